@@ -83,6 +83,7 @@ mod scenarios {
     mod handover;
     mod hostile;
     mod introspection;
+    mod json;
     mod learning;
     mod lifecycle;
     mod lost_logs;
@@ -91,8 +92,10 @@ mod scenarios {
     mod namesakes;
     mod newcomer;
     mod pace;
+    mod page;
     mod pages;
     mod peers;
+    mod plan;
     mod pool_memory;
     mod pools;
     mod push;

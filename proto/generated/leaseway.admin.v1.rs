@@ -59,6 +59,132 @@ pub struct ConfigHeader {
     #[prost(string, tag = "4")]
     pub applied_by: ::prost::alloc::string::String,
 }
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PlanConfigRequest {
+    #[prost(string, tag = "1")]
+    pub text: ::prost::alloc::string::String,
+    /// What complaints call it.
+    #[prost(string, tag = "2")]
+    pub source: ::prost::alloc::string::String,
+    /// Only this resource; empty: all that are alive.
+    #[prost(string, tag = "3")]
+    pub resource_id: ::prost::alloc::string::String,
+    /// Holders that are named at most, of each resource; the sums are over all.
+    #[prost(uint32, tag = "4")]
+    pub holders: u32,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PlanConfigResponse {
+    /// The version that this was compared with.
+    #[prost(uint64, tag = "1")]
+    pub in_force: u64,
+    /// Every mistake, as `SOURCE:LINE:COLUMN: message`; then nothing else is said.
+    #[prost(string, repeated, tag = "2")]
+    pub mistakes: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(string, repeated, tag = "3")]
+    pub warnings: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Resources that would be run otherwise; those of which the largest part would change hands first.
+    #[prost(message, repeated, tag = "4")]
+    pub resource: ::prost::alloc::vec::Vec<ResourcePlan>,
+    /// How many that are alive would be run as before.
+    #[prost(uint64, tag = "5")]
+    pub unchanged: u64,
+    /// How many would change and are not in the answer, for want of room.
+    #[prost(uint64, tag = "6")]
+    pub left_out: u64,
+}
+/// What would become of one resource.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ResourcePlan {
+    #[prost(string, tag = "1")]
+    pub resource_id: ::prost::alloc::string::String,
+    /// Which template it follows and would follow; empty where none matches.
+    #[prost(string, tag = "2")]
+    pub template_before: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub template_after: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub algorithm_before: ::prost::alloc::string::String,
+    #[prost(string, tag = "5")]
+    pub algorithm_after: ::prost::alloc::string::String,
+    /// Every setting that would be another.
+    #[prost(message, repeated, tag = "6")]
+    pub setting: ::prost::alloc::vec::Vec<SettingChange>,
+    /// Absent: only the template has another name; or the resource was too busy to say, or has gone.
+    #[prost(message, optional, tag = "7")]
+    pub foreseen: ::core::option::Option<Foreseen>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SettingChange {
+    #[prost(string, tag = "1")]
+    pub field: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub from: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub to: ::prost::alloc::string::String,
+}
+/// What holders would be due if they went on wanting what they want now.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Foreseen {
+    #[prost(double, tag = "1")]
+    pub capacity_before: f64,
+    #[prost(double, tag = "2")]
+    pub capacity_after: f64,
+    /// Holders, and the clients that they stand for.
+    #[prost(uint64, tag = "3")]
+    pub holders: u64,
+    #[prost(uint64, tag = "4")]
+    pub subclients: u64,
+    #[prost(double, tag = "5")]
+    pub wants: f64,
+    #[prost(double, tag = "6")]
+    pub held: f64,
+    /// What all would be due together; absent after, where a pool would decide that as requests come.
+    #[prost(double, tag = "7")]
+    pub due_before: f64,
+    #[prost(double, optional, tag = "8")]
+    pub due_after: ::core::option::Option<f64>,
+    #[prost(uint64, tag = "9")]
+    pub gaining: u64,
+    #[prost(double, tag = "10")]
+    pub gained: f64,
+    #[prost(uint64, tag = "11")]
+    pub losing: u64,
+    #[prost(double, tag = "12")]
+    pub lost: f64,
+    /// So much more is held than there would be.
+    #[prost(double, tag = "13")]
+    pub over: f64,
+    /// So much is held beyond what its holders would be due: others get it when that was confirmed away or has ended, and
+    /// that takes so long at the most.
+    #[prost(double, tag = "14")]
+    pub beyond: f64,
+    #[prost(uint64, tag = "15")]
+    pub until_ms: u64,
+    /// For how long this master still listens before it divides anything.
+    #[prost(uint64, tag = "16")]
+    pub learning_ms: u64,
+    /// Holders whose due would change, the most changed first.
+    #[prost(message, repeated, tag = "17")]
+    pub change: ::prost::alloc::vec::Vec<DueChange>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DueChange {
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    #[prost(bool, tag = "2")]
+    pub is_server: bool,
+    #[prost(uint64, tag = "3")]
+    pub subclients: u64,
+    #[prost(double, tag = "4")]
+    pub wants: f64,
+    #[prost(double, tag = "5")]
+    pub held: f64,
+    #[prost(double, tag = "6")]
+    pub before: f64,
+    #[prost(double, tag = "7")]
+    pub after: f64,
+}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListPeersRequest {}
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -322,6 +448,32 @@ pub mod node_client {
                 .insert(GrpcMethod::new("leaseway.admin.v1.Node", "ListConfigs"));
             self.inner.unary(req, path, codec).await
         }
+        /// Says what a configuration would change, from what clients want at this moment, and changes nothing. Needs the
+        /// master, which knows that.
+        pub async fn plan_config(
+            &mut self,
+            request: impl tonic::IntoRequest<super::PlanConfigRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::PlanConfigResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/leaseway.admin.v1.Node/PlanConfig",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("leaseway.admin.v1.Node", "PlanConfig"));
+            self.inner.unary(req, path, codec).await
+        }
         /// The peers as the one that is asked sees them.
         pub async fn list_peers(
             &mut self,
@@ -434,6 +586,15 @@ pub mod node_server {
             request: tonic::Request<super::ListConfigsRequest>,
         ) -> std::result::Result<
             tonic::Response<super::ListConfigsResponse>,
+            tonic::Status,
+        >;
+        /// Says what a configuration would change, from what clients want at this moment, and changes nothing. Needs the
+        /// master, which knows that.
+        async fn plan_config(
+            &self,
+            request: tonic::Request<super::PlanConfigRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::PlanConfigResponse>,
             tonic::Status,
         >;
         /// The peers as the one that is asked sees them.
@@ -653,6 +814,49 @@ pub mod node_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListConfigsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/leaseway.admin.v1.Node/PlanConfig" => {
+                    #[allow(non_camel_case_types)]
+                    struct PlanConfigSvc<T: Node>(pub Arc<T>);
+                    impl<T: Node> tonic::server::UnaryService<super::PlanConfigRequest>
+                    for PlanConfigSvc<T> {
+                        type Response = super::PlanConfigResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::PlanConfigRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Node>::plan_config(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = PlanConfigSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

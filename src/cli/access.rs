@@ -13,7 +13,7 @@ use crate::{
     admin::AdminTarget,
     connect::block_on,
     error::CliError,
-    output::{say, say_json, table},
+    output::{Output, say, say_json, table},
 };
 
 #[derive(Subcommand)]
@@ -53,9 +53,8 @@ pub(crate) struct Test {
     /// The configuration; without it the one in force, which the operators' address is asked for
     #[arg(long, value_name = "FILE", value_parser = crate::config::file_path)]
     config: Option<PathBuf>,
-    /// Prints the answer as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
     #[command(flatten)]
     target: AdminTarget,
 }
@@ -74,13 +73,15 @@ impl Test {
         let policy = self.policy()?;
         let request = self.request();
         let Some(policy) = policy else {
-            return say("allowed: there is no `access:`, so that everything is allowed where a server may be open");
+            let why = "there is no `access:`, so that everything is allowed where a server may be open";
+            let json = || json!({ "allowed": true, "rule": null, "why": why, "rules": [] });
+            return self.output.print(|| format!("allowed: {why}"), json);
         };
         let permissions = policy.of(&self.identity);
         let decision = permissions.decide(&request);
         let sentence = decision.sentence(&self.identity, &request);
         let explained = policy.explain(&self.identity, &request);
-        if self.json {
+        if self.output.is_json() {
             let rules = explained.iter().map(|(rule, unmet)| {
                 let unmet = unmet.iter().map(|condition| name(*condition)).collect::<Vec<_>>();
                 json!({ "rule": rule.name, "unmet": unmet })

@@ -15,7 +15,7 @@ use crate::{
     connect::{Target, block_on},
     error::CliError,
     format::{number, utc},
-    output::{say, say_json},
+    output::Output,
 };
 
 /// Asks for capacity once. The lease stays until it ends; `leaseway release` gives it back.
@@ -31,9 +31,8 @@ pub(crate) struct Get {
     /// Its priority; the template says whether that counts, and may cap it
     #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     priority: i64,
-    /// Prints the answer as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
     #[command(flatten)]
     target: Target,
 }
@@ -54,7 +53,7 @@ impl Get {
             }
             return Err(CliError::TooSoon { resource: self.resource, client: self.client });
         };
-        if self.json { say_json(self.as_json(&answer)) } else { say(self.as_text(&answer)) }
+        self.output.print(|| self.as_text(&answer), || self.as_json(&answer))
     }
 
     async fn ask(&self) -> Result<GetCapacityResponse, CliError> {
@@ -133,6 +132,8 @@ pub(crate) struct Release {
     #[arg(required = true)]
     resources: Vec<String>,
     #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
     target: Target,
 }
 
@@ -148,8 +149,11 @@ impl Release {
             async move { Ok(CapacityClient::new(channel).release_capacity(request).await?.into_inner()) }
         };
         block_on(self.target.ask_master(ask, |answer| answer.mastership.as_ref()))?;
-        let resources: Vec<_> = self.resources.iter().map(|resource| escaped(resource)).collect();
-        say(format_args!("{} gave back {}", escaped(&self.client), resources.join(", ")))
+        let text = || {
+            let resources: Vec<_> = self.resources.iter().map(|resource| escaped(resource)).collect();
+            format!("{} gave back {}", escaped(&self.client), resources.join(", "))
+        };
+        self.output.print(text, || json!({ "client": self.client, "resources": self.resources }))
     }
 }
 

@@ -15,6 +15,7 @@ use std::{
 };
 
 use clap::{Args, Subcommand, builder::RangedU64ValueParser};
+use serde_json::json;
 
 pub(crate) use self::set::{LocalSet, Member};
 use self::{
@@ -25,7 +26,7 @@ use self::{
 use crate::{
     Outcome,
     format::utc,
-    output::{note, say},
+    output::{Output, note, say, say_json},
 };
 
 /// A CA is trusted by its file in many places: it lasts.
@@ -82,6 +83,8 @@ pub(crate) struct Init {
     /// How many days it is valid
     #[arg(long, default_value_t = CA_DAYS, value_parser = days())]
     days: u64,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// Makes DIRECTORY/NAME.pem, a certificate that the CA of this directory has signed, and DIRECTORY/NAME.key. With
@@ -101,6 +104,8 @@ pub(crate) struct Issue {
     /// How many days it is valid; it ends with its CA at the latest
     #[arg(long, default_value_t = LEAF_DAYS, value_parser = days())]
     days: u64,
+    #[command(flatten)]
+    output: Output,
     #[command(flatten)]
     place: Place,
 }
@@ -132,6 +137,11 @@ impl Init {
         let ca = authority::generate(&self.name, SystemTime::now(), self.days)?;
         let ends = ca.ends;
         let [certificate, key] = files::write(dir, files::CA, &ca, self.place.existing())?;
+        if self.output.is_json() {
+            return say_json(json!({
+                "name": self.name, "certificate": text(&certificate), "key": text(&key), "not_after": utc(ends),
+            }));
+        }
         say(format_args!(
             "{certificate}  the CA's certificate: give it to every server and client (--tls-ca); ends {end}\n\
              {key}  its key: signs certificates, and nothing else needs it. Give it to none",
@@ -149,6 +159,10 @@ impl Init {
     }
 }
 
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}
+
 /// What says the directory on the command line, unless it is the default.
 fn in_directory(directory: &Path) -> String {
     if directory == Path::new("certs") { String::new() } else { format!(" --dir {}", directory.display()) }
@@ -161,8 +175,13 @@ impl Issue {
         let now = SystemTime::now();
         let pair = Authority::read(dir)?.issue(&subject, now, self.days)?;
         let [certificate, key] = files::write(dir, &subject.name, &pair, self.place.existing())?;
-        let [certificate, key, ca] =
-            [certificate, key, files::certificate(dir, files::CA)].map(|path| path.display().to_string());
+        let [certificate, key, ca] = [certificate, key, files::certificate(dir, files::CA)].map(|path| text(&path));
+        if self.output.is_json() {
+            return say_json(json!({
+                "identity": subject.identity(), "serves": subject.serves(), "certificate": certificate,
+                "key": key, "ca": ca, "not_after": utc(pair.ends),
+            }));
+        }
         say(format_args!(
             "{certificate}  the certificate of `{identity}`, {whom}; ends {end}\n\
              {key}  its key: for its holder alone",

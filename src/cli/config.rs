@@ -4,6 +4,7 @@ mod apply;
 mod check;
 mod differences;
 mod history;
+mod plan;
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +21,7 @@ use crate::{
     admin::AdminTarget,
     connect::block_on,
     error::CliError,
-    output::{note, say, say_json},
+    output::{Output, note, say, say_json},
 };
 
 /// Where a configuration is, also as Doorman's `-config` has it: `file:PATH`. Any other beginning is part of the name.
@@ -39,11 +40,7 @@ pub(crate) fn file_path(text: &str) -> Result<PathBuf, String> {
 #[derive(Subcommand)]
 pub(crate) enum ConfigCommand {
     /// Reads a file as the server would, and says what is wrong with it or what is in it
-    Check {
-        /// The file: YAML, as Doorman has it
-        #[arg(value_parser = file_path)]
-        file: PathBuf,
-    },
+    Check(check::CheckFile),
     /// Prints the templates that the rules of envoyproxy/ratelimit need, for `resources:` of a configuration
     FromRatelimit {
         /// The rules: YAML files, or directories of them
@@ -52,7 +49,9 @@ pub(crate) enum ConfigCommand {
     },
     /// Prints the configuration that a server without --config uses, to start one's own from
     Example,
-    /// Puts a file in force on all peers of a node, and shows what that changes
+    /// Shows what a file would change for the clients that are there: who gains, who loses, what has to end first
+    Plan(plan::PlanFile),
+    /// Puts a file in force on all peers of a node, and shows what that changes; at a terminal it asks before
     Apply(apply::Apply),
     /// Shows what a file would change
     Diff(Diff),
@@ -67,9 +66,10 @@ pub(crate) enum ConfigCommand {
 impl ConfigCommand {
     pub(crate) fn run(self) -> Outcome {
         match self {
-            ConfigCommand::Check { file } => check::check(&file),
+            ConfigCommand::Check(check) => check.run(),
             ConfigCommand::FromRatelimit { files } => from_ratelimit(&files),
             ConfigCommand::Example => say(config::DEVELOPMENT.trim_end()),
+            ConfigCommand::Plan(plan) => plan.run(),
             ConfigCommand::Apply(apply) => apply.run(),
             ConfigCommand::Diff(diff) => diff.run(),
             ConfigCommand::Show(show) => show.run(),
@@ -97,9 +97,8 @@ pub(crate) struct Diff {
     /// Ends with 1 if there are differences
     #[arg(long)]
     exit_code: bool,
-    /// Prints the differences as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
     #[command(flatten)]
     target: AdminTarget,
 }
@@ -109,7 +108,7 @@ impl Diff {
         let file = read(&self.file)?;
         let before = block_on(in_force(&self.target, &file))?;
         let differences = before.compare(&file)?;
-        if self.json {
+        if self.output.is_json() {
             let differences: Vec<_> = differences.iter().map(Difference::as_json).collect();
             say_json(json!({ "version": before.version, "differences": differences }))?;
         } else {

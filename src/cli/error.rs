@@ -119,6 +119,9 @@ pub(crate) enum CliError {
     /// The differences have been shown.
     #[error("there are differences")]
     Different,
+    /// Of a question.
+    #[error("nothing has changed")]
+    Declined,
     #[error("a cost is a number, not a part of something")]
     PartOfNothing,
     #[error("the server at {address} refused: {why} ({code:?})")]

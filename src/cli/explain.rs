@@ -9,7 +9,7 @@ use crate::{
     Outcome,
     connect::{Observed, Target, block_on, refused},
     error::CliError,
-    output::{say, say_json},
+    output::{Output, say, say_json},
 };
 
 /// No tree is deeper: parents that name each other would be asked for ever.
@@ -27,9 +27,8 @@ pub(crate) struct Explain {
     /// It is a child node: its --node
     #[arg(long)]
     node: bool,
-    /// Prints the answers as JSON: `levels`, this node's first
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
     #[command(flatten)]
     target: Target,
 }
@@ -50,7 +49,7 @@ struct Level {
 impl Explain {
     pub(crate) fn run(self) -> Outcome {
         let levels = block_on(self.ask())?;
-        if self.json {
+        if self.output.is_json() {
             return say_json(json!({ "levels": levels.iter().map(as_json).collect::<Vec<_>>() }));
         }
         for (at, level) in levels.iter().enumerate() {

@@ -180,7 +180,7 @@ mod tests {
     fn every_command_that_asks_a_peer_can_be_told_where_by_variables() {
         let cli = Cli::command();
         let asking = [
-            ("config", &["apply", "diff", "show", "history", "rollback"][..]),
+            ("config", &["plan", "apply", "diff", "show", "history", "rollback"][..]),
             ("peers", &["list", "add", "remove"]),
             ("pool", &["show", "set", "get", "clients", "watch", "load", "alarm"]),
         ];

@@ -1,14 +1,17 @@
 //! The one place that prints. Nothing that comes from elsewhere - an id, what a server says - moves a cursor, begins a
 //! line or hides: it is written out (see [`escaped`]).
 
+mod form;
+
 use std::{
     fmt::Display,
-    io::{self, IsTerminal as _, Write as _},
+    io::{self, BufRead as _, IsTerminal as _, Read as _, Write as _},
 };
 
 use leaseway_core::{escaped, escaped_lines};
 use serde_json::Value;
 
+pub(crate) use self::form::Output;
 use crate::error::CliError;
 
 /// A result, on standard output, with the lines that it has: names in it are [`escaped`] before.
@@ -61,6 +64,16 @@ pub(crate) fn in_words(error: &CliError) -> String {
 /// Something besides the result, on standard error.
 pub(crate) fn note(text: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{}", escaped_lines(&text.to_string()));
+}
+
+/// Asks at a terminal whether to go on; only a plain yes is one.
+pub(crate) fn ask(question: &str) -> Result<bool, CliError> {
+    let mut out = io::stdout().lock();
+    write!(out, "{question}").and_then(|()| out.flush()).map_err(CliError::Output)?;
+    let mut answer = String::new();
+    // So much is enough for any answer.
+    io::stdin().lock().take(64).read_line(&mut answer).map_err(CliError::Output)?;
+    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }
 
 /// Columns, as wide as need be; the first is to the left, the others to the right. Each cell is [`escaped`].

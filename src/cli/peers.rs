@@ -12,7 +12,7 @@ use crate::{
     connect::block_on,
     error::CliError,
     format::number,
-    output::{note, say, say_json, table},
+    output::{Output, note, table},
 };
 
 #[derive(Subcommand)]
@@ -38,9 +38,8 @@ impl PeersCommand {
 /// Shows the peers, the master, and how far each lags behind, as the peer that is asked sees it.
 #[derive(Args)]
 pub(crate) struct List {
-    /// Prints the answer as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
     #[command(flatten)]
     target: AdminTarget,
 }
@@ -48,7 +47,7 @@ pub(crate) struct List {
 impl List {
     fn run(self) -> Outcome {
         let answer = block_on(ask(&self.target))?;
-        if self.json { say_json(as_json(&answer)) } else { say(as_text(&answer)) }
+        self.output.print(|| as_text(&answer), || as_json(&answer))
     }
 }
 
@@ -131,12 +130,14 @@ pub(crate) struct Add {
     #[arg(value_name = "HOST:PORT")]
     address: String,
     #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
     target: AdminTarget,
 }
 
 impl Add {
     async fn run(self) -> Outcome {
-        let Add { name, address, target } = &self;
+        let Add { name, address, output, target } = &self;
         let peers = ask(target).await?;
         let request = AddPeerRequest { name: name.clone(), address: address.clone() };
         let added = target.ask_once(async |mut client| {
@@ -144,10 +145,16 @@ impl Add {
             client.add_peer(request).await
         });
         match added.await {
-            Ok(_) => say(format_args!(
-                "{} is let in, and votes as soon as it has caught up. Name it in the --peers of the others when they are next started",
-                escaped(name)
-            )),
+            Ok(_) => {
+                let text = || {
+                    format!(
+                        "{} is let in, and votes as soon as it has caught up. Name it in the --peers of the others \
+                         when they are next started",
+                        escaped(name)
+                    )
+                };
+                output.print(text, || json!({ "added": name, "peer_address": address }))
+            }
             Err(refused @ CliError::Refused { code: Code::Aborted, .. }) => {
                 note(format_args!(
                     "A peer must run to be let in. If it does not, start it there, and then try again:\n\n  {}\n\n\
@@ -180,6 +187,8 @@ pub(crate) struct Remove {
     /// Which
     name: String,
     #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
     target: AdminTarget,
 }
 
@@ -192,11 +201,14 @@ impl Remove {
                 client.remove_peer(request).await
             })
             .await?;
-        say(format_args!(
-            "{name} is a peer no more: stop it if it still runs, delete its data directory, and take it out of the --peers of the others \
-             when they are next started",
-            name = escaped(&self.name)
-        ))
+        let text = || {
+            format!(
+                "{} is a peer no more: stop it if it still runs, delete its data directory, and take it out of the \
+                 --peers of the others when they are next started",
+                escaped(&self.name)
+            )
+        };
+        self.output.print(text, || json!({ "removed": self.name }))
     }
 }
 

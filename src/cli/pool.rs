@@ -18,7 +18,7 @@ use crate::{
     connect::block_on,
     error::CliError,
     format::number,
-    output::{note, say, say_json},
+    output::{Output, note, say, say_json},
 };
 
 #[derive(Subcommand)]
@@ -97,9 +97,8 @@ pub(crate) struct SetAssignment {
     /// How much: a number, a part of the total like 25%, or `none` to make it a free client again
     #[arg(value_name = "CAPACITY")]
     capacity: Portion,
-    /// Prints the answer as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
     #[command(flatten)]
     target: AdminTarget,
 }
@@ -114,7 +113,7 @@ impl SetAssignment {
         };
         let set = async |mut client: crate::admin::Pools| client.set_client_capacity(request.clone()).await;
         let answer = self.target.ask_pools(set).await?;
-        if self.json {
+        if self.output.is_json() {
             let SetClientCapacityResponse { before, .. } = &answer;
             return say_json(
                 json!({ "before": assigned_as_json(before.as_ref()), "memory": memory_name(answer.memory()) }),
@@ -142,9 +141,8 @@ impl SetAssignment {
 pub(crate) struct GetAssignment {
     #[command(flatten)]
     who: Who,
-    /// Prints the answer as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
     #[command(flatten)]
     target: AdminTarget,
 }
@@ -155,7 +153,7 @@ impl GetAssignment {
         let get = async |mut client: crate::admin::Pools| client.get_client_capacity(request.clone()).await;
         let answer = self.target.ask_pools(get).await?;
         let assigned = answer.assigned.as_ref();
-        if self.json {
+        if self.output.is_json() {
             let client = answer.client.as_ref().map(clients::as_json);
             return say_json(json!({ "assigned": assigned_as_json(assigned), "client": client }));
         }
@@ -176,9 +174,8 @@ pub(crate) struct ReportLoad {
     /// For so many seconds only; without it until the next report, also if the server is started again
     #[arg(long, value_name = "SECONDS")]
     valid: Option<u64>,
-    /// Prints the answer as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
     #[command(flatten)]
     target: AdminTarget,
 }
@@ -193,7 +190,7 @@ impl ReportLoad {
         let report = async |mut client: crate::admin::Pools| client.report_load(request.clone()).await;
         let answer = self.target.ask_pools(report).await?;
         let ReportLoadResponse { capacity, floor, ceiling, .. } = answer;
-        if self.json {
+        if self.output.is_json() {
             let memory = memory_name(answer.memory());
             return say_json(json!({ "capacity": capacity, "floor": floor, "ceiling": ceiling, "memory": memory }));
         }
@@ -218,6 +215,8 @@ pub(crate) struct Alarm {
     #[arg(value_name = "COST")]
     mark: Portion,
     #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
     target: AdminTarget,
 }
 
@@ -227,13 +226,16 @@ impl Alarm {
         let request = SetAlarmRequest { resource_id: self.who.resource.clone(), holder: self.who.holder(), mark };
         let set = async |mut client: crate::admin::Pools| client.set_alarm(request.clone()).await;
         self.target.ask_pools(set).await?;
-        let client = escaped(&self.who.client);
-        say(match mark {
+        let Who { resource, client, node } = &self.who;
+        let text = || match mark {
             Some(mark) => {
-                format!("an alarm comes when {client} has cost {}, unless another becomes master before", number(mark))
+                let (client, mark) = (escaped(client), number(mark));
+                format!("an alarm comes when {client} has cost {mark}, unless another becomes master before")
             }
-            None => format!("no alarm comes for {client}"),
-        })
+            None => format!("no alarm comes for {}", escaped(client)),
+        };
+        let json = || json!({ "resource": resource, "client": client, "is_server": node, "mark": mark });
+        self.output.print(text, json)
     }
 }
 

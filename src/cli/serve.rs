@@ -23,7 +23,7 @@ pub(crate) struct Serve {
     /// Where to serve gRPC: the Doorman protocol, status, push hints, health, reflection
     #[arg(long, env = "LEASEWAY_LISTEN", default_value = "127.0.0.1:5100", value_name = "ADDRESS")]
     listen: SocketAddr,
-    /// Where to serve HTTP: /metrics, /healthz, /readyz, /debug/status, /debug/resources
+    /// Where to serve HTTP: the page at /, its JSON below /api/v1, /metrics, /healthz, /readyz, /debug/…
     #[arg(long, env = "LEASEWAY_HTTP", default_value = "127.0.0.1:5150", value_name = "ADDRESS")]
     http: SocketAddr,
     /// The configuration: YAML, as Doorman has it. `leaseway config example` prints one

@@ -12,7 +12,7 @@ use crate::{
     connect::{Observed, Target, block_on, get_status, refused},
     error::CliError,
     format::{learning, number},
-    output::{say, say_json, table},
+    output::{Output, say, say_json, table},
 };
 
 /// Shows a server and its resources, or one resource and its holders.
@@ -26,9 +26,8 @@ pub(crate) struct ShowStatus {
     /// All rows, however many
     #[arg(long, conflicts_with = "rows")]
     all: bool,
-    /// Prints the answer as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
     /// Asks this server alone, also if another is the master
     #[arg(long)]
     here: bool,
@@ -42,7 +41,7 @@ impl ShowStatus {
         if let (Some(wanted), true) = (&self.resource, status.resources.is_empty()) {
             return Err(CliError::NoSuchResource(wanted.clone()));
         }
-        if self.json {
+        if self.output.is_json() {
             return say_json(as_json(&status));
         }
         self.print(&status)

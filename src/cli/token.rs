@@ -4,11 +4,12 @@ use std::{fs::OpenOptions, io::Write as _, os::unix::fs::OpenOptionsExt as _, pa
 
 use clap::{Args, Subcommand};
 use leaseway_server::NewToken;
+use serde_json::json;
 
 use crate::{
     Outcome,
     error::CliError,
-    output::{note, say},
+    output::{Output, note, say, say_json},
 };
 
 #[derive(Subcommand)]
@@ -33,12 +34,19 @@ pub(crate) struct New {
     /// Writes the token to a new file, readable for this user only, and prints the line alone: `>> tokens` takes it
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
 }
 
 impl New {
     fn run(self) -> Outcome {
         let new = NewToken::make(&self.identity).map_err(|error| CliError::Flags(error.to_string()))?;
         let Some(path) = self.out else {
+            if self.output.is_json() {
+                return say_json(
+                    json!({ "identity": self.identity, "token": new.token(), "file": null, "line": new.to_string() }),
+                );
+            }
             note("the token, for its holder alone; it is kept nowhere:");
             say(new.token())?;
             note("the line for the file that the server has with --tokens:");
@@ -47,6 +55,8 @@ impl New {
         let failed = |error| CliError::Data { path: path.clone(), error };
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(failed)?;
         writeln!(file, "{}", new.token()).map_err(failed)?;
-        say(new)
+        let file = path.display().to_string();
+        let json = || json!({ "identity": self.identity, "token": null, "file": file, "line": new.to_string() });
+        self.output.print(|| &new, json)
     }
 }

@@ -87,7 +87,8 @@ impl Client {
         ResourceBuilder::new(Arc::clone(&self.keeper), id.into())
     }
 
-    pub(crate) fn runtime(&self) -> &Handle {
+    /// The runtime that keeps its leases: for waiting in other threads than tokio's own.
+    pub fn runtime(&self) -> &Handle {
         &self.keeper.runtime
     }
 

@@ -28,7 +28,8 @@ impl Resource {
         &self.opened
     }
 
-    pub(crate) fn runtime(&self) -> &Handle {
+    /// The runtime that keeps its leases: for waiting in other threads than tokio's own.
+    pub fn runtime(&self) -> &Handle {
         &self.keeper.runtime
     }
 

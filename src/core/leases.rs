@@ -75,7 +75,7 @@ pub(crate) enum Confirmation {
 const MAX_GRANTS: usize = 16;
 
 /// The leases of one holder.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Leases {
     /// Oldest first; the last is the newest given. Each newer one is smaller or ends earlier, else it would have
     /// replaced the older. Before them all, as [`Token::INHERITED`], what was moved here out of the estate: while there

@@ -61,11 +61,13 @@ pub use pool::{
 };
 pub use promises::{Changes, Inherited, Promises, Record, Refused};
 pub use resource::{
-    Answer, Ask, Birth, Block, Counters, DueRule, Explanation, HolderReport, Lease, Load, LoadError, LoadReport,
-    Others, Outcome, PromiseReport, Release, Request, Resource, ResourceReport, Supplied, SupplyReport, Workspace,
+    Answer, Ask, Birth, Block, Counters, DueChange, DueRule, Explanation, Forecast, Foreseen, HolderCopy, HolderReport,
+    Lease, Load, LoadError, LoadReport, Moved, Others, Outcome, PromiseReport, Release, Request, Resource,
+    ResourceReport, Supplied, SupplyReport, Workspace,
 };
 pub use settings::{
-    CostWeights, DropMode, FreeKey, Kind, PoolSettings, Priority, RaiseMode, SafeCapacity, Settings, SettingsError,
+    CostWeights, DropMode, FieldChange, FreeKey, Kind, PoolSettings, Priority, RaiseMode, SafeCapacity, Settings,
+    SettingsError,
 };
 pub use shares::{Charged, Passage, Principal, PrincipalShare};
 pub use supply::{Condensed, Source, Supply, UsageBelow};

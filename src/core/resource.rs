@@ -6,6 +6,7 @@
 
 mod estate;
 mod explain;
+mod forecast;
 mod hearing;
 mod hints;
 mod insertion;
@@ -38,6 +39,7 @@ use crate::{
 };
 
 pub use explain::{Block, DueRule, Explanation, Others};
+pub use forecast::{DueChange, Forecast, Foreseen, HolderCopy, Moved};
 pub use messages::{Answer, Ask, Counters, Lease, Release, Request, Supplied};
 pub use outcome::Outcome;
 pub use pool::{Load, LoadError, LoadReport};

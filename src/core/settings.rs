@@ -3,11 +3,13 @@
 mod algorithm;
 mod check;
 mod pool;
+mod words;
 
 pub use self::{
     algorithm::{Kind, Priority},
     check::SettingsError,
     pool::{CostWeights, DropMode, FreeKey, PoolSettings, RaiseMode},
+    words::FieldChange,
 };
 use crate::{Amount, Millis, Reuse, time::certain_end};
 

@@ -7,6 +7,8 @@
 mod cluster;
 mod counters;
 mod fields;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod lease_token;
 mod leases;
 mod openapi;

@@ -7,6 +7,8 @@
 
 pub mod bridge;
 mod error;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub mod http;
 mod metrics;
 mod pages;

@@ -26,6 +26,8 @@ mod error;
 mod fact;
 mod facts;
 mod formation;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod hearsay;
 mod incoming;
 mod inquiry;

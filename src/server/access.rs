@@ -8,6 +8,8 @@
 
 mod cache;
 mod credentials;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod jwt;
 mod operators;
 mod subject;

@@ -22,7 +22,10 @@ use std::{
 use leaseway_core::access::Identity;
 use serde_json::{Map, Value, json};
 
-use crate::metrics;
+use crate::{
+    changes::{Change, ChangeKind, Changes},
+    metrics,
+};
 
 /// Lines that wait to be written.
 const AUDIT_QUEUE: usize = 1024;
@@ -58,9 +61,12 @@ impl Event {
     }
 }
 
-/// The log. Without one nothing is written.
+/// The log. Without one nothing is written; what is recorded is shown on pages in any case.
 #[derive(Clone, Default)]
-pub(crate) struct Audit(Option<Arc<AuditLog>>);
+pub(crate) struct Audit {
+    log: Option<Arc<AuditLog>>,
+    changes: Arc<Changes>,
+}
 
 struct AuditLog {
     lines: Mutex<Option<SyncSender<String>>>,
@@ -94,18 +100,26 @@ impl Audit {
             let write = move || waiting.iter().fold(out, |out, line: String| write_line(out, &line, &lost));
             std::thread::Builder::new().name("audit".into()).spawn(move || drop(write()))?
         };
-        Ok(Audit(Some(Arc::new(AuditLog {
+        let log = Arc::new(AuditLog {
             lines: Mutex::new(Some(lines)),
             lost,
             denials: Mutex::new(DenialRate { since: Instant::now(), written: 0, left_out: 0 }),
             writer: Mutex::new(Some(writer)),
-        }))))
+        });
+        Ok(Audit { log: Some(log), changes: Arc::default() })
     }
 
     /// Writes down what was done.
     pub(crate) fn record(&self, event: Event) {
         let Event { who, address, what, outcome, details } = event;
-        let Some(log) = &self.0 else { return };
+        self.changes.tell(Change {
+            outcome: outcome.clone(),
+            who: who.to_string(),
+            address,
+            resource: details["resource"].as_str().unwrap_or_default().to_owned(),
+            ..Change::new(ChangeKind::of_audited(what), in_words(what, &details))
+        });
+        let Some(log) = &self.log else { return };
         log.put(what, &who.to_string(), address, &outcome, details);
     }
 
@@ -120,7 +134,13 @@ impl Audit {
     }
 
     fn some(&self, what: &'static str, who: &str, address: Option<IpAddr>, call: &str, why: &str) {
-        let Some(log) = &self.0 else { return };
+        self.changes.tell(Change {
+            outcome: why.to_owned(),
+            who: who.to_owned(),
+            address,
+            ..Change::new(ChangeKind::Denial, call)
+        });
+        let Some(log) = &self.log else { return };
         let left_out = {
             let mut rate = log.denials.lock().expect("no panic while denials are counted");
             if rate.since.elapsed() >= Duration::from_secs(1) {
@@ -140,9 +160,14 @@ impl Audit {
         log.put(what, who, address, why, details);
     }
 
+    /// What has changed lately.
+    pub(crate) fn changes(&self) -> &Arc<Changes> {
+        &self.changes
+    }
+
     /// Waits until all that was handed over is written.
     pub(crate) fn close(&self) {
-        let Some(log) = &self.0 else { return };
+        let Some(log) = &self.log else { return };
         log.lines.lock().expect("no panic while a line is handed over").take();
         if let Some(writer) = log.writer.lock().expect("no panic while the log is closed").take() {
             let _ = writer.join();
@@ -170,6 +195,16 @@ impl AuditLog {
             lose(&self.lost);
         }
     }
+}
+
+/// `config_applied` and its details as people read them; the resource stands for itself.
+fn in_words(what: &str, details: &Value) -> String {
+    let mut words = what.replace('_', " ");
+    for (name, value) in details.as_object().into_iter().flatten().filter(|(name, _)| *name != "resource") {
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        words.push_str(&format!(", {} {value}", name.replace('_', " ")));
+    }
+    words
 }
 
 fn lose(lost: &AtomicU64) {
@@ -246,7 +281,7 @@ mod tests {
         let deny = || audit.denied(&Identity::Anonymous, None, "GetCapacity", "no");
         (0..many).for_each(|_| deny());
         // As if a second had passed: the next says what was left out.
-        audit.0.as_ref().expect("a log").denials.lock().expect("unlocked").since -= Duration::from_secs(2);
+        audit.log.as_ref().expect("a log").denials.lock().expect("unlocked").since -= Duration::from_secs(2);
         deny();
         audit.close();
         let lines = lines(&path);
@@ -263,7 +298,7 @@ mod tests {
             audit.record(event(json!({})));
         }
         audit.close();
-        assert_eq!(audit.0.expect("a log").lost.load(Ordering::Relaxed), 10);
+        assert_eq!(audit.log.expect("a log").lost.load(Ordering::Relaxed), 10);
     }
 
     #[test]

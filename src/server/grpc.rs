@@ -14,6 +14,8 @@ mod deadline;
 mod entries;
 mod framing;
 mod front;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod hint_answer;
 mod invalid;
 mod operators;

@@ -1,10 +1,15 @@
-//! HTTP: metrics for Prometheus, health checks, and debug pages at Doorman's paths.
+//! HTTP: pages and JSON for people and their tools, metrics for Prometheus, health checks, and debug pages at Doorman's
+//! paths.
 
+mod api;
 mod debug;
 mod gauges;
 mod guard;
 mod gzip;
+mod live;
+mod page;
 mod serving;
+mod view;
 
 use std::{
     path::PathBuf,
@@ -25,10 +30,15 @@ use leaseway_quorum::Quorum;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::{sync::Semaphore, time::sleep};
 
-pub(crate) use self::serving::{Serving, certified, serve};
+use self::view::ResourceCache;
+pub(crate) use self::{
+    live::LivePages,
+    serving::{Serving, certified, serve},
+};
 use crate::{
     actors::{NodeHandle, NotMaster},
     budget::Budget,
+    history::History,
     listen::Caller,
     metrics,
     open_connections::OpenConnections,
@@ -38,6 +48,9 @@ use crate::{
 
 /// A healthy disk answers sooner.
 const DISK_PATIENCE: Duration = Duration::from_millis(500);
+
+/// Pages that look at all holders of a resource at the same time.
+const LOOKING: usize = 2;
 
 /// What the pages are made from.
 #[derive(Clone)]
@@ -55,6 +68,23 @@ pub(crate) struct Pages {
     /// Resources with series of their own.
     pub(crate) metrics_resources: usize,
     pub(crate) tls: Option<Arc<Tls>>,
+    pub(crate) history: Arc<History>,
+    pub(crate) live: Arc<LivePages>,
+    pub(crate) looks: Looks,
+}
+
+/// What pages share so that many of them cost little more than one.
+#[derive(Clone)]
+pub(crate) struct Looks {
+    resources: Arc<ResourceCache>,
+    /// Looks at all holders of a resource: so many at a time.
+    holders: Arc<Semaphore>,
+}
+
+impl Default for Looks {
+    fn default() -> Looks {
+        Looks { resources: Arc::default(), holders: Arc::new(Semaphore::new(LOOKING)) }
+    }
 }
 
 pub(crate) fn router(pages: Pages) -> Router {
@@ -63,6 +93,9 @@ pub(crate) fn router(pages: Pages) -> Router {
         .route("/metrics", get(render_metrics))
         .route("/debug/status", get(debug::status))
         .route("/debug/resources", get(debug::resources))
+        .merge(page::routes())
+        .merge(live::routes())
+        .merge(api::routes())
         .route_layer(middleware::from_fn(guard::check))
         // Probes prove nothing.
         .route("/healthz", get(healthz))

@@ -45,6 +45,10 @@ pub struct Limits {
     pub idle_connection_secs: u64,
     /// Open connections of the HTTP listener, and of the operators'.
     pub page_connections: usize,
+    /// Pages that are kept up to date at once.
+    pub live_pages: usize,
+    /// Resources whose last quarter of an hour is kept for pages.
+    pub history_resources: usize,
 }
 
 impl Default for Limits {
@@ -69,6 +73,8 @@ impl Default for Limits {
             answer_secs: 60,
             idle_connection_secs: 600,
             page_connections: 256,
+            live_pages: 100,
+            history_resources: 1_000,
         }
     }
 }

@@ -90,7 +90,8 @@ mod tests {
     }
 
     fn check_options(options: &ParentOptions, has_peers: bool) -> Result<Parent, ParentError> {
-        let info = ServerInfo { id: "me".into(), advertise: "example.test:5100".into(), admin: "".into() };
+        let info =
+            ServerInfo { id: "me".into(), advertise: "example.test:5100".into(), admin: "".into(), http: "".into() };
         options.check(&info, "127.0.0.1:5100".parse().expect("an address"), has_peers, None)
     }
 

@@ -95,7 +95,8 @@ pub(crate) async fn join(
     clock: Clock,
     first: Arc<InitialConfiguration>,
 ) -> Result<Joined, ServeError> {
-    let services = PeerEndpoints { grpc: info.advertise.to_string(), admin: info.admin.to_string() };
+    let (grpc, admin, http) = (info.advertise.to_string(), info.admin.to_string(), info.http.to_string());
+    let services = PeerEndpoints { grpc, admin, http };
     let quorum = enter(options, (id, &services), peering, clock, &first).await?;
     addresses.peers = quorum.listening();
     let membership = Membership { quorum, handover: options.handover, initial: first };

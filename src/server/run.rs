@@ -25,7 +25,8 @@ use crate::{
         pools::PoolService,
     },
     guests::{Guests, Host},
-    http::{self, Pages},
+    history::History,
+    http::{self, LivePages, Looks, Pages},
     initial_config::InitialConfiguration,
     limits::Limits,
     listen::{Addresses, Listener, ListenerSettings, Openings, arbiter_queue, bind, distribute, local},
@@ -145,7 +146,7 @@ async fn serve(options: Options, guests: Option<Guests>, ready: impl FnOnce(Addr
         guests: None,
     };
     let clock = Clock::skewed(options.skew);
-    let mut info = ServerInfo::new(options.id.clone(), options.advertise, addresses.grpc);
+    let mut info = ServerInfo::new(options.id.clone(), options.advertise, addresses.grpc, addresses.http);
     let has_peers = options.peers.as_ref().is_some_and(|peers| !peers.peers.is_empty());
     let parent = match &options.parent {
         Some(parent) => Some(parent.check(&info, addresses.grpc, has_peers, tls.as_deref())?),
@@ -212,6 +213,7 @@ async fn serve(options: Options, guests: Option<Guests>, ready: impl FnOnce(Addr
     let listener = Listener::new(listener, listeners.clients);
     let open = listener.open();
     let distributor = spawn(distribute(listener, queues));
+    let history = Arc::new(History::new(limits.history_resources));
     let pages = Pages {
         node: node.clone(),
         info: info.clone(),
@@ -222,7 +224,11 @@ async fn serve(options: Options, guests: Option<Guests>, ready: impl FnOnce(Addr
         stored: joined.as_ref().map(|joined| (joined.membership.quorum.clone(), Arc::new(joined.data.clone()))),
         metrics_resources: limits.metrics_resources,
         tls: tls.clone(),
+        history: Arc::clone(&history),
+        live: Arc::new(LivePages::new(limits.live_pages, stopped.clone())),
+        looks: Looks::default(),
     };
+    spawn(history.keep(node.clone()));
     let http_listener = Listener::new(http_listener, listeners.pages);
     let patience = Duration::from_secs(limits.request_secs);
     let serving = http::Serving { pages: http::router(pages), gate: Arc::clone(&gate), body_bytes: 0 };

@@ -18,7 +18,7 @@ use std::{
 use leaseway_core::{Millis, PoolEvent, PoolEventFilter, PoolEventKind};
 use tokio::sync::Notify;
 
-use crate::metrics;
+use crate::{changes::Changes, metrics};
 
 /// Events that wait for one stream, at most.
 const QUEUE: usize = 1024;
@@ -31,6 +31,8 @@ pub(crate) struct Subscribers {
     listening: Mutex<HashMap<Arc<str>, Vec<Arc<Subscriber>>>>,
     /// Read without the lock: mostly there is no subscriber.
     count: AtomicUsize,
+    /// Is told of some of the events, too.
+    changes: Arc<Changes>,
 }
 
 /// One stream.
@@ -67,6 +69,10 @@ pub(crate) struct TooManySubscribers;
 pub(crate) struct Dismissed;
 
 impl Subscribers {
+    pub(crate) fn telling(changes: Arc<Changes>) -> Subscribers {
+        Subscribers { changes, ..Subscribers::default() }
+    }
+
     fn listening(&self) -> MutexGuard<'_, HashMap<Arc<str>, Vec<Arc<Subscriber>>>> {
         self.listening.lock().expect("no panic while the list of subscribers is locked")
     }
@@ -99,6 +105,7 @@ impl Subscribers {
 
     /// Queues events of a pool for its subscribers.
     pub(crate) fn tell(&self, resource: &str, events: &[PoolEvent]) {
+        self.changes.tell_of_pool(resource, events);
         if events.is_empty() || self.count() == 0 {
             return;
         }

@@ -9,7 +9,7 @@ use std::{
 use leaseway_proto::admin::{
     AddPeerRequest, AddPeerResponse, ApplyConfigRequest, ApplyConfigResponse, ConfigHeader, GetConfigRequest,
     GetConfigResponse, ListConfigsRequest, ListConfigsResponse, ListPeersRequest, ListPeersResponse, MASTER_METADATA,
-    PeerReport, RemovePeerRequest, RemovePeerResponse, Role,
+    PeerReport, PlanConfigRequest, PlanConfigResponse, RemovePeerRequest, RemovePeerResponse, Role,
     node_server::{Node, NodeServer},
 };
 use tokio::net::TcpListener;
@@ -147,6 +147,11 @@ impl Node for FakeAdminService {
         let kept = self.kept.lock().unwrap();
         let header: Vec<_> = kept.configs.iter().map(|(header, _)| header.clone()).collect();
         Ok(Response::new(ListConfigsResponse { in_force: header.len() as u64, header }))
+    }
+
+    async fn plan_config(&self, request: Request<PlanConfigRequest>) -> Result<Response<PlanConfigResponse>, Status> {
+        self.check(&request)?;
+        Err(Status::unimplemented("an older server"))
     }
 
     async fn list_peers(&self, request: Request<ListPeersRequest>) -> Result<Response<ListPeersResponse>, Status> {

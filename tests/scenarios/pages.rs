@@ -15,9 +15,9 @@ fn probes_are_answered() {
 }
 
 #[test]
-fn the_root_and_every_unknown_path_lead_to_the_status_page() {
+fn every_unknown_path_leads_to_the_status_page() {
     let server = Server::development();
-    for path in ["/", "/favicon.ico", "/debug", "/no/such/page?x=1"] {
+    for path in ["/favicon.ico", "/debug", "/no/such/page?x=1"] {
         let response = http::get(server.http(), path);
         assert_eq!((response.status, response.header("location")), (301, Some("/debug/status")), "{path}");
     }

@@ -68,13 +68,16 @@ pub(crate) fn flags(command: &str, help: &str) -> Vec<Flag> {
             *block = format!("{block} {text}").trim().to_owned();
         }
     }
-    let flags = blocks.iter().filter(|block| block.starts_with("--"));
+    // `-o, --output` is a flag by its long name.
+    let long = |block: &String| block.split_once(", --").map_or_else(|| block.clone(), |(_, long)| format!("--{long}"));
+    let blocks = blocks.iter().map(|block| if block.starts_with("-o, ") { long(block) } else { block.clone() });
+    let flags = blocks.filter(|block| block.starts_with("--"));
     flags
         .map(|block| Flag {
             command: command.to_owned(),
             name: block.split([' ', '=', '[']).next().unwrap().to_owned(),
-            variable: between(block, "[env: ", "=]"),
-            default: between(block, "[default: ", "]"),
+            variable: between(&block, "[env: ", "=]"),
+            default: between(&block, "[default: ", "]"),
         })
         .collect()
 }

@@ -77,6 +77,16 @@ fn commands_are_documented() {
     assert_same(("leaseway --help", &told), ("the commands of docs/reference/flags.md", &documented));
 }
 
+/// tests/scenarios/json.rs runs them.
+#[test]
+fn results_that_can_be_json_are_documented() {
+    let has_json = |(command, help): &(String, String)| flags(command, help).iter().any(|flag| flag.name == "--output");
+    let told: BTreeSet<String> = commands().into_iter().filter(has_json).map(|(command, _)| command).collect();
+    let page = read("docs/reference/json.md");
+    let documented = page.lines().filter_map(|line| line.strip_prefix("## ")).map(plain);
+    assert_same(("leaseway --help", &told), ("docs/reference/json.md", &documented.collect::<BTreeSet<_>>()));
+}
+
 /// Variables that are no flags: read by the code itself.
 #[test]
 fn variables_are_documented() {
@@ -126,7 +136,7 @@ fn limits_that_are_flags_are_documented_with_their_defaults() {
 }
 
 /// Constants that are limits: name, value as in the code, and how the page says it.
-const FIXED: [(&str, &str, &str); 33] = [
+const FIXED: [(&str, &str, &str); 39] = [
     ("MAX_RULES", "1000", "| rules of access; patterns in a list of one | fixed | 1,000; 100 |"),
     ("MAX_PATTERNS", "100", "| rules of access; patterns in a list of one | fixed | 1,000; 100 |"),
     ("SLOTS", "1 << 16", "| decisions of access that are remembered | fixed | 65,536,"),
@@ -140,6 +150,12 @@ const FIXED: [(&str, &str, &str); 33] = [
     ("MOST_OPENING", "1024", "no preface of HTTP/2 | fixed | 1,024, for 10 s |"),
     ("MAX_SUBCLIENTS", "1_000_000_000", "1 to 1,000,000,000"),
     ("ROWS", "1000", "| rows of a status page | fixed | 1,000 |"),
+    ("PAGE_ROWS", "1000", "| rows of a status page | fixed | 1,000 |"),
+    ("CHANGES_OF_KIND", "256", "of one: 3 MB at the most | fixed | 256; 400 |"),
+    ("CHANGE_TEXT", "400", "of one: 3 MB at the most | fixed | 256; 400 |"),
+    ("CHILDREN", "1000", "| child nodes that the page shows | fixed | 1,000 |"),
+    ("REACHED", "100_000", "| holders that can be reached page by page | fixed | 100,000 |"),
+    ("SAMPLES", "180", "180 samples of 48 bytes"),
     ("PAGE_MOST", "1000", "| rows of a status page | fixed | 1,000 |"),
     ("BATCH_BYTES", "256 << 10", "| bytes of several proposals in one entry of the log | fixed | 256 KiB;"),
     ("LARGEST", "4 << 20", "a proposal is at most 4 MiB"),

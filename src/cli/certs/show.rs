@@ -16,7 +16,7 @@ use crate::{
     Outcome,
     error::CliError,
     format::utc,
-    output::{note, say, say_json},
+    output::{Output, note, say, say_json},
 };
 
 /// Of one that ends sooner it is warned.
@@ -29,9 +29,8 @@ pub(crate) struct ShowCertificates {
     /// Files in PEM form, or directories with .pem files
     #[arg(value_name = "FILE", default_value = "certs")]
     paths: Vec<PathBuf>,
-    /// Prints them as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// One certificate of a file.
@@ -54,7 +53,7 @@ impl ShowCertificates {
             }
         }
         let now = SystemTime::now();
-        if self.json {
+        if self.output.is_json() {
             say_json(Value::Array(shown.iter().map(Shown::as_json).collect()))?;
         } else {
             say(shown.iter().map(Shown::as_text).collect::<Vec<_>>().join("\n\n"))?;

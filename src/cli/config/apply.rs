@@ -1,19 +1,23 @@
 //! `leaseway config apply` and `leaseway config rollback`.
 
-use std::path::PathBuf;
+use std::{
+    io::{self, IsTerminal as _},
+    path::PathBuf,
+};
 
 use clap::Args;
 use leaseway_core::escaped;
 use leaseway_proto::admin::ApplyConfigRequest;
 use leaseway_server::config::{self, Loaded};
+use serde_json::json;
 
-use super::{differences, get, in_force, read};
+use super::{differences, differences::Difference, get, in_force, plan, read};
 use crate::{
     Outcome,
     admin::AdminTarget,
     connect::block_on,
     error::CliError,
-    output::{in_words, note, say},
+    output::{Output, ask, in_words, note, say},
 };
 
 /// Puts a file in force on all peers of a node. A file with mistakes is not even sent; one that is in force already,
@@ -27,13 +31,28 @@ pub(crate) struct Apply {
     #[arg(long, value_name = "VERSION")]
     expect: Option<u64>,
     #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    consent: Consent,
+    #[command(flatten)]
     target: AdminTarget,
+}
+
+/// Whether the user is asked.
+#[derive(Args)]
+struct Consent {
+    /// Does not ask; without a terminal that is so anyway
+    #[arg(long)]
+    yes: bool,
+    #[command(flatten)]
+    shown: plan::PlanRows,
 }
 
 impl Apply {
     pub(crate) fn run(self) -> Outcome {
         let (loaded, source) = (read(&self.file)?, self.file.display().to_string());
-        block_on(put_in_force(&self.target, NewVersion { loaded, source, expect: self.expect }))
+        let new = NewVersion { loaded, source, expect: self.expect };
+        block_on(put_in_force(&self.target, &self.output, new, &self.consent))
     }
 }
 
@@ -43,6 +62,10 @@ pub(crate) struct Rollback {
     /// Which: see `leaseway config history`
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     version: u64,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    consent: Consent,
     #[command(flatten)]
     target: AdminTarget,
 }
@@ -54,8 +77,27 @@ impl Rollback {
             let source = format!("rollback to version {}", self.version);
             let unreadable = |error| CliError::UnreadableVersion { version: self.version, error };
             let loaded = config::parse(&source, &text).map_err(unreadable)?;
-            put_in_force(&self.target, NewVersion { loaded, source, expect: None }).await
+            let new = NewVersion { loaded, source, expect: None };
+            put_in_force(&self.target, &self.output, new, &self.consent).await
         })
+    }
+}
+
+impl Consent {
+    /// At a terminal: shows what it would do for clients, and asks.
+    async fn obtain(&self, target: &AdminTarget, output: &Output, new: &NewVersion) -> Outcome {
+        if output.is_json() || !io::stdout().is_terminal() {
+            return Ok(());
+        }
+        match plan::ask(target, &new.loaded, &new.source, None, self.shown.holders).await {
+            Ok(plan) => plan::print(&plan, self.shown)?,
+            Err(error @ CliError::ConfigRefused { .. }) => return Err(error),
+            Err(error) => note(format_args!("what clients would gain and lose cannot be shown: {}", in_words(&error))),
+        }
+        if self.yes || !io::stdin().is_terminal() || ask("put it in force? [y/N] ")? {
+            return Ok(());
+        }
+        Err(CliError::Declined)
     }
 }
 
@@ -66,17 +108,26 @@ struct NewVersion {
     expect: Option<u64>,
 }
 
-async fn put_in_force(target: &AdminTarget, new: NewVersion) -> Outcome {
+async fn put_in_force(target: &AdminTarget, output: &Output, new: NewVersion, consent: &Consent) -> Outcome {
     let before = in_force(target, &new.loaded).await?;
     // A version that is not in force is the server's to refuse, in its words.
     if before.text == new.loaded.text && new.expect.is_none_or(|expected| expected == before.version) {
-        return say(format_args!("version {} is this text already; nothing has changed", before.version));
+        let text = || format!("version {} is this text already; nothing has changed", before.version);
+        return output
+            .print(text, || json!({ "version": before.version, "changed": false, "differences": [], "warnings": [] }));
     }
-    match before.compare(&new.loaded) {
-        Ok(differences) => say(differences::as_text(&differences))?,
+    let differences = match before.compare(&new.loaded) {
+        Ok(differences) => Some(differences),
         // Not a reason to leave a bad version of a newer server in force.
-        Err(error) => note(format_args!("what changes cannot be shown: {}", in_words(&error))),
+        Err(error) => {
+            note(format_args!("what changes cannot be shown: {}", in_words(&error)));
+            None
+        }
+    };
+    if let (Some(differences), false) = (&differences, output.is_json()) {
+        say(differences::as_text(differences))?;
     }
+    consent.obtain(target, output, &new).await?;
     // A concurrent change is not undone by one that was made without knowing it.
     let expected_version = new.expect.unwrap_or(before.version);
     let request = ApplyConfigRequest { text: new.loaded.text, source: new.source, expected_version };
@@ -93,5 +144,14 @@ async fn put_in_force(target: &AdminTarget, new: NewVersion) -> Outcome {
         let (address, mistakes) = (target.addresses(), answer.mistakes.join("\n"));
         return Err(CliError::ConfigRefused { address, mistakes });
     }
-    say(format_args!("version {} is in force", answer.version))
+    output.print(
+        || format!("version {} is in force", answer.version),
+        || {
+            let differences: Option<Vec<_>> =
+                differences.as_ref().map(|differences| differences.iter().map(Difference::as_json).collect());
+            json!({
+                "version": answer.version, "changed": true, "differences": differences, "warnings": answer.warnings,
+            })
+        },
+    )
 }

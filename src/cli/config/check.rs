@@ -1,19 +1,62 @@
 //! `leaseway config check`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use leaseway_core::access::{Action, Pattern, Policy};
-use leaseway_server::config;
+use clap::Args;
+use leaseway_core::Template;
+use leaseway_core::access::{Action, Pattern, Policy, Rule};
+use leaseway_server::config::{self, Loaded};
+use serde_json::{Value, json};
 
 use super::differences::in_words;
 use crate::{
     Outcome,
     format::number,
-    output::{say, table},
+    output::{Output, say, say_json, table},
 };
 
-pub(super) fn check(file: &Path) -> Outcome {
-    let loaded = config::load(file)?;
+/// Reads a file as the server would, and says what is wrong with it or what is in it.
+#[derive(Args)]
+pub(crate) struct CheckFile {
+    /// The file: YAML, as Doorman has it
+    #[arg(value_parser = super::file_path)]
+    file: PathBuf,
+    #[command(flatten)]
+    output: Output,
+}
+
+impl CheckFile {
+    pub(super) fn run(self) -> Outcome {
+        let loaded = config::load(&self.file)?;
+        if self.output.is_json() { say_json(as_json(&self.file, &loaded)) } else { print(&self.file, &loaded) }
+    }
+}
+
+fn as_json(file: &Path, loaded: &Loaded) -> Value {
+    let template = |template: &Template| {
+        let settings = &template.settings;
+        json!({
+            "template": template.identifier_glob, "capacity": settings.capacity.get(),
+            "algorithm": settings.kind.name(), "lease_seconds": settings.lease.0 / 1000,
+            "refresh_seconds": settings.refresh.0 / 1000,
+        })
+    };
+    let texts = |patterns: &[Pattern]| patterns.iter().map(|pattern| pattern.text().to_owned()).collect::<Vec<_>>();
+    let rule = |rule: &Rule| {
+        json!({
+            "rule": rule.name, "who": texts(&rule.who), "may": rule.may.to_string(),
+            "resources": texts(&rule.resources), "clients": texts(&rule.clients), "nodes": texts(&rule.nodes),
+            "max_priority": rule.max_priority,
+        })
+    };
+    let rules = loaded.access.as_deref().map(|policy| policy.rules().iter().map(rule).collect::<Vec<_>>());
+    json!({
+        "file": file.display().to_string(), "warnings": loaded.warnings.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "templates": loaded.repository.templates().map(template).collect::<Vec<_>>(), "rules": rules,
+    })
+}
+
+fn print(file: &Path, loaded: &Loaded) -> Outcome {
     for warning in &loaded.warnings {
         say(format_args!("warning: {warning}"))?;
     }

@@ -4,11 +4,9 @@ mod rules;
 
 use std::collections::HashMap;
 
-use leaseway_core::{Amount, Millis, Repository, Reuse, SafeCapacity, Settings, Template};
+use leaseway_core::{Repository, Settings, Template};
 use leaseway_server::config::Loaded;
 use serde_json::{Value, json};
-
-use crate::format::number;
 
 /// One thing that is different.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,81 +91,12 @@ fn in_short(template: &Template) -> String {
     shown.map(|((field, value), _)| format!("{field} {value}")).collect::<Vec<_>>().join(", ")
 }
 
-/// All that a template says, as people read it. Taken apart by name, so that a field which comes to be is not forgotten
-/// here.
+/// All that a template says, as people read it; the parameters are in force in the settings.
 fn fields(template: &Template) -> Vec<(&'static str, String)> {
-    // The parameters are in force in the settings.
     let Template { identifier_glob: _, settings, parameters: _, description } = template;
-    let Settings {
-        capacity,
-        kind,
-        lease,
-        refresh,
-        learning,
-        safe_capacity,
-        priority,
-        reserve,
-        max_priority,
-        doorman_priority,
-        reuse,
-        headroom,
-        decay_factor,
-        shadow,
-        whole_units,
-        rotation_period,
-        min_request_interval,
-        load_bounds: (floor, ceiling),
-        pool,
-    } = settings;
-    let bound = |bound: &Option<Amount>| bound.map_or_else(|| "the capacity".to_owned(), amount);
-    let general = vec![
-        ("capacity", amount(*capacity)),
-        ("algorithm", kind.name().to_owned()),
-        ("lease length", seconds(*lease)),
-        ("refresh interval", seconds(*refresh)),
-        ("learning mode", learning.map_or_else(|| "one lease length".to_owned(), seconds)),
-        ("safe capacity", safe(*safe_capacity)),
-        ("priority", priority.name().to_owned()),
-        ("reserve", number(*reserve)),
-        ("max_priority", max_priority.map_or_else(|| "none".to_owned(), |highest| highest.to_string())),
-        ("doorman_priority", doorman_priority.to_string()),
-        ("reuse", reuse_name(*reuse).to_owned()),
-        ("headroom", number(*headroom)),
-        ("decay_factor", number(*decay_factor)),
-        ("shadow", shadow.to_string()),
-        ("whole_units", whole_units.to_string()),
-        ("rotation_period", rotation_period.map_or_else(|| "eight refresh intervals".to_owned(), seconds)),
-        ("min_request_interval", seconds(*min_request_interval)),
-        ("capacity_floor", bound(floor)),
-        ("capacity_ceiling", bound(ceiling)),
-        ("description", description.as_ref().map_or_else(|| "none".to_owned(), |text| format!("“{text}”"))),
-    ];
-    let usual = |text: String| if text.is_empty() { "by default".to_owned() } else { text };
-    let of_pool = pool.parameters().map(|(name, value)| (name, usual(value)));
-    general.into_iter().chain(of_pool).collect()
-}
-
-fn amount(amount: Amount) -> String {
-    number(amount.get())
-}
-
-fn seconds(length: Millis) -> String {
-    format!("{} s", number(length.0 as f64 / 1000.0))
-}
-
-fn safe(safe_capacity: SafeCapacity) -> String {
-    match safe_capacity {
-        SafeCapacity::Dynamic => "an equal share".to_owned(),
-        SafeCapacity::Fixed(fixed) => amount(fixed),
-        SafeCapacity::Unlimited => "no limit".to_owned(),
-    }
-}
-
-fn reuse_name(reuse: Reuse) -> &'static str {
-    match reuse {
-        Reuse::Confirmed => "confirmed",
-        Reuse::Prompt => "prompt",
-    }
+    let mut fields = settings.in_words();
+    fields.push(("description", description.as_ref().map_or_else(|| "none".to_owned(), |text| format!("“{text}”"))));
+    fields
 }
 
 impl Difference {

@@ -11,7 +11,7 @@ use crate::{
     admin::AdminTarget,
     connect::block_on,
     format::utc,
-    output::{note, say, say_file, say_json, table},
+    output::{Output, note, say_file, say_json, table},
 };
 
 /// Prints a version that the peers keep. Its text alone goes to standard output.
@@ -20,9 +20,8 @@ pub(crate) struct ShowVersion {
     /// Which; without it the one in force
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     version: Option<u64>,
-    /// Prints the version with all about it as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
     #[command(flatten)]
     target: AdminTarget,
 }
@@ -31,7 +30,7 @@ impl ShowVersion {
     pub(crate) fn run(self) -> Outcome {
         let answer = block_on(get(&self.target, self.version.unwrap_or(0)))?;
         let header = answer.header.unwrap_or_default();
-        if self.json {
+        if self.output.is_json() {
             let ConfigHeader { version, source, applied_at_unix, applied_by } = header;
             return say_json(json!({
                 "version": version, "source": source, "applied_at_unix": applied_at_unix, "applied_by": applied_by,
@@ -51,9 +50,8 @@ impl ShowVersion {
 /// Lists the versions that the peers keep, the newest last; `*` is in force.
 #[derive(Args)]
 pub(crate) struct History {
-    /// Prints the list as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
     #[command(flatten)]
     target: AdminTarget,
 }
@@ -62,7 +60,7 @@ impl History {
     pub(crate) fn run(self) -> Outcome {
         let ask = self.target.ask(async |mut client| client.list_configs(ListConfigsRequest {}).await);
         let answer = block_on(ask)?;
-        if self.json { say_json(as_json(&answer)) } else { say(as_text(&answer)) }
+        self.output.print(|| as_text(&answer), || as_json(&answer))
     }
 }
 

@@ -10,7 +10,7 @@ use crate::{
     admin::AdminTarget,
     error::CliError,
     format::number,
-    output::{say, say_json, table},
+    output::{Output, say, say_json, table},
 };
 
 /// Lists clients with what they have, are due and have cost.
@@ -24,9 +24,8 @@ pub(crate) struct ListClients {
     /// At most so many
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     rows: u32,
-    /// Prints the list as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
     #[command(flatten)]
     target: AdminTarget,
 }
@@ -57,7 +56,7 @@ impl Only {
 impl ListClients {
     pub(super) async fn run(self) -> Outcome {
         let (clients, more) = self.collect().await?;
-        if self.json {
+        if self.output.is_json() {
             return say_json(json!({ "clients": clients.iter().map(as_json).collect::<Vec<_>>(), "more": more }));
         }
         say(as_text(&clients))?;

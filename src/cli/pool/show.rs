@@ -10,7 +10,7 @@ use crate::{
     Outcome,
     admin::AdminTarget,
     format::number,
-    output::{say, say_json, table},
+    output::{Output, table},
 };
 
 /// Shows a pool at a glance: what may be connected, what is, and what is used.
@@ -18,9 +18,8 @@ use crate::{
 pub(crate) struct ShowPool {
     /// The pool
     resource: String,
-    /// Prints the answer as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
     #[command(flatten)]
     target: AdminTarget,
 }
@@ -30,7 +29,7 @@ impl ShowPool {
         let request = GetPoolRequest { resource_id: self.resource.clone() };
         let get = async |mut client: crate::admin::Pools| client.get_pool(request.clone()).await;
         let answer = self.target.ask_pools(get).await?;
-        if self.json { say_json(as_json(&answer)) } else { say(as_text(&answer)) }
+        self.output.print(|| as_text(&answer), || as_json(&answer))
     }
 }
 

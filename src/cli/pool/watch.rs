@@ -15,7 +15,7 @@ use crate::{
     admin::AdminTarget,
     error::CliError,
     format::number,
-    output::{in_words, note, say, say_json},
+    output::{Output, in_words, note, say, say_json},
 };
 
 /// The pause before it asks again when there is no master.
@@ -40,9 +40,8 @@ pub(crate) struct Watch {
     /// Ends after so many events
     #[arg(long, value_name = "N")]
     events: Option<u64>,
-    /// Prints each event as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
     #[command(flatten)]
     target: AdminTarget,
 }
@@ -144,7 +143,7 @@ impl Watch {
     async fn print(&self, stream: &mut Streaming<PoolEvent>, left: &mut u64) -> Result<End, CliError> {
         while *left > 0 {
             match stream.message().await {
-                Ok(Some(event)) if self.json => say_json(as_json(&event))?,
+                Ok(Some(event)) if self.output.is_json() => say_json(as_json(&event))?,
                 Ok(Some(event)) => say(as_text(&event))?,
                 Ok(None) => return Ok(End::Lost("without a word".into())),
                 Err(status) => return Ok(End::Lost(status.message().to_owned())),

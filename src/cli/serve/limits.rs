@@ -175,6 +175,22 @@ pub(super) struct LimitFlags {
         value_parser = checks::at_least_one()
     )]
     max_page_connections: usize,
+    /// Pages in browsers that are kept up to date at once (503 beyond: they show what was so when they were loaded)
+    #[arg(
+        long,
+        env = "LEASEWAY_MAX_LIVE_PAGES",
+        default_value_t = Limits::default().live_pages,
+        value_name = "N"
+    )]
+    max_live_pages: usize,
+    /// Resources whose last quarter of an hour is kept for pages, the first by name; each takes 9 KB. 0: none
+    #[arg(
+        long,
+        env = "LEASEWAY_HISTORY_RESOURCES",
+        default_value_t = Limits::default().history_resources,
+        value_name = "N"
+    )]
+    history_resources: usize,
 }
 
 impl LimitFlags {
@@ -199,6 +215,8 @@ impl LimitFlags {
             answer_secs: self.answer_secs,
             idle_connection_secs: self.idle_connection_secs,
             page_connections: self.max_page_connections,
+            live_pages: self.max_live_pages,
+            history_resources: self.history_resources,
         }
     }
 }

@@ -8,6 +8,7 @@ mod configure;
 mod estate;
 mod expiry;
 mod explain;
+mod forecast;
 mod haste;
 mod hints;
 mod learning;

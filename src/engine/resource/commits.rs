@@ -66,7 +66,7 @@ mod tests {
             commits.store(number);
             commits.release().map(|(ticket, _)| ticket).collect::<Vec<_>>()
         };
-        assert_eq!(left(0), []);
+        assert_eq!(left(0), Vec::<i32>::new());
         assert_eq!(left(1), [0]);
         assert_eq!(left(2), [1, 2]);
         assert!(commits.are_under_way());

@@ -169,7 +169,7 @@ fn reaches(last: Option<LogId>, floor: Option<LogId>) -> String {
 }
 
 /// A segment that was read.
-struct LoadedSegment {
+pub(crate) struct LoadedSegment {
     /// `None` without a complete header.
     segment: Option<Segment>,
     /// How many bytes of it are good …
@@ -178,15 +178,25 @@ struct LoadedSegment {
     torn: u64,
 }
 
-/// Replays a segment.
 fn load(number: u64, path: &Path, last: bool, log: &mut Log) -> Result<LoadedSegment, StoreError> {
     let bytes = fs::read(path).map_err(StoreError::io("read", path))?;
+    replay(number, path, &bytes, last, log)
+}
+
+/// Replays a segment, of which these are the bytes. `last`: no other follows, so that its end may be torn off.
+pub(crate) fn replay(
+    number: u64,
+    path: &Path,
+    bytes: &[u8],
+    last: bool,
+    log: &mut Log,
+) -> Result<LoadedSegment, StoreError> {
     let mut segment = None;
     let mut at = 0;
     loop {
         let wrong = |what: String| damaged(path, at as u64, what);
         let undecodable = |error: DecodeError| wrong(error.to_string());
-        match frame::read(&bytes, at) {
+        match frame::read(bytes, at) {
             Found::Frame { kind, payload, end } => {
                 let size = (end - at) as u64;
                 match (&mut segment, kind) {

@@ -5,6 +5,7 @@
 
 mod actor;
 mod election;
+mod forecast;
 mod hold;
 mod opening;
 mod parting;
@@ -20,7 +21,7 @@ use leaseway_core::{Answer, HolderKind, Millis, Principal, Repository, Request, 
 use leaseway_engine::LostMastership;
 use leaseway_quorum::{Absence, Quorum, Reign};
 use tokio::{
-    sync::{oneshot, watch},
+    sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch},
     task::yield_now,
 };
 
@@ -40,6 +41,7 @@ use crate::{
     access::Gate,
     accounts::{Accounts, Origin},
     assignment_store::AssignmentStore,
+    children::Children,
     clock::Clock,
     initial_config::InitialConfiguration,
     limits::Limits,
@@ -122,7 +124,10 @@ pub struct NodeHandle {
     /// The peers, if there are any or could be.
     quorum: Option<Quorum>,
     hold: Hold,
+    /// One plan is made at a time.
+    planning: Arc<Semaphore>,
     accounts: Arc<Accounts>,
+    children: Arc<Children>,
     /// Everything else may read the time from here.
     pub clock: Clock,
     /// The bounds in force.
@@ -154,7 +159,7 @@ impl NodeHandle {
         let watchers = Arc::new(Watchers::new(limits.watchers, limits.share()));
         let (parent, uplink_status) = (start.parent.clone().map(Arc::new), UplinkStatus::default());
         let assignment_store = AssignmentStore::new(start.membership.as_ref().map(|membership| &membership.quorum));
-        let subscribers = Arc::<Subscribers>::default();
+        let subscribers = Arc::new(Subscribers::telling(Arc::clone(gate.audit().changes())));
         let accounts = Arc::clone(&start.accounts);
         let shared = actor::NodeShared {
             accounts: Arc::clone(&accounts),
@@ -180,7 +185,9 @@ impl NodeHandle {
             gate,
             quorum,
             hold: Hold::new(has_known),
+            planning: Arc::new(Semaphore::new(1)),
             accounts,
+            children: Arc::default(),
             clock,
             limits,
         }
@@ -344,6 +351,11 @@ impl NodeHandle {
         &self.subscribers
     }
 
+    /// Child nodes that have asked.
+    pub(crate) fn children(&self) -> &Children {
+        &self.children
+    }
+
     /// Decides whether calls are allowed.
     pub(crate) fn gate(&self) -> &Arc<Gate> {
         &self.gate
@@ -459,6 +471,16 @@ impl NodeHandle {
     /// How many resources are alive.
     pub fn resources(&self) -> usize {
         self.directory.len()
+    }
+
+    /// The ids of those.
+    pub(crate) fn living(&self) -> Vec<Arc<str>> {
+        self.directory.ids_after("")
+    }
+
+    /// Waits until no other plan is made: each has all holders of a resource in memory once more.
+    pub(crate) async fn planning(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.planning).acquire_owned().await.ok()
     }
 
     /// Makes a resource panic, to see what happens then.

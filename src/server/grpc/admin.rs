@@ -3,6 +3,8 @@
 //!
 //! Only the master makes changes; another peer answers with its admin address (`leaseway-master`).
 
+mod plan;
+
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use leaseway_core::{
@@ -12,7 +14,7 @@ use leaseway_core::{
 use leaseway_proto::admin::{
     AddPeerRequest, AddPeerResponse, ApplyConfigRequest, ApplyConfigResponse, ConfigHeader, GetConfigRequest,
     GetConfigResponse, ListConfigsRequest, ListConfigsResponse, ListPeersRequest, ListPeersResponse, PARENT_METADATA,
-    PeerReport, RemovePeerRequest, RemovePeerResponse, Role,
+    PeerReport, PlanConfigRequest, PlanConfigResponse, RemovePeerRequest, RemovePeerResponse, Role,
     node_server::{Node, NodeServer},
 };
 use leaseway_proto::pools::pools_server::PoolsServer;
@@ -327,6 +329,12 @@ impl Node for AdminService {
         }
         let in_force = header.last().map_or(0, |newest| newest.version);
         Ok(Response::new(ListConfigsResponse { header, in_force }))
+    }
+
+    async fn plan_config(&self, request: Request<PlanConfigRequest>) -> Result<Response<PlanConfigResponse>, Status> {
+        self.may_read(&request, CallKind::Config, Action::Configure)?;
+        let admitted = admitted(&request, self.node.gate());
+        self.plan(&admitted, request.into_inner()).await.map(Response::new)
     }
 
     async fn list_peers(&self, request: Request<ListPeersRequest>) -> Result<Response<ListPeersResponse>, Status> {

@@ -147,6 +147,7 @@ impl CapacityService {
         from: Option<Origin>,
         subject: Option<&Subject>,
     ) -> Result<GetServerCapacityResponse, Status> {
+        let child = request.server_id.clone().unwrap_or_default();
         let mut parsed = convert::get_server_capacity(request, &self.node.limits)?;
         self.admit(subject, CallKind::GetServerCapacity, &mut parsed)?;
         let Parsed { mut requests, mut problems } = parsed;
@@ -165,6 +166,7 @@ impl CapacityService {
                 }
             }
         }
+        self.node.children().asked(&child, requests.len(), self.node.clock.at());
         let response = granted(requests, answers, &mut problems, convert::server_response)?;
         Ok(GetServerCapacityResponse { response, mastership: None, problem: problems.into_wire() })
     }

@@ -4,7 +4,7 @@
 //! configurations. A change is applied by the resource first and stored then: should storing fail, the resource returns
 //! to what is stored.
 
-mod convert;
+pub(super) mod convert;
 
 use std::sync::Arc;
 

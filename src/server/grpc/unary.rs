@@ -43,7 +43,7 @@ async fn next_data(body: &mut RequestBody) -> Result<Option<Bytes>, Status> {
 }
 
 /// The first message. As in tonic, further ones are read, which is an error if they are malformed, and ignored.
-fn parse<M: Message + Default>(framed: &[u8], most: usize) -> Result<M, Status> {
+pub(super) fn parse<M: Message + Default>(framed: &[u8], most: usize) -> Result<M, Status> {
     let (message, mut rest) = next_message(framed, most)?;
     while !rest.is_empty() {
         rest = next_message::<M>(rest, most)?.1;

@@ -17,10 +17,14 @@ use crate::{
 };
 
 /// Lets a request pass, or says why not.
-pub(super) async fn check(Extension(visitor): Extension<Arc<Visitor>>, request: Request, next: Next) -> Response {
+pub(super) async fn check(Extension(visitor): Extension<Arc<Visitor>>, mut request: Request, next: Next) -> Response {
     let admitted = visitor.admit(request.headers(), CallKind::Http);
-    match admitted.and_then(|admitted| admitted.check_reads_everything(CallKind::Http)) {
-        Ok(()) => next.run(request).await,
+    match admitted.and_then(|admitted| admitted.check_reads_everything(CallKind::Http).map(|()| admitted)) {
+        Ok(admitted) => {
+            // A page that goes on looks again at what its caller may do.
+            request.extensions_mut().insert(admitted);
+            next.run(request).await
+        }
         Err(why) => denied(&why, request.headers().contains_key(header::AUTHORIZATION)),
     }
 }

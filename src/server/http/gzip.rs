@@ -11,6 +11,8 @@ use axum::{
 };
 use flate2::{Compression, write::GzEncoder};
 
+use super::serving::Streamed;
+
 /// What is shorter fits a packet anyway.
 const WORTH_IT: usize = 1400;
 
@@ -18,12 +20,15 @@ const WORTH_IT: usize = 1400;
 pub(super) async fn compress(request: Request, next: Next) -> Response {
     let accepted = accepts_gzip(request.headers());
     let response = next.run(request).await;
+    if response.extensions().get::<Streamed>().is_some() {
+        return response;
+    }
     let (mut parts, body) = response.into_parts();
     parts.headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
     if !accepted {
         return Response::from_parts(parts, body);
     }
-    // All pages are made whole in memory, so that this neither waits nor fails.
+    // All other pages are made whole in memory, so that this neither waits nor fails.
     let Ok(plain) = to_bytes(body, usize::MAX).await else { return Response::from_parts(parts, Body::empty()) };
     if plain.len() < WORTH_IT {
         return Response::from_parts(parts, Body::from(plain));

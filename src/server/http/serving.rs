@@ -4,7 +4,7 @@ use std::{
     convert::Infallible,
     pin::{Pin, pin},
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -16,6 +16,7 @@ use axum::{
     middleware::Next,
     response::{IntoResponse, Response},
 };
+use bytes::Bytes;
 use hyper::{
     body::{Body, Frame, Incoming, SizeHint},
     service::service_fn,
@@ -112,23 +113,42 @@ async fn answer(
         Err(why) => return Ok(refusal(why)),
     };
     let (head, body) = pages.call(request).await?.into_parts();
-    // All pages are made whole in memory, so that this neither waits nor fails.
+    if head.extensions.get::<Streamed>().is_some() {
+        return Ok(http::Response::from_parts(head, Page::Stream { body, under_way }));
+    }
+    // All other pages are made whole in memory, so that this neither waits nor fails.
     let bytes = to_bytes(body, usize::MAX).await.unwrap_or_default();
     Ok(match under_way.answered(bytes.len()) {
-        Ok(charge) => http::Response::from_parts(head, Page(Some(ChargedBytes { bytes, charge: Some(charge) }))),
+        Ok(charge) => http::Response::from_parts(head, Page::whole(bytes, Some(charge))),
         Err(why) => refusal(why),
     })
 }
 
 fn refusal(why: BeyondBudget) -> http::Response<Page> {
-    let bytes = format!("{why}\n").into();
-    let mut response = http::Response::new(Page(Some(ChargedBytes { bytes, charge: None })));
+    let mut response = http::Response::new(Page::whole(format!("{why}\n").into(), None));
     *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
     response
 }
 
+/// Marks a response whose body goes on, and has no more than one frame in memory.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Streamed;
+
 /// A page that is to be sent.
-struct Page(Option<ChargedBytes>);
+enum Page {
+    Whole(Option<ChargedBytes>),
+    /// What the request is charged makes its connection one that is not idle.
+    Stream {
+        body: axum::body::Body,
+        under_way: Charge,
+    },
+}
+
+impl Page {
+    fn whole(bytes: Bytes, charge: Option<Charge>) -> Page {
+        Page::Whole(Some(ChargedBytes { bytes, charge }))
+    }
+}
 
 impl Body for Page {
     type Data = ChargedBytes;
@@ -136,17 +156,30 @@ impl Body for Page {
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
+        context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<ChargedBytes>, Infallible>>> {
-        Poll::Ready(self.0.take().map(|page| Ok(Frame::data(page))))
+        let (body, under_way) = match &mut *self {
+            Page::Whole(page) => return Poll::Ready(page.take().map(|page| Ok(Frame::data(page)))),
+            Page::Stream { body, under_way } => (body, under_way),
+        };
+        let next = ready!(Pin::new(body).poll_frame(context));
+        let bytes = next.and_then(Result::ok).and_then(|frame| frame.into_data().ok());
+        // A stream ends early for which there is no room: its page connects again.
+        Poll::Ready(bytes.and_then(|bytes| {
+            let charge = Some(Charge::answer(under_way.connection(), bytes.len()).ok()?);
+            Some(Ok(Frame::data(ChargedBytes { bytes, charge })))
+        }))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.as_ref().is_none_or(|page| page.bytes.is_empty())
+        matches!(self, Page::Whole(page) if page.as_ref().is_none_or(|page| page.bytes.is_empty()))
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.0.as_ref().map_or(0, |page| page.bytes.len() as u64))
+        match self {
+            Page::Whole(page) => SizeHint::with_exact(page.as_ref().map_or(0, |page| page.bytes.len() as u64)),
+            Page::Stream { .. } => SizeHint::default(),
+        }
     }
 }
 

@@ -28,6 +28,7 @@ use crate::{
     access::Gate,
     accounts::{Accounts, Origin, ResourcePlace},
     assignment_store::AssignmentStore,
+    changes::{Change, ChangeKind},
     clock::Clock,
     limits::Limits,
     metrics,
@@ -194,7 +195,15 @@ impl NodeActor {
         Arc::clone(&self.shared.config.borrow())
     }
 
+    pub(super) fn tell(&self, kind: ChangeKind, what: String, outcome: String) {
+        self.shared.gate.audit().changes().tell(Change { outcome, ..Change::new(kind, what) });
+    }
+
     pub(super) fn put_in_force(&mut self, config: ConfigInForce) {
+        if config.rejected.is_none() {
+            let what = format!("version {} in force, from {}", config.version, config.source);
+            self.tell(ChangeKind::Configuration, what, String::new());
+        }
         self.shared.gate.set_policy(config.access.clone());
         self.shared.config.send_replace(Arc::new(config));
         self.tick();
@@ -202,6 +211,8 @@ impl NodeActor {
 
     pub(super) fn reject(&mut self, why: String) {
         let old = self.config();
+        let what = format!("refused; version {} stays in force", old.version);
+        self.tell(ChangeKind::Configuration, what, why.clone());
         let (repository, access, source) = (old.repository.clone(), old.access.clone(), old.source.clone());
         self.put_in_force(ConfigInForce { repository, access, source, version: old.version, rejected: Some(why) });
     }

@@ -12,7 +12,7 @@ use super::{
     Handover,
     actor::{NodeActor, NodeCommand},
 };
-use crate::{config, initial_config::longest_lease};
+use crate::{changes::ChangeKind, config, initial_config::longest_lease};
 
 /// How often a peer looks at what the quorum has stored: another may have put a configuration in force.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -38,6 +38,14 @@ async fn follow(quorum: Quorum, node: Addr<NodeActor>) {
     }
 }
 
+fn in_words(mastership: &Mastership) -> String {
+    match mastership {
+        Mastership::Master(reign) => format!("this peer is the master, reign {}", reign.number()),
+        Mastership::Follower { of: Some(master) } => format!("{} is the master", master.name),
+        Mastership::Follower { of: None } | Mastership::Unknown => "no master is known".to_owned(),
+    }
+}
+
 impl NodeActor {
     /// Takes part in the election, if there are peers or could be.
     pub(super) fn take_part(&self, ctx: &Context<Self>) {
@@ -50,6 +58,10 @@ impl NodeActor {
     pub(super) fn elected(&mut self, mastership: Mastership, ctx: &mut Context<Self>) {
         // Before the first resource comes to life.
         self.adopt_newest();
+        let decided = in_words(&mastership);
+        if decided != in_words(&self.mastership) {
+            self.tell(ChangeKind::Election, decided, String::new());
+        }
         self.mastership = mastership.clone();
         match mastership {
             Mastership::Master(reign) if self.keeps_no_promises() => self.warn_successors(&reign, true, ctx),

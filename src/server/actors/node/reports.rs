@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use leaseway_core::{Explanation, HolderKind, Resource};
+use leaseway_core::{Explanation, HolderKind};
 use tokio::sync::oneshot;
 
 use super::{
@@ -27,14 +27,7 @@ impl NodeHandle {
 
     /// Why a holder has what it has; nothing if it is not known here.
     pub(crate) async fn explain(&self, id: &str, kind: HolderKind, holder: String) -> Option<Explanation> {
-        let handle = self.lookup(id)?;
-        let (reply, explanation) = oneshot::channel();
-        let work = Box::new(move |resource: &mut Resource, now| {
-            // The caller may have gone away meanwhile.
-            let _ = reply.send(resource.explain(now, kind, &holder));
-        });
-        handle.send(Command::Operate { work }).ok()?;
-        explanation.await.ok()?
+        self.look_at(id, move |resource, now| resource.explain(now, kind, &holder)).await?
     }
 
     /// Up to `limit` resources in the order of their ids, from the first after `after` on, and the id to go on after if

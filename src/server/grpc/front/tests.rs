@@ -279,7 +279,7 @@ fn the_front_answers_as_tonic_does() {
             },
             || {},
         );
-        let info = ServerInfo { id: "a".into(), advertise: "127.0.0.1:1".into(), admin: "".into() };
+        let info = ServerInfo { id: "a".into(), advertise: "127.0.0.1:1".into(), admin: "".into(), http: "".into() };
         let [front, tonic] = both(CapacityService::new(node.clone(), info, None), node).await;
         let mut differ = Vec::new();
         for call in calls() {

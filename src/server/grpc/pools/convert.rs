@@ -21,18 +21,18 @@ use crate::{assignment_store::HolderName, clock::Clock, limits::Limits};
 const PAGE: usize = 100;
 const PAGE_MOST: usize = 1000;
 
-pub(super) fn resource(value: String, limits: &Limits) -> Result<Arc<str>, Invalid> {
+pub(in super::super) fn resource(value: String, limits: &Limits) -> Result<Arc<str>, Invalid> {
     id(Some(value), limits, || "resource_id".into()).map(Into::into)
 }
 
-pub(super) fn holder(holder: Option<Holder>, limits: &Limits) -> Result<HolderName, Invalid> {
+pub(in super::super) fn holder(holder: Option<Holder>, limits: &Limits) -> Result<HolderName, Invalid> {
     let holder = required(holder, || "holder".into())?;
     let kind = if holder.is_server { HolderKind::Node } else { HolderKind::Client };
     Ok((kind, id(Some(holder.id), limits, || "holder.id".into())?.into()))
 }
 
 /// `None`: nothing is assigned any more.
-pub(super) fn assigned(assigned: Option<wire::Assigned>) -> Result<Option<Assigned>, Invalid> {
+pub(in super::super) fn assigned(assigned: Option<wire::Assigned>) -> Result<Option<Assigned>, Invalid> {
     let portion = required(assigned.and_then(|assigned| assigned.amount), || "assigned".into())?;
     match portion {
         Portion::Capacity(0.0) => Ok(None),
@@ -47,7 +47,7 @@ pub(super) fn assigned(assigned: Option<wire::Assigned>) -> Result<Option<Assign
     }
 }
 
-pub(super) fn to_assigned(assigned: Assigned) -> wire::Assigned {
+pub(in super::super) fn to_assigned(assigned: Assigned) -> wire::Assigned {
     let amount = match assigned {
         Assigned::Capacity(capacity) => Portion::Capacity(capacity.get()),
         Assigned::Share(share) => Portion::Share(share),
@@ -55,7 +55,7 @@ pub(super) fn to_assigned(assigned: Assigned) -> wire::Assigned {
     wire::Assigned { amount: Some(amount) }
 }
 
-pub(super) fn load(load: Option<&Reported>) -> Result<Option<Load>, Invalid> {
+pub(in super::super) fn load(load: Option<&Reported>) -> Result<Option<Load>, Invalid> {
     let load = match load {
         None => return Ok(None),
         Some(Reported::Capacity(capacity)) => Load::Capacity(amount(*capacity, || "capacity".into())?),
@@ -67,11 +67,11 @@ pub(super) fn load(load: Option<&Reported>) -> Result<Option<Load>, Invalid> {
     Ok(Some(load))
 }
 
-pub(super) fn mark(mark: Option<f64>) -> Result<Option<f64>, Invalid> {
+pub(in super::super) fn mark(mark: Option<f64>) -> Result<Option<f64>, Invalid> {
     mark.map(|mark| amount(mark, || "mark".into()).map(Amount::get)).transpose()
 }
 
-pub(super) fn filter(filter: Filter) -> PoolFilter {
+pub(in super::super) fn filter(filter: Filter) -> PoolFilter {
     match filter {
         Filter::Known => PoolFilter::Known,
         Filter::Connected => PoolFilter::Connected,
@@ -80,12 +80,12 @@ pub(super) fn filter(filter: Filter) -> PoolFilter {
     }
 }
 
-pub(super) fn page_size(asked: u32) -> usize {
+pub(in super::super) fn page_size(asked: u32) -> usize {
     if asked == 0 { PAGE } else { (asked as usize).min(PAGE_MOST) }
 }
 
 /// Where a page goes on, as text: `s` and a number, or `c` or `n` and the holder before.
-pub(super) fn page_token(place: &PoolPlace) -> String {
+pub(in super::super) fn page_token(place: &PoolPlace) -> String {
     match place {
         PoolPlace::Slot(slot) => format!("s{slot}"),
         PoolPlace::After(HolderKind::Client, id) => format!("c{id}"),
@@ -93,7 +93,7 @@ pub(super) fn page_token(place: &PoolPlace) -> String {
     }
 }
 
-pub(super) fn place(token: &str) -> Result<Option<PoolPlace>, Invalid> {
+pub(in super::super) fn place(token: &str) -> Result<Option<PoolPlace>, Invalid> {
     let strange = || invalid("page_token", "is none of ours; take next_page_token of the page before");
     let Some(first) = token.chars().next() else { return Ok(None) };
     let rest = &token[first.len_utf8()..];
@@ -106,7 +106,7 @@ pub(super) fn place(token: &str) -> Result<Option<PoolPlace>, Invalid> {
     Ok(Some(place))
 }
 
-pub(super) fn event_filter(request: &SubscribeRequest) -> Result<PoolEventFilter, Invalid> {
+pub(in super::super) fn event_filter(request: &SubscribeRequest) -> Result<PoolEventFilter, Invalid> {
     let kinds: Result<Vec<_>, Invalid> = request.kind().map(event_kind).collect();
     Ok(PoolEventFilter { priority_only: request.priority_only, only_underrun: request.underrun_only, kinds: kinds? })
 }
@@ -150,7 +150,7 @@ fn totals(total: Amount, connected: Sum, priority: Sum, deadline: Option<Millis>
     }
 }
 
-pub(super) fn pool(resource: &str, pool: &PoolReport, now: Millis) -> GetPoolResponse {
+pub(in super::super) fn pool(resource: &str, pool: &PoolReport, now: Millis) -> GetPoolResponse {
     GetPoolResponse {
         resource_id: resource.to_owned(),
         totals: Some(totals(pool.total, pool.connected, pool.priority_connected, pool.deadline, now)),
@@ -175,7 +175,7 @@ fn to_holder(kind: HolderKind, id: &str) -> Option<Holder> {
     Some(Holder { id: id.to_owned(), is_server: kind == HolderKind::Node })
 }
 
-pub(super) fn client(member: &PoolMember) -> Client {
+pub(in super::super) fn client(member: &PoolMember) -> Client {
     let standing = match member.standing {
         PoolStanding::Waiting => Standing::Waiting,
         PoolStanding::Free => Standing::Free,
@@ -195,7 +195,7 @@ pub(super) fn client(member: &PoolMember) -> Client {
 }
 
 /// The first of a stream: how the pool stands.
-pub(super) fn begin(pool: &PoolReport, now: Millis, clock: &Clock) -> PoolEvent {
+pub(in super::super) fn begin(pool: &PoolReport, now: Millis, clock: &Clock) -> PoolEvent {
     PoolEvent {
         kind: EventKind::Begin.into(),
         seq: pool.newest_event,
@@ -206,7 +206,7 @@ pub(super) fn begin(pool: &PoolReport, now: Millis, clock: &Clock) -> PoolEvent 
 }
 
 /// `deadline` is when priority clients will be cut off, as far as known after the event.
-pub(super) fn event(event: &leaseway_core::PoolEvent, deadline: Option<Millis>, clock: &Clock) -> PoolEvent {
+pub(in super::super) fn event(event: &leaseway_core::PoolEvent, deadline: Option<Millis>, clock: &Clock) -> PoolEvent {
     let client = event.client.as_ref().map(|client| EventClient {
         holder: to_holder(client.kind, &client.id),
         capacity: client.capacity.get(),

@@ -1,0 +1,239 @@
+//! What holders would be due under other settings: the division and the sums of a resource, over copies of the records.
+//!
+//! The copies are taken a page at a time, so that a resource with many holders goes on answering; the rest needs the
+//! resource no more. What the records do not have is not foreseen: wants that units made whole, a priority beyond the
+//! present `max_priority`, and what a pool admits.
+
+use std::sync::Arc;
+
+use super::{Birth, Resource};
+use crate::{
+    Amount, Claims, HolderKind, Inherited, Kind, Millis, Principal, Settings, Source, Sum, hints::apart,
+    leases::Leases, ledger::BUCKET_MS,
+};
+
+/// A holder's record, and what it is due now.
+#[derive(Debug)]
+pub struct HolderCopy {
+    id: Arc<str>,
+    kind: HolderKind,
+    claims: Claims,
+    leases: Leases,
+    heeds_terms: bool,
+    due: Amount,
+}
+
+/// A resource under other settings, with the holders that were copied to it.
+pub struct Forecast {
+    resource: Resource,
+    at: Millis,
+    learning: Option<Millis>,
+    capacity_before: Amount,
+    due_before: Vec<(u32, Amount)>,
+}
+
+/// What becomes of a resource if wants stay as they are.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Foreseen {
+    /// What there is, before and after; a report of load counts in both.
+    pub capacity: (Amount, Amount),
+    /// Holders, and the clients that they stand for.
+    pub holders: usize,
+    /// See `holders`.
+    pub subclients: u64,
+    /// What they want.
+    pub wants: Sum,
+    /// What must be assumed in use.
+    pub held: Sum,
+    /// What all are due, before and after; what a pool will admit is not foreseen.
+    pub due: (Sum, Option<Sum>),
+    /// Those that gain.
+    pub gains: Moved,
+    /// Those that lose.
+    pub losses: Moved,
+    /// So much more is held than there will be: no holder gets more before that is over.
+    pub over: Sum,
+    /// What holders have beyond what they will be due: others get it when it was confirmed away, or has ended.
+    pub beyond: Sum,
+    /// When that has ended at the latest, from now; zero where nothing is beyond.
+    pub until: Millis,
+    /// For how long this master still listens before it divides.
+    pub learning: Millis,
+    /// Holders whose due changes, the most changed first.
+    pub changes: Vec<DueChange>,
+}
+
+/// Holders, and how much their dues change together.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Moved {
+    /// How many.
+    pub holders: usize,
+    /// How much.
+    pub amount: Sum,
+}
+
+/// One holder whose due changes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DueChange {
+    /// Its id.
+    pub id: Arc<str>,
+    /// Client or child node.
+    pub kind: HolderKind,
+    /// Clients it stands for.
+    pub subclients: u64,
+    /// What it wants.
+    pub wants: Amount,
+    /// What must be assumed in use.
+    pub held: Amount,
+    /// What it is due now.
+    pub before: Amount,
+    /// What it will be due.
+    pub after: Amount,
+}
+
+impl Resource {
+    /// Begins a forecast; none where a parent says how much there is and how it is run.
+    pub fn forecast(&self, now: Millis, settings: Settings) -> Option<Forecast> {
+        if self.has_parent() {
+            return None;
+        }
+        let inherited = self.estate_slot().map(|slot| Inherited {
+            total: self.estate_left(),
+            wants: self.ledger.holder(slot).claims.clone(),
+            newest: None,
+            until: self.estate_until().unwrap_or(now),
+        });
+        let mut resource = Resource::new(Birth {
+            settings: self.settings.clone(),
+            source: Source::Own,
+            epoch: self.tokens.epoch(),
+            since: now,
+            learning_until: now,
+            inherited,
+            max_holders: usize::MAX,
+            seed: self.seed,
+        });
+        resource.measured = self.measured;
+        resource.configure(settings);
+        let learning = self.is_learning(now).then_some(self.learning_until);
+        let (capacity_before, due_before) = (self.settings.capacity, Vec::new());
+        Some(Forecast { resource, at: now, learning, capacity_before, due_before })
+    }
+
+    /// Copies of up to `limit` holders from place `from` on, and the place to go on from.
+    pub fn copy_holders(&self, now: Millis, from: usize, limit: usize) -> (Vec<HolderCopy>, Option<usize>) {
+        let (mut terms, mut page) = (Vec::new(), Vec::new());
+        for (slot, holder) in self.ledger.iter_from(from).filter(|(slot, _)| !self.ledger.is_estate(*slot)) {
+            if page.len() == limit {
+                return (page, Some(slot as usize));
+            }
+            page.push(HolderCopy {
+                id: Arc::clone(&holder.id),
+                kind: holder.kind,
+                claims: holder.claims.clone(),
+                leases: holder.leases.clone(),
+                heeds_terms: holder.heeds_terms,
+                due: self.due_now(slot, now, &mut terms),
+            });
+        }
+        (page, None)
+    }
+}
+
+impl Forecast {
+    /// Adds a holder. One that is known already has left and come back while the pages were taken: it counts once.
+    pub fn add(&mut self, copy: HolderCopy) {
+        let HolderCopy { id, kind, claims, leases, heeds_terms, due } = copy;
+        let resource = &mut self.resource;
+        if resource.ledger.find(kind, &id).is_some() {
+            return;
+        }
+        let mut claims = resource.counted(kind, heeds_terms, claims);
+        if let Some(most) = resource.settings.max_priority {
+            // A child node is told, and caps what its own clients claim.
+            claims.iter_mut().for_each(|claim| claim.priority = claim.priority.min(most));
+        }
+        let slot = resource.ledger.insert(kind, id, Principal::NONE);
+        let holder = resource.ledger.holder_mut(slot);
+        (holder.leases, holder.heeds_terms) = (leases, heeds_terms);
+        resource.division.insert(slot, &claims);
+        resource.ledger.set_claims(slot, claims);
+        resource.ledger.recount(slot, self.at);
+        self.due_before.push((slot, due));
+    }
+
+    /// What becomes of the resource, with up to `most` of the holders whose due changes.
+    pub fn finish(mut self, most: usize) -> Foreseen {
+        self.resource.deal_units(self.at);
+        let (resource, now) = (&self.resource, self.at);
+        let sums = resource.sums();
+        let capacity = resource.settings.capacity;
+        let is_bounded = resource.is_bounded();
+        let is_foreseen = resource.settings.kind != Kind::PriorityPool;
+        let mut foreseen = Foreseen {
+            capacity: (self.capacity_before, capacity),
+            holders: self.due_before.len(),
+            subclients: sums.subclients,
+            wants: sums.wants,
+            held: sums.held,
+            due: (self.due_before.iter().map(|(_, due)| *due).collect(), is_foreseen.then_some(Sum::ZERO)),
+            gains: Moved::default(),
+            losses: Moved::default(),
+            over: if is_bounded { (sums.held - capacity.into()).max(Sum::ZERO) } else { Sum::ZERO },
+            beyond: Sum::ZERO,
+            until: Millis(0),
+            learning: self.learning.map_or(Millis(0), |until| until.since(now)),
+            changes: Vec::new(),
+        };
+        if is_foreseen {
+            self.divide(&mut foreseen, is_bounded, most);
+        }
+        foreseen
+    }
+
+    fn divide(&self, foreseen: &mut Foreseen, is_bounded: bool, most: usize) {
+        let (resource, now, mut terms) = (&self.resource, self.at, Vec::new());
+        let (mut all, mut until) = (Sum::ZERO, None);
+        let mut changed = Vec::new();
+        for (slot, before) in &self.due_before {
+            let after = resource.due_now(*slot, now, &mut terms);
+            all += after;
+            if apart(after, *before) {
+                let moved = if after > *before { &mut foreseen.gains } else { &mut foreseen.losses };
+                moved.holders += 1;
+                moved.amount += after.max(*before).saturating_sub(after.min(*before));
+                changed.push((*slot, *before, after));
+            }
+            let leases = &resource.ledger.holder(*slot).leases;
+            let beyond = leases.held(now).saturating_sub(after);
+            if is_bounded && beyond > Amount::ZERO {
+                foreseen.beyond += beyond;
+                until = until.max(Some(leases.last_above(after, now)));
+            }
+        }
+        if is_bounded && resource.estate_left() > Amount::ZERO {
+            foreseen.beyond += resource.estate_left();
+            until = until.max(resource.estate_until());
+        }
+        // Ends are looked at once in so long.
+        foreseen.until = until.map_or(Millis(0), |until| until.plus(Millis(BUCKET_MS)).since(now));
+        foreseen.due.1 = Some(all);
+        let by = |(_, before, after): &(u32, Amount, Amount)| (after.get() - before.get()).abs();
+        changed.sort_by(|one, other| by(other).total_cmp(&by(one)));
+        changed.truncate(most);
+        foreseen.changes = changed.into_iter().map(|changed| self.change(changed)).collect();
+    }
+
+    fn change(&self, (slot, before, after): (u32, Amount, Amount)) -> DueChange {
+        let holder = self.resource.ledger.holder(slot);
+        DueChange {
+            id: Arc::clone(&holder.id),
+            kind: holder.kind,
+            subclients: holder.subclients(),
+            wants: holder.wants().floor(),
+            held: holder.leases.held(self.at),
+            before,
+            after,
+        }
+    }
+}

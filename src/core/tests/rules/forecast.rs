@@ -1,0 +1,131 @@
+//! What a forecast says of other settings is what a resource does under them.
+
+use super::*;
+use crate::{Foreseen, Inherited, Sum};
+
+impl Server {
+    fn foresee(&self, change: impl FnOnce(&mut Settings)) -> Foreseen {
+        let mut settings = self.resource.settings().clone();
+        change(&mut settings);
+        let mut forecast = self.resource.forecast(self.now, settings).expect("it has no parent");
+        let mut from = Some(0);
+        while let Some(place) = from {
+            // Pages of two, as large resources have many.
+            let (page, next) = self.resource.copy_holders(self.now, place, 2);
+            page.into_iter().for_each(|copy| forecast.add(copy));
+            from = next;
+        }
+        forecast.finish(usize::MAX)
+    }
+
+    /// Every holder asks for what it wanted until nothing changes any more.
+    fn come_round(&mut self, wants: &[(&str, f64)]) {
+        for _ in 0..3 {
+            self.pass(16_000);
+            for (id, wants) in wants {
+                self.asks(id, *wants);
+            }
+        }
+    }
+}
+
+const WANTS: [(&str, f64); 5] = [("a", 10.0), ("b", 40.0), ("c", 70.0), ("d", 5.0), ("e", 200.0)];
+
+fn settled() -> Server {
+    let mut server = Server::new(fair(200.0));
+    for (id, wants) in WANTS {
+        server.asks(id, wants);
+    }
+    server.come_round(&WANTS);
+    server
+}
+
+#[track_caller]
+fn comes_true(change: impl Fn(&mut Settings)) {
+    let mut server = settled();
+    let before: Vec<f64> = WANTS.map(|(id, _)| server.report(id).due.get()).to_vec();
+    let foreseen = server.foresee(&change);
+    server.change(change);
+    server.come_round(&WANTS);
+    for ((id, _), before) in WANTS.iter().zip(before) {
+        let has = server.report(id).granted.get();
+        let change = foreseen.changes.iter().find(|change| *change.id == **id);
+        let (was, is) = change.map_or((before, before), |change| (change.before.get(), change.after.get()));
+        assert_eq!((was, is), (before, has), "{id}");
+    }
+    let all: Sum = WANTS.iter().map(|(id, _)| server.report(id).granted).collect();
+    assert_eq!(foreseen.due.1, Some(all));
+}
+
+#[test]
+fn what_is_foreseen_of_a_division_comes_true() {
+    comes_true(|settings| settings.capacity = Amount::clamped(100.0));
+    comes_true(|settings| settings.capacity = Amount::clamped(1_000.0));
+    comes_true(|settings| settings.kind = Kind::ProportionalShare);
+    comes_true(|settings| (settings.kind, settings.capacity) = (Kind::Static, Amount::clamped(30.0)));
+    comes_true(|settings| settings.kind = Kind::NoAlgorithm);
+    comes_true(|settings| settings.shadow = true);
+    comes_true(|settings| (settings.whole_units, settings.capacity) = (true, Amount::clamped(57.0)));
+    comes_true(|settings| settings.lease = Millis::from_secs(10));
+}
+
+#[test]
+fn sums_say_who_gains_who_loses_and_what_has_to_end_first() {
+    let server = settled();
+    let foreseen = server.foresee(|settings| settings.capacity = Amount::clamped(100.0));
+    assert_eq!((foreseen.holders, foreseen.subclients, foreseen.wants.get()), (5, 5, 325.0));
+    assert_eq!((foreseen.capacity.0.get(), foreseen.capacity.1.get()), (200.0, 100.0));
+    assert_eq!((foreseen.due.0.get(), foreseen.due.1.map(Sum::get)), (200.0, Some(100.0)));
+    assert_eq!((foreseen.gains.holders, foreseen.losses.holders, foreseen.losses.amount.get().round()), (0, 3, 100.0));
+    assert_eq!((foreseen.over.get(), foreseen.beyond.get().round()), (100.0, 100.0));
+    assert!((60_000..64_000).contains(&foreseen.until.0), "the newest lease is the last to end: {:?}", foreseen.until);
+    assert_eq!(&*foreseen.changes[0].id, "e", "the most changed first");
+    let unchanged = server.foresee(|_| {});
+    assert_eq!((unchanged.changes.len(), unchanged.beyond, unchanged.until), (0, Sum::ZERO, Millis(0)));
+}
+
+#[test]
+fn what_is_over_is_over_when_it_was_said_to_be_though_no_holder_asks_again() {
+    let mut server = settled();
+    let cut = |settings: &mut Settings| settings.capacity = Amount::clamped(100.0);
+    let foreseen = server.foresee(cut);
+    server.change(cut);
+    server.pass(foreseen.until.0);
+    server.resource.tick(server.now);
+    assert_eq!(server.asks("new", 30.0), 30.0);
+}
+
+#[test]
+fn what_earlier_masters_promised_has_to_end_or_be_named() {
+    let wants = Claims::from_slice(&[slice(4, 100.0, 0)]);
+    let inherited = Inherited { total: Amount::clamped(80.0), wants, newest: None, until: Millis(50_000) };
+    let mut server = Server::born(Birth { inherited: Some(inherited), ..birth(fair(100.0)) });
+    server.asks("new", 100.0);
+    let foreseen = server.foresee(|settings| settings.capacity = Amount::clamped(50.0));
+    assert_eq!((foreseen.holders, foreseen.over.get()), (1, 50.0), "{foreseen:?}");
+    assert!(foreseen.until >= Millis(50_000), "{foreseen:?}");
+    assert_eq!(foreseen.changes[0].after.get(), 10.0, "four others are expected to come");
+}
+
+#[test]
+fn a_pool_is_not_foreseen_and_a_parent_decides_for_its_children() {
+    let server = settled();
+    let foreseen = server.foresee(|settings| settings.kind = Kind::PriorityPool);
+    assert_eq!((foreseen.due.1, foreseen.changes.len()), (None, 0));
+    let below = Server::below(fair(1.0));
+    assert!(below.resource.forecast(Millis(0), fair(2.0)).is_none());
+}
+
+#[test]
+fn a_lower_highest_priority_counts_for_those_that_claim_more() {
+    let mut settings = fair(100.0);
+    settings.priority = Priority::Strict;
+    let mut server = Server::new(settings);
+    let first = Ask { claims: Claims::from_slice(&[slice(1, 100.0, 5)]), ..server.request("first", 0.0) };
+    server.deliver(first);
+    server.asks("last", 100.0);
+    let foreseen = server.foresee(|settings| settings.max_priority = Some(0));
+    let dues: Vec<_> = foreseen.changes.iter().map(|change| (&*change.id, change.after.get())).collect();
+    assert_eq!(dues.len(), 2);
+    assert!(dues.iter().all(|(_, due)| *due == 50.0), "{dues:?}");
+}

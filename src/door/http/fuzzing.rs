@@ -1,0 +1,24 @@
+//! What HTTP clients send, from any bytes.
+
+use super::{fields::Fields, lease_token::LeaseToken, operation::Operation};
+
+/// The body and the query of each operation.
+pub fn fields(bytes: &[u8]) {
+    for operation in Operation::ALL {
+        let _ = Fields::of_body(operation.body(), bytes);
+        let pairs = bytes.split(|byte| *byte == b'&').map(|pair| {
+            let pair = String::from_utf8_lossy(pair);
+            let (name, value) = pair.split_once('=').unwrap_or((&pair, ""));
+            (name.to_owned(), value.to_owned())
+        });
+        let _ = Fields::of_query(operation.query(), pairs.collect());
+    }
+}
+
+/// A token that names a lease: read and written, it is the same.
+pub fn lease_token(bytes: &[u8]) {
+    let token = str::from_utf8(bytes).ok().and_then(LeaseToken::parse);
+    if let Some(token) = token {
+        assert!(LeaseToken::parse(&token.to_string()) == Some(token), "{token}");
+    }
+}

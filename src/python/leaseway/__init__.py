@@ -1,0 +1,41 @@
+"""Leaseway: a share of something limited, kept up to date in the background, and limiters that keep to it.
+
+    from leaseway import Client
+
+    client = Client("127.0.0.1:5100")
+    searches = client.rate("searches")
+    searches.wait()                 # or: await searches.wait_async()
+
+How much there is to use comes from a Leaseway node as a lease, which a thread keeps alive: no call waits for a server.
+"""
+
+import os
+
+from leaseway import _native
+from leaseway._native import VERSION as __version__
+from leaseway._native import Health, Permit, Reservation, Resource, Standing
+from leaseway.client import Client
+from leaseway.errors import BuildError, Closed, DebtExceeded, Forked, LeasewayError, NotReady, OpenError, Timeout
+from leaseway.limiters import Gauge, Rate
+
+os.register_at_fork(after_in_child=_native._forked)
+
+__all__ = [
+    "BuildError",
+    "Client",
+    "Closed",
+    "DebtExceeded",
+    "Forked",
+    "Gauge",
+    "Health",
+    "LeasewayError",
+    "NotReady",
+    "OpenError",
+    "Permit",
+    "Rate",
+    "Reservation",
+    "Resource",
+    "Standing",
+    "Timeout",
+    "__version__",
+]

@@ -1,0 +1,105 @@
+"""Servers of the tests' own. LEASEWAY_BINARY is the `leaseway` to run; by default the debug build of this repository."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Callable
+
+import pytest
+
+from leaseway import Client
+
+BINARY = os.environ.get("LEASEWAY_BINARY", str(Path(__file__).parents[3] / "target" / "debug" / "leaseway"))
+
+
+def template(glob: str, capacity: float, lease: int = 60, refresh: int = 1, kind: str = "FAIR_SHARE") -> str:
+    return f"""- identifier_glob: "{glob}"
+  capacity: {capacity}
+  algorithm:
+    kind: {kind}
+    lease_length: {lease}
+    refresh_interval: {refresh}
+    learning_mode_duration: 0
+"""
+
+
+class Server:
+    """`leaseway serve`."""
+
+    def __init__(self, *flags: str, listen: str = "127.0.0.1:0") -> None:
+        command = [BINARY, "serve", "--listen", listen, "--http", "127.0.0.1:0", "--threads", "2", *flags]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        assert self.process.stdout is not None
+        said = self.process.stdout.readline()
+        found = re.search(r"gRPC on (\S+?),", said)
+        assert found, f"the server said {said!r}"
+        self.address = found.group(1)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait(20)
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    """Starts servers with templates; they end with the test."""
+    servers: list[Server] = []
+
+    def start(*templates: str, flags: tuple[str, ...] = (), listen: str = "127.0.0.1:0") -> Server:
+        config = tmp_path / f"resources{len(servers)}.yaml"
+        config.write_text("resources:\n" + "".join(templates or (template("*", 100),)))
+        servers.append(Server("--config", str(config), *flags, listen=listen))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.kill()
+
+
+@pytest.fixture
+def server(serve: Callable[..., Server]) -> Server:
+    """Every resource has 100."""
+    return serve()
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[Client]:
+    with Client(server.address) as client:
+        yield client
+
+
+def python(program: str, *arguments: str) -> subprocess.Popen[str]:
+    """A process with this program."""
+    return subprocess.Popen([sys.executable, "-I", "-c", program, *arguments], stdout=subprocess.PIPE, text=True)
+
+
+def eventually(true: Callable[[], object], seconds: float = 20) -> None:
+    """Waits until it is true."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not become true in time"
+        time.sleep(0.01)
+
+
+def free_address() -> str:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{found.getsockname()[1]}"
+
+
+def seconds(of: Callable[[], object]) -> float:
+    begun = time.monotonic()
+    of()
+    return time.monotonic() - begun
+

@@ -1,0 +1,115 @@
+//! What is read from a disk and from peers, from any bytes. Each function panics where reading them breaks a rule.
+
+use std::path::Path;
+
+use leaseway_core::Millis;
+use openraft::{
+    EntryPayload,
+    raft::{AppendEntriesRequest, InstallSnapshotRequest, VoteRequest},
+};
+
+use crate::{
+    codec,
+    facts::Facts,
+    raft::{Command, Entry, LogId, PeerId, SnapshotMeta, Types, Vote},
+    store::{
+        frame::{self, Kind},
+        log::{Log, SegmentStart},
+        segments,
+    },
+    stored::StoredFacts,
+};
+
+const NOW: Millis = Millis(1_000_000);
+
+/// A segment of the log, as it could be found on a disk: any bytes.
+pub fn segment(bytes: &[u8]) {
+    for last in [false, true] {
+        let mut log = Log::default();
+        if segments::replay(1, Path::new("fuzz"), bytes, last, &mut log).is_ok() && log.is_whole().is_ok() {
+            read_back(&log);
+        }
+    }
+}
+
+/// A segment whose checksums are right, of records with any content: for each a kind, a length and so many bytes.
+pub fn records(mut script: &[u8]) {
+    let mut bytes = Vec::new();
+    frame::write(&mut bytes, Kind::Segment, &codec::encode(&SegmentStart { number: 1, purged: None }));
+    while let [kind, length, rest @ ..] = script {
+        let (payload, rest) = rest.split_at(rest.len().min(usize::from(*length)));
+        let kind = [Kind::Entry, Kind::Entry, Kind::Truncate, Kind::Purge, Kind::Segment][usize::from(*kind) % 5];
+        frame::write(&mut bytes, kind, payload);
+        script = rest;
+    }
+    segment(&bytes);
+}
+
+/// What a log that was taken holds together.
+fn read_back(log: &Log) {
+    let entries = log.range(0..u64::MAX, u64::MAX);
+    assert_eq!(entries.len(), log.len());
+    let follows = |pair: &[Entry]| pair[0].log_id.index + 1 == pair[1].log_id.index;
+    assert!(entries.windows(2).all(follows), "a hole: {entries:?}");
+    apply(&entries);
+}
+
+/// Any entries change facts, and the facts can be stored and read again.
+fn apply(entries: &[Entry]) {
+    let mut facts = Facts::default();
+    for entry in entries {
+        match &entry.payload {
+            EntryPayload::Normal(Command::BeginReign) => {
+                facts.begin_reign();
+            }
+            EntryPayload::Normal(Command::Propose { reign, proposals }) => {
+                for proposal in proposals.iter() {
+                    let proposal: Vec<_> = proposal.iter().map(Into::into).collect();
+                    let _ = facts.apply(*reign, &proposal, NOW);
+                }
+            }
+            EntryPayload::Blank | EntryPayload::Membership(_) => {}
+        }
+    }
+    stored_and_read(&facts);
+}
+
+/// A snapshot of the facts: any bytes.
+pub fn snapshot(bytes: &[u8]) {
+    if let Ok(stored) = StoredFacts::decode(bytes) {
+        stored_and_read(&Facts::restore(stored, NOW));
+    }
+}
+
+/// What is stored of facts is read as the same facts.
+fn stored_and_read(facts: &Facts) {
+    let stored = codec::encode(&facts.record(NOW));
+    let read = StoredFacts::decode(&stored).expect("what is written can be read");
+    let again = codec::encode(&Facts::restore(read, NOW).record(NOW));
+    assert_eq!(stored, again, "what is read is what was written");
+}
+
+/// The small files beside the log, and what peers send each other: any bytes.
+pub fn messages(bytes: &[u8]) {
+    let _ = codec::decode::<Vote>(bytes);
+    let _ = codec::decode::<Option<LogId>>(bytes);
+    let _ = codec::decode::<SnapshotMeta>(bytes);
+    let _ = codec::decode::<VoteRequest<PeerId>>(bytes);
+    let _ = codec::decode::<InstallSnapshotRequest<Types>>(bytes);
+    if let Ok(append) = codec::decode::<AppendEntriesRequest<Types>>(bytes) {
+        apply(&append.entries);
+    }
+    let _ = frame::read(bytes, 0);
+}
+
+/// Bytes to begin with: of each kind that is read here.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let mut segment = Vec::new();
+    frame::write(&mut segment, Kind::Segment, &codec::encode(&SegmentStart { number: 1, purged: None }));
+    let entry = codec::encode(&Entry { log_id: LogId::default(), payload: EntryPayload::Normal(Command::BeginReign) });
+    frame::write(&mut segment, Kind::Entry, &entry);
+    let written = [&include_bytes!("tests/fixtures/format-2.bin")[..], include_bytes!("tests/fixtures/format-4.bin")];
+    let mut seeds: Vec<_> = written.iter().map(|bytes| bytes.to_vec()).collect();
+    seeds.extend([segment, entry, codec::encode(&StoredFacts::default())]);
+    seeds
+}

@@ -1,0 +1,205 @@
+//! What has changed on this server lately, for pages: a bounded ring for each kind, so that a flood of one (denials,
+//! which strangers cause) leaves the others alone. Nothing of it is kept over a restart; the audit log is.
+
+use std::{
+    collections::VecDeque,
+    net::IpAddr,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::SystemTime,
+};
+
+use leaseway_core::{PoolEvent, PoolEventKind, readable};
+
+/// Changes of one kind that are remembered.
+const CHANGES_OF_KIND: usize = 256;
+/// The longest text of a change, in bytes; it has four.
+const CHANGE_TEXT: usize = 400;
+
+/// What sort of change it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ChangeKind {
+    /// A configuration is in force, or was refused.
+    Configuration,
+    /// Another peer is master, or none is.
+    Election,
+    /// An operator has put another capacity in force for a while.
+    Override,
+    /// Something that the manager of a pool should know.
+    Pool,
+    /// What else operators have done.
+    Operator,
+    /// A caller was not let in, or not let do something.
+    Denial,
+}
+
+impl ChangeKind {
+    pub(crate) const ALL: [ChangeKind; 6] = [
+        ChangeKind::Configuration,
+        ChangeKind::Election,
+        ChangeKind::Override,
+        ChangeKind::Pool,
+        ChangeKind::Operator,
+        ChangeKind::Denial,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            ChangeKind::Configuration => "configuration",
+            ChangeKind::Election => "election",
+            ChangeKind::Override => "override",
+            ChangeKind::Pool => "pool",
+            ChangeKind::Operator => "operator",
+            ChangeKind::Denial => "denial",
+        }
+    }
+
+    pub(crate) fn named(name: &str) -> Option<ChangeKind> {
+        ChangeKind::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// Of what is in the audit log.
+    pub(crate) fn of_audited(what: &str) -> ChangeKind {
+        match what.split('_').next() {
+            Some("config") => ChangeKind::Configuration,
+            Some("capacity" | "override") => ChangeKind::Override,
+            _ => ChangeKind::Operator,
+        }
+    }
+}
+
+/// Something that has changed.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Change {
+    pub(crate) at: SystemTime,
+    pub(crate) kind: ChangeKind,
+    /// In words.
+    pub(crate) what: String,
+    /// How it ended, or why it was refused; may be empty.
+    pub(crate) outcome: String,
+    /// The identity behind it; empty for what the server does by itself.
+    pub(crate) who: String,
+    pub(crate) address: Option<IpAddr>,
+    /// Empty if it concerns no single one.
+    pub(crate) resource: String,
+    /// How often it has happened in a row; `at` is the last time.
+    pub(crate) times: u64,
+}
+
+impl Change {
+    pub(crate) fn new(kind: ChangeKind, what: impl Into<String>) -> Change {
+        Change {
+            at: SystemTime::now(),
+            kind,
+            what: what.into(),
+            outcome: String::new(),
+            who: String::new(),
+            address: None,
+            resource: String::new(),
+            times: 1,
+        }
+    }
+
+    fn is_again(&self, other: &Change) -> bool {
+        (&self.what, &self.outcome, &self.who, self.address, &self.resource)
+            == (&other.what, &other.outcome, &other.who, other.address, &other.resource)
+    }
+}
+
+/// What has changed lately.
+#[derive(Debug, Default)]
+pub(crate) struct Changes([Mutex<VecDeque<Change>>; ChangeKind::ALL.len()]);
+
+impl Changes {
+    fn ring(&self, kind: ChangeKind) -> MutexGuard<'_, VecDeque<Change>> {
+        self.0[kind as usize].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers a change. The same again counts it once more.
+    pub(crate) fn tell(&self, mut change: Change) {
+        for text in [&mut change.what, &mut change.outcome, &mut change.who, &mut change.resource] {
+            cut(text);
+        }
+        let mut ring = self.ring(change.kind);
+        if let Some(last) = ring.back_mut().filter(|last| last.is_again(&change)) {
+            (last.at, last.times) = (change.at, last.times + 1);
+            return;
+        }
+        if ring.len() == CHANGES_OF_KIND {
+            ring.pop_front();
+        }
+        ring.push_back(change);
+    }
+
+    /// Those events of a pool that its manager should know.
+    pub(crate) fn tell_of_pool(&self, resource: &str, events: &[PoolEvent]) {
+        for event in events {
+            let Some(what) = told(event) else { continue };
+            self.tell(Change { resource: resource.to_owned(), ..Change::new(ChangeKind::Pool, what) });
+        }
+    }
+
+    /// All of them, or those of a kind; the newest first.
+    pub(crate) fn list(&self, kind: Option<ChangeKind>) -> Vec<Change> {
+        let kinds = ChangeKind::ALL.into_iter().filter(|one| kind.is_none_or(|kind| kind == *one));
+        let mut all: Vec<Change> = kinds.flat_map(|kind| self.ring(kind).iter().cloned().collect::<Vec<_>>()).collect();
+        all.sort_by_key(|change| std::cmp::Reverse(change.at));
+        all
+    }
+}
+
+/// What clients do all the time is left out.
+fn told(event: &PoolEvent) -> Option<String> {
+    let client = event.client.as_ref().map(|client| client.id.to_string()).unwrap_or_default();
+    let total = readable(event.total.get());
+    match event.kind {
+        PoolEventKind::Underrun => {
+            let has = readable(event.priority_connected.get());
+            Some(format!("underrun: priority clients have {has}, the total is {total}"))
+        }
+        PoolEventKind::Relieved => Some(format!("the underrun is over: the total is {total}")),
+        PoolEventKind::Downgraded => Some(format!("{client} has more than a free client may, and no assignment")),
+        PoolEventKind::Alarm => Some(format!("{client} has cost more than the mark that was set for it")),
+        PoolEventKind::Connected
+        | PoolEventKind::Disconnected
+        | PoolEventKind::Update
+        | PoolEventKind::Total
+        | PoolEventKind::Gap => None,
+    }
+}
+
+fn cut(text: &mut String) {
+    if text.len() > CHANGE_TEXT {
+        let most = CHANGE_TEXT - '…'.len_utf8();
+        let end = (0..=most).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
+        text.truncate(end);
+        text.push('…');
+    }
+    text.shrink_to_fit();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_of_denials_leaves_an_election_alone_and_grows_nothing() {
+        let changes = Changes::default();
+        changes.tell(Change::new(ChangeKind::Election, "b is master"));
+        for number in 0..10 * CHANGES_OF_KIND {
+            changes.tell(Change::new(ChangeKind::Denial, format!("{number}{}", "ü".repeat(CHANGE_TEXT))));
+        }
+        let all = changes.list(None);
+        assert_eq!(all.len(), CHANGES_OF_KIND + 1);
+        assert!(all.iter().all(|change| change.what.len() <= CHANGE_TEXT));
+        assert_eq!(changes.list(Some(ChangeKind::Election))[0].what, "b is master");
+    }
+
+    #[test]
+    fn the_same_again_is_counted() {
+        let changes = Changes::default();
+        (0..3).for_each(|_| changes.tell(Change::new(ChangeKind::Denial, "GetCapacity")));
+        changes.tell(Change::new(ChangeKind::Denial, "Watch"));
+        let times: Vec<u64> = changes.list(None).iter().map(|change| change.times).collect();
+        assert_eq!(times, [1, 3]);
+    }
+}

@@ -1,0 +1,70 @@
+//! Which child nodes have asked this server lately, for pages.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use leaseway_core::Millis;
+
+/// Child nodes that are remembered.
+const CHILDREN: usize = 1000;
+/// For how long one is that does not ask.
+const REMEMBERED: Millis = Millis(900_000);
+
+/// A child node, as it has asked last.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Child {
+    pub(crate) id: String,
+    pub(crate) at: Millis,
+    /// Resources of its last request.
+    pub(crate) resources: usize,
+}
+
+/// The child nodes.
+#[derive(Debug, Default)]
+pub(crate) struct Children(Mutex<HashMap<String, Child>>);
+
+impl Children {
+    fn all(&self) -> MutexGuard<'_, HashMap<String, Child>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A child has asked, and was answered.
+    pub(crate) fn asked(&self, id: &str, resources: usize, at: Millis) {
+        let mut all = self.all();
+        if let Some(child) = all.get_mut(id) {
+            (child.at, child.resources) = (at, resources);
+            return;
+        }
+        if all.len() >= CHILDREN {
+            all.retain(|_, child| at.since(child.at) <= REMEMBERED);
+        }
+        if all.len() < CHILDREN {
+            all.insert(id.to_owned(), Child { id: id.to_owned(), at, resources });
+        }
+    }
+
+    /// Those that have asked lately, by name.
+    pub(crate) fn list(&self, now: Millis) -> Vec<Child> {
+        let mut list: Vec<Child> =
+            self.all().values().filter(|child| now.since(child.at) <= REMEMBERED).cloned().collect();
+        list.sort_by(|one, other| one.id.cmp(&other.id));
+        list
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn children_are_bounded_and_forgotten() {
+        let children = Children::default();
+        (0..2 * CHILDREN).for_each(|number| children.asked(&number.to_string(), 1, Millis(0)));
+        assert_eq!(children.list(Millis(0)).len(), CHILDREN);
+        let later = Millis(REMEMBERED.0 + 1);
+        children.asked("leaf", 7, later);
+        assert_eq!(children.list(later), [Child { id: "leaf".into(), at: later, resources: 7 }]);
+    }
+}

@@ -1,0 +1,84 @@
+// Keeps a page up to date: swaps the parts that the server says have changed. Everything works without it.
+"use strict";
+
+(() => {
+  const url = document.body.dataset.live;
+  const bar = document.getElementById("live");
+  const said = document.getElementById("live-said");
+  const pause = document.getElementById("pause");
+  if (!url || !window.EventSource) return;
+  bar.hidden = false;
+
+  let source = null;
+  let paused = false;
+
+  const say = (text) => {
+    if (said.textContent !== text) said.textContent = text;
+    bar.classList.toggle("stale", text !== "Live");
+  };
+
+  // What the reader has marked, or stands on with the keyboard, is not taken away.
+  const isMarked = (element) => {
+    const marked = document.getSelection();
+    return marked && !marked.isCollapsed && marked.containsNode(element, true);
+  };
+
+  const swap = (element, html) => {
+    if (isMarked(element)) return;
+    const links = [...element.querySelectorAll("a, button, summary, [tabindex]")];
+    const place = links.indexOf(document.activeElement);
+    const scrolled = [...element.querySelectorAll(".scroll")].map((box) => box.scrollLeft);
+    element.innerHTML = html;
+    [...element.querySelectorAll(".scroll")].forEach((box, number) => (box.scrollLeft = scrolled[number] || 0));
+    if (place >= 0) {
+      const next = element.querySelectorAll("a, button, summary, [tabindex]")[place];
+      if (next) next.focus({ preventScroll: true });
+    }
+  };
+
+  const swapRows = (body, { count, rows }) => {
+    while (body.rows.length > count) body.deleteRow(-1);
+    while (body.rows.length < count) body.insertRow(-1);
+    for (const [place, html] of Object.entries(rows)) swap(body.rows[place], html);
+  };
+
+  const take = (event) => {
+    say("Live");
+    for (const [id, part] of Object.entries(JSON.parse(event.data))) {
+      const element = document.getElementById(id);
+      if (!element) continue;
+      if (typeof part === "string") swap(element, part);
+      else swapRows(element, part);
+    }
+  };
+
+  const close = () => {
+    if (source) source.close();
+    source = null;
+  };
+
+  const open = () => {
+    if (source || paused || document.hidden) return;
+    source = new EventSource(url);
+    source.onmessage = take;
+    source.onerror = () => {
+      if (source && source.readyState === EventSource.CLOSED) {
+        say("Not live: the server takes no more pages, or you may not read this one any more. Reload to see newer.");
+        close();
+      } else say("Not live: the server does not answer. Trying again.");
+    };
+  };
+
+  pause.addEventListener("click", () => {
+    paused = !paused;
+    pause.textContent = paused ? "Go on" : "Pause";
+    pause.setAttribute("aria-pressed", String(paused));
+    if (paused) close();
+    say(paused ? "Paused" : "Live");
+    open();
+  });
+  // A page that is not seen costs nothing, and keeps none of the few connections that a browser opens.
+  document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
+  window.addEventListener("pagehide", close);
+  open();
+})();

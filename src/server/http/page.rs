@@ -1,0 +1,264 @@
+//! The pages at `/`: made whole by the server, readable without a script, and kept up to date by one where there is.
+//!
+//! A page consists of [`Parts`]. A browser that runs the script is sent those that have changed ([`super::live`]).
+
+mod assets;
+mod changes;
+mod overview;
+mod plot;
+mod resource;
+mod resources;
+mod text;
+mod why;
+
+use std::collections::BTreeMap;
+
+use axum::{
+    Router,
+    extract::{Query, RawQuery, State},
+    http::{HeaderName, StatusCode, Uri, header},
+    response::{Html, IntoResponse, Response},
+    routing::get,
+};
+use leaseway_core::escaped;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use serde::de::DeserializeOwned;
+
+use self::changes::ChangesQuery;
+use super::{
+    Pages,
+    view::{HolderQuery, ResourceQuery, WhyQuery},
+};
+use crate::actors::NotMaster;
+
+/// Nothing but what this server serves, and nothing inline.
+const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; \
+                      form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+
+pub(super) fn routes() -> Router<Pages> {
+    Router::new()
+        .route("/", get(show))
+        .route("/resources", get(show))
+        .route("/resource", get(show))
+        .route("/why", get(show))
+        .route("/changes", get(show))
+        .route("/assets/{name}", get(assets::serve))
+}
+
+/// What a page shows: the same to all that ask for the same.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Showing {
+    Overview,
+    Resources(ResourceQuery),
+    Resource(HolderQuery),
+    Why(WhyQuery),
+    Changes(ChangesQuery),
+}
+
+impl Showing {
+    /// Of a path and its query; what is wrong with it, in a sentence.
+    pub(super) fn of(path: &str, query: &str) -> Result<Showing, String> {
+        Ok(match path {
+            "/" => Showing::Overview,
+            "/resources" => Showing::Resources(parsed(query)?),
+            "/resource" => Showing::Resource(parsed(query)?),
+            "/why" => Showing::Why(parsed(query)?),
+            "/changes" => Showing::Changes(parsed(query)?),
+            _ => return Err("there is no such page".to_owned()),
+        })
+    }
+
+    /// What is shown now.
+    pub(super) async fn parts(&self, pages: &Pages) -> Parts {
+        match self {
+            Showing::Overview => overview::parts(pages).await,
+            Showing::Resources(query) => resources::parts(pages, query).await,
+            Showing::Resource(query) => resource::parts(pages, query).await,
+            Showing::Why(query) => why::parts(pages, query).await,
+            Showing::Changes(query) => changes::parts(pages, query),
+        }
+    }
+
+    fn title(&self) -> String {
+        match self {
+            Showing::Overview => "Overview".to_owned(),
+            Showing::Resources(_) => "Resources".to_owned(),
+            Showing::Resource(query) => format!("Resource {}", escaped(&query.resource)),
+            Showing::Why(query) if query.holder.is_empty() => "Why".to_owned(),
+            Showing::Why(query) => format!("Why: {}", escaped(&query.holder)),
+            Showing::Changes(_) => "Changes".to_owned(),
+        }
+    }
+}
+
+fn parsed<T: DeserializeOwned>(query: &str) -> Result<T, String> {
+    let uri = format!("/?{query}").parse::<Uri>().map_err(|error| error.to_string())?;
+    let Query(parsed) = Query::try_from_uri(&uri).map_err(|rejection| rejection.body_text())?;
+    Ok(parsed)
+}
+
+/// The parts of a page that change, by the ids of the elements that they are in.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Parts {
+    /// What is inside of an element.
+    pub(super) whole: BTreeMap<&'static str, String>,
+    /// What is inside of each row of the body of a table.
+    pub(super) rows: BTreeMap<&'static str, Vec<String>>,
+    /// How the parts are put together: does not change.
+    frame: Skeleton,
+    status: StatusCode,
+}
+
+/// What stands between parts.
+#[derive(Debug, Default, PartialEq)]
+struct Skeleton(String);
+
+impl Parts {
+    fn put(&mut self, id: &'static str, markup: &Markup) {
+        self.whole.insert(id, markup.0.clone());
+    }
+
+    fn put_rows(&mut self, id: &'static str, rows: impl Iterator<Item = Markup>) {
+        self.rows.insert(id, rows.map(|row| row.0).collect());
+    }
+
+    /// A part in its place.
+    fn place(&self, id: &'static str) -> Markup {
+        html! { div.part id=(id) { (PreEscaped(self.whole.get(id).map_or("", String::as_str))) } }
+    }
+
+    /// Rows in their place.
+    fn place_rows(&self, id: &'static str) -> Markup {
+        let rows = self.rows.get(id).map(Vec::as_slice).unwrap_or_default();
+        html! { tbody id=(id) { @for row in rows { tr { (PreEscaped(row)) } } } }
+    }
+
+    fn framed(mut self, frame: Markup) -> Parts {
+        self.frame = Skeleton(frame.into_string());
+        self
+    }
+
+    /// A page that is a sentence.
+    fn sentence(status: StatusCode, title: &str, sentence: &str) -> Parts {
+        let frame = html! { h1 { (escaped(title)) } p { (escaped(sentence)) } };
+        Parts { status, ..Parts::default() }.framed(frame)
+    }
+}
+
+async fn show(State(pages): State<Pages>, uri: Uri, RawQuery(query): RawQuery) -> Response {
+    let query = query.unwrap_or_default();
+    match Showing::of(uri.path(), &query) {
+        Ok(showing) => {
+            let parts = showing.parts(&pages).await;
+            page(&pages, &showing.title(), Some((uri.path(), &query)), &parts)
+        }
+        Err(why) => page(&pages, "Not a page", None, &Parts::sentence(StatusCode::BAD_REQUEST, "Not a page", &why)),
+    }
+}
+
+/// `live`: the path and the query of what is kept up to date.
+fn page(pages: &Pages, title: &str, live: Option<(&str, &str)>, parts: &Parts) -> Response {
+    let path = live.map_or("", |(path, _)| path);
+    let live = live.filter(|_| parts.status == StatusCode::OK).map(|(path, query)| match query {
+        "" => format!("/live?view={}", text::encoded(path)),
+        query => format!("/live?view={}&{query}", text::encoded(path)),
+    });
+    let body = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) " · " (escaped(&pages.info.id)) " · Leaseway" }
+                link rel="icon" type="image/svg+xml" href=(assets::path("icon.svg"));
+                link rel="stylesheet" href=(assets::path("page.css"));
+                script defer src=(assets::path("page.js")) {}
+            }
+            body data-live=[live] {
+                a.skip href="#main" { "Skip to content" }
+                (head(pages, path))
+                main #main tabindex="-1" {
+                    (elsewhere(pages))
+                    (PreEscaped(&parts.frame.0))
+                }
+                (foot(pages))
+            }
+        }
+    };
+    (parts.status, headers(), Html(body.into_string())).into_response()
+}
+
+fn headers() -> [(HeaderName, &'static str); 5] {
+    [
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (header::CACHE_CONTROL, "no-store"),
+    ]
+}
+
+fn head(pages: &Pages, path: &str) -> Markup {
+    let views = [("/", "Overview"), ("/resources", "Resources"), ("/why", "Why"), ("/changes", "Changes")];
+    let current = if path == "/resource" { "/resources" } else { path };
+    html! {
+        header {
+            a.name href="/" { "Leaseway" }
+            nav aria-label="Views" {
+                ul {
+                    @for (view, name) in views {
+                        li { a href=(view) aria-current=[(view == current).then_some("page")] { (name) } }
+                    }
+                }
+            }
+            span.where { (escaped(&pages.info.id)) }
+            span #live .live hidden {
+                span #live-said role="status" { "Live" }
+                button #pause type="button" aria-pressed="false" { "Pause" }
+            }
+        }
+    }
+}
+
+/// What a peer that is not the master shows is not what clients are told.
+fn elsewhere(pages: &Pages) -> Markup {
+    let Err(NotMaster { master: Some(master) }) = pages.node.check() else { return html! {} };
+    html! {
+        p.notice {
+            "This peer is not the master, so it knows of no resource. The master is "
+            @if master.http.is_empty() {
+                strong { (escaped(&master.grpc)) } "."
+            } @else {
+                a href={ "//" (master.http) "/" } { (escaped(&master.http)) } "."
+            }
+        }
+    }
+}
+
+fn foot(pages: &Pages) -> Markup {
+    html! {
+        footer {
+            span { "leaseway " (env!("CARGO_PKG_VERSION")) }
+            span { "as of " (text::clock(std::time::SystemTime::now())) " UTC" }
+            @if !pages.node.gate().in_words().is_empty() { span { "access " (pages.node.gate().in_words()) } }
+            a href="/metrics" { "Metrics" }
+            a href="/debug/status" { "Plain pages" }
+            a href="/api/v1/status" { "JSON" }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_question_is_the_same_view() {
+        let one = Showing::of("/resource", "resource=a%20b&page=2");
+        assert_eq!(one, Showing::of("/resource", "page=2&resource=a+b"));
+        assert!(Showing::of("/resource", "page=two").is_err());
+        assert!(Showing::of("/resources", "sort=size").expect_err("no such").contains("unknown variant"));
+        assert!(Showing::of("/debug", "").is_err());
+    }
+}

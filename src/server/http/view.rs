@@ -1,0 +1,16 @@
+//! What pages and the JSON of `/api/v1` show: gathered once, read by both.
+
+mod holders;
+mod node;
+mod resources;
+mod why;
+
+pub(super) use self::{
+    holders::{HolderPage, HolderQuery, HolderRow, HolderSort, holders},
+    node::{ChildRow, Finding, LimitRow, NodeView, ParentRow, PeerRow, Severity, node, verdict},
+    resources::{ResourceCache, ResourceDetail, ResourceQuery, ResourceRow, ResourceSort, resource},
+    why::{Explained, WhyQuery, explain},
+};
+
+/// The most rows of a page.
+pub(super) const PAGE_ROWS: usize = 1000;

@@ -1,0 +1,36 @@
+// Opens pages in Chromium and looks at them with axe-core; fails on violations, on errors of the script, on pages that
+// are wider than the window, and on pages that do not become live. Arguments: URLs.
+"use strict";
+const puppeteer = require("puppeteer-core");
+const axe = require("fs").readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
+
+const look = async (page, url, scheme, width) => {
+  const wrong = [];
+  page.on("pageerror", (error) => wrong.push(String(error)));
+  page.on("console", (message) => message.type() === "error" && wrong.push(message.text()));
+  await page.setViewport({ width, height: 900 });
+  await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);
+  await page.goto(url, { waitUntil: "load" });
+  await page.waitForFunction(() => !document.getElementById("live").hidden, { timeout: 10000 });
+  await page.evaluate(axe);
+  const { violations } = await page.evaluate(() => axe.run());
+  wrong.push(...violations.map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.html.slice(0, 200)).join(" | ")}`));
+  if (await page.evaluate(() => document.documentElement.scrollWidth > window.innerWidth)) wrong.push("too wide");
+  return wrong;
+};
+
+(async () => {
+  const browser = await puppeteer.launch({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox"] });
+  let failed = false;
+  for (const url of process.argv.slice(2))
+    for (const scheme of ["light", "dark"])
+      for (const width of [1280, 400]) {
+        const page = await browser.newPage();
+        const wrong = await look(page, url, scheme, width);
+        console.log(`${url} ${scheme} ${width}: ${wrong.join("; ") || "no violations"}`);
+        failed ||= wrong.length > 0;
+        await page.close();
+      }
+  await browser.close();
+  process.exit(failed ? 1 : 0);
+})();

@@ -1,0 +1,89 @@
+//! Bytes that are made up, for every decoder that a stranger, a peer or a file reaches: none of them panics, and what
+//! each takes is what it should (the functions called here say that: `fuzzing` in the crates).
+//!
+//! `cargo test -p leaseway-fuzz` tries so many thousands for each; `BOLERO_RANDOM_ITERATIONS=1000000` as many as that.
+//! With `cargo bolero test --sanitizer NONE -p leaseway-fuzz NAME` libFuzzer looks for bytes that reach more code.
+//! What was found lies in `__fuzz__`, and is tried again each time.
+
+mod mutation;
+mod seeds;
+
+use leaseway_core::{Glob, access::Identity, escaped, escaped_lines};
+use leaseway_session::endpoint;
+
+use crate::mutation::mutated;
+
+/// A test of a function that takes bytes: those made from `seeds`.
+macro_rules! targets {
+    ($($name:ident: $seeds:expr => $target:expr;)*) => {$(
+        #[test]
+        fn $name() {
+            let seeds: Vec<Vec<u8>> = $seeds;
+            bolero::check!().with_iterations(ITERATIONS).for_each(|script: &[u8]| $target(&mutated(&seeds, script)));
+        }
+    )*};
+}
+
+/// Of each, where nothing else is said.
+const ITERATIONS: usize = 20_000;
+
+targets! {
+    capacity: seeds::capacity() => leaseway_server::fuzzing::capacity;
+    node_capacity: seeds::node_capacity() => leaseway_server::fuzzing::node_capacity;
+    release: seeds::release() => leaseway_server::fuzzing::release;
+    watch: seeds::watch() => leaseway_server::fuzzing::watch;
+    entries: seeds::unframed(seeds::node_capacity()) => leaseway_server::fuzzing::entries;
+    pools: seeds::pools() => leaseway_server::fuzzing::pools;
+    deadline: seeds::texts(&["10S", "99999999H", "1n", "100m"]) => leaseway_server::fuzzing::deadline;
+    configuration: seeds::configuration() => leaseway_server::fuzzing::configuration;
+    tokens: seeds::tokens() => leaseway_server::fuzzing::tokens;
+    jwt: seeds::jwt() => leaseway_server::fuzzing::jwt;
+    segment: leaseway_quorum::fuzzing::seeds() => leaseway_quorum::fuzzing::segment;
+    records: leaseway_quorum::fuzzing::seeds() => leaseway_quorum::fuzzing::records;
+    snapshot: leaseway_quorum::fuzzing::seeds() => leaseway_quorum::fuzzing::snapshot;
+    peer_messages: leaseway_quorum::fuzzing::seeds() => leaseway_quorum::fuzzing::messages;
+    rate_limit_rules: seeds::rules() => leaseway_door::fuzzing::rules;
+    quota_reports: seeds::reports() => leaseway_door::fuzzing::reports;
+    http_fields: seeds::fields() => leaseway_door::fuzzing::fields;
+    lease_token: seeds::texts(&["1f.4059000000000000.65f0.5", "0.0.0.0"]) => leaseway_door::fuzzing::lease_token;
+    address: seeds::texts(&["127.0.0.1:5100", "[::1]:1", "http://a.example:80", "a"]) => check_address;
+    glob: seeds::texts(&["mysql*\nmysql-1", "[a-c]?*\nab", "\\*\n*"]) => check_glob;
+    identity: seeds::texts(&["spiffe://a/b", "alice", "dns:a.example"]) => check_identity;
+    shown: seeds::texts(&["\u{1b}[2J", "a\nb", "\u{202e}"]) => check_shown;
+}
+
+/// An address: read again, it is the same.
+fn check_address(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    if let Ok(read) = endpoint::parse(text) {
+        assert_eq!(endpoint::parse(&read).as_ref(), Ok(&read), "{text:?}");
+    }
+}
+
+/// A pattern and what it may match: what matches a pattern without signs is the pattern.
+fn check_glob(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    let (pattern, name) = text.split_once('\n').unwrap_or((text, text));
+    if let Ok(glob) = Glob::new(pattern) {
+        let matches = glob.matches(name);
+        if !pattern.contains(['*', '?', '[', '\\', '{', '!']) {
+            assert_eq!(matches, pattern == name, "{text:?}");
+        }
+    }
+}
+
+/// An identity: as it is written it is read again.
+fn check_identity(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    if let Ok(identity) = Identity::parse(text) {
+        let written = identity.to_string();
+        assert_eq!(Identity::parse(&written).map(|again| again.to_string()), Ok(written));
+    }
+}
+
+/// What is shown moves no cursor and begins no line.
+fn check_shown(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    assert!(!escaped(&text).contains(|letter: char| letter.is_control()), "{text:?}");
+    assert!(!escaped_lines(&text).contains(|letter: char| letter.is_control() && letter != '\n'), "{text:?}");
+}

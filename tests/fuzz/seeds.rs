@@ -1,0 +1,127 @@
+//! What is right, to begin with.
+
+use leaseway_proto::{
+    doorman::{
+        GetCapacityRequest, GetServerCapacityRequest, Lease, PriorityBandAggregate, ReleaseCapacityRequest,
+        ResourceRequest, ServerCapacityResourceRequest,
+    },
+    envoy::quota::{BucketId, RateLimitQuotaUsageReports, rate_limit_quota_usage_reports::BucketQuotaUsage},
+    pools::{Assigned, Holder, ListClientsRequest, SetAlarmRequest, SetClientCapacityRequest, assigned::Amount},
+    push::WatchRequest,
+};
+use prost::Message;
+
+pub(crate) fn texts(texts: &[&str]) -> Vec<Vec<u8>> {
+    texts.iter().map(|text| text.as_bytes().to_vec()).collect()
+}
+
+fn framed(message: &impl Message) -> Vec<u8> {
+    let length = u32::try_from(message.encoded_len()).expect("it is short");
+    [&[0][..], &length.to_be_bytes(), &message.encode_to_vec()].concat()
+}
+
+/// Without what gRPC puts before a message.
+pub(crate) fn unframed(framed: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    framed.into_iter().map(|framed| framed[5..].to_vec()).collect()
+}
+
+fn lease() -> Lease {
+    Lease {
+        expiry_time: Some(1_700_000_060),
+        refresh_interval: Some(5),
+        capacity: Some(10.0),
+        token: Some((1 << 40) + 1),
+        remaining_ms: None,
+    }
+}
+
+fn ask(name: &str, has: Option<Lease>) -> ResourceRequest {
+    ResourceRequest {
+        resource_id: Some(name.to_owned()),
+        priority: Some(1),
+        has,
+        wants: Some(40.0),
+        ..Default::default()
+    }
+}
+
+pub(crate) fn capacity() -> Vec<Vec<u8>> {
+    let of = |resource| GetCapacityRequest { client_id: Some("c".to_owned()), resource, drops_late: Some(true) };
+    vec![framed(&of(vec![ask("a", None)])), framed(&of(vec![ask("a", Some(lease())), ask("b", None)]))]
+}
+
+pub(crate) fn node_capacity() -> Vec<Vec<u8>> {
+    let band = |priority| PriorityBandAggregate { priority: Some(priority), num_clients: Some(7), wants: Some(1.5) };
+    let entry = ServerCapacityResourceRequest {
+        resource_id: Some("a".to_owned()),
+        has: Some(lease()),
+        wants: vec![band(0), band(3)],
+        ..Default::default()
+    };
+    let resource = vec![entry];
+    vec![framed(&GetServerCapacityRequest { server_id: Some("n".to_owned()), resource, ..Default::default() })]
+}
+
+pub(crate) fn release() -> Vec<Vec<u8>> {
+    let resource_id = vec!["a".to_owned(), "b".to_owned()];
+    vec![framed(&ReleaseCapacityRequest { client_id: Some("c".to_owned()), resource_id, ..Default::default() })]
+}
+
+pub(crate) fn watch() -> Vec<Vec<u8>> {
+    vec![framed(&WatchRequest::default()), vec![0, 0, 0, 0, 3, 0x0a, 1, b'c']]
+}
+
+pub(crate) fn pools() -> Vec<Vec<u8>> {
+    let holder = || Some(Holder { id: "c".to_owned(), is_server: false });
+    let resource_id = || "a".to_owned();
+    let assigned = Some(Assigned { amount: Some(Amount::Share(0.5)) });
+    vec![
+        SetClientCapacityRequest { resource_id: resource_id(), holder: holder(), assigned }.encode_to_vec(),
+        ListClientsRequest { resource_id: resource_id(), page_token: "cabc".to_owned(), ..Default::default() }
+            .encode_to_vec(),
+        SetAlarmRequest { resource_id: resource_id(), holder: holder(), mark: Some(1.0) }.encode_to_vec(),
+    ]
+}
+
+pub(crate) fn configuration() -> Vec<Vec<u8>> {
+    texts(&[
+        "resources:\n- identifier_glob: 'mysql*'\n  capacity: 500\n  algorithm: {kind: FAIR_SHARE, lease_length: 60, \
+         refresh_interval: 5, parameters: {reuse: prompt}}\n- identifier_glob: '*'\n  capacity: 1\n",
+        "resources: &a [{identifier_glob: '*', capacity: 1e3}]\naccess:\n  rules:\n  - {identities: ['*'], may: [ask], \
+         resources: ['*'], clients: ['{identity}-*']}\n",
+    ])
+}
+
+pub(crate) fn tokens() -> Vec<Vec<u8>> {
+    let hash = "0123456789abcdef".repeat(4);
+    texts(&[&format!("# who\nalice sha256:{hash}\n"), &format!("spiffe://a/b sha256:{hash}")])
+}
+
+pub(crate) fn jwt() -> Vec<Vec<u8>> {
+    texts(&[
+        "eyJhbGciOiJFZERTQSIsImtpZCI6ImEifQ.eyJpc3MiOiJodHRwczovL2lzc3VlciIsImF1ZCI6ImxlYXNld2F5Iiwic3ViIjoiYSIsImV4c\
+         CI6OTk5OTk5OTk5OX0.AAAA",
+        "eyJhbGciOiJub25lIn0.e30.",
+        r#"{"keys": [{"kty": "EC", "crv": "P-256", "x": "AA", "y": "AA"}, {"kty": "RSA", "n": "AA", "e": "AQAB"}]}"#,
+    ])
+}
+
+pub(crate) fn rules() -> Vec<Vec<u8>> {
+    texts(&["domain: d\ndescriptors:\n- key: a\n  value: b\n  rate_limit: {unit: minute, requests_per_unit: 5}\n  \
+             shadow_mode: true\n  descriptors:\n  - {key: c, rate_limit: {unlimited: true}}\n"])
+}
+
+pub(crate) fn reports() -> Vec<Vec<u8>> {
+    let bucket = [("name".to_owned(), "a".to_owned())].into_iter().collect();
+    let usage = BucketQuotaUsage {
+        bucket_id: Some(BucketId { bucket }),
+        time_elapsed: None,
+        num_requests_allowed: 3,
+        num_requests_denied: 1,
+    };
+    vec![RateLimitQuotaUsageReports { domain: "d".to_owned(), bucket_quota_usages: vec![usage] }.encode_to_vec()]
+}
+
+pub(crate) fn fields() -> Vec<Vec<u8>> {
+    texts(&[r#"{"client": "a", "wants": 40, "priority": 1, "token": "1.0.0.0"}"#, "permits=2&wait=0.5", "{}"])
+}

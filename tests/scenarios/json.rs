@@ -1,0 +1,216 @@
+//! What commands print with `-o json` has the fields that docs/reference/json.md names, and no others.
+
+use std::{collections::BTreeMap, collections::BTreeSet, fs, path::Path};
+
+use serde_json::Value;
+
+use crate::harness::{
+    config::ConfigFile,
+    peers::Peers,
+    process::{Process, Said, leaseway},
+    wait::eventually,
+};
+
+/// Fields by command. A field of an object is `a.b`, one of the objects in a list `a[].b`.
+type Fields = BTreeMap<String, BTreeSet<String>>;
+
+const TEMPLATES: &str = "
+resources:
+- identifier_glob: \"searches\"
+  capacity: 20
+  algorithm: {kind: PRIORITY_POOL, lease_length: 60, refresh_interval: 1, learning_mode_duration: 0, parameters: [
+    {name: min_capacity, value: 10}, {name: free_key, value: client_id}, {name: capacity_floor, value: 5},
+    {name: capacity_ceiling, value: 40}]}
+- identifier_glob: \"*\"
+  capacity: 100
+  algorithm: {kind: FAIR_SHARE, lease_length: 60, refresh_interval: 1, learning_mode_duration: 0}
+";
+
+const RULES: &str = "access:\n- {name: all, who: [alice, \"team/*\"], may: [ask], resources: [mysql]}\n";
+
+/// Collects what commands print.
+#[derive(Default)]
+struct Printed(Fields);
+
+impl Printed {
+    /// Every line is an object, or a list of objects.
+    #[track_caller]
+    fn note(&mut self, command: &str, said: &Said) -> Vec<Value> {
+        let read = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{command}: {error}: {said:?}"));
+        let lines: Vec<Value> = said.stdout.lines().map(read).collect();
+        assert!(!lines.is_empty(), "{command}: {said:?}");
+        let fields = self.0.entry(command.to_owned()).or_default();
+        lines.iter().for_each(|line| collect("", line, fields));
+        lines
+    }
+
+    /// Runs a command that needs no server; `command` says how many of the arguments name it.
+    #[track_caller]
+    fn run(&mut self, command: &str, arguments: &[&str]) -> Value {
+        let words: Vec<&str> = command.split(' ').collect();
+        let said = leaseway(&[&words, arguments, &["-o", "json"]].concat());
+        assert!(said.code == Some(0) || command == "access test", "{command}: {said:?}");
+        self.note(command, &said).remove(0)
+    }
+
+    /// ... one that asks clients' ports.
+    #[track_caller]
+    fn ask(&mut self, peers: &Peers, command: &str, arguments: &[&str]) -> Value {
+        let servers = peers.endpoints().join(",");
+        self.run(command, &[arguments, &["--server", &servers]].concat())
+    }
+
+    /// ... one that asks operators' ports.
+    #[track_caller]
+    fn operate(&mut self, peers: &Peers, command: &str, arguments: &[&str]) -> Value {
+        let admin = peers.admin(peers.master()).to_string();
+        self.run(command, &[arguments, &["--admin", &admin]].concat())
+    }
+}
+
+fn collect(at: &str, value: &Value, into: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                let path = if at.is_empty() { name.clone() } else { format!("{at}.{name}") };
+                into.insert(path.clone());
+                collect(&path, value, into);
+            }
+        }
+        Value::Array(values) => values.iter().for_each(|value| collect(&format!("{at}[]"), value, into)),
+        _ => {}
+    }
+}
+
+/// The first column of the tables; a field of something implies that.
+fn documented() -> Fields {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/json.md");
+    let (mut found, mut command) = (Fields::new(), String::new());
+    for line in fs::read_to_string(page).unwrap().lines() {
+        if let Some(heading) = line.strip_prefix("## ") {
+            command = heading.replace('`', "");
+            found.entry(command.clone()).or_default();
+        }
+        let Some(cell) = line.strip_prefix("| `").and_then(|rest| rest.split('|').next()) else { continue };
+        for path in format!("`{cell}").split('`').skip(1).step_by(2) {
+            let containers = path.match_indices(['.', '[']).map(|(end, _)| &path[..end]);
+            let containers = containers.filter(|path| !path.is_empty() && !path.ends_with(']'));
+            found.entry(command.clone()).or_default().extend(containers.chain([path]).map(str::to_owned));
+        }
+    }
+    found
+}
+
+#[test]
+fn every_field_of_every_command_is_documented_and_no_other() {
+    let mut printed = Printed::default();
+    of_files(&mut printed);
+    let mut root = Peers::start(3, ConfigFile::new(TEMPLATES), &[]);
+    of_configurations(&mut printed, &root);
+    of_pools(&mut printed, &root);
+    of_a_tree(&mut printed, &root);
+    of_members(&mut printed, &mut root);
+    let documented = documented();
+    let named = |fields: &Fields| fields.keys().cloned().collect::<BTreeSet<_>>();
+    assert_eq!(named(&printed.0), named(&documented), "commands");
+    for (command, fields) in printed.0 {
+        let documented = &documented[&command];
+        let unknown: Vec<_> = fields.difference(documented).collect();
+        let missing: Vec<_> = documented.difference(&fields).collect();
+        assert!(unknown.is_empty() && missing.is_empty(), "{command}: only printed {unknown:?}, only told {missing:?}");
+    }
+}
+
+fn of_files(printed: &mut Printed) {
+    let directory = tempfile::tempdir().unwrap();
+    let place = |name: &str| directory.path().join(name).display().to_string();
+    let certs = place("certs");
+    printed.run("certs init", &["--dir", &certs]);
+    printed.run("certs issue", &["alice", "--dir", &certs]);
+    let shown = printed.run("certs show", &[&certs]);
+    assert_eq!(shown.as_array().map(Vec::len), Some(2));
+    printed.run("token new", &["alice"]);
+    let written = printed.run("token new", &["bob", "--out", &place("bob.token")]);
+    assert!(written["token"].is_null() && written["file"] == place("bob.token").as_str(), "{written}");
+    let config = ConfigFile::new(&format!("{TEMPLATES}{RULES}"));
+    let checked = printed.run("config check", &[config.path()]);
+    assert_eq!(checked["rules"][0]["who"][1], "team/*", "{checked}");
+    for (who, allowed) in [("alice", true), ("bob", false)] {
+        let tested = printed.run("access test", &[who, "mysql", "--config", config.path()]);
+        assert_eq!(tested["allowed"], allowed, "{tested}");
+    }
+    let open = ConfigFile::new(TEMPLATES);
+    let tested = printed.run("access test", &["bob", "mysql", "--config", open.path()]);
+    assert!(tested["allowed"] == true && tested["rule"].is_null(), "{tested}");
+}
+
+fn of_configurations(printed: &mut Printed, peers: &Peers) {
+    let more = ConfigFile::new(&TEMPLATES.replace("capacity: 100", "capacity: 90"));
+    assert_eq!(printed.operate(peers, "config diff", &[more.path()])["differences"][0]["field"], "capacity");
+    assert!(printed.operate(peers, "config plan", &[more.path()])["resources"].is_array());
+    assert_eq!(printed.operate(peers, "config apply", &[more.path()])["changed"], true);
+    assert_eq!(printed.operate(peers, "config apply", &[more.path()])["changed"], false);
+    let back = printed.operate(peers, "config rollback", &["1"]);
+    assert_eq!((&back["version"], &back["differences"][0]["to"]), (&3.into(), &"100".into()));
+    assert_eq!(printed.operate(peers, "config show", &[])["version"], 3);
+    assert_eq!(printed.operate(peers, "config history", &[])["versions"].as_array().map(Vec::len), Some(3));
+}
+
+fn of_pools(printed: &mut Printed, peers: &Peers) {
+    let admin = peers.admin(peers.master()).to_string();
+    let events = ["pool", "watch", "searches", "--events", "2", "--json", "--admin", &admin];
+    let watch = Process::start(&events, &[]);
+    eventually("it watches", || watch.stdout().contains("begin").then_some(()));
+    for capacity in ["50%", "10", "10"] {
+        printed.operate(peers, "pool set", &["searches", "acme", capacity]);
+        printed.operate(peers, "pool get", &["searches", "acme"]);
+        if capacity == "50%" {
+            printed.ask(peers, "get", &["acme", "searches", "10"]);
+            printed.operate(peers, "pool get", &["searches", "acme"]);
+        }
+        printed.operate(peers, "pool clients", &["searches"]);
+    }
+    printed.note("pool watch", &watch.finish());
+    assert_eq!(printed.operate(peers, "pool show", &["searches"])["memory"], "quorum");
+    assert_eq!(printed.operate(peers, "pool load", &["searches", "80%"])["capacity"], 16.0);
+    assert_eq!(printed.operate(peers, "pool alarm", &["searches", "acme", "1000"])["mark"], 1000.0);
+    printed.ask(peers, "status", &["searches"]);
+}
+
+fn of_a_tree(printed: &mut Printed, root: &Peers) {
+    let leaf = root.child("east", 1);
+    eventually("the loan comes with terms", || {
+        for client in ["alice", "bob"] {
+            leaseway(&["get", client, "mysql", "90", "--server", &leaf.endpoints()[0]]);
+        }
+        let status = printed.ask(&leaf, "status", &["mysql"]);
+        let terms = status["resources"][0]["supply"]["terms"].as_array();
+        terms.is_some_and(|terms| !terms.is_empty()).then_some(())
+    });
+    let explained = printed.ask(&leaf, "explain", &["mysql", "alice"]);
+    assert_eq!(explained["levels"].as_array().map(Vec::len), Some(2), "{explained}");
+    printed.ask(&leaf, "release", &["alice", "mysql"]);
+}
+
+fn of_members(printed: &mut Printed, peers: &mut Peers) {
+    let (removed, master) = (peers.follower(), peers.master());
+    let name = ["a", "b", "c"][removed];
+    let list = printed.operate(peers, "peers list", &[]);
+    let listed = list["peers"].as_array().unwrap().iter().find(|peer| peer["name"] == name).unwrap();
+    let address = listed["peer_address"].as_str().unwrap().to_owned();
+    printed.operate(peers, "peers remove", &[name]);
+    eventually("it says that it takes no part", || {
+        let status = peers.status(removed, &[]);
+        let said = leaseway(&["status", "--here", "-o", "json", "--server", &peers.grpc(removed).to_string()]);
+        printed.note("status", &said);
+        (status["takes_no_part"]["reason"] == "removed").then_some(())
+    });
+    peers.kill(removed);
+    fs::remove_dir_all(peers.data(removed)).unwrap();
+    peers.run(removed, &[]);
+    let admin = peers.admin(master).to_string();
+    eventually("it is let in", || {
+        let said = leaseway(&["peers", "add", name, &address, "-o", "json", "--admin", &admin]);
+        (said.code == Some(0)).then(|| printed.note("peers add", &said))
+    });
+}

@@ -1,0 +1,282 @@
+//! The pages at `/`, their JSON, and the streams that keep them up to date.
+
+use std::{
+    collections::BTreeSet,
+    io::{BufRead as _, BufReader, Write as _},
+    net::{SocketAddr, TcpStream},
+    process::Command,
+};
+
+use serde_json::Value;
+
+use crate::harness::{
+    config::{ConfigFile, Template},
+    doorman::Asks as _,
+    http,
+    peers::Peers,
+    server::Server,
+    wait::{PATIENCE, eventually},
+};
+
+const VIEWS: [&str; 6] =
+    ["/", "/resources", "/resource?resource=mysql", "/why", "/why?resource=mysql&holder=alice", "/changes"];
+
+fn with_mysql() -> Server {
+    let server = Server::development();
+    server.client("alice").ask("mysql", 40.0);
+    server.client("bob").ask("mysql", 1000.0);
+    server
+}
+
+#[test]
+fn every_view_is_whole_without_a_script_and_has_nothing_inline() {
+    let server = with_mysql();
+    for view in VIEWS {
+        let response = http::get(server.http(), view);
+        assert_eq!(response.status, 200, "{view}: {response:?}");
+        let policy = response.header("content-security-policy").expect("a policy");
+        assert!(policy.starts_with("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
+        let page = &response.body;
+        for inline in [" style=", "<style", "onclick", "javascript:", "http://", "https://"] {
+            assert!(!page.contains(inline), "{view} has `{inline}`: {page}");
+        }
+        assert_eq!(page.matches("<script").count(), 1, "{view}");
+        assert!(page.contains("<h1") && page.contains("<main") && page.contains("lang=\"en\""), "{view}");
+        for asset in page.split('"').filter(|text| text.starts_with("/assets/")) {
+            let response = http::get(server.http(), asset);
+            assert_eq!((response.status, response.body.is_empty()), (200, false), "{asset}");
+            assert!(response.header("cache-control").unwrap().contains("immutable"));
+        }
+    }
+    assert!(server.page("/").contains("It is fine."));
+    assert!(server.page("/resource?resource=mysql").contains(">bob<"));
+    assert!(server.page("/why?resource=mysql&holder=bob").contains("bob wants 1000, is due 60"));
+    assert!(server.page("/changes").contains("version 1 in force") || server.page("/changes").contains("Nothing has"));
+    for (path, status) in
+        [("/resource?resource=no", 404), ("/why?resource=mysql&holder=no", 404), ("/resources?x=1", 400)]
+    {
+        assert_eq!(http::get(server.http(), path).status, status, "{path}");
+    }
+}
+
+#[test]
+fn ids_with_html_and_controls_are_text_on_every_page_and_in_every_message() {
+    let server = Server::development();
+    let (resource, client) = ("<script>alert('r')</script>\"\u{202e}\n", "<img src=x onerror=\"alert('c')\">\u{1b}[2J");
+    server.client(client).ask(resource, 500.0);
+    let encoded = |id: &str| id.bytes().map(|byte| format!("%{byte:02X}")).collect::<String>();
+    let (resource, client) = (encoded(resource), encoded(client));
+    for path in [
+        "/".to_owned(),
+        "/resources".to_owned(),
+        format!("/resources?search={resource}"),
+        format!("/resource?resource={resource}&search={client}"),
+        format!("/resource?resource={client}"),
+        format!("/why?resource={resource}&holder={client}"),
+        format!("/why?resource={client}&holder={resource}"),
+        "/changes".to_owned(),
+    ] {
+        let page = http::get(server.http(), &path).body;
+        // A hidden field has the id as it is, for the next question.
+        let shown = |part: &&str| !part.starts_with("input type=\"hidden\"");
+        let page: String = page.split_inclusive('<').filter(shown).collect();
+        assert!(!page.contains("<script>") && !page.contains("<img"), "{path}: {page}");
+        assert!(!page.contains(['\u{202e}', '\u{1b}']), "{path}: {page}");
+    }
+    let page = server.page(&format!("/resource?resource={resource}"));
+    assert!(page.contains("&lt;img src=x onerror=") && page.contains("\\u001b"), "{page}");
+    let mut stream = Live::open(server.http(), &format!("/live?view=%2Fresource&resource={resource}"));
+    let message = stream.next();
+    let row = message["rows"]["rows"]["0"].as_str().expect("a row");
+    assert!(row.contains("&lt;img") && !row.contains("<img"), "{row}");
+}
+
+#[test]
+fn holders_are_sorted_searched_and_paged() {
+    let server = Server::development();
+    for number in 0..1_005 {
+        server.client(&format!("client-{number:04}")).ask("mysql", f64::from(number));
+    }
+    let page = |path: &str| -> Value { serde_json::from_str(&server.page(path)).unwrap() };
+    let first = page("/api/v1/holders?resource=mysql");
+    assert_eq!((&first["matching"], &first["pages"]), (&1_005.into(), &2.into()));
+    assert_eq!(first["holders"].as_array().unwrap().len(), 1_000);
+    assert_eq!(first["holders"][0]["holder"], "client-1004");
+    let second = page("/api/v1/holders?resource=mysql&page=2&sort=wants");
+    assert_eq!(second["holders"][4]["holder"], "client-0000");
+    let found = page("/api/v1/holders?resource=mysql&search=-000&sort=holder");
+    assert_eq!((&found["matching"], &found["holders"][9]["holder"]), (&10.into(), &"client-0009".into()));
+}
+
+/// A stream of server-sent events.
+struct Live {
+    lines: BufReader<TcpStream>,
+    head: String,
+}
+
+impl Live {
+    fn open(server: SocketAddr, path: &str) -> Live {
+        let mut stream = TcpStream::connect(server).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: {server}\r\n\r\n").unwrap();
+        let mut lines = BufReader::new(stream);
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            assert!(lines.read_line(&mut head).unwrap() > 0, "{head}");
+        }
+        Live { lines, head }
+    }
+
+    fn is_streaming(&self) -> bool {
+        self.head.starts_with("HTTP/1.1 200") && self.head.contains("text/event-stream")
+    }
+
+    fn next(&mut self) -> Value {
+        loop {
+            let mut line = String::new();
+            assert!(self.lines.read_line(&mut line).unwrap() > 0, "the stream ended");
+            if let Some(data) = line.strip_prefix("data: ") {
+                return serde_json::from_str(data).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_stream_says_all_of_a_page_and_then_what_changes() {
+    let server = with_mysql();
+    let mut live = Live::open(server.http(), "/live?view=%2Fresources");
+    assert!(live.is_streaming(), "{}", live.head);
+    let first = live.next();
+    assert_eq!(first["rows"]["count"], 1, "{first}");
+    server.client("carol").ask("postgres", 5.0);
+    let change = live.next();
+    assert_eq!(change["rows"]["count"], 2, "{change}");
+    assert!(change["rows"]["rows"]["1"].as_str().unwrap().contains("postgres"), "{change}");
+    // It ends with the server, which is not kept waiting.
+    let said = server.stop();
+    assert_eq!(said.code, Some(0), "{said:?}");
+}
+
+#[test]
+fn streams_beyond_the_limit_are_refused_in_words_and_one_that_ends_makes_room() {
+    let server = Server::with_flags(&["--max-live-pages", "2"]);
+    let open = || Live::open(server.http(), "/live?view=%2F");
+    let (first, second) = (open(), open());
+    assert!(first.is_streaming() && second.is_streaming());
+    let refused = http::get(server.http(), "/live?view=%2F");
+    assert_eq!(refused.status, 503);
+    assert!(refused.body.contains("--max-live-pages"), "{}", refused.body);
+    drop(first);
+    eventually("the place is free", || open().is_streaming().then_some(()));
+    assert_eq!(http::get(server.http(), "/live?view=%2Fdebug").status, 400);
+    server.assert_alive();
+}
+
+#[test]
+fn a_peer_that_is_not_master_says_which_is_and_links_to_it() {
+    let peers = Peers::start(3, ConfigFile::of(&[Template::fair("*", 100.0)]), &[]);
+    let (master, other) = (peers.master(), peers.follower());
+    let page = http::get(peers.http(other), "/").body;
+    let link = format!("href=\"//{}/\"", peers.http(master));
+    assert!(page.contains("This peer is not the master") && page.contains(&link), "{link}: {page}");
+}
+
+/// Paths of fields, `[]` for elements of lists, and those that are objects.
+fn paths(value: &Value, path: &str, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) => fields.iter().for_each(|(name, value)| {
+            let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            found.insert(path.clone());
+            paths(value, &path, found);
+        }),
+        Value::Array(values) => values.iter().for_each(|value| paths(value, &format!("{path}[]"), found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn the_fields_of_every_answer_are_those_that_are_documented() {
+    let file = ConfigFile::of(&[Template::fair("*", 100.0)]);
+    let server = Server::with_config(&file);
+    for resource in 0..100 {
+        server.client("alice").ask(&format!("r{resource}"), 500.0);
+    }
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/api.md")).unwrap();
+    let mut looked_at = 0;
+    for section in page.split("\n## `/api/v1/").skip(1) {
+        let (path, text) = section.split_once('`').unwrap();
+        let documented: BTreeSet<String> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
+            .filter(|name| !name.starts_with('?'))
+            .map(str::to_owned)
+            .collect();
+        let query = match path {
+            "resource" | "history" | "holders" => "?resource=r1",
+            "explain" => "?resource=r1&holder=alice",
+            _ => "",
+        };
+        let answer = eventually("it has some of everything", || {
+            let answer: Value = serde_json::from_str(&server.page(&format!("/api/v1/{path}{query}"))).unwrap();
+            (path != "history" || answer["samples"][0].is_object()).then_some(answer)
+        });
+        let mut answered = BTreeSet::new();
+        paths(&answer, "", &mut answered);
+        let unknown: Vec<_> = answered.difference(&documented).collect();
+        assert!(unknown.is_empty(), "/api/v1/{path}: not documented: {unknown:?}");
+        // What is below something that is absent or empty here cannot be seen.
+        let is_seen = |name: &&String| {
+            let above = name.rsplit_once('.').map(|(above, _)| format!("{above}."));
+            above.is_none_or(|above| answered.iter().any(|known| known.starts_with(&above)))
+        };
+        let missing: Vec<_> = documented.difference(&answered).filter(is_seen).collect();
+        assert!(missing.is_empty(), "/api/v1/{path}: documented, and not answered: {missing:?}");
+        looked_at += 1;
+    }
+    assert_eq!(looked_at, 8);
+}
+
+#[test]
+fn what_cannot_be_answered_is_json_with_a_sentence() {
+    let server = with_mysql();
+    for (path, status, says) in [
+        ("/api/v1/nothing", 404, "there is no such path"),
+        ("/api/v1/resource?resource=no", 404, "is not known at this peer"),
+        ("/api/v1/resource", 400, "missing field `resource`"),
+        ("/api/v1/holders?resource=mysql&sort=size", 400, "unknown variant `size`"),
+        ("/api/v1/holders?resource=mysql&page=-1", 400, "page"),
+        ("/api/v1/resources?size=1", 400, "unknown field `size`"),
+        ("/api/v1/explain?resource=mysql&holder=alice&kind=x", 400, "must be `client` or `node`"),
+        ("/api/v1/changes?kind=x", 400, "configuration, election"),
+    ] {
+        let response = http::get(server.http(), path);
+        let answer: Value = serde_json::from_str(&response.body).expect("JSON");
+        let error = answer["error"].as_str().unwrap();
+        assert_eq!(response.status, status, "{path}: {error}");
+        assert!(error.contains(says), "{path}: {error}");
+    }
+}
+
+/// axe-core in a real browser, light and dark, wide and narrow. `.ci/run` installs both and names them.
+#[test]
+fn a_browser_finds_nothing_that_keeps_a_reader_out() {
+    let Some(chromium) = std::env::var_os("LEASEWAY_TEST_CHROMIUM") else {
+        let told = "SKIPPED: no browser (LEASEWAY_TEST_CHROMIUM names one, LEASEWAY_TEST_NODE_MODULES axe-core)\n";
+        std::io::stderr().write_all(told.as_bytes()).unwrap();
+        return;
+    };
+    let server = with_mysql();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/browser/axe.js");
+    let views = VIEWS.map(|view| format!("http://{}{view}", server.http()));
+    let output = Command::new("node")
+        .arg(script)
+        .args(views)
+        .env("CHROMIUM", chromium)
+        .env("NODE_PATH", std::env::var_os("LEASEWAY_TEST_NODE_MODULES").expect("where axe-core is"))
+        .output()
+        .expect("node runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(said.matches(": no violations").count(), 4 * VIEWS.len(), "{said}");
+}

@@ -1,0 +1,169 @@
+//! `leaseway config plan`: what it says of a file is what happens once the file is in force.
+
+use std::{
+    collections::BTreeMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+    thread,
+    time::Duration,
+};
+
+use leaseway_client::{Client, Resource};
+use serde_json::Value;
+
+use crate::harness::{
+    config::ConfigFile,
+    peers::Peers,
+    process::leaseway,
+    wait::{eventually, runtime},
+};
+
+/// What is predicted may be off by so much of it.
+const OFF: f64 = 0.01;
+
+/// A file with one template for everything, and leases that are refreshed each second.
+fn file(template: &str) -> ConfigFile {
+    ConfigFile::new(&format!("resources:\n{template}"))
+}
+
+fn template(glob: &str, capacity: f64, kind: &str, parameters: &str) -> String {
+    format!(
+        "- identifier_glob: '{glob}'
+  capacity: {capacity}
+  algorithm:
+    kind: {kind}
+    lease_length: 10
+    refresh_interval: 1
+    learning_mode_duration: 0
+    parameters: {{min_request_interval: 0{parameters}}}\n"
+    )
+}
+
+/// Real clients, some at the root and some at a leaf.
+struct Fleet {
+    members: Vec<(Client, Resource)>,
+}
+
+impl Fleet {
+    fn join(&mut self, at: &Peers, id: &str, wants: f64, priority: i64) {
+        let _inside = runtime().enter();
+        let client = Client::builder().endpoints(at.endpoints()).id(id).build().unwrap();
+        let resource = client.resource("r").wants(wants).priority(priority).open().unwrap();
+        self.members.push((client, resource));
+    }
+
+    fn usable(&self, id: &str) -> f64 {
+        let member = self.members.iter().find(|(client, _)| client.id() == id);
+        member.expect("it has joined").1.capacity().get()
+    }
+}
+
+/// What the holders of `r` are due or have at the root, as `leaseway status` has it.
+fn holders(root: &Peers, field: &str) -> BTreeMap<String, f64> {
+    let said = leaseway(&["status", "r", "--all", "--json", "--server", &root.endpoints().join(",")]);
+    let status: Value = serde_json::from_str(&said.stdout).unwrap_or_else(|_| panic!("{said:?}"));
+    let holders = status["resources"][0]["holder"].as_array().cloned().unwrap_or_default();
+    holders.iter().map(|one| (one["id"].as_str().unwrap().to_owned(), one[field].as_f64().unwrap())).collect()
+}
+
+fn plan(root: &Peers, file: &ConfigFile) -> Value {
+    let arguments = ["config", "plan", file.path(), "--json", "--holders", "1000"];
+    serde_json::from_str(&root.operated(root.master(), &arguments)).unwrap()
+}
+
+/// What all holders will be due: as they are due now, but for what changes.
+fn predicted(root: &Peers, file: &ConfigFile) -> BTreeMap<String, f64> {
+    let mut due = holders(root, "due");
+    let plan = plan(root, file);
+    let foreseen = &plan["resources"][0]["foreseen"];
+    for change in foreseen["changes"].as_array().into_iter().flatten() {
+        let before = due.insert(change["id"].as_str().unwrap().to_owned(), change["due_after"].as_f64().unwrap());
+        assert!(close(before.unwrap(), change["due_before"].as_f64().unwrap()), "{change}");
+    }
+    if let Some(after) = foreseen["due_after"].as_f64() {
+        assert!(close(due.values().sum(), after), "the sum is that of all holders: {foreseen}");
+    }
+    due
+}
+
+fn close(one: f64, other: f64) -> bool {
+    (one - other).abs() <= one.max(other) * OFF
+}
+
+#[test]
+fn ten_changes_of_a_tree_that_lives_give_each_client_what_was_planned() {
+    let root = Peers::start(3, file(&template("*", 300.0, "FAIR_SHARE", "")), &[]);
+    let leaf = root.child("leaf", 1);
+    let mut fleet = Fleet { members: Vec::new() };
+    let wants = [5.0, 20.0, 40.0, 80.0, 160.0];
+    for (n, wants) in wants.into_iter().enumerate() {
+        fleet.join(&root, &format!("root-{n}"), wants, n as i64 % 3);
+        fleet.join(&leaf, &format!("leaf-{n}"), wants + 3.0, n as i64 % 3);
+    }
+    let all: f64 = wants.iter().map(|wants| 2.0 * wants + 3.0).sum();
+    eventually("the root knows of all that is wanted", || {
+        close(holders(&root, "wants").values().sum(), all).then_some(())
+    });
+    let changes = [
+        template("*", 150.0, "FAIR_SHARE", ""),
+        template("*", 900.0, "FAIR_SHARE", ""),
+        template("*", 200.0, "PROPORTIONAL_SHARE", ""),
+        template("*", 30.0, "STATIC", ""),
+        template("*", 250.0, "FAIR_SHARE", ", priority: strict"),
+        template("*", 250.0, "FAIR_SHARE", ", priority: strict, reserve: 0.5"),
+        template("*", 250.0, "FAIR_SHARE", ", priority: weighted"),
+        template("*", 120.0, "FAIR_SHARE", ", priority: weighted, max_priority: 0"),
+        template("r", 220.0, "FAIR_SHARE", "") + &template("*", 1.0, "FAIR_SHARE", ""),
+        template("*", 1.0, "NO_ALGORITHM", ""),
+    ];
+    for change in &changes {
+        let file = file(change);
+        let predicted = predicted(&root, &file);
+        root.operated(root.master(), &["config", "apply", file.path()]);
+        let mut last = BTreeMap::new();
+        let reached = catch_unwind(AssertUnwindSafe(|| {
+            eventually("each has what was planned", || {
+                thread::sleep(Duration::from_millis(50));
+                last = holders(&root, "granted");
+                let same = predicted.iter().all(|(id, due)| last.get(id).is_some_and(|has| close(*has, *due)));
+                let at_root = predicted.keys().filter(|id| id.starts_with("root-"));
+                let believed = at_root.clone().all(|id| close(fleet.usable(id), predicted[id]));
+                let below: f64 = (0..wants.len()).map(|n| fleet.usable(&format!("leaf-{n}"))).sum();
+                (same && believed && close(below, predicted["leaf"])).then_some(())
+            });
+        }));
+        assert!(reached.is_ok(), "{change}\nplanned {predicted:?}\nreached {last:?}");
+    }
+}
+
+#[test]
+fn who_loses_and_what_has_to_end_first_is_said_in_words() {
+    let root = Peers::start(1, file(&template("*", 100.0, "FAIR_SHARE", "")), &[]);
+    for (id, wants) in [("alice", 40.0), ("bob", 70.0)] {
+        root.client(id).ask(&root, "r", wants);
+    }
+    let lower = file(&template("*", 60.0, "FAIR_SHARE", ""));
+    let said = root.operated(0, &["config", "plan", lower.path()]);
+    for part in [
+        "*: capacity 100 → 60",
+        "r         100 → 60  100 → 60        2        40 (2)            40",
+        "40 more is held than there would be",
+        "70    60       60        30",
+        "1 of 1 resources would change; 0 clients would gain, 2 clients would lose",
+    ] {
+        assert!(said.contains(part), "`{part}` is not in\n{said}");
+    }
+    let same = root.operated(0, &["config", "plan", file(&template("*", 100.0, "FAIR_SHARE", "")).path()]);
+    assert_eq!(same, "no difference\nnone of 1 resources would change\n");
+}
+
+#[test]
+fn a_file_with_mistakes_is_not_planned_and_a_leaf_says_that_its_parent_decides() {
+    let root = Peers::start(1, file(&template("*", 100.0, "FAIR_SHARE", "")), &[]);
+    let bad = root.operate(0, &["config", "plan", file("- identifier_glob: '*'\n  capacity: -1\n").path()]);
+    assert_eq!(bad.code, Some(78), "{bad:?}");
+    assert!(bad.stderr.contains(":3:13: `capacity` is `-1`: must not be negative"), "{}", bad.stderr);
+    let leaf = root.child("leaf", 1);
+    let said = leaf.operate(0, &["config", "plan", file(&template("*", 1.0, "FAIR_SHARE", "")).path()]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.stderr.contains(&root.endpoints()[0]) && said.stderr.contains("at the root"), "{}", said.stderr);
+}
