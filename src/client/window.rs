@@ -27,8 +27,8 @@ const SPARE: f64 = 10.0;
 /// ... but no more than this part of the limit, for others that share it cannot use it meanwhile.
 const SPARE_PART: f64 = 0.02;
 
-/// So much is wanted in any case, of what may pass at all: next to nothing, but a lease. A limiter whose lease is nothing
-/// has no permit for the next caller; one that has any keeps one permit.
+/// So much is wanted in any case, of what may pass at all: next to nothing, but a lease. A limiter whose lease is
+/// nothing has no permit for the next caller; one that has any keeps one permit.
 const LEAST: f64 = 1e-3;
 
 /// For so long after a pause what is refused says that the flow is more than what has been seen of it: arrivals are
@@ -174,7 +174,7 @@ mod tests {
         opened.apply(Usable { capacity, basis: Basis::Lease });
     }
 
-    /// A limiter of 1,000 a second to whose client all is given that it wants, when it has been quiet for half a minute.
+    /// A limiter of 1,000 a second, whose client is given all that it wants, after half a minute of quiet.
     async fn quiet() -> (Opened, RateLimiter) {
         let window = Window { length: Duration::from_secs(1), rate: 1_000.0 };
         let limiter = RateLimiter::full(Burst::Window(window.length), std::sync::Arc::default());
