@@ -12,6 +12,7 @@ mod door;
 mod error;
 mod explain;
 mod format;
+mod manual;
 mod output;
 mod peers;
 mod pool;
@@ -100,6 +101,10 @@ enum Command {
     Check(check::Check),
     /// Explains why a client has what it has, and when that changes
     Explain(explain::Explain),
+    /// Prints what completes commands and flags in a shell
+    Completions(manual::Completions),
+    /// Writes manual pages: leaseway.1 and one for each command
+    Man(manual::Man),
 }
 
 fn main() -> ExitCode {
@@ -126,6 +131,8 @@ fn main() -> ExitCode {
         Command::Status(status) => status.run(),
         Command::Explain(explain) => explain.run(),
         Command::Check(check) => check.run(),
+        Command::Completions(completions) => completions.run(),
+        Command::Man(man) => man.run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
