@@ -92,6 +92,7 @@ mod scenarios {
     mod metrics;
     mod namesakes;
     mod newcomer;
+    mod overrides;
     mod pace;
     mod page;
     mod pages;

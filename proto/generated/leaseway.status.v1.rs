@@ -43,6 +43,9 @@ pub struct ExplainResponse {
     pub node: ::prost::alloc::string::String,
     #[prost(string, repeated, tag = "12")]
     pub parent: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// What an operator has set in place of the template's capacity; absent: nothing.
+    #[prost(message, optional, tag = "13")]
+    pub overridden: ::core::option::Option<Overridden>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetStatusRequest {
@@ -206,6 +209,29 @@ pub struct Resource {
     /// Absent: it is no pool.
     #[prost(message, optional, tag = "20")]
     pub pool: ::core::option::Option<Pool>,
+    /// What an operator has set in place of the template's capacity; absent: nothing.
+    #[prost(message, optional, tag = "16")]
+    pub overridden: ::core::option::Option<Overridden>,
+}
+/// A capacity that an operator has set for a time.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Overridden {
+    /// The resource's id, or the pattern that it was set for.
+    #[prost(string, tag = "1")]
+    pub pattern: ::prost::alloc::string::String,
+    /// As it was set: `40`, or `50 %`.
+    #[prost(string, tag = "2")]
+    pub set_to: ::prost::alloc::string::String,
+    /// What the template says, or the parent lends.
+    #[prost(double, tag = "3")]
+    pub template_capacity: f64,
+    /// When it ends by itself.
+    #[prost(uint64, tag = "4")]
+    pub remaining_ms: u64,
+    #[prost(string, tag = "5")]
+    pub by: ::prost::alloc::string::String,
+    #[prost(string, tag = "6")]
+    pub why: ::prost::alloc::string::String,
 }
 /// What a quorum knows about the leases of a resource.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]

@@ -65,6 +65,9 @@ pub(crate) struct RunDoor {
     /// What to log: a level (error, warn, info, debug), or a filter like info,leaseway_door=debug
     #[arg(long, env = "LEASEWAY_LOG", default_value = "info", value_name = "FILTER", value_parser = log::filter)]
     log: EnvFilter,
+    /// How it is logged: lines for people, or an object of JSON a line
+    #[arg(long, env = "LEASEWAY_LOG_FORMAT", value_enum, default_value = "text", value_name = "FORM")]
+    log_format: log::LogFormat,
     #[command(flatten)]
     without_lease: LeaseFlags,
     #[command(flatten)]
@@ -205,7 +208,7 @@ impl DoorLimits {
 impl RunDoor {
     pub(crate) fn run(self) -> Outcome {
         let transport = self.transport()?;
-        log::start(self.log);
+        log::start(self.log, self.log_format);
         let options = Options {
             bridge: BridgeOptions {
                 servers: addresses(&self.server),

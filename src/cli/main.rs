@@ -3,6 +3,7 @@
 mod access;
 mod admin;
 mod ask;
+mod capacity;
 mod certs;
 mod check;
 mod config;
@@ -11,6 +12,7 @@ mod door;
 mod error;
 mod explain;
 mod format;
+mod manual;
 mod output;
 mod peers;
 mod pool;
@@ -79,6 +81,8 @@ enum Command {
     /// Shows and changes the peers of a node
     #[command(subcommand)]
     Peers(peers::PeersCommand),
+    /// Sets capacities for a time, in place of what templates say, and lists what is set
+    Capacity(Box<capacity::Capacity>),
     /// Manages pools (PRIORITY_POOL): assignments, connected clients, events
     #[command(subcommand, after_help = pool::EXAMPLES)]
     Pool(pool::PoolCommand),
@@ -97,6 +101,10 @@ enum Command {
     Check(check::Check),
     /// Explains why a client has what it has, and when that changes
     Explain(explain::Explain),
+    /// Prints what completes commands and flags in a shell
+    Completions(manual::Completions),
+    /// Writes manual pages: leaseway.1 and one for each command
+    Man(manual::Man),
 }
 
 fn main() -> ExitCode {
@@ -113,6 +121,7 @@ fn main() -> ExitCode {
         Command::Access(command) => command.run(),
         Command::Token(command) => command.run(),
         Command::Peers(command) => command.run(),
+        Command::Capacity(capacity) => capacity.run(),
         Command::Pool(command) => command.run(),
         Command::Config(command) => command.run(),
         Command::Certs(command) => command.run(),
@@ -122,6 +131,8 @@ fn main() -> ExitCode {
         Command::Status(status) => status.run(),
         Command::Explain(explain) => explain.run(),
         Command::Check(check) => check.run(),
+        Command::Completions(completions) => completions.run(),
+        Command::Man(man) => man.run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -189,6 +200,11 @@ mod tests {
             ("peers", &["list", "add", "remove"]),
             ("pool", &["show", "set", "get", "clients", "watch", "load", "alarm"]),
         ];
+        for flag in ["admin", "admin_token_file", "timeout"].iter().chain(&SECURITY) {
+            let capacity = cli.find_subcommand("capacity").expect("it exists");
+            let flag = capacity.get_arguments().find(|argument| argument.get_id() == flag);
+            assert_has_its_variable(flag.expect("it asks a peer"));
+        }
         for (group, commands) in asking {
             let group = cli.find_subcommand(group).expect("it exists");
             for command in commands {

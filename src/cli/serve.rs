@@ -47,6 +47,9 @@ pub(crate) struct Serve {
         value_parser = log::filter
     )]
     log: EnvFilter,
+    /// How it is logged: lines for people, or an object of JSON a line
+    #[arg(long, env = "LEASEWAY_LOG_FORMAT", value_enum, default_value = "text", value_name = "FORM")]
+    log_format: log::LogFormat,
     /// Where Envoys report what they let through and are assigned what they may (RLQS), as at a door of its own
     #[arg(long, env = "LEASEWAY_RLQS", value_name = "ADDRESS")]
     rlqs: Option<SocketAddr>,
@@ -327,7 +330,7 @@ struct FaultFlags {
 impl Serve {
     pub(crate) fn run(self) -> Outcome {
         self.check()?;
-        log::start(self.log);
+        log::start(self.log, self.log_format);
         let (https, ask) = match self.tls.are_for_listeners() {
             true => ("https", " --tls-ca FILE"),
             false => ("http", ""),

@@ -126,6 +126,7 @@ async fn render_metrics(State(pages): State<Pages>) -> impl IntoResponse {
         subscribers: pages.node.subscribers().count(),
         config_version: config.version,
         config_rejected: config.rejected.is_some(),
+        overrides: config.overrides.len(),
     });
     if let Some(expires) = pages.tls.as_ref().and_then(|tls| tls.credentials().expires()) {
         gauges::set_certificate_expires(expires);

@@ -1,5 +1,7 @@
 //! The log: its format, and escaping, so that only this server can begin a line of it.
 
+mod objects;
+
 use std::{
     fmt::{self, Debug},
     io::IsTerminal as _,
@@ -10,6 +12,8 @@ use tracing_subscriber::{
     EnvFilter,
     fmt::format::{Writer, debug_fn},
 };
+
+use self::objects::Objects;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
@@ -49,13 +53,23 @@ fn check(directive: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// How an event is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum LogFormat {
+    /// A line that begins with the time; for people
+    Text,
+    /// An object on one line; for programs
+    Json,
+}
+
 /// From here on what is logged goes to standard error.
-pub(crate) fn start(filter: EnvFilter) {
-    let colours = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(colours)
+pub(crate) fn start(filter: EnvFilter, format: LogFormat) {
+    let colours = std::io::stderr().is_terminal() && format == LogFormat::Text;
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours);
+    if format == LogFormat::Json {
+        return log.event_format(Objects).init();
+    }
+    log
         .fmt_fields(debug_fn(|writer, field, value| write(writer, field.name(), value)))
         .init();
 }

@@ -75,6 +75,12 @@ impl Resource {
         now < self.learning_until && self.is_bounded()
     }
 
+    /// Whether earlier masters may have lent more than the estate has: below a parent it is what is lent now, and that
+    /// may be less than what they had. What is outstanding below a holder is then no reason to lend it as much.
+    pub(super) fn may_have_lent_more(&self, now: Millis) -> bool {
+        self.has_parent() && self.keeper.is_none() && self.is_learning(now)
+    }
+
     /// Whether leases of earlier masters may still be in use.
     pub(super) fn has_estate(&self) -> bool {
         self.estate.is_some()

@@ -133,10 +133,9 @@ impl Resource {
         {
             self.give_back(returned);
         }
-        if ask.has.is_none() {
-            return self.hear_nothing(slot, now);
-        }
-        Ok(Seat { keep, ..Seat::of(slot) })
+        let Some(has) = &ask.has else { return self.hear_nothing(slot, now) };
+        let is_beyond = self.may_have_lent_more(now) && outstanding > has.capacity;
+        Ok(Seat { keep, most: if is_beyond { has.capacity.max(keep) } else { Amount::MAX }, ..Seat::of(slot) })
     }
 
     /// What of it is believed that is outstanding (rule 2). A client has what it was given, and that is held for it

@@ -8,6 +8,7 @@ mod election;
 mod forecast;
 mod hold;
 mod opening;
+mod overrides;
 mod parting;
 mod refused;
 mod reports;
@@ -154,7 +155,7 @@ impl NodeHandle {
         let (repository, access, source) = (start.repository.clone(), start.access.clone(), start.source.clone());
         let gate = Arc::clone(&start.gate);
         gate.set_policy(access.clone());
-        let first = ConfigInForce { repository, access, version, source, rejected: None };
+        let first = ConfigInForce { repository, access, version, source, ..ConfigInForce::default() };
         let (config_out, config) = watch::channel(Arc::new(first));
         let (known, has_known) = watch::channel(start.membership.is_none());
         let quorum = start.membership.as_ref().map(|membership| membership.quorum.clone());
@@ -440,7 +441,8 @@ impl NodeHandle {
     pub async fn configure(&self, repository: Repository, access: Option<Arc<Policy>>) -> Result<(), Gone> {
         let version = self.config().version + 1;
         let source = self.config().source.clone();
-        self.tell(NodeCommand::Configure(ConfigInForce { repository, access, version, source, rejected: None })).await
+        let config = ConfigInForce { repository, access, version, source, ..ConfigInForce::default() };
+        self.tell(NodeCommand::Configure(config)).await
     }
 
     /// Has the node look at what the quorum has stored, before it does so anyway.

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use leaseway_core::{
-    self as core, Amount, Explanation, HolderKind, HolderReport, Millis, PoolReport, PromiseReport, SupplyReport,
+    self as core, Amount, Explanation, HolderKind, HolderReport, Millis, Overridden, PoolReport, PromiseReport,
+    SupplyReport,
     access::{AccessRequest, Action},
 };
 use leaseway_proto::status::{
-    Absence, ExplainRequest, ExplainResponse, GetStatusRequest, GetStatusResponse, Holder, Pool, Promises, Resource,
-    Supply, Terms, Uplink, status_server::Status as Service,
+    self as wire, Absence, ExplainRequest, ExplainResponse, GetStatusRequest, GetStatusResponse, Holder, Pool,
+    Promises, Resource, Supply, Terms, Uplink, status_server::Status as Service,
 };
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
@@ -120,6 +121,19 @@ fn resource(status: &actors::Status) -> Resource {
         pool: status.pool.as_ref().map(pool),
         holder: status.holders.iter().map(|holder| self::holder(holder, status.at)).collect(),
         supply: report.supply.as_ref().map(supply),
+        overridden: report.overridden.as_ref().map(|overridden| self::overridden(overridden, status.at)),
+    }
+}
+
+fn overridden(overridden: &Overridden, at: Millis) -> wire::Overridden {
+    let Overridden { by, template, .. } = overridden;
+    wire::Overridden {
+        pattern: by.pattern.to_string(),
+        set_to: by.set_to(),
+        template_capacity: template.get(),
+        remaining_ms: by.ends.since(at).0,
+        by: by.by.to_string(),
+        why: by.why.to_string(),
     }
 }
 
@@ -211,6 +225,7 @@ fn explained(explanation: &Explanation) -> ExplainResponse {
         asks_ms: ahead(explanation.asks),
         latest_ms: ahead(explanation.latest),
         sentences: explanation.sentences(),
+        overridden: explanation.overridden.as_ref().map(|overridden| self::overridden(overridden, explanation.at)),
         ..ExplainResponse::default()
     }
 }

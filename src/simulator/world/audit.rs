@@ -50,7 +50,9 @@ impl World<'_> {
             return Ok(());
         }
         let name = &self.plan.tree.nodes[index].name;
-        Err(Violation { invariant, detail: format!("{name} counts {counted:?}, its holders believe {believed:?}") })
+        let missing = believed - counted;
+        let detail = format!("{name} counts {counted:?}, its holders believe {believed:?}: {missing:?} more");
+        Err(Violation { invariant, detail })
     }
 
     /// What the holders of each node believe: its clients, and the nodes below it, which have what they are lent and

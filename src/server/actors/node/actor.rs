@@ -8,8 +8,8 @@ use std::{
 };
 
 use actix::{Actor, Addr, ArbiterHandle, Context, Handler, Message};
-use leaseway_core::{Life, Millis};
-use leaseway_quorum::Mastership;
+use leaseway_core::{Life, Millis, Overrides};
+use leaseway_quorum::{KeptOverride, Mastership};
 use tokio::sync::{oneshot, watch};
 
 use super::{
@@ -104,6 +104,9 @@ pub(super) struct NodeActor {
     pub(super) is_difference_told: bool,
     /// The newest version of the peers that was looked at.
     pub(super) adopted: u64,
+    /// What operators have set for a time; as it was kept when that was last looked at.
+    pub(super) overrides: Arc<Overrides>,
+    pub(super) kept_overrides: Vec<KeptOverride>,
     pub(super) note_turns: NoteTurns,
     pub(super) uplink: Option<Uplinked>,
     /// What tells it from others of its name, if it belongs to no cluster.
@@ -178,6 +181,8 @@ impl NodeActor {
             swept: start.clock.at(),
             is_difference_told: false,
             adopted: 0,
+            overrides: Arc::default(),
+            kept_overrides: Vec::new(),
             uplink: start.parent.map(|parent| Uplinked { parent, notices: Arc::default(), task: None }),
             on_failure,
         };
@@ -205,16 +210,20 @@ impl NodeActor {
             self.tell(ChangeKind::Configuration, what, String::new());
         }
         self.shared.gate.set_policy(config.access.clone());
+        self.publish(config);
+    }
+
+    /// Resources follow it with the tick.
+    pub(super) fn publish(&mut self, config: ConfigInForce) {
+        let config = ConfigInForce { overrides: Arc::clone(&self.overrides), ..config };
         self.shared.config.send_replace(Arc::new(config));
         self.tick();
     }
 
     pub(super) fn reject(&mut self, why: String) {
-        let old = self.config();
-        let what = format!("refused; version {} stays in force", old.version);
+        let what = format!("refused; version {} stays in force", self.config().version);
         self.tell(ChangeKind::Configuration, what, why.clone());
-        let (repository, access, source) = (old.repository.clone(), old.access.clone(), old.source.clone());
-        self.put_in_force(ConfigInForce { repository, access, source, version: old.version, rejected: Some(why) });
+        self.put_in_force(ConfigInForce { rejected: Some(why), ..ConfigInForce::clone(&self.config()) });
     }
 
     /// A resource that has too many commands pending hears the next tick.

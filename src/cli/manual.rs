@@ -1,0 +1,44 @@
+//! `leaseway completions` and `leaseway man`: both made from the commands themselves.
+
+use std::{fs, path::PathBuf};
+
+use clap::{Args, CommandFactory as _};
+use clap_complete::Shell;
+
+use crate::{Cli, Outcome, error::CliError, output::say_file};
+
+/// Prints the completions of a shell.
+#[derive(Args)]
+#[command(after_help = "\
+For bash:  leaseway completions bash > ~/.local/share/bash-completion/completions/leaseway
+For zsh:   leaseway completions zsh > DIRECTORY/_leaseway, in a directory of $fpath
+For fish:  leaseway completions fish > ~/.config/fish/completions/leaseway.fish")]
+pub(crate) struct Completions {
+    /// Which
+    shell: Shell,
+}
+
+impl Completions {
+    pub(crate) fn run(&self) -> Outcome {
+        let mut text = Vec::new();
+        clap_complete::generate(self.shell, &mut Cli::command(), "leaseway", &mut text);
+        say_file(String::from_utf8_lossy(&text).trim_end())
+    }
+}
+
+/// Writes a manual page for each command.
+#[derive(Args)]
+#[command(after_help = "Example: leaseway man ~/.local/share/man/man1 && man leaseway-status")]
+pub(crate) struct Man {
+    /// Where to; made if it is not there. Pages of the same names are replaced
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+}
+
+impl Man {
+    pub(crate) fn run(self) -> Outcome {
+        let written =
+            fs::create_dir_all(&self.directory).and_then(|()| clap_mangen::generate_to(Cli::command(), &self.directory));
+        written.map_err(|error| CliError::Data { path: self.directory, error })
+    }
+}
