@@ -18,8 +18,8 @@ use crate::{
     output::{Output, say, say_json},
 };
 
-/// Says whether a cluster is well: looks at all peers of the node, at its configuration, clocks, certificates, disks and
-/// limits, and at each node above it. Changes nothing
+/// Says whether a cluster is well: looks at all peers of the node, at its configuration, clocks, certificates, disks
+/// and limits, and at each node above it. Changes nothing
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Check {

@@ -14,10 +14,7 @@ mod refused;
 mod reports;
 mod sweep;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
-};
+use std::sync::{Arc, atomic::AtomicUsize};
 
 use actix::{Addr, ArbiterHandle};
 use futures_util::future::join_all;
@@ -481,11 +478,6 @@ impl NodeHandle {
     /// How many resources are alive.
     pub fn resources(&self) -> usize {
         self.directory.len()
-    }
-
-    /// How many holders all resources have.
-    pub(crate) fn holders(&self) -> usize {
-        self.holders.load(Ordering::Relaxed)
     }
 
     /// The ids of those.

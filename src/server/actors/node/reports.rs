@@ -1,6 +1,6 @@
 //! Resources as they are at a moment, for pages and `leaseway status`.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use futures_util::future::join_all;
 use leaseway_core::{Explanation, Glob, HolderKind};
@@ -12,6 +12,11 @@ use super::{
 };
 
 impl NodeHandle {
+    /// How many holders all resources have.
+    pub(crate) fn holders(&self) -> usize {
+        self.holders.load(Ordering::Relaxed)
+    }
+
     /// How many resources that are alive are shown.
     pub(crate) fn resources_shown(&self, is_shown: impl Fn(&str) -> bool) -> usize {
         self.directory.ids_after("").iter().filter(|id| is_shown(id)).count()
