@@ -3,6 +3,8 @@
 //! Absolute figures move with the machine, so everything here aims at ratios: `ceiling` is a server that does nothing,
 //! the most that this stack of libraries allows; `load` measures one server; `compare` runs two in turns and divides.
 //!
+//! `doors` measures doors: the cost of a request, many descriptors, one limit at several of them.
+//!
 //! `chaos` starts the peers of a node, breaks things, and has the books of real clients added up.
 //!
 //! `hostile` starts a server, attacks it, and measures what its well-behaved clients notice.
@@ -27,6 +29,7 @@ mod chaos;
 mod chart;
 mod clients;
 mod compare;
+mod doors;
 #[cfg(test)]
 mod end_to_end;
 mod error;
@@ -80,6 +83,7 @@ enum Command {
     Chaos(Box<chaos::ChaosArgs>),
     Load(load::LoadArgs),
     Compare(compare::CompareArgs),
+    Doors(doors::DoorsArgs),
     Fleet(fleet::FleetArgs),
     Hostile(hostile::HostileArgs),
     Limiter(limiter::LimiterArgs),
@@ -94,6 +98,7 @@ fn main() -> ExitCode {
         Command::Chaos(args) => chaos::main(&args),
         Command::Load(args) => load::main(&args),
         Command::Compare(args) => compare::main(&args),
+        Command::Doors(args) => doors::main(&args),
         Command::Fleet(args) => fleet::main(&args),
         Command::Hostile(args) => hostile::main(&args),
         Command::Limiter(args) => limiter::main(&args),

@@ -51,6 +51,7 @@ mod scenarios {
     mod bytes;
     mod certs;
     mod chaos;
+    mod check;
     mod client_books;
     mod client_demand;
     mod client_endpoints;
@@ -93,6 +94,7 @@ mod scenarios {
     mod metrics;
     mod namesakes;
     mod newcomer;
+    mod overrides;
     mod pace;
     mod page;
     mod pages;

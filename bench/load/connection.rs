@@ -67,8 +67,14 @@ impl From<h2::Error> for Failure {
 pub(crate) struct Path(Uri);
 
 impl Path {
+    /// Of the Doorman protocol.
     pub(crate) fn new(dialer: &Dialer, target: SocketAddr, method: &str) -> Path {
-        let uri = format!("{}://{target}/doorman.Capacity/{method}", dialer.scheme());
+        Path::of(dialer, target, &format!("doorman.Capacity/{method}"))
+    }
+
+    /// Of any: `package.Service/Method`.
+    pub(crate) fn of(dialer: &Dialer, target: SocketAddr, method: &str) -> Path {
+        let uri = format!("{}://{target}/{method}", dialer.scheme());
         Path(uri.parse().expect("a socket address and a method name make a URI"))
     }
 }

@@ -250,6 +250,109 @@ pub struct RemovePeerRequest {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RemovePeerResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct SetOverrideRequest {
+    /// The id of a resource, or a pattern of ids as templates have them.
+    #[prost(string, tag = "1")]
+    pub pattern: ::prost::alloc::string::String,
+    /// For people; needed unless it is taken back.
+    #[prost(string, tag = "6")]
+    pub why: ::prost::alloc::string::String,
+    /// Whether it may be more than the template says. Without this that is refused with ABORTED.
+    #[prost(bool, tag = "7")]
+    pub above: bool,
+    /// How much there is. Neither: what templates say counts again.
+    #[prost(oneof = "set_override_request::Capacity", tags = "2, 3")]
+    pub capacity: ::core::option::Option<set_override_request::Capacity>,
+    /// When it ends by itself.
+    #[prost(oneof = "set_override_request::End", tags = "4, 5")]
+    pub end: ::core::option::Option<set_override_request::End>,
+}
+/// Nested message and enum types in `SetOverrideRequest`.
+pub mod set_override_request {
+    /// How much there is. Neither: what templates say counts again.
+    #[derive(Clone, Copy, PartialEq, ::prost::Oneof)]
+    pub enum Capacity {
+        #[prost(double, tag = "2")]
+        Amount(f64),
+        /// This part of what the template says: 0.5 is half.
+        #[prost(double, tag = "3")]
+        Factor(f64),
+    }
+    /// When it ends by itself.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum End {
+        #[prost(uint64, tag = "4")]
+        LengthMs(u64),
+        /// Seconds since the epoch.
+        #[prost(int64, tag = "5")]
+        UntilUnix(i64),
+    }
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct SetOverrideResponse {
+    /// What was set; absent: it was taken back.
+    #[prost(message, optional, tag = "1")]
+    pub r#override: ::core::option::Option<Override>,
+    /// Whether there was one for this pattern before.
+    #[prost(bool, tag = "2")]
+    pub replaced: bool,
+    /// Resources alive that it concerns, up to twenty of them, and how many there are.
+    #[prost(message, repeated, tag = "3")]
+    pub resource: ::prost::alloc::vec::Vec<OverriddenResource>,
+    #[prost(uint64, tag = "4")]
+    pub resources: u64,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Override {
+    #[prost(string, tag = "1")]
+    pub pattern: ::prost::alloc::string::String,
+    #[prost(bool, tag = "4")]
+    pub above: bool,
+    /// By the clock of the master that set it, in milliseconds since the epoch.
+    #[prost(uint64, tag = "5")]
+    pub from_unix_ms: u64,
+    #[prost(uint64, tag = "6")]
+    pub until_unix_ms: u64,
+    /// By the clock of the peer that answers.
+    #[prost(uint64, tag = "7")]
+    pub remaining_ms: u64,
+    #[prost(string, tag = "8")]
+    pub by: ::prost::alloc::string::String,
+    #[prost(string, tag = "9")]
+    pub why: ::prost::alloc::string::String,
+    #[prost(oneof = "r#override::Capacity", tags = "2, 3")]
+    pub capacity: ::core::option::Option<r#override::Capacity>,
+}
+/// Nested message and enum types in `Override`.
+pub mod r#override {
+    #[derive(Clone, Copy, PartialEq, ::prost::Oneof)]
+    pub enum Capacity {
+        #[prost(double, tag = "2")]
+        Amount(f64),
+        #[prost(double, tag = "3")]
+        Factor(f64),
+    }
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct OverriddenResource {
+    #[prost(string, tag = "1")]
+    pub resource_id: ::prost::alloc::string::String,
+    /// What its template says, or its parent lends.
+    #[prost(double, tag = "2")]
+    pub template_capacity: f64,
+    /// What there is now.
+    #[prost(double, tag = "3")]
+    pub capacity: f64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListOverridesRequest {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListOverridesResponse {
+    /// The newest last. Where several match a resource its very id wins, then the newest.
+    #[prost(message, repeated, tag = "1")]
+    pub r#override: ::prost::alloc::vec::Vec<Override>,
+}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum Role {
@@ -549,6 +652,56 @@ pub mod node_client {
                 .insert(GrpcMethod::new("leaseway.admin.v1.Node", "RemovePeer"));
             self.inner.unary(req, path, codec).await
         }
+        /// Sets a capacity for a time in place of what templates say, or takes that back. Needs the master.
+        pub async fn set_override(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SetOverrideRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::SetOverrideResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/leaseway.admin.v1.Node/SetOverride",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("leaseway.admin.v1.Node", "SetOverride"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// The overrides in force.
+        pub async fn list_overrides(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListOverridesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListOverridesResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/leaseway.admin.v1.Node/ListOverrides",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("leaseway.admin.v1.Node", "ListOverrides"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -616,6 +769,22 @@ pub mod node_server {
             request: tonic::Request<super::RemovePeerRequest>,
         ) -> std::result::Result<
             tonic::Response<super::RemovePeerResponse>,
+            tonic::Status,
+        >;
+        /// Sets a capacity for a time in place of what templates say, or takes that back. Needs the master.
+        async fn set_override(
+            &self,
+            request: tonic::Request<super::SetOverrideRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::SetOverrideResponse>,
+            tonic::Status,
+        >;
+        /// The overrides in force.
+        async fn list_overrides(
+            &self,
+            request: tonic::Request<super::ListOverridesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListOverridesResponse>,
             tonic::Status,
         >;
     }
@@ -986,6 +1155,94 @@ pub mod node_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RemovePeerSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/leaseway.admin.v1.Node/SetOverride" => {
+                    #[allow(non_camel_case_types)]
+                    struct SetOverrideSvc<T: Node>(pub Arc<T>);
+                    impl<T: Node> tonic::server::UnaryService<super::SetOverrideRequest>
+                    for SetOverrideSvc<T> {
+                        type Response = super::SetOverrideResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::SetOverrideRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Node>::set_override(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SetOverrideSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/leaseway.admin.v1.Node/ListOverrides" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListOverridesSvc<T: Node>(pub Arc<T>);
+                    impl<
+                        T: Node,
+                    > tonic::server::UnaryService<super::ListOverridesRequest>
+                    for ListOverridesSvc<T> {
+                        type Response = super::ListOverridesResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListOverridesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Node>::list_overrides(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListOverridesSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -43,6 +43,9 @@ pub struct ExplainResponse {
     pub node: ::prost::alloc::string::String,
     #[prost(string, repeated, tag = "12")]
     pub parent: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// What an operator has set in place of the template's capacity; absent: nothing.
+    #[prost(message, optional, tag = "13")]
+    pub overridden: ::core::option::Option<Overridden>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetStatusRequest {
@@ -90,9 +93,46 @@ pub struct GetStatusResponse {
     /// Why this peer takes no part in its node; absent if it does.
     #[prost(message, optional, tag = "13")]
     pub takes_no_part: ::core::option::Option<Absence>,
+    /// What else tells whether the server is well; absent for callers that may not read all resources.
+    #[prost(message, optional, tag = "14")]
+    pub health: ::core::option::Option<Health>,
     /// Who may do what, in words; empty where everything is allowed, and only this machine reaches the server.
     #[prost(string, tag = "20")]
     pub access: ::prost::alloc::string::String,
+}
+/// What of a server may go wrong in a while.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Health {
+    /// Its clock: milliseconds since the epoch.
+    #[prost(uint64, tag = "1")]
+    pub unix_ms: u64,
+    /// When its certificate ends, in seconds since the epoch; absent without one.
+    #[prost(int64, optional, tag = "2")]
+    pub certificate_ends_unix: ::core::option::Option<i64>,
+    /// Bytes that are free where its data directory is; absent without one.
+    #[prost(uint64, optional, tag = "3")]
+    pub free_bytes: ::core::option::Option<u64>,
+    /// Why nothing is stored any more; empty if all is well.
+    #[prost(string, tag = "4")]
+    pub data_error: ::prost::alloc::string::String,
+    #[prost(message, repeated, tag = "5")]
+    pub limit: ::prost::alloc::vec::Vec<LimitUse>,
+    /// Where operators reach it; empty if it keeps nothing.
+    #[prost(string, tag = "6")]
+    pub admin_address: ::prost::alloc::string::String,
+}
+/// How much of a limit is used.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LimitUse {
+    #[prost(string, tag = "1")]
+    pub what: ::prost::alloc::string::String,
+    /// What raises it.
+    #[prost(string, tag = "2")]
+    pub flag: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "3")]
+    pub used: u64,
+    #[prost(uint64, tag = "4")]
+    pub most: u64,
 }
 /// A problem that an operator has to solve.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -169,6 +209,29 @@ pub struct Resource {
     /// Absent: it is no pool.
     #[prost(message, optional, tag = "20")]
     pub pool: ::core::option::Option<Pool>,
+    /// What an operator has set in place of the template's capacity; absent: nothing.
+    #[prost(message, optional, tag = "16")]
+    pub overridden: ::core::option::Option<Overridden>,
+}
+/// A capacity that an operator has set for a time.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Overridden {
+    /// The resource's id, or the pattern that it was set for.
+    #[prost(string, tag = "1")]
+    pub pattern: ::prost::alloc::string::String,
+    /// As it was set: `40`, or `50 %`.
+    #[prost(string, tag = "2")]
+    pub set_to: ::prost::alloc::string::String,
+    /// What the template says, or the parent lends.
+    #[prost(double, tag = "3")]
+    pub template_capacity: f64,
+    /// When it ends by itself.
+    #[prost(uint64, tag = "4")]
+    pub remaining_ms: u64,
+    #[prost(string, tag = "5")]
+    pub by: ::prost::alloc::string::String,
+    #[prost(string, tag = "6")]
+    pub why: ::prost::alloc::string::String,
 }
 /// What a quorum knows about the leases of a resource.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]

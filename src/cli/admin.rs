@@ -15,7 +15,7 @@ use leaseway_server::config::MAX_BYTES;
 use tonic::{Code, Response, Status};
 
 use crate::{
-    connect::{Security, TimeLimit, addresses, connect, from_below, not_grpc, refused, within},
+    connect::{Security, Target, TimeLimit, addresses, connect, from_below, not_grpc, refused, within},
     error::CliError,
     ports::{self, Wanted},
     search::{Attempt, Attempted, Patience, search},
@@ -61,6 +61,13 @@ pub(crate) type Client = NodeClient<Channel>;
 pub(crate) type Pools = PoolsClient<Channel>;
 
 impl AdminTarget {
+    /// The admin address that a server has told, reached as the server was.
+    pub(crate) fn beside(target: &Target, address: &str, token: Option<PathBuf>) -> Result<AdminTarget, CliError> {
+        let admin = admin_endpoint(address).map_err(|error| CliError::Client(error.to_string()))?;
+        let (limit, security) = (target.limit.clone(), target.security.clone());
+        Ok(AdminTarget { admin: vec![admin], admin_token_file: token, limit, security })
+    }
+
     /// The addresses that were given.
     pub(crate) fn addresses(&self) -> String {
         addresses(&self.admin).join(",")

@@ -57,9 +57,9 @@ pub(crate) struct Target {
     )]
     server: Vec<Endpoint>,
     #[command(flatten)]
-    limit: TimeLimit,
+    pub(crate) limit: TimeLimit,
     #[command(flatten)]
-    security: Security,
+    pub(crate) security: Security,
 }
 
 /// A server's status, and its connection.
@@ -122,17 +122,12 @@ impl Target {
     pub(crate) async fn observe(&self, request: &GetStatusRequest, here: bool) -> Result<Observed, CliError> {
         let (headless, transport, servers) = (RefCell::new(None), self.transport()?, self.addresses());
         let found = search(&servers, Patience::of(self.limit.timeout), async |address: &str, attempt: Attempt| {
-            let channel = match reach(&transport, address, attempt).await {
-                Ok(channel) => channel,
+            let observed = match look(&transport, address, attempt, request).await {
+                Ok(observed) => observed,
                 Err(heard) => return heard,
             };
-            let asked = within(attempt.patience, get_status(&channel, request.clone()));
-            let status = match asked.await {
-                Ok(status) => status,
-                Err(status) => return failed(address, channel, &status, Wanted::Status).await,
-            };
+            let status = &observed.status;
             let (is_master, master) = (status.is_master, status.master_address.clone());
-            let observed = Observed { status, address: address.to_owned(), channel };
             match master {
                 _ if is_master || here => Attempted::Answer(observed),
                 master if !master.is_empty() => Attempted::Elsewhere(master),
@@ -144,6 +139,29 @@ impl Target {
             }
         });
         found.await.or_else(|error| headless.take().ok_or(error))
+    }
+
+    /// The status of the server at this address, reached as those that were named.
+    pub(crate) async fn observe_at(&self, address: &str, request: &GetStatusRequest) -> Result<Observed, CliError> {
+        let (transport, server) = (self.transport()?, [address.to_owned()]);
+        let look = async |address: &str, attempt: Attempt| {
+            look(&transport, address, attempt, request).await.map_or_else(|heard| heard, Attempted::Answer)
+        };
+        search(&server, Patience::of(self.limit.timeout), look).await
+    }
+}
+
+/// One server's status, and its connection.
+async fn look(
+    transport: &Transport,
+    address: &str,
+    attempt: Attempt,
+    request: &GetStatusRequest,
+) -> Result<Observed, Attempted<Observed>> {
+    let channel = reach(transport, address, attempt).await?;
+    match within(attempt.patience, get_status(&channel, request.clone())).await {
+        Ok(status) => Ok(Observed { status, address: address.to_owned(), channel }),
+        Err(status) => Err(failed(address, channel, &status, Wanted::Status).await),
     }
 }
 

@@ -119,6 +119,11 @@ pub(crate) enum CliError {
     /// The differences have been shown.
     #[error("there are differences")]
     Different,
+    /// The verdicts of `check` have been shown.
+    #[error("it works; something should be looked at")]
+    Warned,
+    #[error("not well: clients may not get what they should")]
+    NotWell,
     /// Of a question.
     #[error("nothing has changed")]
     Declined,
@@ -156,12 +161,17 @@ pub(crate) enum CliError {
 impl CliError {
     /// As sysexits.h has them where it has one: scripts can tell a bad file from a server that is away.
     pub(crate) fn exit_code(&self) -> ExitCode {
+        /// Of `check`.
+        const WARNED: u8 = 3;
+        const NOT_WELL: u8 = 4;
         /// As clap ends.
         const WRONG_COMMAND_LINE: u8 = 2;
         const EX_UNAVAILABLE: u8 = 69;
         const EX_NOPERM: u8 = 77;
         const EX_CONFIG: u8 = 78;
         match self {
+            CliError::Warned => ExitCode::from(WARNED),
+            CliError::NotWell => ExitCode::from(NOT_WELL),
             CliError::Flags(_) => ExitCode::from(WRONG_COMMAND_LINE),
             CliError::Config(_) | CliError::ConfigRefused { .. } | CliError::NodeSet(_) => ExitCode::from(EX_CONFIG),
             CliError::Serve(error) if error.is_configuration() => ExitCode::from(EX_CONFIG),

@@ -10,6 +10,7 @@ use crate::{
     connect::{Observed, Target, block_on, refused},
     error::CliError,
     output::{Output, say, say_json},
+    status::overridden_as_json,
 };
 
 /// No tree is deeper: parents that name each other would be asked for ever.
@@ -107,6 +108,6 @@ fn as_json(level: &Level) -> Value {
         "server": address, "holder": holder, "algorithm": answer.algorithm, "template": answer.template,
         "capacity": answer.capacity, "free": answer.free, "standing": known, "rule": answer.rule,
         "blocks": answer.blocks, "asks_ms": answer.asks_ms, "latest_ms": answer.latest_ms,
-        "sentences": answer.sentences, "node": answer.node, "parent": answer.parent,
+        "overridden": answer.overridden.as_ref().map(overridden_as_json), "sentences": answer.sentences, "node": answer.node, "parent": answer.parent,
     })
 }

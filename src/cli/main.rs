@@ -3,7 +3,9 @@
 mod access;
 mod admin;
 mod ask;
+mod capacity;
 mod certs;
+mod check;
 mod config;
 mod connect;
 mod door;
@@ -50,6 +52,7 @@ Try it:
   leaseway get bob mysql 1000           bob asks for more than there is, and gets what is left
   leaseway status mysql                 who has what
   leaseway explain mysql bob            why bob has what he has
+  leaseway check                        whether all is well, and what to do if it is not
   leaseway shell                        several clients at once, with their leases kept refreshed
   leaseway up                           three peers on this machine: kill one, the others go on
   leaseway up --tls                     the same over TLS, with certificates that it makes
@@ -78,6 +81,8 @@ enum Command {
     /// Shows and changes the peers of a node
     #[command(subcommand)]
     Peers(peers::PeersCommand),
+    /// Sets capacities for a time, in place of what templates say, and lists what is set
+    Capacity(Box<capacity::Capacity>),
     /// Manages pools (PRIORITY_POOL): assignments, connected clients, events
     #[command(subcommand, after_help = pool::EXAMPLES)]
     Pool(pool::PoolCommand),
@@ -92,6 +97,8 @@ enum Command {
     Shell(shell::Shell),
     /// Shows a server and its resources, or one resource and its holders
     Status(status::ShowStatus),
+    /// Says whether a cluster is well, what is wrong, and what to do
+    Check(check::Check),
     /// Explains why a client has what it has, and when that changes
     Explain(explain::Explain),
     /// Prints what completes commands and flags in a shell
@@ -114,6 +121,7 @@ fn main() -> ExitCode {
         Command::Access(command) => command.run(),
         Command::Token(command) => command.run(),
         Command::Peers(command) => command.run(),
+        Command::Capacity(capacity) => capacity.run(),
         Command::Pool(command) => command.run(),
         Command::Config(command) => command.run(),
         Command::Certs(command) => command.run(),
@@ -124,6 +132,7 @@ fn main() -> ExitCode {
         Command::Explain(explain) => explain.run(),
         Command::Completions(completions) => completions.run(),
         Command::Man(man) => man.run(),
+        Command::Check(check) => check.run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -174,7 +183,7 @@ mod tests {
     #[test]
     fn every_command_that_asks_as_a_client_can_be_told_how_by_variables() {
         let cli = Cli::command();
-        for command in ["explain", "get", "release", "shell", "status"] {
+        for command in ["check", "explain", "get", "release", "shell", "status"] {
             let command = cli.find_subcommand(command).expect("it exists");
             for flag in ["server", "timeout"].iter().chain(&SECURITY) {
                 let flag = command.get_arguments().find(|argument| argument.get_id() == flag);
@@ -191,6 +200,11 @@ mod tests {
             ("peers", &["list", "add", "remove"]),
             ("pool", &["show", "set", "get", "clients", "watch", "load", "alarm"]),
         ];
+        for flag in ["admin", "admin_token_file", "timeout"].iter().chain(&SECURITY) {
+            let capacity = cli.find_subcommand("capacity").expect("it exists");
+            let flag = capacity.get_arguments().find(|argument| argument.get_id() == flag);
+            assert_has_its_variable(flag.expect("it asks a peer"));
+        }
         for (group, commands) in asking {
             let group = cli.find_subcommand(group).expect("it exists");
             for command in commands {

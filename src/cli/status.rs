@@ -3,7 +3,7 @@
 use clap::Args;
 use leaseway_core::{escaped, escaped_lines};
 use leaseway_proto::status::{
-    GetStatusRequest, GetStatusResponse, Holder, Pool, Promises, Resource, Supply, Terms, Uplink,
+    GetStatusRequest, GetStatusResponse, Holder, Overridden, Pool, Promises, Resource, Supply, Terms, Uplink,
 };
 use serde_json::{Value, json};
 
@@ -102,6 +102,9 @@ impl ShowStatus {
         say(table(&rows))?;
         if self.resource.is_some() {
             for resource in &status.resources {
+                if let Some(overridden) = &resource.overridden {
+                    say(overridden_line(overridden))?;
+                }
                 if let Some(pool) = &resource.pool {
                     say(pool_line(pool))?;
                 }
@@ -116,6 +119,8 @@ impl ShowStatus {
             let rows: Vec<_> = std::iter::once(holder_heading()).chain(holders.map(holder_row)).collect();
             say("")?;
             say(table(&rows))?;
+        } else if status.resources.iter().any(|resource| resource.overridden.is_some()) {
+            say("* not what the template says: `leaseway capacity` shows who has set it, and why")?;
         }
         if !status.next_page_token.is_empty() {
             let (what, total) = match status.resources.first() {
@@ -239,7 +244,8 @@ fn resource_heading() -> Vec<String> {
 fn resource_row(resource: &Resource) -> Vec<String> {
     vec![
         resource.resource_id.clone(),
-        number(resource.capacity),
+        // The one who set it, and why, is told with the resource alone.
+        format!("{}{}", number(resource.capacity), if resource.overridden.is_some() { "*" } else { "" }),
         number(resource.wants),
         number(resource.granted),
         number(resource.held),
@@ -248,6 +254,26 @@ fn resource_row(resource: &Resource) -> Vec<String> {
         resource.algorithm.clone(),
         if resource.template.is_empty() { "(none)".to_owned() } else { resource.template.clone() },
     ]
+}
+
+fn overridden_line(overridden: &Overridden) -> String {
+    let Overridden { pattern, set_to, template_capacity, remaining_ms, by, why } = overridden;
+    format!(
+        "* its capacity would be {}: {} has set `{}` to {set_to} for another {}, because: {}",
+        number(*template_capacity),
+        escaped(by),
+        escaped(pattern),
+        seconds(*remaining_ms),
+        escaped(why)
+    )
+}
+
+pub(crate) fn overridden_as_json(overridden: &Overridden) -> Value {
+    let Overridden { pattern, set_to, template_capacity, remaining_ms, by, why } = overridden;
+    json!({
+        "pattern": pattern, "set_to": set_to, "template_capacity": template_capacity, "remaining_ms": remaining_ms,
+        "by": by, "why": why,
+    })
 }
 
 fn pool_line(pool: &Pool) -> String {
@@ -318,6 +344,7 @@ fn as_json(status: &GetStatusResponse) -> Value {
             "wants": resource.wants, "granted": resource.granted, "held": resource.held,
             "holders": resource.holders, "subclients": resource.subclients, "learning_ms": resource.learning_ms,
             "template": resource.template, "promises": resource.promises.as_ref().map(promises_as_json),
+            "overridden": resource.overridden.as_ref().map(overridden_as_json),
             "pool": resource.pool.as_ref().map(pool_as_json), "supply": resource.supply.as_ref().map(supply),
             "holder": resource.holder.iter().map(holder).collect::<Vec<_>>(),
         })

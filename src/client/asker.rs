@@ -7,14 +7,14 @@ use std::{
 };
 
 use leaseway_proto::doorman::{
-    GetCapacityRequest, GetCapacityResponse, ReleaseCapacityRequest, capacity_client::CapacityClient,
+    GetCapacityRequest, GetCapacityResponse, Problem, ReleaseCapacityRequest, capacity_client::CapacityClient,
 };
 use leaseway_session::{
     Body, Given, Wants,
     grpc::{Asker, Call, Channel, Ended, Outcome, Reply, Step, explain, wire},
     pool::{PoolState, Usage},
 };
-use tokio::time::Duration;
+use tokio::time::{Duration, Instant};
 use tonic::Status;
 
 use crate::{
@@ -35,7 +35,12 @@ pub(crate) struct ClientAsker {
     told: BTreeMap<Arc<str>, Usage>,
     /// Whether it matters that a caller waits at a limiter, as the last step said.
     heeds_pressure: bool,
+    /// When the log last said that the server left something out.
+    told_left_out: Option<Instant>,
 }
+
+/// A server that leaves something out says so with each answer; the log no more often than that.
+const TELL_LEFT_OUT: Duration = Duration::from_secs(60);
 
 /// What the master gives.
 #[derive(Default)]
@@ -44,13 +49,28 @@ pub(crate) struct Leases {
     malformed: Vec<String>,
     pools: Vec<(Arc<str>, Option<PoolState>)>,
     priorities: Vec<(Arc<str>, i64)>,
+    left_out: Option<LeftOut>,
+}
+
+/// What an answer leaves out, and the first reason.
+struct LeftOut {
+    resources: usize,
+    why: String,
+}
+
+impl LeftOut {
+    fn of(problems: &[Problem], asked: usize, answered: usize) -> Option<LeftOut> {
+        let resources = asked.saturating_sub(answered);
+        let problem = problems.iter().find(|problem| !wire::passes(problem.reason()))?;
+        (resources > 0).then(|| LeftOut { resources, why: problem.message().to_owned() })
+    }
 }
 
 impl Leases {
-    fn of(answer: GetCapacityResponse, sent: Duration) -> Leases {
+    fn of(answer: GetCapacityResponse, sent: Duration, left_out: Option<LeftOut>) -> Leases {
         let (pools, priorities) = (wire::pools(&answer.response), wire::priorities(&answer.response));
         let (given, malformed) = wire::given(answer.response, sent);
-        Leases { given, malformed, pools, priorities }
+        Leases { given, malformed, pools, priorities, left_out }
     }
 }
 
@@ -64,6 +84,16 @@ impl ClientAsker {
             method: "",
             told: BTreeMap::new(),
             heeds_pressure: false,
+            told_left_out: None,
+        }
+    }
+
+    fn left_out(&mut self, server: &Arc<str>, LeftOut { resources, why }: &LeftOut) {
+        metrics::left_out(*resources);
+        if self.told_left_out.is_none_or(|told| told.elapsed() >= TELL_LEFT_OUT) {
+            self.told_left_out = Some(Instant::now());
+            let why = leaseway_core::escaped(why);
+            tracing::warn!(client = %self.shared.id, resources, "{server}: gives no lease of some resources: {why}");
         }
     }
 
@@ -77,7 +107,10 @@ impl ClientAsker {
         if let Some(told) = self.outage.over(server) {
             tracing::info!(client = %self.shared.id, "{told}");
         }
-        let Leases { given, malformed, pools, priorities } = leases;
+        let Leases { given, malformed, pools, priorities, left_out } = leases;
+        if let Some(left_out) = &left_out {
+            self.left_out(server, left_out);
+        }
         let error = (!malformed.is_empty())
             .then(|| format!("{server}: answered nonsense for {}", leaseway_core::escaped(&malformed.join(", "))));
         if let Some(error) = &error {
@@ -180,9 +213,11 @@ impl Drop for ClientAsker {
 
 async fn ask(channel: Result<Channel, Status>, request: GetCapacityRequest) -> Result<Reply<Leases>, Status> {
     let sent = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let asked = request.resource.len();
     let mut answer = CapacityClient::new(channel?).get_capacity(request).await?.into_inner();
     let (mastership, problems) = (answer.mastership.take(), std::mem::take(&mut answer.problem));
-    wire::reply(mastership, &problems, answer.response.len(), || Leases::of(answer, sent))
+    let left_out = LeftOut::of(&problems, asked, answer.response.len());
+    wire::reply(mastership, &problems, answer.response.len(), || Leases::of(answer, sent, left_out))
 }
 
 async fn release(channel: Result<Channel, Status>, request: ReleaseCapacityRequest) -> Result<Reply<Leases>, Status> {

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use crate::{
     demand::{Demand, Kind, Sample, Settings},
     limiter::{GaugeLimiter, RateLimiter},
-    window::{Window, WindowDemand},
+    window::{Window, WindowDemand, WindowLook},
 };
 
 pub(crate) struct Opened {
@@ -248,7 +248,16 @@ impl Opened {
             Limiter::None => {}
         }
         match &self.window {
-            Some(window) => window.lock().unwrap_or_else(PoisonError::into_inner).wants(now, demand.wants(now)),
+            Some(window) => {
+                let estimated = demand.wants(now);
+                let look = match &self.limiter {
+                    Limiter::Rate(rate) => {
+                        WindowLook { estimated, refused: rate.refused(), capacity: rate.capacity().get() }
+                    }
+                    Limiter::Gauge(_) | Limiter::None => WindowLook { estimated, ..WindowLook::default() },
+                };
+                window.lock().unwrap_or_else(PoisonError::into_inner).wants(now, look)
+            }
             None => demand.wants(now),
         }
     }

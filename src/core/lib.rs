@@ -28,6 +28,7 @@ pub mod invariant;
 mod leases;
 mod ledger;
 mod life;
+mod overrides;
 mod parameters;
 pub mod planted;
 mod pool;
@@ -53,6 +54,7 @@ pub use hints::{Hint, Why};
 pub use leases::{Has, Reuse};
 pub use ledger::Sums;
 pub use life::Life;
+pub use overrides::{Override, Overrides};
 pub use parameters::{LEASE_PARAMETER, NamedParameter, ParameterError, REFRESH_PARAMETER, nearest};
 pub use pool::{
     AssignError, Assigned, Cause, News, NotedBalance, NotedCost, PoolClient, PoolClock, PoolEvent, PoolEventFilter,
@@ -62,7 +64,7 @@ pub use pool::{
 pub use promises::{Changes, Inherited, Promises, Record, Refused};
 pub use resource::{
     Answer, Ask, Birth, Block, Counters, DueChange, DueRule, Explanation, Forecast, Foreseen, HolderCopy, HolderReport,
-    Lease, Load, LoadError, LoadReport, Moved, Others, Outcome, PromiseReport, Release, Request, Resource,
+    Lease, Load, LoadError, LoadReport, Moved, Others, Outcome, Overridden, PromiseReport, Release, Request, Resource,
     ResourceReport, Supplied, SupplyReport, Workspace,
 };
 pub use settings::{

@@ -13,6 +13,7 @@ mod insertion;
 mod lives;
 mod messages;
 mod outcome;
+mod overridden;
 mod pool;
 mod promises;
 mod report;
@@ -42,6 +43,7 @@ pub use explain::{Block, DueRule, Explanation, Others};
 pub use forecast::{DueChange, Forecast, Foreseen, HolderCopy, Moved};
 pub use messages::{Answer, Ask, Counters, Lease, Release, Request, Supplied};
 pub use outcome::Outcome;
+pub use overridden::Overridden;
 pub use pool::{Load, LoadError, LoadReport};
 #[cfg(test)]
 pub(crate) use promises::Pending;

@@ -39,10 +39,11 @@ pub(crate) fn install() -> PrometheusHandle {
 }
 
 /// What the client library counts.
-const OF_CLIENT: [(&str, &str); 5] = [
+const OF_CLIENT: [(&str, &str); 6] = [
     ("doorman_client_requests", "Requests to the cluster, by method and server."),
     ("doorman_client_request_errors", "Requests to the cluster that failed, by method and server."),
     ("leaseway_client_redirects_total", "Times a server was asked that was not the master."),
+    ("leaseway_client_left_out_total", "Resources that an answer of the cluster left out: it has no room for them."),
     ("leaseway_client_leases_ended_total", "Leases that ended unrenewed."),
     ("leaseway_client_hints_total", "Hints of the cluster that asking now would change something."),
 ];

@@ -8,7 +8,7 @@ use bincode::Options as _;
 use serde::{Serialize, de::DeserializeOwned};
 
 /// The version of everything that is encoded here, on disk and between peers.
-pub(crate) const FORMAT: u8 = 4;
+pub(crate) const FORMAT: u8 = 5;
 /// The oldest version that can be read: entries have only got more variants since, and older snapshots are recognized
 /// by their length (`StoredFacts::decode`).
 pub(crate) const OLDEST: u8 = 2;

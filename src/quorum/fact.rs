@@ -5,7 +5,7 @@ use std::sync::Arc;
 use leaseway_core::{Assigned, Changes, Epoch, HolderKind, Load, Millis, PoolNotes};
 use serde::{Deserialize, Serialize};
 
-use crate::ceilings::CeilingChanges;
+use crate::{ceilings::CeilingChanges, overrides::KeptOverride};
 
 /// Something that must survive a master.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,6 +50,13 @@ pub enum Fact {
         resource: Arc<str>,
         /// How much. `None`: as much as its template says.
         load: Option<Load>,
+    },
+    /// An operator sets a capacity for a time. Takes precedence over templates.
+    Override {
+        /// For which resources: an id, or a pattern.
+        pattern: Arc<str>,
+        /// What. `None`: what templates say counts again.
+        set: Option<Box<KeptOverride>>,
     },
     /// What has changed about a pool. Not a promise: losing it costs fairness, not safety.
     Pool {

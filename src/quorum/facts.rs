@@ -13,6 +13,7 @@ use leaseway_core::{Assigned, Changes, Epoch, HolderKind, Load, Millis, PoolMemo
 use crate::{
     ceilings::Ceilings,
     fact::{Configuration, Fact},
+    overrides::{self, KeptOverride, StoredOverride},
     stored::{self, StoredAssignment, StoredFacts, StoredPortion, StoredPromises, StoredRefusal},
 };
 
@@ -35,6 +36,7 @@ pub struct Facts {
     ceilings: BTreeMap<Arc<str>, Ceilings>,
     assignments: BTreeMap<Arc<str>, BTreeMap<Holder, Assigned>>,
     loads: BTreeMap<Arc<str>, Load>,
+    overrides: Vec<KeptOverride>,
     pools: BTreeMap<Arc<str>, PoolMemory>,
     /// Entries of all of them.
     pool_entries: usize,
@@ -83,6 +85,11 @@ impl Facts {
     /// What a protected resource can serve; `None` if its template decides.
     pub fn load(&self, resource: &str) -> Option<Load> {
         self.loads.get(resource).copied()
+    }
+
+    /// What operators have set for a time, the newest last; also what is over.
+    pub fn overrides(&self) -> &[KeptOverride] {
+        &self.overrides
     }
 
     /// What is remembered of a pool.
@@ -141,6 +148,7 @@ impl Facts {
                 Fact::Configuration(_)
                 | Fact::Assignment { .. }
                 | Fact::Load { .. }
+                | Fact::Override { .. }
                 | Fact::Listen { .. }
                 | Fact::Pool { .. }
                 | Fact::ForgetPool { .. } => continue,
@@ -179,6 +187,7 @@ impl Facts {
             Fact::Assignment { resource, kind, holder, assigned } => self.assign(resource, *kind, holder, *assigned),
             Fact::Load { resource, load: Some(load) } => drop(self.loads.insert(Arc::clone(resource), *load)),
             Fact::Load { resource, load: None } => drop(self.loads.remove(resource)),
+            Fact::Override { pattern, set } => overrides::apply(&mut self.overrides, pattern, set.as_deref()),
             Fact::Listen { length, whole } => self.listen(*length, *whole, now),
             Fact::Pool { resource, notes } => self.apply_notes(resource, notes, now),
             Fact::ForgetPool { resource } => {
@@ -250,6 +259,7 @@ impl Facts {
                 .map_or(0, |listening| stored::encode_listening(listening.length, listening.whole)),
             pools: pools.collect(),
             promises: promises.collect(),
+            overrides: self.overrides.iter().map(|one| StoredOverride::new(&one.pattern, Some(one))).collect(),
         }
     }
 
@@ -278,6 +288,7 @@ impl Facts {
         for (resource, notes) in stored.pools {
             facts.apply_notes(&resource, &PoolNotes::from(&notes), now);
         }
+        facts.overrides = stored.overrides.iter().filter_map(StoredOverride::kept).collect();
         facts.loads = stored.loads.into_iter().map(|(resource, load)| (resource, Load::from(load))).collect();
         facts
     }

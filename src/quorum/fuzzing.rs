@@ -54,7 +54,7 @@ fn read_back(log: &Log) {
     apply(&entries);
 }
 
-/// Entries change facts, whatever they are, and the facts can be stored and read again.
+/// Any entries change facts, and the facts can be stored and read again.
 fn apply(entries: &[Entry]) {
     let mut facts = Facts::default();
     for entry in entries {

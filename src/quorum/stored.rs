@@ -13,6 +13,7 @@ use crate::{
     ceilings::{CeilingChanges, CeilingRecord},
     codec::{self, DecodeError},
     fact::{Configuration, Fact},
+    overrides::StoredOverride,
 };
 
 /// A [`Fact`].
@@ -27,6 +28,7 @@ pub(crate) enum StoredFact {
     Pool { resource: Arc<str>, notes: StoredNotes },
     ForgetPool { resource: Arc<str> },
     Promises { resource: Arc<str>, changes: StoredChanges },
+    Override(StoredOverride),
 }
 
 impl StoredFact {
@@ -144,10 +146,11 @@ pub(crate) struct StoredFacts {
     pub(crate) listening: u64,
     pub(crate) pools: Vec<(Arc<str>, StoredNotes)>,
     pub(crate) promises: Vec<StoredPromises>,
+    pub(crate) overrides: Vec<StoredOverride>,
 }
 
-/// The formats 3 and 4 have each added a list at the end of [`StoredFacts`].
-const LISTS_ADDED: usize = 2;
+/// The formats 3 to 5 have each added a list at the end of [`StoredFacts`].
+const LISTS_ADDED: usize = 3;
 
 impl StoredFacts {
     /// From a snapshot of this format or one before, where the lists that were added since are empty. No two formats
@@ -192,6 +195,7 @@ impl From<&Fact> for StoredFact {
             Fact::Load { resource, load } => {
                 StoredFact::Load { resource: Arc::clone(resource), load: load.map(StoredPortion::from) }
             }
+            Fact::Override { pattern, set } => StoredFact::Override(StoredOverride::new(pattern, set.as_deref())),
             Fact::Listen { length, whole } => StoredFact::Listen { length: encode_listening(*length, *whole) },
             Fact::Pool { resource, notes } => {
                 StoredFact::Pool { resource: Arc::clone(resource), notes: (&**notes).into() }
@@ -222,6 +226,9 @@ impl From<&StoredFact> for Fact {
             },
             StoredFact::Load { resource, load } => {
                 Fact::Load { resource: Arc::clone(resource), load: load.map(Load::from) }
+            }
+            StoredFact::Override(stored) => {
+                Fact::Override { pattern: Arc::clone(&stored.pattern), set: stored.kept().map(Box::new) }
             }
             StoredFact::Listen { length } => {
                 let (length, whole) = decode_listening(*length);

@@ -126,6 +126,7 @@ async fn render_metrics(State(pages): State<Pages>) -> impl IntoResponse {
         subscribers: pages.node.subscribers().count(),
         config_version: config.version,
         config_rejected: config.rejected.is_some(),
+        overrides: config.overrides.len(),
     });
     if let Some(expires) = pages.tls.as_ref().and_then(|tls| tls.credentials().expires()) {
         gauges::set_certificate_expires(expires);
@@ -154,7 +155,7 @@ async fn render_metrics(State(pages): State<Pages>) -> impl IntoResponse {
 }
 
 /// Free bytes at the data directory. A disk that hangs blocks neither the page nor the thread that serves it.
-async fn free_bytes(data: &Arc<PathBuf>) -> Option<u64> {
+pub(crate) async fn free_bytes(data: &Arc<PathBuf>) -> Option<u64> {
     let data = Arc::clone(data);
     let asked = tokio::task::spawn_blocking(move || metrics::free_bytes(&data));
     tokio::time::timeout(DISK_PATIENCE, asked).await.ok()?.ok().flatten()

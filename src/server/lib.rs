@@ -21,6 +21,7 @@ mod frontend;
 pub mod fuzzing;
 mod grpc;
 mod guests;
+mod health;
 mod history;
 mod http;
 mod initial_config;

@@ -102,7 +102,7 @@ fn describe() {
     }
 }
 
-const GAUGES: [(&str, &str); 34] = [
+const GAUGES: [(&str, &str); 36] = [
     ("doorman_server_has", "Capacity of the newest leases of all clients, by resource."),
     ("doorman_server_wants", "Capacity all clients want, by resource."),
     ("doorman_server_subclients", "Clients, those behind child nodes included, by resource."),
@@ -113,6 +113,10 @@ const GAUGES: [(&str, &str); 34] = [
     ("leaseway_resource_estate", "What earlier masters promised and no holder has named yet, by resource."),
     ("leaseway_resource_lent_seconds", "For how long the parent has lent the capacity, by resource."),
     ("leaseway_resource_awaits_supply", "1 while the parent has not lent anything yet, by resource."),
+    (
+        "leaseway_resource_override_seconds",
+        "For how long what an operator has set counts in place of the template's capacity, by resource.",
+    ),
     ("leaseway_pool_total", "Capacity that may be connected, by pool."),
     ("leaseway_pool_connected", "Capacity that connected clients have, by pool."),
     ("leaseway_pool_priority_connected", "Capacity that connected priority clients have, by pool."),
@@ -132,6 +136,7 @@ const GAUGES: [(&str, &str); 34] = [
     ("leaseway_data_failed", "1 once writing to the data directory has failed: nothing is stored any more."),
     ("leaseway_peers", "Peers of this node, this one included, as far as it knows."),
     ("leaseway_config_version", "How often a configuration has been put in force."),
+    ("leaseway_overrides", "Capacities that operators have set for a time, for resources or patterns."),
     ("leaseway_config_rejected", "1 if the newest configuration was refused and an older one is in force."),
     ("leaseway_connections", "Open gRPC connections."),
     ("leaseway_waiting_bytes", "Bytes that wait to be read or sent, as they are charged to --max-waiting-bytes."),

@@ -25,6 +25,7 @@ use crate::{
         pools::PoolService,
     },
     guests::{Guests, Host},
+    health::HealthSources,
     history::History,
     http::{self, LivePages, Looks, Pages},
     initial_config::InitialConfiguration,
@@ -193,13 +194,21 @@ async fn serve(options: Options, guests: Option<Guests>, ready: impl FnOnce(Addr
     let (stop, stopped) = watch::channel(false);
     let health = HealthReporter::new();
     serves(&health, true).await;
+    let stored = joined.as_ref().map(|joined| (joined.membership.quorum.clone(), Arc::new(joined.data.clone())));
+    let open = listeners.clients.open.clone();
+    let health_sources = HealthSources {
+        connections: open.clone(),
+        budget: Arc::clone(&budget),
+        stored: stored.clone(),
+        tls: tls.clone(),
+    };
     let services = GrpcServices {
         capacity: CapacityService::new(
             node.clone(),
             info.clone(),
             joined.as_ref().map(|joined| joined.membership.quorum.clone()),
         ),
-        status: StatusService::new(node.clone(), info.clone()),
+        status: StatusService::new(node.clone(), info.clone(), health_sources),
         push: PushService::new(node.clone(), stopped.clone()),
         health: health.clone(),
     };
@@ -211,7 +220,6 @@ async fn serve(options: Options, guests: Option<Guests>, ready: impl FnOnce(Addr
     });
     let for_guests = listeners.clients.clone();
     let listener = Listener::new(listener, listeners.clients);
-    let open = listener.open();
     let distributor = spawn(distribute(listener, queues));
     let history = Arc::new(History::new(limits.history_resources));
     let pages = Pages {
@@ -221,7 +229,7 @@ async fn serve(options: Options, guests: Option<Guests>, ready: impl FnOnce(Addr
         connections: open.clone(),
         budget,
         scrapes: Arc::new(Semaphore::new(1)),
-        stored: joined.as_ref().map(|joined| (joined.membership.quorum.clone(), Arc::new(joined.data.clone()))),
+        stored,
         metrics_resources: limits.metrics_resources,
         tls: tls.clone(),
         history: Arc::clone(&history),

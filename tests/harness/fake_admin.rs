@@ -8,8 +8,9 @@ use std::{
 
 use leaseway_proto::admin::{
     AddPeerRequest, AddPeerResponse, ApplyConfigRequest, ApplyConfigResponse, ConfigHeader, GetConfigRequest,
-    GetConfigResponse, ListConfigsRequest, ListConfigsResponse, ListPeersRequest, ListPeersResponse, MASTER_METADATA,
-    PeerReport, PlanConfigRequest, PlanConfigResponse, RemovePeerRequest, RemovePeerResponse, Role,
+    GetConfigResponse, ListConfigsRequest, ListConfigsResponse, ListOverridesRequest, ListOverridesResponse,
+    ListPeersRequest, ListPeersResponse, MASTER_METADATA, PeerReport, PlanConfigRequest, PlanConfigResponse,
+    RemovePeerRequest, RemovePeerResponse, Role, SetOverrideRequest, SetOverrideResponse,
     node_server::{Node, NodeServer},
 };
 use tokio::net::TcpListener;
@@ -185,4 +186,20 @@ impl Node for FakeAdminService {
         kept.peers.retain(|(name, _)| *name != request.get_ref().name);
         Ok(Response::new(RemovePeerResponse {}))
     }
+
+    async fn set_override(&self, _: Request<SetOverrideRequest>) -> Result<Response<SetOverrideResponse>, Status> {
+        Err(not_here())
+    }
+
+    async fn list_overrides(
+        &self,
+        _: Request<ListOverridesRequest>,
+    ) -> Result<Response<ListOverridesResponse>, Status> {
+        Err(not_here())
+    }
+}
+
+/// What no test asks a fake for.
+fn not_here() -> Status {
+    Status::unimplemented("a fake remembers configurations and peers alone")
 }

@@ -41,8 +41,6 @@ fn every_line_of_a_servers_log_is_an_object_and_ids_stay_within_their_field() {
     let of_resource = found.iter().find(|object| object["fields"]["resource"] == HOSTILE);
     let object = of_resource.unwrap_or_else(|| panic!("no event has the id as it is: {log}"));
     assert_ne!(object["level"], "ERROR");
-    let is_number = |object: &Value| object["fields"].as_object().unwrap().values().any(Value::is_number);
-    assert!(found.iter().any(is_number), "numbers are numbers: {log}");
 }
 
 #[test]

@@ -136,7 +136,10 @@ fn limits_that_are_flags_are_documented_with_their_defaults() {
 }
 
 /// Constants that are limits: name, value as in the code, and how the page says it.
-const FIXED: [(&str, &str, &str); 39] = [
+const FIXED: [(&str, &str, &str); 42] = [
+    ("MOST", "100", "| fixed | 100; 1 s to 7 days; 500 |"),
+    ("LONGEST_MS", "7 * 86_400_000", "| fixed | 100; 1 s to 7 days; 500 |"),
+    ("WHY_MOST", "500", "| fixed | 100; 1 s to 7 days; 500 |"),
     ("MAX_RULES", "1000", "| rules of access; patterns in a list of one | fixed | 1,000; 100 |"),
     ("MAX_PATTERNS", "100", "| rules of access; patterns in a list of one | fixed | 1,000; 100 |"),
     ("SLOTS", "1 << 16", "| decisions of access that are remembered | fixed | 65,536,"),

@@ -2,8 +2,8 @@
 //!
 //! `crowd SERVERS RESOURCE SECONDS`
 //!
-//! In the end it prints its book, a line for each change: seconds of the machine's monotonic clock, and what it could use
-//! because of leases from then on; then how many have passed.
+//! In the end it prints its book, a line for each change: seconds of the machine's monotonic clock, and what it could
+//! use because of leases from then on; then how many have passed.
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::{env, error::Error, time::Duration};

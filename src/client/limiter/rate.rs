@@ -158,6 +158,11 @@ impl RateLimiter {
         self.gate.refunded()
     }
 
+    /// Permits asked for that were not let through and do not wait any more, ever.
+    pub(crate) fn refused(&self) -> u64 {
+        self.gate.refused()
+    }
+
     /// Permits taken and not refunded, ever.
     pub fn taken(&self) -> u64 {
         self.gate.taken()

@@ -3,7 +3,7 @@
 
 mod words;
 
-use super::{HolderReport, Resource};
+use super::{HolderReport, Overridden, Resource};
 use crate::{Amount, HolderKind, Kind, Millis, PoolState, Sum, Terms, ledger::BUCKET_MS};
 
 /// Holders looked at for one explanation: so many take some ten milliseconds.
@@ -30,6 +30,8 @@ pub struct Explanation {
     pub asks: Option<Millis>,
     /// When all that blocks it is over at the latest; none where nothing does, or where that depends on others' wants.
     pub latest: Option<Millis>,
+    /// What an operator has set in place of the template's capacity.
+    pub overridden: Option<Overridden>,
 }
 
 /// What a due comes from.
@@ -146,7 +148,8 @@ impl Resource {
         let blocks = self.blocks(slot, &holder, free, now, &mut terms);
         let latest = latest(&blocks);
         let asks = asked.map(|asked| asked.at.plus(Millis(u64::from(asked.interval.get()))));
-        Some(Explanation { holder, at: now, capacity, free, rule, blocks, asks, latest })
+        let overridden = self.overridden();
+        Some(Explanation { holder, at: now, capacity, free, rule, blocks, asks, latest, overridden })
     }
 
     fn rule(&self, slot: u32, holder: &HolderReport, now: Millis, terms: &mut Vec<(i16, Terms)>) -> DueRule {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::{Resource, Seat};
 use crate::{
-    Amount, Ask, AssignError, Assigned, Cause, HolderKind, Kind, Millis, PoolEvent, PoolFilter, PoolMember, PoolNotes,
-    PoolPage, PoolPlace, PoolReport, PoolState, PrincipalShare, Settings,
+    Amount, Ask, AssignError, Assigned, Cause, HolderKind, Kind, Millis, Override, PoolEvent, PoolFilter, PoolMember,
+    PoolNotes, PoolPage, PoolPlace, PoolReport, PoolState, PrincipalShare, Settings,
     pool::{MOVES_PER_REQUEST, MOVES_PER_TICK, Pool, PoolRequest},
     settlement,
 };
@@ -46,31 +46,43 @@ pub enum LoadError {
 }
 
 /// The template's capacity, and the reported one.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Measured {
-    template: Amount,
+    /// Below a parent: what it lends.
+    pub(super) template: Amount,
+    /// What an operator has set in its place.
+    pub(super) overridden: Option<Arc<Override>>,
     report: Option<LoadReport>,
 }
 
 impl Measured {
     pub(super) fn new(template: Amount) -> Measured {
-        Measured { template, report: None }
+        Measured { template, overridden: None, report: None }
+    }
+
+    /// The template's capacity, or what was set in its place.
+    pub(super) fn base(&self) -> Amount {
+        self.overridden.as_ref().map_or(self.template, |overridden| overridden.instead_of(self.template))
     }
 
     /// What counts as the capacity.
-    fn capacity(&self, settings: &Settings) -> Amount {
-        let Some(report) = self.report else { return self.template };
+    pub(super) fn capacity(&self, settings: &Settings) -> Amount {
+        let base = self.base();
+        let Some(report) = self.report else { return base };
         let reported = match report.load {
             Load::Capacity(capacity) => capacity,
-            Load::Factor(factor) => Amount::clamped(self.template.get() * factor),
+            Load::Factor(factor) => Amount::clamped(base.get() * factor),
         };
         let (floor, ceiling) = self.bounds(settings);
         reported.max(floor).min(ceiling)
     }
 
     fn bounds(&self, settings: &Settings) -> (Amount, Amount) {
+        let base = self.base();
+        // What was lowered no report raises.
+        let most = if base < self.template { base } else { Amount::MAX };
         let (floor, ceiling) = settings.load_bounds;
-        (floor.unwrap_or(self.template), ceiling.unwrap_or(self.template))
+        (floor.unwrap_or(base).min(most), ceiling.unwrap_or(base).min(most))
     }
 }
 
@@ -106,8 +118,8 @@ impl Resource {
         self.measured.bounds(&self.settings)
     }
 
-    fn measure(&mut self) {
-        let capacity = self.measured.capacity(&self.settings);
+    pub(super) fn measure(&mut self) {
+        let capacity = self.available();
         if capacity != self.settings.capacity {
             self.set_capacity(capacity);
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Resource;
+use super::{Overridden, Resource};
 use crate::{Amount, HolderKind, Millis, Settings, Sum, Sums, Terms};
 
 /// A resource at a glance.
@@ -18,6 +18,8 @@ pub struct ResourceReport {
     pub learning: Millis,
     /// The supply from the parent; `None` at a root.
     pub supply: Option<SupplyReport>,
+    /// What an operator has set in place of the template's capacity.
+    pub overridden: Option<Overridden>,
 }
 
 /// What a parent has lent, and what it was told.
@@ -61,7 +63,14 @@ impl Resource {
     pub fn report(&self, now: Millis) -> ResourceReport {
         let learning = if self.is_learning(now) { self.learning_until.since(now) } else { Millis(0) };
         let supply = self.supply_report(now);
-        ResourceReport { settings: self.settings.clone(), sums: self.sums(), holders: self.holders(), learning, supply }
+        ResourceReport {
+            settings: self.settings.clone(),
+            sums: self.sums(),
+            holders: self.holders(),
+            learning,
+            supply,
+            overridden: self.overridden(),
+        }
     }
 
     /// Up to `limit` holders from place `from` on, and the place to go on from. The order is that of arrival, roughly.

@@ -50,11 +50,13 @@ impl Resource {
             *lent = Some((supply.until, supply.edition));
             // What is due may change even if the sum does not.
             self.reforms += u64::from(self.division.set_parent_terms(supply.terms));
-            self.set_capacity(supply.capacity);
+            self.measured.template = supply.capacity;
         }
         if self.is_learning(now) {
+            self.set_capacity(supply.capacity);
             self.lends_to_estate(if is_first { Amount::ZERO } else { before });
         }
+        self.measure();
     }
 
     /// Whether there is a parent that has not lent anything yet: all requests are deferred.
@@ -143,7 +145,8 @@ impl Resource {
 
     pub(super) fn end_of_supply(&mut self, now: Millis) {
         if self.supply_has_ended(now) {
-            self.set_capacity(Amount::ZERO);
+            self.measured.template = Amount::ZERO;
+            self.measure();
         }
     }
 

@@ -15,6 +15,7 @@ mod learning;
 mod lives;
 mod nodes;
 mod numbers;
+mod overrides;
 mod priorities;
 mod promises;
 mod renew;

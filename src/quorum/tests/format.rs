@@ -11,7 +11,7 @@ use leaseway_core::{
 use openraft::{CommittedLeaderId, EntryPayload, Membership, Vote};
 
 use crate::{
-    Fact, Facts,
+    Fact, Facts, KeptOverride,
     ceilings::CeilingChanges,
     codec::{self, FORMAT},
     raft::{Command, Entry, LogId, Member, SnapshotMeta, StoredMembership},
@@ -91,8 +91,27 @@ fn totals() -> Vec<Fact> {
     vec![Fact::Promises { resource: "redis".into(), changes }]
 }
 
+/// What format 5 adds.
+fn overrides() -> Vec<Fact> {
+    let set = KeptOverride {
+        pattern: "db*".into(),
+        capacity: Load::Factor(0.5),
+        above: true,
+        from_unix_ms: 1_700_000_000_000,
+        until_unix_ms: 1_700_000_600_000,
+        by: "ada".into(),
+        why: "a test".into(),
+    };
+    let amount = KeptOverride { capacity: Load::Capacity(Amount::clamped(7.5)), above: false, ..set.clone() };
+    vec![
+        Fact::Override { pattern: "db*".into(), set: Some(Box::new(amount)) },
+        Fact::Override { pattern: "db*".into(), set: Some(Box::new(set)) },
+        Fact::Override { pattern: "gone".into(), set: None },
+    ]
+}
+
 fn all_facts() -> Vec<Fact> {
-    [facts(), pools(), totals()].concat()
+    [facts(), pools(), totals(), overrides()].concat()
 }
 
 fn membership() -> Membership<u64, Member> {
@@ -191,6 +210,16 @@ fn stored_bytes_are_read() {
     let mut promises = Promises::default();
     promises.apply(changes, Millis(0)).expect("in order");
     assert_eq!(facts.promises("redis"), Some(&promises));
+    let [_, Fact::Override { set: Some(set), .. }, _] = &overrides()[..] else { panic!("one is in force") };
+    assert_eq!(facts.overrides(), [(**set).clone()]);
+}
+
+/// Format 4 knew nothing of overrides.
+#[test]
+fn format_4_is_read() {
+    let (read, known) = understood(include_bytes!("fixtures/format-4.bin"));
+    assert_eq!(read, entries(&[facts(), pools(), totals()].concat()));
+    assert_eq!((known.overrides().len(), known.promised().count()), (0, 2));
 }
 
 /// Format 3 promised by holder. Its directories are read, and continued in this format.

@@ -216,6 +216,23 @@ impl Admitted {
         self.visitor.gate.check_known(subject, call)
     }
 
+    /// Whether the call may do something to all resources.
+    pub(crate) fn check_everything(&self, call: CallKind, action: Action) -> Result<(), Status> {
+        let covers = |subject: &&Subject| subject.permissions().covers_everything(action);
+        let Some(subject) = self.subject().filter(|subject| !covers(subject)) else { return Ok(()) };
+        let (who, action) = (subject.permissions().identity(), action.name());
+        let why = format!(
+            "`{who}` may not do this to all that a pattern matches: no rule that is for all resources lets it \
+             `{action}`; name one resource"
+        );
+        Err(self.visitor.gate.deny(subject, call, &why))
+    }
+
+    /// Who calls, for people.
+    pub(crate) fn name(&self) -> String {
+        self.identity().to_string()
+    }
+
     /// Whether the call may read all there is, where it is no matter that it may not.
     pub(crate) fn reads_everything(&self) -> bool {
         self.subject().is_none_or(|subject| subject.permissions().covers_everything(Action::Read))

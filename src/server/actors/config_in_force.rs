@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use leaseway_core::{Repository, Settings, access::Policy};
+use leaseway_core::{Overrides, Repository, Settings, access::Policy};
 
 use crate::config::Loaded;
 
 /// A configuration, and where it came from.
-#[derive(Debug)]
+#[derive(Debug, Clone, Default)]
 pub struct ConfigInForce {
     /// The templates.
     pub repository: Repository,
@@ -19,6 +19,8 @@ pub struct ConfigInForce {
     pub source: String,
     /// Why the newest attempt to replace it was refused.
     pub rejected: Option<String>,
+    /// What operators have set for a time in place of what templates say; the node puts it in.
+    pub overrides: Arc<Overrides>,
 }
 
 impl ConfigInForce {
@@ -31,7 +33,12 @@ impl ConfigInForce {
         self.repository.find(id).map(|template| template.identifier_glob.clone())
     }
 
+    /// What the template of a resource says, if one matches.
+    pub(crate) fn template_settings(&self, id: &str) -> Option<Settings> {
+        self.repository.find(id).map(|template| template.settings.clone())
+    }
+
     pub(super) fn settings_for(&self, id: &str) -> Settings {
-        self.repository.find(id).map_or_else(Settings::unmatched, |template| template.settings.clone())
+        self.template_settings(id).unwrap_or_else(Settings::unmatched)
     }
 }

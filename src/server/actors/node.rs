@@ -8,12 +8,16 @@ mod election;
 mod forecast;
 mod hold;
 mod opening;
+mod overrides;
 mod parting;
 mod refused;
 mod reports;
 mod sweep;
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use actix::{Addr, ArbiterHandle};
 use futures_util::future::join_all;
@@ -127,6 +131,8 @@ pub struct NodeHandle {
     /// One plan is made at a time.
     planning: Arc<Semaphore>,
     accounts: Arc<Accounts>,
+    /// Of all resources.
+    holders: Arc<AtomicUsize>,
     children: Arc<Children>,
     /// Everything else may read the time from here.
     pub clock: Clock,
@@ -152,7 +158,7 @@ impl NodeHandle {
         let (repository, access, source) = (start.repository.clone(), start.access.clone(), start.source.clone());
         let gate = Arc::clone(&start.gate);
         gate.set_policy(access.clone());
-        let first = ConfigInForce { repository, access, version, source, rejected: None };
+        let first = ConfigInForce { repository, access, version, source, ..ConfigInForce::default() };
         let (config_out, config) = watch::channel(Arc::new(first));
         let (known, has_known) = watch::channel(start.membership.is_none());
         let quorum = start.membership.as_ref().map(|membership| membership.quorum.clone());
@@ -161,7 +167,9 @@ impl NodeHandle {
         let assignment_store = AssignmentStore::new(start.membership.as_ref().map(|membership| &membership.quorum));
         let subscribers = Arc::new(Subscribers::telling(Arc::clone(gate.audit().changes())));
         let accounts = Arc::clone(&start.accounts);
+        let holders = Arc::<AtomicUsize>::default();
         let shared = actor::NodeShared {
+            holders: Arc::clone(&holders),
             accounts: Arc::clone(&accounts),
             assignment_store: assignment_store.clone(),
             subscribers: Arc::clone(&subscribers),
@@ -187,6 +195,7 @@ impl NodeHandle {
             hold: Hold::new(has_known),
             planning: Arc::new(Semaphore::new(1)),
             accounts,
+            holders,
             children: Arc::default(),
             clock,
             limits,
@@ -435,7 +444,8 @@ impl NodeHandle {
     pub async fn configure(&self, repository: Repository, access: Option<Arc<Policy>>) -> Result<(), Gone> {
         let version = self.config().version + 1;
         let source = self.config().source.clone();
-        self.tell(NodeCommand::Configure(ConfigInForce { repository, access, version, source, rejected: None })).await
+        let config = ConfigInForce { repository, access, version, source, ..ConfigInForce::default() };
+        self.tell(NodeCommand::Configure(config)).await
     }
 
     /// Has the node look at what the quorum has stored, before it does so anyway.
@@ -471,6 +481,11 @@ impl NodeHandle {
     /// How many resources are alive.
     pub fn resources(&self) -> usize {
         self.directory.len()
+    }
+
+    /// How many holders all resources have.
+    pub(crate) fn holders(&self) -> usize {
+        self.holders.load(Ordering::Relaxed)
     }
 
     /// The ids of those.

@@ -28,7 +28,7 @@ use std::{
 
 use actix::{Actor, ActorContext as _, ArbiterHandle, Handler, Message};
 use leaseway_core::{
-    Epoch, FreeKey, HolderKind, HolderReport, Millis, PoolReport, PromiseReport, Request, ResourceReport,
+    Epoch, FreeKey, HolderKind, HolderReport, Millis, Overrides, PoolReport, PromiseReport, Request, ResourceReport,
 };
 use leaseway_engine::{Effects, Ended, ResourceEngine, Setup, uplink::Notice};
 use leaseway_quorum::{Fact, Quorum};
@@ -139,6 +139,7 @@ pub(super) struct ResourceActor {
     subscribers: Arc<Subscribers>,
     template: Option<String>,
     config_version: u64,
+    overrides: Arc<Overrides>,
     /// How much of the log of new watchers it has read.
     heard: u64,
     metering: Metering,
@@ -210,6 +211,7 @@ impl Handler<Command> for ResourceActor {
         match command {
             Command::Tick { config } => {
                 self.follow(&config, effects);
+                self.follow_overrides(&config, effects);
                 self.tick(effects);
             }
             Command::Supply { supply, settings } => self.engine.supply(moment, supply, *settings, batch, effects),
@@ -247,6 +249,7 @@ impl ResourceActor {
         let mut actor = ResourceActor {
             template: if notices.is_some() { Some(PARENT.into()) } else { config.template_of(&world.id) },
             config_version: config.version,
+            overrides: Arc::default(),
             epoch,
             engine: ResourceEngine::new(setup, world.moment(), &mut turn.effects),
             promises,
@@ -261,6 +264,7 @@ impl ResourceActor {
             _on_end: on_end,
         };
         actor.engine.set_place_share(actor.world.limits.share());
+        actor.follow_overrides(&config, &mut turn.effects);
         actor.carry_out(turn);
         actor
     }
@@ -302,6 +306,16 @@ impl ResourceActor {
             self.template = config.template_of(&self.world.id);
             self.engine.configure(self.world.moment(), config.settings_for(&self.world.id), effects);
         }
+    }
+
+    /// What an operator has set in place of the template's capacity, also where the parent says how it is run.
+    fn follow_overrides(&mut self, config: &ConfigInForce, effects: &mut Effects<Ticket>) {
+        if Arc::ptr_eq(&self.overrides, &config.overrides) {
+            return;
+        }
+        self.overrides = Arc::clone(&config.overrides);
+        let set = self.overrides.find(&self.world.id).cloned();
+        self.engine.operate(self.world.moment(), |resource, now| resource.set_override(now, set), effects);
     }
 
     fn tick(&mut self, effects: &mut Effects<Ticket>) {

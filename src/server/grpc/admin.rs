@@ -3,6 +3,7 @@
 //!
 //! Only the master makes changes; another peer answers with its admin address (`leaseway-master`).
 
+mod overrides;
 mod plan;
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
@@ -13,12 +14,13 @@ use leaseway_core::{
 };
 use leaseway_proto::admin::{
     AddPeerRequest, AddPeerResponse, ApplyConfigRequest, ApplyConfigResponse, ConfigHeader, GetConfigRequest,
-    GetConfigResponse, ListConfigsRequest, ListConfigsResponse, ListPeersRequest, ListPeersResponse, PARENT_METADATA,
-    PeerReport, PlanConfigRequest, PlanConfigResponse, RemovePeerRequest, RemovePeerResponse, Role,
+    GetConfigResponse, ListConfigsRequest, ListConfigsResponse, ListOverridesRequest, ListOverridesResponse,
+    ListPeersRequest, ListPeersResponse, PARENT_METADATA, PeerReport, PlanConfigRequest, PlanConfigResponse,
+    RemovePeerRequest, RemovePeerResponse, Role, SetOverrideRequest, SetOverrideResponse,
     node_server::{Node, NodeServer},
 };
 use leaseway_proto::pools::pools_server::PoolsServer;
-use leaseway_quorum::{ChangeError, Configuration, Fact, Mastership, Quorum, Reign};
+use leaseway_quorum::{ChangeError, Configuration, Fact, Facts, Mastership, Quorum, Reign};
 use serde_json::{Value, json};
 use tokio::{
     net::TcpListener,
@@ -362,5 +364,34 @@ impl Node for AdminService {
         self.record(&admitted, "peer_removed", outcome, json!({ "peer": name }));
         removed.map_err(|error| not_changed(&error))?;
         Ok(Response::new(RemovePeerResponse {}))
+    }
+
+    async fn set_override(
+        &self,
+        request: Request<SetOverrideRequest>,
+    ) -> Result<Response<SetOverrideResponse>, Status> {
+        let admitted = self.may_override(&request)?;
+        let request = request.into_inner();
+        let (what, details) = match request.capacity {
+            Some(_) => ("capacity_overridden", overrides::in_words(&request)),
+            None => ("override_cleared", json!({ "resource": request.pattern })),
+        };
+        let set = self.put_override(request, admitted.name()).await;
+        let outcome = set.as_ref().map(|_| ()).map_err(|status| status.message().to_owned());
+        self.record(&admitted, what, outcome, details);
+        set.map(Response::new)
+    }
+
+    async fn list_overrides(
+        &self,
+        request: Request<ListOverridesRequest>,
+    ) -> Result<Response<ListOverridesResponse>, Status> {
+        self.may_read(&request, CallKind::Config, Action::Override)?;
+        let now = self.node.clock.unix_ms();
+        let in_force = |facts: &Facts| {
+            let in_force = facts.overrides().iter().filter(|one| one.until_unix_ms > now);
+            in_force.map(|one| overrides::to_wire(one, now)).collect()
+        };
+        Ok(Response::new(ListOverridesResponse { r#override: self.quorum.read(in_force) }))
     }
 }

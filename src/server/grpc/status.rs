@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use leaseway_core::{
-    self as core, Amount, Explanation, HolderKind, HolderReport, Millis, PoolReport, PromiseReport, SupplyReport,
+    self as core, Amount, Explanation, HolderKind, HolderReport, Millis, Overridden, PoolReport, PromiseReport,
+    SupplyReport,
     access::{AccessRequest, Action},
 };
 use leaseway_proto::status::{
-    Absence, ExplainRequest, ExplainResponse, GetStatusRequest, GetStatusResponse, Holder, Pool, Promises, Resource,
-    Supply, Terms, Uplink, status_server::Status as Service,
+    self as wire, Absence, ExplainRequest, ExplainResponse, GetStatusRequest, GetStatusResponse, Holder, Pool,
+    Promises, Resource, Supply, Terms, Uplink, status_server::Status as Service,
 };
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
@@ -18,6 +19,7 @@ use crate::{
     access::Admitted,
     actors::{self, NodeHandle},
     budget::{Charge, ConnectionBudget},
+    health::HealthSources,
     metrics::CallKind,
     server_info::ServerInfo,
 };
@@ -34,12 +36,13 @@ const MAKING: usize = 4;
 pub(crate) struct StatusService {
     node: NodeHandle,
     info: ServerInfo,
+    health: HealthSources,
     making: Arc<Semaphore>,
 }
 
 impl StatusService {
-    pub(crate) fn new(node: NodeHandle, info: ServerInfo) -> StatusService {
-        StatusService { node, info, making: Arc::new(Semaphore::new(MAKING)) }
+    pub(crate) fn new(node: NodeHandle, info: ServerInfo, health: HealthSources) -> StatusService {
+        StatusService { node, info, health, making: Arc::new(Semaphore::new(MAKING)) }
     }
 
     /// The rows that the caller may see.
@@ -118,6 +121,19 @@ fn resource(status: &actors::Status) -> Resource {
         pool: status.pool.as_ref().map(pool),
         holder: status.holders.iter().map(|holder| self::holder(holder, status.at)).collect(),
         supply: report.supply.as_ref().map(supply),
+        overridden: report.overridden.as_ref().map(|overridden| self::overridden(overridden, status.at)),
+    }
+}
+
+fn overridden(overridden: &Overridden, at: Millis) -> wire::Overridden {
+    let Overridden { by, template, .. } = overridden;
+    wire::Overridden {
+        pattern: by.pattern.to_string(),
+        set_to: by.set_to(),
+        template_capacity: template.get(),
+        remaining_ms: by.ends.since(at).0,
+        by: by.by.to_string(),
+        why: by.why.to_string(),
     }
 }
 
@@ -209,6 +225,7 @@ fn explained(explanation: &Explanation) -> ExplainResponse {
         asks_ms: ahead(explanation.asks),
         latest_ms: ahead(explanation.latest),
         sentences: explanation.sentences(),
+        overridden: explanation.overridden.as_ref().map(|overridden| self::overridden(overridden, explanation.at)),
         ..ExplainResponse::default()
     }
 }
@@ -248,6 +265,10 @@ impl Service for StatusService {
             Ok(()) => (true, self.info.advertise.to_string()),
             Err(why) => (false, why.master.map(|master| master.grpc).unwrap_or_default()),
         };
+        let health = match admitted.reads_everything() {
+            true => Some(self.health.look(&self.node, &self.info).await),
+            false => None,
+        };
         let shown = match admitted.reads_everything() {
             true => self.about_all(),
             false => self.about_some(&admitted),
@@ -266,6 +287,7 @@ impl Service for StatusService {
             next_page_token,
             uplink: shown.uplink,
             takes_no_part: self.node.absence().map(|absence| absence_of(&absence)),
+            health,
             access: self.node.gate().in_words(),
         }))
     }

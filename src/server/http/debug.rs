@@ -126,6 +126,7 @@ pub(super) async fn resources(State(pages): State<Pages>, Query(which): Query<Wh
     };
     let body = html! {
         (resource_table(std::slice::from_ref(&status)))
+        @if let Some(overridden) = &status.report.overridden { p { (overridden.sentence(status.at)) } }
         (supply_table(&status))
         @if let Some(pool) = &status.pool { (pool_table(pool)) }
         (holder_table(&status))
@@ -158,7 +159,10 @@ fn resource_table(statuses: &[Status]) -> Markup {
                 @let report = &status.report;
                 tr {
                     td { a href={ "/debug/resources?resource=" (escape_query(&status.id)) } { (escaped(&status.id)) } }
-                    td.n { (report.settings.capacity) }
+                    td.n {
+                        (report.settings.capacity)
+                        @if let Some(overridden) = &report.overridden { " (overridden: " (overridden.template) ")" }
+                    }
                     td.n { (report.sums.granted.get()) }
                     td.n { (report.sums.wants.get()) }
                     td.n { (report.sums.held.get()) }

@@ -26,6 +26,7 @@ pub(crate) struct ProcessGauges {
     pub(crate) subscribers: usize,
     pub(crate) config_version: u64,
     pub(crate) config_rejected: bool,
+    pub(crate) overrides: usize,
 }
 
 /// Sets the gauges of the uplink, on the peer that has one.
@@ -62,6 +63,7 @@ pub(crate) fn set_process_gauges(gauges: &ProcessGauges) {
     gauge!("leaseway_watchers").set(gauges.watchers as f64);
     gauge!("leaseway_pool_subscribers").set(gauges.subscribers as f64);
     gauge!("leaseway_config_version").set(gauges.config_version as f64);
+    gauge!("leaseway_overrides").set(gauges.overrides as f64);
     gauge!("leaseway_config_rejected").set(f64::from(u8::from(gauges.config_rejected)));
 }
 
@@ -97,6 +99,9 @@ pub(crate) fn set_resource_gauges(status: &Status) {
     if let Some(supply) = &report.supply {
         set("leaseway_resource_lent_seconds", supply.remaining.0 as f64 / 1000.0);
         set("leaseway_resource_awaits_supply", f64::from(u8::from(supply.edition == 0)));
+    }
+    if let Some(overridden) = &report.overridden {
+        set("leaseway_resource_override_seconds", overridden.by.ends.since(status.at).0 as f64 / 1000.0);
     }
     if let Some(pool) = &status.pool {
         set_pool_gauges(&resource, pool);

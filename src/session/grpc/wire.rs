@@ -140,7 +140,6 @@ pub fn released<A>(response: wire::ReleaseCapacityResponse, answer: A) -> Reply<
 /// Why nothing was answered, if something was wrong with what was asked or there was no room for it: the request then
 /// counts as refused.
 fn refusal(problems: &[wire::Problem], answered: usize) -> Option<Status> {
-    let passes = |reason: &str| matches!(reason, "too_soon" | "not_yet");
     let problem = problems.iter().find(|problem| !passes(problem.reason()))?;
     let message = problem.message();
     let refused = match problem.reason() {
@@ -148,6 +147,11 @@ fn refusal(problems: &[wire::Problem], answered: usize) -> Option<Status> {
         _ => Status::resource_exhausted(message),
     };
     (answered == 0).then_some(refused)
+}
+
+/// Whether a reason for leaving something out of an answer goes by itself.
+pub fn passes(reason: &str) -> bool {
+    matches!(reason, "too_soon" | "not_yet")
 }
 
 /// Whether another server has to be asked, and which, if that is known: the presence of a mastership is the only sign

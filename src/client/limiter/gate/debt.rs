@@ -40,6 +40,12 @@ impl Gate<Bucket> {
         self.lock().refunded
     }
 
+    /// Permits that were asked for, not let through, and do not wait any more, ever.
+    pub(in crate::limiter) fn refused(&self) -> u64 {
+        let line = self.lock();
+        line.arrived.saturating_sub(line.meter.taken() + line.refunded + line.waiting)
+    }
+
     /// `n` permits have been used. They are demand as if a caller had asked for them.
     pub(in crate::limiter) fn charge(&self, n: u64) -> Result<(), DebtExceeded> {
         let (charged, max_debt) = self.with(|line, now, after| {

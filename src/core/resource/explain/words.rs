@@ -8,6 +8,7 @@ impl Explanation {
     /// it could do, in this order.
     pub fn sentences(&self) -> Vec<String> {
         let mut said = vec![self.standing(), format!("{} is due {}: {}.", self.name(), self.due(), self.because())];
+        said.extend(self.overridden.iter().map(|overridden| overridden.sentence(self.at)));
         said.extend(self.blocks.iter().map(|block| self.blocked(block)));
         said.push(self.next());
         said.extend(self.advice());

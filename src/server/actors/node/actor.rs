@@ -8,8 +8,8 @@ use std::{
 };
 
 use actix::{Actor, Addr, ArbiterHandle, Context, Handler, Message};
-use leaseway_core::{Life, Millis};
-use leaseway_quorum::Mastership;
+use leaseway_core::{Life, Millis, Overrides};
+use leaseway_quorum::{KeptOverride, Mastership};
 use tokio::sync::{oneshot, watch};
 
 use super::{
@@ -68,6 +68,8 @@ impl Message for NodeCommand {
 
 /// What the node and its handles share.
 pub(super) struct NodeShared {
+    /// Of all resources.
+    pub(super) holders: Arc<AtomicUsize>,
     pub(super) accounts: Arc<Accounts>,
     pub(super) directory: Directory,
     pub(super) config: watch::Sender<Arc<ConfigInForce>>,
@@ -89,7 +91,6 @@ pub(super) struct NodeActor {
     pub(super) next_arbiter: usize,
     pub(super) generation: u64,
     pub(super) last_epoch: u64,
-    pub(super) holders: Arc<AtomicUsize>,
     /// To whom resources are counted that are alive.
     pub(super) resource_places: HashMap<Arc<str>, ResourcePlace>,
     /// When this node became master; learning mode counts from here.
@@ -103,6 +104,9 @@ pub(super) struct NodeActor {
     pub(super) is_difference_told: bool,
     /// The newest version of the peers that was looked at.
     pub(super) adopted: u64,
+    /// What operators have set for a time; as it was kept when that was last looked at.
+    pub(super) overrides: Arc<Overrides>,
+    pub(super) kept_overrides: Vec<KeptOverride>,
     pub(super) note_turns: NoteTurns,
     pub(super) uplink: Option<Uplinked>,
     /// What tells it from others of its name, if it belongs to no cluster.
@@ -169,7 +173,6 @@ impl NodeActor {
             next_arbiter: 0,
             generation: 0,
             last_epoch: 0,
-            holders: Arc::default(),
             resource_places: HashMap::new(),
             note_turns: NoteTurns::start(),
             drawn: NonZeroU64::new(RandomState::new().build_hasher().finish()).unwrap_or(NonZeroU64::MIN),
@@ -178,6 +181,8 @@ impl NodeActor {
             swept: start.clock.at(),
             is_difference_told: false,
             adopted: 0,
+            overrides: Arc::default(),
+            kept_overrides: Vec::new(),
             uplink: start.parent.map(|parent| Uplinked { parent, notices: Arc::default(), task: None }),
             on_failure,
         };
@@ -205,16 +210,20 @@ impl NodeActor {
             self.tell(ChangeKind::Configuration, what, String::new());
         }
         self.shared.gate.set_policy(config.access.clone());
+        self.publish(config);
+    }
+
+    /// Resources follow it with the tick.
+    pub(super) fn publish(&mut self, config: ConfigInForce) {
+        let config = ConfigInForce { overrides: Arc::clone(&self.overrides), ..config };
         self.shared.config.send_replace(Arc::new(config));
         self.tick();
     }
 
     pub(super) fn reject(&mut self, why: String) {
-        let old = self.config();
-        let what = format!("refused; version {} stays in force", old.version);
+        let what = format!("refused; version {} stays in force", self.config().version);
         self.tell(ChangeKind::Configuration, what, why.clone());
-        let (repository, access, source) = (old.repository.clone(), old.access.clone(), old.source.clone());
-        self.put_in_force(ConfigInForce { repository, access, source, version: old.version, rejected: Some(why) });
+        self.put_in_force(ConfigInForce { rejected: Some(why), ..ConfigInForce::clone(&self.config()) });
     }
 
     /// A resource that has too many commands pending hears the next tick.

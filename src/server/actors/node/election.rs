@@ -58,6 +58,7 @@ impl NodeActor {
     pub(super) fn elected(&mut self, mastership: Mastership, ctx: &mut Context<Self>) {
         // Before the first resource comes to life.
         self.adopt_newest();
+        self.follow_overrides();
         let decided = in_words(&mastership);
         if decided != in_words(&self.mastership) {
             self.tell(ChangeKind::Election, decided, String::new());
@@ -76,6 +77,7 @@ impl NodeActor {
     /// What the quorum has stored may have changed.
     pub(super) fn look_at_facts(&mut self, ctx: &mut Context<Self>) {
         self.adopt_newest();
+        self.follow_overrides();
         self.tell_if_different();
         let Mastership::Master(reign) = self.mastership.clone() else { return };
         if self.keeps_no_promises() {
@@ -166,7 +168,8 @@ impl NodeActor {
                 if self.uplink.is_some() && loaded.access.is_none() {
                     source.clone_from(&self.config().source);
                 }
-                self.put_in_force(ConfigInForce { repository, access: loaded.access, version, source, rejected: None });
+                let config = ConfigInForce { repository, access: loaded.access, version, source, ..Default::default() };
+                self.put_in_force(config);
             }
             // Applied by a server that understands more than this one.
             Err(error) if self.config().rejected.is_none() => {

@@ -186,7 +186,7 @@ impl NodeActor {
                 limits: Arc::clone(&self.limits),
                 watchers: Arc::clone(watchers),
                 assignment_store: assignment_store.clone(),
-                holders: HoldersShare::new(Arc::clone(&self.holders), Arc::clone(&self.shared.accounts)),
+                holders: HoldersShare::new(Arc::clone(&self.shared.holders), Arc::clone(&self.shared.accounts)),
             },
             promises,
             notes,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use leaseway_core::{Explanation, HolderKind};
+use leaseway_core::{Explanation, Glob, HolderKind};
 use tokio::sync::oneshot;
 
 use super::{
@@ -15,6 +15,14 @@ impl NodeHandle {
     /// How many resources that are alive are shown.
     pub(crate) fn resources_shown(&self, is_shown: impl Fn(&str) -> bool) -> usize {
         self.directory.ids_after("").iter().filter(|id| is_shown(id)).count()
+    }
+
+    /// The resources that are alive and match a pattern, in their order.
+    pub(crate) fn ids_matching(&self, pattern: &str) -> Vec<Arc<str>> {
+        let glob = Glob::new(pattern).ok();
+        let mut ids = self.directory.ids_after("");
+        ids.retain(|id| &**id == pattern || glob.as_ref().is_some_and(|glob| glob.matches(id)));
+        ids
     }
 
     /// A resource with a page of holders.

@@ -302,14 +302,7 @@ mod tests {
     }
 
     fn config() -> Arc<super::super::ConfigInForce> {
-        let repository = leaseway_core::Repository::default();
-        Arc::new(super::super::ConfigInForce {
-            repository,
-            access: None,
-            version: 1,
-            source: String::new(),
-            rejected: None,
-        })
+        Arc::new(super::super::ConfigInForce { version: 1, ..Default::default() })
     }
 
     #[test]

@@ -227,7 +227,7 @@ mod tests {
     fn holders_are_searched_and_what_is_beyond_reach_is_not_kept() {
         let query = HolderQuery { search: "0012".into(), sort: HolderSort::Holder, ..HolderQuery::default() };
         let found = page(&query, 30_011);
-        assert_eq!((found.rows[0].holder.as_str(), found.matching), ("client-000012", 112));
+        assert_eq!((found.rows[0].holder.as_str(), found.matching), ("client-000012", 113));
         let beyond = page(&HolderQuery { page: usize::MAX, ..HolderQuery::default() }, 3000);
         assert_eq!((beyond.rows.len(), beyond.matching), (0, 3000));
     }

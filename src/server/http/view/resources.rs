@@ -300,7 +300,7 @@ mod tests {
         assert_eq!((page.len(), matching), (500, 2500));
         assert_eq!((&*page[0].resource, &*page[499].resource), ("r0499", "r0000"));
         let (page, matching) = rows.page(&ResourceQuery { search: "24".into(), ..ResourceQuery::default() });
-        assert_eq!((&*page[0].resource, matching), ("r0024", 124));
+        assert_eq!((&*page[0].resource, matching), ("r0024", 154));
         assert_eq!(rows.page(&ResourceQuery { page: usize::MAX, ..ResourceQuery::default() }).0.len(), 0);
     }
 

@@ -1,0 +1,92 @@
+//! `leaseway-bench doors`: what a request costs at a door, how many descriptors one bears, and how well several of them
+//! keep to one limit. Everything is started here, on free loopback ports, and ended again.
+//!
+//! `services` is what doors are measured against; `cluster` starts both; `lanes` asks over `wire`; `versus`,
+//! `descriptors` and `shares` are what is measured.
+
+use std::{net::SocketAddr, num::NonZeroU32, time::Duration};
+
+use crate::{error::Error, flags::seconds};
+
+mod cluster;
+mod descriptors;
+mod lanes;
+mod pour;
+mod redis;
+mod services;
+mod shares;
+mod versus;
+mod wire;
+
+/// Measures doors: the cost of a request, many descriptors, and one limit at several doors.
+#[derive(clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct DoorsArgs {
+    #[command(subcommand)]
+    command: DoorsCommand,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  # ShouldRateLimit at a door beside a tonic service that always says OK; acquire beside such an axum service:
+  leaseway-bench doors rls
+  leaseway-bench doors http
+
+  # A hundred thousand descriptors at one door: how soon all have a lease, what they cost, how soon they are given back:
+  leaseway-bench doors descriptors --descriptors 100000
+
+  # One limit at five doors with skewed traffic, beside counters in Redis (redis-server has to be there) and an even split:
+  leaseway-bench doors shares";
+
+#[derive(clap::Subcommand)]
+enum DoorsCommand {
+    Rls(versus::VersusArgs),
+    Http(versus::VersusArgs),
+    Descriptors(descriptors::DescriptorsArgs),
+    Shares(shares::SharesArgs),
+    Serve(services::ServiceArgs),
+}
+
+/// What is asked of a server, and for how long.
+#[derive(Clone, Debug, clap::Args)]
+struct AskArgs {
+    /// Connections to open.
+    #[arg(long, default_value = "4", value_name = "C")]
+    connections: NonZeroU32,
+    /// Requests in flight on each connection of gRPC; HTTP/1.1 has one.
+    #[arg(long, default_value = "16", value_name = "F")]
+    in_flight: NonZeroU32,
+    /// How long to measure.
+    #[arg(long, default_value = "5", value_name = "S", value_parser = seconds)]
+    seconds: Duration,
+    /// How long to run before measuring, in seconds.
+    #[arg(long, default_value = "1", value_name = "S", value_parser = seconds)]
+    warmup: Duration,
+}
+
+/// Which protocol a door speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Protocol {
+    /// Envoy's ShouldRateLimit.
+    Rls,
+    /// Permits by HTTP.
+    Http,
+}
+
+/// Where something is served, and by which process.
+#[derive(Clone, Copy, Debug)]
+struct Served {
+    protocol: Protocol,
+    address: SocketAddr,
+    pid: u32,
+}
+
+pub(crate) fn main(args: &DoorsArgs) -> Result<(), Error> {
+    match &args.command {
+        DoorsCommand::Rls(args) => versus::main(Protocol::Rls, args),
+        DoorsCommand::Http(args) => versus::main(Protocol::Http, args),
+        DoorsCommand::Descriptors(args) => descriptors::main(args),
+        DoorsCommand::Shares(args) => shares::main(args),
+        DoorsCommand::Serve(args) => services::main(args),
+    }
+}

@@ -1,0 +1,94 @@
+//! Counters in Redis, as services that count centrally keep them: a key for each limit and second, INCRBY and EXPIRE in
+//! one write. As much of Redis' protocol as that takes.
+
+use std::{io, net::SocketAddr};
+
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    net::{
+        TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    sync::{mpsc, oneshot},
+};
+
+/// Requests that wait for the connection; beyond it those that count wait.
+const QUEUE: usize = 1024;
+
+/// Counts over one connection, on which many requests are under way.
+#[derive(Clone)]
+pub(super) struct Redis(mpsc::Sender<Count>);
+
+struct Count {
+    key: String,
+    hits: u32,
+    counted: oneshot::Sender<u64>,
+}
+
+impl Redis {
+    pub(super) async fn connect(address: SocketAddr) -> io::Result<Redis> {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        let (read, write) = stream.into_split();
+        let (counts, asked) = mpsc::channel(QUEUE);
+        let (waiting, answered) = mpsc::channel(QUEUE);
+        tokio::spawn(send(write, asked, waiting));
+        tokio::spawn(receive(BufReader::new(read), answered));
+        Ok(Redis(counts))
+    }
+
+    /// How often a key was counted, this time included. None: Redis is gone.
+    pub(super) async fn count(&self, key: String, hits: u32) -> Option<u64> {
+        let (counted, answer) = oneshot::channel();
+        self.0.send(Count { key, hits, counted }).await.ok()?;
+        answer.await.ok()
+    }
+}
+
+/// All that wait go out together.
+async fn send(
+    mut write: OwnedWriteHalf,
+    mut asked: mpsc::Receiver<Count>,
+    waiting: mpsc::Sender<oneshot::Sender<u64>>,
+) {
+    let (mut bytes, mut counts) = (Vec::new(), Vec::new());
+    while asked.recv_many(&mut counts, QUEUE).await > 0 {
+        bytes.clear();
+        for Count { key, hits, .. } in &counts {
+            command(&mut bytes, &["INCRBY", key, &hits.to_string()]);
+            command(&mut bytes, &["EXPIRE", key, "2"]);
+        }
+        if write.write_all(&bytes).await.is_err() {
+            return;
+        }
+        for count in counts.drain(..) {
+            if waiting.send(count.counted).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn command(bytes: &mut Vec<u8>, words: &[&str]) {
+    bytes.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
+    for word in words {
+        bytes.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
+    }
+}
+
+/// Two numbers for each: the count, and that it will expire.
+async fn receive(mut read: BufReader<OwnedReadHalf>, mut answered: mpsc::Receiver<oneshot::Sender<u64>>) {
+    let mut line = String::new();
+    while let Some(counted) = answered.recv().await {
+        let Some(count) = number(&mut read, &mut line).await else { return };
+        let Some(_) = number(&mut read, &mut line).await else { return };
+        // An error means that the request was given up.
+        let _ = counted.send(count);
+    }
+}
+
+async fn number(read: &mut BufReader<OwnedReadHalf>, line: &mut String) -> Option<u64> {
+    line.clear();
+    read.read_line(line).await.ok()?;
+    line.strip_prefix(':')?.trim_end().parse().ok()
+}

@@ -1,0 +1,55 @@
+//! What an operator has set in place of the template's capacity. See [`crate::overrides`].
+
+use std::sync::Arc;
+
+use super::Resource;
+use crate::{Amount, Millis, Override};
+
+/// An override, as a resource sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Overridden {
+    /// Which.
+    pub by: Arc<Override>,
+    /// What there is by it.
+    pub capacity: Amount,
+    /// What there would be: what the template says, or the parent lends.
+    pub template: Amount,
+}
+
+impl Overridden {
+    /// In a sentence.
+    pub fn sentence(&self, now: Millis) -> String {
+        self.by.sentence(self.capacity, self.template, now)
+    }
+}
+
+impl Resource {
+    /// Puts what an operator has set in force, or the template again. As with other settings leases stay, and what is
+    /// cut is free when they end.
+    pub fn set_override(&mut self, now: Millis, overridden: Option<Arc<Override>>) {
+        if self.measured.overridden == overridden {
+            return;
+        }
+        self.measured.overridden = overridden;
+        let before = self.settings.capacity;
+        self.measure();
+        if self.has_estate() && self.is_learning(now) {
+            // Earlier masters may have given out what there is more now.
+            self.lends_to_estate(before);
+        }
+    }
+
+    /// What is in force in place of the template's capacity.
+    pub fn overridden(&self) -> Option<Overridden> {
+        let by = Arc::clone(self.measured.overridden.as_ref()?);
+        Some(Overridden { by, capacity: self.available(), template: self.measured.template })
+    }
+
+    /// What there is to divide. What a parent lends is never raised.
+    pub(super) fn available(&self) -> Amount {
+        match self.has_parent() {
+            true => self.measured.base().min(self.measured.template),
+            false => self.measured.capacity(&self.settings),
+        }
+    }
+}

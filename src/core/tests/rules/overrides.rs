@@ -1,0 +1,135 @@
+//! What operators set in place of a template's capacity acts as another template would, and ends without a trace.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::{Inherited, Load, LoadReport, Override};
+
+fn set(capacity: Load, above: bool) -> Option<Arc<Override>> {
+    let (pattern, by, why) = ("*".into(), "ada".into(), "a test".into());
+    Some(Arc::new(Override { pattern, capacity, above, ends: Millis(600_000), by, why }))
+}
+
+fn half() -> Option<Arc<Override>> {
+    set(Load::Factor(0.5), false)
+}
+
+fn amount(amount: f64) -> Load {
+    Load::Capacity(Amount::clamped(amount))
+}
+
+impl Server {
+    fn overrides(&mut self, overridden: Option<Arc<Override>>) -> f64 {
+        self.resource.set_override(self.now, overridden);
+        self.capacity()
+    }
+
+    fn capacity(&self) -> f64 {
+        self.resource.settings().capacity.get()
+    }
+}
+
+#[test]
+fn what_is_cut_is_free_when_leases_end_and_what_is_given_back_is_given_out() {
+    let mut server = Server::new(fair(100.0));
+    server.round(&[("a", 1000.0), ("b", 1000.0)]);
+    assert_eq!(server.overrides(half()), 50.0);
+    assert_eq!(server.held(), 100.0, "no lease is taken back");
+    server.pass(16_000);
+    assert_eq!(server.asks("a", 1000.0), 25.0);
+    assert_eq!(server.asks("c", 1000.0), 0.0, "`b` may still believe in its 50");
+    for _ in 0..3 {
+        server.pass(16_000);
+        server.round(&[("a", 1000.0), ("b", 1000.0), ("c", 1000.0)]);
+    }
+    assert_eq!(server.held(), 50.0);
+    assert_eq!(server.overrides(None), 100.0);
+    for _ in 0..3 {
+        server.pass(16_000);
+        server.round(&[("a", 1000.0), ("b", 1000.0), ("c", 1000.0)]);
+    }
+    assert!((server.held() - 100.0).abs() < 1e-9, "{}", server.held());
+    assert_eq!(server.resource.overridden(), None);
+}
+
+#[test]
+fn a_part_is_one_of_what_the_template_says_when_it_acts() {
+    let mut server = Server::new(fair(100.0));
+    server.overrides(half());
+    server.change(|settings| settings.capacity = Amount::clamped(40.0));
+    assert_eq!(server.capacity(), 20.0);
+    let overridden = server.resource.overridden().expect("it is in force");
+    assert_eq!((overridden.capacity.get(), overridden.template.get()), (20.0, 40.0));
+    assert_eq!(server.overrides(None), 40.0, "the template as it is now");
+}
+
+#[test]
+fn it_raises_only_when_that_was_meant() {
+    let mut server = Server::new(fair(100.0));
+    assert_eq!(server.overrides(set(amount(150.0), false)), 100.0);
+    assert_eq!(server.overrides(set(amount(150.0), true)), 150.0);
+    server.change(|settings| settings.capacity = Amount::clamped(200.0));
+    assert_eq!(server.capacity(), 150.0, "what was set counts, also if the template says more by now");
+}
+
+#[test]
+fn no_report_of_load_raises_what_was_lowered() {
+    let mut settings = fair(100.0);
+    settings.load_bounds = (Some(Amount::clamped(80.0)), Some(Amount::clamped(300.0)));
+    let mut server = Server::new(settings);
+    let report = |server: &mut Server, load| {
+        let reported = server.resource.report_load(server.now, LoadReport { load, until: None });
+        reported.expect("the template allows it").get()
+    };
+    assert_eq!(report(&mut server, amount(250.0)), 250.0);
+    assert_eq!(server.overrides(half()), 50.0);
+    assert_eq!(report(&mut server, amount(90.0)), 50.0, "nor does the floor of the template");
+    assert_eq!(server.overrides(None), 90.0, "the report counts again");
+}
+
+#[test]
+fn below_a_parent_it_lowers_what_is_lent_and_never_raises_it() {
+    let mut server = Server::below(fair(0.0));
+    assert_eq!(server.overrides(half()), 0.0, "nothing is lent yet");
+    server.supply(100.0, Millis(600_000));
+    assert_eq!((server.capacity(), server.asks("a", 1000.0)), (50.0, 50.0));
+    server.supply(60.0, Millis(600_000));
+    assert_eq!(server.capacity(), 30.0);
+    assert_eq!(server.overrides(set(amount(1000.0), true)), 60.0);
+    assert_eq!(server.overrides(set(amount(20.0), true)), 20.0);
+    server.supply(60.0, Millis(1_000));
+    server.pass(2_000);
+    server.resource.tick(server.now);
+    assert_eq!(server.capacity(), 0.0, "the loan has ended");
+}
+
+/// A node that learns takes all that is lent to it for given out, whatever is in force now: earlier masters of it may
+/// have begun without the override.
+#[test]
+fn a_node_that_learns_counts_all_that_is_lent_as_given_out() {
+    let learning_until = Millis(61_000);
+    let mut server = Server::born(Birth { source: Source::Parent, learning_until, ..birth(fair(0.0)) });
+    server.overrides(half());
+    server.supply(100.0, Millis(600_000));
+    assert_eq!((server.held(), server.capacity()), (100.0, 50.0));
+    assert_eq!(server.asks("a", 1000.0), 0.0);
+}
+
+#[test]
+fn a_new_master_that_learns_counts_what_may_have_been_given_under_a_higher_one() {
+    let inherited = Inherited::default();
+    let mut server =
+        Server::born(Birth { learning_until: Millis(61_000), inherited: Some(inherited), ..birth(fair(100.0)) });
+    assert_eq!(server.overrides(set(amount(150.0), true)), 150.0);
+    assert_eq!(server.held(), 150.0);
+}
+
+#[test]
+fn an_explanation_says_who_and_why() {
+    let mut server = Server::new(fair(100.0));
+    server.asks("a", 1000.0);
+    server.overrides(half());
+    let said = server.resource.explain(server.now, HolderKind::Client, "a").expect("it is known").sentences();
+    let told = "The capacity is 50 in place of 100: ada has set `*` to 50 % for another 600 s, because: a test.";
+    assert!(said.iter().any(|sentence| sentence == told), "{said:?}");
+}

@@ -1,0 +1,104 @@
+//! Capacities that operators have set for a time: as they are remembered, and as they are stored.
+
+use std::sync::Arc;
+
+use leaseway_core::Load;
+use serde::{Deserialize, Serialize};
+
+use crate::stored::StoredPortion;
+
+/// A capacity that an operator has set for some resources, in place of what their templates say.
+///
+/// It ends by the clock on the wall, so that it means the same to all peers, and after all of them were down.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KeptOverride {
+    /// The id of the resource, or a pattern of ids.
+    pub pattern: Arc<str>,
+    /// How much there is, or which part of what there would be.
+    pub capacity: Load,
+    /// Whether it may be more than the template says.
+    pub above: bool,
+    /// Since when, in milliseconds since the epoch.
+    pub from_unix_ms: u64,
+    /// Until when.
+    pub until_unix_ms: u64,
+    /// The operator, for people.
+    pub by: Arc<str>,
+    /// The reason, for people.
+    pub why: Arc<str>,
+}
+
+/// Puts an override at the end of all, in place of an earlier one for the same pattern, or takes that away. Those that
+/// are over when a new one begins are forgotten.
+pub(crate) fn apply(overrides: &mut Vec<KeptOverride>, pattern: &Arc<str>, set: Option<&KeptOverride>) {
+    let now = set.map_or(0, |set| set.from_unix_ms);
+    overrides.retain(|one| one.pattern != *pattern && one.until_unix_ms > now);
+    overrides.extend(set.cloned());
+}
+
+/// A [`KeptOverride`], or that there is none for a pattern.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct StoredOverride {
+    pub(crate) pattern: Arc<str>,
+    set: Option<StoredSetting>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct StoredSetting {
+    capacity: StoredPortion,
+    above: bool,
+    from_unix_ms: u64,
+    until_unix_ms: u64,
+    by: Arc<str>,
+    why: Arc<str>,
+}
+
+impl StoredOverride {
+    pub(crate) fn new(pattern: &Arc<str>, set: Option<&KeptOverride>) -> StoredOverride {
+        let stored = |set: &KeptOverride| StoredSetting {
+            capacity: set.capacity.into(),
+            above: set.above,
+            from_unix_ms: set.from_unix_ms,
+            until_unix_ms: set.until_unix_ms,
+            by: Arc::clone(&set.by),
+            why: Arc::clone(&set.why),
+        };
+        StoredOverride { pattern: Arc::clone(pattern), set: set.map(stored) }
+    }
+
+    pub(crate) fn kept(&self) -> Option<KeptOverride> {
+        let StoredSetting { capacity, above, from_unix_ms, until_unix_ms, by, why } = self.set.clone()?;
+        let (pattern, capacity) = (Arc::clone(&self.pattern), Load::from(capacity));
+        Some(KeptOverride { pattern, capacity, above, from_unix_ms, until_unix_ms, by, why })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_comes_last_and_those_that_are_over_are_forgotten() {
+        let set = |pattern: &str, from_unix_ms, until_unix_ms| KeptOverride {
+            pattern: pattern.into(),
+            capacity: Load::Factor(0.5),
+            above: false,
+            from_unix_ms,
+            until_unix_ms,
+            by: "ada".into(),
+            why: "a test".into(),
+        };
+        let mut all = Vec::new();
+        let mut put = |one: KeptOverride| {
+            apply(&mut all, &one.pattern.clone(), Some(&one));
+            all.iter().map(|one| one.pattern.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(put(set("a", 0, 100)), ["a"]);
+        assert_eq!(put(set("b", 10, 50)), ["a", "b"]);
+        assert_eq!(put(set("a", 20, 300)), ["b", "a"]);
+        assert_eq!(put(set("c", 50, 300)), ["a", "c"]);
+        apply(&mut all, &"a".into(), None);
+        apply(&mut all, &"unknown".into(), None);
+        assert_eq!(all.iter().map(|one| &*one.pattern).collect::<Vec<_>>(), ["c"]);
+    }
+}

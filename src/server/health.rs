@@ -1,0 +1,72 @@
+//! What of a server may go wrong in a while, for `leaseway check`.
+
+use std::{
+    path::PathBuf,
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use leaseway_proto::status::{Health, LimitUse};
+use leaseway_quorum::Quorum;
+
+use crate::{
+    actors::NodeHandle, budget::Budget, http::free_bytes, open_connections::OpenConnections, server_info::ServerInfo,
+    tls::Tls,
+};
+
+/// Where it is looked up.
+#[derive(Clone)]
+pub(crate) struct HealthSources {
+    /// Of clients.
+    pub(crate) connections: OpenConnections,
+    pub(crate) budget: Arc<Budget>,
+    /// What is stored, and where.
+    pub(crate) stored: Option<(Quorum, Arc<PathBuf>)>,
+    pub(crate) tls: Option<Arc<Tls>>,
+}
+
+impl HealthSources {
+    pub(crate) async fn look(&self, node: &NodeHandle, info: &ServerInfo) -> Health {
+        let (free_bytes, data_error) = match &self.stored {
+            Some((quorum, data)) => {
+                let failure = quorum.failure().borrow().as_ref().map(ToString::to_string);
+                (free_bytes(data).await, failure.unwrap_or_default())
+            }
+            None => (None, String::new()),
+        };
+        let ends = self.tls.as_ref().and_then(|tls| tls.credentials().expires());
+        Health {
+            unix_ms: node.clock.unix_ms(),
+            certificate_ends_unix: ends.map(unix),
+            free_bytes,
+            data_error,
+            limit: self.limits(node),
+            admin_address: info.admin.to_string(),
+        }
+    }
+
+    fn limits(&self, node: &NodeHandle) -> Vec<LimitUse> {
+        let limits = &node.limits;
+        let limit = |what: &str, flag: &str, used: usize, most: usize| LimitUse {
+            what: what.to_owned(),
+            flag: flag.to_owned(),
+            used: used as u64,
+            most: most as u64,
+        };
+        vec![
+            limit("resources", "--max-resources", node.resources(), limits.resources),
+            limit("holders", "--max-clients", node.holders(), limits.clients),
+            limit("connections", "--max-connections", self.connections.count(), limits.connections),
+            limit("listeners for hints", "--max-watchers", node.watching(), limits.watchers),
+            limit("bytes that wait", "--max-waiting-bytes", self.budget.used(), limits.waiting_bytes),
+        ]
+    }
+}
+
+/// Seconds since the epoch.
+fn unix(moment: SystemTime) -> i64 {
+    match moment.duration_since(UNIX_EPOCH) {
+        Ok(since) => since.as_secs() as i64,
+        Err(before) => -(before.duration().as_secs() as i64),
+    }
+}

@@ -1,0 +1,127 @@
+//! `leaseway capacity`: an operator sets a capacity for a time; it survives the master and ends by itself.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::Value;
+
+use crate::harness::{
+    config::{ConfigFile, Template},
+    http,
+    peers::Peers,
+    wait::eventually,
+};
+
+/// Leases that end while a test waits.
+fn config() -> ConfigFile {
+    ConfigFile::of(&[Template { lease: 3, refresh: 1, learning: 0, ..Template::fair("*", 100.0) }])
+}
+
+fn listed(peers: &Peers, peer: usize) -> Value {
+    serde_json::from_str(&peers.operated(peer, &["capacity", "--json"])).unwrap()
+}
+
+fn capacity(peers: &Peers, peer: usize, resource: &str) -> Option<f64> {
+    peers.status(peer, &[resource])["resources"][0]["capacity"].as_f64()
+}
+
+fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
+}
+
+#[test]
+fn it_survives_the_master_and_ends_by_itself() {
+    let audit = tempfile::tempdir().unwrap();
+    let log = audit.path().join("audit");
+    let mut peers = Peers::start(3, config(), &["--audit-log", log.to_str().unwrap()]);
+    let mut alice = peers.client("alice");
+    assert_eq!(alice.ask(&peers, "db1", 1000.0), 100.0);
+
+    let set = ["capacity", "db*", "50%", "--for", "15s", "--why", "a replica is down"];
+    let said = peers.operated(peers.follower(), &set);
+    let expected_end = unix_ms() + 15_000;
+    assert!(said.contains("db* has 50% until 2"), "{said}");
+    assert!(said.contains("db1            100        50\n"), "{said}");
+    let one = &listed(&peers, peers.follower())["overrides"][0];
+    assert_eq!((&one["pattern"], &one["factor"]), (&"db*".into(), &0.5.into()), "{one}");
+    assert_eq!((&one["by"], &one["why"]), (&"anonymous".into(), &"a replica is down".into()), "{one}");
+    let until = one["until_unix_ms"].as_u64().unwrap();
+    assert!(until.abs_diff(expected_end) < 5_000, "{one}");
+    eventually("alice is cut", || (alice.ask(&peers, "db1", 1000.0) == 50.0).then_some(()));
+
+    let master = peers.master();
+    let page = http::get(peers.http(master), "/debug/resources?resource=db1").body;
+    assert!(page.contains("anonymous has set `db*` to 50 %"), "{page}");
+    let metrics = http::get(peers.http(master), "/metrics").body;
+    assert!(metrics.contains("leaseway_resource_override_seconds{resource=\"db1\"}"), "{metrics}");
+    assert!(metrics.contains("\nleaseway_overrides 1\n"), "{metrics}");
+    let line = std::fs::read_to_string(&log).unwrap();
+    assert!(line.contains(r#""what":"capacity_overridden","#) && line.contains("a replica is down"), "{line}");
+
+    peers.kill(master);
+    let next = peers.master();
+    eventually("alice has as much as before", || (alice.ask(&peers, "db1", 1000.0) == 50.0).then_some(()));
+    assert_eq!(capacity(&peers, next, "db1"), Some(50.0));
+    assert!(unix_ms() < until, "the machine was too slow for this test");
+    eventually("it is over", || (alice.ask(&peers, "db1", 1000.0) == 100.0).then_some(()));
+    assert!(unix_ms() >= until, "it ended too early");
+    assert_eq!(capacity(&peers, next, "db1"), Some(100.0));
+    assert_eq!(listed(&peers, next)["overrides"].as_array().map(Vec::len), Some(0));
+}
+
+#[test]
+fn it_is_taken_back_and_outlives_all_peers() {
+    let mut peers = Peers::start(1, config(), &[]);
+    let mut alice = peers.client("alice");
+    assert_eq!(alice.ask(&peers, "db1", 1000.0), 100.0);
+    peers.operated(0, &["capacity", "db1", "30", "--for", "1h", "--why", "a test"]);
+    peers.kill(0);
+    peers.run(0, &[]);
+    peers.master();
+    eventually("it is in force", || (alice.ask(&peers, "db1", 1000.0) == 30.0).then_some(()));
+    let explained = peers.status(0, &["db1"]);
+    assert_eq!(explained["resources"][0]["overridden"]["set_to"], "30", "{explained}");
+    let said = peers.operated(0, &["capacity", "db1", "--clear"]);
+    assert!(said.starts_with("db1 has what its template says again\n"), "{said}");
+    eventually("it is over", || (alice.ask(&peers, "db1", 1000.0) == 100.0).then_some(()));
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused_in_words() {
+    let config = ConfigFile::of(&[Template::fair("db*", 100.0)]);
+    let peers = Peers::start(1, config, &[]);
+    let why = ["--why", "a test"];
+    for (arguments, words) in [
+        (vec!["db1", "150", "--for", "10m"], "`db1` has 100 by its template, and 150 is more: --above"),
+        (vec!["other", "50%", "--for", "10m"], "`other` is not shared out"),
+        (vec!["db1", "50%", "--for", "30days"], "end: is 30days from now, expected 1 s to 7 days"),
+        (vec!["db1", "50%", "--until", "2020-01-01T00:00:00Z"], "end: is 0s from now"),
+        (vec!["db[", "50%", "--for", "10m"], "pattern: `[` is never closed"),
+        (vec!["db1", "50%"], "--for <TIME>|--until <TIME>"),
+        (vec!["db1", "-5", "--for", "10m"], "unexpected argument '-5'"),
+        (vec!["db1", "half", "--for", "10m"], "expected a number like 40, or a part like 50%"),
+    ] {
+        let said = peers.operate(0, &[&["capacity"], &arguments[..], &why].concat());
+        assert_ne!(said.code, Some(0), "{arguments:?}: {said:?}");
+        assert!(said.stderr.contains(words), "{arguments:?}: {said:?}");
+    }
+    let said = peers.operate(0, &["capacity", "db1", "--clear"]);
+    assert!(said.stderr.contains("nothing is set for `db1`"), "{said:?}");
+    peers.operated(0, &["capacity", "db1", "150", "--for", "10m", "--why", "a test", "--above"]);
+    let mut alice = peers.client("alice");
+    assert_eq!(alice.ask(&peers, "db1", 1000.0), 150.0);
+}
+
+#[test]
+fn below_a_parent_it_lowers_what_is_passed_on() {
+    let config = ConfigFile::of(&[Template { lease: 4, refresh: 1, learning: 0, ..Template::fair("*", 100.0) }]);
+    let root = Peers::start(1, config, &[]);
+    let leaf = root.child("leaf", 1);
+    let mut alice = leaf.client("alice");
+    eventually("the root lends", || (alice.ask(&leaf, "db1", 1000.0) == 100.0).then_some(()));
+    let said = leaf.operate(0, &["capacity", "db1", "150", "--for", "1m", "--why", "a test", "--above"]);
+    assert!(said.stderr.contains("is lent by a parent, and what is lent cannot be raised here"), "{said:?}");
+    leaf.operated(0, &["capacity", "db1", "50%", "--for", "8s", "--why", "a test"]);
+    eventually("alice is cut", || (alice.ask(&leaf, "db1", 1000.0) == 50.0).then_some(()));
+    assert_eq!(capacity(&root, 0, "db1"), Some(100.0));
+    eventually("it is over", || (alice.ask(&leaf, "db1", 1000.0) == 100.0).then_some(()));
+}
