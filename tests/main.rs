@@ -87,7 +87,9 @@ mod scenarios {
     mod json;
     mod learning;
     mod lifecycle;
+    mod log_objects;
     mod lost_logs;
+    mod manual;
     mod membership;
     mod metrics;
     mod namesakes;

@@ -37,8 +37,8 @@ pub(crate) struct Man {
 
 impl Man {
     pub(crate) fn run(self) -> Outcome {
-        let written =
-            fs::create_dir_all(&self.directory).and_then(|()| clap_mangen::generate_to(Cli::command(), &self.directory));
+        let written = fs::create_dir_all(&self.directory)
+            .and_then(|()| clap_mangen::generate_to(Cli::command(), &self.directory));
         written.map_err(|error| CliError::Data { path: self.directory, error })
     }
 }

@@ -69,9 +69,7 @@ pub(crate) fn start(filter: EnvFilter, format: LogFormat) {
     if format == LogFormat::Json {
         return log.event_format(Objects).init();
     }
-    log
-        .fmt_fields(debug_fn(|writer, field, value| write(writer, field.name(), value)))
-        .init();
+    log.fmt_fields(debug_fn(|writer, field, value| write(writer, field.name(), value))).init();
 }
 
 /// A field stays on the line of its event with any content. A message may have lines, which cannot be taken for events:

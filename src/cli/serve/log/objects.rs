@@ -85,3 +85,39 @@ impl Visit for Collected {
         self.insert(field, if value.is_finite() { Value::from(value) } else { value.to_string().into() });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use tracing_subscriber::{Layer, layer::Context, layer::SubscriberExt as _};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<String>>>);
+
+    impl<S: Subscriber> Layer<S> for Lines {
+        fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+            self.0.lock().expect("no test panics with it").push(line("now", event));
+        }
+    }
+
+    #[test]
+    fn fields_keep_their_types_and_their_content() {
+        let lines = Lines::default();
+        let subscriber = tracing_subscriber::registry().with(lines.clone());
+        let id = "a\n\u{1b}[2J\u{202e}\"}";
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::warn!(target: "t", count = 3, low = -1, part = 0.5, none = f64::NAN, is = true, id, "said {id}");
+        });
+        let lines = lines.0.lock().expect("no test panics with it");
+        assert!(!lines[0].contains(|c: char| c.is_control() || c == '\u{202e}'), "{}", lines[0]);
+        let object: Value = serde_json::from_str(&lines[0]).expect("JSON");
+        let expected = serde_json::json!({
+            "time": "now", "level": "WARN", "target": "t", "message": format!("said {id}"),
+            "fields": { "count": 3, "low": -1, "part": 0.5, "none": "NaN", "is": true, "id": id },
+        });
+        assert_eq!(object, expected);
+    }
+}
