@@ -130,15 +130,9 @@ fn main() -> ExitCode {
         Command::Shell(shell) => shell.run(),
         Command::Status(status) => status.run(),
         Command::Explain(explain) => explain.run(),
-<<<<<<< HEAD
         Command::Check(check) => check.run(),
         Command::Completions(completions) => completions.run(),
         Command::Man(man) => man.run(),
-=======
-        Command::Completions(completions) => completions.run(),
-        Command::Man(man) => man.run(),
-        Command::Check(check) => check.run(),
->>>>>>> top
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -53,6 +53,12 @@ impl Listener {
         Listener { tcp, settings }
     }
 
+    /// Its connections that are open.
+    #[cfg(test)]
+    pub(crate) fn open(&self) -> OpenConnections {
+        self.settings.open.clone()
+    }
+
     /// The next connection for which there is room. To be opened elsewhere: that waits for the client.
     pub(crate) async fn accept(&self) -> Accepted {
         loop {

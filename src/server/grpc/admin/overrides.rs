@@ -99,10 +99,10 @@ impl AdminService {
         let capacity = match capacity {
             Capacity::Amount(amount) => Load::Capacity(convert::amount(amount, || "amount".into())?),
             Capacity::Factor(factor) if factor.is_finite() && factor >= 0.0 => Load::Factor(factor),
-            Capacity::Factor(factor) => return Err(expected("factor", format!("{factor}"), "a number from 0 on")),
+            Capacity::Factor(factor) => return Err(expected("factor", &factor.to_string(), "a number from 0 on")),
         };
         let length = match request.end {
-            None => return Err(expected("end", "nothing".into(), "how long it counts, or until when")),
+            None => return Err(expected("end", "nothing", "how long it counts, or until when")),
             Some(End::LengthMs(length)) => length,
             Some(End::UntilUnix(until)) => {
                 u64::try_from(until).unwrap_or_default().saturating_mul(1000).saturating_sub(now)
@@ -112,13 +112,13 @@ impl AdminService {
             let length = humantime::format_duration(std::time::Duration::from_millis(length / 1000 * 1000));
             return Err(expected(
                 "end",
-                format!("{length} from now"),
+                &format!("{length} from now"),
                 "1 s to 7 days: what is to last is for the configuration",
             ));
         }
         if request.why.trim().is_empty() || request.why.len() > WHY_MOST {
             let length = format!("{} bytes", request.why.len());
-            return Err(expected("why", length, "a reason of 1 to 500 bytes, for those who wonder later"));
+            return Err(expected("why", &length, "a reason of 1 to 500 bytes, for those who wonder later"));
         }
         Ok(Some(KeptOverride {
             pattern: pattern.into(),
@@ -201,7 +201,7 @@ fn is_pattern(text: &str) -> bool {
     text.contains(['*', '?', '[', '\\'])
 }
 
-fn expected(field: &str, got: String, expected: &str) -> Status {
+fn expected(field: &str, got: &str, expected: &str) -> Status {
     invalid(field, format!("is {got}, expected {expected}")).into()
 }
 
