@@ -17,7 +17,7 @@ use tokio::{
 
 use super::{
     AskArgs, Served,
-    wire::{Asker, Line},
+    wire::{DoorAsker, Line},
 };
 use crate::{error::Error, load::Failure, runtime::current_thread, signal::Interrupt};
 
@@ -63,7 +63,7 @@ impl Ears {
         next
     }
 
-    async fn lane(self: Rc<Self>, mut asker: Asker) {
+    async fn lane(self: Rc<Self>, mut asker: DoorAsker) {
         loop {
             let descriptor = self.descriptor();
             let began = Instant::now();

@@ -27,7 +27,7 @@ const SHOULD_RATE_LIMIT: &str = "envoy.service.ratelimit.v3.RateLimitService/Sho
 const HEAD_MAX: usize = 4096;
 
 /// What a lane asks with.
-pub(super) enum Asker {
+pub(super) enum DoorAsker {
     Rls { connection: Connection, path: Path, request: RateLimitRequest },
     Http(HttpLane),
 }
@@ -57,32 +57,32 @@ impl Line {
     }
 
     /// Of HTTP/1.1 there is one for each connection.
-    pub(super) fn asker(&self) -> Option<Asker> {
+    pub(super) fn asker(&self) -> Option<DoorAsker> {
         match self {
             Line::Rls { connection, path } => {
                 let entry = Entry { key: KEY.to_owned(), value: String::new() };
                 let descriptor = RateLimitDescriptor { entries: vec![entry], ..RateLimitDescriptor::default() };
                 let request =
                     RateLimitRequest { domain: DOMAIN.to_owned(), descriptors: vec![descriptor], hits_addend: 0 };
-                Some(Asker::Rls { connection: connection.clone(), path: path.clone(), request })
+                Some(DoorAsker::Rls { connection: connection.clone(), path: path.clone(), request })
             }
-            Line::Http(lane) => lane.take().map(Asker::Http),
+            Line::Http(lane) => lane.take().map(DoorAsker::Http),
         }
     }
 }
 
-impl Asker {
+impl DoorAsker {
     /// Whether one more passes under this descriptor.
     pub(super) async fn passes(&mut self, descriptor: u32) -> Result<bool, Failure> {
         match self {
-            Asker::Rls { connection, path, request } => {
+            DoorAsker::Rls { connection, path, request } => {
                 let value = &mut request.descriptors[0].entries[0].value;
                 value.clear();
                 write!(value, "{descriptor}").expect("writing to a string cannot fail");
                 let answer: RateLimitResponse = connection.call(path, &*request).await?;
                 Ok(answer.overall_code == 1)
             }
-            Asker::Http(lane) => {
+            DoorAsker::Http(lane) => {
                 let path = format!("/v1/resources/{DOMAIN}%2F{KEY}={descriptor}/acquire");
                 match lane.post(&path, "{\"permits\": 1}").await.map_err(Failure::Connection)? {
                     200 => Ok(true),

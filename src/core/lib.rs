@@ -28,6 +28,7 @@ pub mod invariant;
 mod leases;
 mod ledger;
 mod life;
+mod load;
 mod overrides;
 mod parameters;
 pub mod planted;
@@ -54,6 +55,7 @@ pub use hints::{Hint, Why};
 pub use leases::{Has, Reuse};
 pub use ledger::Sums;
 pub use life::Life;
+pub use load::Load;
 pub use overrides::{Override, Overrides};
 pub use parameters::{LEASE_PARAMETER, NamedParameter, ParameterError, REFRESH_PARAMETER, nearest};
 pub use pool::{
@@ -64,7 +66,7 @@ pub use pool::{
 pub use promises::{Changes, Inherited, Promises, Record, Refused};
 pub use resource::{
     Answer, Ask, Birth, Block, Counters, DueChange, DueRule, Explanation, Forecast, Foreseen, HolderCopy, HolderReport,
-    Lease, Load, LoadError, LoadReport, Moved, Others, Outcome, Overridden, PromiseReport, Release, Request, Resource,
+    Lease, LoadError, LoadReport, Moved, Others, Outcome, Overridden, PromiseReport, Release, Request, Resource,
     ResourceReport, Supplied, SupplyReport, Workspace,
 };
 pub use settings::{

@@ -44,7 +44,7 @@ pub use forecast::{DueChange, Forecast, Foreseen, HolderCopy, Moved};
 pub use messages::{Answer, Ask, Counters, Lease, Release, Request, Supplied};
 pub use outcome::Outcome;
 pub use overridden::Overridden;
-pub use pool::{Load, LoadError, LoadReport};
+pub use pool::{LoadError, LoadReport};
 #[cfg(test)]
 pub(crate) use promises::Pending;
 pub use promises::PromiseReport;

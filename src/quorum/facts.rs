@@ -13,8 +13,8 @@ use leaseway_core::{Assigned, Changes, Epoch, HolderKind, Load, Millis, PoolMemo
 use crate::{
     ceilings::Ceilings,
     fact::{Configuration, Fact},
-    overrides::{self, KeptOverride, StoredOverride},
-    stored::{self, StoredAssignment, StoredFacts, StoredPortion, StoredPromises, StoredRefusal},
+    overrides::{self, KeptOverride},
+    stored::{self, StoredAssignment, StoredFacts, StoredOverride, StoredPortion, StoredPromises, StoredRefusal},
 };
 
 /// So many configurations are remembered, the one in force included.

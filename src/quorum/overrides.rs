@@ -1,11 +1,8 @@
-//! Capacities that operators have set for a time: as they are remembered, and as they are stored.
+//! Capacities that operators have set for a time: as they are remembered.
 
 use std::sync::Arc;
 
 use leaseway_core::Load;
-use serde::{Deserialize, Serialize};
-
-use crate::stored::StoredPortion;
 
 /// A capacity that an operator has set for some resources, in place of what their templates say.
 ///
@@ -34,43 +31,6 @@ pub(crate) fn apply(overrides: &mut Vec<KeptOverride>, pattern: &Arc<str>, set: 
     let now = set.map_or(0, |set| set.from_unix_ms);
     overrides.retain(|one| one.pattern != *pattern && one.until_unix_ms > now);
     overrides.extend(set.cloned());
-}
-
-/// A [`KeptOverride`], or that there is none for a pattern.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct StoredOverride {
-    pub(crate) pattern: Arc<str>,
-    set: Option<StoredSetting>,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct StoredSetting {
-    capacity: StoredPortion,
-    above: bool,
-    from_unix_ms: u64,
-    until_unix_ms: u64,
-    by: Arc<str>,
-    why: Arc<str>,
-}
-
-impl StoredOverride {
-    pub(crate) fn new(pattern: &Arc<str>, set: Option<&KeptOverride>) -> StoredOverride {
-        let stored = |set: &KeptOverride| StoredSetting {
-            capacity: set.capacity.into(),
-            above: set.above,
-            from_unix_ms: set.from_unix_ms,
-            until_unix_ms: set.until_unix_ms,
-            by: Arc::clone(&set.by),
-            why: Arc::clone(&set.why),
-        };
-        StoredOverride { pattern: Arc::clone(pattern), set: set.map(stored) }
-    }
-
-    pub(crate) fn kept(&self) -> Option<KeptOverride> {
-        let StoredSetting { capacity, above, from_unix_ms, until_unix_ms, by, why } = self.set.clone()?;
-        let (pattern, capacity) = (Arc::clone(&self.pattern), Load::from(capacity));
-        Some(KeptOverride { pattern, capacity, above, from_unix_ms, until_unix_ms, by, why })
-    }
 }
 
 #[cfg(test)]

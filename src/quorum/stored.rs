@@ -13,7 +13,7 @@ use crate::{
     ceilings::{CeilingChanges, CeilingRecord},
     codec::{self, DecodeError},
     fact::{Configuration, Fact},
-    overrides::StoredOverride,
+    overrides::KeptOverride,
 };
 
 /// A [`Fact`].
@@ -443,6 +443,43 @@ fn number(value: f64) -> f64 {
 /// as the largest amount: promises err upwards.
 fn amount_of(value: f64) -> Amount {
     Amount::new(value).unwrap_or(Amount::MAX)
+}
+
+/// A [`KeptOverride`], or that there is none for a pattern.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct StoredOverride {
+    pub(crate) pattern: Arc<str>,
+    set: Option<StoredSetting>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct StoredSetting {
+    capacity: StoredPortion,
+    above: bool,
+    from_unix_ms: u64,
+    until_unix_ms: u64,
+    by: Arc<str>,
+    why: Arc<str>,
+}
+
+impl StoredOverride {
+    pub(crate) fn new(pattern: &Arc<str>, set: Option<&KeptOverride>) -> StoredOverride {
+        let stored = |set: &KeptOverride| StoredSetting {
+            capacity: set.capacity.into(),
+            above: set.above,
+            from_unix_ms: set.from_unix_ms,
+            until_unix_ms: set.until_unix_ms,
+            by: Arc::clone(&set.by),
+            why: Arc::clone(&set.why),
+        };
+        StoredOverride { pattern: Arc::clone(pattern), set: set.map(stored) }
+    }
+
+    pub(crate) fn kept(&self) -> Option<KeptOverride> {
+        let StoredSetting { capacity, above, from_unix_ms, until_unix_ms, by, why } = self.set.clone()?;
+        let (pattern, capacity) = (Arc::clone(&self.pattern), Load::from(capacity));
+        Some(KeptOverride { pattern, capacity, above, from_unix_ms, until_unix_ms, by, why })
+    }
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::{Resource, Seat};
 use crate::{
-    Amount, Ask, AssignError, Assigned, Cause, HolderKind, Kind, Millis, Override, PoolEvent, PoolFilter, PoolMember,
-    PoolNotes, PoolPage, PoolPlace, PoolReport, PoolState, PrincipalShare, Settings,
+    Amount, Ask, AssignError, Assigned, Cause, HolderKind, Kind, Load, Millis, Override, PoolEvent, PoolFilter,
+    PoolMember, PoolNotes, PoolPage, PoolPlace, PoolReport, PoolState, PrincipalShare, Settings,
     pool::{MOVES_PER_REQUEST, MOVES_PER_TICK, Pool, PoolRequest},
     settlement,
 };
@@ -18,15 +18,6 @@ pub struct LoadReport {
     pub load: Load,
     /// Until when the report counts; absent: until the next one. After that the template counts again.
     pub until: Option<Millis>,
-}
-
-/// How much a resource can serve.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Load {
-    /// So much.
-    Capacity(Amount),
-    /// This part of what the template says; finite, not negative.
-    Factor(f64),
 }
 
 /// Why a report of load is refused.

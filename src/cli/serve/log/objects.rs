@@ -95,9 +95,9 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<String>>>);
+    struct Written(Arc<Mutex<Vec<String>>>);
 
-    impl<S: Subscriber> Layer<S> for Lines {
+    impl<S: Subscriber> Layer<S> for Written {
         fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
             self.0.lock().expect("no test panics with it").push(line("now", event));
         }
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn fields_keep_their_types_and_their_content() {
-        let lines = Lines::default();
+        let lines = Written::default();
         let subscriber = tracing_subscriber::registry().with(lines.clone());
         let id = "a\n\u{1b}[2J\u{202e}\"}";
         tracing::subscriber::with_default(subscriber, || {
