@@ -24,7 +24,7 @@ use crate::{
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Check {
     /// Only what is not well
-    #[arg(long, short)]
+    #[arg(long)]
     quiet: bool,
     /// A file with the token of operators that the peers were started with; instead of --token-file
     #[arg(long, env = "LEASEWAY_ADMIN_TOKEN_FILE", value_name = "FILE")]

@@ -103,8 +103,8 @@ fn below_a_parent_it_lowers_what_is_lent_and_never_raises_it() {
     assert_eq!(server.capacity(), 0.0, "the loan has ended");
 }
 
-/// A node that learns takes all that is lent to it for given out, no matter what is in force now: earlier masters of it may
-/// have begun without the override.
+/// A node that learns takes all that is lent to it for given out, no matter what is in force now: earlier masters
+/// of it may have begun without the override.
 #[test]
 fn a_node_that_learns_counts_all_that_is_lent_as_given_out() {
     let learning_until = Millis(61_000);
