@@ -32,7 +32,7 @@ fn unix_ms() -> u64 {
 fn it_survives_the_master_and_ends_by_itself() {
     let audit = tempfile::tempdir().unwrap();
     let log = audit.path().join("audit");
-    let mut peers = Peers::start(3, config(), &["--audit-log", log.to_str().unwrap()]);
+    let mut peers = Peers::start(3, config(), &["--audit", log.to_str().unwrap()]);
     let mut alice = peers.client("alice");
     assert_eq!(alice.ask(&peers, "db1", 1000.0), 100.0);
 
