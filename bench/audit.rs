@@ -1,6 +1,10 @@
 //! The auditor: adds up the books of clients and compares the sum with what there is. It asks no server.
 
-use std::{collections::HashMap, ops::Range, path::PathBuf};
+use std::{
+    collections::{BTreeSet, HashMap},
+    ops::Range,
+    path::PathBuf,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +41,12 @@ pub(crate) struct Audit {
     pub(crate) mean: f64,
 }
 
+impl Audit {
+    pub(crate) fn entries(&self) -> usize {
+        self.entries
+    }
+}
+
 /// Sums of floats may be off by this part, and no more.
 const ROUNDING: f64 = 1e-9;
 
@@ -64,11 +74,16 @@ pub(crate) fn main(args: &AuditArgs) -> Result<(), Error> {
 }
 
 /// By resource, in the order of names.
-pub(crate) fn audit(mut lines: Vec<BookLine>, capacity: f64) -> Vec<(String, Audit)> {
+pub(crate) fn audit(lines: Vec<BookLine>, capacity: f64) -> Vec<(String, Audit)> {
+    audit_under(lines, &[(0, capacity)])
+}
+
+/// As [`audit`], where there is so much of each resource from when on: the first from the start, the others in order.
+pub(crate) fn audit_under(mut lines: Vec<BookLine>, limits: &[(u64, f64)]) -> Vec<(String, Audit)> {
     // At one moment what is given up counts before what is taken: each client writes a rise before and a cut after it.
     lines.sort_by(|a, b| (&a.resource, a.at_us).cmp(&(&b.resource, b.at_us)));
     let by_resource = lines.chunk_by(|a, b| a.resource == b.resource);
-    by_resource.map(|lines| (lines[0].resource.clone(), one(lines, capacity))).collect()
+    by_resource.map(|lines| (lines[0].resource.clone(), one(lines, limits))).collect()
 }
 
 /// The book as it would be had it begun and ended then: at first every client has what it had then.
@@ -79,22 +94,26 @@ pub(crate) fn within(lines: &[BookLine], moments_us: Range<u64>) -> Vec<BookLine
     lines.into_iter().map(later).collect()
 }
 
-fn one(lines: &[BookLine], capacity: f64) -> Audit {
+fn one(lines: &[BookLine], limits: &[(u64, f64)]) -> Audit {
     let mut audit = Audit { entries: lines.len(), ..Audit::default() };
     let mut usable: HashMap<&str, f64> = HashMap::new();
     let (first, last) = (lines[0].at_us, lines[lines.len() - 1].at_us);
-    for moment in lines.chunk_by(|a, b| a.at_us == b.at_us) {
-        for line in moment {
-            usable.insert(&line.client, line.capacity);
-        }
-        let at = moment[0].at_us;
+    let changed = limits.iter().map(|(from, _)| *from).filter(|from| (first..=last).contains(from));
+    let moments: BTreeSet<u64> = lines.iter().map(|line| line.at_us).chain(changed).collect();
+    let mut left = lines;
+    let mut moments = moments.into_iter().peekable();
+    while let Some(at) = moments.next() {
+        let (now, later) = left.split_at(left.partition_point(|line| line.at_us <= at));
+        usable.extend(now.iter().map(|line| (line.client.as_str(), line.capacity)));
+        left = later;
         // Added up anew: a running sum of floats would drift.
         let sum: f64 = usable.values().sum();
-        let until = lines[lines.partition_point(|line| line.at_us <= at)..].first().map_or(last, |next| next.at_us);
+        let until = moments.peek().copied().unwrap_or(last);
         audit.mean += sum * (until - at) as f64;
         if sum > audit.peak {
             (audit.peak, audit.peak_us) = (sum, at - first);
         }
+        let capacity = limits.iter().rev().find(|(from, _)| *from <= at).map_or(0.0, |limit| limit.1);
         if sum > capacity * (1.0 + ROUNDING) {
             // A moment that nothing follows was a moment all the same.
             audit.over_us += (until - at).max(1);
@@ -168,6 +187,15 @@ mod tests {
         let lines = [line(0, "a", 1.0), line(3, "a", 10.0), line(4, "b", 5.0), line(8, "a", 0.0), line(9, "b", 5.0)];
         let mean = |moments| audited(&within(&lines, moments)).mean;
         assert_eq!((mean(4..9), mean(0..9)), (15.0, (3.0 + 10.0 + 4.0 * 15.0) / 8.0));
+    }
+
+    #[test]
+    fn a_capacity_that_falls_while_nothing_is_written_is_noticed() {
+        let lines = vec![line(0, "a", 60.0), line(90, "a", 0.0)];
+        let audit = |limits: &[(u64, f64)]| audit_under(lines.clone(), limits).remove(0).1;
+        assert_eq!(audit(&[(0, 100.0), (40, 50.0)]).over_us, 50);
+        assert_eq!(audit(&[(0, 100.0), (40, 50.0), (70, 60.0)]).over_us, 30);
+        assert_eq!(audit(&[(0, 50.0), (40, 100.0)]).over_us, 40);
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod fault;
 mod node_set;
 mod observer;
 mod originals;
+mod random;
 mod raw_client;
 mod report;
 mod round;
@@ -37,7 +38,30 @@ use crate::{
     signal::Interrupt,
 };
 
-pub(crate) fn main(args: &ChaosArgs) -> Result<(), Error> {
+/// `chaos`, and `chaos random`.
+#[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct ChaosLine {
+    #[command(subcommand)]
+    random: Option<ChaosCommand>,
+    #[command(flatten)]
+    pub(crate) rounds: ChaosArgs,
+}
+
+#[derive(clap::Subcommand)]
+enum ChaosCommand {
+    Random(random::RandomArgs),
+}
+
+pub(crate) fn main(line: &ChaosLine) -> Result<(), Error> {
+    match &line.random {
+        Some(ChaosCommand::Random(args)) => random::main(args),
+        None => rounds(&line.rounds),
+    }
+}
+
+/// One fault after the other, and how long each hurts.
+fn rounds(args: &ChaosArgs) -> Result<(), Error> {
     args.check()?;
     let interrupt = Interrupt::watch()?;
     let (counters, book, clock) = (Counters::install()?, Book::new(), MachineClock::read());

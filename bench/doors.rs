@@ -2,7 +2,7 @@
 //! keep to one limit. Everything is started here, on free loopback ports, and ended again.
 //!
 //! `services` is what doors are measured against; `cluster` starts both; `lanes` asks over `wire`; `versus`,
-//! `descriptors` and `shares` are what is measured.
+//! `descriptors`, `shares` and `envoys` are what is measured.
 
 use std::{net::SocketAddr, num::NonZeroU32, time::Duration};
 
@@ -10,6 +10,7 @@ use crate::{error::Error, flags::seconds};
 
 mod cluster;
 mod descriptors;
+mod envoys;
 mod lanes;
 mod pour;
 mod redis;
@@ -36,7 +37,10 @@ Examples:
   leaseway-bench doors descriptors --descriptors 100000
 
   # One limit at five doors with skewed traffic, beside counters in Redis (redis-server has to be there) and an even split:
-  leaseway-bench doors shares";
+  leaseway-bench doors shares
+
+  # One limit at three Envoys with moving traffic, the master killed meanwhile, beside an even split and Redis:
+  leaseway-bench doors envoys --envoy envoy --svg envoys.svg";
 
 #[derive(clap::Subcommand)]
 enum DoorsCommand {
@@ -44,6 +48,7 @@ enum DoorsCommand {
     Http(versus::VersusArgs),
     Descriptors(descriptors::DescriptorsArgs),
     Shares(shares::SharesArgs),
+    Envoys(envoys::EnvoysArgs),
     Serve(services::ServiceArgs),
 }
 
@@ -87,6 +92,7 @@ pub(crate) fn main(args: &DoorsArgs) -> Result<(), Error> {
         DoorsCommand::Http(args) => versus::main(Protocol::Http, args),
         DoorsCommand::Descriptors(args) => descriptors::main(args),
         DoorsCommand::Shares(args) => shares::main(args),
+        DoorsCommand::Envoys(args) => envoys::main(args),
         DoorsCommand::Serve(args) => services::main(args),
     }
 }

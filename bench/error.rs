@@ -51,8 +51,14 @@ pub(crate) enum Error {
     #[error("{faults} faults were not found; try more --seeds")]
     NotFound { faults: usize },
 
+    #[error("{fault} was not found by {seeds} seeds; try more --seeds, or a longer --for")]
+    Unnoticed { fault: String, seeds: u64 },
+
     #[error("{attacks} attacks did harm: well-behaved requests failed, or memory passed its budget")]
     Harmed { attacks: usize },
+
+    #[error("this grew, or was wrong: {what}")]
+    Grown { what: String },
 
     #[error("interrupted; the unfinished measurement is thrown away")]
     Interrupted,

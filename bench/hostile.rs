@@ -3,11 +3,11 @@
 //!
 //! `attack` has the attacks, `stranger` is the thread that makes them, over a `wire` that counts, as a `caller` of
 //! methods or with `frames` of its own. `victim` is the server, `newcomers` come to it while it is attacked, `siege`
-//! puts them together, and `report` is what comes of it.
+//! puts them together, `apart` on cores if that is wanted, and `report` is what comes of it.
 
 use std::{num::NonZeroU32, path::PathBuf, time::Duration};
 
-use self::{attack::Attack, report::HostileReport, siege::Siege};
+use self::{apart::Apart, attack::Attack, report::HostileReport, siege::Siege};
 use crate::{
     error::Error,
     flags::seconds,
@@ -17,6 +17,7 @@ use crate::{
     signal::Interrupt,
 };
 
+mod apart;
 mod attack;
 mod caller;
 mod frames;
@@ -74,6 +75,10 @@ pub(crate) struct HostileArgs {
     /// 16 KiB counts, and of calls every 20 entries.
     #[arg(long, default_value = "5000", value_name = "R", value_parser = rate)]
     attack_rate: f64,
+    /// The attacker on the last core, all else on the others (with `taskset`): what it takes of the machine is not
+    /// taken from the server, as if it were on another machine.
+    #[arg(long)]
+    apart: bool,
     /// Connections of an attack that consists of connections. This program and the server need a descriptor for each
     /// (`ulimit -n`).
     #[arg(long, default_value = "2000", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=20_000))]
@@ -94,6 +99,9 @@ Examples:
   # Two of them, over TLS, ten times as fast:
   leaseway-bench hostile --tls --only rapid-reset,ping --attack-rate 50000
 
+  # Where the attacker takes none of the server's time:
+  leaseway-bench hostile --apart
+
   # More connections than a server takes by default:
   leaseway-bench hostile --only silent,half-headers --attack-connections 9000
 
@@ -104,6 +112,7 @@ pub(crate) fn main(args: &HostileArgs) -> Result<(), Error> {
         return Err(Error::Usage("--seconds 0 measures nothing".into()));
     }
     let interrupt = Interrupt::watch()?;
+    let apart = args.apart.then(Apart::arrange).transpose()?;
     let attacks = match &args.only[..] {
         [] => <Attack as clap::ValueEnum>::value_variants(),
         only => only,
@@ -111,7 +120,7 @@ pub(crate) fn main(args: &HostileArgs) -> Result<(), Error> {
     let bar = progress(attacks.len() as u64 * u64::from(args.reps.get()) * 2, "{bar:40} {pos}/{len} {msg}");
     let mut done = Vec::new();
     let outcome = attacks.iter().try_for_each(|&attack| {
-        done.push(Siege::lay(args, attack, &interrupt, &bar)?.raise()?);
+        done.push(Siege::lay(args, attack, apart, &interrupt, &bar)?.raise()?);
         Ok(())
     });
     bar.finish_and_clear();

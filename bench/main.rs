@@ -9,6 +9,8 @@
 //!
 //! `hostile` starts a server, attacks it, and measures what its well-behaved clients notice.
 //!
+//! `soak` runs one server with short leases for a long time, and looks whether anything grows.
+//!
 //! `limiter` measures the client's rate limiter, which needs no server.
 //!
 //! `simulate` needs none either: it runs the state machines of servers and clients in virtual time.
@@ -45,6 +47,7 @@ mod runtime;
 mod server;
 mod signal;
 mod simulate;
+mod soak;
 mod spread;
 mod table;
 mod tls;
@@ -80,7 +83,7 @@ Quote ratios, not absolute figures, and run nothing else on the machine meanwhil
 enum Command {
     Audit(audit::AuditArgs),
     Ceiling(ceiling::CeilingArgs),
-    Chaos(Box<chaos::ChaosArgs>),
+    Chaos(Box<chaos::ChaosLine>),
     Load(load::LoadArgs),
     Compare(compare::CompareArgs),
     Doors(doors::DoorsArgs),
@@ -89,6 +92,7 @@ enum Command {
     Limiter(limiter::LimiterArgs),
     Report(report::ReportArgs),
     Simulate(simulate::SimulateArgs),
+    Soak(soak::SoakArgs),
 }
 
 fn main() -> ExitCode {
@@ -104,6 +108,7 @@ fn main() -> ExitCode {
         Command::Limiter(args) => limiter::main(&args),
         Command::Report(args) => report::main(&args),
         Command::Simulate(args) => simulate::main(&args),
+        Command::Soak(args) => soak::main(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -13,6 +13,7 @@ mod harness {
     pub(crate) mod bearer;
     pub(crate) mod binary;
     pub(crate) mod certificates;
+    pub(crate) mod collector;
     pub(crate) mod config;
     pub(crate) mod crowd;
     pub(crate) mod door;
@@ -30,15 +31,18 @@ mod harness {
     pub(crate) mod original;
     pub(crate) mod peers;
     pub(crate) mod preload;
+    pub(crate) mod previous;
     pub(crate) mod process;
     pub(crate) mod prometheus;
     pub(crate) mod push;
     pub(crate) mod python;
     pub(crate) mod quotas;
     pub(crate) mod raw;
+    pub(crate) mod rls;
     pub(crate) mod seats;
     pub(crate) mod server;
     pub(crate) mod suspension;
+    pub(crate) mod terminal;
     pub(crate) mod tls;
     pub(crate) mod tree;
     pub(crate) mod wait;
@@ -48,6 +52,7 @@ mod scenarios {
     mod access;
     mod access_attacks;
     mod access_reload;
+    mod backup;
     mod bytes;
     mod certs;
     mod chaos;
@@ -58,11 +63,14 @@ mod scenarios {
     mod client_leases;
     mod client_limits;
     mod client_outages;
+    mod client_rules;
     mod client_servers;
     mod client_weight;
     mod cluster_cli;
     mod configuration;
     mod connections;
+    mod debug_bundle;
+    mod door_access;
     mod door_envoy;
     mod door_envoys;
     mod door_http;
@@ -75,10 +83,12 @@ mod scenarios {
     mod doorman_flows;
     mod doors_together;
     mod explain;
+    mod explain_true;
     mod failover;
     mod faults_config;
     mod faults_division;
     mod faults_requests;
+    mod ffi;
     mod flags;
     mod go_clients;
     mod handover;
@@ -110,6 +120,7 @@ mod scenarios {
     mod strangers;
     mod suspension;
     mod take_over;
+    mod take_over_doorman;
     mod terminal;
     mod tls;
     mod tls_client;
@@ -117,11 +128,15 @@ mod scenarios {
     mod tls_operators;
     mod tls_strangers;
     mod token_budget;
+    mod top;
+    mod traces;
+    mod transfer;
     mod tree;
     mod tree_failover;
     mod tree_mixed;
     mod tree_up;
     mod up;
+    mod upgrade;
     mod uplink;
     mod whole_units;
 }

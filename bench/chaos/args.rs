@@ -162,7 +162,7 @@ impl ChaosArgs {
     fn of(flags: &str) -> ChaosArgs {
         let line = format!("leaseway-bench chaos {flags}");
         match <crate::Cli as clap::Parser>::parse_from(line.split_ascii_whitespace()).command {
-            crate::Command::Chaos(args) => *args,
+            crate::Command::Chaos(line) => line.rounds,
             _ => unreachable!("the line says chaos"),
         }
     }

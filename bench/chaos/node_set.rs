@@ -183,20 +183,21 @@ fn host(peer: usize) -> Ipv4Addr {
     Ipv4Addr::new(127, 100 + high % 100, low, 1 + u8::try_from(peer).unwrap_or(u8::MAX - 1))
 }
 
-/// Where a peer listens, for clients and for peers, as long as the set lives: it comes back where it was.
-fn addresses(peer: usize) -> Result<[SocketAddr; 2], Error> {
-    let found = ports::free(host(peer), 2).or_else(|_| ports::free(Ipv4Addr::LOCALHOST, 2));
-    found.map(|found| [found[0], found[1]]).map_err(Error::io("find free ports"))
+/// Where a peer listens, for clients, for peers and for operators, as long as the set lives: it comes back where it
+/// was.
+pub(super) fn addresses(peer: usize) -> Result<[SocketAddr; 3], Error> {
+    let found = ports::free(host(peer), 3).or_else(|_| ports::free(Ipv4Addr::LOCALHOST, 3));
+    found.map(|found| [found[0], found[1], found[2]]).map_err(Error::io("find free ports"))
 }
 
 /// Everything that peers and clients dial: peers reach each other over links on loopback.
-fn hosts(addresses: &[[SocketAddr; 2]]) -> Vec<String> {
+fn hosts(addresses: &[[SocketAddr; 3]]) -> Vec<String> {
     let own = addresses.iter().flatten().map(|address| address.ip().to_string());
     own.chain(["127.0.0.1".to_owned()]).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-fn links(addresses: &[[SocketAddr; 2]], runtime: &Handle) -> Result<Vec<Vec<Link>>, Error> {
-    let link = |to: &[SocketAddr; 2]| Link::to(to[1], runtime);
+fn links(addresses: &[[SocketAddr; 3]], runtime: &Handle) -> Result<Vec<Vec<Link>>, Error> {
+    let link = |to: &[SocketAddr; 3]| Link::to(to[1], runtime);
     let from = |_| addresses.iter().map(link).collect::<Result<Vec<_>, _>>();
     addresses.iter().map(from).collect::<Result<_, _>>().map_err(Error::io("listen for peers"))
 }
@@ -206,7 +207,7 @@ fn data(directory: &Path) -> PathBuf {
 }
 
 /// What follows `serve`.
-fn flags(args: &ChaosArgs, number: usize, own: [SocketAddr; 2], links: &[Link], directory: &Path) -> Vec<String> {
+fn flags(args: &ChaosArgs, number: usize, own: [SocketAddr; 3], links: &[Link], directory: &Path) -> Vec<String> {
     let anywhere = || "127.0.0.1:0".to_owned();
     let text = |path: PathBuf| path.to_string_lossy().into_owned();
     let configuration = text(directory.with_file_name(CONFIGURATION));

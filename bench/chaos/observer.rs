@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn the_known_clients_book_ends_leases_when_they_end_and_ignores_answers_that_come_too_late() {
-        let request = CapacityRequest { client: "probe".into(), resource: "r".into(), wants: 1.0 };
+        let request = CapacityRequest { client: "probe".into(), resource: "r".into(), wants: 1.0, drops_late: false };
         let start = Instant::now();
         let ms = Duration::from_millis;
         let grant = |asked: u64, at: u64, capacity: f64| Grant {

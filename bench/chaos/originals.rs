@@ -10,7 +10,6 @@ use leaseway_proto::doorman::Lease;
 use tokio::{runtime::Handle, sync::watch, task::JoinHandle, time::timeout_at};
 
 use super::{
-    args::ChaosArgs,
     crowd::{SCARCE, draw},
     raw_client::{CapacityRequest, Grant, RawClient},
 };
@@ -18,13 +17,29 @@ use super::{
 /// After a question that was not answered.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// How many, and how they live.
+#[derive(Clone, Copy)]
+pub(super) struct OriginalsArgs {
+    pub(super) number: usize,
+    pub(super) seed: u64,
+    pub(super) refresh: Duration,
+    pub(super) lease: Duration,
+}
+
 pub(super) struct Originals {
     leave: watch::Sender<bool>,
     clients: Vec<JoinHandle<Vec<Entry>>>,
 }
 
 impl Originals {
-    pub(super) fn gather(args: &ChaosArgs, transport: &Transport, peers: &[SocketAddr], runtime: &Handle) -> Originals {
+    /// Names begin with `name`.
+    pub(super) fn gather(
+        name: &str,
+        of: OriginalsArgs,
+        transport: &Transport,
+        peers: &[SocketAddr],
+        runtime: &Handle,
+    ) -> Originals {
         // Connections belong to a runtime.
         let _inside = runtime.enter();
         let (leave, _) = watch::channel(false);
@@ -32,17 +47,18 @@ impl Originals {
             peers: peers.iter().map(|peer| RawClient::to(transport, *peer)).collect(),
             turn: n,
             request: CapacityRequest {
-                client: format!("original:{n}").into(),
+                client: format!("{name}:{n}").into(),
                 resource: SCARCE.into(),
                 wants: f64::NAN,
+                drops_late: false,
             },
-            random: fastrand::Rng::with_seed(args.seed.wrapping_add(n as u64)),
-            refresh: Duration::from_secs(args.refresh.get().into()),
-            length: args.lease(),
+            random: fastrand::Rng::with_seed(of.seed.wrapping_add(n as u64)),
+            refresh: of.refresh,
+            length: of.lease,
             has: None,
             book: Vec::new(),
         };
-        let clients = (0..args.originals).map(|n| runtime.spawn(client(n).live(leave.subscribe()))).collect();
+        let clients = (0..of.number).map(|n| runtime.spawn(client(n).live(leave.subscribe()))).collect();
         Originals { leave, clients }
     }
 

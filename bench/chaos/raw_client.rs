@@ -38,6 +38,8 @@ pub(super) struct CapacityRequest {
     pub(super) client: Arc<str>,
     pub(super) resource: Arc<str>,
     pub(super) wants: f64,
+    /// Whether it takes only the answer to its latest request, and asks one peer after the other.
+    pub(super) drops_late: bool,
 }
 
 /// The lease that was given.
@@ -84,8 +86,8 @@ impl RawClient {
         let request = GetCapacityRequest {
             client_id: Some(request.client.to_string()),
             resource: vec![resource],
-            // Its users ask several peers side by side.
-            drops_late: None,
+            drops_late: request.drops_late.then_some(true),
+            is_door: None,
         };
         let asked = Instant::now();
         let answer = timeout(DEADLINE, self.0.get_capacity(request)).await.ok()?.ok()?.into_inner();

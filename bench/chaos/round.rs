@@ -16,7 +16,7 @@ use super::{
     fault::ChaosFault,
     node_set::NodeSet,
     observer::{Awaited, Observer},
-    originals::Originals,
+    originals::{Originals, OriginalsArgs},
     raw_client::{CapacityRequest, Newcomer},
 };
 use crate::{error::Error, signal::Interrupt};
@@ -90,7 +90,8 @@ impl ChaosRun<'_> {
         let mut set = NodeSet::prepare(args, runtime.handle())?;
         set.bootstrap(args)?;
         let peers = set.grpc();
-        let known = CapacityRequest { client: "probe".into(), resource: SCARCE.into(), wants: mean_wants() };
+        let known =
+            CapacityRequest { client: "probe".into(), resource: SCARCE.into(), wants: mean_wants(), drops_late: false };
         let observer = Observer::start(set.transport(), &peers, set.incarnations(), &known, args.lease())?;
         let patience = Instant::now() + PATIENCE + args.lease();
         while observer.master().is_none() {
@@ -102,7 +103,9 @@ impl ChaosRun<'_> {
             interrupt.sleep_until(Instant::now() + GLANCE, || {})?;
         }
         let crowd = ClientCrowd::gather(args, set.transport(), &peers, book, runtime.handle())?;
-        let originals = Originals::gather(args, set.transport(), &peers, runtime.handle());
+        let refresh = Duration::from_secs(args.refresh.get().into());
+        let of = OriginalsArgs { number: args.originals, seed: args.seed, refresh, lease: args.lease() };
+        let originals = Originals::gather("original", of, set.transport(), &peers, runtime.handle());
         while crowd.leased() < crowd.leases() || !crowd.is_served() {
             set.check()?;
             if Instant::now() >= patience {
@@ -296,7 +299,7 @@ impl Aftermath {
 fn send_newcomer(run: &ChaosRun<'_>, round: u32, first: usize) -> JoinHandle<Newcomer> {
     let number = run.started.elapsed().as_millis();
     let client = format!("newcomer:{round}:{number}").into();
-    let request = CapacityRequest { client, resource: PLENTY.into(), wants: mean_wants() };
+    let request = CapacityRequest { client, resource: PLENTY.into(), wants: mean_wants(), drops_late: false };
     let patience = Instant::now() + PATIENCE;
     let visit =
         Newcomer::visit(run.set.transport().clone(), run.set.grpc(), first, request, run.args.lease(), patience);

@@ -124,11 +124,11 @@ pub(super) fn redis(program: &str, interrupt: &Interrupt) -> Result<(Server, Soc
     Ok((server, address))
 }
 
-fn free() -> Result<SocketAddr, Error> {
+pub(super) fn free() -> Result<SocketAddr, Error> {
     Ok(ports::free(Ipv4Addr::LOCALHOST, 1).map_err(Error::io("find a free port"))?[0])
 }
 
-fn process<'w>(words: impl Iterator<Item = &'w str>) -> Result<Server, Error> {
+pub(super) fn process<'w>(words: impl Iterator<Item = &'w str>) -> Result<Server, Error> {
     let log = tempfile::tempfile().map_err(Error::io("create a temporary file"))?;
     Server::start(&words.map(str::to_owned).collect::<Vec<_>>(), &log)
 }
@@ -144,7 +144,7 @@ fn running(
     Ok(Running { served: Served { protocol, address, pid: process.id() }, pages, process })
 }
 
-fn await_listening(process: &Server, address: SocketAddr, interrupt: &Interrupt) -> Result<(), Error> {
+pub(super) fn await_listening(process: &Server, address: SocketAddr, interrupt: &Interrupt) -> Result<(), Error> {
     let deadline = Instant::now() + STARTUP;
     while TcpStream::connect(address).is_err() {
         process.check()?;

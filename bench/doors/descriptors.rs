@@ -63,6 +63,8 @@ struct DescriptorsReport {
     /// Until each was asked for once, and until something passed under each.
     asked_s: f64,
     leased_s: f64,
+    /// CPU time of the door until then, each descriptor.
+    first_cpu_us: f64,
     /// Resident memory of the door and of the server, each descriptor.
     door_bytes: f64,
     server_bytes: f64,
@@ -91,6 +93,8 @@ pub(super) fn main(args: &DescriptorsArgs) -> Result<(), Error> {
     let runtime = current_thread().map_err(Error::io("start a runtime"))?;
     let local = LocalSet::new();
 
+    let cpu = |pid| usage::cpu_time(pid).map_err(Error::process(pid));
+    let idle_cpu = cpu(door.served.pid)?;
     let before = [memory(door.served.pid)?, memory(cluster.pid())?];
     let began = Instant::now();
     let mut left = local.block_on(&runtime, ask_all(door.served, &args.ask, (0..many).collect()))?;
@@ -108,10 +112,10 @@ pub(super) fn main(args: &DescriptorsArgs) -> Result<(), Error> {
         })?;
     }
     let leased_s = began.elapsed().as_secs_f64();
+    let first_cpu = cpu(door.served.pid)? - idle_cpu;
     let after = [memory(door.served.pid)?, memory(cluster.pid())?];
     // Nothing is asked, but not for so long that something is given back.
     let quiet = Duration::from_secs(8);
-    let cpu = |pid| usage::cpu_time(pid).map_err(Error::process(pid));
     let used = [cpu(door.served.pid)?, cpu(cluster.pid())?];
     local.block_on(&runtime, pause(quiet, &interrupt))?;
     let cores = |before: Duration, after: Duration| (after - before).as_secs_f64() / quiet.as_secs_f64();
@@ -133,6 +137,7 @@ pub(super) fn main(args: &DescriptorsArgs) -> Result<(), Error> {
         machine: Machine::read(),
         asked_s,
         leased_s,
+        first_cpu_us: first_cpu.as_secs_f64() * 1e6 / f64::from(many),
         door_bytes: each(0),
         server_bytes: each(1),
         door_cores,
@@ -152,6 +157,7 @@ impl DescriptorsReport {
         let rows = [
             ["all were asked for once after".to_owned(), format!("{:.1} s", self.asked_s)],
             ["all had a lease after".to_owned(), format!("{:.1} s", self.leased_s)],
+            ["door, CPU for each until then".to_owned(), format!("{:.0} µs", self.first_cpu_us)],
             ["door, memory for each".to_owned(), format!("{:.0} bytes", self.door_bytes)],
             ["server, memory for each".to_owned(), format!("{:.0} bytes", self.server_bytes)],
             ["door, cores to keep the leases".to_owned(), format!("{:.3}", self.door_cores)],

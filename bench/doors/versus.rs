@@ -3,16 +3,18 @@
 use std::{num::NonZeroU32, path::PathBuf};
 
 use serde::Serialize;
+use tokio::task::LocalSet;
 
 use super::{
     AskArgs, Protocol,
     cluster::{DoorCluster, Running, service},
-    lanes::{Heard, listen},
+    lanes::{Heard, ask_all, listen},
 };
 use crate::{
     error::Error,
     machine::Machine,
     output::{arguments, note, print, write_json},
+    runtime::current_thread,
     signal::Interrupt,
     spread::Spread,
     table::render,
@@ -56,6 +58,7 @@ pub(super) fn main(protocol: Protocol, args: &VersusArgs) -> Result<(), Error> {
     let cluster = DoorCluster::start(args.server.as_deref(), CAPACITY, [300, 5], &interrupt)?;
     let door = cluster.door(protocol, &["--first-wait-ms", "5000"], &interrupt)?;
     let bare = service(protocol, &[], &interrupt)?;
+    warm(&door, args)?;
     let measure = |running: &Running| {
         let heard = listen(running.served, &args.ask, args.descriptors.get(), &interrupt)?;
         running.check()?;
@@ -93,6 +96,14 @@ pub(super) fn main(protocol: Protocol, args: &VersusArgs) -> Result<(), Error> {
     let head = ["", "requests/s", "CPU µs/request", "p50 µs", "p99 µs"];
     print(&format!("{}\n{}", render(&head, 1, &rows), machine.text()))?;
     write_json(args.json.as_deref(), &VersusReport { arguments: arguments(), machine, door: of_door, bare: of_bare })
+}
+
+/// Asks under each descriptor once: a first request opens a resource and waits for its lease, which costs as much as
+/// many decisions, and is measured by `descriptors`.
+fn warm(door: &Running, args: &VersusArgs) -> Result<(), Error> {
+    let runtime = current_thread().map_err(Error::io("start a runtime"))?;
+    let all = (0..args.descriptors.get()).collect();
+    LocalSet::new().block_on(&runtime, ask_all(door.served, &args.ask, all)).map(|_| ())
 }
 
 /// The median, and between what it lies.

@@ -119,8 +119,17 @@ impl HttpLane {
 
     /// A page, as text.
     pub(super) async fn get(&mut self, path: &str) -> Result<String, String> {
+        Ok(self.get_whole(path).await?.1)
+    }
+
+    /// The status of a page.
+    pub(super) async fn status(&mut self, path: &str) -> Result<u16, String> {
+        Ok(self.get_whole(path).await?.0)
+    }
+
+    async fn get_whole(&mut self, path: &str) -> Result<(u16, String), String> {
         let request = format!("GET {path} HTTP/1.1\r\nhost: {}\r\n\r\n", self.host);
-        Ok(self.exchange(&request).await?.1)
+        self.exchange(&request).await
     }
 
     async fn exchange(&mut self, request: &str) -> Result<(u16, String), String> {

@@ -10,6 +10,7 @@ use leaseway_process::usage;
 
 use super::{
     HostileArgs,
+    apart::Apart,
     attack::Attack,
     newcomers::Newcomers,
     report::{AttackPair, AttackResult},
@@ -39,6 +40,7 @@ const COUNT: Duration = Duration::from_millis(200);
 pub(super) struct Siege<'a> {
     args: &'a HostileArgs,
     attack: Attack,
+    apart: Option<Apart>,
     interrupt: &'a Interrupt,
     bar: &'a ProgressBar,
     victim: Victim,
@@ -53,6 +55,7 @@ impl<'a> Siege<'a> {
     pub(super) fn lay(
         args: &'a HostileArgs,
         attack: Attack,
+        apart: Option<Apart>,
         interrupt: &'a Interrupt,
         bar: &'a ProgressBar,
     ) -> Result<Siege<'a>, Error> {
@@ -60,7 +63,7 @@ impl<'a> Siege<'a> {
         let victim = Victim::start(args, attack, interrupt)?;
         let common = Common::steady(args.rate, args.seconds);
         let refused = victim.refused()?;
-        Ok(Siege { args, attack, interrupt, bar, victim, common, before_kib: 0, descriptors: 0, refused })
+        Ok(Siege { args, attack, apart, interrupt, bar, victim, common, before_kib: 0, descriptors: 0, refused })
     }
 
     /// All of it, until the server is gone.
@@ -108,7 +111,7 @@ impl<'a> Siege<'a> {
             self.before_kib = self.memory()?.now_kib;
         }
         let attack = self.attack;
-        let attacker = Attacker::start(self.plan(), move |stranger| attack.make(stranger))?;
+        let attacker = Attacker::start(self.plan(), self.apart, move |stranger| attack.make(stranger))?;
         let newcomers = Newcomers::come(&self.victim, format!("newcomer-{rep}"))?;
         self.interrupt.sleep_until(Instant::now() + RISE, || {})?;
         let (sent, cpu, began) = (attacker.sent(), attacker.cpu(), Instant::now());

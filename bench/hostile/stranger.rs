@@ -19,6 +19,7 @@ use tokio::{
 };
 
 use super::{
+    apart::Apart,
     sent::{Sent, SentCount},
     wire::CountedWire,
 };
@@ -128,6 +129,7 @@ pub(super) struct Attacker {
 impl Attacker {
     pub(super) fn start<F: Future<Output = ()> + 'static>(
         plan: AttackPlan,
+        apart: Option<Apart>,
         attack: impl FnOnce(Rc<Stranger>) -> F + Send + 'static,
     ) -> Result<Attacker, Error> {
         let runtime = current_thread().map_err(Error::io("start a runtime"))?;
@@ -144,7 +146,11 @@ impl Attacker {
         };
         let handle = thread::Builder::new().name("attacker".into()).spawn(body).map_err(Error::io("start a thread"))?;
         let thread = readied.recv().expect("the thread reports before it does anything that could fail");
-        Ok(Attacker { over: Some(over), handle: Some(handle), sent, thread })
+        let attacker = Attacker { over: Some(over), handle: Some(handle), sent, thread };
+        if let (Some(apart), Some(thread)) = (apart, thread) {
+            apart.set(thread)?;
+        }
+        Ok(attacker)
     }
 
     /// CPU time so far, where the system tells.

@@ -7,9 +7,10 @@ use leaseway_simulator::planted::{Fault, Found, Search};
 use crate::{error::Error, output::print, signal::Interrupt, table};
 
 pub(super) fn search(name: &str, seeds: Range<u64>, interrupt: &Interrupt) -> Result<(), Error> {
-    let faults: Vec<Fault> = Fault::ALL.into_iter().filter(|fault| name == "all" || fault.name() == name).collect();
+    let faults: Vec<Fault> =
+        Fault::SIMULATED.into_iter().filter(|fault| name == "all" || fault.name() == name).collect();
     if faults.is_empty() {
-        let known: Vec<_> = Fault::ALL.iter().map(|fault| fault.name()).collect();
+        let known: Vec<_> = Fault::SIMULATED.iter().map(|fault| fault.name()).collect();
         return Err(Error::Usage(format!("there is no fault `{name}`; known: all, {}", known.join(", "))));
     }
     let search = Search::new().map_err(Error::Usage)?;

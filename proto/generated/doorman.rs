@@ -58,6 +58,9 @@ pub struct GetCapacityRequest {
     /// what an earlier master promised by their word.
     #[prost(bool, optional, tag = "100")]
     pub drops_late: ::core::option::Option<bool>,
+    /// It limits others with what it is given: reports of the server say so, and nothing else depends on it.
+    #[prost(bool, optional, tag = "101")]
+    pub is_door: ::core::option::Option<bool>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ResourceResponse {
@@ -200,6 +203,9 @@ pub struct ServerCapacityResourceRequest {
     /// PRIORITY_POOL: the use of this node's capacity.
     #[prost(message, optional, tag = "102")]
     pub usage: ::core::option::Option<Usage>,
+    /// What its clients are due at least by rules of the template, as slices of `wants`.
+    #[prost(message, repeated, tag = "103")]
+    pub minimums: ::prost::alloc::vec::Vec<PriorityBandAggregate>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GetServerCapacityRequest {
@@ -248,6 +254,9 @@ pub struct Terms {
     /// STATIC: so much for each client.
     #[prost(double, optional, tag = "5")]
     pub each: ::core::option::Option<f64>,
+    /// There is less than all minimums: these alone, up to so much per client.
+    #[prost(double, optional, tag = "6")]
+    pub minimum: ::core::option::Option<f64>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GetServerCapacityResponse {
@@ -258,6 +267,9 @@ pub struct GetServerCapacityResponse {
     /// As in GetCapacityResponse.
     #[prost(message, repeated, tag = "100")]
     pub problem: ::prost::alloc::vec::Vec<Problem>,
+    /// Where the page of the server that answers is: the page of the child node links to it.
+    #[prost(string, optional, tag = "101")]
+    pub page: ::core::option::Option<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReleaseCapacityRequest {

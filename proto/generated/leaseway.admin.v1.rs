@@ -167,6 +167,12 @@ pub struct Foreseen {
     /// Holders whose due would change, the most changed first.
     #[prost(message, repeated, tag = "17")]
     pub change: ::prost::alloc::vec::Vec<DueChange>,
+    /// What earlier masters promised and no holder has named yet: it is over after `until_ms`, too.
+    #[prost(double, tag = "18")]
+    pub unnamed: f64,
+    /// What has to end first, and what is not foreseen, in words.
+    #[prost(string, repeated, tag = "19")]
+    pub sentences: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct DueChange {
@@ -250,6 +256,37 @@ pub struct RemovePeerRequest {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RemovePeerResponse {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TransferMastershipRequest {
+    /// The name of the peer; empty: the one that has most of the log.
+    #[prost(string, tag = "1")]
+    pub to: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TransferMastershipResponse {
+    /// The peer that is master now.
+    #[prost(string, tag = "1")]
+    pub master: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub master_grpc_address: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub master_admin_address: ::prost::alloc::string::String,
+    /// How long there was no master, as the one before saw it.
+    #[prost(uint64, tag = "4")]
+    pub took_ms: u64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetBackupRequest {
+    /// The peer that is asked answers, whether it is the master or not: it may lack what was last changed.
+    #[prost(bool, tag = "1")]
+    pub any_peer: bool,
+}
+/// Parts of one file, in order. Its format is described with the commands.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BackupPart {
+    #[prost(bytes = "vec", tag = "1")]
+    pub bytes: ::prost::alloc::vec::Vec<u8>,
+}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SetOverrideRequest {
     /// The id of a resource, or a pattern of ids as templates have them.
@@ -652,6 +689,58 @@ pub mod node_client {
                 .insert(GrpcMethod::new("leaseway.admin.v1.Node", "RemovePeer"));
             self.inner.unary(req, path, codec).await
         }
+        /// Moves mastership to another peer; this one stays. Refused with ABORTED where that one could not take it over. Needs
+        /// the master.
+        pub async fn transfer_mastership(
+            &mut self,
+            request: impl tonic::IntoRequest<super::TransferMastershipRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::TransferMastershipResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/leaseway.admin.v1.Node/TransferMastership",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("leaseway.admin.v1.Node", "TransferMastership"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// All that is to survive the loss of every peer, as a file for `leaseway restore`. Needs the master, unless another
+        /// may answer.
+        pub async fn get_backup(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetBackupRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::BackupPart>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/leaseway.admin.v1.Node/GetBackup",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("leaseway.admin.v1.Node", "GetBackup"));
+            self.inner.server_streaming(req, path, codec).await
+        }
         /// Sets a capacity for a time in place of what templates say, or takes that back. Needs the master.
         pub async fn set_override(
             &mut self,
@@ -771,6 +860,27 @@ pub mod node_server {
             tonic::Response<super::RemovePeerResponse>,
             tonic::Status,
         >;
+        /// Moves mastership to another peer; this one stays. Refused with ABORTED where that one could not take it over. Needs
+        /// the master.
+        async fn transfer_mastership(
+            &self,
+            request: tonic::Request<super::TransferMastershipRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::TransferMastershipResponse>,
+            tonic::Status,
+        >;
+        /// Server streaming response type for the GetBackup method.
+        type GetBackupStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::BackupPart, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// All that is to survive the loss of every peer, as a file for `leaseway restore`. Needs the master, unless another
+        /// may answer.
+        async fn get_backup(
+            &self,
+            request: tonic::Request<super::GetBackupRequest>,
+        ) -> std::result::Result<tonic::Response<Self::GetBackupStream>, tonic::Status>;
         /// Sets a capacity for a time in place of what templates say, or takes that back. Needs the master.
         async fn set_override(
             &self,
@@ -1166,6 +1276,97 @@ pub mod node_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/leaseway.admin.v1.Node/TransferMastership" => {
+                    #[allow(non_camel_case_types)]
+                    struct TransferMastershipSvc<T: Node>(pub Arc<T>);
+                    impl<
+                        T: Node,
+                    > tonic::server::UnaryService<super::TransferMastershipRequest>
+                    for TransferMastershipSvc<T> {
+                        type Response = super::TransferMastershipResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::TransferMastershipRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Node>::transfer_mastership(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = TransferMastershipSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/leaseway.admin.v1.Node/GetBackup" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetBackupSvc<T: Node>(pub Arc<T>);
+                    impl<
+                        T: Node,
+                    > tonic::server::ServerStreamingService<super::GetBackupRequest>
+                    for GetBackupSvc<T> {
+                        type Response = super::BackupPart;
+                        type ResponseStream = T::GetBackupStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetBackupRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Node>::get_backup(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetBackupSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

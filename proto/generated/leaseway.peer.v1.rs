@@ -2,7 +2,7 @@
 /// The sender of a message. Checked before anything else of the message is read, in both directions.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Introduction {
-    /// Of payloads. Peers of different formats do not talk.
+    /// Of payloads. Peers of different formats do not talk. Entries and snapshots may be of a newer one.
     #[prost(uint32, tag = "1")]
     pub format: u32,
     /// Random, made with the cluster. Empty: belongs to none yet.
@@ -25,6 +25,12 @@ pub struct Introduction {
     /// The cluster to begin takes the place of another server, whose leases may last for so long; zero: it does not.
     #[prost(uint64, tag = "9")]
     pub take_over_ms: u64,
+    /// What the cluster to begin is restored from: the checksum of the backup, the same on all peers; zero: nothing.
+    #[prost(fixed32, tag = "10")]
+    pub backup: u32,
+    /// The newest format of entries and snapshots that it reads; zero: that of its payloads.
+    #[prost(uint32, tag = "11")]
+    pub reads: u32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PeerRequest {

@@ -96,6 +96,9 @@ pub struct GetStatusResponse {
     /// What else tells whether the server is well; absent for callers that may not read all resources.
     #[prost(message, optional, tag = "14")]
     pub health: ::core::option::Option<Health>,
+    /// Child nodes whose names other nodes have asked with in the last minute: only one node of a name is served.
+    #[prost(string, repeated, tag = "15")]
+    pub names_taken: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// Who may do what, in words; empty where everything is allowed, and only this machine reaches the server.
     #[prost(string, tag = "20")]
     pub access: ::prost::alloc::string::String,
@@ -120,6 +123,12 @@ pub struct Health {
     /// Where operators reach it; empty if it keeps nothing.
     #[prost(string, tag = "6")]
     pub admin_address: ::prost::alloc::string::String,
+    /// Where its pages are.
+    #[prost(string, tag = "7")]
+    pub http_address: ::prost::alloc::string::String,
+    /// How long the slowest flush to disk of the last minute took; absent where nothing is stored.
+    #[prost(uint64, optional, tag = "8")]
+    pub slowest_flush_ms: ::core::option::Option<u64>,
 }
 /// How much of a limit is used.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -206,12 +215,20 @@ pub struct Resource {
     /// What the peers keep as promised; absent when promises are not kept.
     #[prost(message, optional, tag = "15")]
     pub promises: ::core::option::Option<Promises>,
+    /// The capacity does not bind what all holders have together.
+    #[prost(bool, tag = "19")]
+    pub unbounded: bool,
     /// Absent: it is no pool.
     #[prost(message, optional, tag = "20")]
     pub pool: ::core::option::Option<Pool>,
     /// What an operator has set in place of the template's capacity; absent: nothing.
     #[prost(message, optional, tag = "16")]
     pub overridden: ::core::option::Option<Overridden>,
+    /// Holders that are doors, and what they have of `held`.
+    #[prost(uint64, tag = "17")]
+    pub doors: u64,
+    #[prost(double, tag = "18")]
+    pub held_by_doors: f64,
 }
 /// A capacity that an operator has set for a time.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -285,6 +302,9 @@ pub struct Terms {
     /// So much for each client.
     #[prost(double, optional, tag = "5")]
     pub each: ::core::option::Option<f64>,
+    /// There is less than all minimums: these alone, up to so much per client.
+    #[prost(double, optional, tag = "6")]
+    pub minimum: ::core::option::Option<f64>,
 }
 /// A pool (PRIORITY_POOL) at a glance; `leaseway pool` shows and changes more.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
@@ -329,6 +349,9 @@ pub struct Holder {
     pub held: f64,
     #[prost(uint64, tag = "9")]
     pub remaining_ms: u64,
+    /// A client that limits others with what it has.
+    #[prost(bool, tag = "10")]
+    pub is_door: bool,
 }
 /// Generated client implementations.
 pub mod status_client {

@@ -64,7 +64,7 @@ impl AdminTarget {
     /// The admin address that a server has told, reached as the server was.
     pub(crate) fn beside(target: &Target, address: &str, token: Option<PathBuf>) -> Result<AdminTarget, CliError> {
         let admin = admin_endpoint(address).map_err(|error| CliError::Client(error.to_string()))?;
-        let (limit, security) = (target.limit.clone(), target.security.clone());
+        let (limit, security) = (target.limit.clone(), target.security_beside());
         Ok(AdminTarget { admin: vec![admin], admin_token_file: token, limit, security })
     }
 

@@ -66,8 +66,12 @@ impl Get {
             outstanding: None,
         };
         // No word on late answers: this run knows nothing of requests of others under the same id.
-        let request =
-            GetCapacityRequest { client_id: Some(self.client.clone()), resource: vec![entry], drops_late: None };
+        let request = GetCapacityRequest {
+            client_id: Some(self.client.clone()),
+            resource: vec![entry],
+            drops_late: None,
+            is_door: None,
+        };
         let ask = |channel| {
             let request = request.clone();
             async move { Ok(CapacityClient::new(channel).get_capacity(request).await?.into_inner()) }

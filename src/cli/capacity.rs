@@ -158,7 +158,7 @@ fn left(ms: u64) -> String {
     humantime::format_duration(Duration::from_secs(ms.div_ceil(1000))).to_string()
 }
 
-fn as_json(set: &Override) -> Value {
+pub(crate) fn as_json(set: &Override) -> Value {
     let (capacity, factor) = match set.capacity {
         Some(r#override::Capacity::Amount(amount)) => (Some(amount), None),
         Some(r#override::Capacity::Factor(factor)) => (None, Some(factor)),

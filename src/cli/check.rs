@@ -1,21 +1,20 @@
 //! `leaseway check`: is a cluster well.
 
 mod gather;
-mod judge;
-mod seen;
 
 use std::path::PathBuf;
 
 use clap::Args;
 use leaseway_core::escaped;
+use leaseway_proto::{admin::ListPeersResponse, status::GetStatusResponse};
+use leaseway_server::judgement::{self, Grade, PeersSeen, Verdict};
 use serde_json::{Value, json};
 
-use self::judge::{Grade, Verdict};
 use crate::{
     Outcome,
     connect::{Target, block_on},
     error::CliError,
-    output::{Output, say, say_json},
+    output::{Output, progress, say, say_json},
 };
 
 /// Says whether a cluster is well: looks at all peers of the node, at its configuration, clocks, certificates, disks
@@ -40,21 +39,54 @@ Examples:
   leaseway check                                    the server on this machine, its peers and parents
   leaseway check --server a:5100,b:5100,c:5100      one that is down does not keep it from finding the others
   leaseway check --quiet                            nothing, if all is well: for cron
-  leaseway check --json | jq '.verdicts[] | select(.grade != \"ok\")'
+  leaseway check -o json | jq '.verdicts[] | select(.grade != \"ok\")'
 
 Exit codes: 0 all is well, 3 something should be looked at, 4 clients may not get what they should, 69 no server answers.";
 
+/// What was seen of the node that was asked, and the verdicts on it and those above it.
+pub(crate) struct Looked {
+    pub(crate) verdicts: Vec<Verdict>,
+    /// Addresses with what each has said, or why there is no answer.
+    pub(crate) servers: Vec<(String, Result<GetStatusResponse, String>)>,
+    pub(crate) peers: Option<ListPeersResponse>,
+}
+
+impl Looked {
+    /// The worst of all verdicts.
+    pub(crate) fn grade(&self) -> Grade {
+        Grade::worst(&self.verdicts)
+    }
+
+    /// Its status knows all resources.
+    pub(crate) fn master(self) -> Option<GetStatusResponse> {
+        self.servers.into_iter().filter_map(|(_, answer)| answer.ok()).find(|status| status.is_master)
+    }
+}
+
+pub(crate) async fn look(target: &Target, admin_token: Option<&PathBuf>) -> Result<Looked, CliError> {
+    let mut seen = gather::gather(target, admin_token).await?;
+    let verdicts = judgement::judge(&seen);
+    let node = seen.nodes.swap_remove(0);
+    let peers = match node.peers {
+        PeersSeen::Listed(list) => Some(list),
+        PeersSeen::Alone | PeersSeen::Elsewhere | PeersSeen::Unknown(_) => None,
+    };
+    let servers = node.servers.into_iter().map(|server| (server.address, server.answer)).collect();
+    Ok(Looked { verdicts, servers, peers })
+}
+
 impl Check {
     pub(crate) fn run(self) -> Outcome {
-        let seen = block_on(gather::gather(&self.target, self.admin_token_file.as_ref()))?;
-        let verdicts = judge::judge(&seen);
-        let worst = verdicts.iter().map(|verdict| verdict.grade).max().unwrap_or(Grade::Ok);
+        let progress = progress("asking the cluster");
+        let looked = block_on(look(&self.target, self.admin_token_file.as_ref()));
+        drop(progress);
+        let looked = looked?;
         if self.output.is_json() {
-            say_json(as_json(&verdicts, worst))?;
+            say_json(as_json(&looked.verdicts))?;
         } else {
-            self.print(&verdicts)?;
+            self.print(&looked.verdicts)?;
         }
-        match worst {
+        match looked.grade() {
             Grade::Ok => Ok(()),
             Grade::Warn => Err(CliError::Warned),
             Grade::Bad => Err(CliError::NotWell),
@@ -68,7 +100,7 @@ impl Check {
                 say(format_args!("node {}", escaped(&verdict.node)))?;
                 node = Some(&verdict.node);
             }
-            say(format_args!("  {:<4}  {:<13}  {}", name(verdict.grade), verdict.about, escaped(&verdict.found)))?;
+            say(format_args!("  {:<4}  {:<13}  {}", verdict.grade.name(), verdict.about, escaped(&verdict.found)))?;
             if !verdict.next.is_empty() {
                 say(format_args!("{:23}→ {}", "", verdict.next))?;
             }
@@ -77,20 +109,6 @@ impl Check {
     }
 }
 
-fn name(grade: Grade) -> &'static str {
-    match grade {
-        Grade::Ok => "ok",
-        Grade::Warn => "warn",
-        Grade::Bad => "bad",
-    }
-}
-
-fn as_json(verdicts: &[Verdict], worst: Grade) -> Value {
-    let verdict = |verdict: &Verdict| {
-        json!({
-            "node": verdict.node, "about": verdict.about, "grade": name(verdict.grade), "found": verdict.found,
-            "next": verdict.next,
-        })
-    };
-    json!({ "grade": name(worst), "verdicts": verdicts.iter().map(verdict).collect::<Vec<_>>() })
+pub(crate) fn as_json(verdicts: &[Verdict]) -> Value {
+    json!({ "grade": Grade::worst(verdicts), "verdicts": verdicts })
 }

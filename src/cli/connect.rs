@@ -19,6 +19,7 @@ use tonic::{Code, Status};
 pub(crate) use self::security::Security;
 use crate::{
     error::CliError,
+    pages::Pages,
     ports::{self, Wanted},
     search::{Attempt, Attempted, Patience, search},
 };
@@ -79,12 +80,22 @@ impl Target {
     pub(crate) fn elsewhere(&self, addresses: &[String]) -> Result<Target, CliError> {
         let server = addresses.iter().map(|address| endpoint::read(address)).collect::<Result<_, _>>();
         let server = server.map_err(|error| CliError::Client(error.to_string()))?;
-        Ok(Target { server, limit: self.limit.clone(), security: self.security.clone() })
+        Ok(Target { server, limit: self.limit.clone(), security: self.security_beside() })
+    }
+
+    /// How servers are reached that those that were given have named, by addresses without https://.
+    pub(crate) fn security_beside(&self) -> Security {
+        self.security.as_secured_as(&self.server)
     }
 
     /// How they are reached.
     pub(crate) fn transport(&self) -> Result<Transport, CliError> {
         self.security.transport(&self.server)
+    }
+
+    /// How their pages are asked for.
+    pub(crate) fn pages(&self) -> Result<Pages, CliError> {
+        self.security.pages(&self.server)
     }
 
     /// How long to wait for an answer.

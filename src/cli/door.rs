@@ -4,12 +4,12 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, builder::NonEmptyStringValueParser};
 use leaseway_client::{
-    ClientTls, Credentials, Token, Transport,
+    ClientTls, Credentials, Token, Transport, Window,
     endpoint::{self, Endpoint},
 };
 use leaseway_core::{Glob, PrincipalShare};
 use leaseway_door::{
-    Door, HttpOptions, Options, RlsOptions,
+    Door, HttpOptions, LongWindow, Options, RlsOptions,
     bridge::{BridgeOptions, WithoutLease},
 };
 use leaseway_server::{FrontendOptions, StopSignals, limits::Limits};
@@ -42,6 +42,18 @@ pub(crate) struct RunDoor {
     /// Where everything else asks, by HTTP and JSON: leases and permits; besides /metrics, /healthz, /readyz
     #[arg(long, env = "LEASEWAY_HTTP", value_name = "ADDRESS")]
     http: Option<SocketAddr>,
+    /// Budgets of a minute or a day at --http: resources, by patterns as templates have them, of which so many permits
+    /// may be used in so many seconds, and what is not used can be saved up for as long. How many pass is up to the
+    /// cluster. The first pattern that matches counts
+    #[arg(
+        long,
+        env = "LEASEWAY_WINDOW",
+        value_name = "PATTERN=PERMITS/SECONDS,…",
+        value_delimiter = ',',
+        value_parser = long_window,
+        requires = "http"
+    )]
+    window: Vec<LongWindow>,
     /// Where to serve /metrics, /healthz and /readyz, if not at --http
     #[arg(long, env = "LEASEWAY_METRICS", value_name = "ADDRESS")]
     metrics: Option<SocketAddr>,
@@ -117,6 +129,24 @@ struct LeaseFlags {
         value_parser = checks::seconds()
     )]
     idle_secs: u64,
+}
+
+/// The longest that a limit's window is: a year.
+const LONGEST_WINDOW_SECS: u32 = 31_536_000;
+
+fn long_window(text: &str) -> Result<LongWindow, String> {
+    let read = || {
+        let (pattern, budget) = text.rsplit_once('=')?;
+        let (permits, seconds) = budget.split_once('/')?;
+        let permits: u32 = permits.parse().ok().filter(|permits| *permits > 0)?;
+        let seconds: u32 = seconds.parse().ok().filter(|seconds| (1..=LONGEST_WINDOW_SECS).contains(seconds))?;
+        Some((pattern, permits, seconds))
+    };
+    let (pattern, permits, seconds) = read().ok_or_else(|| {
+        format!("expected PATTERN=PERMITS/SECONDS, as tokens/*=100000/60, of 1 to {LONGEST_WINDOW_SECS} seconds")
+    })?;
+    let window = Window { length: Duration::from_secs(seconds.into()), rate: f64::from(permits) / f64::from(seconds) };
+    Ok(LongWindow { resources: glob(pattern)?, window })
 }
 
 fn glob(text: &str) -> Result<Glob, String> {
@@ -232,7 +262,11 @@ impl RunDoor {
             },
             rlqs: self.rlqs.map(|listen| self.quotas.options(listen, self.without_lease.idle_secs)),
             rls: self.rls.map(|listen| RlsOptions { listen, rules: self.ratelimit_config }),
-            http: self.http.map(|listen| HttpOptions { listen, max_reservations: self.limits.max_reservations }),
+            http: self.http.map(|listen| HttpOptions {
+                listen,
+                max_reservations: self.limits.max_reservations,
+                windows: self.window,
+            }),
             metrics: self.metrics,
         };
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(CliError::Runtime)?;

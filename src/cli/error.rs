@@ -19,6 +19,11 @@ pub(crate) enum CliError {
     Serve(#[from] ServeError),
     #[error(transparent)]
     Door(#[from] DoorError),
+    /// A file that was named cannot be restored.
+    #[error("{0}")]
+    Backup(String),
+    #[error("cannot read {}: {error}", path.display())]
+    File { path: PathBuf, error: std::io::Error },
     /// Of `config from-ratelimit`.
     #[error(transparent)]
     Rules(#[from] RulesError),
@@ -103,7 +108,7 @@ pub(crate) enum CliError {
     Data { path: PathBuf, error: std::io::Error },
     /// Nothing was written.
     #[error("{} is there already, and nothing was written; --force puts a new one in its place", path.display())]
-    CertificateExists { path: PathBuf },
+    FileExists { path: PathBuf },
     /// What was given to the library has been checked before.
     #[error("the certificate cannot be made: {0}")]
     NotMade(#[from] rcgen::Error),
@@ -124,6 +129,10 @@ pub(crate) enum CliError {
     Warned,
     #[error("not well: clients may not get what they should")]
     NotWell,
+    #[error(
+        "this needs a terminal, and input or output is none; for programs: `leaseway check -o json`, `leaseway status -o json`"
+    )]
+    NoTerminal,
     /// Of a question.
     #[error("nothing has changed")]
     Declined,
@@ -172,11 +181,11 @@ impl CliError {
         match self {
             CliError::Warned => ExitCode::from(WARNED),
             CliError::NotWell => ExitCode::from(NOT_WELL),
-            CliError::Flags(_) => ExitCode::from(WRONG_COMMAND_LINE),
+            CliError::Flags(_) | CliError::NoTerminal => ExitCode::from(WRONG_COMMAND_LINE),
             CliError::Config(_) | CliError::ConfigRefused { .. } | CliError::NodeSet(_) => ExitCode::from(EX_CONFIG),
             CliError::Serve(error) if error.is_configuration() => ExitCode::from(EX_CONFIG),
             CliError::Door(error) if error.is_configuration() => ExitCode::from(EX_CONFIG),
-            CliError::Rules(_) => ExitCode::from(EX_CONFIG),
+            CliError::Rules(_) | CliError::Backup(_) => ExitCode::from(EX_CONFIG),
             CliError::BadToken(_) | CliError::TlsFiles(_) => ExitCode::from(EX_CONFIG),
             CliError::Refused { code: Code::PermissionDenied, .. } => ExitCode::from(EX_NOPERM),
             CliError::WrongToken { .. } | CliError::Unknown { .. } => ExitCode::from(EX_NOPERM),

@@ -38,7 +38,7 @@ const EXAMPLES: &str = "\
 Examples:
   leaseway explain mysql alice                      why alice has what she has
   leaseway explain mysql east --node                why the node east has what it has, asked at its parent
-  leaseway explain mysql alice --json | jq .levels[0].rule";
+  leaseway explain mysql alice -o json | jq .levels[0].rule";
 
 /// One node's answer.
 struct Level {
@@ -47,11 +47,19 @@ struct Level {
     answer: ExplainResponse,
 }
 
+/// What the nodes said, from the first upwards.
+struct Explained {
+    levels: Vec<Level>,
+    /// Why the next one above did not answer.
+    silence: Option<String>,
+}
+
 impl Explain {
     pub(crate) fn run(self) -> Outcome {
-        let levels = block_on(self.ask())?;
+        let Explained { levels, silence } = block_on(self.ask())?;
         if self.output.is_json() {
-            return say_json(json!({ "levels": levels.iter().map(as_json).collect::<Vec<_>>() }));
+            let levels = levels.iter().map(as_json).collect::<Vec<_>>();
+            return say_json(json!({ "levels": levels, "silence": silence }));
         }
         for (at, level) in levels.iter().enumerate() {
             if at > 0 {
@@ -68,11 +76,14 @@ impl Explain {
                 ))?;
             }
         }
-        Ok(())
+        match silence {
+            Some(why) => say(format_args!("\nThe parent does not answer: {}", escaped(&why))),
+            None => Ok(()),
+        }
     }
 
     /// At the node that was named, and at those above it.
-    async fn ask(&self) -> Result<Vec<Level>, CliError> {
+    async fn ask(&self) -> Result<Explained, CliError> {
         let first = self.ask_node(&self.target, &self.client, self.node).await?;
         if first.answer.holder.is_none() {
             let (client, resource) = (self.client.clone(), self.resource.clone());
@@ -82,9 +93,12 @@ impl Explain {
         while let Some(above) = levels.last().filter(|level| !level.answer.parent.is_empty() && levels.len() < LEVELS) {
             let target = self.target.elsewhere(&above.answer.parent)?;
             let node = above.answer.node.clone();
-            levels.push(self.ask_node(&target, &node, true).await?);
+            match self.ask_node(&target, &node, true).await {
+                Ok(level) => levels.push(level),
+                Err(error) => return Ok(Explained { levels, silence: Some(error.brief()) }),
+            }
         }
-        Ok(levels)
+        Ok(Explained { levels, silence: None })
     }
 
     async fn ask_node(&self, target: &Target, holder: &str, is_server: bool) -> Result<Level, CliError> {

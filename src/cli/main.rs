@@ -3,17 +3,21 @@
 mod access;
 mod admin;
 mod ask;
+mod backup;
 mod capacity;
 mod certs;
 mod check;
 mod config;
 mod connect;
+mod debug;
 mod door;
 mod error;
 mod explain;
+mod files;
 mod format;
 mod manual;
 mod output;
+mod pages;
 mod peers;
 mod pool;
 mod ports;
@@ -24,6 +28,8 @@ mod shell;
 mod status;
 mod tls_flags;
 mod token;
+mod top;
+mod transfer;
 mod up;
 
 use std::process::ExitCode;
@@ -81,6 +87,12 @@ enum Command {
     /// Shows and changes the peers of a node
     #[command(subcommand)]
     Peers(peers::PeersCommand),
+    /// Moves mastership to another peer
+    Transfer(Box<transfer::Transfer>),
+    /// Writes what the peers keep into a file, for the loss of all of them
+    Backup(Box<backup::MakeBackup>),
+    /// Puts a backup into an empty data directory, for a server to begin with
+    Restore(backup::Restore),
     /// Sets capacities for a time, in place of what templates say, and lists what is set
     Capacity(Box<capacity::Capacity>),
     /// Manages pools (PRIORITY_POOL): assignments, connected clients, events
@@ -99,6 +111,11 @@ enum Command {
     Status(status::ShowStatus),
     /// Says whether a cluster is well, what is wrong, and what to do
     Check(check::Check),
+    /// Shows a cluster as it is at this moment, at a terminal
+    Top(Box<top::Top>),
+    /// Gathers what a report of a fault needs
+    #[command(subcommand)]
+    Debug(debug::DebugCommand),
     /// Explains why a client has what it has, and when that changes
     Explain(explain::Explain),
     /// Prints what completes commands and flags in a shell
@@ -121,6 +138,9 @@ fn main() -> ExitCode {
         Command::Access(command) => command.run(),
         Command::Token(command) => command.run(),
         Command::Peers(command) => command.run(),
+        Command::Transfer(transfer) => transfer.run(),
+        Command::Backup(backup) => backup.run(),
+        Command::Restore(restore) => restore.run(),
         Command::Capacity(capacity) => capacity.run(),
         Command::Pool(command) => command.run(),
         Command::Config(command) => command.run(),
@@ -129,6 +149,8 @@ fn main() -> ExitCode {
         Command::Release(release) => release.run(),
         Command::Shell(shell) => shell.run(),
         Command::Status(status) => status.run(),
+        Command::Top(top) => top.run(),
+        Command::Debug(command) => command.run(),
         Command::Explain(explain) => explain.run(),
         Command::Check(check) => check.run(),
         Command::Completions(completions) => completions.run(),
@@ -183,12 +205,22 @@ mod tests {
     #[test]
     fn every_command_that_asks_as_a_client_can_be_told_how_by_variables() {
         let cli = Cli::command();
-        for command in ["check", "explain", "get", "release", "shell", "status"] {
+        for command in ["check", "explain", "get", "release", "shell", "status", "top"] {
             let command = cli.find_subcommand(command).expect("it exists");
             for flag in ["server", "timeout"].iter().chain(&SECURITY) {
                 let flag = command.get_arguments().find(|argument| argument.get_id() == flag);
                 assert_has_its_variable(flag.unwrap_or_else(|| panic!("{}", command.get_name())));
             }
+        }
+    }
+
+    #[test]
+    fn a_bundle_is_gathered_with_the_same_variables() {
+        let cli = Cli::command();
+        let debug = cli.find_subcommand("debug").expect("it exists");
+        let bundle = debug.find_subcommand("bundle").expect("it exists");
+        for flag in ["server", "timeout", "admin_token_file"].iter().chain(&SECURITY) {
+            assert_has_its_variable(bundle.get_arguments().find(|argument| argument.get_id() == flag).expect(flag));
         }
     }
 
@@ -201,9 +233,11 @@ mod tests {
             ("pool", &["show", "set", "get", "clients", "watch", "load", "alarm"]),
         ];
         for flag in ["admin", "admin_token_file", "timeout"].iter().chain(&SECURITY) {
-            let capacity = cli.find_subcommand("capacity").expect("it exists");
-            let flag = capacity.get_arguments().find(|argument| argument.get_id() == flag);
-            assert_has_its_variable(flag.expect("it asks a peer"));
+            for command in ["backup", "capacity", "transfer"] {
+                let command = cli.find_subcommand(command).expect("it exists");
+                let flag = command.get_arguments().find(|argument| argument.get_id() == flag);
+                assert_has_its_variable(flag.expect("it asks a peer"));
+            }
         }
         for (group, commands) in asking {
             let group = cli.find_subcommand(group).expect("it exists");

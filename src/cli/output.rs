@@ -6,8 +6,10 @@ mod form;
 use std::{
     fmt::Display,
     io::{self, BufRead as _, IsTerminal as _, Read as _, Write as _},
+    time::Duration,
 };
 
+use indicatif::{ProgressBar, ProgressStyle};
 use leaseway_core::{escaped, escaped_lines};
 use serde_json::Value;
 
@@ -64,6 +66,24 @@ pub(crate) fn in_words(error: &CliError) -> String {
 /// Something besides the result, on standard error.
 pub(crate) fn note(text: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{}", escaped_lines(&text.to_string()));
+}
+
+/// Something lasts: shown at a terminal until this is dropped.
+pub(crate) struct Progress(ProgressBar);
+
+/// Nothing is shown of what is over in a moment, or where standard error is no terminal.
+pub(crate) fn progress(what: &'static str) -> Progress {
+    let bar = ProgressBar::new_spinner().with_message(what);
+    let shape = ProgressStyle::with_template("{spinner} {msg} ({elapsed})");
+    bar.set_style(shape.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+    bar.enable_steady_tick(Duration::from_millis(200));
+    Progress(bar)
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
 }
 
 /// Asks at a terminal whether to go on; only a plain yes is one.

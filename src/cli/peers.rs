@@ -12,7 +12,7 @@ use crate::{
     connect::block_on,
     error::CliError,
     format::number,
-    output::{Output, note, table},
+    output::{Output, note, progress, table},
 };
 
 #[derive(Subcommand)]
@@ -107,7 +107,7 @@ fn role(role: Role) -> &'static str {
     }
 }
 
-fn as_json(answer: &ListPeersResponse) -> Value {
+pub(crate) fn as_json(answer: &ListPeersResponse) -> Value {
     let peer = |peer: &PeerReport| {
         json!({
             "name": peer.name, "role": role(peer.role()), "term": peer.term, "log_position": peer.log_position,
@@ -144,7 +144,10 @@ impl Add {
             let request = request.clone();
             client.add_peer(request).await
         });
-        match added.await {
+        let progress = progress("it gets what the others have");
+        let added = added.await;
+        drop(progress);
+        match added {
             Ok(_) => {
                 let text = || {
                     format!(

@@ -4,6 +4,8 @@ pub(crate) mod access;
 pub(crate) mod checks;
 mod limits;
 pub(crate) mod log;
+#[cfg(feature = "planted")]
+mod planted;
 mod quotas;
 pub(crate) mod tls;
 
@@ -331,6 +333,8 @@ impl Serve {
     pub(crate) fn run(self) -> Outcome {
         self.check()?;
         log::start(self.log, self.log_format);
+        #[cfg(feature = "planted")]
+        planted::plant()?;
         let (https, ask) = match self.tls.are_for_listeners() {
             true => ("https", " --tls-ca FILE"),
             false => ("http", ""),
@@ -359,7 +363,7 @@ impl Serve {
             let grpc = addresses.grpc;
             // Without a reader of standard output the server serves all the same.
             let _ = say(format_args!(
-                "serving gRPC on {grpc}, HTTP on {}\n  ask it:   leaseway get alice mysql 40 --server {grpc}{ask}\n  look:     {https}://{}/debug/status",
+                "serving gRPC on {grpc}, HTTP on {}\n  ask it:   leaseway get alice mysql 40 --server {grpc}{ask}\n  look:     {https}://{}/",
                 addresses.http, addresses.http
             ));
             if let Some(rlqs) = addresses.guests {

@@ -105,6 +105,9 @@ impl ShowStatus {
                 if let Some(overridden) = &resource.overridden {
                     say(overridden_line(overridden))?;
                 }
+                if resource.doors > 0 {
+                    say(format!("doors: {}, holding {}", resource.doors, number(resource.held_by_doors)))?;
+                }
                 if let Some(pool) = &resource.pool {
                     say(pool_line(pool))?;
                 }
@@ -228,6 +231,7 @@ fn said(terms: &Terms) -> String {
             let part = number(top_up.unwrap_or_default());
             format!("by equal shares of {} and {part} of what is wanted beyond", number(*equal))
         }
+        Terms { minimum: Some(level), .. } => format!("by minimums alone, up to {} per client", number(*level)),
         _ => "so that all clients get what they want".to_owned(),
     };
     format!("{} {by}", terms.priority)
@@ -300,7 +304,11 @@ fn holder_heading() -> Vec<String> {
 
 fn holder_row(holder: &Holder) -> Vec<String> {
     vec![
-        if holder.is_server { format!("{} (node)", holder.id) } else { holder.id.clone() },
+        match holder {
+            Holder { is_server: true, id, .. } => format!("{id} (node)"),
+            Holder { is_door: true, id, .. } => format!("{id} (door)"),
+            Holder { id, .. } => id.clone(),
+        },
         number(holder.wants),
         number(holder.due),
         number(holder.granted),
@@ -311,18 +319,18 @@ fn holder_row(holder: &Holder) -> Vec<String> {
     ]
 }
 
-fn as_json(status: &GetStatusResponse) -> Value {
+pub(crate) fn as_json(status: &GetStatusResponse) -> Value {
     let holder = |holder: &Holder| {
         json!({
             "id": holder.id, "is_server": holder.is_server, "priority": holder.priority,
             "subclients": holder.subclients, "wants": holder.wants, "due": holder.due, "granted": holder.granted,
-            "held": holder.held, "remaining_ms": holder.remaining_ms,
+            "held": holder.held, "remaining_ms": holder.remaining_ms, "is_door": holder.is_door,
         })
     };
     let terms = |terms: &Terms| {
         json!({
             "priority": terms.priority, "level": terms.level, "equal_share": terms.equal_share,
-            "top_up": terms.top_up, "each": terms.each,
+            "top_up": terms.top_up, "each": terms.each, "minimum": terms.minimum,
         })
     };
     let supply = |supply: &Supply| {
@@ -343,6 +351,7 @@ fn as_json(status: &GetStatusResponse) -> Value {
             "resource": resource.resource_id, "algorithm": resource.algorithm, "capacity": resource.capacity,
             "wants": resource.wants, "granted": resource.granted, "held": resource.held,
             "holders": resource.holders, "subclients": resource.subclients, "learning_ms": resource.learning_ms,
+            "doors": resource.doors, "held_by_doors": resource.held_by_doors,
             "template": resource.template, "promises": resource.promises.as_ref().map(promises_as_json),
             "overridden": resource.overridden.as_ref().map(overridden_as_json),
             "pool": resource.pool.as_ref().map(pool_as_json), "supply": resource.supply.as_ref().map(supply),

@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// What is run without a file.
-const THREE: &str = include_str!("../../cluster/three.yaml");
+const THREE: &str = include_str!("up/three.yaml");
 
 /// Runs the peers of a node, or of a tree of nodes, on this machine until Ctrl-C. Peers that end are not started again:
 /// see what the others do.

@@ -20,8 +20,9 @@
 //!
 //! More demand is believed at once, less slowly: asking for too little makes callers wait, asking for too much costs
 //! others for a few refreshes. So wants rise with the demand, and fall along an exponential with a time constant of
-//! three refresh intervals. In the first refresh interval too little is known for that: wants follow what has been
-//! seen. Of k arrivals about √k more or less would have been as likely; that spread remains.
+//! three refresh intervals, where the owner does not remember by itself. In the first refresh interval too little is
+//! known for that: wants follow what has been seen. Of k arrivals about √k more or less would have been as likely; that
+//! spread remains.
 //!
 //! The time is an argument. How often samples are taken does not matter, as long as there is one per refresh.
 
@@ -85,6 +86,8 @@ pub struct Settings {
     pub kind: Kind,
     /// How often the client asks for capacity.
     pub refresh: Duration,
+    /// Whether wants fall slowly. A [window](crate::Window) has a memory of its own.
+    pub remembers: bool,
 }
 
 /// Estimates wants.
@@ -93,6 +96,7 @@ pub struct Demand {
     source: Estimator,
     /// A refresh interval, in seconds.
     refresh: f64,
+    remembers: bool,
     /// Wants, as they were at `at`.
     level: f64,
     /// The demand that wants fall to.
@@ -186,6 +190,7 @@ impl Demand {
         Demand {
             source,
             refresh: refresh.as_secs_f64(),
+            remembers: settings.remembers,
             level: 0.0,
             demand: 0.0,
             guess: 0.0,
@@ -231,7 +236,7 @@ impl Demand {
             }
             Estimator::Gauge => self.demand = sample.count as f64 + waiting,
         }
-        if self.demand >= self.level || forgets {
+        if self.demand >= self.level || forgets || !self.remembers {
             self.level = self.demand;
             self.hold = self.at;
             if matches!(self.source, Estimator::Gauge) {

@@ -2,10 +2,11 @@
 
 use crate::{
     error::OpenError,
-    limiter::{self, Closed, DebtExceeded, RateLimiter, Standing, TryError},
+    limiter::{self, Burst, Closed, DebtExceeded, RateLimiter, Standing, TryError},
     metrics,
     opened::Limiter,
     resource::Resource,
+    window::Window,
 };
 
 /// A handle of a rate. Clones share the lease and the limiter, as do all handles of the same resource of a client.
@@ -130,6 +131,18 @@ impl Rate {
     /// How many could pass now without waiting; none while a caller waits.
     pub fn available(&self) -> u64 {
         self.limiter.available()
+    }
+
+    /// Another window from now on, of a rate that was opened with one. What is saved stays, as far as the new one has
+    /// room for it; all of the new limit is wanted at first.
+    pub fn set_window(&self, window: Window) {
+        self.limiter.set_burst(Burst::Window(window.length));
+        self.resource.set_window(window);
+    }
+
+    /// Permits asked for, ever: see [`RateLimiter::arrived`].
+    pub fn arrived(&self) -> u64 {
+        self.limiter.arrived()
     }
 
     /// What could be had now.

@@ -10,6 +10,7 @@ use crate::{
     keeper::Keeper,
     limiter::Closed,
     opened::Opened,
+    window::Window,
 };
 
 /// A handle of a resource. All handles of one resource, however they were made, share one lease and one limiter; with
@@ -140,6 +141,11 @@ impl Resource {
     /// Looks now at what is wanted, rather than with the next refresh: callers that were refused do not wait, and would
     /// not be noticed before. Asks at once if wants have changed by more than a tenth.
     pub fn look_at_wants(&self) {
+        self.keeper.shared.demand_changed(&self.opened.id);
+    }
+
+    pub(crate) fn set_window(&self, window: Window) {
+        self.opened.set_window(window);
         self.keeper.shared.demand_changed(&self.opened.id);
     }
 

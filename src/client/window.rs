@@ -31,12 +31,18 @@ const SPARE_PART: f64 = 0.02;
 /// nothing has no permit for the next caller; one that has any keeps one permit.
 const LEAST: f64 = 1e-3;
 
-/// For so long after a pause what is refused says that the flow is more than what has been seen of it: arrivals are
-/// looked at over as long a time, the pause included.
-const AWAKENING: Millis = Millis(5_000);
+/// Arrivals are looked at over the window, and over no less and no more than this.
+const LOOK: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 
 /// How much more there may be of it: so much times what is leased.
 const GROWTH: f64 = 2.0;
+
+/// Of k arrivals about √k more would have been as likely. So much is wanted besides once something was refused although
+/// what is leased would do for all that is seen; that falls to a third in so many seconds without a refusal.
+const CHANCE: f64 = 20.0;
+
+/// What is leased is taken to do for what is at most this many times as much.
+const ENOUGH: f64 = 1.05;
 
 /// What a limiter says.
 #[derive(Debug, Clone, Copy, Default)]
@@ -47,6 +53,13 @@ pub(crate) struct WindowLook {
     pub(crate) refused: u64,
     /// What it lets through.
     pub(crate) capacity: f64,
+}
+
+impl Window {
+    /// Over how long a time arrivals are looked at: what was before the window is no demand any more.
+    pub(crate) fn look(self) -> Duration {
+        self.length.clamp(LOOK[0], LOOK[1])
+    }
 }
 
 /// Wants of a limit for a window.
@@ -62,11 +75,26 @@ pub(crate) struct WindowDemand {
     refused: u64,
     /// What is tried meanwhile.
     guess: f64,
+    /// When it was last by chance that something was refused.
+    by_chance: Option<Millis>,
 }
 
 impl WindowDemand {
     pub(crate) fn new(window: Window) -> WindowDemand {
-        WindowDemand { window, begun: None, level: 0.0, at: Millis(0), awake: None, refused: 0, guess: 0.0 }
+        WindowDemand {
+            window,
+            begun: None,
+            level: 0.0,
+            at: Millis(0),
+            awake: None,
+            refused: 0,
+            guess: 0.0,
+            by_chance: None,
+        }
+    }
+
+    pub(crate) fn window(&self) -> Window {
+        self.window
     }
 
     /// What to ask for now.
@@ -79,7 +107,18 @@ impl WindowDemand {
         let first = if now.since(begun) < FIRST { rate } else { 0.0 };
         let estimated = if is_long { look.estimated.min(rate) } else { look.estimated };
         (self.level, self.at) = (remembered.max(estimated), self.at.max(now));
-        self.level.max(first).max(self.spare()).max(self.guess(now, look))
+        let refuses = look.refused > std::mem::replace(&mut self.refused, look.refused);
+        let guess = self.guess(now, refuses, look.capacity);
+        if refuses && guess == 0.0 && !is_long && look.capacity * ENOUGH >= self.level {
+            self.by_chance = Some(now);
+        }
+        (self.level + self.spread(now)).max(first).max(self.spare()).max(guess)
+    }
+
+    fn spread(&self, now: Millis) -> f64 {
+        let Some(last) = self.by_chance else { return 0.0 };
+        let look = self.window.look().as_secs_f64();
+        (self.level / look).sqrt() * (-(now.since(last).0 as f64) / 1000.0 / CHANCE).exp()
     }
 
     fn spare(&self) -> f64 {
@@ -87,18 +126,19 @@ impl WindowDemand {
         (SPARE / length.as_secs_f64().max(1e-3)).min(SPARE_PART * rate).max(LEAST.min(rate))
     }
 
-    /// After a pause arrivals do not show at once how many there will be: what is refused doubles what is tried.
-    fn guess(&mut self, now: Millis, look: WindowLook) -> f64 {
-        let refuses = look.refused > std::mem::replace(&mut self.refused, look.refused);
+    /// After a pause arrivals do not show at once how many there will be, for they are looked at together with it: what
+    /// is refused meanwhile doubles what is tried.
+    fn guess(&mut self, now: Millis, refuses: bool, capacity: f64) -> f64 {
         let is_quiet = self.level <= self.spare();
         if is_quiet && !refuses && self.awake.is_none() {
             return 0.0;
         }
-        if now.since(*self.awake.get_or_insert(now)) >= AWAKENING {
+        let awake = now.since(*self.awake.get_or_insert(now));
+        if u128::from(awake.0) >= self.window.look().as_millis() {
             self.guess = 0.0;
             self.awake = self.awake.filter(|_| !is_quiet);
         } else if refuses {
-            self.guess = self.guess.max(look.capacity * GROWTH).min(self.window.rate);
+            self.guess = self.guess.max(capacity * GROWTH).min(self.window.rate);
         }
         self.guess
     }
@@ -200,6 +240,30 @@ mod tests {
             }
             drop(opened);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_a_flow_that_differs_by_chance_next_to_nothing_is_refused_where_there_is_enough() {
+        let (opened, limiter) = quiet().await;
+        let (mut random, mut refused, mut asked) = (fastrand::Rng::with_seed(7), 0, 0);
+        let (mut most, mut presses): (f64, bool) = (0.0, false);
+        for ms in 0..120_000_u64 {
+            let is_late = ms > 20_000;
+            if random.f64() < 0.05 {
+                let is_refused = limiter.try_acquire(1).is_err();
+                presses |= is_refused;
+                refused += u32::from(is_refused && is_late);
+                asked += u32::from(is_late);
+            }
+            advance(Duration::from_millis(1)).await;
+            if (presses && ms % 100 == 99) || ms % 4_750 == 0 {
+                presses = false;
+                granted(&opened, 30_000 + ms + 1);
+                most = if is_late { most.max(limiter.capacity().get()) } else { 0.0 };
+            }
+        }
+        assert!(refused * 100 < asked, "of {asked} {refused} were refused");
+        assert!(most < 80.0, "{most} were wanted of about 50");
     }
 
     /// Wants are looked at when something is refused, no more often than ten times a second.

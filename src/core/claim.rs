@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use crate::Amount;
+use crate::{Amount, RuleNumber};
 
 /// What similar clients want together. A plain client has one claim of one subclient, a child node has several.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -13,15 +13,29 @@ pub struct Claim {
     pub subclients: u32,
     /// Larger goes first, where the algorithm heeds it. Claims beyond `i16` count as the nearest.
     pub priority: i16,
+    /// The rule that its client is under; child nodes apply the rules to what they report.
+    pub rule: Option<RuleNumber>,
+    /// A part of what other claims of the same child node want, which it is due at least: its clients' minimums.
+    pub is_minimum: bool,
 }
 
 impl Claim {
     /// The most clients one claim may stand for.
     pub const MAX_SUBCLIENTS: u32 = 1_000_000_000;
 
+    /// What some clients want.
+    pub const fn new(wants: Amount, subclients: u32, priority: i16) -> Claim {
+        Claim { wants, subclients, priority, rule: None, is_minimum: false }
+    }
+
     /// The claim of a plain client.
     pub fn of_client(wants: Amount, priority: i64) -> Claim {
-        Claim { wants, subclients: 1, priority: clamp_priority(priority) }
+        Claim::new(wants, 1, clamp_priority(priority))
+    }
+
+    /// The same as a minimum.
+    pub fn as_minimum(self) -> Claim {
+        Claim { is_minimum: true, ..self }
     }
 }
 
@@ -32,6 +46,16 @@ pub fn clamp_priority(priority: i64) -> i16 {
 
 /// A holder's claims. One for a plain client, without a heap allocation.
 pub type Claims = SmallVec<[Claim; 1]>;
+
+/// The claims but for minimums, which are parts of the others.
+pub(crate) fn wanted(claims: &[Claim]) -> impl Iterator<Item = &Claim> {
+    claims.iter().filter(|claim| !claim.is_minimum)
+}
+
+/// How many claims there are beyond the first.
+pub(crate) fn further(claims: &Claims) -> usize {
+    claims.len().saturating_sub(1)
+}
 
 /// A plain client, or a node that asks for the clients below it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

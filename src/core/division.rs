@@ -6,6 +6,7 @@
 //! depend on the number of claims, and a child node that gets the terms can apply them to its own clients.
 
 mod index;
+mod minimums;
 mod order;
 mod priorities;
 mod reserve;
@@ -16,11 +17,12 @@ pub(crate) mod tests;
 pub(crate) use self::slices::IN_ALL;
 use self::{
     index::{ClaimKey, Index, Totals},
+    minimums::{Members, level_above},
     order::ClaimOrder,
     priorities::Priorities,
     reserve::Reserve,
 };
-use crate::{Amount, Claim, Claims, Kind, Settings, Sum};
+use crate::{Amount, Claim, Claims, ClientRule, ClientRules, Kind, Settings, Sum};
 
 /// The parameters by which one band is divided. They determine what any claim of the band is due.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -38,6 +40,8 @@ pub enum Terms {
         /// From 0 to 1.
         top_up: f64,
     },
+    /// All minimums do not fit in, and nothing else is due: each up to so much per subclient.
+    Minimums(f64),
 }
 
 impl Terms {
@@ -45,7 +49,7 @@ impl Terms {
     fn can_be(&self) -> bool {
         let numbers = match *self {
             Terms::Wants | Terms::Each(_) => [0.0, 0.0],
-            Terms::Level(level) => [level, 0.0],
+            Terms::Level(level) | Terms::Minimums(level) => [level, 0.0],
             Terms::Share { equal, top_up } => [equal, top_up],
         };
         numbers.iter().all(|number| number.is_finite() && number.is_sign_positive())
@@ -53,15 +57,32 @@ impl Terms {
 
     /// What a claim is due, if each of its subclients counts as one. Never more than it wants.
     pub fn due(&self, claim: &Claim) -> Amount {
+        self.due_at_least(Amount::ZERO, claim)
+    }
+
+    /// The same if it has a minimum, which is no more than it wants.
+    fn due_at_least(&self, minimum: Amount, claim: &Claim) -> Amount {
         let (wants, subclients) = (claim.wants.get(), f64::from(claim.subclients));
         match *self {
             Terms::Wants => claim.wants,
             Terms::Each(most) => claim.wants.min(most),
-            Terms::Level(level) => Amount::clamped(wants.min(level * subclients)),
+            Terms::Level(level) => Amount::clamped(wants.min(level * subclients)).max(minimum),
             Terms::Share { equal, top_up } => {
-                let mine = equal * subclients;
+                let mine = (equal * subclients).max(minimum.get());
                 if wants <= mine { claim.wants } else { Amount::clamped((mine + (wants - mine) * top_up).min(wants)) }
             }
+            Terms::Minimums(level) => Amount::clamped(minimum.get().min(level * subclients)),
+        }
+    }
+
+    /// What a minimum of a child node adds to what its claims are due.
+    fn secured(&self, minimum: &Claim) -> Amount {
+        let (least, subclients) = (minimum.wants.get(), f64::from(minimum.subclients));
+        match *self {
+            Terms::Wants | Terms::Each(_) => Amount::ZERO,
+            Terms::Level(level) => Amount::clamped(least - level * subclients),
+            Terms::Share { equal, top_up } => Amount::clamped((least - equal * subclients) * (1.0 - top_up)),
+            Terms::Minimums(level) => Amount::clamped(least.min(level * subclients)),
         }
     }
 }
@@ -80,6 +101,9 @@ pub(crate) struct Division {
     reserve: Option<Box<Reserve>>,
     /// Claims by priority, if priorities are reported to a parent but not used here.
     priorities: Option<Box<Priorities>>,
+    clients: ClientRules,
+    /// What claims are due at least, if any may be due something.
+    minimums: Option<Box<Index>>,
 }
 
 impl Division {
@@ -93,6 +117,8 @@ impl Division {
             index: Index::new(),
             reserve: None,
             priorities: None,
+            clients: ClientRules::default(),
+            minimums: None,
         };
         division.reset(settings);
         division
@@ -145,7 +171,9 @@ impl Division {
 
     /// Whether claims kept for other settings can be used under these.
     pub(crate) fn same_order(&self, settings: &Settings) -> bool {
-        self.is_indexed() == self.indexes(settings.kind) && self.order == ClaimOrder::of(settings)
+        self.is_indexed() == self.indexes(settings.kind)
+            && self.order == ClaimOrder::of(settings)
+            && self.clients == settings.clients
     }
 
     /// Divides by settings of the same order.
@@ -163,6 +191,8 @@ impl Division {
         self.index = Index::new();
         self.reserve = (self.order == ClaimOrder::ReservedBands).then(|| Box::new(Reserve::new(settings.reserve)));
         self.priorities = self.unheeded_priorities();
+        self.clients = settings.clients.clone();
+        self.minimums = settings.heeds_minimums().then(|| Box::new(Index::new()));
     }
 
     /// Inserts the claims of the holder in `slot`. A claim of no subclient counts as none.
@@ -189,7 +219,14 @@ impl Division {
         if !self.is_indexed() || claim.subclients == 0 {
             return;
         }
-        let (key, weight) = self.entry(slot, ordinal, claim);
+        let (claim, minimum) = self.apart(claim);
+        if let (Some(minimums), Some((key, weight))) =
+            (&mut self.minimums, minimum.map(|claim| self.order.entry(slot, ordinal, &claim)))
+        {
+            minimums.insert(key, weight);
+        }
+        let Some(claim) = claim else { return };
+        let (key, weight) = self.order.entry(slot, ordinal, &claim);
         if let Some(priorities) = &mut self.priorities {
             priorities.insert(claim.priority, key, weight, &self.index);
         }
@@ -203,7 +240,14 @@ impl Division {
         if !self.is_indexed() || claim.subclients == 0 {
             return;
         }
-        let (key, weight) = self.entry(slot, ordinal, claim);
+        let (claim, minimum) = self.apart(claim);
+        if let (Some(minimums), Some((key, weight))) =
+            (&mut self.minimums, minimum.map(|claim| self.order.entry(slot, ordinal, &claim)))
+        {
+            minimums.remove(key, weight);
+        }
+        let Some(claim) = claim else { return };
+        let (key, weight) = self.order.entry(slot, ordinal, &claim);
         self.index.remove(key, weight);
         if let Some(priorities) = &mut self.priorities {
             priorities.remove(claim.priority, key, weight);
@@ -213,10 +257,33 @@ impl Division {
         }
     }
 
-    fn entry(&self, slot: u32, ordinal: usize, claim: &Claim) -> (ClaimKey, u32) {
-        let claim = self.order.weighed(claim);
-        let ratio = claim.wants.get() / f64::from(claim.subclients);
-        (ClaimKey::new(self.band(claim.priority), ratio, slot, ordinal as u16), claim.subclients)
+    /// The claim as it is divided for, and what it is due at least.
+    fn apart(&self, claim: &Claim) -> (Option<Claim>, Option<Claim>) {
+        if claim.is_minimum {
+            return (None, Some(*claim));
+        }
+        let ruled = self.ruled(claim);
+        let minimum = self.minimum(claim, &ruled);
+        (Some(ruled), (minimum > Amount::ZERO).then_some(Claim { wants: minimum, ..ruled }))
+    }
+
+    /// A claim as the rule for its client has it.
+    pub(crate) fn ruled(&self, claim: &Claim) -> Claim {
+        let Some(rule) = self.clients.get(claim.rule) else { return *claim };
+        let wants = rule.max.map_or(claim.wants, |max| claim.wants.min(max));
+        let weight = if self.kind.is_indexed() { rule.weight } else { 1 };
+        Claim { wants, subclients: claim.subclients.saturating_mul(weight), ..*claim }
+    }
+
+    /// What a claim is due at least; `ruled` is the claim as its rule has it.
+    fn minimum(&self, claim: &Claim, ruled: &Claim) -> Amount {
+        let rule = self.clients.get(claim.rule).filter(|_| self.minimums.is_some());
+        rule.map_or(Amount::ZERO, |rule| rule.min.min(ruled.wants))
+    }
+
+    /// The rule of a claim, if there is one.
+    pub(crate) fn rule(&self, claim: &Claim) -> Option<&ClientRule> {
+        self.clients.get(claim.rule)
     }
 
     /// The band that claims of this priority are divided in.
@@ -236,7 +303,17 @@ impl Division {
 
     /// What a claim is due by terms of its band.
     pub(crate) fn due(&self, terms: &Terms, claim: &Claim) -> Amount {
-        terms.due(&self.order.weighed(claim))
+        if claim.is_minimum {
+            return if self.minimums.is_some() { terms.secured(&self.order.weighed(claim)) } else { Amount::ZERO };
+        }
+        let ruled = self.ruled(claim);
+        terms.due_at_least(self.minimum(claim, &ruled), &self.order.weighed(&ruled))
+    }
+
+    /// What claims would be due without their minimums.
+    pub(crate) fn share_of(&self, terms: &Terms, claims: &[Claim]) -> Amount {
+        let due = |claim: &Claim| terms.due(&self.order.weighed(&self.ruled(claim)));
+        claims.iter().map(due).fold(Amount::ZERO, Amount::saturating_add)
     }
 
     /// The terms for claims of a band.
@@ -281,48 +358,76 @@ impl Division {
             .map_or_else(|| slices::condense(&self.index), |priorities| priorities.condense(&self.index))
     }
 
+    /// All minimums, in the same way.
+    pub(crate) fn condense_minimums(&self) -> Claims {
+        let slices = self.minimums.as_ref().map_or_else(Claims::new, |minimums| slices::condense(minimums));
+        slices.into_iter().map(Claim::as_minimum).collect()
+    }
+
     fn shared_terms(&self, band: i16) -> Terms {
-        let (below, members, capacity) = match &self.reserve {
-            None => self.left_for(band),
+        let minimums = self.minimums.as_deref().filter(|minimums| minimums.totals().weight > 0);
+        if let Some(minimums) = minimums.filter(|minimums| minimums.totals().wants > self.capacity.into()) {
+            return self.terms_of_minimums(minimums, band);
+        }
+        let (below, members, mut capacity) = match &self.reserve {
+            None => self.left_for(&self.index, band),
             Some(reserve) => {
                 let share = reserve.share(band, &self.index, self.capacity, |band| self.parent_terms_of(band));
                 let Some(share) = share else { return Terms::Wants };
                 (share.below, share.members, share.capacity)
             }
         };
+        let minimums = minimums.map(|minimums| Members::of(minimums, band));
+        if let Some(minimums) = &minimums {
+            // What bands above leave, but for what is set aside in those below; and no less than is set aside here.
+            capacity = (capacity - minimums.below.wants).max(minimums.all.wants);
+        }
         if members.wants <= capacity {
             return Terms::Wants;
         }
+        let members = Members { index: &self.index, band, below, all: members };
         match self.kind {
-            Kind::FairShare => level(&self.index, band, below, members, capacity),
-            _ => self.share(band, below, members, capacity),
+            Kind::FairShare => level_of(members, minimums, capacity),
+            _ => self.share(members, minimums, capacity),
+        }
+    }
+
+    /// There is less than all minimums: bands take turns, and each divides what it has.
+    fn terms_of_minimums(&self, minimums: &Index, band: i16) -> Terms {
+        let (below, members, capacity) = self.left_for(minimums, band);
+        let fits = members.wants <= capacity;
+        match if fits { Terms::Wants } else { level(minimums, band, below, members, capacity) } {
+            Terms::Level(level) => Terms::Minimums(level),
+            _ => Terms::Minimums(Amount::MAX.get()),
         }
     }
 
     /// The sums over all bands below this one, the sums over its own claims, and the capacity that the bands above
     /// leave.
-    fn left_for(&self, band: i16) -> (Totals, Totals, Sum) {
+    fn left_for(&self, index: &Index, band: i16) -> (Totals, Totals, Sum) {
         let (below, through) = match self.order {
-            ClaimOrder::OneBand | ClaimOrder::Weighted => (Totals::default(), self.index.totals()),
+            ClaimOrder::OneBand | ClaimOrder::Weighted => (Totals::default(), index.totals()),
             ClaimOrder::Bands | ClaimOrder::ReservedBands => {
-                (self.index.before(ClaimKey::band_start(band)), self.index.before(ClaimKey::band_end(band)))
+                (index.before(ClaimKey::band_start(band)), index.before(ClaimKey::band_end(band)))
             }
         };
-        let above = self.index.totals().minus(through);
+        let above = index.totals().minus(through);
         (below, through.minus(below), (Sum::from(self.capacity) - above.wants).max(Sum::ZERO))
     }
 
     /// The equal share, and the part of the wants beyond it that unused shares cover. Below a parent the share is the
-    /// one of the whole tree, and the parent's lease covers both; if it does not even cover the shares, they are
-    /// lowered.
-    fn share(&self, band: i16, below: Totals, members: Totals, capacity: Sum) -> Terms {
-        let equal = self.equal_share(band).unwrap_or_else(|| capacity.get() / members.weight as f64);
-        let modest = self.index.before(ClaimKey::after(band, equal)).minus(below);
-        let greedy = members.minus(modest);
-        let shares = equal * greedy.weight as f64;
+    /// one of the whole tree, and the parent's lease covers both; if it does not even cover the shares, or the minimums
+    /// beyond them, they are lowered.
+    fn share(&self, members: Members<'_>, minimums: Option<Members<'_>>, capacity: Sum) -> Terms {
+        let Members { index, band, below, all } = members;
+        let equal = self.equal_share(band).unwrap_or_else(|| capacity.get() / all.weight as f64);
+        let modest = index.before(ClaimKey::after(band, equal)).minus(below);
+        let greedy = all.minus(modest);
+        let secured = minimums.map_or(0.0, |minimums| minimums.beyond(equal));
+        let shares = equal * greedy.weight as f64 + secured;
         let extra = capacity.get() - modest.wants.get() - shares;
-        if extra < 0.0 && !self.parent_terms.is_empty() {
-            return match level(&self.index, band, below, members, capacity) {
+        if extra < 0.0 && (secured > 0.0 || !self.parent_terms.is_empty()) {
+            return match level_of(members, minimums, capacity) {
                 Terms::Level(equal) => Terms::Share { equal, top_up: 0.0 },
                 other => other,
             };
@@ -336,6 +441,14 @@ impl Division {
     pub(crate) fn bytes(&self) -> usize {
         let reserve = self.reserve.as_ref().map_or(0, |reserve| reserve.bytes());
         self.index.bytes() + reserve + self.priorities.as_ref().map_or(0, |priorities| priorities.bytes())
+    }
+}
+
+/// The level of one band, with minimums or without.
+fn level_of(members: Members<'_>, minimums: Option<Members<'_>>, capacity: Sum) -> Terms {
+    match minimums.filter(|minimums| minimums.all.weight > 0) {
+        Some(minimums) => level_above(members, minimums, capacity),
+        None => level(members.index, members.band, members.below, members.all, capacity),
     }
 }
 

@@ -18,7 +18,7 @@ mod tests;
 use smallvec::SmallVec;
 
 use crate::{
-    Amount, Millis, Token,
+    Amount, HolderKind, Millis, Token,
     planted::{self, Fault},
 };
 
@@ -120,11 +120,18 @@ impl Leases {
         self.grants.first().filter(|first| first.token == Token::INHERITED).map_or(Amount::ZERO, |first| first.capacity)
     }
 
-    /// Forgets it once the last lease of earlier masters has ended: every lease of this one is fresh then.
-    pub(crate) fn end_moved(&mut self, now: Millis) {
-        if self.grants.first().is_some_and(|first| first.token == Token::INHERITED && first.end <= now) {
-            self.grants.remove(0);
+    /// Forgets it once the last lease of earlier masters has ended: every lease of this one is fresh then. But a child
+    /// node that was cut since, and has not said so, may have lent on as much of its newest lease
+    /// ([`await_report`](Self::await_report)).
+    pub(crate) fn end_moved(&mut self, kind: HolderKind, now: Millis) {
+        let Some(moved) = self.grants.first().filter(|first| first.token == Token::INHERITED && first.end <= now)
+        else {
+            return;
+        };
+        if kind == HolderKind::Node && self.names_leases() {
+            self.outstanding = self.outstanding.max(moved.capacity);
         }
+        self.grants.remove(0);
     }
 
     /// Sets that; it counts until `end`.
@@ -310,10 +317,21 @@ impl Leases {
         }
     }
 
+    /// A child node that was cut may have lent on more than its newest lease, and for as long: what it may lend on
+    /// until it hears of that lease counts as outstanding until it says, under that one, what is. Not of one that names
+    /// no leases: that would never be over. What is moved here may go back to the estate, and would count twice: it
+    /// does so once the estate has ended.
+    pub(crate) fn await_report(&mut self, now: Millis) {
+        if self.names_leases() && self.moved() == Amount::ZERO {
+            self.outstanding = self.held(now);
+        }
+    }
+
     /// Adds a lease; under [`Reuse::Prompt`] it replaces the others.
     pub(crate) fn grant(&mut self, grant: Grant, expiry_time: i64, reuse: Reuse) {
         match reuse {
             Reuse::Prompt => self.grants.clear(),
+            Reuse::Confirmed if planted::is(Fault::FreesUnconfirmed) => self.grants.clear(),
             Reuse::Confirmed => {
                 // A lease that is no larger and ends no later than a newer one can never again be the largest.
                 let moved = usize::from(self.moved() > Amount::ZERO);

@@ -5,6 +5,9 @@
 //! move it; when the bucket comes up, a record that has been refreshed is put where it now belongs. So a refresh costs
 //! nothing, and each record is looked at about once per lease length.
 
+mod expiry;
+mod manner;
+
 use std::{
     collections::BTreeMap,
     hash::{BuildHasher, Hasher},
@@ -16,8 +19,10 @@ use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use slab::Slab;
 
+pub(crate) use self::manner::Manner;
 use crate::{
     Amount, Claim, Claims, HolderKind, Millis, Passage, Principal, Sum,
+    claim::{further, wanted},
     hints::NOT_WATCHED,
     leases::{Grant, Leases, Reuse},
     shares::Passages,
@@ -43,8 +48,8 @@ pub(crate) struct Holder {
     pub(crate) watch: u32,
     /// With whole units: whether it has one of the units that are left over in this round.
     pub(crate) extra: bool,
-    /// It is a child node that knows terms.
-    pub(crate) heeds_terms: bool,
+    /// Changed by [`set_manner`](Ledger::set_manner).
+    manner: Manner,
     /// Whether it was given less than it was due when it last asked, or was last looked at.
     waits: bool,
     counted: Counted,
@@ -71,7 +76,7 @@ impl Holder {
             round: 0,
             watch: NOT_WATCHED,
             extra: false,
-            heeds_terms: false,
+            manner: Manner::Plain,
             waits: false,
             counted: Counted::default(),
             bucket: NOT_QUEUED,
@@ -85,18 +90,13 @@ impl Holder {
 
     /// What all its clients want.
     pub(crate) fn wants(&self) -> Sum {
-        self.claims.iter().map(|claim| claim.wants).collect()
+        wanted(&self.claims).map(|claim| claim.wants).collect()
     }
 
     /// How many clients it stands for.
     pub(crate) fn subclients(&self) -> u64 {
-        self.claims.iter().map(|claim| u64::from(claim.subclients)).sum()
+        wanted(&self.claims).map(|claim| u64::from(claim.subclients)).sum()
     }
-}
-
-/// How many claims there are beyond the first.
-pub(crate) fn further(claims: &Claims) -> usize {
-    claims.len().saturating_sub(1)
 }
 
 /// What the sums contain of a holder.
@@ -117,6 +117,10 @@ pub struct Sums {
     pub granted: Sum,
     /// Clients they stand for.
     pub subclients: u64,
+    /// Those of them that are doors, and what must be assumed in use at these.
+    pub doors: u64,
+    /// See `doors`.
+    pub held_by_doors: Sum,
 }
 
 #[derive(Clone, Copy)]
@@ -289,6 +293,7 @@ impl Ledger {
 
     /// Forgets a holder and all it held.
     pub(crate) fn remove(&mut self, slot: u32) -> Holder {
+        self.set_manner(slot, Manner::Plain);
         let holder = self.holders.remove(slot as usize);
         let hash = self.hash(holder.kind, &holder.id);
         if let Ok(entry) = self.by_id.find_entry(Self::spread(hash), |entry| entry.slot == slot) {
@@ -349,7 +354,10 @@ impl Ledger {
 
     /// Records a lease.
     pub(crate) fn grant(&mut self, slot: u32, now: Millis, grant: Grant, expiry_time: i64, reuse: Reuse) {
-        let leases = &mut self.holders[slot as usize].leases;
+        let Holder { kind, leases, .. } = &mut self.holders[slot as usize];
+        if *kind == HolderKind::Node {
+            leases.await_report(now);
+        }
         leases.forget_ended(now);
         leases.grant(grant, expiry_time, reuse);
         self.recount(slot, now);
@@ -358,11 +366,16 @@ impl Ledger {
     /// Brings the sums up to date with a holder's leases.
     pub(crate) fn recount(&mut self, slot: u32, now: Millis) {
         let holder = &mut self.holders[slot as usize];
+        holder.leases.end_moved(holder.kind, now);
         let counted = Counted { held: holder.leases.held(now), granted: holder.leases.current(now) };
         self.sums.held -= holder.counted.held;
         self.sums.held += counted.held;
         self.sums.granted -= holder.counted.granted;
         self.sums.granted += counted.granted;
+        if holder.manner == Manner::Door {
+            self.sums.held_by_doors -= holder.counted.held;
+            self.sums.held_by_doors += counted.held;
+        }
         self.changes += u64::from(counted != holder.counted);
         holder.counted = counted;
         if let Some(at) = holder.leases.next_change(now) {
@@ -436,50 +449,6 @@ impl Ledger {
         self.holders[slot as usize].counted.granted
     }
 
-    /// Visits up to `budget` records whose buckets are due, and forgets those that hold nothing any more. `looked_at`
-    /// gets every slot, and the record if it is forgotten. Being late errs on the safe side: what has ended still
-    /// counts.
-    pub(crate) fn expire(&mut self, now: Millis, budget: usize, looked_at: impl FnMut(u32, Option<Holder>)) {
-        if has_come(self.first_bucket, now) {
-            self.expire_buckets(now, budget, looked_at);
-            self.first_bucket = self.queue.first_key_value().map_or(NOT_QUEUED, |(bucket, _)| *bucket);
-        }
-    }
-
-    fn expire_buckets(&mut self, now: Millis, budget: usize, mut looked_at: impl FnMut(u32, Option<Holder>)) {
-        let mut left = budget;
-        while left > 0 {
-            let Some(mut entry) = self.queue.first_entry() else {
-                return;
-            };
-            let bucket = *entry.key();
-            if !has_come(bucket, now) {
-                return;
-            }
-            let Some(slot) = entry.get_mut().pop() else {
-                entry.remove();
-                continue;
-            };
-            left -= 1;
-            match self.holders.get_mut(slot as usize) {
-                Some(holder) if holder.bucket == bucket => holder.bucket = NOT_QUEUED,
-                _ => continue,
-            }
-            if self.holders[slot as usize].leases.next_change(now).is_some() {
-                self.recount(slot, now);
-                looked_at(slot, None);
-            } else {
-                let holder = self.remove(slot);
-                looked_at(slot, Some(holder));
-            }
-        }
-    }
-
-    /// When [`expire`](Self::expire) next has something to do.
-    pub(crate) fn next_expiry(&self) -> Option<Millis> {
-        self.queue.first_key_value().map(|(bucket, _)| Millis(u64::from(*bucket) * BUCKET_MS))
-    }
-
     /// Bytes in use, for the benchmarks; heap parts of ids included, of unusual holders not.
     pub(crate) fn bytes(&self) -> usize {
         self.holders.capacity() * size_of::<(usize, Holder)>()
@@ -488,11 +457,6 @@ impl Ledger {
             + self.principals.capacity() * size_of::<Principal>()
             + self.queue.values().map(|bucket| bucket.capacity() * size_of::<u32>()).sum::<usize>()
     }
-}
-
-/// Whether what is in the bucket has ended.
-fn has_come(bucket: u32, now: Millis) -> bool {
-    u64::from(bucket) * BUCKET_MS <= now.0
 }
 
 /// Growing a record by a line would cost every request a cache miss.

@@ -20,6 +20,7 @@
 pub mod access;
 mod amount;
 mod claim;
+mod clients;
 mod division;
 mod escape;
 mod glob;
@@ -48,6 +49,7 @@ mod units;
 
 pub use amount::{Amount, AmountError, Sum, readable};
 pub use claim::{Claim, Claims, HolderKind, clamp_priority};
+pub use clients::{ClientRule, ClientRuleError, ClientRules, RuleNumber};
 pub use division::Terms;
 pub use escape::{escaped, escaped_lines};
 pub use glob::{Glob, GlobError};
@@ -57,7 +59,7 @@ pub use ledger::Sums;
 pub use life::Life;
 pub use load::Load;
 pub use overrides::{Override, Overrides};
-pub use parameters::{LEASE_PARAMETER, NamedParameter, ParameterError, REFRESH_PARAMETER, nearest};
+pub use parameters::{CLIENT_PARAMETER, LEASE_PARAMETER, NamedParameter, ParameterError, REFRESH_PARAMETER, nearest};
 pub use pool::{
     AssignError, Assigned, Cause, News, NotedBalance, NotedCost, PoolClient, PoolClock, PoolEvent, PoolEventFilter,
     PoolEventKind, PoolFilter, PoolMember, PoolMemory, PoolNotes, PoolPage, PoolPlace, PoolReport, PoolStanding,

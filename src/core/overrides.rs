@@ -81,6 +81,11 @@ impl Overrides {
         exact.or_else(matching).map(|(one, _)| one)
     }
 
+    /// All of them, the newest last.
+    pub fn iter(&self) -> impl Iterator<Item = &Override> {
+        self.0.iter().map(|(one, _)| &**one)
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.0.len()

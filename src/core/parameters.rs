@@ -1,7 +1,7 @@
 //! Named parameters of an algorithm. Ours are sent as Doorman's name/value pairs, so that the wire carries them to
 //! child nodes.
 
-use crate::{Amount, Kind, Millis, Priority, Reuse, Settings, pool};
+use crate::{Amount, ClientRule, Kind, Millis, Priority, Reuse, Settings, pool};
 
 /// A name with a value, as written in the configuration or received from a parent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,6 +48,9 @@ pub enum ParameterError {
 pub const LEASE_PARAMETER: &str = "lease_duration_secs";
 /// The same for the time after which clients ask again.
 pub const REFRESH_PARAMETER: &str = "refresh_interval";
+
+/// A rule for clients, once for each. Only child nodes are told rules so.
+pub const CLIENT_PARAMETER: &str = "client";
 
 struct Parameter {
     name: &'static str,
@@ -200,6 +203,10 @@ impl Settings {
         if let Some(known) = PARAMETERS.iter().find(|known| known.name == parameter.name) {
             return (known.apply)(self, value).ok_or_else(|| bad(known.name, known.expected));
         }
+        if parameter.name == CLIENT_PARAMETER {
+            let pushed = ClientRule::read(value).is_some_and(|rule| self.clients.push(rule));
+            return if pushed { Ok(()) } else { Err(bad(CLIENT_PARAMETER, ClientRule::EXPECTED)) };
+        }
         if let (LEASE_PARAMETER | REFRESH_PARAMETER, Some(_)) = (&*parameter.name, &parameter.value) {
             return Ok(());
         }
@@ -219,7 +226,8 @@ impl Settings {
         let named = |(name, value)| NamedParameter { name, value: Some(value) };
         let general = PARAMETERS.iter().filter_map(written);
         let of_pools = pool::written(&self.pool).map(|(name, value)| (name.to_owned(), value));
-        general.chain(of_pools).map(named).collect()
+        let of_clients = self.clients.iter().map(|rule| (CLIENT_PARAMETER.to_owned(), rule.written()));
+        general.chain(of_pools).chain(of_clients).map(named).collect()
     }
 }
 

@@ -72,11 +72,19 @@ pub enum Fault {
     AnswersParkedTwice,
     /// Hints are not paced: watched holders are looked at with every change.
     HintStorm,
+    /// A lease of a node with a parent may end after the parent's.
+    OutlivesParent,
+    /// What a holder no longer should have goes to others before it has shown that it knows.
+    FreesUnconfirmed,
+    /// A lease is forgotten when half of its length is over.
+    ForgetsEarly,
+    /// A master that no quorum confirms any more goes on. In real processes only: the simulation has no elections.
+    OldMasterGoesOn,
 }
 
 impl Fault {
-    /// All of them.
-    pub const ALL: [Fault; 31] = [
+    /// All that a simulation can show: those of the state machines.
+    pub const SIMULATED: [Fault; 34] = [
         Fault::KeepsWhatIsHeld,
         Fault::LearningConfirms,
         Fault::HasReplaces,
@@ -108,7 +116,16 @@ impl Fault {
         Fault::AnswersBeforeCommit,
         Fault::AnswersParkedTwice,
         Fault::HintStorm,
+        Fault::OutlivesParent,
+        Fault::FreesUnconfirmed,
+        Fault::ForgetsEarly,
     ];
+
+    /// The fault of that name.
+    pub fn named(name: &str) -> Option<Fault> {
+        let all = Fault::SIMULATED.into_iter().chain([Fault::OldMasterGoesOn]);
+        all.into_iter().find(|fault| fault.name() == name)
+    }
 
     /// What it is called on the command line.
     pub fn name(self) -> &'static str {
@@ -144,6 +161,10 @@ impl Fault {
             Fault::AnswersBeforeCommit => "answers-before-commit",
             Fault::AnswersParkedTwice => "answers-parked-twice",
             Fault::HintStorm => "hint-storm",
+            Fault::OutlivesParent => "outlives-parent",
+            Fault::FreesUnconfirmed => "frees-unconfirmed",
+            Fault::ForgetsEarly => "forgets-early",
+            Fault::OldMasterGoesOn => "old-master-goes-on",
         }
     }
 
@@ -170,6 +191,10 @@ impl Fault {
             Fault::AnswersBeforeCommit => "7",
             Fault::AnswersParkedTwice => "a request has one answer",
             Fault::HintStorm => "looks are paced",
+            Fault::OutlivesParent => "a lease ends before the node's own does",
+            Fault::FreesUnconfirmed => "1",
+            Fault::ForgetsEarly => "a lease counts until it has certainly ended",
+            Fault::OldMasterGoesOn => "a reign that no quorum confirms lapses",
         }
     }
 }
@@ -182,13 +207,15 @@ pub const fn is(_: Fault) -> bool {
 }
 
 #[cfg(feature = "planted")]
-pub use self::planting::{is, plant};
+pub use self::planting::{is, plant, plant_everywhere};
 
 #[cfg(feature = "planted")]
 mod planting {
-    use std::cell::Cell;
+    use std::{cell::Cell, sync::OnceLock};
 
     use super::Fault;
+
+    static EVERYWHERE: OnceLock<Fault> = OnceLock::new();
 
     thread_local! {
         static PLANTED: Cell<Option<Fault>> = const { Cell::new(None) };
@@ -199,8 +226,13 @@ mod planting {
         PLANTED.set(fault);
     }
 
+    /// Plants a fault in this process, for good. The first stays.
+    pub fn plant_everywhere(fault: Fault) {
+        let _ = EVERYWHERE.set(fault);
+    }
+
     /// Whether this fault is planted.
     pub fn is(fault: Fault) -> bool {
-        PLANTED.get() == Some(fault)
+        PLANTED.get().or_else(|| EVERYWHERE.get().copied()) == Some(fault)
     }
 }

@@ -429,10 +429,8 @@ impl Pool {
     /// priorities the lowest are merged, under the lowest of them; but never with free clients, which the parent
     /// counts.
     pub(crate) fn condense(&self) -> Claims {
-        let claim = |(priority, (subclients, wants)): (i16, (u64, Sum))| Claim {
-            wants: wants.ceil(),
-            subclients: subclients.min(Claim::MAX_SUBCLIENTS.into()) as u32,
-            priority,
+        let claim = |(priority, (subclients, wants)): (i16, (u64, Sum))| {
+            Claim::new(wants.ceil(), subclients.min(Claim::MAX_SUBCLIENTS.into()) as u32, priority)
         };
         let too_many = self.bands.len().saturating_sub(IN_ALL);
         let mut bands = self.bands.iter().map(|(priority, band)| (*priority, *band)).peekable();

@@ -295,6 +295,9 @@ impl Resource {
         if self.division.same_order(&settings) {
             self.division.reconfigure(&settings);
         } else {
+            if settings.clients != self.settings.clients {
+                self.put_rules(&settings);
+            }
             self.division.reset(&settings);
             self.forget_told();
             for (slot, holder) in self.ledger.iter_from(0) {
@@ -410,7 +413,7 @@ impl Resource {
     fn release(&mut self, release: &Release, now: Millis) {
         let Some(slot) = self.released_by(release) else { return };
         let leases = &mut self.ledger.holder_mut(slot).leases;
-        leases.end_moved(now);
+        leases.end_moved(release.kind, now);
         let (everything, returned) = match release.token {
             Some(token) if self.tokens.issued(token) => leases.release(token),
             Some(_) if planted::is(Fault::OldReleaseFrees) => (true, Amount::ZERO),

@@ -2,6 +2,7 @@
 
 mod algorithm;
 mod check;
+mod clients;
 mod pool;
 mod words;
 
@@ -11,7 +12,7 @@ pub use self::{
     pool::{CostWeights, DropMode, FreeKey, PoolSettings, RaiseMode},
     words::FieldChange,
 };
-use crate::{Amount, Millis, Reuse, time::certain_end};
+use crate::{Amount, Claim, ClientRules, HolderKind, Millis, Reuse, time::certain_end};
 
 /// What a holder may use once its lease has ended unrenewed and the server cannot be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -67,6 +68,8 @@ pub struct Settings {
     pub load_bounds: (Option<Amount>, Option<Amount>),
     /// PRIORITY_POOL: how the pool is run.
     pub pool: PoolSettings,
+    /// What is said of clients by their ids.
+    pub clients: ClientRules,
 }
 
 impl Settings {
@@ -103,6 +106,7 @@ impl Settings {
             min_request_interval: Self::DEFAULT_MIN_REQUEST_INTERVAL,
             load_bounds: (None, None),
             pool: PoolSettings::default(),
+            clients: ClientRules::default(),
         }
     }
 
@@ -122,6 +126,17 @@ impl Settings {
     /// Whether holders share the capacity.
     pub fn shares(&self) -> bool {
         self.kind.divides() && !self.shadow
+    }
+
+    /// Notes on the claim of a client which rule it is under.
+    pub(crate) fn put_rule(&self, kind: HolderKind, id: &str, claims: &mut [Claim]) {
+        let rule = if kind == HolderKind::Client { self.clients.number_of(id) } else { None };
+        claims.iter_mut().for_each(|claim| claim.rule = rule);
+    }
+
+    /// Whether minimums of clients are set aside.
+    pub(crate) fn heeds_minimums(&self) -> bool {
+        self.kind.is_indexed() && self.reserve == 0.0 && self.clients.have_minimums()
     }
 
     /// The settings at a child node: its clients refresh more often than it does itself. In whole seconds, as on the

@@ -56,7 +56,7 @@ impl UsageBelow {
 /// What a node tells its parent about one resource.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Condensed {
-    /// The wants of all holders, as slices of similar wants.
+    /// The wants of all holders, as slices of similar wants; then their minimums.
     pub claims: Claims,
     /// What holders may still believe in.
     pub outstanding: Amount,

@@ -5,6 +5,8 @@
 //! ([`Now`]), writes them into leases, and recognizes by them the lease of a client that returns no token. A lease ends
 //! at its holder first: the server adds [`WIRE_ROUNDING`] and [`CLOCK_RATE_ALLOWANCE`] to every end it counts on.
 
+use crate::planted::{self, Fault};
+
 /// Monotonic milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
 pub struct Millis(pub u64);
@@ -48,5 +50,8 @@ const CLOCK_RATE_ALLOWANCE: u64 = 1000;
 ///
 /// The holder counts from when it *sent* its request, which is before `now`; rounding and slow clocks are added here.
 pub(crate) fn certain_end(now: Millis, length: Millis) -> Millis {
+    if planted::is(Fault::ForgetsEarly) {
+        return now.plus(Millis(length.0 / 2));
+    }
     now.plus(length).plus(WIRE_ROUNDING).plus(Millis(length.0 / CLOCK_RATE_ALLOWANCE))
 }

@@ -7,6 +7,7 @@
 //! What strangers name is bounded: so many resources in all, and of one caller its share of them. A caller that may
 //! have no more is answered as if there were no lease.
 
+mod arrivals;
 mod owners;
 mod slot;
 mod table;
@@ -106,7 +107,8 @@ pub enum NotOpened {
 impl Bridge {
     /// A bridge, and what looks after it for as long as there is one. Must be called within a tokio runtime.
     pub fn start(options: BridgeOptions) -> Result<Arc<Bridge>, BuildError> {
-        let mut builder = Client::builder().endpoints(options.servers.iter().cloned()).transport(&options.transport);
+        let servers = options.servers.iter().cloned();
+        let mut builder = Client::builder().endpoints(servers).transport(&options.transport).door();
         if let Some(id) = &options.id {
             builder = builder.id(id.as_str());
         }
@@ -135,6 +137,11 @@ impl Bridge {
     /// How many resources are open.
     pub fn resources(&self) -> usize {
         self.owners.used()
+    }
+
+    /// Those that are open, in no order.
+    pub fn all(&self) -> Vec<Arc<Slot>> {
+        self.table.select(|_| true)
     }
 
     /// A resource that is open.
@@ -216,6 +223,9 @@ impl Bridge {
         let idle = u32::try_from(self.options.idle.as_secs().max(1)).unwrap_or(u32::MAX);
         // Where there is little room left a long window protects no more.
         let is_tight = self.resources() > self.options.most_resources / 8 * 7;
+        for slot in self.table.select(|slot| slot.has_fallen(now)) {
+            slot.look_at_wants();
+        }
         let given_back = self.table.remove_where(|slot| slot.is_idle(now, idle, is_tight));
         metrics::resources_given_back(given_back.len());
         metrics::resources_open(self.resources());

@@ -42,6 +42,7 @@ use self::{
 };
 use crate::bridge::Bridge;
 
+pub use self::permits::LongWindow;
 pub(crate) use self::request::MOST_BODY_BYTES;
 
 /// Reservations that have ended are looked for so often.
@@ -54,6 +55,8 @@ pub struct HttpOptions {
     pub listen: SocketAddr,
     /// Reservations that may wait to be settled.
     pub max_reservations: usize,
+    /// Resources with windows longer than a second; the first pattern that matches counts.
+    pub windows: Vec<LongWindow>,
 }
 
 /// What requests by HTTP are answered from.
@@ -61,6 +64,7 @@ pub(crate) struct HttpDoor {
     cluster: Cluster,
     bridge: Arc<Bridge>,
     reservations: Reservations,
+    windows: Vec<LongWindow>,
     counters: RequestCounters,
     /// The document is the same for all.
     document: String,
@@ -69,11 +73,12 @@ pub(crate) struct HttpDoor {
 
 impl HttpDoor {
     /// A door whose permits come from `bridge`. It closes when `closing` says so.
-    pub(crate) fn new(bridge: Arc<Bridge>, max_reservations: usize, closing: watch::Receiver<bool>) -> Arc<HttpDoor> {
+    pub(crate) fn new(options: HttpOptions, bridge: Arc<Bridge>, closing: watch::Receiver<bool>) -> Arc<HttpDoor> {
         Arc::new(HttpDoor {
             cluster: Cluster::new(bridge.options()),
             bridge,
-            reservations: Reservations::new(max_reservations),
+            reservations: Reservations::new(options.max_reservations),
+            windows: options.windows,
             counters: RequestCounters::new(),
             document: format!("{:#}\n", openapi::document()),
             closing,

@@ -30,7 +30,11 @@ use self::{
     rlqs::{RlqsOptions, RlqsService},
     rls::{CurrentRules, RlsService, file},
 };
-pub use self::{error::DoorError, http::HttpOptions, rls::file::RulesError};
+pub use self::{
+    error::DoorError,
+    http::{HttpOptions, LongWindow},
+    rls::file::RulesError,
+};
 
 /// What a door is to do.
 #[derive(Debug)]
@@ -112,20 +116,23 @@ impl Door {
         let mut addresses = Addresses::default();
         if let (Some(rls), Some(rules)) = (&rls, &rules) {
             let service = RlsService::new(Arc::clone(rules), Arc::clone(&bridge));
+            let shortcuts = vec![service.shortcut()];
             let routes = Routes::new(RateLimitServiceServer::new(service));
-            addresses.rls = Some(frontend.serve_grpc("--rls", rls.listen, routes, health.clone()).await?);
+            addresses.rls = Some(frontend.serve_grpc("--rls", rls.listen, routes, shortcuts, health.clone()).await?);
         }
         let mut quotas = None;
         if let Some(rlqs) = rlqs {
             let listen = rlqs.listen;
             let service = RlqsService::new(rlqs, &bridge);
-            addresses.rlqs = Some(frontend.serve_grpc("--rlqs", listen, service.routes(), health.clone()).await?);
+            let routes = service.routes();
+            addresses.rlqs = Some(frontend.serve_grpc("--rlqs", listen, routes, Vec::new(), health.clone()).await?);
             quotas = Some(service);
         }
         let (closing, to_close) = watch::channel(false);
         let pages = pages::routes(prometheus.clone(), Arc::clone(&bridge));
-        if let Some(HttpOptions { listen, max_reservations }) = http {
-            let door = HttpDoor::new(Arc::clone(&bridge), max_reservations, to_close);
+        if let Some(options) = http {
+            let listen = options.listen;
+            let door = HttpDoor::new(options, Arc::clone(&bridge), to_close);
             let routes = door.routes(pages.clone());
             addresses.http = Some(frontend.serve_http("--http", listen, routes, http::MOST_BODY_BYTES).await?);
             tokio::spawn(door.look_after());

@@ -129,7 +129,7 @@ impl Ceilings {
     /// What the holders want was not kept: as much as they may have.
     fn wants(&self) -> Claims {
         let holders = u32::try_from(self.holders.len()).unwrap_or(u32::MAX).min(Claim::MAX_SUBCLIENTS);
-        let claim = Claim { wants: self.sum.ceil(), subclients: holders, priority: 0 };
+        let claim = Claim::new(self.sum.ceil(), holders, 0);
         (holders > 0).then_some(claim).into_iter().collect()
     }
 }

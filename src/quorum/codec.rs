@@ -3,12 +3,17 @@
 //! bincode does not describe its data: with a field more or less, old bytes mean something else. So every change of a
 //! type that is encoded here needs a new [`FORMAT`]; `tests/format.rs` holds bytes of every version and fails when one
 //! is forgotten.
+//!
+//! Where a format only adds variants and lists, what uses none of them is written as [`COMMON`]: peers of that version
+//! and of this one are peers of one node, and the older version goes on with a directory of this one.
 
 use bincode::Options as _;
 use serde::{Serialize, de::DeserializeOwned};
 
-/// The version of everything that is encoded here, on disk and between peers.
+/// The newest version of what is encoded here, on disk and between peers.
 pub(crate) const FORMAT: u8 = 5;
+/// The version of messages, and of everything stored that has nothing newer in it.
+pub(crate) const COMMON: u8 = 4;
 /// The oldest version that can be read: entries have only got more variants since, and older snapshots are recognized
 /// by their length (`StoredFacts::decode`).
 pub(crate) const OLDEST: u8 = 2;

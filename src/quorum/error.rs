@@ -67,6 +67,14 @@ pub enum ProposeError {
         /// What is possible.
         most: u64,
     },
+    /// A peer is of a version that does not know such facts. Nothing was stored.
+    #[error("the peer {peer:?} is of an older version, which does not know this (format {needed}): upgrade it first")]
+    OlderPeer {
+        /// Its name.
+        peer: String,
+        /// The format that it would have to read.
+        needed: u8,
+    },
     /// The promises do not follow the stored ones: a bug in the proposing code. Nothing was stored.
     #[error("promises about {resource:?} of epoch {got} come too late, epoch {newest} has promised since")]
     OlderEpoch {
@@ -140,10 +148,37 @@ pub enum ChangeError {
         /// This peer.
         name: String,
     },
+    /// Mastership cannot move.
+    #[error("this is the only peer with a vote, so that no other can be master: `leaseway peers add` lets one in")]
+    Alone,
+    /// Mastership is where it is wanted.
+    #[error("{name:?} is the master already")]
+    IsMasterAlready {
+        /// This peer.
+        name: String,
+    },
+    /// A learner cannot be master.
+    #[error("{name:?} has no vote yet: it can be master once it has caught up")]
+    NoVote {
+        /// The peer.
+        name: String,
+    },
+    /// It would not be elected.
+    #[error("{name:?} is down or cut off: choose another, or bring it back first")]
+    Silent {
+        /// The peer.
+        name: String,
+    },
+    /// Mastership stays.
+    #[error("{name:?} was not elected in time, and this peer is master again: try again, or choose another")]
+    NotTaken {
+        /// The peer that was to be master.
+        name: String,
+    },
     /// The node would not have a master any more.
     #[error("of the peers that would be left only {there} answer, and {needed} have to: bring others back first")]
     NoMajority {
-        /// How many have been heard of lately.
+        /// How many have answered.
         there: usize,
         /// How many must be.
         needed: usize,

@@ -83,7 +83,8 @@ pub enum Fact {
 /// A configuration that was, or is, in force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Configuration {
-    /// Counts from 1. The value in a proposal is ignored: a configuration is numbered when it is applied.
+    /// Counts from 1. A configuration is numbered when it is applied; the value in a proposal counts where it is
+    /// higher, as that of one that is restored is.
     pub version: u64,
     /// As it was written.
     pub text: Arc<str>,

@@ -12,6 +12,7 @@ use leaseway_core::{Assigned, Changes, Epoch, HolderKind, Load, Millis, PoolMemo
 
 use crate::{
     ceilings::Ceilings,
+    codec::{COMMON, FORMAT},
     fact::{Configuration, Fact},
     overrides::{self, KeptOverride},
     stored::{self, StoredAssignment, StoredFacts, StoredOverride, StoredPortion, StoredPromises, StoredRefusal},
@@ -111,6 +112,17 @@ impl Facts {
     /// Whether resources listen until then also where their templates say less.
     pub fn listens_whole(&self) -> bool {
         self.listening.is_some_and(|listening| listening.whole)
+    }
+
+    /// Nothing was ever decided: neither a configuration, nor for how long to listen, nor anything about a resource.
+    pub(crate) fn is_blank(&self) -> bool {
+        let Facts { configurations, listening, overrides, promises, .. } = self;
+        configurations.is_empty() && listening.is_none() && overrides.is_empty() && promises.is_empty()
+    }
+
+    /// The oldest format that has them all.
+    pub(crate) fn format(&self) -> u8 {
+        if self.overrides.is_empty() { COMMON } else { FORMAT }
     }
 
     /// The number of the newest reign.
@@ -213,7 +225,7 @@ impl Facts {
     }
 
     fn configure(&mut self, configuration: &Configuration) {
-        self.version += 1;
+        self.version = configuration.version.max(self.version + 1);
         self.configurations.push_back(Configuration { version: self.version, ..configuration.clone() });
         if self.configurations.len() > HISTORY {
             self.configurations.pop_front();

@@ -102,6 +102,10 @@ impl Formation {
                 self.calls
                     .contacts()
                     .report_problem(&other.name, &format!("it would begin a cluster of others: {theirs}"));
+            } else if other.backup != me.backup {
+                let what = "it begins with another backup, or with none: `leaseway restore` has to put the same file \
+                            into the directories of all";
+                self.calls.contacts().report_problem(&other.name, &what);
             } else if other.take_over_ms != me.take_over_ms {
                 let told = |ms: u64| {
                     if ms == 0 { "--bootstrap".to_owned() } else { format!("--take-over={}", ms as f64 / 1000.0) }
@@ -111,7 +115,10 @@ impl Formation {
                 self.calls.contacts().report_problem(&other.name, &what);
             }
         }
-        there.iter().all(|other| other.bootstraps == mine && other.take_over_ms == me.take_over_ms)
+        let agrees = |other: &Introduction| {
+            other.bootstraps == mine && other.take_over_ms == me.take_over_ms && other.backup == me.backup
+        };
+        there.iter().all(agrees)
     }
 
     async fn begin(&self, there: &[Introduction]) -> Result<(), StoreError> {

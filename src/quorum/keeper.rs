@@ -10,12 +10,12 @@
 //! arrive after that entry are ignored. A reign that has lapsed is never revived, even if openraft kept its leader: it
 //! is followed by a new one.
 
-use std::{sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use leaseway_core::Millis;
 use openraft::ServerState;
 use tokio::{
-    sync::watch,
+    sync::{mpsc, oneshot, watch},
     time::{MissedTickBehavior, timeout},
 };
 
@@ -30,6 +30,13 @@ use crate::{
     stored::StoredFact,
 };
 
+/// Asks the keeper to end its reign, and to begin none until `over`.
+pub(crate) struct Resignation {
+    pub(crate) ended: oneshot::Sender<()>,
+    /// Resolves when the other side is dropped.
+    pub(crate) over: oneshot::Receiver<Infallible>,
+}
+
 pub(crate) struct Keeper {
     pub(crate) raft: Raft,
     pub(crate) local: Arc<LocalPeer>,
@@ -37,6 +44,7 @@ pub(crate) struct Keeper {
     pub(crate) settings: Arc<Settings>,
     pub(crate) mastership: watch::Sender<Mastership>,
     pub(crate) reign: Option<Reign>,
+    pub(crate) resignations: mpsc::Receiver<Resignation>,
 }
 
 impl Keeper {
@@ -52,6 +60,7 @@ impl Keeper {
                     break;
                 },
                 _ = heartbeat.tick() => {}
+                Some(resignation) = self.resignations.recv() => self.resign(resignation).await,
             }
             let ended = self.raft.metrics().borrow().running_state.clone();
             if let Err(error) = ended {
@@ -64,6 +73,15 @@ impl Keeper {
             } else {
                 self.follow().await;
             }
+        }
+    }
+
+    /// No confirmation is under way here, so that the ballot stays released.
+    async fn resign(&mut self, Resignation { ended, over }: Resignation) {
+        self.end("mastership is to be handed over");
+        self.local.ballot.release();
+        if ended.send(()).is_ok() {
+            let _ = over.await;
         }
     }
 
@@ -130,6 +148,14 @@ impl Keeper {
     /// Writes the entry that begins a new reign, and the first configuration if there is none yet.
     async fn begin_reign(&self) -> Option<u64> {
         let Outcome::ReignBegan(number) = self.write(Command::BeginReign).await? else { return None };
+        if let Some(backup) = &self.settings.restored
+            && self.facts.read().is_blank()
+        {
+            tracing::info!(made_by = backup.header().peer, "what a backup says is restored");
+            for proposal in backup.proposals() {
+                self.write(Command::Propose { reign: number, proposals: Arc::new(vec![proposal]) }).await?;
+            }
+        }
         if let Some(first) = &self.settings.first_configuration
             && self.facts.read().configuration().is_none()
         {

@@ -18,6 +18,7 @@
 
 mod absence;
 mod agreement;
+mod backup;
 mod candidacy;
 mod ceilings;
 mod challenge;
@@ -50,9 +51,11 @@ mod store;
 mod stored;
 #[cfg(test)]
 mod tests;
+mod transfer;
 
 pub use absence::Absence;
 pub use agreement::Disagreement;
+pub use backup::{BackedUpPeer, Backup, BackupCounts, BackupError, BackupHeader, PlaceError};
 pub use error::{ChangeError, ProposeError, StartError};
 pub use fact::{Configuration, Fact};
 pub use facts::Facts;
@@ -65,3 +68,4 @@ pub use report::{PeerReport, Role};
 pub use run::Origin;
 pub use settings::{Clock, Secret, Settings, Timing, TimingError};
 pub use store::{StoreError, disk::Failure};
+pub use transfer::Transferred;

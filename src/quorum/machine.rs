@@ -11,7 +11,7 @@ use openraft::{
 };
 
 use crate::{
-    Clock, codec,
+    Clock,
     fact::Fact,
     facts::Facts,
     raft::{
@@ -150,7 +150,7 @@ impl RaftStateMachine<Types> for Machine {
         let bytes = snapshot.into_inner();
         let facts = StoredFacts::decode(&bytes)
             .map_err(|error| StorageIOError::read_snapshot(Some(meta.signature()), AnyError::new(&error)))?;
-        self.snapshots.write(meta.clone(), bytes).await?;
+        self.snapshots.write(meta.clone(), facts.format(), bytes).await?;
         self.restore(meta, facts);
         tracing::info!(upto = ?meta.last_log_id.map(|id| id.index), "installed a snapshot of the facts");
         Ok(())
@@ -172,11 +172,11 @@ pub(crate) struct FactsSnapshot {
 impl RaftSnapshotBuilder<Types> for FactsSnapshot {
     async fn build_snapshot(&mut self) -> Result<Snapshot<Types>, StorageError> {
         let facts = Arc::clone(&self.facts);
-        let encode = move || codec::encode(&*facts);
+        let encode = move || facts.encode();
         let bytes = tokio::task::spawn_blocking(encode)
             .await
             .map_err(|gone| StorageIOError::write_snapshot(Some(self.meta.signature()), AnyError::new(&gone)))?;
-        self.snapshots.write(self.meta.clone(), bytes.clone()).await?;
+        self.snapshots.write(self.meta.clone(), self.facts.format(), bytes.clone()).await?;
         tracing::info!(bytes = bytes.len(), upto = ?self.meta.last_log_id.map(|id| id.index), "snapshot written");
         Ok(Snapshot { meta: self.meta.clone(), snapshot: Box::new(Cursor::new(bytes)) })
     }

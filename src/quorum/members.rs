@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use leaseway_core::Millis;
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use openraft::ChangeMembers;
 use tokio::{
     sync::{Mutex, mpsc, watch},
@@ -15,6 +15,8 @@ use tokio::{
 
 use crate::{
     error::ChangeError,
+    keeper::Resignation,
+    machine::SharedFacts,
     peers::{Call, Calls, LocalPeer},
     raft::{Member, PeerId, Raft},
     reign::Mastership,
@@ -25,8 +27,8 @@ use crate::{
 const CATCH_UP: Duration = Duration::from_secs(120);
 /// How often to check for a change that an earlier master left half done.
 const CHECK_EVERY: Duration = Duration::from_millis(500);
-/// A peer that was heard from within this time counts as running.
-const RECENT: Millis = Millis::from_secs(3);
+/// How long a peer may take to answer that is counted on.
+const ANSWERS: Duration = Duration::from_secs(3);
 /// How long either step of a change may take.
 const STEP: Duration = Duration::from_secs(15);
 
@@ -36,6 +38,8 @@ pub(crate) struct Members {
     pub(crate) calls: Arc<Calls>,
     pub(crate) settings: Arc<Settings>,
     pub(crate) mastership: watch::Receiver<Mastership>,
+    pub(crate) facts: SharedFacts,
+    pub(crate) keeper: mpsc::Sender<Resignation>,
     /// One change at a time.
     pub(crate) changing: Mutex<()>,
 }
@@ -111,7 +115,7 @@ impl Members {
         }
         tracing::info!(peer = name, replaces = before.len(), "a peer joins");
         self.step(self.raft.add_learner(peer, member, false)).await?;
-        self.caught_up(peer, &name).await?;
+        self.caught_up(peer, &name, CATCH_UP).await?;
         let mut voters = self.voters();
         voters.retain(|other| !before.contains(other));
         voters.insert(peer);
@@ -135,7 +139,7 @@ impl Members {
         let voters = self.voters();
         if voters.iter().any(|voter| gone.contains(voter)) {
             let left: BTreeSet<_> = voters.difference(&gone).copied().collect();
-            self.check_majority(&left)?;
+            self.check_majority(&left).await?;
             self.step(self.raft.change_membership(left, false)).await?;
         }
         self.remove_nodes(&gone).await?;
@@ -143,15 +147,25 @@ impl Members {
         Ok(())
     }
 
-    /// Whether a majority of the remaining voters answers.
-    fn check_majority(&self, left: &BTreeSet<PeerId>) -> Result<(), ChangeError> {
-        let (me, now) = (self.local.introducer.peer(), (self.local.clock)());
-        let answers = |peer: &&PeerId| {
-            let contact = self.local.contacts.get(**peer);
-            **peer == me || contact.is_some_and(|contact| now.since(contact.at) <= RECENT)
-        };
-        let (there, needed) = (left.iter().filter(answers).count(), left.len() / 2 + 1);
-        if there < needed { Err(ChangeError::NoMajority { there, needed }) } else { Ok(()) }
+    /// Whether a majority of the remaining voters answers now, each under the identity that has the vote: one that was
+    /// heard from a moment ago may have lost its directory since.
+    async fn check_majority(&self, left: &BTreeSet<PeerId>) -> Result<(), ChangeError> {
+        let (me, members) = (self.local.introducer.peer(), self.members());
+        let mut answers: FuturesUnordered<_> = left
+            .iter()
+            .filter_map(|voter| Some((*voter, members.get(voter)?)))
+            .map(|(voter, member)| async move {
+                let address = self.settings.address_of(&member.name).unwrap_or(&member.address);
+                let peer = (member.name.as_str(), address);
+                voter == me || self.calls.call_within::<_, ()>(ANSWERS, peer, voter, Call::Hello, &()).await.is_ok()
+            })
+            .collect();
+        let (mut there, needed) = (0, left.len() / 2 + 1);
+        while there < needed {
+            let Some(is_there) = answers.next().await else { return Err(ChangeError::NoMajority { there, needed }) };
+            there += usize::from(is_there);
+        }
+        Ok(())
     }
 
     /// Removes those that are still in the membership, all of them learners by now.
@@ -163,16 +177,20 @@ impl Members {
         Ok(())
     }
 
-    async fn caught_up(&self, peer: PeerId, name: &str) -> Result<(), ChangeError> {
-        // Entries up to now. Later ones arrive as they do at every other peer.
+    pub(crate) async fn caught_up(&self, peer: PeerId, name: &str, limit: Duration) -> Result<(), ChangeError> {
+        let caught_up = self.caught_up_within(peer, limit).await;
+        self.check_master()?;
+        if caught_up { Ok(()) } else { Err(ChangeError::Behind { name: name.to_owned(), seconds: limit.as_secs() }) }
+    }
+
+    /// Whether it has all entries up to now in time. Later ones arrive as they do at every other peer.
+    pub(crate) async fn caught_up_within(&self, peer: PeerId, limit: Duration) -> bool {
         let target = self.raft.metrics().borrow().last_log_index;
         let has_all = |metrics: &openraft::RaftMetrics<PeerId, Member>| match &metrics.replication {
             Some(replication) => replication.get(&peer).is_some_and(|at| at.map(|id| id.index) >= target),
             None => true,
         };
-        let waited = self.raft.wait(Some(CATCH_UP)).metrics(has_all, "a learner catches up").await;
-        self.check_master()?;
-        waited.map(drop).map_err(|_| ChangeError::Behind { name: name.to_owned(), seconds: CATCH_UP.as_secs() })
+        self.raft.wait(Some(limit)).metrics(has_all, "a peer catches up").await.is_ok()
     }
 
     async fn step<T, E: std::fmt::Display>(
@@ -186,7 +204,7 @@ impl Members {
         }
     }
 
-    fn check_master(&self) -> Result<(), ChangeError> {
+    pub(crate) fn check_master(&self) -> Result<(), ChangeError> {
         match &*self.mastership.borrow() {
             Mastership::Master(reign) if reign.holds(self.calls.now()) => Ok(()),
             Mastership::Follower { of: Some(master) } => {
@@ -197,27 +215,27 @@ impl Members {
     }
 
     /// Whether the peer was heard from within two leases: a running peer answers several times in that.
-    fn is_alive(&self, peer: PeerId) -> bool {
+    pub(crate) fn is_alive(&self, peer: PeerId) -> bool {
         let lease = self.settings.timing.lease();
         let recent = |at| self.calls.now().since(at) < lease.plus(lease);
         peer == self.local.introducer.peer() || self.local.contacts.get(peer).is_some_and(|contact| recent(contact.at))
     }
 
-    fn members(&self) -> BTreeMap<PeerId, Member> {
+    pub(crate) fn members(&self) -> BTreeMap<PeerId, Member> {
         let metrics = self.raft.metrics();
         let membership = metrics.borrow().membership_config.clone();
         membership.nodes().map(|(peer, member)| (*peer, member.clone())).collect()
     }
 
-    fn voters(&self) -> BTreeSet<PeerId> {
+    pub(crate) fn voters(&self) -> BTreeSet<PeerId> {
         self.raft.metrics().borrow().membership_config.voter_ids().collect()
     }
 
-    fn ids_of(&self, name: &str) -> BTreeSet<PeerId> {
+    pub(crate) fn ids_of(&self, name: &str) -> BTreeSet<PeerId> {
         self.members().into_iter().filter(|(_, member)| member.name == name).map(|(peer, _)| peer).collect()
     }
 
-    fn names(&self) -> String {
+    pub(crate) fn names(&self) -> String {
         let names: BTreeSet<String> = self.members().into_values().map(|member| member.name).collect();
         names.into_iter().collect::<Vec<_>>().join(", ")
     }

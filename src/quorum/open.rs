@@ -14,6 +14,7 @@ use crate::{
         directory::{Directory, Identity},
         disk::{Disk, Failing},
         floor::{Floor, Flusher},
+        flush_times::FlushTimes,
         frame::Kind,
         segments::Segments,
         snapshots::Snapshots,
@@ -32,6 +33,7 @@ pub(crate) struct Opened {
     pub(crate) floor: Flusher,
     pub(crate) machine: Machine,
     pub(crate) failing: Failing,
+    pub(crate) flushes: FlushTimes,
 }
 
 /// Whether the settings agree with each other.
@@ -114,6 +116,7 @@ pub(crate) fn open(settings: &Settings) -> Result<Opened, StartError> {
     let floor = Floor::open(&directory, floor, log.last())?;
     let flusher = floor.flusher();
     let disk = Disk::start(Arc::clone(&directory), segments, floor, log.purged(), failing.clone());
+    let flushes = disk.flushes();
     let log = LogStore::new(log, vote, disk, identity.peer);
-    Ok(Opened { directory, identity, used, members, log, floor: flusher, machine, failing })
+    Ok(Opened { directory, identity, used, members, log, floor: flusher, machine, failing, flushes })
 }

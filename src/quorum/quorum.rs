@@ -1,11 +1,18 @@
 //! The handle to a running peer.
 
-use std::{net::SocketAddr, sync::Arc, thread};
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
 
+use leaseway_core::Millis;
 use tokio::sync::{oneshot, watch};
 
 use crate::{
     absence::Absence,
+    backup::{BackedUpPeer, Backup, BackupHeader},
     error::{ChangeError, ProposeError, StartError},
     fact::Fact,
     facts::Facts,
@@ -15,6 +22,8 @@ use crate::{
     run::{self, Order, Origin, Running},
     settings::Settings,
     store::disk::Failure,
+    stored::StoredFact,
+    transfer::Transferred,
 };
 
 /// A peer that takes part in a quorum. When the last clone is dropped it stops as if it had been killed.
@@ -53,7 +62,21 @@ impl Quorum {
     /// Many concurrent proposals cost little more than one. Proposals of a caller that does not wait in between are
     /// applied in the order in which they were first polled.
     pub async fn propose(&self, reign: &Reign, facts: Vec<Fact>) -> Result<(), ProposeError> {
+        self.check_readers(&facts)?;
         proposals::propose(&self.0.running.proposals, reign, &facts).await
+    }
+
+    /// Whether all peers that were heard of read what these facts need.
+    fn check_readers(&self, facts: &[Fact]) -> Result<(), ProposeError> {
+        let needed = facts.iter().map(|fact| StoredFact::from(fact).format()).max().unwrap_or_default();
+        let local = &self.0.running.local;
+        let membership = local.raft.get().map(|raft| raft.metrics().borrow().membership_config.clone());
+        let members = membership.iter().flat_map(|membership| membership.nodes());
+        let mut known = members.filter_map(|(peer, _)| local.contacts.get(*peer));
+        match known.find(|contact| contact.reads < u32::from(needed)) {
+            Some(older) => Err(ProposeError::OlderPeer { peer: older.name, needed }),
+            None => Ok(()),
+        }
     }
 
     /// As [`propose`](Self::propose), without waiting: `done` is told what has become of it, on a thread of this peer;
@@ -73,6 +96,25 @@ impl Quorum {
         local.raft.get().map_or_else(Vec::new, |raft| report::peers(raft, local, &self.0.settings))
     }
 
+    /// What is worth keeping elsewhere, as far as this peer knows it. `believed`: for how long leases may be that its
+    /// promises do not tell of.
+    pub fn backup(&self, program: &str, at_unix: i64, believed: Millis) -> Backup {
+        let now = (self.0.settings.clock)();
+        let peers = self.peers().into_iter();
+        self.read(|facts| {
+            let longest = facts.promised().filter_map(|resource| facts.promises(resource));
+            let longest = longest.map(|promises| promises.until().since(now)).max().unwrap_or(Millis(0));
+            let listening = facts.listen_until().map_or(Millis(0), |until| until.since(now));
+            let believed = believed.max(longest).max(listening);
+            let mut header = BackupHeader::new(program, at_unix, believed);
+            header.cluster = self.cluster().unwrap_or_default();
+            header.peer = self.name().to_owned();
+            let peer = |peer: PeerReport| BackedUpPeer { name: peer.name, peer_address: peer.address };
+            header.members = peers.map(peer).collect();
+            Backup::of(facts, header, now)
+        })
+    }
+
     /// Adds the peer that runs at `address` with an empty directory: it gets everything, then a vote. Only on the
     /// master.
     pub async fn add(&self, name: &str, address: &str) -> Result<(), ChangeError> {
@@ -86,10 +128,17 @@ impl Quorum {
         self.change(|done| Order::Remove { name, done }).await
     }
 
-    async fn change(
+    /// Hands mastership to a peer, or to the one with most of the log, and stays a peer. Returns once the next
+    /// master reigns. Only on the master.
+    pub async fn transfer(&self, to: Option<&str>) -> Result<Transferred, ChangeError> {
+        let to = to.map(str::to_owned);
+        self.change(|done| Order::Transfer { to, done }).await
+    }
+
+    async fn change<T>(
         &self,
-        order: impl FnOnce(oneshot::Sender<Result<(), ChangeError>>) -> Order,
-    ) -> Result<(), ChangeError> {
+        order: impl FnOnce(oneshot::Sender<Result<T, ChangeError>>) -> Order,
+    ) -> Result<T, ChangeError> {
         let (done, result) = oneshot::channel();
         let _ = self.0.running.orders.send(order(done));
         result.await.unwrap_or_else(|_| Err(ChangeError::Failed("this peer stops".into())))
@@ -136,6 +185,11 @@ impl Quorum {
     /// votes no more, and does not come back without a restart.
     pub fn failure(&self) -> watch::Receiver<Option<Failure>> {
         self.0.running.failing.watch()
+    }
+
+    /// How long the slowest write to the disk of the last minute took, one under way included.
+    pub fn slowest_flush(&self) -> Duration {
+        self.0.running.flushes.slowest(Instant::now())
     }
 
     /// Stops cleanly. A master hands its mastership over, so that there is another within one lease at most. Nothing is

@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
-use openraft::TokioRuntime;
+use openraft::{EntryPayload, TokioRuntime};
 use serde::{Deserialize, Serialize};
 
-use crate::stored::{StoredFact, StoredRefusal};
+use crate::{
+    codec::COMMON,
+    stored::{StoredFact, StoredRefusal},
+};
 
 openraft::declare_raft_types!(
     pub(crate) Types:
@@ -48,6 +51,16 @@ pub(crate) enum Command {
     /// What several callers proposed, each list all or nothing. One entry, so that one write to disk serves all of
     /// them: openraft waits for each entry of its own.
     Propose { reign: u64, proposals: Arc<Vec<Vec<StoredFact>>> },
+}
+
+/// The oldest format that has all of an entry.
+pub(crate) fn format_of(entry: &Entry) -> u8 {
+    match &entry.payload {
+        EntryPayload::Normal(Command::Propose { proposals, .. }) => {
+            proposals.iter().flatten().map(StoredFact::format).max().unwrap_or(COMMON)
+        }
+        _ => COMMON,
+    }
 }
 
 /// The result of applying a [`Command`].

@@ -8,7 +8,10 @@ use std::{
     },
 };
 
-use leaseway_core::Millis;
+use leaseway_core::{
+    Millis,
+    planted::{self, Fault},
+};
 use tokio::sync::watch;
 
 /// Which peer decides.
@@ -65,7 +68,7 @@ impl Reign {
     /// moment. The first call that sees the reign lapsed ends it.
     pub fn holds(&self, now: Millis) -> bool {
         let until = self.0.until.load(Ordering::Acquire);
-        if now.0 < until {
+        if now.0 < until || until != 0 && planted::is(Fault::OldMasterGoesOn) {
             return true;
         }
         // The exchange fails if the reign was extended in between. Then it has not lapsed and only `now` is late;

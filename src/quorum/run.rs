@@ -17,6 +17,7 @@ use tokio::{
 };
 
 use crate::{
+    backup::Backup,
     candidacy::Candidacy,
     error::{ChangeError, StartError},
     formation::{self, Formation, Formed},
@@ -33,7 +34,8 @@ use crate::{
     raft::{Member, Raft},
     reign::Mastership,
     settings::Settings,
-    store::{LogStore, disk::Failing, floor::Flusher},
+    store::{LogStore, disk::Failing, floor::Flusher, flush_times::FlushTimes},
+    transfer::{self, Transferred},
 };
 
 /// Requests to join beyond so many are dropped; peers repeat them.
@@ -51,6 +53,7 @@ const FLUSH_FLOOR_EVERY: Duration = Duration::from_secs(1);
 pub(crate) enum Order {
     Add { name: String, address: String, done: oneshot::Sender<Result<(), ChangeError>> },
     Remove { name: String, done: oneshot::Sender<Result<(), ChangeError>> },
+    Transfer { to: Option<String>, done: oneshot::Sender<Result<Transferred, ChangeError>> },
     Leave { done: oneshot::Sender<()> },
 }
 
@@ -94,6 +97,7 @@ pub(crate) struct Running {
     pub(crate) orders: mpsc::UnboundedSender<Order>,
     pub(crate) origin: Arc<OriginCell>,
     pub(crate) failing: Failing,
+    pub(crate) flushes: FlushTimes,
     /// The bound address of the listener, with the real port.
     pub(crate) listening: Option<SocketAddr>,
 }
@@ -130,7 +134,12 @@ impl Peer {
     ) -> Result<(Peer, Running), StartError> {
         // Nothing else runs on this thread yet, so it may block.
         let opened = open::open(&settings)?;
-        let introducer = Introducer::new(Arc::clone(&settings), Arc::clone(&opened.directory), &opened.identity);
+        let introducer = Introducer::new(
+            Arc::clone(&settings),
+            Arc::clone(&opened.directory),
+            &opened.identity,
+            (opened.log.clone(), opened.machine.facts()),
+        );
         let introducer = Arc::new(introducer);
         let contacts = Arc::new(Contacts::default());
         let (joins, asked) = mpsc::channel(JOINS);
@@ -174,6 +183,7 @@ impl Peer {
             orders,
             origin: Arc::clone(&origin),
             failing: opened.failing.clone(),
+            flushes: opened.flushes.clone(),
             listening,
         };
         Ok((Peer { settings, local, calls, opened, origin, mastership, queue, joins: asked }, running))
@@ -200,6 +210,13 @@ impl Peer {
                 }
                 (Order::Add { done, .. } | Order::Remove { done, .. }, None) => {
                     let _ = done.send(Err(ChangeError::NotMaster { master: None }));
+                }
+                (Order::Transfer { done, .. }, _) if settings.is_lone() => drop(done.send(Err(ChangeError::Alone))),
+                (Order::Transfer { done, .. }, None) => {
+                    let _ = done.send(Err(ChangeError::NotMaster { master: None }));
+                }
+                (Order::Transfer { to, done }, Some(members)) => {
+                    tokio::spawn(async move { done.send(transfer::transfer(&members, to.as_deref()).await) });
                 }
                 (Order::Add { name, address, done }, Some(members)) => {
                     tokio::spawn(async move { done.send(members.add(&name, &address).await) });
@@ -240,12 +257,15 @@ impl Peer {
             Err(error) => return failing.fail(&error),
         };
         let _ = local.raft.set(raft.clone());
+        let (to_keeper, resignations) = mpsc::channel(1);
         let changes = Arc::new(Members {
             raft: raft.clone(),
             local: Arc::clone(&local),
             calls: Arc::clone(&calls),
             settings: Arc::clone(&settings),
             mastership: mastership.subscribe(),
+            facts: facts.clone(),
+            keeper: to_keeper,
             changing: Mutex::default(),
         });
         let _ = members.set(Arc::clone(&changes));
@@ -253,6 +273,9 @@ impl Peer {
         tokio::spawn(proposals::run(raft.clone(), queue));
         tokio::spawn(compact_log(raft.clone(), log));
         tokio::spawn(flush_floor(floor, failing.clone()));
+        if settings.restored.is_some() {
+            tokio::spawn(remove_backup(Arc::clone(&settings), facts.clone()));
+        }
         let keeper = Keeper {
             raft: raft.clone(),
             local: Arc::clone(&local),
@@ -260,6 +283,7 @@ impl Peer {
             settings: Arc::clone(&settings),
             mastership,
             reign: None,
+            resignations,
         };
         let candidacy = Candidacy {
             raft: raft.clone(),
@@ -367,6 +391,17 @@ async fn compact_log(raft: Raft, log: LogStore) {
                 return;
             }
         }
+    }
+}
+
+/// Once what it says is in the log, so that a later start does not look at it.
+async fn remove_backup(settings: Arc<Settings>, facts: SharedFacts) {
+    while facts.read().is_blank() {
+        tokio::time::sleep(CHECK_EVERY).await;
+    }
+    let removed = tokio::task::spawn_blocking(move || Backup::remove_placed(&settings.data)).await;
+    if let Ok(Err(error)) = removed {
+        tracing::warn!(%error, "the backup that this peer began with is still in its directory");
     }
 }
 

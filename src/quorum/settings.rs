@@ -6,6 +6,7 @@ use leaseway_core::Millis;
 use leaseway_tls::ClientTls;
 
 use crate::{
+    backup::Backup,
     fact::Configuration,
     incoming::{Accept, in_the_clear},
 };
@@ -38,6 +39,8 @@ pub struct Settings {
     /// How long a quorum listens that begins without being told that it is the first: so long, facts that it knows
     /// nothing of may be in force.
     pub listening: Millis,
+    /// What a quorum begins with that takes the place of a lost one, with `bootstrap`, `take_over` and `listening`.
+    pub restored: Option<Arc<Backup>>,
     /// Known to all peers. Without it, and without `tls`, they listen on loopback only.
     pub secret: Option<Secret>,
     /// Connections to the other peers are made with it, and only a caller whose certificate is for the host of a peer
@@ -63,6 +66,7 @@ impl Settings {
             take_over: false,
             first_configuration: None,
             listening: Millis(0),
+            restored: None,
             secret: None,
             tls: None,
             accept: in_the_clear(),

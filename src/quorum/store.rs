@@ -18,6 +18,7 @@ mod adapter;
 pub(crate) mod directory;
 pub(crate) mod disk;
 pub(crate) mod floor;
+pub(crate) mod flush_times;
 pub(crate) mod frame;
 pub(crate) mod log;
 pub(crate) mod segments;

@@ -11,13 +11,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     ceilings::{CeilingChanges, CeilingRecord},
-    codec::{self, DecodeError},
+    codec::{self, COMMON, DecodeError, FORMAT},
     fact::{Configuration, Fact},
     overrides::KeptOverride,
 };
 
 /// A [`Fact`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum StoredFact {
     Configuration(Configuration),
     Ceilings { resource: Arc<str>, changes: CeilingChanges },
@@ -32,6 +33,11 @@ pub(crate) enum StoredFact {
 }
 
 impl StoredFact {
+    /// The oldest format that has it.
+    pub(crate) fn format(&self) -> u8 {
+        if matches!(self, StoredFact::Override(_)) { FORMAT } else { COMMON }
+    }
+
     pub(crate) fn is_of_promises(&self) -> bool {
         matches!(self, StoredFact::Promises { .. } | StoredFact::ForgetPromises { .. })
     }
@@ -40,15 +46,15 @@ impl StoredFact {
 /// [`PoolNotes`]: what has changed, or in a snapshot all that is remembered.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct StoredNotes {
-    anew: bool,
-    clock: StoredClock,
-    total: f64,
-    balances: Vec<(Arc<str>, StoredBalance)>,
-    costs: Vec<(bool, Arc<str>, Option<StoredCost>)>,
+    pub(crate) anew: bool,
+    pub(crate) clock: StoredClock,
+    pub(crate) total: f64,
+    pub(crate) balances: Vec<(Arc<str>, StoredBalance)>,
+    pub(crate) costs: Vec<(bool, Arc<str>, Option<StoredCost>)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-struct StoredClock {
+pub(crate) struct StoredClock {
     lived: f64,
     grown: f64,
     decayed: f64,
@@ -57,14 +63,15 @@ struct StoredClock {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-enum StoredBalance {
+#[serde(rename_all = "snake_case")]
+pub(crate) enum StoredBalance {
     None,
     Away(f64),
     Connected(f64, u32),
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct StoredCost {
+pub(crate) struct StoredCost {
     capacity: f64,
     time: f64,
     request: f64,
@@ -83,6 +90,7 @@ pub(crate) struct StoredAssignment {
 
 /// An amount, or a part of another amount.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum StoredPortion {
     Amount(f64),
     Part(f64),
@@ -153,8 +161,18 @@ pub(crate) struct StoredFacts {
 const LISTS_ADDED: usize = 3;
 
 impl StoredFacts {
-    /// From a snapshot of this format or one before, where the lists that were added since are empty. No two formats
-    /// can be confused: bytes of an older one end too soon.
+    /// The oldest format that has them all.
+    pub(crate) fn format(&self) -> u8 {
+        if self.overrides.is_empty() { COMMON } else { FORMAT }
+    }
+
+    /// In their format: without the last list, if that is empty.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let bytes = codec::encode(self);
+        bytes[..bytes.len() - usize::from(FORMAT - self.format())].to_vec()
+    }
+
+    /// From a snapshot of this format or of one before, which ends before the lists that were added since.
     pub(crate) fn decode(bytes: &[u8]) -> Result<StoredFacts, DecodeError> {
         let older = |lists| codec::decode([bytes, &[0; LISTS_ADDED][..lists]].concat().as_slice()).ok();
         codec::decode(bytes).or_else(|error| (1..=LISTS_ADDED).find_map(older).ok_or(error))
@@ -341,7 +359,7 @@ impl StoredPromises {
 
 fn stored_claims(wants: &Claims) -> Vec<StoredClaim> {
     let stored = |claim: &Claim| {
-        let Claim { wants, subclients, priority } = *claim;
+        let Claim { wants, subclients, priority, .. } = *claim;
         StoredClaim { wants: wants.get(), subclients, priority }
     };
     wants.iter().map(stored).collect()
@@ -350,7 +368,7 @@ fn stored_claims(wants: &Claims) -> Vec<StoredClaim> {
 fn claims(stored: &[StoredClaim]) -> Claims {
     let claim = |stored: &StoredClaim| {
         let StoredClaim { wants, subclients, priority } = *stored;
-        Claim { wants: Amount::clamped(number(wants)), subclients, priority }
+        Claim::new(Amount::clamped(number(wants)), subclients, priority)
     };
     stored.iter().map(claim).collect()
 }
@@ -434,13 +452,12 @@ impl From<&StoredCost> for NotedCost {
     }
 }
 
-/// Numbers were checked before they were encoded. One that is not finite all the same must not spoil sums.
+/// Numbers were checked before. One that is not finite all the same must not spoil sums.
 fn number(value: f64) -> f64 {
     if value.is_finite() { value } else { 0.0 }
 }
 
-/// Amounts were checked before they were encoded and are covered by checksums since. An invalid one all the same counts
-/// as the largest amount: promises err upwards.
+/// Amounts were checked, too. An invalid one all the same counts as the largest: promises err upwards.
 fn amount_of(value: f64) -> Amount {
     Amount::new(value).unwrap_or(Amount::MAX)
 }
@@ -479,21 +496,5 @@ impl StoredOverride {
         let StoredSetting { capacity, above, from_unix_ms, until_unix_ms, by, why } = self.set.clone()?;
         let (pattern, capacity) = (Arc::clone(&self.pattern), Load::from(capacity));
         Some(KeptOverride { pattern, capacity, above, from_unix_ms, until_unix_ms, by, why })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn length_and_wholeness_of_listening_are_stored_as_one_number() {
-        for length in [0, 1, 61_060, 31 * 86_400_000, WHOLE - 1, u64::MAX] {
-            for whole in [false, true] {
-                let expected = (Millis(length.min(WHOLE - 1)), whole && length > 0);
-                assert_eq!(decode_listening(encode_listening(Millis(length), whole)), expected, "{length}, {whole}");
-            }
-        }
-        assert_eq!(encode_listening(Millis(61_060), false), 61_060, "as it was stored before there was anything else");
     }
 }

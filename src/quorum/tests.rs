@@ -1,5 +1,6 @@
 //! Peers with real sockets and real files, all in one process.
 
+mod backup;
 mod candidacy;
 mod chaos;
 mod elections;

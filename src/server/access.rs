@@ -210,6 +210,9 @@ impl Gate {
         metrics::access_denied(call);
         let why = error.to_string();
         self.audit.refused(address, call.name(), &why);
-        Status::unauthenticated(why)
+        match error {
+            CredentialError::TooMany => Status::resource_exhausted(why),
+            _ => Status::unauthenticated(why),
+        }
     }
 }

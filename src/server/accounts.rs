@@ -20,6 +20,10 @@ use tokio::sync::Semaphore;
 /// Requests for many resources that a principal may have worked on at the same time.
 const TURNS: usize = 4;
 
+/// So many tokens from one address may prove nothing within a second: until the next one no signatures of others are
+/// checked, which takes as long as some requests.
+const MOST_REFUSED: usize = 200;
+
 /// Where a request comes from.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Origin {
@@ -39,6 +43,8 @@ pub(crate) struct Account {
     pub(crate) bytes: AtomicUsize,
     /// Turns of its requests for many resources.
     pub(crate) turns: Semaphore,
+    /// Tokens that proved nothing, of an address, since they were last forgotten.
+    refused: AtomicUsize,
     /// It had nothing when it was last looked at.
     had_nothing: AtomicBool,
 }
@@ -51,12 +57,23 @@ impl Account {
             resources: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
             turns: Semaphore::new(TURNS),
+            refused: AtomicUsize::new(0),
             had_nothing: AtomicBool::new(false),
         }
     }
 
     pub(crate) fn principal(&self) -> Principal {
         self.principal
+    }
+
+    /// A token was looked at and proves nothing.
+    pub(crate) fn refused_token(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether signatures of its tokens are checked.
+    pub(crate) fn may_prove(&self) -> bool {
+        self.refused.load(Ordering::Relaxed) < MOST_REFUSED
     }
 
     fn has_nothing(&self) -> bool {
@@ -149,6 +166,12 @@ impl Accounts {
     /// The account of a principal that has not been gone for long.
     pub(crate) fn of(&self, principal: Principal) -> Option<Arc<Account>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).by_principal.get(&principal).cloned()
+    }
+
+    /// Tokens of all are looked at again. To be called once a second.
+    pub(crate) fn forget_refused(&self) {
+        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        table.by_key.values().for_each(|account| account.refused.store(0, Ordering::Relaxed));
     }
 
     /// Forgets accounts that nothing refers to and that had nothing when this was called last: a request under way may

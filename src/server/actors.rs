@@ -19,6 +19,7 @@ mod node;
 mod note_turns;
 mod notices;
 mod on_end;
+mod postbox;
 mod resource;
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! Which child nodes have asked this server lately, for pages.
+//! Which child nodes have asked this server lately, and which of their names two nodes have, for pages and checks.
 
 use std::{
     collections::HashMap,
@@ -11,6 +11,8 @@ use leaseway_core::Millis;
 const CHILDREN: usize = 1000;
 /// For how long one is that does not ask.
 const REMEMBERED: Millis = Millis(900_000);
+/// For how long a name counts as taken after a second node was refused under it.
+const TAKEN: Millis = Millis(60_000);
 
 /// A child node, as it has asked last.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,6 +21,8 @@ pub(crate) struct Child {
     pub(crate) at: Millis,
     /// Resources of its last request.
     pub(crate) resources: usize,
+    /// When another node was refused under its name.
+    pub(crate) taken: Option<Millis>,
 }
 
 /// The child nodes.
@@ -41,8 +45,21 @@ impl Children {
             all.retain(|_, child| at.since(child.at) <= REMEMBERED);
         }
         if all.len() < CHILDREN {
-            all.insert(id.to_owned(), Child { id: id.to_owned(), at, resources });
+            all.insert(id.to_owned(), Child { id: id.to_owned(), at, resources, taken: None });
         }
+    }
+
+    /// A node was refused because another has its name.
+    pub(crate) fn refused(&self, id: &str, at: Millis) {
+        if let Some(child) = self.all().get_mut(id) {
+            child.taken = Some(at);
+        }
+    }
+
+    /// The names that two nodes have asked with lately.
+    pub(crate) fn names_taken(&self, now: Millis) -> Vec<String> {
+        let is_taken = |child: &Child| child.taken.is_some_and(|at| now.since(at) <= TAKEN);
+        self.list(now).into_iter().filter(is_taken).map(|child| child.id).collect()
     }
 
     /// Those that have asked lately, by name.
@@ -65,6 +82,9 @@ mod tests {
         assert_eq!(children.list(Millis(0)).len(), CHILDREN);
         let later = Millis(REMEMBERED.0 + 1);
         children.asked("leaf", 7, later);
-        assert_eq!(children.list(later), [Child { id: "leaf".into(), at: later, resources: 7 }]);
+        assert_eq!(children.list(later), [Child { id: "leaf".into(), at: later, resources: 7, taken: None }]);
+        children.refused("leaf", later);
+        assert_eq!(children.names_taken(later), ["leaf"]);
+        assert!(children.names_taken(Millis(later.0 + TAKEN.0 + 1)).is_empty());
     }
 }

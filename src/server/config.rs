@@ -11,6 +11,7 @@
 //!   lease length if that is shorter.
 //! * `parameters` may be a map of names to values instead of a list of `{name, value}`.
 //! * Without `kind` it is NO_ALGORITHM, as in Doorman, with a warning; only there `capacity` may be missing.
+//! * `clients` of a template, a list of rules: weight, minimum and maximum of clients by their ids.
 //! * `access`, a list of rules: who may do what. It may stand alone, for a node whose templates are its parent's.
 //!
 //! Of YAML: one document, aliases and merge keys, no tags. Numbers are decimal and unquoted.
@@ -28,6 +29,7 @@
 
 mod access;
 mod algorithm;
+mod clients;
 mod diagnostic;
 mod node;
 mod read;

@@ -26,6 +26,10 @@ pub enum ServeError {
     /// Metrics cannot be set up. Nothing was started.
     #[error("cannot set up metrics: {0}")]
     Metrics(String),
+    /// Traces cannot be sent. Nothing was started.
+    #[cfg(feature = "otlp")]
+    #[error("cannot send traces to where OTEL_EXPORTER_OTLP_ENDPOINT says, which has to be like http://HOST:4317: {0}")]
+    Traces(String),
     /// Signals cannot be heard. Nothing was started.
     #[error("cannot listen for signals: {0}")]
     Signals(std::io::Error),
@@ -42,7 +46,7 @@ pub enum ServeError {
     },
     /// With `--handover learning` every master learns by itself, for as long as templates say. Nothing was started.
     #[error(
-        "--take-over keeps promises from then on, and so does not go with --handover learning: leave one of them away"
+        "--take-over and a backup that is restored keep promises from then on, and so do not go with --handover learning: leave that away"
     )]
     TakeOverLearning,
     /// This peer's address in --peers cannot be listened on. Nothing was started.

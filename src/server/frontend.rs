@@ -28,7 +28,6 @@ use tokio::{
 };
 use tonic::{Code, Status};
 
-pub use self::grpc::GrpcGuest;
 use crate::{
     access::{Admitted, CredentialFiles, Gate, Visitor},
     accounts::Accounts,

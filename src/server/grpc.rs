@@ -7,6 +7,7 @@
 
 pub(crate) mod admin;
 mod answer;
+mod answering;
 mod body;
 mod capacity;
 mod convert;
@@ -16,12 +17,14 @@ mod framing;
 mod front;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
+mod guest;
 mod hint_answer;
 mod invalid;
 mod operators;
 pub(crate) mod pools;
 mod problems;
 mod push;
+mod shortcut;
 mod status;
 mod tonic_answer;
 mod unary;
@@ -42,6 +45,7 @@ use self::{
     body::BodyLimits,
     front::{Clients, ConnectionService, Front},
 };
+pub use self::{guest::GrpcGuest, shortcut::Shortcut};
 pub(crate) use self::{push::PushService, status::StatusService};
 use crate::{
     access::{Admitted, Gate},
@@ -163,11 +167,12 @@ pub(crate) async fn serve_here(listener: Listener, services: Routes, limits: &Li
 pub(crate) async fn serve_guarded(
     listener: Listener,
     services: Routes,
+    shortcuts: Vec<Shortcut>,
     gate: Arc<Gate>,
     limits: &Limits,
     stop: watch::Receiver<bool>,
 ) {
-    serve_all(listener, Server::new(Front::guarded(gate, body_limits(limits), services)), stop).await;
+    serve_all(listener, Server::new(Front::guarded(gate, body_limits(limits), services, shortcuts)), stop).await;
 }
 
 async fn serve_all(listener: Listener, server: Server, stop: watch::Receiver<bool>) {

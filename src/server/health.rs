@@ -1,18 +1,20 @@
-//! What of a server may go wrong in a while, for `leaseway check`.
+//! What of a server may go wrong in a while, for `leaseway check` and the page.
 
 use std::{
     path::PathBuf,
     sync::Arc,
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use leaseway_proto::status::{Health, LimitUse};
 use leaseway_quorum::Quorum;
 
 use crate::{
-    actors::NodeHandle, budget::Budget, http::free_bytes, open_connections::OpenConnections, server_info::ServerInfo,
-    tls::Tls,
+    actors::NodeHandle, budget::Budget, metrics, open_connections::OpenConnections, server_info::ServerInfo, tls::Tls,
 };
+
+/// A healthy disk answers sooner.
+const DISK_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Where it is looked up.
 #[derive(Clone)]
@@ -27,12 +29,13 @@ pub(crate) struct HealthSources {
 
 impl HealthSources {
     pub(crate) async fn look(&self, node: &NodeHandle, info: &ServerInfo) -> Health {
-        let (free_bytes, data_error) = match &self.stored {
+        let (free_bytes, data_error, slowest_flush_ms) = match &self.stored {
             Some((quorum, data)) => {
                 let failure = quorum.failure().borrow().as_ref().map(ToString::to_string);
-                (free_bytes(data).await, failure.unwrap_or_default())
+                let slowest = quorum.slowest_flush().as_millis() as u64;
+                (free_bytes(data).await, failure.unwrap_or_default(), Some(slowest))
             }
-            None => (None, String::new()),
+            None => (None, String::new(), None),
         };
         let ends = self.tls.as_ref().and_then(|tls| tls.credentials().expires());
         Health {
@@ -42,6 +45,8 @@ impl HealthSources {
             data_error,
             limit: self.limits(node),
             admin_address: info.admin.to_string(),
+            http_address: info.http.to_string(),
+            slowest_flush_ms,
         }
     }
 
@@ -61,6 +66,13 @@ impl HealthSources {
             limit("bytes that wait", "--max-waiting-bytes", self.budget.used(), limits.waiting_bytes),
         ]
     }
+}
+
+/// Free bytes at the data directory. A disk that hangs blocks neither the page nor the thread that serves it.
+pub(crate) async fn free_bytes(data: &Arc<PathBuf>) -> Option<u64> {
+    let data = Arc::clone(data);
+    let asked = tokio::task::spawn_blocking(move || metrics::free_bytes(&data));
+    tokio::time::timeout(DISK_PATIENCE, asked).await.ok()?.ok().flatten()
 }
 
 /// Seconds since the epoch.

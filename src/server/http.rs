@@ -3,6 +3,7 @@
 
 mod api;
 mod debug;
+mod gauge_text;
 mod gauges;
 mod guard;
 mod gzip;
@@ -11,11 +12,7 @@ mod page;
 mod serving;
 mod view;
 
-use std::{
-    path::PathBuf,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Instant};
 
 use axum::{
     Extension, Router,
@@ -26,28 +23,23 @@ use axum::{
     routing::get,
 };
 use leaseway_core::escaped;
-use leaseway_quorum::Quorum;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::{sync::Semaphore, time::sleep};
 
-use self::view::ResourceCache;
+use self::{gauge_text::GaugeText, view::ResourceCache};
 pub(crate) use self::{
     live::LivePages,
+    page::PASTED_BYTES,
     serving::{Serving, certified, serve},
 };
 use crate::{
     actors::{NodeHandle, NotMaster},
-    budget::Budget,
+    background::in_background,
+    health::{HealthSources, free_bytes},
     history::History,
     listen::Caller,
-    metrics,
-    open_connections::OpenConnections,
     server_info::ServerInfo,
-    tls::Tls,
 };
-
-/// A healthy disk answers sooner.
-const DISK_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Pages that look at all holders of a resource at the same time.
 const LOOKING: usize = 2;
@@ -58,16 +50,11 @@ pub(crate) struct Pages {
     pub(crate) node: NodeHandle,
     pub(crate) info: ServerInfo,
     pub(crate) prometheus: PrometheusHandle,
-    /// gRPC connections that are open.
-    pub(crate) connections: OpenConnections,
-    pub(crate) budget: Arc<Budget>,
+    pub(crate) health: HealthSources,
     /// One scrape at a time.
     pub(crate) scrapes: Arc<Semaphore>,
-    /// What is stored, and where.
-    pub(crate) stored: Option<(Quorum, Arc<PathBuf>)>,
     /// Resources with series of their own.
     pub(crate) metrics_resources: usize,
-    pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) history: Arc<History>,
     pub(crate) live: Arc<LivePages>,
     pub(crate) looks: Looks,
@@ -88,8 +75,8 @@ impl Default for Looks {
 }
 
 pub(crate) fn router(pages: Pages) -> Router {
-    let requires_certificates = pages.tls.as_ref().is_some_and(|tls| tls.requires_certificates());
-    Router::new()
+    let requires_certificates = pages.health.tls.as_ref().is_some_and(|tls| tls.requires_certificates());
+    let router = Router::new()
         .route("/metrics", get(render_metrics))
         .route("/debug/status", get(debug::status))
         .route("/debug/resources", get(debug::resources))
@@ -102,12 +89,14 @@ pub(crate) fn router(pages: Pages) -> Router {
         .route("/readyz", get(readyz))
         .fallback(|| async { (StatusCode::MOVED_PERMANENTLY, [(header::LOCATION, "/debug/status")]) })
         .layer(middleware::from_fn(gzip::compress))
-        .layer(middleware::from_fn_with_state(requires_certificates, certified))
-        .with_state(pages)
+        .layer(middleware::from_fn_with_state(requires_certificates, certified));
+    #[cfg(feature = "otlp")]
+    let router = router.layer(middleware::from_fn(crate::traces::page));
+    router.with_state(pages)
 }
 
-/// A page of thousands of series takes a while to render: that is done beside the threads that accept and serve
-/// connections, one page at a time, and half of the time at most.
+/// A page of thousands of series takes a while to render: that is done in the background, one page at a time, and half
+/// of the time at most.
 async fn render_metrics(State(pages): State<Pages>) -> impl IntoResponse {
     let turn = Arc::clone(&pages.scrapes).acquire_owned().await;
     let began = Instant::now();
@@ -120,28 +109,31 @@ async fn render_metrics(State(pages): State<Pages>) -> impl IntoResponse {
         is_master: pages.node.check().is_ok(),
         resources: pages.node.resources(),
         left_out: pages.node.resources().saturating_sub(statuses.len()),
-        connections: pages.connections.count(),
-        waiting_bytes: pages.budget.used(),
+        connections: pages.health.connections.count(),
+        waiting_bytes: pages.health.budget.used(),
         watchers: pages.node.watching(),
         subscribers: pages.node.subscribers().count(),
         config_version: config.version,
         config_rejected: config.rejected.is_some(),
         overrides: config.overrides.len(),
     });
-    if let Some(expires) = pages.tls.as_ref().and_then(|tls| tls.credentials().expires()) {
+    if let Some(expires) = pages.health.tls.as_ref().and_then(|tls| tls.credentials().expires()) {
         gauges::set_certificate_expires(expires);
     }
     if let Some(uplink) = pages.node.uplink() {
         gauges::set_uplink_gauges(&uplink);
     }
-    if let Some((quorum, data)) = &pages.stored {
+    if let Some((quorum, data)) = &pages.health.stored {
         gauges::set_absence(pages.node.absence().as_ref());
         gauges::set_quorum_gauges(quorum, free_bytes(data).await);
     }
     let prometheus = pages.prometheus.clone();
-    let rendered = tokio::task::spawn_blocking(move || {
-        statuses.iter().for_each(gauges::set_resource_gauges);
-        prometheus.render()
+    let rendered = in_background(move || {
+        let mut series = GaugeText::default();
+        statuses.iter().for_each(|status| gauges::put_resource_gauges(&mut series, status));
+        let mut page = prometheus.render();
+        series.append_to(&mut page);
+        page
     });
     let rendered = rendered.await;
     tokio::spawn(async move {
@@ -149,16 +141,9 @@ async fn render_metrics(State(pages): State<Pages>) -> impl IntoResponse {
         drop(turn);
     });
     match rendered {
-        Ok(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response(),
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        Some(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response(),
+        None => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
-}
-
-/// Free bytes at the data directory. A disk that hangs blocks neither the page nor the thread that serves it.
-pub(crate) async fn free_bytes(data: &Arc<PathBuf>) -> Option<u64> {
-    let data = Arc::clone(data);
-    let asked = tokio::task::spawn_blocking(move || metrics::free_bytes(&data));
-    tokio::time::timeout(DISK_PATIENCE, asked).await.ok()?.ok().flatten()
 }
 
 /// Alive means that the node still takes messages, not merely that the process exists; and that this peer takes part in

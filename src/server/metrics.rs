@@ -21,7 +21,7 @@ const SECONDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 
 /// From a write to one fast disk to an election.
 const COMMIT_SECONDS: [f64; 12] = [0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0];
 
-/// Gauges of retired resources disappear after so long: all others are set at each scrape.
+/// Gauges of peers that are gone disappear after so long: all others are set at each scrape.
 const FORGET: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// Installs the recorder; what it returns renders `/metrics`.
@@ -100,6 +100,11 @@ fn describe() {
         // Shown from the start, so that a rate over it begins with the first event.
         counter!(name).absolute(0);
     }
+}
+
+/// What is said of a gauge that is written past the registry.
+pub(crate) fn help_of_gauge(name: &str) -> &'static str {
+    GAUGES.iter().find(|(known, _)| *known == name).map_or("", |(_, help)| help)
 }
 
 const GAUGES: [(&str, &str); 36] = [

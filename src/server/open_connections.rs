@@ -82,6 +82,8 @@ struct ConnectionEntry {
 #[derive(Debug)]
 pub(crate) struct OpenConnection {
     address: IpAddr,
+    /// That of the address.
+    account: Arc<Account>,
     /// To whom it is counted. Written with the table locked.
     principal: AtomicU32,
     /// That is an identity.
@@ -150,10 +152,16 @@ impl OpenConnection {
         self.ends.get_or_init(|| end);
     }
 
+    /// Whether a token is looked at whose signature would have to be checked.
+    pub(crate) fn may_prove(&self) -> bool {
+        self.account.may_prove()
+    }
+
     /// A token was looked at and proves nothing. That may cost a check of a signature, so a connection with many of
-    /// them ends.
+    /// them ends, and an address with many has to wait.
     #[cold]
     pub(crate) fn refused_token(&self) {
+        self.account.refused_token();
         if self.refused.fetch_add(1, Ordering::Relaxed) == MOST_REFUSED {
             metrics::connection_closed(Closed::Refused);
             self.end(Ending::Soon);
@@ -301,6 +309,14 @@ impl OpenConnections {
         OpenConnections(Arc::new(Connections { limits, accounts, budget, count, table }))
     }
 
+    /// Bounded in nothing but their number.
+    #[cfg(test)]
+    pub(crate) fn at_most(most: usize) -> OpenConnections {
+        let (share, stalled) = (PrincipalShare::ALL, Duration::from_secs(60));
+        let limits = ConnectionLimits { most, share, idle: None, stalled };
+        OpenConnections::new(limits, Arc::default(), Arc::new(Budget::new(1 << 20, 1 << 20, share)))
+    }
+
     /// How many there are.
     pub(crate) fn count(&self) -> usize {
         self.0.count.load(Ordering::Relaxed)
@@ -322,6 +338,7 @@ impl OpenConnections {
         table.comes(principal);
         let connection = Arc::new(OpenConnection {
             address,
+            account: Arc::clone(&account),
             principal: AtomicU32::new(principal.0),
             is_known: AtomicBool::new(false),
             listener: Arc::downgrade(listener),
@@ -354,6 +371,7 @@ pub(crate) async fn look_after(listeners: Vec<OpenConnections>, accounts: Arc<Ac
         interval.tick().await;
         let (now, time) = (Instant::now(), SystemTime::now());
         listeners.iter().for_each(|listener| listener.0.look(now, time));
+        accounts.forget_refused();
         if look.is_multiple_of(SWEEP) {
             accounts.sweep();
         }

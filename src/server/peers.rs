@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use leaseway_core::Millis;
-use leaseway_quorum::{self as quorum, Accept, Origin, PeerConnection, Quorum, Secret, Timing};
+use leaseway_quorum::{self as quorum, Accept, Backup, Origin, PeerConnection, Quorum, Secret, StartError, Timing};
 use tokio_stream::StreamExt as _;
 
 use crate::{
@@ -124,7 +124,8 @@ async fn enter(
     clock: Clock,
     first: &InitialConfiguration,
 ) -> Result<Quorum, ServeError> {
-    if options.take_over.is_some() && options.handover == Handover::Learning {
+    let restored = Backup::placed(&options.data).map_err(StartError::Store)?;
+    if options.handover == Handover::Learning && (options.take_over.is_some() || restored.is_some()) {
         return Err(ServeError::TakeOverLearning);
     }
     let name = id.unwrap_or(ALONE);
@@ -138,6 +139,10 @@ async fn enter(
         Some(TakeOver::For(lease)) => believed(lease),
         Some(TakeOver::LongestLease) | None => longest_lease(&first.loaded.repository),
     };
+    if let Some(backup) = restored {
+        (settings.bootstrap, settings.take_over, settings.listening) = (true, true, backup.believed());
+        settings.restored = Some(Arc::new(backup));
+    }
     settings.first_configuration = first.fact(clock, id.unwrap_or(&services.grpc));
     settings.secret = options.secret()?;
     settings.tls = peering.tls.map(Tls::to_peers).transpose()?.flatten();

@@ -168,6 +168,8 @@ async fn serve(options: Options, guests: Option<Guests>, ready: impl FnOnce(Addr
         }
         None => None,
     };
+    #[cfg(feature = "otlp")]
+    let traces = crate::traces::Traces::start(&info.id)?;
     let prometheus = metrics::install().map_err(|error| ServeError::Metrics(error.to_string()))?;
 
     let threads = Threads::start(thread_count(options.threads));
@@ -196,19 +198,14 @@ async fn serve(options: Options, guests: Option<Guests>, ready: impl FnOnce(Addr
     serves(&health, true).await;
     let stored = joined.as_ref().map(|joined| (joined.membership.quorum.clone(), Arc::new(joined.data.clone())));
     let open = listeners.clients.open.clone();
-    let health_sources = HealthSources {
-        connections: open.clone(),
-        budget: Arc::clone(&budget),
-        stored: stored.clone(),
-        tls: tls.clone(),
-    };
+    let health_sources = HealthSources { connections: open.clone(), budget, stored, tls: tls.clone() };
     let services = GrpcServices {
         capacity: CapacityService::new(
             node.clone(),
             info.clone(),
             joined.as_ref().map(|joined| joined.membership.quorum.clone()),
         ),
-        status: StatusService::new(node.clone(), info.clone(), health_sources),
+        status: StatusService::new(node.clone(), info.clone(), health_sources.clone()),
         push: PushService::new(node.clone(), stopped.clone()),
         health: health.clone(),
     };
@@ -226,12 +223,9 @@ async fn serve(options: Options, guests: Option<Guests>, ready: impl FnOnce(Addr
         node: node.clone(),
         info: info.clone(),
         prometheus: prometheus.clone(),
-        connections: open.clone(),
-        budget,
+        health: health_sources,
         scrapes: Arc::new(Semaphore::new(1)),
-        stored,
         metrics_resources: limits.metrics_resources,
-        tls: tls.clone(),
         history: Arc::clone(&history),
         live: Arc::new(LivePages::new(limits.live_pages, stopped.clone())),
         looks: Looks::default(),
@@ -239,7 +233,7 @@ async fn serve(options: Options, guests: Option<Guests>, ready: impl FnOnce(Addr
     spawn(history.keep(node.clone()));
     let http_listener = Listener::new(http_listener, listeners.pages);
     let patience = Duration::from_secs(limits.request_secs);
-    let serving = http::Serving { pages: http::router(pages), gate: Arc::clone(&gate), body_bytes: 0 };
+    let serving = http::Serving { pages: http::router(pages), gate: Arc::clone(&gate), body_bytes: http::PASTED_BYTES };
     spawn(http::serve(http_listener, serving, patience, stopped.clone()));
     spawn(tick(node.clone()));
     let watched = spawn(watch_absence(node.clone(), health.clone()));
@@ -262,7 +256,7 @@ async fn serve(options: Options, guests: Option<Guests>, ready: impl FnOnce(Addr
         farewell = Some(services.farewell);
         let (listener, gate) = (Listener::new(tcp, for_guests), Arc::clone(&gate));
         let (limits, stopped) = (Arc::clone(&limits), stopped.clone());
-        spawn(async move { grpc::serve_guarded(listener, services.routes, gate, &limits, stopped).await });
+        spawn(async move { grpc::serve_guarded(listener, services.routes, Vec::new(), gate, &limits, stopped).await });
     }
     tracing::info!(grpc = %addresses.grpc, http = %addresses.http, "ready");
     ready(addresses);
@@ -290,6 +284,10 @@ async fn serve(options: Options, guests: Option<Guests>, ready: impl FnOnce(Addr
     drain(&open).await;
     threads.stop();
     gate.audit().close();
+    #[cfg(feature = "otlp")]
+    if let Some(traces) = traces {
+        traces.stop().await;
+    }
     if failed { Err(ServeError::NodeFailed) } else { Ok(()) }
 }
 

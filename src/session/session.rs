@@ -287,10 +287,10 @@ impl<D: Demand> Session<D> {
         for id in &under_way.ids {
             if let Some(entry) = self.entries.get_mut(id).filter(|entry| entry.due == NOT_BEFORE_ANSWER) {
                 // Left out of the answer: too soon, or refused. The lease stays as it is.
-                entry.due = now.plus(match entry.lease {
+                entry.ask_by(now.plus(match entry.lease {
                     Some(lease) => self.pace.refresh(lease.refresh, lease.end.since(now), &mut self.rng),
                     None => self.pace.refresh_min.max(GAP),
-                });
+                }));
                 self.first_due.comes(entry.due);
             }
         }
@@ -303,8 +303,8 @@ impl<D: Demand> Session<D> {
         if master.is_some_and(|master| self.route.redirected(master)) {
             for id in &under_way.ids {
                 if let Some(entry) = self.entries.get_mut(id) {
-                    entry.due = now;
-                    self.first_due.comes(now);
+                    entry.ask_by(now);
+                    self.first_due.comes(entry.due);
                 }
             }
         } else {
@@ -424,8 +424,8 @@ impl<D: Demand> Session<D> {
                 for id in &under_way.ids {
                     if let Some(entry) = self.entries.get_mut(id) {
                         entry.failed = true;
-                        entry.due = now;
-                        self.first_due.comes(now);
+                        entry.ask_by(now);
+                        self.first_due.comes(entry.due);
                         self.untold.insert(Arc::clone(id));
                     }
                 }
@@ -483,7 +483,7 @@ impl<D: Demand> Session<D> {
         let scheduled = if shrank && given.token.is_some() { now.plus(GAP) } else { refresh };
         // A hint or a change of demand while the request was under way has set it: then it is asked for again right
         // after.
-        entry.due = entry.due.min(scheduled);
+        entry.ask_by(scheduled);
         if is_wanted {
             self.first_due.comes(entry.due);
             entry.lease.iter().for_each(|lease| self.first_end.goes(lease.end));

@@ -76,6 +76,16 @@ fn leased() -> Session<Wants> {
 }
 
 #[test]
+fn a_resource_that_was_put_off_during_its_request_is_not_due_before() {
+    let mut session = leased();
+    let second = session.poll(Millis(6_000)).expect("it is time");
+    session.put_off("r", Millis(30_000));
+    assert!(session.answered(Millis(6_010), second.number, vec![given("r", 40.0, 2)]));
+    assert!(!session.is_due(Millis(29_999)));
+    assert!(session.is_due(Millis(30_000)));
+}
+
+#[test]
 fn a_new_resource_is_asked_for_at_once_and_again_when_its_interval_is_over() {
     let mut session = leased();
     assert_eq!(session.poll(Millis(10)), None);

@@ -40,6 +40,7 @@ pub(crate) fn dues(settings: &Settings, demands: &[(Amount, i16)]) -> Vec<Amount
             outstanding: None,
             learning: false,
             drops_late: true,
+            is_door: false,
             life: None,
             news: None,
             charged: Charged::default(),

@@ -1,5 +1,6 @@
 // Opens pages in Chromium and looks at them with axe-core; fails on violations, on errors of the script, on pages that
-// are wider than the window, and on pages that do not become live. Arguments: URLs.
+// are wider than the window, and on pages that do not become live although they should. A form for a configuration is
+// sent, and its answer looked at. Arguments: URLs.
 "use strict";
 const puppeteer = require("puppeteer-core");
 const axe = require("fs").readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
@@ -11,7 +12,14 @@ const look = async (page, url, scheme, width) => {
   await page.setViewport({ width, height: 900 });
   await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);
   await page.goto(url, { waitUntil: "load" });
-  await page.waitForFunction(() => !document.getElementById("live").hidden, { timeout: 10000 });
+  if (await page.$("form[method=post]")) {
+    const text = 'resources: [{identifier_glob: "*", capacity: 1, algorithm: {kind: FAIR_SHARE}}]';
+    await page.$eval("textarea", (area, text) => (area.value = text), text);
+    await Promise.all([page.waitForNavigation(), page.click("form[method=post] button")]);
+    await page.waitForSelector(".verdict", { timeout: 10000 });
+  }
+  const isLive = () => !document.body.dataset.live || !document.getElementById("live").hidden;
+  await page.waitForFunction(isLive, { timeout: 10000 });
   await page.evaluate(axe);
   const { violations } = await page.evaluate(() => axe.run());
   wrong.push(...violations.map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.html.slice(0, 200)).join(" | ")}`));

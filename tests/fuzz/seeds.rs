@@ -46,7 +46,12 @@ fn ask(name: &str, has: Option<Lease>) -> ResourceRequest {
 }
 
 pub(crate) fn capacity() -> Vec<Vec<u8>> {
-    let of = |resource| GetCapacityRequest { client_id: Some("c".to_owned()), resource, drops_late: Some(true) };
+    let of = |resource| GetCapacityRequest {
+        client_id: Some("c".to_owned()),
+        resource,
+        drops_late: Some(true),
+        is_door: Some(true),
+    };
     vec![framed(&of(vec![ask("a", None)])), framed(&of(vec![ask("a", Some(lease())), ask("b", None)]))]
 }
 
@@ -119,7 +124,10 @@ pub(crate) fn reports() -> Vec<Vec<u8>> {
         num_requests_allowed: 3,
         num_requests_denied: 1,
     };
-    vec![RateLimitQuotaUsageReports { domain: "d".to_owned(), bucket_quota_usages: vec![usage] }.encode_to_vec()]
+    vec![
+        RateLimitQuotaUsageReports { domain: "d".to_owned(), bucket_quota_usages: vec![usage.encode_to_vec()] }
+            .encode_to_vec(),
+    ]
 }
 
 pub(crate) fn fields() -> Vec<Vec<u8>> {

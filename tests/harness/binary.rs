@@ -29,8 +29,29 @@ pub(crate) fn example(name: &str) -> PathBuf {
 }
 
 fn build(package: &str, kind: &str, name: &str) -> PathBuf {
+    let built = artifacts(package, &[kind, name]);
+    let mut executables = built.iter().filter_map(|message| message["executable"].as_str().map(PathBuf::from));
+    executables.next().expect("cargo says what it has built")
+}
+
+/// The C interface, to be linked or loaded, and its other half, to be linked in.
+pub(crate) fn c_libraries() -> [PathBuf; 2] {
+    let built = artifacts("leaseway-ffi", &["--lib"]);
+    let own =
+        built.iter().rfind(|message| message["target"]["name"] == "leaseway").expect("cargo says what it has built");
+    let files: Vec<PathBuf> = serde_json::from_value(own["filenames"].clone()).unwrap();
+    let of = |extensions: &[&str]| {
+        let mut files = files.iter();
+        let is_of = |file: &&PathBuf| extensions.iter().any(|extension| file.extension().unwrap() == *extension);
+        files.find(is_of).expect("both kinds are built").clone()
+    };
+    [of(&["so", "dylib"]), of(&["a"])]
+}
+
+/// What cargo says of what it has built.
+fn artifacts(package: &str, what: &[&str]) -> Vec<Value> {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--package", package, kind, name, "--message-format", "json-render-diagnostics"]);
+    cargo.args(["build", "--package", package, "--message-format", "json-render-diagnostics"]).args(what);
     if !cfg!(debug_assertions) {
         cargo.arg("--release");
     }
@@ -38,9 +59,7 @@ fn build(package: &str, kind: &str, name: &str) -> PathBuf {
     let output = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).stderr(Stdio::inherit()).output().unwrap();
     assert!(output.status.success(), "the binary to be tested cannot be built");
     let messages = output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-    let messages = messages.map(|line| serde_json::from_slice::<Value>(line).unwrap());
-    let mut executables = messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from));
-    executables.next().expect("cargo says what it has built")
+    messages.map(|line| serde_json::from_slice(line).unwrap()).collect()
 }
 
 /// Where these tests were built: `TARGET/debug/deps/e2e-…`.

@@ -7,10 +7,11 @@ use std::{
 };
 
 use leaseway_proto::admin::{
-    AddPeerRequest, AddPeerResponse, ApplyConfigRequest, ApplyConfigResponse, ConfigHeader, GetConfigRequest,
-    GetConfigResponse, ListConfigsRequest, ListConfigsResponse, ListOverridesRequest, ListOverridesResponse,
-    ListPeersRequest, ListPeersResponse, MASTER_METADATA, PeerReport, PlanConfigRequest, PlanConfigResponse,
-    RemovePeerRequest, RemovePeerResponse, Role, SetOverrideRequest, SetOverrideResponse,
+    AddPeerRequest, AddPeerResponse, ApplyConfigRequest, ApplyConfigResponse, BackupPart, ConfigHeader,
+    GetBackupRequest, GetConfigRequest, GetConfigResponse, ListConfigsRequest, ListConfigsResponse,
+    ListOverridesRequest, ListOverridesResponse, ListPeersRequest, ListPeersResponse, MASTER_METADATA, PeerReport,
+    PlanConfigRequest, PlanConfigResponse, RemovePeerRequest, RemovePeerResponse, Role, SetOverrideRequest,
+    SetOverrideResponse, TransferMastershipRequest, TransferMastershipResponse,
     node_server::{Node, NodeServer},
 };
 use tokio::net::TcpListener;
@@ -185,6 +186,19 @@ impl Node for FakeAdminService {
         }
         kept.peers.retain(|(name, _)| *name != request.get_ref().name);
         Ok(Response::new(RemovePeerResponse {}))
+    }
+
+    async fn transfer_mastership(
+        &self,
+        _: Request<TransferMastershipRequest>,
+    ) -> Result<Response<TransferMastershipResponse>, Status> {
+        Err(not_here())
+    }
+
+    type GetBackupStream = tokio_stream::Empty<Result<BackupPart, Status>>;
+
+    async fn get_backup(&self, _: Request<GetBackupRequest>) -> Result<Response<Self::GetBackupStream>, Status> {
+        Err(not_here())
     }
 
     async fn set_override(&self, _: Request<SetOverrideRequest>) -> Result<Response<SetOverrideResponse>, Status> {

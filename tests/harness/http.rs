@@ -21,28 +21,39 @@ impl Response {
 }
 
 pub(crate) fn get(server: SocketAddr, path: &str) -> Response {
-    let (head, body) = exchange(server, path, "");
+    let (head, body) = ask(server, path, "");
     response(&head, String::from_utf8(body).unwrap())
 }
 
 /// With headers, each with its line's end.
 pub(crate) fn get_with(server: SocketAddr, path: &str, headers: &str) -> Response {
-    let (head, body) = exchange(server, path, headers);
+    let (head, body) = ask(server, path, headers);
+    response(&head, String::from_utf8(body).unwrap())
+}
+
+/// With headers, each with its line's end, and a body.
+pub(crate) fn post(server: SocketAddr, path: &str, headers: &str, body: &str) -> Response {
+    let head = format!("POST {path} HTTP/1.1\r\nHost: {server}\r\n{headers}Content-Length: {}\r\n", body.len());
+    let (head, body) = exchange(server, &format!("{head}Connection: close\r\n\r\n{body}"));
     response(&head, String::from_utf8(body).unwrap())
 }
 
 /// For one who reads gzip.
 pub(crate) fn get_compressed(server: SocketAddr, path: &str) -> Response {
-    let (head, body) = exchange(server, path, "Accept-Encoding: gzip\r\n");
+    let (head, body) = ask(server, path, "Accept-Encoding: gzip\r\n");
     let mut plain = String::new();
     flate2::read::GzDecoder::new(body.as_slice()).read_to_string(&mut plain).expect("gzip");
     response(&head, plain)
 }
 
-fn exchange(server: SocketAddr, path: &str, headers: &str) -> (String, Vec<u8>) {
+fn ask(server: SocketAddr, path: &str, headers: &str) -> (String, Vec<u8>) {
+    exchange(server, &format!("GET {path} HTTP/1.1\r\nHost: {server}\r\n{headers}Connection: close\r\n\r\n"))
+}
+
+fn exchange(server: SocketAddr, request: &str) -> (String, Vec<u8>) {
     let mut stream = TcpStream::connect(server).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {server}\r\n{headers}Connection: close\r\n\r\n").unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).unwrap();
     let end = bytes.windows(4).position(|four| four == b"\r\n\r\n").expect("head and body");

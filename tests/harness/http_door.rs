@@ -1,4 +1,4 @@
-//! A running door, and what asks it by HTTP.
+//! What asks a door by HTTP.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -6,21 +6,9 @@ use std::{
     time::Instant,
 };
 
-use rustix::process::Signal;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{
-    process::{Process, Said},
-    seats::Seat,
-    server::ANYWHERE,
-    wait::{PATIENCE, eventually},
-};
-
-pub(crate) struct HttpDoor {
-    process: Process,
-    http: SocketAddr,
-    _seat: Seat,
-}
+use super::wait::PATIENCE;
 
 /// What a door has answered.
 #[derive(Debug)]
@@ -45,53 +33,6 @@ impl HttpAnswer {
         let json = self.json();
         assert_eq!(json["status"].as_u64(), Some(self.status.into()), "{self:?}");
         ["reason", "detail"].map(|name| json[name].as_str().unwrap().to_owned()).into()
-    }
-}
-
-impl HttpDoor {
-    /// A door that serves HTTP alone, in front of these servers.
-    pub(crate) fn start(servers: &str, flags: &[&str]) -> HttpDoor {
-        let seat = Seat::take();
-        let process = Process::start(&[&["door", "--http", ANYWHERE, "--server", servers], flags].concat(), &[]);
-        let http = eventually("the door says where it serves", || {
-            assert!(process.ended().is_none(), "the door ended at once: {}", process.stderr());
-            let said = process.stdout();
-            let (_, after) = said.split_once("HTTP on ")?;
-            after.split_once(['\n', ',', ' '])?.0.parse().ok()
-        });
-        HttpDoor { process, http, _seat: seat }
-    }
-
-    pub(crate) fn http(&self) -> SocketAddr {
-        self.http
-    }
-
-    pub(crate) fn connect(&self) -> Connected {
-        Connected::to(self.http)
-    }
-
-    /// A request on a connection of its own.
-    pub(crate) fn ask(&self, method: &str, path: &str, body: &Value) -> HttpAnswer {
-        self.connect().ask(method, path, body)
-    }
-
-    pub(crate) fn acquire(&self, resource: &str, permits: u32, wait: f64) -> HttpAnswer {
-        self.ask("POST", &format!("/v1/resources/{resource}/acquire"), &json!({ "permits": permits, "wait": wait }))
-    }
-
-    pub(crate) fn signal(&self, signal: Signal) {
-        self.process.signal(signal);
-    }
-
-    pub(crate) fn finish(self) -> Said {
-        self.process.finish()
-    }
-
-    /// It is there, and still does what it is for.
-    pub(crate) fn assert_alive(&self) {
-        assert_eq!(self.ask("GET", "/healthz", &Value::Null).text, "ok\n");
-        let told = self.acquire("still-here", 1, 10.0);
-        assert_eq!(told.status, 200, "{told:?}");
     }
 }
 

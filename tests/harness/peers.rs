@@ -2,7 +2,10 @@
 //!
 //! The timing is slow enough for machines on which tests crowd; no test says how fast anything is.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
 
 use leaseway_process::link::Link;
 use leaseway_proto::doorman::{GetCapacityResponse, Lease};
@@ -12,9 +15,10 @@ use tempfile::TempDir;
 use tonic::transport::{Channel, Endpoint};
 
 use super::{
+    binary,
     config::ConfigFile,
     doorman::{Doorman, one_of_ours},
-    process::{Process, Said, leaseway},
+    process::{Process, Said, Variables, leaseway},
     raw::Raw,
     seats::Seat,
     server::free_addresses,
@@ -50,6 +54,16 @@ impl Peers {
         Peers::begin(number, Some(config), flags, &["--bootstrap"], Vec::new())
     }
 
+    /// So many peers of another version, for the first time ever.
+    pub(crate) fn start_as(program: &Path, number: usize, config: ConfigFile) -> Peers {
+        let mut peers = Peers::found(number, Some(config), &[], Vec::new());
+        for peer in 0..number {
+            peers.run_as(program, peer, &["--bootstrap"]);
+        }
+        peers.master();
+        peers
+    }
+
     /// As [`start`](Self::start), in processes with these variables.
     pub(crate) fn start_within(number: usize, config: ConfigFile, variables: Vec<(String, String)>) -> Peers {
         Peers::begin(number, Some(config), &[], &["--bootstrap"], variables)
@@ -78,6 +92,21 @@ impl Peers {
         first: &[&str],
         variables: Vec<(String, String)>,
     ) -> Peers {
+        let mut peers = Peers::found(number, config, flags, variables);
+        for peer in 0..number {
+            peers.run(peer, first);
+        }
+        peers.master();
+        peers
+    }
+
+    /// None of them runs yet.
+    pub(crate) fn found(
+        number: usize,
+        config: Option<ConfigFile>,
+        flags: &[&str],
+        variables: Vec<(String, String)>,
+    ) -> Peers {
         let addresses = free_addresses(number * 4);
         let member = |of: &[SocketAddr]| Member {
             grpc: of[0],
@@ -92,12 +121,7 @@ impl Peers {
         let links = members.iter().map(|_| members.iter().map(link).collect()).collect();
         let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
         let directory = tempfile::tempdir().unwrap();
-        let mut peers = Peers { config, flags, variables, directory, members, links, _seat: Seat::take() };
-        for peer in 0..number {
-            peers.run(peer, first);
-        }
-        peers.master();
-        peers
+        Peers { config, flags, variables, directory, members, links, _seat: Seat::take() }
     }
 
     /// What all of them were given.
@@ -136,10 +160,22 @@ impl Peers {
 
     /// Starts a peer that is not running.
     pub(crate) fn run(&mut self, peer: usize, flags: &[&str]) {
+        self.run_as(binary::path(), peer, flags);
+    }
+
+    /// As [`run`](Self::run), of another version.
+    pub(crate) fn run_as(&mut self, program: &Path, peer: usize, flags: &[&str]) {
+        let variables = self.variables.clone();
+        let variables: Vec<_> = variables.iter().map(|(name, value)| (&**name, &**value)).collect();
+        self.run_by(peer, &[program.to_str().unwrap()], &variables, flags);
+    }
+
+    /// Starts a peer that is not running: the program that these words begin with runs it.
+    pub(crate) fn run_by(&mut self, peer: usize, program: &[&str], variables: Variables<'_>, flags: &[&str]) {
         let command = self.command(peer);
-        let arguments: Vec<&str> = command.iter().map(String::as_str).chain(flags.iter().copied()).collect();
-        let variables: Vec<_> = self.variables.iter().map(|(name, value)| (&**name, &**value)).collect();
-        let process = Process::start(&arguments, &variables);
+        let words = program[1..].iter().copied().chain(command.iter().map(String::as_str));
+        let arguments: Vec<&str> = words.chain(flags.iter().copied()).collect();
+        let process = Process::start_program(program[0].as_ref(), &arguments, variables);
         eventually("the peer serves", || {
             let ended = process.ended();
             assert!(ended.is_none(), "peer {} ended at once: {}", NAMES[peer], process.stderr());
@@ -282,6 +318,11 @@ impl Caller {
         });
         self.has = Some(lease);
         lease.capacity.expect("every lease says how much")
+    }
+
+    /// When its lease ends, in seconds since the epoch.
+    pub(crate) fn until(&self) -> Option<i64> {
+        self.has.and_then(|lease| lease.expiry_time)
     }
 
     /// What this peer says.

@@ -38,9 +38,14 @@ impl Process {
         Process::run(Start::new(binary::path()), arguments, variables)
     }
 
-    /// An example of the client library instead.
-    pub(crate) fn start_example(path: &Path, arguments: &[&str]) -> Process {
-        Process::run(Start::new(path), arguments, &[])
+    /// Another program instead: an example of the client library, or one that runs `leaseway` in its way.
+    pub(crate) fn start_program(path: &Path, arguments: &[&str], variables: Variables<'_>) -> Process {
+        Process::run(Start::new(path), arguments, variables)
+    }
+
+    /// As [`start_program`](Self::start_program), with a pipe to read from.
+    pub(crate) fn start_program_reading(path: &Path, arguments: &[&str]) -> Process {
+        Process::run(Start::new(path).reading(), arguments, &[])
     }
 
     /// With a pipe to read from.

@@ -1,6 +1,6 @@
-//! A door for quotas, and callers that speak Envoy's protocol without being one.
+//! Callers that speak Envoy's protocol without being one.
 
-use std::{collections::HashMap, net::SocketAddr};
+use std::collections::HashMap;
 
 use leaseway_proto::envoy::quota::{
     BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports,
@@ -9,84 +9,21 @@ use leaseway_proto::envoy::quota::{
     rate_limit_quota_usage_reports::BucketQuotaUsage,
     rate_limit_strategy::{BlanketRule, Strategy},
 };
-use rustix::process::Signal;
+use prost::Message as _;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Status, Streaming};
+use tonic::{Request, Status, Streaming, transport::Channel};
 
-use super::{
-    http,
-    peers::channel,
-    process::{Process, Said},
-    seats::Seat,
-    server::ANYWHERE,
-    wait::{block_on, eventually},
-};
-
-pub(crate) struct QuotaDoor {
-    process: Process,
-    rlqs: SocketAddr,
-    metrics: SocketAddr,
-    _seat: Seat,
-}
-
-impl QuotaDoor {
-    pub(crate) fn start(servers: &[String], flags: &[&str]) -> QuotaDoor {
-        let seat = Seat::take();
-        let servers = servers.join(",");
-        let own = ["door", "--rlqs", ANYWHERE, "--metrics", ANYWHERE, "--server", &servers];
-        let process = Process::start(&[&own[..], flags].concat(), &[]);
-        let of = |what: &str| {
-            eventually("the door says where it serves", || {
-                let ended = process.ended();
-                assert!(ended.is_none(), "the door ended at once: {}", process.stderr());
-                let said = process.stdout();
-                let line = said.split_inclusive('\n').find_map(|line| line.strip_suffix('\n')?.strip_prefix(what))?;
-                line.parse().ok()
-            })
-        };
-        let (rlqs, metrics) = (of("serving RLQS on "), of("serving metrics on "));
-        QuotaDoor { process, rlqs, metrics, _seat: seat }
-    }
-
-    pub(crate) fn rlqs(&self) -> SocketAddr {
-        self.rlqs
-    }
-
-    pub(crate) fn metrics(&self) -> String {
-        http::get(self.metrics, "/metrics").body
-    }
-
-    pub(crate) fn log(&self) -> String {
-        self.process.stderr()
-    }
-
-    /// SIGTERM, and until it has ended.
-    pub(crate) fn stop(self) -> Said {
-        self.process.signal(Signal::TERM);
-        self.process.finish()
-    }
-
-    /// SIGKILL.
-    pub(crate) fn kill(self) {
-        self.process.signal(Signal::KILL);
-        self.process.finish();
-    }
-
-    /// A stream of an Envoy of this name.
-    pub(crate) fn stream(&self, name: Option<&str>) -> QuotaStream {
-        stream(self.rlqs, name)
-    }
-}
+use super::wait::block_on;
 
 /// A stream of an Envoy of this name.
-pub(crate) fn stream(door: SocketAddr, name: Option<&str>) -> QuotaStream {
+pub(crate) fn stream(door: Channel, name: Option<&str>) -> QuotaStream {
     let (reports, sent) = mpsc::channel(16);
     let mut request = Request::new(ReceiverStream::new(sent));
     if let Some(name) = name {
         request.metadata_mut().insert("leaseway-client", name.parse().unwrap());
     }
-    let mut service = RateLimitQuotaServiceClient::new(channel(door));
+    let mut service = RateLimitQuotaServiceClient::new(door);
     let told = block_on(service.stream_rate_limit_quotas(request)).unwrap().into_inner();
     QuotaStream { reports, told }
 }
@@ -113,7 +50,10 @@ impl QuotaStream {
             num_requests_allowed: allowed,
             num_requests_denied: denied,
         };
-        self.send(RateLimitQuotaUsageReports { domain: domain.to_owned(), bucket_quota_usages: vec![usage] });
+        self.send(RateLimitQuotaUsageReports {
+            domain: domain.to_owned(),
+            bucket_quota_usages: vec![usage.encode_to_vec()],
+        });
     }
 
     pub(crate) fn send(&self, reports: RateLimitQuotaUsageReports) {

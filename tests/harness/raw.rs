@@ -32,7 +32,7 @@ impl Raw {
 
 /// A codec that codes nothing.
 #[derive(Clone, Copy, Default)]
-struct Bytes;
+pub(crate) struct Bytes;
 
 impl Codec for Bytes {
     type Encode = Vec<u8>;

@@ -3,6 +3,7 @@
 use std::{
     io::Write as _,
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream},
+    path::Path,
     sync::atomic::{AtomicU16, Ordering},
 };
 
@@ -63,8 +64,18 @@ impl Server {
 
     /// With nothing but these.
     pub(crate) fn start(flags: &[&str], variables: Variables<'_>) -> Server {
+        Server::begin(|| Process::start(&[&["serve"], flags].concat(), variables))
+    }
+
+    /// Of a binary that was built otherwise.
+    pub(crate) fn of(binary: &Path, flags: &[&str], variables: Variables<'_>) -> Server {
+        let flags = [&["serve", "--listen", ANYWHERE, "--http", ANYWHERE, "--threads", "2"], flags].concat();
+        Server::begin(|| Process::start_program(binary, &flags, variables))
+    }
+
+    fn begin(start: impl FnOnce() -> Process) -> Server {
         let seat = Seat::take();
-        let process = Process::start(&[&["serve"], flags].concat(), variables);
+        let process = start();
         let (grpc, http) = eventually("the server says where it serves", || {
             let ended = process.ended();
             assert!(ended.is_none(), "the server ended at once: {}", process.stderr());

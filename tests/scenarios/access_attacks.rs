@@ -166,6 +166,28 @@ fn under_a_policy_a_client_does_nothing_to_others_either() {
 }
 
 #[test]
+fn a_client_that_claims_what_it_was_never_lent_takes_nothing_from_others_even_without_a_policy() {
+    let world = World::new(false);
+    let (alice, stranger) = (world.caller("alice"), world.caller("stranger"));
+    assert_eq!(world.asks("alice", "claimed", 40.0), 40.0);
+    for _ in 0..3 {
+        let claim = ResourceRequest { outstanding: Some(1e15), ..entry("claimed", 0.0) };
+        stranger.get(request("stranger", vec![claim])).unwrap();
+    }
+    assert_eq!(world.asks("bob", "claimed", 50.0), 50.0, "a newcomer");
+    assert_eq!(world.asks("alice", "claimed", 50.0), 50.0, "one that grows");
+
+    // While the server learns, too.
+    let lease = |capacity| {
+        let (expiry_time, refresh_interval) = (Some(unix_now() + 3000), Some(600));
+        Lease { expiry_time, refresh_interval, capacity: Some(capacity), ..Default::default() }
+    };
+    let claim = ResourceRequest { outstanding: Some(1e15), has: Some(lease(1.0)), ..entry("learning", 1.0) };
+    stranger.get(request("stranger", vec![claim])).unwrap();
+    assert_eq!(capacity(alice.ask("alice", "learning", 40.0, Some(lease(40.0))).unwrap()), 40.0);
+}
+
+#[test]
 fn a_stranger_does_not_take_places_that_others_need() {
     let tokens = TokenFiles::of(&["alice", "stranger"]);
     let config = ConfigFile::new(&format!("{RESOURCES}access:\n- {{who: alice, may: ask}}\n"));

@@ -1,5 +1,5 @@
-//! `leaseway-bench chaos` as a user runs it, on one server: that it measures, that its auditor is awake, and that it
-//! leaves no process behind. How fast anything is, is nothing that a test can say.
+//! `leaseway-bench chaos` as a user runs it, on one server, and `chaos random` on three: that it measures, that its
+//! auditor is awake, and that it leaves no process behind. How fast anything is, is nothing that a test can say.
 
 use std::{
     fs,
@@ -116,4 +116,54 @@ fn a_server_that_does_not_come_back_fails_the_run_which_still_reports() {
     assert_eq!(run.output.status.code(), Some(1), "{}", run.said());
     assert!(run.said().contains("enough") && run.said().contains("Books of all clients"), "{}", run.said());
     run.assert_no_process_is_left();
+}
+
+/// A short run in which the capacity changes, and clients come and crash.
+fn random(directory: &Path, flags: &[&str]) -> Output {
+    let _seat = Seat::take();
+    let mut command = Command::new(binary::bench());
+    command.args(["chaos", "random", "--server", leaseway(), "--clients", "9", "--originals", "3"]);
+    command.args(["--only", "kill,capacity,herd,crash,lost-answers", "--patience", "120", "--timing", "several-sites"]);
+    command.args(if flags.contains(&"--for") { &[][..] } else { &["--for", "6"] });
+    command.args(flags).env("TMPDIR", directory).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text)).concat()
+}
+
+#[test]
+fn what_goes_wrong_at_random_breaks_no_promise_and_is_reported() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let (json, html) = (file("random.json"), file("random.html"));
+    let output = random(directory.path(), &["--json", &json, "--html", &html]);
+    assert!(output.status.success(), "{}", text(&output));
+    assert!(text(&output).contains("never more than there is"), "{}", text(&output));
+    let run = serde_json::from_slice::<Value>(&fs::read(json).unwrap()).unwrap()["runs"][0].take();
+    assert!(run["happenings"].as_array().unwrap().iter().any(|one| one["whom"].is_string()), "{run}");
+    assert!(run["audit"]["peak"].as_f64().is_some_and(|peak| peak > 0.0), "{run}");
+    assert!(fs::read_to_string(html).unwrap().contains("<svg"));
+    eventually("all processes are gone", || processes_naming(directory.path()).is_empty().then_some(()));
+}
+
+#[test]
+fn a_random_run_whose_auditor_is_misled_fails_and_says_how_to_repeat_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = random(directory.path(), &["--audit-part", "0.1"]);
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("more than there is of `chaos`") && said.contains("chaos random --seed 1 --shape three"),
+        "{said}"
+    );
+}
+
+#[test]
+fn the_same_seed_is_the_same_schedule() {
+    let directory = tempfile::tempdir().unwrap();
+    let show = |seed: &str| text(&random(directory.path(), &["--show", "--seed", seed, "--for", "60"]));
+    assert!(show("7").lines().count() > 10);
+    assert_eq!(show("7"), show("7"));
+    assert_ne!(show("7"), show("8"));
 }

@@ -89,7 +89,7 @@ fn envoy_lets_pass_what_the_door_does_and_tells_callers_the_limit() {
     let server = Server::with_config(&ConfigFile::of(&[Template::fair("*", 5.0 / 86_400.0)]));
     let rules =
         ConfigFile::new("domain: shop\ndescriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 5}}]\n");
-    let door = Door::start(&[server.grpc().to_string()], &rules, &[]);
+    let door = Door::for_requests(&[server.grpc().to_string()], &rules, &[]);
     let backend = backend();
     let envoy = Envoy::start(&binary, |listener| config(listener, backend, door.rls()));
     eventually("Envoy serves", || (http::get(envoy.listener, "/").status == 200).then_some(()));

@@ -14,9 +14,9 @@ use std::{
 
 use crate::harness::{
     config::{ConfigFile, Template},
+    door::Door,
     envoy::{self, Envoy, cluster, socket},
     peers::Peers,
-    quotas::QuotaDoor,
     wait::eventually,
 };
 
@@ -157,7 +157,7 @@ fn config(name: &str, listener: SocketAddr, backend: SocketAddr, door: SocketAdd
     )
 }
 
-fn start(binary: &Path, name: &str, backend: &Backend, door: &QuotaDoor) -> Envoy {
+fn start(binary: &Path, name: &str, backend: &Backend, door: &Door) -> Envoy {
     Envoy::start(binary, |listener| config(name, listener, backend.address, door.rlqs()))
 }
 
@@ -174,7 +174,7 @@ fn three_envoys_let_through_no_more_than_there_is_whatever_is_offered_and_a_dead
     let Some(binary) = envoy::binary() else { return };
     let template = Template { lease: 30, refresh: 2, ..Template::fair("shop/*", CAPACITY) };
     let mut peers = Peers::start(3, ConfigFile::of(&[template]), &[]);
-    let door = QuotaDoor::start(&peers.endpoints(), &["--assignment-secs", "4", "--id", "door-1"]);
+    let door = Door::for_quotas(&peers.endpoints(), &["--assignment-secs", "4", "--id", "door-1"]);
     let backend = Backend::start();
     let envoys = ["envoy-1", "envoy-2", "envoy-3"].map(|name| start(&binary, name, &backend, &door));
     let offered = envoys.iter().zip([200, 50, 10]);

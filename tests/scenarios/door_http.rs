@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{
     config::{self, ConfigFile, Template},
-    http_door::HttpDoor,
+    door::Door,
     prometheus::{Sample, Scrape},
     server::Server,
     wait::eventually,
@@ -17,8 +17,8 @@ fn server_with(capacity: f64) -> Server {
     Server::with_config(&ConfigFile::new(&config::text(&[Template::fair("*", capacity)])))
 }
 
-fn door_to(server: &Server) -> HttpDoor {
-    HttpDoor::start(&server.grpc().to_string(), &[])
+fn door_to(server: &Server) -> Door {
+    Door::for_http(&server.grpc().to_string(), &[])
 }
 
 #[test]
@@ -49,6 +49,25 @@ fn a_lease_is_got_kept_and_given_back_under_the_clients_own_name() {
         door.ask("DELETE", &format!("/v1/leases?client=alice&resource=db%2Fmain&token={token}"), &Value::Null);
     assert_eq!((released.status, &*released.text), (204, ""), "{released:?}");
     assert_eq!(has("alice"), None);
+}
+
+#[test]
+fn a_budget_of_an_hour_can_be_saved_up_and_is_told_as_one() {
+    let server = server_with(1.0);
+    let door = Door::for_http(&server.grpc().to_string(), &["--window", "tokens/*=3600/3600,*=60/60"]);
+    // It begins full, and within a test next to nothing comes back.
+    let first = door.acquire("tokens%2Fa", 3000, 5.0);
+    assert_eq!(
+        (first.status, first.header("ratelimit-policy")),
+        (200, Some("\"tokens/a\";q=3600;w=3600")),
+        "{first:?}"
+    );
+    let again = door.acquire("tokens%2Fa", 3000, 0.0);
+    assert_eq!((again.status, again.problem().0.as_str()), (429, "over_limit"), "{again:?}");
+    let seconds: u64 = again.header("retry-after").unwrap().parse().unwrap();
+    assert!((1000..=2400).contains(&seconds), "{again:?}");
+    let minute = door.acquire("calls", 30, 5.0);
+    assert_eq!((minute.status, minute.header("ratelimit-policy")), (200, Some("\"calls\";q=60;w=60")), "{minute:?}");
 }
 
 #[test]
@@ -193,13 +212,13 @@ fn wrong_requests_are_told_which_field_is_wrong_and_what_is_expected() {
 
 #[test]
 fn without_a_server_no_permit_is_given_and_the_answer_says_so() {
-    let door = HttpDoor::start("127.0.0.1:1", &[]);
+    let door = Door::for_http("127.0.0.1:1", &[]);
     let told = door.acquire("mysql", 1, 0.0);
     assert_eq!((told.status, told.problem().0), (503, "no_lease".to_owned()), "{told:?}");
     let lease = door.ask("POST", "/v1/leases", &json!({ "client": "a", "resource": "mysql", "wants": 1 }));
     assert_eq!((lease.status, lease.problem().0), (503, "no_master".to_owned()), "{lease:?}");
     assert!(lease.header("retry-after").is_some() && told.header("retry-after").is_some());
-    let lenient = HttpDoor::start("127.0.0.1:1", &["--without-lease", "allow"]);
+    let lenient = Door::for_http("127.0.0.1:1", &["--without-lease", "allow"]);
     assert_eq!(lenient.acquire("mysql", 1, 0.0).status, 200);
 }
 

@@ -6,13 +6,8 @@ use leaseway_client::Files;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    bearer::TokenFiles,
-    certificates::Certificates,
-    config::ConfigFile,
-    http_door::{HttpAnswer, HttpDoor},
-    server::Server,
-    tls::Stranger,
-    wait::eventually,
+    bearer::TokenFiles, certificates::Certificates, config::ConfigFile, door::Door, http_door::HttpAnswer,
+    server::Server, tls::Stranger, wait::eventually,
 };
 
 const POLICY: &str = "\
@@ -28,7 +23,7 @@ access:
   may: [read, configure]
 ";
 
-fn ask(door: &HttpDoor, token: Option<&str>, method: &str, path: &str, body: &Value) -> HttpAnswer {
+fn ask(door: &Door, token: Option<&str>, method: &str, path: &str, body: &Value) -> HttpAnswer {
     let header = token.map_or(String::new(), |token| format!("Authorization: Bearer {token}\r\n"));
     door.connect().ask_with(method, path, &header, body)
 }
@@ -38,7 +33,7 @@ fn a_policy_decides_at_the_door_and_a_denial_names_the_rule() {
     let server = Server::development();
     let tokens = TokenFiles::of(&["web-1", "ops"]);
     let policy = ConfigFile::new(POLICY);
-    let door = HttpDoor::start(&server.grpc().to_string(), &["--config", policy.path(), "--tokens", &tokens.server()]);
+    let door = Door::for_http(&server.grpc().to_string(), &["--config", policy.path(), "--tokens", &tokens.server()]);
     let [web, ops] = ["web-1", "ops"].map(|identity| tokens.token(identity));
     let [web, ops] = [Some(&*web), Some(&*ops)];
     let acquire = |token, resource: &str| {
@@ -80,7 +75,7 @@ fn a_reservation_is_settled_by_those_that_may_ask_for_its_resource() {
     let server = Server::development();
     let tokens = TokenFiles::of(&["web-1", "ops"]);
     let policy = ConfigFile::new(POLICY);
-    let door = HttpDoor::start(&server.grpc().to_string(), &["--config", policy.path(), "--tokens", &tokens.server()]);
+    let door = Door::for_http(&server.grpc().to_string(), &["--config", policy.path(), "--tokens", &tokens.server()]);
     let [web, ops] = ["web-1", "ops"].map(|identity| tokens.token(identity));
     let reserve = json!({ "permits": 2, "wait": 5 });
     let reserved = ask(&door, Some(&web), "POST", "/v1/resources/db%2Fmain/reservations", &reserve);
@@ -94,7 +89,7 @@ fn a_policy_that_changes_is_obeyed_from_then_on() {
     let server = Server::development();
     let tokens = TokenFiles::of(&["web-1"]);
     let policy = ConfigFile::new(POLICY);
-    let door = HttpDoor::start(&server.grpc().to_string(), &["--config", policy.path(), "--tokens", &tokens.server()]);
+    let door = Door::for_http(&server.grpc().to_string(), &["--config", policy.path(), "--tokens", &tokens.server()]);
     let web = tokens.token("web-1");
     let asks = || ask(&door, Some(&web), "POST", "/v1/resources/mysql/acquire", &json!({ "wait": 5 })).status;
     assert_eq!(asks(), 403);
@@ -117,7 +112,7 @@ fn over_tls_a_certificate_says_who_asks_and_probes_need_none() {
     let tls: Vec<&str> = tls.iter().map(String::as_str).collect();
     let server = Server::with_flags(&tls);
     let policy = ConfigFile::new(&POLICY.replace("\"web-*\"", "alice"));
-    let door = HttpDoor::start(&server.grpc().to_string(), &[&tls[..], &["--config", policy.path()]].concat());
+    let door = Door::for_http(&server.grpc().to_string(), &[&tls[..], &["--config", policy.path()]].concat());
     let file = |name: &str| Some(PathBuf::from(certificates.file(name)));
     let trust = Files { ca: Some(certificates.ca().into()), ..Files::default() };
     let alice = Files { certificate: file("alice.pem"), key: file("alice.key"), ..trust.clone() };

@@ -9,7 +9,7 @@ use std::{
 
 use crate::harness::{
     config::{ConfigFile, Template},
-    http_door::HttpDoor,
+    door::Door,
     server::Server,
 };
 
@@ -33,7 +33,7 @@ fn the_door_does_what_its_document_says_and_refuses_the_rest() {
     let Some(schemathesis) = schemathesis() else { return };
     // So much that hardly a request waits.
     let server = Server::with_config(&ConfigFile::of(&[Template::fair("*", 1e9)]));
-    let door = HttpDoor::start(&server.grpc().to_string(), &[]);
+    let door = Door::for_http(&server.grpc().to_string(), &[]);
     let directory = tempfile::tempdir().unwrap();
     let document = format!("http://{}/openapi.json", door.http());
     let asked = Command::new(schemathesis)

@@ -5,13 +5,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    http_door::{Connected, HttpAnswer, HttpDoor},
+    door::Door,
+    http_door::{Connected, HttpAnswer},
     server::Server,
 };
 
 const ACQUIRE: &str = "POST /v1/resources/mysql/acquire HTTP/1.1\r\nHost: door\r\n";
 
-fn said(door: &HttpDoor, bytes: &[u8]) -> Option<HttpAnswer> {
+fn said(door: &Door, bytes: &[u8]) -> Option<HttpAnswer> {
     let mut connection = door.connect();
     connection.say(bytes);
     connection.answer()
@@ -25,7 +26,7 @@ fn with_body(body: &[u8]) -> Vec<u8> {
 #[test]
 fn hostile_bodies_are_refused_in_words() {
     let server = Server::development();
-    let door = HttpDoor::start(&server.grpc().to_string(), &[]);
+    let door = Door::for_http(&server.grpc().to_string(), &[]);
     let deep = "[".repeat(4000);
     for (body, status, reason) in [
         (&b"{"[..], 400, "malformed"),
@@ -54,7 +55,7 @@ fn hostile_bodies_are_refused_in_words() {
 #[test]
 fn a_body_that_is_announced_but_too_large_or_never_comes_costs_nothing() {
     let server = Server::development();
-    let door = HttpDoor::start(&server.grpc().to_string(), &[]);
+    let door = Door::for_http(&server.grpc().to_string(), &[]);
     let announced = format!("{ACQUIRE}Content-Type: application/json\r\nContent-Length: 1000000000000\r\n\r\n");
     let told = said(&door, announced.as_bytes()).expect("an answer before it has come");
     assert_eq!((told.status, told.problem().0), (413, "too_large".to_owned()));
@@ -76,7 +77,7 @@ fn a_body_that_is_announced_but_too_large_or_never_comes_costs_nothing() {
 #[test]
 fn what_is_no_request_is_refused_and_what_breaks_off_is_forgotten() {
     let server = Server::development();
-    let door = HttpDoor::start(&server.grpc().to_string(), &[]);
+    let door = Door::for_http(&server.grpc().to_string(), &[]);
     let long = format!("GET /{} HTTP/1.1\r\nHost: door\r\n\r\n", "x".repeat(100_000));
     let many = format!("GET / HTTP/1.1\r\n{}\r\n", "A: b\r\n".repeat(1000));
     for nonsense in
@@ -98,7 +99,7 @@ fn what_is_no_request_is_refused_and_what_breaks_off_is_forgotten() {
 #[test]
 fn a_page_in_a_browser_can_ask_for_nothing() {
     let server = Server::development();
-    let door = HttpDoor::start(&server.grpc().to_string(), &[]);
+    let door = Door::for_http(&server.grpc().to_string(), &[]);
     let acquire = "/v1/resources/mysql/acquire";
     let mut connection = door.connect();
     let told = connection.ask_with("POST", acquire, "Origin: http://evil.example\r\n", &json!({}));
@@ -117,7 +118,7 @@ fn a_page_in_a_browser_can_ask_for_nothing() {
 #[test]
 fn connections_beyond_the_limit_give_way_and_none_is_lost_for_those_that_ask() {
     let server = Server::development();
-    let door = HttpDoor::start(&server.grpc().to_string(), &[]);
+    let door = Door::for_http(&server.grpc().to_string(), &[]);
     let idle: Vec<Connected> = (0..400).map(|_| door.connect()).collect();
     drop(idle);
     std::thread::sleep(Duration::from_millis(1));

@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 
 use crate::harness::{
     config::{self, ConfigFile, Template},
-    http_door::{Connected, HttpDoor, Permitted, assert_never_above},
+    door::Door,
+    http_door::{Connected, Permitted, assert_never_above},
     peers::Peers,
     wait::eventually,
 };
@@ -36,9 +37,9 @@ struct Callers {
 }
 
 impl Callers {
-    fn of(doors: &[&HttpDoor], each: usize) -> Callers {
+    fn of(doors: &[&Door], each: usize) -> Callers {
         let stop = Arc::<AtomicBool>::default();
-        let one = |door: &&HttpDoor| {
+        let one = |door: &&Door| {
             let (stop, address) = (Arc::clone(&stop), door.http());
             thread::spawn(move || call(address, &stop))
         };
@@ -71,7 +72,7 @@ fn call(address: std::net::SocketAddr, stop: &AtomicBool) -> Vec<Permitted> {
     permitted
 }
 
-fn capacity(door: &HttpDoor) -> f64 {
+fn capacity(door: &Door) -> f64 {
     let told = door.ask("GET", "/v1/resources/mysql", &Value::Null);
     told.json()["capacity"].as_f64().unwrap_or_default()
 }
@@ -84,7 +85,7 @@ const BURST: f64 = 4.0 * CAPACITY;
 fn two_doors_let_through_no_more_than_there_is_while_the_master_is_killed() {
     let mut cluster = cluster();
     let servers = cluster.endpoints().join(",");
-    let doors = [HttpDoor::start(&servers, &[]), HttpDoor::start(&servers, &[])];
+    let doors = [Door::for_http(&servers, &[]), Door::for_http(&servers, &[])];
     let callers = Callers::of(&[&doors[0], &doors[1]], 3);
     eventually("both have a share, and all is out", || {
         let shares = doors.each_ref().map(capacity);
@@ -109,16 +110,15 @@ fn two_doors_let_through_no_more_than_there_is_while_the_master_is_killed() {
 fn what_a_door_had_goes_to_the_others_when_it_is_stopped_or_killed() {
     let cluster = cluster();
     let servers = cluster.endpoints().join(",");
-    let stays = HttpDoor::start(&servers, &[]);
-    let everything_is_with = |door: &HttpDoor| (capacity(door) > 0.99 * CAPACITY).then_some(());
-    let halves = |doors: [&HttpDoor; 2]| {
-        doors.iter().all(|door| (0.3..0.7).contains(&(capacity(door) / CAPACITY))).then_some(())
-    };
+    let stays = Door::for_http(&servers, &[]);
+    let everything_is_with = |door: &Door| (capacity(door) > 0.99 * CAPACITY).then_some(());
+    let halves =
+        |doors: [&Door; 2]| doors.iter().all(|door| (0.3..0.7).contains(&(capacity(door) / CAPACITY))).then_some(());
     let callers = Callers::of(&[&stays], 3);
     eventually("it has all there is", || everything_is_with(&stays));
     let mut permitted = Vec::new();
     for signal in [Signal::TERM, Signal::KILL] {
-        let goes = HttpDoor::start(&servers, &[]);
+        let goes = Door::for_http(&servers, &[]);
         let of_the_other = Callers::of(&[&goes], 3);
         eventually("they have equal shares", || halves([&stays, &goes]));
         goes.signal(signal);

@@ -5,8 +5,11 @@ use tonic::Code;
 
 use crate::harness::{
     config::{self, ConfigFile, Template},
-    quotas::{self, QuotaDoor, QuotaStream, Told},
+    door::Door,
+    peers::channel,
+    quotas::{self, QuotaStream, Told},
     server::{ANYWHERE, Server},
+    tree::Tree,
     wait::eventually,
 };
 
@@ -15,8 +18,8 @@ fn server(capacity: f64) -> Server {
     Server::with_config(&ConfigFile::of(&[Template::fair("shop/*", capacity)]))
 }
 
-fn door(server: &Server, flags: &[&str]) -> QuotaDoor {
-    QuotaDoor::start(&[server.grpc().to_string()], &[&["--assignment-secs", "2", "--id", "door-1"], flags].concat())
+fn door(server: &Server, flags: &[&str]) -> Door {
+    Door::for_quotas(&[server.grpc().to_string()], &[&["--assignment-secs", "2", "--id", "door-1"], flags].concat())
 }
 
 /// What is held by the Envoys of the only bucket.
@@ -142,8 +145,7 @@ fn reports_that_make_no_sense_end_the_stream_and_say_why() {
     });
     assert!(two.contains("one domain"), "{two}");
     let empty = refused(&|stream| {
-        let usage = leaseway_proto::envoy::quota::rate_limit_quota_usage_reports::BucketQuotaUsage::default();
-        stream.send(RateLimitQuotaUsageReports { domain: "shop".to_owned(), bucket_quota_usages: vec![usage] });
+        stream.send(RateLimitQuotaUsageReports { domain: "shop".to_owned(), bucket_quota_usages: vec![Vec::new()] });
     });
     assert!(empty.contains("bucket_quota_usages[0].bucket_id"), "{empty}");
 }
@@ -203,8 +205,27 @@ fn a_server_may_be_a_door_for_quotas_itself() {
         let (_, after) = said.split_once("serving RLQS on ")?;
         after.split_once('\n').map(|(address, _)| address.parse().unwrap())
     });
-    let mut stream = quotas::stream(said, Some("envoy-1"));
+    let mut stream = quotas::stream(channel(said), Some("envoy-1"));
     stream.report("shop", "cart", 0, 0, 1);
     assert_eq!(stream.assigned("cart"), (10.0, 2));
     assert_eq!(held(&server), 10.0);
+}
+
+#[test]
+fn envoys_below_different_leaves_of_a_tree_share_what_the_root_has() {
+    let template = Template { refresh: 1, ..Template::fair("shop/*", 12.0) };
+    let tree = Tree::start(1, 2, ConfigFile::of(&[template]));
+    let start = |leaf: &Vec<String>| Door::for_quotas(leaf, &["--assignment-secs", "2"]);
+    let doors: Vec<_> = tree.endpoints().iter().map(start).collect();
+    let mut streams: Vec<_> = doors.iter().map(|door| door.stream(Some("envoy"))).collect();
+    for stream in &mut streams {
+        stream.report("shop", "cart", 0, 0, 1);
+    }
+    let mut told = [0.0; 2];
+    eventually("each has its half", || {
+        for (stream, told) in streams.iter_mut().zip(&mut told) {
+            *told = stream.assigned("cart").0;
+        }
+        (told == [6.0; 2]).then_some(())
+    });
 }

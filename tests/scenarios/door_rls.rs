@@ -5,8 +5,8 @@ use tonic::Code;
 
 use crate::harness::{
     config::{ConfigFile, Template},
-    door::{Answered as _, Door, Entries, descriptor, request},
-    http,
+    door::Door,
+    rls::{Answered as _, Entries, descriptor, request},
     server::Server,
     wait::{block_on, eventually},
 };
@@ -19,7 +19,7 @@ fn server(capacity: f64) -> Server {
 }
 
 fn door(server: &Server, rules: &ConfigFile, flags: &[&str]) -> Door {
-    Door::start(&[server.grpc().to_string()], rules, flags)
+    Door::for_requests(&[server.grpc().to_string()], rules, flags)
 }
 
 /// A day is long: within a test nothing comes back.
@@ -73,6 +73,11 @@ fn a_limit_is_kept_for_each_value_and_everything_is_told() {
     assert!(root.statuses.iter().all(|status| status.current_limit.is_none()));
     let held = server.status(&["shop/user=ann"]);
     assert_eq!(held["resources"][0]["holder"][0]["id"], "the-door", "{held}");
+    let holds: serde_json::Value = serde_json::from_str(&door.page("/debug/resources")).unwrap();
+    assert_eq!((&holds["client"], &holds["open"]), (&"the-door".into(), &2.into()), "{holds}");
+    let ann = &holds["resources"][0];
+    assert_eq!((&ann["resource"], &ann["basis"]), (&"shop/user=ann".into(), &"lease".into()), "{holds}");
+    assert!(ann["lease_expires_in"].as_f64().unwrap() > 0.0 && ann["remaining"] == 0.0, "{holds}");
 }
 
 #[test]
@@ -134,7 +139,7 @@ fn shadow_mode_lets_pass_and_counts_and_values_may_share() {
     let door = door(&server, &rules(), &[]);
     let envoy = door.caller();
     assert_eq!(envoy.count("shop", &[("shy", "x")], 8), 8);
-    let metrics = http::get(door.metrics(), "/metrics").body;
+    let metrics = door.metrics();
     for (rule, result, count) in [("shop.shy", "shadow", 3), ("shop.shy", "ok", 5)] {
         let line = format!("leaseway_rls_decisions_total{{rule=\"{rule}\",result=\"{result}\"}} {count}\n");
         assert!(metrics.contains(&line), "{line}{metrics}");
@@ -182,6 +187,22 @@ fn rules_are_read_again_when_they_change_and_bad_ones_change_nothing() {
 }
 
 #[test]
+fn a_limit_whose_unit_changes_is_kept_by_the_new_one_where_it_is_in_use() {
+    let server = server(10.0);
+    let rules = rules();
+    let door = door(&server, &rules, &[]);
+    let envoy = door.caller();
+    assert_eq!(envoy.count("shop", ANN, 10), 5, "five a day, though the cluster has ten a second");
+    let second = "domain: shop\ndescriptors: [{key: user, rate_limit: {unit: second, requests_per_unit: 10}}]\n";
+    rules.replace(second);
+    let look = RateLimitDescriptor { hits_addend: Some(0), ..descriptor(ANN) };
+    eventually("what was used up comes back, and all of the new limit", || {
+        let told = envoy.ask(request("shop", std::slice::from_ref(&look)));
+        (told.statuses[0].limit_remaining > 5).then_some(())
+    });
+}
+
+#[test]
 fn a_door_opens_no_more_than_it_may_and_gives_back_what_none_asks_for() {
     let server = server(10.0);
     let rules =
@@ -192,7 +213,7 @@ fn a_door_opens_no_more_than_it_may_and_gives_back_what_none_asks_for() {
     let opened = (0..40).filter(|n| envoy.passes("d", &[("k", &n.to_string())])).count();
     assert!(opened >= 20, "each has its first: {opened}");
     let open = |door: &Door| -> f64 {
-        let metrics = http::get(door.metrics(), "/metrics").body;
+        let metrics = door.metrics();
         let value = metrics.lines().find_map(|line| line.strip_prefix("leaseway_door_resources ")).unwrap_or("0");
         value.parse().unwrap()
     };
@@ -211,10 +232,10 @@ fn without_a_cluster_the_operator_says_what_passes() {
     let nowhere = ["127.0.0.1:1".to_owned()];
     for (flag, passed) in [("deny", 0), ("allow", 9)] {
         let flags = ["--without-lease", flag, "--first-wait-ms", "10"];
-        let door = Door::start(&nowhere, &rules(), &flags);
+        let door = Door::for_requests(&nowhere, &rules(), &flags);
         assert_eq!(door.caller().count("shop", ANN, 9), passed, "{flag}");
         assert_eq!(door.caller().count("shop", &[("user", "root")], 9), 9);
-        let metrics = http::get(door.metrics(), "/metrics").body;
+        let metrics = door.metrics();
         assert!(
             metrics.contains("leaseway_rls_decisions_total{rule=\"shop.user\",result=\"no_lease\"} 9"),
             "{metrics}"

@@ -12,9 +12,9 @@ use tokio::{task::JoinHandle, time::sleep};
 
 use crate::harness::{
     config::{ConfigFile, Template},
-    door::{Answered as _, Door, RlsCaller, descriptor, request},
-    http,
+    door::Door,
     peers::Peers,
+    rls::{Answered as _, RlsCaller, descriptor, request},
     server::Server,
     wait::{block_on, eventually, runtime},
 };
@@ -76,7 +76,7 @@ fn five_doors_under_uneven_load_let_pass_no_more_than_there_is() {
     let template = Template { lease: 6, refresh: 1, ..Template::fair("*", CAPACITY) };
     let server = Server::with_config(&ConfigFile::of(&[template]));
     let rules = rules();
-    let doors: Vec<Door> = (0..5).map(|_| Door::start(&[server.grpc().to_string()], &rules, &[])).collect();
+    let doors: Vec<Door> = (0..5).map(|_| Door::for_requests(&[server.grpc().to_string()], &rules, &[])).collect();
     let loads: Vec<Load> = doors
         .iter()
         .zip([4, 8, 30, 100, 400])
@@ -107,7 +107,7 @@ fn what_a_door_had_that_is_killed_comes_back_when_its_lease_ends() {
     let template = Template { lease: 3, refresh: 1, ..Template::fair("*", CAPACITY) };
     let server = Server::with_config(&ConfigFile::of(&[template]));
     let rules = rules();
-    let [one, other] = [(); 2].map(|()| Door::start(&[server.grpc().to_string()], &rules, &[]));
+    let [one, other] = [(); 2].map(|()| Door::for_requests(&[server.grpc().to_string()], &rules, &[]));
     let (busy, also) =
         (Load::on(one.caller(), Duration::from_millis(2)), Load::on(other.caller(), Duration::from_millis(2)));
     assert!(one.caller().passes("d", &[("k", "v")]) || other.caller().passes("d", &[("k", "v")]), "it is there");
@@ -120,13 +120,17 @@ fn what_a_door_had_that_is_killed_comes_back_when_its_lease_ends() {
         let held = held();
         (held.len() == 2 && held.iter().all(|has| *has > 20.0)).then_some(())
     });
+    let status = server.status(&["d/k=v"]);
+    let resource = &status["resources"][0];
+    assert_eq!((&resource["doors"], &resource["held_by_doors"]), (&2.into(), &resource["held"]), "{status}");
+    assert_eq!(resource["holder"][1]["is_door"], true, "{status}");
     busy.end();
     one.kill();
     eventually("what it had is not held any more", || {
         let status = server.status(&["d/k=v"]);
         let resource = &status["resources"][0];
         let held = resource["holder"][0]["held"].as_f64();
-        (resource["holders"] == 1 && resource["held"].as_f64() == held).then_some(())
+        (resource["holders"] == 1 && resource["doors"] == 1 && resource["held"].as_f64() == held).then_some(())
     });
     let [_, _, failed] = also.end();
     assert_eq!(failed, 0);
@@ -137,7 +141,7 @@ fn requests_pass_while_the_master_is_killed_and_another_takes_its_place() {
     let config = ConfigFile::of(&[Template { lease: 60, refresh: 1, ..Template::fair("*", CAPACITY) }]);
     let mut peers = Peers::start(3, config, &[]);
     let rules = rules();
-    let door = Door::start(&peers.endpoints(), &rules, &[]);
+    let door = Door::for_requests(&peers.endpoints(), &rules, &[]);
     // Far fewer than there may be.
     let load = Load::on(door.caller(), Duration::from_millis(40));
     eventually("requests pass", || (load.passed() > 20).then_some(()));
@@ -148,7 +152,7 @@ fn requests_pass_while_the_master_is_killed_and_another_takes_its_place() {
     let [_, refused, failed] = load.end();
     assert_eq!((refused, failed), (0, 0), "{}", door.log());
     eventually("the door has found the new master", || {
-        let ready = http::get(door.metrics(), "/readyz").body;
+        let ready = door.page("/readyz");
         ready.starts_with("ready: the cluster is asked at").then_some(())
     });
 }
@@ -160,7 +164,8 @@ fn a_door_bears_more_descriptors_than_fit_into_a_request() {
     let server =
         Server::with_flags(&["--config", config.path(), "--max-resources", "200000", "--address-share", "100"]);
     let rules = rules();
-    let door = Door::start(&[server.grpc().to_string()], &rules, &["--address-share", "100", "--first-wait-ms", "0"]);
+    let door =
+        Door::for_requests(&[server.grpc().to_string()], &rules, &["--address-share", "100", "--first-wait-ms", "0"]);
     let envoy = door.caller();
     const MANY: usize = 3_000;
     const LANES: usize = 8;
@@ -187,7 +192,7 @@ fn a_door_bears_more_descriptors_than_fit_into_a_request() {
         runtime().block_on(all)
     };
     ask_all();
-    let metrics = http::get(door.metrics(), "/metrics").body;
+    let metrics = door.metrics();
     assert!(metrics.contains("leaseway_door_resources_refused_total 0\n"), "{metrics}");
     eventually("all of them have a lease, and let pass", || (ask_all() == MANY).then_some(()));
     let log = door.log();

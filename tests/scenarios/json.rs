@@ -110,6 +110,7 @@ fn every_field_of_every_command_is_documented_and_no_other() {
     of_overrides(&mut printed, &root);
     of_pools(&mut printed, &root);
     of_a_tree(&mut printed, &root);
+    of_maintenance(&mut printed, &root);
     of_members(&mut printed, &mut root);
     let documented = documented();
     let named = |fields: &Fields| fields.keys().cloned().collect::<BTreeSet<_>>();
@@ -133,7 +134,8 @@ fn of_files(printed: &mut Printed) {
     printed.run("token new", &["alice"]);
     let written = printed.run("token new", &["bob", "--out", &place("bob.token")]);
     assert!(written["token"].is_null() && written["file"] == place("bob.token").as_str(), "{written}");
-    let config = ConfigFile::new(&format!("{TEMPLATES}{RULES}"));
+    let clients = "  clients: [{glob: 'web-*', weight: 3, min: 7, max: 70}]\n";
+    let config = ConfigFile::new(&format!("{TEMPLATES}{clients}{RULES}"));
     let checked = printed.run("config check", &[config.path()]);
     assert_eq!(checked["rules"][0]["who"][1], "team/*", "{checked}");
     for (who, allowed) in [("alice", true), ("bob", false)] {
@@ -205,6 +207,17 @@ fn of_a_tree(printed: &mut Printed, root: &Peers) {
     let explained = printed.ask(&leaf, "explain", &["mysql", "alice"]);
     assert_eq!(explained["levels"].as_array().map(Vec::len), Some(2), "{explained}");
     printed.ask(&leaf, "release", &["alice", "mysql"]);
+}
+
+fn of_maintenance(printed: &mut Printed, peers: &Peers) {
+    let directory = tempfile::tempdir().unwrap();
+    let place = |name: &str| directory.path().join(name).display().to_string();
+    assert_eq!(printed.operate(peers, "backup", &[&place("backup")])["overrides"], 0);
+    let restored = printed.run("restore", &[&place("backup"), "--data", &place("data")]);
+    assert_eq!(restored["version"], 3, "{restored}");
+    let bundle = printed.ask(peers, "debug bundle", &[&place("bundle.tar.gz")]);
+    assert_eq!(bundle["missing"].as_array().map(Vec::len), Some(0), "{bundle}");
+    printed.operate(peers, "transfer", &[]);
 }
 
 fn of_members(printed: &mut Printed, peers: &mut Peers) {

@@ -8,10 +8,13 @@ use crate::harness::process::leaseway;
 fn bash_completes_commands_flags_and_values() {
     let script = leaseway(&["completions", "bash"]);
     assert_eq!(script.code, Some(0), "{script:?}");
+    let scratch = tempfile::tempdir().unwrap();
+    let file = scratch.path().join("leaseway.bash");
+    fs::write(&file, script.stdout).unwrap();
     let completed = |words: &str| {
         let ask = "COMP_CWORD=$((${#COMP_WORDS[@]}-1)); \
                    _leaseway leaseway \"${COMP_WORDS[-1]}\" \"${COMP_WORDS[-2]}\"; echo \"${COMPREPLY[@]}\"";
-        let script = format!("{}\nCOMP_WORDS=({words})\n{ask}", script.stdout);
+        let script = format!("source '{}'\nCOMP_WORDS=({words})\n{ask}", file.display());
         let said = Command::new("bash").args(["--norc", "-c", &script]).output().unwrap();
         String::from_utf8(said.stdout).unwrap().trim().to_owned()
     };

@@ -51,6 +51,16 @@ fn it_survives_the_master_and_ends_by_itself() {
     let master = peers.master();
     let page = http::get(peers.http(master), "/debug/resources?resource=db1").body;
     assert!(page.contains("anonymous has set `db*` to 50 %"), "{page}");
+    for (path, says) in [
+        ("/", "a replica is down"),
+        ("/resource?resource=db1", "anonymous has set `db*` to 50 %"),
+        ("/changes?kind=override", "`db*` is set to 50 % by anonymous: a replica is down"),
+        ("/api/v1/status", r#""set_to":"50 %""#),
+        ("/api/v1/resource?resource=db1", r#""template_capacity":100"#),
+    ] {
+        let page = http::get(peers.http(master), path).body;
+        assert!(page.contains(says), "{path}: {page}");
+    }
     let metrics = http::get(peers.http(master), "/metrics").body;
     assert!(metrics.contains("leaseway_resource_override_seconds{resource=\"db1\"}"), "{metrics}");
     assert!(metrics.contains("\nleaseway_overrides 1\n"), "{metrics}");

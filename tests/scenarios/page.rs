@@ -18,8 +18,8 @@ use crate::harness::{
     wait::{PATIENCE, eventually},
 };
 
-const VIEWS: [&str; 6] =
-    ["/", "/resources", "/resource?resource=mysql", "/why", "/why?resource=mysql&holder=alice", "/changes"];
+const VIEWS: [&str; 7] =
+    ["/", "/resources", "/resource?resource=mysql", "/why", "/why?resource=mysql&holder=alice", "/changes", "/plan"];
 
 fn with_mysql() -> Server {
     let server = Server::development();
@@ -57,6 +57,37 @@ fn every_view_is_whole_without_a_script_and_has_nothing_inline() {
     {
         assert_eq!(http::get(server.http(), path).status, status, "{path}");
     }
+}
+
+#[test]
+fn a_configuration_that_is_pasted_is_planned_and_changes_nothing() {
+    let server = with_mysql();
+    let paste = |text: &str| http::post(server.http(), "/plan", "", text);
+    let template = |capacity| {
+        format!(
+            "text=resources:\n- {{identifier_glob: \"*\", capacity: {capacity}, algorithm: {{kind: FAIR_SHARE}}}}\n"
+        )
+    };
+    let version = server.page("/api/v1/status");
+    let planned = paste(&template(50));
+    assert_eq!(planned.status, 200, "{planned:?}");
+    assert!(planned.header("content-security-policy").unwrap().contains("form-action 'self'"), "{planned:?}");
+    for part in ["1 of 1 resources would change", "2 would lose", ">alice<", "capacity: 100 → 50", "capacity: 50, alg"]
+    {
+        assert!(planned.body.contains(part), "`{part}` is not in {}", planned.body);
+    }
+    let refused = paste("text=resources: [{identifier_glob: <b>, capacity: -1}]");
+    assert!(
+        refused.body.contains("It would be refused.") && refused.body.contains("must not be negative"),
+        "{refused:?}"
+    );
+    assert!(!refused.body.contains("<b>"), "{refused:?}");
+    let too_large = paste(&format!("text=#{}", " ".repeat(1 << 20)));
+    assert_eq!(too_large.status, 413, "{too_large:?}");
+    let foreign = http::post(server.http(), "/plan", "Sec-Fetch-Site: cross-site\r\n", &template(50));
+    assert_eq!(foreign.status, 403, "{foreign:?}");
+    let config = |status: &str| serde_json::from_str::<Value>(status).unwrap()["config_version"].clone();
+    assert_eq!(config(&version), config(&server.page("/api/v1/status")), "nothing is put in force");
 }
 
 #[test]
@@ -180,6 +211,17 @@ fn a_peer_that_is_not_master_says_which_is_and_links_to_it() {
     let page = http::get(peers.http(other), "/").body;
     let link = format!("href=\"//{}/\"", peers.http(master));
     assert!(page.contains("This peer is not the master") && page.contains(&link), "{link}: {page}");
+}
+
+#[test]
+fn a_node_links_to_the_page_of_its_parents_master() {
+    let root = Peers::start(1, ConfigFile::of(&[Template { refresh: 1, ..Template::fair("*", 100.0) }]), &[]);
+    let leaf = root.child("east", 1);
+    leaf.client("ann").ask(&leaf, "r", 10.0);
+    let link = format!("<a href=\"//{}/\">The parent's page</a>", root.http(0));
+    eventually("it links there", || http::get(leaf.http(0), "/").body.contains(&link).then_some(()));
+    let answer: Value = serde_json::from_str(&http::get(leaf.http(0), "/api/v1/peers").body).unwrap();
+    assert_eq!(answer["parent"]["http"], root.http(0).to_string());
 }
 
 /// Paths of fields, `[]` for elements of lists, and those that are objects.

@@ -100,9 +100,6 @@ fn ten_changes_of_a_tree_that_lives_give_each_client_what_was_planned() {
         fleet.join(&leaf, &format!("leaf-{n}"), wants + 3.0, n as i64 % 3);
     }
     let all: f64 = wants.iter().map(|wants| 2.0 * wants + 3.0).sum();
-    eventually("the root knows of all that is wanted", || {
-        close(holders(&root, "wants").values().sum(), all).then_some(())
-    });
     let changes = [
         template("*", 150.0, "FAIR_SHARE", ""),
         template("*", 900.0, "FAIR_SHARE", ""),
@@ -117,6 +114,10 @@ fn ten_changes_of_a_tree_that_lives_give_each_client_what_was_planned() {
     ];
     for change in &changes {
         let file = file(change);
+        eventually("the root knows of all that is wanted", || {
+            let clients: f64 = holders(&root, "subclients").values().sum();
+            (clients == 10.0 && close(holders(&root, "wants").values().sum(), all)).then_some(())
+        });
         let predicted = predicted(&root, &file);
         root.operated(root.master(), &["config", "apply", file.path()]);
         let mut last = BTreeMap::new();
@@ -133,6 +134,45 @@ fn ten_changes_of_a_tree_that_lives_give_each_client_what_was_planned() {
         }));
         assert!(reached.is_ok(), "{change}\nplanned {predicted:?}\nreached {last:?}");
     }
+}
+
+#[test]
+fn a_pool_gets_the_total_that_was_planned_and_what_it_admits_is_said_not_to_be_foreseen() {
+    let pool =
+        |capacity| file(&template("searches", capacity, "PRIORITY_POOL", ", min_capacity: 10, free_key: client_id"));
+    let root = Peers::start(1, pool(20.0), &[]);
+    let mut guests = ["tom", "tim", "kim"].map(|id| root.client(id));
+    let mut ask = || guests.each_mut().map(|guest| guest.ask(&root, "searches", 10.0));
+    assert_eq!(ask(), [10.0, 10.0, 0.0]);
+    let larger = pool(30.0);
+    let said = root.operated(0, &["config", "plan", larger.path()]);
+    for part in ["20 → 30", "not foreseen", "a pool decides as requests come"] {
+        assert!(said.contains(part), "`{part}` is not in\n{said}");
+    }
+    let then = plan(&root, &larger)["resources"][0]["foreseen"]["capacity_after"].as_f64().unwrap();
+    root.operated(0, &["config", "apply", larger.path()]);
+    eventually("all that was planned is admitted", || (ask().iter().sum::<f64>() == then).then_some(()));
+}
+
+#[test]
+fn a_plan_of_five_thousand_resources_has_a_bounded_answer_that_counts_the_rest() {
+    const RESOURCES: usize = 5_000;
+    /// The limit, and the framing of what is in it.
+    const MOST: usize = 4 << 20;
+    let root = Peers::start(1, file(&template("*", 10.0, "FAIR_SHARE", "")), &[]);
+    let _inside = runtime().enter();
+    let client = Client::builder().endpoints(root.endpoints()).id("ann").build().unwrap();
+    let open = |number| client.resource(format!("r{number:04}")).wants(20.0).open().unwrap();
+    let _open: Vec<Resource> = (0..RESOURCES).map(open).collect();
+    eventually("all are there", || (root.status(0, &[])["resources_total"] == RESOURCES).then_some(()));
+    let lower = file(&template("*", 5.0, "FAIR_SHARE", ""));
+    let text = root.operated(0, &["config", "plan", lower.path(), "--json", "--holders", "1000", "--timeout", "60"]);
+    let plan: Value = serde_json::from_str(&text).unwrap();
+    let planned = plan["resources"].as_array().unwrap();
+    let left_out = plan["left_out"].as_u64().unwrap() as usize;
+    assert!(text.len() <= MOST, "{} bytes", text.len());
+    assert_eq!((planned.len() + left_out, &plan["unchanged"]), (RESOURCES, &0.into()));
+    assert!(planned.iter().all(|one| one["foreseen"]["due_after"] == 5.0), "each is divided");
 }
 
 #[test]

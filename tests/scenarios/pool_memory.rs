@@ -1,10 +1,18 @@
 //! What the peers remember of pools.
 
-use std::time::Instant;
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use leaseway_proto::pools::{
+    Assigned, GetClientCapacityRequest, Holder, SetClientCapacityRequest, assigned::Amount, pools_client::PoolsClient,
+};
+use rustix::process::Signal;
 
 use super::pools::{client, gets, json, number, rate, stands, template};
 use crate::harness::{
-    peers::Peers,
+    peers::{Peers, channel},
     process::Process,
     wait::{block_on, eventually},
 };
@@ -121,4 +129,34 @@ fn a_retired_pool_comes_back_with_its_balances_and_one_that_stops_sends_its_bill
     // One may ask later than the other.
     let tom = eventually("tom asks again, too", || stands(&peers, 0, "tom"));
     assert!(number(&tom, "balance") > 6.0, "{tom}");
+}
+
+#[test]
+fn an_assignment_that_no_quorum_has_stored_is_not_read() {
+    let peers = Peers::start(3, template("searches", 100.0, "PRIORITY_POOL", &[("min_capacity", "1")]), &[]);
+    let holder = || Some(Holder { id: "acme".into(), ..Holder::default() });
+    let set = move |amount: f64| SetClientCapacityRequest {
+        resource_id: "searches".into(),
+        holder: holder(),
+        assigned: Some(Assigned { amount: Some(Amount::Capacity(amount)) }),
+    };
+    let master = peers.master();
+    let pools = PoolsClient::new(channel(peers.admin(master)));
+    eventually("it is stored", || block_on(pools.clone().set_client_capacity(set(10.0))).ok());
+    let others: Vec<usize> = peers.all().filter(|peer| *peer != master).collect();
+    others.iter().for_each(|peer| peers.signal(*peer, Signal::STOP));
+    let (mut writer, mut reader) = (pools.clone(), pools);
+    let writing = thread::spawn(move || block_on(writer.set_client_capacity(set(20.0))).is_ok());
+    // Until the master knows that no quorum confirms it any more.
+    let mut read = 0;
+    let get = || GetClientCapacityRequest { resource_id: "searches".into(), holder: holder() };
+    while let Ok(found) = block_on(reader.get_client_capacity(get())) {
+        let found = found.into_inner().assigned.and_then(|assigned| assigned.amount);
+        assert_eq!(found, Some(Amount::Capacity(10.0)), "20 may never be stored");
+        read += 1;
+        thread::sleep(Duration::from_millis(20));
+    }
+    others.iter().for_each(|peer| peers.signal(*peer, Signal::CONT));
+    let stored = writing.join().unwrap();
+    eprintln!("read {read} times while the second was under way; it was stored then: {stored}");
 }

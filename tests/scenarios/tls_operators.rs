@@ -9,7 +9,7 @@ use crate::harness::{
     config::{self, ConfigFile, Template},
     process::{Said, leaseway},
     server::{Server, free_addresses},
-    tls::flags,
+    tls::{flags, present},
     wait::eventually,
 };
 
@@ -97,5 +97,59 @@ fn peers_are_let_in_over_tls_by_an_operator_with_the_right_and_all_decide_by_the
         // It is not shown to all.
         let mallory = cluster.operate(peer, &cluster.identity("mallory"), &["access", "test", "mallory", "db/x"]);
         assert!(mallory.code == Some(77) && mallory.stderr.contains("`mallory` may not read"), "{mallory:?}");
+    }
+}
+
+#[test]
+fn every_command_of_operators_takes_an_https_address() {
+    let cluster = TlsCluster::founded();
+    let (peer, ops) = (&cluster.peers[0], cluster.identity("ops"));
+    let files = flags(&ops);
+    let config = ConfigFile::new(&format!("{}{RULES}", config::text(&[Template::fair("*", 50.0)])));
+    let backup = cluster.authority.path("backup.jsonl").display().to_string();
+    let bundle = cluster.authority.path("bundle.tar.gz").display().to_string();
+    let (admin, server) = (format!("https://{}", peer.admin()), format!("https://{}", peer.grpc()));
+    for words in [
+        &["config", "show"][..],
+        &["config", "history"],
+        &["config", "diff", config.path()],
+        &["config", "plan", config.path()],
+        &["config", "apply", config.path()],
+        &["config", "rollback", "1"],
+        &["peers", "list"],
+        &["capacity"],
+        &["access", "test", "ops", "db/x"],
+        &["backup", &backup],
+        &["pool", "show", "r"],
+    ] {
+        let told = [words, &["--admin", &admin]].concat();
+        let said = leaseway(&[&told[..], &files.iter().map(String::as_str).collect::<Vec<_>>()].concat());
+        // What the node refuses was asked over TLS, too.
+        assert!(![None, Some(2), Some(69)].contains(&said.code), "{words:?}: {said:?}");
+    }
+    for words in [&["check"][..], &["status"], &["debug", "bundle", &bundle]] {
+        let told = [words, &["--server", &server]].concat();
+        let said = leaseway(&[&told[..], &files.iter().map(String::as_str).collect::<Vec<_>>()].concat());
+        assert!([Some(0), Some(3), Some(4)].contains(&said.code), "{words:?}: {said:?}");
+        assert!(!said.stdout.contains("they are not known"), "{said:?}");
+    }
+}
+
+#[test]
+fn an_operator_refuses_a_server_whose_certificate_is_not_good_and_says_why() {
+    let (ours, other) = (Authority::new("ours"), Authority::new("another"));
+    let ops = flags(&ours.issue("ops", &["ops"], Valid::Now));
+    let ops: Vec<&str> = ops.iter().map(String::as_str).collect();
+    for (shown, says) in [
+        (other.issue("server", &["127.0.0.1"], Valid::Now), "not issued by a CA that is trusted here"),
+        (ours.issue("elsewhere", &["elsewhere"], Valid::Now), "is for other names (elsewhere)"),
+        (ours.issue("past", &["127.0.0.1"], Valid::Past), "has expired: it was valid until"),
+        (ours.issue("future", &["127.0.0.1"], Valid::Future), "is not valid before"),
+    ] {
+        let admin = present(&shown).to_string();
+        for words in [&["peers", "list"][..], &["config", "show"]] {
+            let said = leaseway(&[words, &["--admin", &admin], &ops].concat());
+            assert!(said.code == Some(69) && said.stderr.contains(says), "{words:?}: {said:?}");
+        }
     }
 }

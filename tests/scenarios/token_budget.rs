@@ -60,7 +60,7 @@ fn all_of_a_shared_budget_is_used_and_never_more_than_that() {
         [server.grpc().to_string(), "3600".to_owned(), WINDOW.to_string(), MAX_TOKENS.to_string(), "100".to_owned()];
     let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
     let example = binary::example("token_budget");
-    let workers: Vec<_> = (0..WORKERS).map(|_| Process::start_example(&example, &arguments)).collect();
+    let workers: Vec<_> = (0..WORKERS).map(|_| Process::start_program(&example, &arguments, &[])).collect();
     const SPAN: f64 = 5.0;
     let (calls, part) = eventually("nearly all of the budget is used", || {
         let calls = books(&workers);

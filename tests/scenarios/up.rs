@@ -5,7 +5,7 @@ use std::{net::TcpListener, path::Path};
 use rustix::process::Signal;
 
 use crate::harness::{
-    config::ConfigFile,
+    config::{ConfigFile, Template},
     process::{Process, leaseway},
     seats::Seat,
     server::{ANYWHERE, addresses_of_its_own},
@@ -89,6 +89,40 @@ fn three_peers_answer_as_one_and_stop_together() {
     up.signal(Signal::KILL);
     for address in &three.peer_addresses {
         eventually("the peers do not outlive it", || TcpListener::bind(address).ok());
+    }
+}
+
+#[test]
+fn what_was_backed_up_and_restored_is_gone_on_with() {
+    let three = Three::new();
+    let up = three.up();
+    let (directory, admin) = (Path::new(three.file.path()).parent().unwrap(), rows(&up)[0][3].clone());
+    let (data, file) = (directory.join("leaseway-data"), directory.join("backup.jsonl"));
+    let operate = |admin: &str, words: &[&str]| {
+        eventually(&format!("{words:?}"), || {
+            let said = leaseway(&[words, &["--admin", admin]].concat());
+            (said.code == Some(0)).then_some(said.stdout)
+        })
+    };
+    let changed = ConfigFile::of(&[Template::fair("*", 7.0)]);
+    operate(&admin, &["config", "apply", changed.path()]);
+    operate(&admin, &["backup", file.to_str().unwrap()]);
+    up.signal(Signal::TERM);
+    up.finish();
+    // Once with what `up` has noted beside the directories that are lost, once with nothing left at all.
+    for lost in [&["root/a", "root/b", "root/c"][..], &[""]] {
+        lost.iter().for_each(|lost| std::fs::remove_dir_all(data.join(lost)).unwrap());
+        for peer in ["a", "b", "c"] {
+            let place = data.join("root").join(peer);
+            let said = leaseway(&["restore", file.to_str().unwrap(), "--data", place.to_str().unwrap()]);
+            assert_eq!(said.code, Some(0), "{said:?}");
+        }
+        assert_eq!(three.commands().matches("--bootstrap").count(), 0, "they have something to begin with");
+        let up = three.up();
+        let config = operate(&rows(&up)[0][3], &["config", "show"]);
+        assert!(config.contains("capacity: 7"), "{config}");
+        up.signal(Signal::TERM);
+        assert_eq!(up.finish().code, Some(0));
     }
 }
 

@@ -136,7 +136,9 @@ fn limits_that_are_flags_are_documented_with_their_defaults() {
 }
 
 /// Constants that are limits: name, value as in the code, and how the page says it.
-const FIXED: [(&str, &str, &str); 42] = [
+const FIXED: [(&str, &str, &str); 48] = [
+    ("MAX_WEIGHT", "1_000", "| rules for clients of a template; the weight of a client | fixed | 100; 1 to 1,000 |"),
+    ("PASTED_BYTES", "1 << 20", "| fixed | 1 MiB, within 10 s |"),
     ("MOST", "100", "| fixed | 100; 1 s to 7 days; 500 |"),
     ("LONGEST_MS", "7 * 86_400_000", "| fixed | 100; 1 s to 7 days; 500 |"),
     ("WHY_MOST", "500", "| fixed | 100; 1 s to 7 days; 500 |"),
@@ -148,7 +150,11 @@ const FIXED: [(&str, &str, &str); 42] = [
     ("DENIALS_PER_SECOND", "20", "in a second | fixed | 1,024; 20 |"),
     ("MOST_PENDING", "64", "| resources named in one hint | fixed | 64 |"),
     ("STREAMS", "1024", "| requests under way on one connection | fixed | 1,024 |"),
-    ("PART", "128", "for more than 128 resources"),
+    ("ENTRIES", "128", "for more than 128 resources"),
+    ("BYTES", "32 << 10", "of its thread go on; entries of one request that are worked on | fixed | 32 KiB; 128 |"),
+    ("AT_A_TIME", "2", "that are made or compressed at a time | fixed | 2 |"),
+    ("MOST_REFUSED", "20", "is not looked at for a second | fixed | 20, and one more each second |"),
+    ("MOST_REFUSED", "200", "that prove nothing within a second | fixed | 200 |"),
     ("TURNS", "4", "that are worked on at a time | fixed | 4 |"),
     ("MOST_OPENING", "1024", "no preface of HTTP/2 | fixed | 1,024, for 10 s |"),
     ("MAX_SUBCLIENTS", "1_000_000_000", "1 to 1,000,000,000"),
@@ -212,7 +218,7 @@ fn known_in_configurations() -> BTreeSet<String> {
         nothing: 1\n\
         resources:\n\
         - identifier_glob: \"a\"\n  capacity: 1\n  nothing: 1\n\
-        \x20 algorithm: {kind: NOTHING, nothing: 1}\n\
+        \x20 algorithm: {kind: NOTHING, nothing: 1}\n  clients: [{nothing: 1}]\n\
         - identifier_glob: \"b\"\n  capacity: 1\n  algorithm: {kind: PRIORITY_POOL, parameters: {nothing: 1}}\n\
         access:\n\
         - {nothing: 1}\n\

@@ -1,13 +1,11 @@
 //! The files of a set. A key can be read by its owner alone, and what is there is not overwritten unless it is told so.
 
 use std::{
-    fs::{self, OpenOptions},
-    io::{self, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
+    fs,
     path::{Path, PathBuf},
 };
 
-use crate::error::CliError;
+use crate::{error::CliError, files::write_file};
 
 /// The name of the CA's own files.
 pub(super) const CA: &str = "ca";
@@ -41,30 +39,16 @@ pub(super) fn write(directory: &Path, name: &str, pair: &Pair, existing: Existin
     if existing == Existing::Kept
         && let Some(path) = [&certificate, &key].into_iter().find(|path| path.exists())
     {
-        return Err(CliError::CertificateExists { path: path.clone() });
+        return Err(CliError::FileExists { path: path.clone() });
     }
     let failed = |path: &Path| {
         let path = path.to_owned();
         |error| CliError::Data { path, error }
     };
     fs::create_dir_all(directory).map_err(failed(directory))?;
-    write_file(&key, &pair.key, 0o600).map_err(failed(&key))?;
-    write_file(&certificate, &pair.certificate, 0o644).map_err(failed(&certificate))?;
+    write_file(&key, pair.key.as_bytes(), 0o600).map_err(failed(&key))?;
+    write_file(&certificate, pair.certificate.as_bytes(), 0o644).map_err(failed(&certificate))?;
     Ok([certificate, key])
-}
-
-/// Beside its place first, with its permissions from the start.
-fn write_file(path: &Path, text: &str, mode: u32) -> io::Result<()> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    match fs::remove_file(&beside) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&beside)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&beside, path)
 }
 
 pub(super) fn read(path: &Path) -> Result<String, CliError> {

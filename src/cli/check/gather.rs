@@ -11,9 +11,9 @@ use leaseway_proto::{
     admin::{ListPeersRequest, ListPeersResponse},
     status::{GetStatusRequest, GetStatusResponse},
 };
+use leaseway_server::judgement::{NodeSeen, PeersSeen, Seen, ServerSeen};
 use tokio::time::{Instant, sleep};
 
-use super::seen::{NodeSeen, PeersSeen, Seen, ServerSeen};
 use crate::{
     admin::AdminTarget,
     connect::{Observed, Target, get_status, within},
@@ -87,7 +87,8 @@ async fn look(target: &Target, admin_token: Option<&PathBuf>) -> (NodeSeen, Opti
 async fn ask_all(target: &Target, servers: &mut Vec<ServerSeen>, addresses: Vec<String>) -> Option<CliError> {
     let is_known = |address: &str| {
         servers.iter().any(|server| {
-            let advertised = server.status().filter(|status| status.is_master).map(|status| &*status.master_address);
+            let advertised =
+                server.answer.as_ref().ok().filter(|status| status.is_master).map(|status| &*status.master_address);
             server.address == address || advertised == Some(address)
         })
     };

@@ -17,7 +17,7 @@ use crate::{
     admin::AdminTarget,
     connect::block_on,
     error::CliError,
-    output::{Output, ask, in_words, note, say},
+    output::{Output, ask, in_words, note, progress, say},
 };
 
 /// Puts a file in force on all peers of a node. A file with mistakes is not even sent; one that is in force already,
@@ -131,12 +131,10 @@ async fn put_in_force(target: &AdminTarget, output: &Output, new: NewVersion, co
     // A concurrent change is not undone by one that was made without knowing it.
     let expected_version = new.expect.unwrap_or(before.version);
     let request = ApplyConfigRequest { text: new.loaded.text, source: new.source, expected_version };
-    let answer = target
-        .ask_once(async |mut client| {
-            let request = request.clone();
-            client.apply_config(request).await
-        })
-        .await?;
+    let progress = progress("putting it in force");
+    let answer = target.ask_once(async |mut client| client.apply_config(request.clone()).await).await;
+    drop(progress);
+    let answer = answer?;
     for warning in &answer.warnings {
         note(format_args!("warning: {}", escaped(warning)));
     }

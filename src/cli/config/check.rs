@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use leaseway_core::Template;
 use leaseway_core::access::{Action, Pattern, Policy, Rule};
+use leaseway_core::{Amount, ClientRule, Template};
 use leaseway_server::config::{self, Loaded};
 use serde_json::{Value, json};
 
@@ -32,13 +32,19 @@ impl CheckFile {
     }
 }
 
+fn client(rule: &ClientRule) -> Value {
+    json!({
+        "glob": &*rule.pattern, "weight": rule.weight, "min": rule.min.get(), "max": rule.max.map(Amount::get),
+    })
+}
+
 fn as_json(file: &Path, loaded: &Loaded) -> Value {
     let template = |template: &Template| {
         let settings = &template.settings;
         json!({
             "template": template.identifier_glob, "capacity": settings.capacity.get(),
             "algorithm": settings.kind.name(), "lease_seconds": settings.lease.0 / 1000,
-            "refresh_seconds": settings.refresh.0 / 1000,
+            "refresh_seconds": settings.refresh.0 / 1000, "clients": settings.clients.iter().map(client).collect::<Vec<_>>(),
         })
     };
     let texts = |patterns: &[Pattern]| patterns.iter().map(|pattern| pattern.text().to_owned()).collect::<Vec<_>>();
@@ -85,7 +91,30 @@ fn print(file: &Path, loaded: &Loaded) -> Outcome {
     } else {
         say("without `resources` it is for a node with a parent")?;
     }
+    let clients = clients_of(loaded);
+    if clients.len() > 1 {
+        say(table(&clients))?;
+    }
     policy.map_or(Ok(()), |policy| say(table(&rules_of(policy))))
+}
+
+/// Rules for clients, in the order in which they are looked at.
+fn clients_of(loaded: &Loaded) -> Vec<Vec<String>> {
+    let heading = ["TEMPLATE", "CLIENTS", "WEIGHT", "MIN", "MAX"].map(str::to_owned).to_vec();
+    let row = |template: &Template, rule: &ClientRule| {
+        vec![
+            template.identifier_glob.clone(),
+            rule.pattern.to_string(),
+            rule.weight.to_string(),
+            number(rule.min.get()),
+            rule.max.map_or_else(|| "none".to_owned(), |max| number(max.get())),
+        ]
+    };
+    let rows = loaded
+        .repository
+        .templates()
+        .flat_map(|template| template.settings.clients.iter().map(|rule| row(template, rule)).collect::<Vec<_>>());
+    std::iter::once(heading).chain(rows).collect()
 }
 
 fn rules_of(policy: &Policy) -> Vec<Vec<String>> {

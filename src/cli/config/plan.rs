@@ -14,8 +14,8 @@ use crate::{
     admin::AdminTarget,
     connect::block_on,
     error::CliError,
-    format::{learning, number},
-    output::{Output, say, say_json, table},
+    format::number,
+    output::{Output, progress, say, say_json, table},
 };
 
 /// Shows what a file would change, for the clients that are there and what they want now: which resources would be run
@@ -83,7 +83,10 @@ pub(super) async fn ask(
         holders,
     };
     // It may take seconds: all of the time limit is for one answer.
-    let plan = target.ask_once(async |mut client| client.plan_config(request.clone()).await).await?;
+    let progress = progress("dividing what clients want");
+    let plan = target.ask_once(async |mut client| client.plan_config(request.clone()).await).await;
+    drop(progress);
+    let plan = plan?;
     if plan.mistakes.is_empty() {
         return Ok(plan);
     }
@@ -134,6 +137,7 @@ fn row(plan: &ResourcePlan) -> Vec<String> {
         0 => String::new(),
         holders => format!("{} ({holders})", number(amount)),
     };
+    let to_end = foreseen.beyond + foreseen.unnamed;
     vec![
         plan.resource_id.clone(),
         change(foreseen.capacity_before, foreseen.capacity_after),
@@ -141,7 +145,7 @@ fn row(plan: &ResourcePlan) -> Vec<String> {
         foreseen.subclients.to_string(),
         moved(foreseen.gaining, foreseen.gained),
         moved(foreseen.losing, foreseen.lost),
-        if foreseen.beyond > 0.0 { number(foreseen.beyond) } else { String::new() },
+        if to_end > 0.0 { number(to_end) } else { String::new() },
     ]
 }
 
@@ -152,7 +156,7 @@ fn change(before: f64, after: f64) -> String {
 fn print_resource(plan: &ResourcePlan) -> Outcome {
     say(format_args!("\n{}: {}", escaped(&plan.resource_id), otherwise(plan)))?;
     let Some(foreseen) = &plan.foreseen else { return Ok(()) };
-    for sentence in sentences(foreseen) {
+    for sentence in &foreseen.sentences {
         say(format_args!("  {sentence}"))?;
     }
     if foreseen.change.is_empty() {
@@ -182,30 +186,6 @@ fn otherwise(plan: &ResourcePlan) -> String {
     escaped(&all.collect::<Vec<_>>().join(", ")).into_owned()
 }
 
-/// What else is to be known, in words.
-fn sentences(foreseen: &Foreseen) -> Vec<String> {
-    let Foreseen { over, beyond, until_ms, learning_ms, .. } = *foreseen;
-    let end = until_ms.div_ceil(1000);
-    let mut said = Vec::new();
-    if foreseen.due_after.is_none() {
-        said.push("a pool decides as requests come: what each client would be due is not foreseen".to_owned());
-    }
-    if over > 0.0 {
-        let over = number(over);
-        said.push(format!("{over} more is held than there would be: until that has ended no client gets more"));
-    }
-    if beyond > 0.0 {
-        said.push(format!(
-            "{} is held by clients that would be due less: others get it as those confirm, in {end} s at the latest",
-            number(beyond)
-        ));
-    }
-    if learning_ms > 0 {
-        said.push(format!("its master still learns for {}: it divides after that", learning(learning_ms)));
-    }
-    said
-}
-
 fn as_json(plan: &PlanConfigResponse) -> Value {
     let setting = |change: &SettingChange| json!({ "field": change.field, "from": change.from, "to": change.to });
     let holder = |holder: &DueChange| {
@@ -220,7 +200,7 @@ fn as_json(plan: &PlanConfigResponse) -> Value {
             "holders": foreseen.holders, "subclients": foreseen.subclients, "wants": foreseen.wants,
             "held": foreseen.held, "due_before": foreseen.due_before, "due_after": foreseen.due_after,
             "gaining": foreseen.gaining, "gained": foreseen.gained, "losing": foreseen.losing, "lost": foreseen.lost,
-            "over": foreseen.over, "beyond": foreseen.beyond, "until_ms": foreseen.until_ms,
+            "over": foreseen.over, "beyond": foreseen.beyond, "unnamed": foreseen.unnamed, "until_ms": foreseen.until_ms,
             "learning_ms": foreseen.learning_ms, "changes": foreseen.change.iter().map(holder).collect::<Vec<_>>(),
         })
     };

@@ -1,6 +1,6 @@
 //! How a command protects its connections, and says who asks: the same flags for all commands that connect.
 
-use std::path::PathBuf;
+use std::{fs, path::PathBuf};
 
 use clap::builder::NonEmptyStringValueParser;
 use leaseway_client::{
@@ -8,7 +8,9 @@ use leaseway_client::{
     endpoint::{self, Endpoint},
 };
 
-use crate::{error::CliError, tls_flags::TlsFlags};
+use leaseway_tls::Protocol;
+
+use crate::{error::CliError, pages::Pages, tls_flags::TlsFlags};
 
 /// TLS, and who asks. Any of the --tls flags means TLS, and so does https:// before an address.
 #[derive(clap::Args, Clone)]
@@ -46,13 +48,38 @@ impl Security {
         Ok(if self.insecure { transport.with_clear_token() } else { transport })
     }
 
+    /// The file with the token that says who asks.
+    pub(crate) fn token_file(&self) -> Option<&PathBuf> {
+        self.token_file.as_ref()
+    }
+
+    /// How pages of these servers are asked for.
+    pub(crate) fn pages(&self, servers: &[Endpoint]) -> Result<Pages, CliError> {
+        let files = self.is_secured(servers)?.then(|| self.files.files());
+        let name = self.tls_server_name.as_deref();
+        let tls =
+            files.map(|files| ClientTls::speaking(Protocol::Http1, &Credentials::load(files)?, name)).transpose()?;
+        let read =
+            |path: &PathBuf| fs::read_to_string(path).map_err(|error| CliError::File { path: path.clone(), error });
+        let token = self.token_file.as_ref().map(read).transpose()?.map(|token| token.trim().to_owned());
+        Ok(Pages { tls, token, insecure: self.insecure })
+    }
+
+    /// Over TLS if these servers are.
+    pub(crate) fn as_secured_as(&self, servers: &[Endpoint]) -> Security {
+        // What contradicts itself is refused where the servers are asked.
+        Security { tls: self.is_secured(servers).unwrap_or(self.tls), ..self.clone() }
+    }
+
+    fn is_secured(&self, servers: &[Endpoint]) -> Result<bool, CliError> {
+        let wanted = self.tls || self.files.files().are_given() || self.tls_server_name.is_some();
+        endpoint::over_tls(servers, wanted).map_err(|error| CliError::Flags(error.to_string()))
+    }
+
     /// As [`transport`](Self::transport), where there is another way to say who asks.
     pub(crate) fn without_token(&self, servers: &[Endpoint]) -> Result<Transport, CliError> {
-        let Security { tls, tls_server_name, .. } = self;
-        let files = self.files.files();
-        let wanted = *tls || files.are_given() || tls_server_name.is_some();
-        let is_secured = endpoint::over_tls(servers, wanted).map_err(|error| CliError::Flags(error.to_string()))?;
-        secured(is_secured.then_some(files), tls_server_name.as_deref())
+        let files = self.is_secured(servers)?.then(|| self.files.files());
+        secured(files, self.tls_server_name.as_deref())
     }
 }
 

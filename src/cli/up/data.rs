@@ -15,6 +15,8 @@ use super::{
     founding,
     plan::{NodePlan, Plan},
 };
+use leaseway_server::Backup;
+
 use crate::error::CliError;
 
 const MARKER: &str = "made-by-leaseway-up";
@@ -46,11 +48,14 @@ fn prepare_node(node: &NodePlan, fresh: bool) -> Result<(), CliError> {
     }
 }
 
-/// A directory that is not there yet will be ours.
+/// A directory that is not there yet will be ours, and so will one with restored peers alone.
 fn check_ours(directory: &Path) -> Result<(), CliError> {
     let there = directory.exists() && !directory.join(MARKER).exists();
-    let empty = || fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_none());
-    if there && !empty() {
+    // Nothing at all, or what `leaseway restore` has put there for its peers.
+    let is_restored = |path: PathBuf| Backup::placed(&path).is_ok_and(|backup| backup.is_some());
+    let fits =
+        || fs::read_dir(directory).is_ok_and(|mut all| all.all(|entry| entry.is_ok_and(|one| is_restored(one.path()))));
+    if there && !fits() {
         return Err(CliError::NotOurs { directory: directory.to_owned() });
     }
     Ok(())

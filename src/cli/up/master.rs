@@ -4,14 +4,10 @@
 use std::{path::PathBuf, time::Duration};
 
 use leaseway_tls::{ClientTls, Credentials, Files, Protocol};
-use tokio::{
-    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
-    net::TcpStream,
-    time::{sleep, timeout},
-};
+use tokio::time::sleep;
 
 use super::process::Served;
-use crate::error::CliError;
+use crate::{error::CliError, pages::Pages};
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
@@ -19,19 +15,18 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 const MOST_BYTES: u64 = 4096;
 
 /// How pages of peers are asked for, whose certificates this CA has signed, if they have any.
-pub(super) fn pages(ca: Option<PathBuf>) -> Result<Option<ClientTls>, CliError> {
-    let Some(ca) = ca else { return Ok(None) };
+pub(super) fn pages(ca: Option<PathBuf>) -> Result<Pages, CliError> {
+    let Some(ca) = ca else { return Ok(Pages::default()) };
     let credentials = Credentials::load(Files { ca: Some(ca), ..Files::default() })?;
-    Ok(Some(ClientTls::speaking(Protocol::Http1, &credentials, None)?))
+    Ok(Pages { tls: Some(ClientTls::speaking(Protocol::Http1, &credentials, None)?), ..Pages::default() })
 }
 
 /// The label of the master, once one of these peers knows it. It is one started elsewhere, perhaps: then it is named by
 /// its address.
-pub(super) async fn look_for(peers: Vec<(String, Served)>, tls: Option<ClientTls>) -> String {
+pub(super) async fn look_for(peers: Vec<(String, Served)>, pages: Pages) -> String {
     loop {
         for (label, at) in &peers {
-            let asked = timeout(ANSWER_WITHIN, page(&at.http, tls.as_ref())).await;
-            let Some(page) = asked.ok().flatten() else { continue };
+            let Some(page) = pages.get(&at.http, "/readyz", ANSWER_WITHIN, MOST_BYTES).await else { continue };
             match named_on(&page) {
                 // Another is, which a policy keeps to itself.
                 None | Some("the master is known") => {}
@@ -50,26 +45,6 @@ pub(super) async fn look_for(peers: Vec<(String, Served)>, tls: Option<ClientTls
 /// What follows `ready:`.
 fn named_on(page: &str) -> Option<&str> {
     page.lines().find_map(|line| line.strip_prefix("ready: "))
-}
-
-async fn page(address: &str, tls: Option<&ClientTls>) -> Option<String> {
-    let stream = TcpStream::connect(address).await.ok()?;
-    match tls {
-        None => asked(address, stream).await,
-        Some(tls) => {
-            let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-            asked(address, tls.connect(host, stream).await.ok()?).await
-        }
-    }
-}
-
-async fn asked(address: &str, mut stream: impl AsyncRead + AsyncWrite + Unpin) -> Option<String> {
-    let request = format!("GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.ok()?;
-    let mut page = Vec::new();
-    // What is there after an error is as good.
-    let _ = stream.take(MOST_BYTES).read_to_end(&mut page).await;
-    String::from_utf8(page).ok()
 }
 
 #[cfg(test)]

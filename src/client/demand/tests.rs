@@ -8,7 +8,7 @@ mod offered;
 const REFRESH: Duration = Duration::from_secs(5);
 
 fn demand(kind: Kind) -> Demand {
-    Demand::new(Settings { kind, refresh: REFRESH })
+    Demand::new(Settings { kind, refresh: REFRESH, remembers: true })
 }
 
 fn seen(count: u64, waiting: u64) -> Sample {
@@ -279,7 +279,7 @@ proptest! {
     ) {
         let kind = if gauge { Kind::Gauge } else { Kind::Rate };
         let refresh = Duration::from_millis(refresh);
-        let mut demand = Demand::new(Settings { kind, refresh });
+        let mut demand = Demand::new(Settings { kind, refresh, remembers: true });
         for (now, count, waiting) in samples {
             demand.sample(Millis(now), seen(count, waiting));
             let least = if gauge {

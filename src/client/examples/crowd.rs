@@ -1,44 +1,52 @@
 //! A process among many that share a rate: callers that wait at it, more and fewer of them. Start a server first.
 //!
-//! `crowd SERVERS RESOURCE SECONDS`
+//! `crowd SERVERS RESOURCE SECONDS [WINDOW]`
 //!
-//! In the end it prints its book, a line for each change: seconds of the machine's monotonic clock, and what it could
-//! use because of leases from then on; then how many have passed.
+//! It saves up what WINDOW seconds bring, or next to nothing without one. In the end it prints its book, a `book` for
+//! each change: a moment of the machine's monotonic clock, and what it could use because of leases from then on; how
+//! many have `passed` in each second of that clock; and `end`.
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
-use std::{env, error::Error, time::Duration};
+use std::{collections::BTreeMap, env, error::Error, time::Duration};
 
-use leaseway_client::{Book, Client};
+use leaseway_client::{Book, Client, limiter::Burst};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::{Instant, sleep, timeout_at};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let usage = "crowd SERVERS RESOURCE SECONDS";
+    let usage = "crowd SERVERS RESOURCE SECONDS [WINDOW]";
     let mut arguments = env::args().skip(1);
     let servers = arguments.next().ok_or(usage)?;
     let resource = arguments.next().ok_or(usage)?;
     let until = Instant::now() + Duration::from_secs_f64(arguments.next().ok_or(usage)?.parse()?);
+    let burst = match arguments.next() {
+        Some(window) => Burst::Window(Duration::from_secs_f64(window.parse()?)),
+        None => Burst::Smooth,
+    };
 
     let (begun, clock) = (Instant::now(), clock_gettime(ClockId::Monotonic));
     let at = |at: Instant| clock.tv_sec as f64 + clock.tv_nsec as f64 / 1e9 + (at - begun).as_secs_f64();
     let book = Book::new();
     let client = Client::builder().endpoints(servers.split(',')).book(&book).build()?;
-    let rate = client.resource(resource.as_str()).rate()?;
-    let mut passed = 0_u64;
+    let rate = client.resource(resource.as_str()).burst(burst).rate()?;
+    let mut passed = BTreeMap::new();
     while Instant::now() < until {
         // A while of hunger, and a shorter one of rest.
         let hungry = until.min(Instant::now() + Duration::from_secs_f64(2.0 + 4.0 * fastrand::f64()));
         while let Ok(waited) = timeout_at(hungry, rate.wait()).await {
             waited?;
-            passed += 1;
+            *passed.entry(at(Instant::now()) as u64).or_insert(0) += 1;
         }
         sleep(Duration::from_secs_f64(fastrand::f64())).await;
     }
     client.close().await;
     for entry in book.take() {
-        println!("{} {}", at(entry.at), entry.capacity);
+        println!("book {} {}", at(entry.at), entry.capacity);
     }
-    println!("passed {passed}");
+    for (second, count) in passed {
+        println!("passed {second} {count}");
+    }
+    println!("end");
     Ok(())
 }

@@ -116,6 +116,13 @@ impl Bucket {
         self.set_capacity(now, capacity);
     }
 
+    /// What is saved stays, as far as there is room for it.
+    pub(super) fn set_burst(&mut self, now: Nanos, burst: Burst) {
+        self.settle(now);
+        self.burst = burst;
+        self.set_capacity(now, self.capacity);
+    }
+
     /// From now on no more than this is owed because of a charge. What is owed already stays.
     pub(super) fn set_max_debt(&mut self, permits: u64) {
         self.max_debt = units(permits.min(MOST as u64));

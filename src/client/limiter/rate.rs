@@ -58,6 +58,11 @@ impl RateLimiter {
         self.gate.change(|bucket, now| bucket.set(now, capacity, buffer));
     }
 
+    /// Saves up so much from now on.
+    pub(crate) fn set_burst(&self, burst: Burst) {
+        self.gate.change(|bucket, now| bucket.set_burst(now, burst));
+    }
+
     /// The capacity last set.
     pub fn capacity(&self) -> Capacity {
         self.gate.meter(Meter::capacity)

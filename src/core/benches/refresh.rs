@@ -185,6 +185,7 @@ impl Refreshers {
             outstanding,
             learning: false,
             drops_late: true,
+            is_door: false,
             life: None,
             news: None,
             charged: Charged::default(),
@@ -200,7 +201,7 @@ impl Refreshers {
         let mut slice = || {
             let random = self.next_random();
             let wants = Amount::clamped(self.wants.draw(random).get() * f64::from(IN_A_SLICE));
-            Claim { priority: 0, subclients: IN_A_SLICE, wants }
+            Claim::new(wants, IN_A_SLICE, 0)
         };
         (0..SLICES).map(|_| slice()).collect()
     }

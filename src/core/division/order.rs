@@ -1,6 +1,6 @@
 //! The effect of priorities on the order of claims: the band of a claim, and its weight there.
 
-use super::reserve;
+use super::{index::ClaimKey, reserve};
 use crate::{Claim, Priority, Settings};
 
 /// How claims have to be sorted.
@@ -34,6 +34,13 @@ impl ClaimOrder {
             ClaimOrder::Bands => priority,
             ClaimOrder::ReservedBands => priority.clamp(*reserve::BANDS.start(), *reserve::BANDS.end()),
         }
+    }
+
+    /// Where a claim stands in an index, and how much it counts there.
+    pub(super) fn entry(self, slot: u32, ordinal: usize, claim: &Claim) -> (ClaimKey, u32) {
+        let claim = self.weighed(claim);
+        let ratio = claim.wants.get() / f64::from(claim.subclients);
+        (ClaimKey::new(self.band(claim.priority), ratio, slot, ordinal as u16), claim.subclients)
     }
 
     /// The claim with its subclients multiplied by its weight.

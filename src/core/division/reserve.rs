@@ -143,7 +143,7 @@ impl Reserve {
 /// What all claims of a band are due by these terms, together.
 fn due_together(terms: &Terms, index: &Index, band: i16, below: Totals, members: Totals) -> f64 {
     let (each, top_up) = match *terms {
-        Terms::Wants | Terms::Each(_) => return members.wants.get(),
+        Terms::Wants | Terms::Each(_) | Terms::Minimums(_) => return members.wants.get(),
         Terms::Level(level) => (level, 0.0),
         Terms::Share { equal, top_up } => (equal, top_up),
     };

@@ -112,7 +112,7 @@ pub(super) fn slices(index: &Index, band: i16, most: usize) -> Claims {
 /// A claim counts no more clients than it may; the others are ignored.
 fn claim(band: i16, totals: &Totals) -> Claim {
     let subclients = u32::try_from(totals.weight).unwrap_or(u32::MAX).min(Claim::MAX_SUBCLIENTS);
-    Claim { wants: totals.wants.floor(), subclients, priority: band }
+    Claim::new(totals.wants.floor(), subclients, band)
 }
 
 /// Cuts a band into cells, in order.

@@ -1,5 +1,7 @@
 //! The index and the terms against the plainest code that computes the same.
 
+mod ruled;
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
@@ -82,7 +84,7 @@ fn naive_weighted(kind: Kind, capacity: f64, claims: &[Claim]) -> Vec<f64> {
     let weight = |claim: &Claim| claim.subclients as usize * claim.priority.max(1) as usize;
     let single = |claim: &Claim| {
         let wants = Amount::clamped(claim.wants.get() / weight(claim) as f64);
-        vec![Claim { wants, subclients: 1, priority: 0 }; weight(claim)]
+        vec![Claim::new(wants, 1, 0); weight(claim)]
     };
     let singles: Vec<Claim> = claims.iter().flat_map(single).collect();
     let mut due = naive(kind, capacity, &singles).into_iter();
@@ -121,11 +123,8 @@ fn claim() -> impl Strategy<Value = Claim> {
         1 => 0.0..1e12,
         1 => Just(0.0),
     ];
-    (wants, prop_oneof![3 => Just(1u32), 1 => 1..100u32], -2..3i16).prop_map(|(wants, subclients, priority)| Claim {
-        wants: Amount::clamped(wants),
-        subclients,
-        priority,
-    })
+    (wants, prop_oneof![3 => Just(1u32), 1 => 1..100u32], -2..3i16)
+        .prop_map(|(wants, subclients, priority)| Claim::new(Amount::clamped(wants), subclients, priority))
 }
 
 fn settings(kind: Kind, priority: Priority, reserve: f64, capacity: f64) -> Settings {
@@ -330,13 +329,13 @@ proptest! {
 
 #[test]
 fn many_claims_on_the_same_level_are_told_apart() {
-    let claims = vec![Claim { wants: Amount::clamped(10.0), subclients: 1, priority: 0 }; 10_000];
+    let claims = vec![Claim::new(Amount::clamped(10.0), 1, 0); 10_000];
     let due = divide(&settings(Kind::FairShare, Priority::Ignore, 0.0, 50_000.0), &claims);
     assert!(due.iter().all(|due| due.get() == 5.0));
 }
 
 fn of(wants: f64, priority: i16) -> Claim {
-    Claim { wants: Amount::clamped(wants), subclients: 1, priority }
+    Claim::new(Amount::clamped(wants), 1, priority)
 }
 
 /// Two clients of each priority, all of which want more than there is.
@@ -377,7 +376,7 @@ fn what_a_parent_divided_by_counts_at_once() {
 /// More clients than there are, each of more weight than can be counted: none is left out, and nothing overflows.
 #[test]
 fn the_heaviest_claims_weigh_the_same() {
-    let crowd = Claim { wants: Amount::MAX, subclients: Claim::MAX_SUBCLIENTS, priority: i16::MAX };
+    let crowd = Claim::new(Amount::MAX, Claim::MAX_SUBCLIENTS, i16::MAX);
     let due = divide(&settings(Kind::FairShare, Priority::Weighted, 0.0, 120.0), &[crowd; 3]);
     assert!(due.iter().all(|due| (due.get() - 40.0).abs() < 1e-9), "{due:?}");
     let (most, half) = (f64::from(u32::MAX), Claim { priority: 2, ..crowd });
@@ -399,7 +398,7 @@ fn where_each_client_has_the_same_weights_count_for_nothing() {
 
 #[test]
 fn terms_alone_say_what_a_claim_is_due() {
-    let claim = |wants, subclients| Claim { wants: Amount::clamped(wants), subclients, priority: 0 };
+    let claim = |wants, subclients| Claim::new(Amount::clamped(wants), subclients, 0);
     let share = Terms::Share { equal: 10.0, top_up: 0.5 };
     assert_eq!(share.due(&claim(8.0, 1)).get(), 8.0);
     assert_eq!(share.due(&claim(30.0, 1)).get(), 20.0);

@@ -240,12 +240,12 @@ impl Demand {
     pub(super) fn of_assigned_client(claim: &Claim, assigned: Amount, least: Amount) -> Demand {
         let wanted = assigned.min(claim.wants.max(least));
         let rank = claim.priority.max(1);
-        Demand { wanted, rank, told: told(Claim { wants: wanted, subclients: 1, priority: rank }), ..Demand::default() }
+        Demand { wanted, rank, told: told(Claim::new(wanted, 1, rank)), ..Demand::default() }
     }
 
     /// What a free client wants: a place, at any priority it claims.
     pub(super) fn of_free_client(least: Amount) -> Demand {
-        Demand { seats: 1, told: told(Claim { wants: least, subclients: 1, priority: 0 }), ..Demand::default() }
+        Demand { seats: 1, told: told(Claim::new(least, 1, 0)), ..Demand::default() }
     }
 
     /// What a child node wants: what its priority clients want, within its assignment, and places.

@@ -13,6 +13,7 @@
 use super::Resource;
 use crate::{
     Amount, Ask, Claim, Claims, HolderKind, Inherited, Millis, Sum,
+    claim::wanted,
     planted::{self, Fault},
 };
 
@@ -159,8 +160,8 @@ impl Resource {
         if let [only] = &mut claims[..] {
             only.wants = only.wants.max(named);
         }
-        for claim in &claims {
-            self.lower_inherited_wants(slot, claim);
+        for claim in wanted(&claims) {
+            self.lower_inherited_wants(slot, &self.division.ruled(claim));
         }
     }
 

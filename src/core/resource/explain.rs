@@ -4,7 +4,7 @@
 mod words;
 
 use super::{HolderReport, Overridden, Resource};
-use crate::{Amount, HolderKind, Kind, Millis, PoolState, Sum, Terms, ledger::BUCKET_MS};
+use crate::{Amount, ClientRule, HolderKind, Kind, Millis, PoolState, Sum, Terms, ledger::BUCKET_MS};
 
 /// Holders looked at for one explanation: so many take some ten milliseconds.
 const LOOKED_AT: usize = 100_000;
@@ -24,6 +24,8 @@ pub struct Explanation {
     pub free: Sum,
     /// What its due comes from.
     pub rule: DueRule,
+    /// What `clients` says of it.
+    pub client: Option<ClientRule>,
     /// What keeps it from having just its due.
     pub blocks: Vec<Block>,
     /// When it is to ask again, as it was told; none if it has not asked this master.
@@ -52,6 +54,12 @@ pub enum DueRule {
     },
     /// At most so much for each client, however many there are.
     Each(Amount),
+    /// What its rule says at most.
+    Max(Amount),
+    /// What its rule says at least, which is more than its share.
+    Min(Amount),
+    /// Minimums alone, for there is not even enough for all of them: so much for each client at most.
+    Minimums(f64),
     /// Bands of higher priority want so much, and leave nothing.
     Band {
         /// The band of the holder.
@@ -111,6 +119,9 @@ impl DueRule {
             DueRule::Level(_) => "level",
             DueRule::Share { .. } => "share",
             DueRule::Each(_) => "each",
+            DueRule::Max(_) => "max",
+            DueRule::Min(_) => "min",
+            DueRule::Minimums(_) => "minimums",
             DueRule::Band { .. } => "band",
             DueRule::Units(_) => "units",
             DueRule::Pool(_) => "pool",
@@ -149,7 +160,8 @@ impl Resource {
         let latest = latest(&blocks);
         let asks = asked.map(|asked| asked.at.plus(Millis(u64::from(asked.interval.get()))));
         let overridden = self.overridden();
-        Some(Explanation { holder, at: now, capacity, free, rule, blocks, asks, latest, overridden })
+        let client = self.client_rule(slot).cloned();
+        Some(Explanation { holder, at: now, capacity, free, rule, client, blocks, asks, latest, overridden })
     }
 
     fn rule(&self, slot: u32, holder: &HolderReport, now: Millis, terms: &mut Vec<(i16, Terms)>) -> DueRule {
@@ -159,11 +171,23 @@ impl Resource {
         if let Some(state) = self.pool.as_ref().and_then(|pool| pool.state(slot)) {
             return DueRule::Pool(state);
         }
+        let rule = self.client_rule(slot);
+        if let Some(max) = rule.and_then(|rule| rule.max).filter(|max| *max < holder.wants && *max == holder.due) {
+            return DueRule::Max(max);
+        }
         if self.settings.shadow || self.settings.kind == Kind::NoAlgorithm {
             return DueRule::Unlimited;
         }
         if holder.due >= holder.wants {
             return DueRule::Wants;
+        }
+        let share = self.terms_of(holder.priority, terms);
+        if let Terms::Minimums(level) = share {
+            return DueRule::Minimums(level);
+        }
+        let min = rule.map_or(Amount::ZERO, |rule| rule.min.min(holder.wants));
+        if min > Amount::ZERO && self.division.share_of(&share, &self.ledger.holder(slot).claims) < min {
+            return DueRule::Min(min);
         }
         let band = self.division.band(holder.priority);
         let above = self.division.wanted_above(band);
@@ -173,12 +197,17 @@ impl Resource {
         if let (true, Some(rotation)) = (self.settings.whole_units, &self.rotation) {
             return DueRule::Units(rotation.ends());
         }
-        match self.terms_of(holder.priority, terms) {
+        match share {
             Terms::Wants => DueRule::Wants,
+            Terms::Minimums(level) => DueRule::Minimums(level),
             Terms::Each(most) => DueRule::Each(most),
             Terms::Level(level) => DueRule::Level(level),
             Terms::Share { equal, top_up } => DueRule::Share { equal, top_up },
         }
+    }
+
+    fn client_rule(&self, slot: u32) -> Option<&ClientRule> {
+        self.division.rule(self.ledger.holder(slot).claims.first()?)
     }
 
     fn blocks(

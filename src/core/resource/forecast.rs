@@ -6,10 +6,12 @@
 
 use std::sync::Arc;
 
+mod words;
+
 use super::{Birth, Resource};
 use crate::{
     Amount, Claims, HolderKind, Inherited, Kind, Millis, Principal, Settings, Source, Sum, hints::apart,
-    leases::Leases, ledger::BUCKET_MS,
+    leases::Leases, ledger::BUCKET_MS, ledger::Manner,
 };
 
 /// A holder's record, and what it is due now.
@@ -19,7 +21,7 @@ pub struct HolderCopy {
     kind: HolderKind,
     claims: Claims,
     leases: Leases,
-    heeds_terms: bool,
+    manner: Manner,
     due: Amount,
 }
 
@@ -55,7 +57,9 @@ pub struct Foreseen {
     pub over: Sum,
     /// What holders have beyond what they will be due: others get it when it was confirmed away, or has ended.
     pub beyond: Sum,
-    /// When that has ended at the latest, from now; zero where nothing is beyond.
+    /// What earlier masters promised and no holder has named yet: others get it once it was named, or has ended.
+    pub unnamed: Sum,
+    /// When both have ended at the latest, from now; zero where there is nothing.
     pub until: Millis,
     /// For how long this master still listens before it divides.
     pub learning: Millis,
@@ -132,7 +136,7 @@ impl Resource {
                 kind: holder.kind,
                 claims: holder.claims.clone(),
                 leases: holder.leases.clone(),
-                heeds_terms: holder.heeds_terms,
+                manner: holder.manner(),
                 due: self.due_now(slot, now, &mut terms),
             });
         }
@@ -143,19 +147,20 @@ impl Resource {
 impl Forecast {
     /// Adds a holder. One that is known already has left and come back while the pages were taken: it counts once.
     pub fn add(&mut self, copy: HolderCopy) {
-        let HolderCopy { id, kind, claims, leases, heeds_terms, due } = copy;
+        let HolderCopy { id, kind, claims, leases, manner, due } = copy;
         let resource = &mut self.resource;
         if resource.ledger.find(kind, &id).is_some() {
             return;
         }
-        let mut claims = resource.counted(kind, heeds_terms, claims);
+        let mut claims = resource.counted(kind, manner == Manner::HeedsTerms, claims);
+        resource.settings.put_rule(kind, &id, &mut claims);
         if let Some(most) = resource.settings.max_priority {
             // A child node is told, and caps what its own clients claim.
             claims.iter_mut().for_each(|claim| claim.priority = claim.priority.min(most));
         }
         let slot = resource.ledger.insert(kind, id, Principal::NONE);
-        let holder = resource.ledger.holder_mut(slot);
-        (holder.leases, holder.heeds_terms) = (leases, heeds_terms);
+        resource.ledger.set_manner(slot, manner);
+        resource.ledger.holder_mut(slot).leases = leases;
         resource.division.insert(slot, &claims);
         resource.ledger.set_claims(slot, claims);
         resource.ledger.recount(slot, self.at);
@@ -181,6 +186,7 @@ impl Forecast {
             losses: Moved::default(),
             over: if is_bounded { (sums.held - capacity.into()).max(Sum::ZERO) } else { Sum::ZERO },
             beyond: Sum::ZERO,
+            unnamed: Sum::ZERO,
             until: Millis(0),
             learning: self.learning.map_or(Millis(0), |until| until.since(now)),
             changes: Vec::new(),
@@ -212,7 +218,7 @@ impl Forecast {
             }
         }
         if is_bounded && resource.estate_left() > Amount::ZERO {
-            foreseen.beyond += resource.estate_left();
+            foreseen.unnamed = resource.estate_left().into();
             until = until.max(resource.estate_until());
         }
         // Ends are looked at once in so long.

@@ -27,7 +27,9 @@ impl Resource {
         let names = ask.has.is_some_and(|has| ask.drops_late || has.expiry_time >= now.unix);
         if is_new && (names || self.may_have_more(ask)) {
             let named = ask.has.map_or(Amount::ZERO, |has| has.capacity);
-            self.heard_in_person(self.counted(ask.kind, ask.heeds_terms(), ask.claims.clone()), named);
+            let mut claims = self.counted(ask.kind, ask.heeds_terms(), ask.claims.clone());
+            self.settings.put_rule(ask.kind, &ask.id, &mut claims);
+            self.heard_in_person(claims, named);
         }
         self.ledger.recount(slot, now.at);
         let leases = &self.ledger.holder(slot).leases;
@@ -38,7 +40,7 @@ impl Resource {
     }
 
     fn hear_lease(&mut self, slot: u32, ask: &Ask, now: Now) -> Result<Seat, Answer> {
-        self.ledger.holder_mut(slot).leases.end_moved(now.at);
+        self.ledger.holder_mut(slot).leases.end_moved(ask.kind, now.at);
         let Some(has) = ask.has else { return self.hear_echo(slot, ask, now.at) };
         match has.token {
             Some(token) if ask.drops_late && self.tokens.is_former(token) => {

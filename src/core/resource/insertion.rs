@@ -4,8 +4,9 @@ use std::{num::NonZeroU32, sync::Arc};
 
 use super::{Resource, Seat};
 use crate::{
-    Amount, Answer, Ask, Claim, Claims, HolderKind, Millis, Now, Sum,
-    ledger::{Asked, Holder, further},
+    Amount, Answer, Ask, Claim, Claims, HolderKind, Millis, Now, Settings, Sum,
+    claim::{further, wanted},
+    ledger::{Asked, Holder},
 };
 
 /// The priority at which Doorman's servers report all of their clients.
@@ -41,7 +42,7 @@ impl Resource {
         // A lease that has ended counts as none; the rounding of the wire is allowed for.
         let live = ask.has.filter(|has| has.expiry_time >= now.unix);
         let claimed = live.map_or(Amount::ZERO, |has| has.capacity);
-        let heeds_terms = ask.heeds_terms();
+        self.ledger.set_manner(slot, ask.manner());
         self.pool_hears(slot, &ask, claimed);
         self.put_claims(slot, ask);
         let (_, refresh) = self.lengths(now.at);
@@ -49,7 +50,6 @@ impl Resource {
         let holder = self.ledger.holder_mut(slot);
         let interval = u32::try_from(refresh.0).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MAX);
         holder.asked = Some(Asked { at: now.at, interval });
-        holder.heeds_terms = heeds_terms;
         holder.round = self.sub_round;
         Ok(seat)
     }
@@ -92,12 +92,25 @@ impl Resource {
     }
 
     fn put_claims(&mut self, slot: u32, ask: Ask) {
-        let claims = self.counted(ask.kind, ask.heeds_terms(), ask.claims);
+        let mut claims = self.counted(ask.kind, ask.heeds_terms(), ask.claims);
         let old = &self.ledger.holder(slot).claims;
+        match old.first() {
+            Some(old) => claims.iter_mut().for_each(|claim| claim.rule = old.rule),
+            None => self.settings.put_rule(ask.kind, &ask.id, &mut claims),
+        }
         if *old != claims {
             self.division.remove(slot, old);
             self.division.insert(slot, &claims);
             self.ledger.set_claims(slot, claims);
+        }
+    }
+
+    /// Notes on all claims which rules they are under.
+    pub(super) fn put_rules(&mut self, settings: &Settings) {
+        let slots: Vec<u32> = self.ledger.iter_from(0).map(|(slot, _)| slot).collect();
+        for slot in slots {
+            let holder = self.ledger.holder_mut(slot);
+            settings.put_rule(holder.kind, &holder.id, &mut holder.claims);
         }
     }
 
@@ -110,6 +123,10 @@ impl Resource {
                 if let Some(most) = most {
                     claims.iter_mut().for_each(|claim| claim.priority = claim.priority.min(most));
                 }
+            }
+            // What is set aside for clients is for the template to say.
+            HolderKind::Node if claims.iter().any(|claim| claim.is_minimum) && !self.settings.heeds_minimums() => {
+                claims.retain(|claim| !claim.is_minimum);
             }
             // Child nodes that do not know pools take no part in one.
             HolderKind::Node if heeds_terms || self.pool.is_some() => {}
@@ -125,7 +142,7 @@ impl Resource {
 
 /// Whether a holder's wants have changed so much that it should not have to wait.
 fn changed(old: &[Claim], new: &[Claim]) -> bool {
-    let wants = |claims: &[Claim]| claims.iter().map(|claim| claim.wants).collect::<Sum>().get();
+    let wants = |claims: &[Claim]| wanted(claims).map(|claim| claim.wants).collect::<Sum>().get();
     let shape = |claims: &[Claim]| claims.iter().map(|claim| (claim.priority, claim.subclients)).collect::<Vec<_>>();
     let (was, is) = (wants(old), wants(new));
     (is - was).abs() > was * WANTS_CHANGED || (old != new && shape(old) != shape(new))

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::{Amount, Charged, Claims, HolderKind, Life, Millis, News, PoolState, Settings, Terms, Token, leases::Has};
+use crate::{
+    Amount, Charged, Claims, HolderKind, Life, Millis, News, PoolState, Settings, Terms, Token, leases::Has,
+    ledger::Manner,
+};
 
 /// A request for capacity.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,6 +25,8 @@ pub struct Ask {
     /// An answer counts at this holder only if the lease that its request named has not ended when the answer comes,
     /// and only the answer to its latest request counts.
     pub drops_late: bool,
+    /// It limits others with what it is given: for reports.
+    pub is_door: bool,
     /// A child node: which of all that may be called so.
     pub life: Option<Life>,
     /// PRIORITY_POOL: its account, and what it has used.
@@ -33,7 +38,15 @@ pub struct Ask {
 impl Ask {
     /// Whether it comes from a child node that knows our additions to the protocol.
     pub(crate) fn heeds_terms(&self) -> bool {
-        self.kind == HolderKind::Node && self.outstanding.is_some()
+        self.manner() == Manner::HeedsTerms
+    }
+
+    pub(crate) fn manner(&self) -> Manner {
+        match self.kind {
+            HolderKind::Node if self.outstanding.is_some() => Manner::HeedsTerms,
+            HolderKind::Client if self.is_door => Manner::Door,
+            HolderKind::Node | HolderKind::Client => Manner::Plain,
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Overridden, Resource};
-use crate::{Amount, HolderKind, Millis, Settings, Sum, Sums, Terms};
+use crate::{Amount, HolderKind, Millis, Settings, Sum, Sums, Terms, ledger::Manner};
 
 /// A resource at a glance.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,6 +42,8 @@ pub struct HolderReport {
     pub id: Arc<str>,
     /// Client or child node.
     pub kind: HolderKind,
+    /// A client that limits others with what it has.
+    pub is_door: bool,
     /// The priority it counts at (its first claim's).
     pub priority: i16,
     /// Clients it stands for.
@@ -91,6 +93,7 @@ impl Resource {
         HolderReport {
             id: Arc::clone(&holder.id),
             kind: holder.kind,
+            is_door: holder.manner() == Manner::Door,
             priority: holder.claims.first().map_or(0, |claim| claim.priority),
             subclients: holder.subclients(),
             wants: match &holder.claims[..] {

@@ -115,13 +115,14 @@ impl Resource {
     pub(super) fn divided(&self, holder: &Holder, known: &mut Vec<(i16, Terms)>) -> Amount {
         let mut due = |claim: &Claim| match self.terms_of(claim.priority, known) {
             // STATIC applies to each client of the child node.
-            Terms::Each(most) if holder.heeds_terms => Terms::Level(most.get()).due(claim),
+            Terms::Each(most) if holder.heeds_terms() => Terms::Level(most.get()).due(claim),
             terms => self.division.due(&terms, claim),
         };
         let due = match &holder.claims[..] {
             // Exact to the bit: a sum rounds amounts below 1 up.
             [one] => due(one),
-            several => several.iter().map(due).collect::<Sum>().floor(),
+            // Slices of wants and of minimums may not fit together to the digit.
+            several => several.iter().map(due).collect::<Sum>().min(holder.wants()).floor(),
         };
         due.saturating_add(self.lent(holder))
     }
@@ -211,6 +212,7 @@ impl Resource {
     /// ends.
     pub(super) fn lengths(&self, now: Millis) -> (Millis, Millis) {
         let own = self.lent_until().map(|until| until.since(now)).filter(|left| left.0 > 0);
+        let own = own.filter(|_| !planted::is(Fault::OutlivesParent));
         let length = own.map_or(self.settings.lease, |left| left.min(self.settings.lease));
         let usual = self.settings.refresh;
         let latest = Millis(length.0.saturating_sub(1000).max(1000));

@@ -4,6 +4,7 @@
 use super::{Resource, Seat, SupplyReport};
 use crate::{
     Amount, Answer, Claims, Condensed, HolderKind, Kind, Lease, Millis, Settings, Source, Sum, Supplied, Supply, Terms,
+    claim::wanted,
     division::Division,
     ledger::Holder,
     planted::{self, Fault},
@@ -91,7 +92,8 @@ impl Resource {
             *told = Some(Reported { wants: sums.wants, held: sums.held });
         }
         let outstanding = if planted::is(Fault::HidesOutstanding) { Amount::ZERO } else { sums.held.ceil() };
-        let claims = self.condensed_claims();
+        let mut claims = self.condensed_claims();
+        claims.extend(self.division.condense_minimums());
         let usage = self.pool.as_ref().map(|pool| pool.usage_below(sums.held));
         Condensed { claims, outstanding, usage, learning, edition }
     }
@@ -166,7 +168,7 @@ impl Resource {
     /// What a child node is told with its lease.
     pub(super) fn supplied(&self, slot: u32, lease: Lease, known: &mut Vec<(i16, Terms)>) -> Supplied {
         let mut terms: Vec<(i16, Terms)> = Vec::new();
-        for claim in &self.ledger.holder(slot).claims {
+        for claim in wanted(&self.ledger.holder(slot).claims) {
             if terms.last().is_none_or(|(priority, _)| *priority != claim.priority) {
                 terms.push((claim.priority, self.terms_of(claim.priority, known)));
             }

@@ -1,10 +1,10 @@
 //! Whether the parameters and the capacity go together.
 
 use super::{Kind, Priority, Settings};
-use crate::Amount;
+use crate::{Amount, ClientRuleError};
 
 /// Why settings cannot be used, though each value alone could.
-#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SettingsError {
     /// Not even one client would fit.
     #[error(
@@ -40,6 +40,9 @@ pub enum SettingsError {
         /// How priorities take effect.
         priority: Priority,
     },
+    /// Rules for clients that cannot be kept.
+    #[error(transparent)]
+    Clients(#[from] ClientRuleError),
     /// The capacity lies outside the bounds that reports of load may move it in.
     #[error(
         "parameters `capacity_floor` and `capacity_ceiling` are {floor} and {ceiling}; the capacity, {capacity}, must lie between"
@@ -65,6 +68,7 @@ impl Settings {
         if self.reserve > 0.0 && self.priority != Priority::Strict {
             return Err(SettingsError::ReserveWithoutBands { reserve: self.reserve, priority: self.priority });
         }
+        self.check_clients()?;
         if self.kind != Kind::PriorityPool {
             return Ok(());
         }

@@ -1,7 +1,7 @@
 //! What settings say, field by field, as people read it.
 
 use super::{SafeCapacity, Settings};
-use crate::{Amount, Millis, Reuse, readable};
+use crate::{Amount, ClientRule, ClientRules, Millis, Reuse, readable};
 
 /// A field that two settings have differently.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +37,7 @@ impl Settings {
             min_request_interval,
             load_bounds: (floor, ceiling),
             pool,
+            clients,
         } = self;
         let bound = |bound: &Option<Amount>| bound.map_or_else(|| "the capacity".to_owned(), amount);
         let general = vec![
@@ -59,6 +60,7 @@ impl Settings {
             ("min_request_interval", seconds(*min_request_interval)),
             ("capacity_floor", bound(floor)),
             ("capacity_ceiling", bound(ceiling)),
+            ("clients", rules(clients)),
         ];
         let usual = |text: String| if text.is_empty() { "by default".to_owned() } else { text };
         let of_pool = pool.parameters().map(|(name, value)| (name, usual(value)));
@@ -75,6 +77,11 @@ impl Settings {
 
 fn amount(amount: Amount) -> String {
     readable(amount.get())
+}
+
+fn rules(rules: &ClientRules) -> String {
+    let words: Vec<String> = rules.iter().map(ClientRule::in_words).collect();
+    if words.is_empty() { "all alike".to_owned() } else { words.join("; ") }
 }
 
 fn seconds(length: Millis) -> String {

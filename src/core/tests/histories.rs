@@ -43,7 +43,7 @@ pub(super) fn below_a_parent(settings: Settings) -> Birth {
 }
 
 fn claims(kind: HolderKind, wants: f64, shape: u32) -> Claims {
-    let claim = |subclients: u32, priority| Claim { wants: Amount::clamped(wants), subclients, priority };
+    let claim = |subclients: u32, priority| Claim::new(Amount::clamped(wants), subclients, priority);
     match kind {
         HolderKind::Client => Claims::from_slice(&[claim(1, (shape % 3) as i16)]),
         HolderKind::Node => (0..1 + shape % 3).map(|n| claim(1 + shape, n as i16)).collect(),

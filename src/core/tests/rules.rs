@@ -4,7 +4,9 @@
 //! promise, so that a broken rule fails with its name and its reason, not with the seed of a history.
 
 mod capacity_changes;
+mod clients;
 mod configure;
+mod elsewhere;
 mod estate;
 mod expiry;
 mod explain;
@@ -50,7 +52,7 @@ fn fair(capacity: f64) -> Settings {
 }
 
 fn slice(subclients: u32, wants: f64, priority: i16) -> Claim {
-    Claim { wants: Amount::clamped(wants), subclients, priority }
+    Claim::new(Amount::clamped(wants), subclients, priority)
 }
 
 fn granted(answer: Answer) -> Lease {

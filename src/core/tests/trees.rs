@@ -12,8 +12,8 @@ use super::{
     world::{ask, birth, has, now_at},
 };
 use crate::{
-    Amount, Answer, Ask, Birth, Charged, Claim, Claims, Condensed, HolderKind, Kind, Lease, Millis, Priority, Request,
-    Resource, Settings, Source, Sum, Supply, Workspace, invariant,
+    Amount, Answer, Ask, Birth, Charged, Claim, Claims, ClientRule, Condensed, HolderKind, Kind, Lease, Millis,
+    Priority, Request, Resource, Settings, Source, Sum, Supply, Workspace, invariant,
 };
 
 /// A client: what it wants, its priority, and the newest lease that reached it.
@@ -31,6 +31,10 @@ struct Node {
     clients: Vec<TreeClient>,
     lease: Option<Lease>,
     editions: u64,
+}
+
+fn client_id(priority: i16, n: usize) -> String {
+    format!("p{priority}-client-{n}")
 }
 
 /// Clients at leaves, leaves of regions, regions of the root: wants and priorities.
@@ -65,8 +69,8 @@ impl Node {
     fn refresh(&mut self, now: Millis, protocol: Protocol) {
         for n in 0..self.clients.len() {
             let client = &self.clients[n];
-            let claims = [Claim { wants: Amount::clamped(client.wants), subclients: 1, priority: client.priority }];
-            let ask = ask(&format!("client-{n}"), 0.0, client.lease.as_ref().map(has));
+            let claims = [Claim::new(Amount::clamped(client.wants), 1, client.priority)];
+            let ask = ask(&client_id(client.priority, n), 0.0, client.lease.as_ref().map(has));
             match self.answer(now, Ask { claims: claims[..].into(), ..ask }) {
                 Answer::Granted(lease) => self.clients[n].lease = Some(lease),
                 Answer::NotYet => {}
@@ -88,6 +92,7 @@ impl Node {
                 claims,
                 has,
                 drops_late: true,
+                is_door: false,
                 outstanding,
                 learning,
                 life: None,
@@ -158,8 +163,8 @@ fn sum(claims: &[Claim]) -> Claims {
 fn flat(settings: &Settings, wants: &[(f64, i16)]) -> Vec<f64> {
     let mut resource = Resource::new(birth(settings.clone()));
     let ask = |(n, (wants, priority)): (usize, &(f64, i16))| {
-        let claims = [Claim { wants: Amount::clamped(*wants), subclients: 1, priority: *priority }];
-        Request::Ask(Ask { claims: claims[..].into(), ..ask(&format!("client-{n}"), 0.0, None) })
+        let claims = [Claim::new(Amount::clamped(*wants), 1, *priority)];
+        Request::Ask(Ask { claims: claims[..].into(), ..ask(&client_id(*priority, n), 0.0, None) })
     };
     resource.round(
         now_at(Millis(0)),
@@ -168,7 +173,7 @@ fn flat(settings: &Settings, wants: &[(f64, i16)]) -> Vec<f64> {
         &mut Workspace::default(),
     );
     let mut holders = resource.report_holders(Millis(0), 0, usize::MAX).0;
-    let number = |id: &str| id.trim_start_matches("client-").parse::<usize>().expect("a number");
+    let number = |id: &str| id.rsplit('-').next().and_then(|number| number.parse::<usize>().ok()).expect("a number");
     holders.sort_by_key(|holder| number(&holder.id));
     holders.iter().map(|holder| holder.due.get()).collect()
 }
@@ -270,6 +275,26 @@ fn it_does_so_again_after_demand_has_jumped() {
             tree.refresh(SETTLED);
             let error = tree.error();
             assert!(error <= 0.01, "{kind:?}, {order:?}: off by {error}");
+        }
+    }
+}
+
+/// Weights, minimums and maximums of clients reach across nodes.
+#[test]
+fn rules_for_clients_are_kept_wherever_they_ask() {
+    for kind in SHARING {
+        for order in [UNHEEDED, (Priority::Strict, 0.0), (Priority::Weighted, 0.0)] {
+            let demands = lopsided(|n| (n % 3) as i16);
+            for part in [0.1, 0.25, 0.5, 0.8] {
+                let mut settings = settings(kind, order, wanted(&demands) * part);
+                for rule in ["3 0 - p0-*", "1 0.4 5 p1-*", "2 0.2 - p2-*"] {
+                    assert!(settings.clients.push(ClientRule::read(rule).expect("a rule")));
+                }
+                let mut tree = Tree::new(settings, &demands);
+                tree.refresh(SETTLED);
+                let error = tree.error();
+                assert!(error <= 0.02, "{kind:?}, {order:?}, {part} of what is wanted: off by {error}");
+            }
         }
     }
 }

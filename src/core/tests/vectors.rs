@@ -58,7 +58,7 @@ fn demand(vector: &Vector) -> (f64, BTreeMap<String, Claim>) {
             Some("get") => {
                 let subclients = step[4].as_u64().expect("subclients") as u32;
                 let wants = Amount::clamped(number(&step[3]));
-                claims.insert(text(&step[1]), Claim { wants, subclients, priority: 0 });
+                claims.insert(text(&step[1]), Claim::new(wants, subclients, 0));
             }
             Some("release") => drop(claims.remove(step[1].as_str().expect("a client"))),
             Some("capacity") => capacity = number(&step[1]),
@@ -95,7 +95,7 @@ fn play(vector: &Vector, reuse: Reuse) -> BTreeMap<String, f64> {
         match step[0].as_str() {
             Some("get") => {
                 let subclients = step[4].as_u64().expect("subclients") as u32;
-                let claim = Claim { wants: Amount::clamped(number(&step[3])), subclients, priority: 0 };
+                let claim = Claim::new(Amount::clamped(number(&step[3])), subclients, 0);
                 get(&mut resource, &mut leases, id, claim);
             }
             Some("release") => {

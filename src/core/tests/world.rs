@@ -48,6 +48,7 @@ pub(crate) fn ask(id: &str, wants: f64, has: Option<Has>) -> Ask {
         outstanding: None,
         learning: false,
         drops_late: true,
+        is_door: false,
         life: None,
         news: None,
         charged: Charged::default(),

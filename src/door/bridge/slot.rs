@@ -1,7 +1,10 @@
 //! A resource that is open, with its limiter.
 
 use std::{
-    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -11,19 +14,25 @@ use leaseway_client::{
 };
 use tokio::time::{Instant, timeout_at};
 
-use super::owners::Place;
+use super::{arrivals::Arrivals, owners::Place};
+
+/// After so many sweeps without a request those that came before have been seen to end.
+const SILENT: u32 = 3;
 
 /// A resource that is open at a door.
 #[derive(Debug)]
 pub struct Slot {
     rate: Rate,
-    window: Window,
+    /// Its window: the seconds, and the bits of the rate.
+    window: [AtomicU64; 2],
     /// Until when requests wait for a first lease.
     first_wait: Instant,
     /// When it was last asked for, in sweeps.
     used: AtomicU32,
     /// Its wants are to be looked at.
     is_pressed: AtomicBool,
+    /// As sweeps see them.
+    arrivals: Mutex<Arrivals>,
     /// Callers say what they have used, rather than ask for it.
     is_charged: bool,
     _place: Place,
@@ -43,12 +52,28 @@ pub enum Taken {
 impl Slot {
     pub(super) fn new(rate: Rate, window: Window, first_wait: Duration, now: u32, place: Place) -> Slot {
         let first_wait = Instant::now() + first_wait;
-        let is_pressed = AtomicBool::new(false);
-        Slot { rate, window, first_wait, used: AtomicU32::new(now), is_pressed, is_charged: false, _place: place }
+        let window = parts(window).map(AtomicU64::new);
+        let (used, is_pressed, arrivals) = (AtomicU32::new(now), AtomicBool::new(false), Mutex::default());
+        Slot { rate, window, first_wait, used, is_pressed, arrivals, is_charged: false, _place: place }
     }
 
     pub(super) fn charged(self, is_charged: bool) -> Slot {
         Slot { is_charged, ..self }
+    }
+
+    /// The rule may have changed since it was opened.
+    pub fn keep_to(&self, window: Window) {
+        let parts = parts(window);
+        let is_new = |(before, part): (&AtomicU64, &u64)| before.load(Ordering::Relaxed) != *part;
+        if self.window.iter().zip(&parts).any(is_new) {
+            self.window.iter().zip(parts).for_each(|(before, part)| before.store(part, Ordering::Relaxed));
+            self.rate.set_window(window);
+        }
+    }
+
+    /// For how long what is not used can be saved.
+    pub fn window(&self) -> Duration {
+        Duration::from_secs(self.window[0].load(Ordering::Relaxed))
     }
 
     /// Whether callers say what they have used, rather than ask for it.
@@ -129,11 +154,23 @@ impl Slot {
         self.rate.resource().look_at_wants();
     }
 
+    /// Whether fewer ask for it than lately: others may need what it has. Of what has been silent for longer that is
+    /// known already.
+    pub(super) fn has_fallen(&self, now: u32) -> bool {
+        let is_known = now.wrapping_sub(self.used.load(Ordering::Relaxed)) > SILENT;
+        let seen = || self.arrivals.lock().unwrap_or_else(PoisonError::into_inner).have_fallen(self.rate.arrived());
+        !is_known && seen()
+    }
+
     /// Whether it can be given back: it has not been asked for, and is full again. One that is opened anew begins full:
     /// sooner it would be given back to be refilled.
     pub(super) fn is_idle(&self, now: u32, idle: u32, is_tight: bool) -> bool {
         let unused = now.wrapping_sub(self.used.load(Ordering::Relaxed));
-        let window = u32::try_from(self.window.length.as_secs()).unwrap_or(u32::MAX);
+        let window = u32::try_from(self.window[0].load(Ordering::Relaxed)).unwrap_or(u32::MAX);
         unused > idle && (is_tight || unused > window)
     }
+}
+
+fn parts(window: Window) -> [u64; 2] {
+    [window.length.as_secs(), window.rate.to_bits()]
 }

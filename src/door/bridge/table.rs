@@ -64,6 +64,14 @@ impl Table {
         slot
     }
 
+    /// Those for which `chosen` says so.
+    pub(super) fn select(&self, mut chosen: impl FnMut(&Slot) -> bool) -> Vec<Arc<Slot>> {
+        self.shards
+            .iter()
+            .flat_map(|shard| shard.read().iter().filter(|slot| chosen(slot)).cloned().collect::<Vec<_>>())
+            .collect()
+    }
+
     /// Removes those for which `goes` says so. They are given back when the result is dropped: not under a lock.
     pub(super) fn remove_where(&self, mut goes: impl FnMut(&Slot) -> bool) -> Vec<Arc<Slot>> {
         let mut removed = Vec::new();

@@ -38,7 +38,12 @@ pub(super) async fn get(cluster: &Cluster, guest: &Guest, fields: &Fields) -> Re
         outstanding: None,
     };
     // Whether the caller drops answers that come late is not known.
-    let request = GetCapacityRequest { client_id: Some(client.to_owned()), resource: vec![entry], drops_late: None };
+    let request = GetCapacityRequest {
+        client_id: Some(client.to_owned()),
+        resource: vec![entry],
+        drops_late: None,
+        is_door: None,
+    };
     let answer = cluster.get_capacity(&request).await?;
     Ok(HttpAnswer::of(StatusCode::OK, lease(client, resource, &answer)?))
 }

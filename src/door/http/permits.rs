@@ -7,7 +7,7 @@ use leaseway_client::{
     Basis, Reservation, Window,
     limiter::{Closed, DebtExceeded},
 };
-use leaseway_core::{access::Action, escaped};
+use leaseway_core::{Glob, access::Action, escaped};
 use leaseway_server::Guest;
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -18,10 +18,27 @@ use super::{
     problem::{Problem, ProblemKind},
     rate_limit_fields::{self, Budget},
 };
-use crate::bridge::{NotOpened, Slot};
+use crate::{
+    bridge::{NotOpened, Slot},
+    pages::basis,
+};
 
-/// What is not used within a second is lost; and so many are wanted until it is known how many are asked for.
+/// What is not used within a second is lost, where nothing else is said; and so many are wanted until it is known how
+/// many are asked for.
 const WINDOW: Window = Window { length: Duration::from_secs(1), rate: 100.0 };
+
+/// Resources of which what is not used can be saved for longer than a second.
+#[derive(Debug, Clone)]
+pub struct LongWindow {
+    /// Which.
+    pub resources: Glob,
+    /// For how long; and no more is asked for than its rate.
+    pub window: Window,
+}
+
+fn window_of(windows: &[LongWindow], resource: &str) -> Window {
+    windows.iter().find(|long| long.resources.matches(resource)).map_or(WINDOW, |long| long.window)
+}
 
 /// A share that was not asked for grows when callers wait for it: after this time it shows whether there is more ...
 const GROWS_WITHIN: Duration = Duration::from_secs(2);
@@ -99,11 +116,7 @@ pub(super) fn standing(door: &HttpDoor, guest: &Guest, resource: &str) -> Result
     let json = json!({
         "resource": resource,
         "capacity": told(quota.per_second),
-        "basis": match opened.usable().basis {
-            Basis::Lease => "lease",
-            Basis::Fallback => "fallback",
-            Basis::Unknown => "unknown",
-        },
+        "basis": basis(opened.usable().basis),
         "lease_expires_in": opened.lease().map(|(_, left)| left.as_secs_f64()),
         "remaining": told(quota.remaining),
         "debt": slot.rate().debt(),
@@ -120,7 +133,8 @@ pub(super) async fn open(
     resource: &str,
     fields: &Fields,
 ) -> Result<Arc<Slot>, Problem> {
-    let slot = door.bridge.open(resource, WINDOW, guest.principal()).map_err(|why| not_opened(&why))?;
+    let window = window_of(&door.windows, resource);
+    let slot = door.bridge.open(resource, window, guest.principal()).map_err(|why| not_opened(&why))?;
     let opened = slot.rate().resource();
     if opened.usable().basis == Basis::Unknown {
         let wait = FIRST_WAIT.max(patience_of(fields));
@@ -227,7 +241,12 @@ fn over_limit(slot: &Slot, permits: u32) -> Problem {
 /// What there is of it at this door.
 pub(super) fn quota(slot: &Slot) -> Budget {
     let standing = slot.standing();
-    Budget { per_second: standing.capacity.get(), remaining: standing.available.floor().max(0.0), more_in: None }
+    Budget {
+        per_second: standing.capacity.get(),
+        window: slot.window(),
+        remaining: standing.available.floor().max(0.0),
+        more_in: None,
+    }
 }
 
 /// A number, or `null` for what has no limit.

@@ -1,7 +1,8 @@
 //! What is offered to an Envoy, from its reports: how much it should be able to let through.
 //!
-//! More is believed at once, less by half with each report. An Envoy is told less at once, and others have it when its
-//! assignment is over: what falls slowly here is late for others by that much more.
+//! More is believed at once, less by half with each report, and altogether once two reports say so. An Envoy is told
+//! less at once, and others have it when its assignment is over: what falls slowly here is late for others by that
+//! much more.
 
 use std::ops::RangeInclusive;
 
@@ -16,9 +17,11 @@ pub(super) const REPORTS: Millis = Millis(5_000);
 /// once; who asks ten times is not ten.
 const DENIED: f64 = 9.0;
 
-/// Of k requests in a second about √k more would have been as likely. Of those so much is wanted besides after a report
-/// of denied ones, and at least; it falls by a fifth with each report of none.
-const SPARE: RangeInclusive<f64> = 0.2..=1.0;
+/// Of k requests in a second about √k more would have been as likely. Of those so much is wanted besides, at least and
+/// at most: half as much with each report of none denied, twice as much where some were denied although no more were
+/// offered than could pass. A bucket holds a second's worth besides; and of what is offered above the quota it is known
+/// how much it is, so that nothing has to be added for chance.
+const SPARE: RangeInclusive<f64> = 0.1..=1.0;
 
 /// As long as an Envoy has a bucket, the next request should find it open.
 const LEAST: f64 = 1.0;
@@ -36,15 +39,16 @@ pub(super) struct Offered {
     /// Of reports that were too short: how long they were together, and what they count.
     span: Millis,
     count: f64,
-    /// Per second, once it is known.
+    /// Per second, once it is known; and as the last report has it.
     rate: Option<f64>,
+    last: f64,
     spare: f64,
 }
 
 impl Offered {
     /// Before any report.
     pub(super) fn new(first: f64) -> Offered {
-        Offered { first, heard: None, span: Millis(0), count: 0.0, rate: None, spare: *SPARE.end() }
+        Offered { first, heard: None, span: Millis(0), count: 0.0, rate: None, last: f64::MAX, spare: *SPARE.end() }
     }
 
     /// A report has come, of what passed and what did not at an Envoy that was assigned `quota` meanwhile.
@@ -56,14 +60,20 @@ impl Offered {
         let elapsed = now.since(heard).0.clamp(least, least.saturating_add(999));
         let allowed = usage.allowed as f64;
         let passable = allowed.max(quota.min(f64::MAX).max(self.first) * elapsed as f64 / 1000.0);
-        self.span = self.span.plus(Millis(elapsed));
-        self.count += allowed + (usage.denied as f64).min(passable * DENIED);
-        if self.span < SHORTEST {
-            return;
+        let offered = allowed + (usage.denied as f64).min(passable * DENIED);
+        if usage.denied == 0 {
+            self.spare = (self.spare / 2.0).max(*SPARE.start());
+        } else if offered <= passable {
+            self.spare = (self.spare * 2.0).min(*SPARE.end());
         }
-        let rate = std::mem::take(&mut self.count) / std::mem::take(&mut self.span).0 as f64 * 1000.0;
-        self.rate = Some(self.rate.map_or(rate, |before| rate.max(f64::midpoint(before, rate))));
-        self.spare = if usage.denied > 0 { *SPARE.end() } else { (self.spare * 0.8).max(*SPARE.start()) };
+        self.span = self.span.plus(Millis(elapsed));
+        self.count += offered;
+        if self.span >= SHORTEST {
+            let rate = std::mem::take(&mut self.count) / std::mem::take(&mut self.span).0 as f64 * 1000.0;
+            let less = |before| f64::midpoint(before, rate).min(self.last);
+            self.rate = Some(self.rate.map_or(rate, |before| less(before).max(rate)));
+            self.last = rate;
+        }
     }
 
     /// In whole requests per second.

@@ -3,7 +3,11 @@
 use std::sync::Arc;
 
 use leaseway_core::Millis;
-use leaseway_proto::envoy::quota::{BucketId, rate_limit_quota_usage_reports::BucketQuotaUsage};
+use leaseway_proto::envoy::quota::{
+    BucketId,
+    rate_limit_quota_usage_reports::{BucketQuotaUsage, BucketQuotaUsageEntry},
+};
+use prost::Message as _;
 
 use crate::resource_id;
 
@@ -30,6 +34,14 @@ pub struct Bucket {
 /// Why a report is not read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadReport {
+    /// It is neither of the two forms.
+    #[error("bucket_quota_usages[{at}] is neither a BucketQuotaUsage nor an entry of a map of them: {why}")]
+    Garbled {
+        /// Which.
+        at: usize,
+        /// In words.
+        why: String,
+    },
     /// A bucket without id.
     #[error("bucket_quota_usages[{0}].bucket_id is empty: a bucket has at least one key")]
     NoBucket(usize),
@@ -57,8 +69,19 @@ pub const MOST_BYTES: usize = 1024;
 /// An Envoy that is suspended for longer does not report all of it at once.
 const LONGEST_SECS: i64 = 3600;
 
+/// A usage that stands for itself, or in a map. A map's key is a number where the other form has the id's message, so
+/// neither can be read as the other.
+fn decode(at: usize, bytes: &[u8]) -> Result<BucketQuotaUsage, BadReport> {
+    BucketQuotaUsage::decode(bytes).or_else(|_| {
+        let entry = BucketQuotaUsageEntry::decode(bytes);
+        let entry = entry.map_err(|why| BadReport::Garbled { at, why: why.to_string() })?;
+        Ok(entry.value.unwrap_or_default())
+    })
+}
+
 /// Reads the usage of one bucket, at its place in a report.
-pub fn read(domain: &str, at: usize, usage: BucketQuotaUsage) -> Result<(Bucket, Usage), BadReport> {
+pub fn read(domain: &str, at: usize, usage: &[u8]) -> Result<(Bucket, Usage), BadReport> {
+    let usage = decode(at, usage)?;
     let id = usage.bucket_id.filter(|id| !id.bucket.is_empty()).ok_or(BadReport::NoBucket(at))?;
     let (entries, bytes) = (id.bucket.len(), id.bucket.iter().map(|(key, value)| key.len() + value.len()).sum());
     if entries > MOST_ENTRIES || bytes > MOST_BYTES {
@@ -77,6 +100,10 @@ pub fn read(domain: &str, at: usize, usage: BucketQuotaUsage) -> Result<(Bucket,
 mod tests {
     use super::*;
 
+    fn read(domain: &str, at: usize, usage: &BucketQuotaUsage) -> Result<(Bucket, Usage), BadReport> {
+        super::read(domain, at, &usage.encode_to_vec())
+    }
+
     fn usage(entries: &[(&str, &str)], seconds: i64) -> BucketQuotaUsage {
         let bucket = entries.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         BucketQuotaUsage {
@@ -89,26 +116,39 @@ mod tests {
 
     #[test]
     fn the_order_of_keys_has_no_meaning() {
-        let (bucket, read_as) = read("shop", 0, usage(&[("tier", "gold"), ("route", "a/b")], 5)).expect("a bucket");
+        let (bucket, read_as) = read("shop", 0, &usage(&[("tier", "gold"), ("route", "a/b")], 5)).expect("a bucket");
         assert_eq!(&*bucket.resource, "shop/route=a%2Fb,tier=gold");
         assert_eq!(read_as, Usage { elapsed: Millis(5_000), allowed: 7, denied: u64::MAX });
-        let (same, _) = read("shop", 0, usage(&[("route", "a/b"), ("tier", "gold")], 5)).expect("a bucket");
+        let (same, _) = read("shop", 0, &usage(&[("route", "a/b"), ("tier", "gold")], 5)).expect("a bucket");
         assert_eq!(same, bucket);
+    }
+
+    #[test]
+    fn an_entry_of_a_map_is_read_as_what_it_has() {
+        let alone = usage(&[("route", "cart")], 5);
+        for key in [0, 1, 0x0a, 0x12, u64::MAX] {
+            let entry = BucketQuotaUsageEntry { key, value: Some(alone.clone()) };
+            assert_eq!(super::read("d", 0, &entry.encode_to_vec()), read("d", 0, &alone), "{key}");
+        }
+        let empty = BucketQuotaUsageEntry { key: 7, value: None };
+        assert_eq!(super::read("d", 2, &empty.encode_to_vec()), Err(BadReport::NoBucket(2)));
+        let garbled = super::read("d", 5, b"\x0a\xff").expect_err("it is cut");
+        assert!(garbled.to_string().starts_with("bucket_quota_usages[5] is neither"), "{garbled}");
     }
 
     #[test]
     fn what_makes_no_sense_is_named() {
         let none = BucketQuotaUsage { bucket_id: None, ..usage(&[], 0) };
-        assert_eq!(read("d", 3, none), Err(BadReport::NoBucket(3)));
-        assert_eq!(read("d", 4, usage(&[], 0)), Err(BadReport::NoBucket(4)));
+        assert_eq!(read("d", 3, &none), Err(BadReport::NoBucket(3)));
+        assert_eq!(read("d", 4, &usage(&[], 0)), Err(BadReport::NoBucket(4)));
         let long = "x".repeat(MOST_BYTES);
         let expected = BadReport::TooLarge { at: 0, entries: 1, bytes: MOST_BYTES + 1 };
-        assert_eq!(read("d", 0, usage(&[("k", &long)], 0)), Err(expected));
+        assert_eq!(read("d", 0, &usage(&[("k", &long)], 0)), Err(expected));
         let keys: Vec<String> = (0..=MOST_ENTRIES).map(|n| n.to_string()).collect();
         let many: Vec<_> = keys.iter().map(|key| (&**key, "")).collect();
-        assert!(matches!(read("d", 0, usage(&many, 0)), Err(BadReport::TooLarge { entries: 33, .. })));
+        assert!(matches!(read("d", 0, &usage(&many, 0)), Err(BadReport::TooLarge { entries: 33, .. })));
         for (said, read_as) in [(-1, 0), (i64::MIN, 0), (i64::MAX, 3_600_000)] {
-            assert_eq!(read("d", 0, usage(&[("k", "v")], said)).expect("a bucket").1.elapsed, Millis(read_as));
+            assert_eq!(read("d", 0, &usage(&[("k", "v")], said)).expect("a bucket").1.elapsed, Millis(read_as));
         }
     }
 }

@@ -205,7 +205,7 @@ impl Reader {
         let domain = self.domain(reports.domain)?;
         let mut usages = Vec::with_capacity(reports.bucket_quota_usages.len());
         for (at, usage) in reports.bucket_quota_usages.into_iter().enumerate() {
-            let read = report::read(&domain, at, usage);
+            let read = report::read(&domain, at, &usage);
             let (bucket, usage) = read.map_err(|error| Status::invalid_argument(error.to_string()))?;
             match self.guest.may_ask_as(&bucket.resource, &self.name) {
                 Ok(()) => usages.push((bucket, usage)),
@@ -272,7 +272,7 @@ impl Registry {
     fn client(&self, name: &str) -> Result<Client, BuildError> {
         let BridgeOptions { servers, transport, .. } = &self.bridge;
         let builder = Client::builder().endpoints(servers.iter().cloned()).transport(transport);
-        builder.id(format!("{name}@{}", self.id)).mode(Mode::Pessimistic).build()
+        builder.id(format!("{name}@{}", self.id)).mode(Mode::Pessimistic).door().build()
     }
 
     async fn serve(registry: Arc<Registry>, name: Arc<str>, mut client: Client, mut commands: mpsc::Receiver<Command>) {

@@ -202,11 +202,12 @@ fn limits<'r>(
 }
 
 fn open(bridge: &Bridge, id: &str, requests: u32, unit: Unit, caller: Principal) -> Option<Arc<Slot>> {
-    if let Some(slot) = bridge.find(id) {
-        return Some(slot);
-    }
     let length = unit.length();
     let window = Window { length, rate: f64::from(requests) / length.as_secs_f64() };
+    if let Some(slot) = bridge.find(id) {
+        slot.keep_to(window);
+        return Some(slot);
+    }
     let opened = bridge.open(id, window, caller);
     opened.inspect_err(|why| tracing::debug!(resource = id, "not opened: {why}")).ok()
 }

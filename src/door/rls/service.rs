@@ -6,7 +6,7 @@ use leaseway_core::Principal;
 use leaseway_proto::envoy::ratelimit::{
     RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
 };
-use leaseway_server::GrpcGuest;
+use leaseway_server::{GrpcGuest, Shortcut};
 use tonic::{Request, Response, Status};
 
 use super::{
@@ -14,6 +14,8 @@ use super::{
     decision::{Asking, Decision, decide},
 };
 use crate::bridge::Bridge;
+
+const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// Decides requests.
 #[derive(Debug, Clone)]
@@ -28,6 +30,31 @@ impl RlsService {
         RlsService { rules, bridge }
     }
 
+    /// What Envoy calls for each request, answered past tonic.
+    pub fn shortcut(&self) -> Shortcut {
+        let service = self.clone();
+        Shortcut::new(PATH, move |guest, request| {
+            let service = service.clone();
+            async move { service.answer(&guest, &request).await }
+        })
+    }
+
+    async fn answer(&self, guest: &GrpcGuest, request: &RateLimitRequest) -> Result<RateLimitResponse, Status> {
+        let decision = match self.decide(guest, request, true)? {
+            Decision::Awaits(slots) => {
+                for slot in slots {
+                    slot.first_lease().await;
+                }
+                self.decide(guest, request, false)?
+            }
+            decided => decided,
+        };
+        match decision {
+            Decision::Answered(answer) => Ok(answer),
+            Decision::Awaits(_) => Err(Status::internal("it has waited already")),
+        }
+    }
+
     fn decide(&self, guest: &GrpcGuest, request: &RateLimitRequest, may_wait: bool) -> Result<Decision, Status> {
         self.rules.with(|rules| decide(rules, &self.bridge, guest, request, may_wait))
     }
@@ -40,20 +67,7 @@ impl RateLimitService for RlsService {
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
         let guest = GrpcGuest::of(request.extensions())?;
-        let request = request.into_inner();
-        let decision = match self.decide(&guest, &request, true)? {
-            Decision::Awaits(slots) => {
-                for slot in slots {
-                    slot.first_lease().await;
-                }
-                self.decide(&guest, &request, false)?
-            }
-            decided => decided,
-        };
-        match decision {
-            Decision::Answered(answer) => Ok(Response::new(answer)),
-            Decision::Awaits(_) => Err(Status::internal("it has waited already")),
-        }
+        Ok(Response::new(self.answer(&guest, request.get_ref()).await?))
     }
 }
 

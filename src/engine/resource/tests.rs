@@ -96,6 +96,7 @@ impl World {
             outstanding: None,
             learning: false,
             drops_late: true,
+            is_door: false,
             life: None,
             news: None,
             charged: Charged::default(),

@@ -18,7 +18,7 @@ pub struct Aggregate {
 
 /// A parent that speaks only the original protocol divides by the number of clients, of which there must be some; it
 /// gives leases no names.
-const IDLE: Claim = Claim { wants: Amount::ZERO, subclients: 1, priority: 1 };
+const IDLE: Claim = Claim::new(Amount::ZERO, 1, 1);
 
 impl Aggregate {
     fn of(condensed: Condensed, has: Option<&Lease>) -> Aggregate {

@@ -14,7 +14,7 @@ import os
 from leaseway import _native
 from leaseway._native import VERSION as __version__
 from leaseway._native import Health, Permit, Reservation, Resource, Standing
-from leaseway.client import Client
+from leaseway.client import Client, Options
 from leaseway.errors import BuildError, Closed, DebtExceeded, Forked, LeasewayError, NotReady, OpenError, Timeout
 from leaseway.limiters import Gauge, Rate
 
@@ -31,6 +31,7 @@ __all__ = [
     "LeasewayError",
     "NotReady",
     "OpenError",
+    "Options",
     "Permit",
     "Rate",
     "Reservation",

@@ -6,7 +6,7 @@ import atexit
 import os
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Optional, TypedDict, Union
+from typing import TYPE_CHECKING, Optional, TypedDict, Union
 from weakref import WeakSet
 
 from leaseway import _native
@@ -76,15 +76,28 @@ class Client(_native.Client):
         _clients.add(self)
 
     @classmethod
-    def from_env(cls, environ: Mapping[str, str] = os.environ, **options: Any) -> Client:
+    def from_env(
+        cls,
+        environ: Mapping[str, str] = os.environ,
+        *,
+        servers: Union[str, Iterable[str], None] = None,
+        **options: Unpack[Options],
+    ) -> Self:
         """A client as LEASEWAY_SERVER (several with commas), LEASEWAY_TLS, LEASEWAY_TLS_CA, LEASEWAY_TLS_CERT,
-        LEASEWAY_TLS_KEY, LEASEWAY_TLS_SERVER_NAME and LEASEWAY_TOKEN_FILE have it, as for `leaseway get`; `options`
-        go before."""
-        servers = environ.get("LEASEWAY_SERVER", "127.0.0.1:5100").split(",")
-        names = ("tls_ca", "tls_cert", "tls_key", "tls_server_name", "token_file")
-        found: dict[str, Any] = {name: environ.get(f"LEASEWAY_{name.upper()}") for name in names}
-        found["tls"] = _flag("LEASEWAY_TLS", environ.get("LEASEWAY_TLS", "false"))
-        return cls(options.pop("servers", servers), **{**found, **options})
+        LEASEWAY_TLS_KEY, LEASEWAY_TLS_SERVER_NAME and LEASEWAY_TOKEN_FILE have it, as for `leaseway get`; what is
+        said besides goes before."""
+        if servers is None:
+            servers = environ.get("LEASEWAY_SERVER", "127.0.0.1:5100").split(",")
+        found: Options = {
+            "tls": _flag("LEASEWAY_TLS", environ.get("LEASEWAY_TLS", "false")),
+            "tls_ca": environ.get("LEASEWAY_TLS_CA"),
+            "tls_cert": environ.get("LEASEWAY_TLS_CERT"),
+            "tls_key": environ.get("LEASEWAY_TLS_KEY"),
+            "tls_server_name": environ.get("LEASEWAY_TLS_SERVER_NAME"),
+            "token_file": environ.get("LEASEWAY_TOKEN_FILE"),
+        }
+        found.update(options)
+        return cls(servers, **found)
 
     def rate(
         self,

@@ -1,92 +1,121 @@
 """Processes of four kinds (Rust, threads, asyncio, forked) that share a rate while what they want changes and the master
-is killed; then their books are added up. No server is asked.
+is killed; then what they wrote down is added up. No server is asked.
 
-    crowd.py LEASEWAY RUST_EXAMPLE PROCESSES SECONDS
+    crowd.py [--processes N] [--seconds N] [--window SECONDS] [--binary FILE] [--example FILE]
 
-LEASEWAY is the binary, RUST_EXAMPLE `target/debug/examples/crowd`. Ends with status 1 if the books were ever above the
-capacity.
+Needs the package, `cargo build -p leaseway` and `cargo build -p leaseway-client --example crowd`. Ends with status 1 if
+they could ever use more than the capacity, or more passed than capacity and windows allow.
 """
 
+import argparse
 import asyncio
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from leaseway import Client, Timeout
 
 CAPACITY = 1000.0
-THREADS = 4
+CALLERS = 4
+KINDS = ["rust", "threads", "asyncio", "forked"]
+BUILT = Path(__file__).parents[3] / "target" / "debug"
 
 
-def appetite(until):
-    """While to be hungry, and to rest then."""
+def appetites(until):
+    """Until when to be hungry, again and again."""
     while time.monotonic() < until:
         yield min(until, time.monotonic() + random.uniform(2, 6))
-        time.sleep(0)
 
 
-def threads(client, until):
-    rate, passed = client.rate("shared"), [0] * THREADS
+def threads(rate, until):
+    passed = Counter()
 
-    def work(index):
-        for hungry in appetite(until):
+    def work():
+        for hungry in appetites(until):
             while (left := hungry - time.monotonic()) > 0:
                 try:
                     rate.wait(timeout=left)
-                    passed[index] += 1
+                    passed[int(time.monotonic())] += 1
                 except Timeout:
                     break
             time.sleep(random.random())
 
-    workers = [threading.Thread(target=work, args=[index]) for index in range(THREADS)]
+    workers = [threading.Thread(target=work) for _ in range(CALLERS)]
     [worker.start() for worker in workers]
     [worker.join() for worker in workers]
-    return sum(passed)
+    return passed
 
 
-def tasks(client, until):
-    rate, passed = client.rate("shared"), [0] * THREADS
+def tasks(rate, until):
+    passed = Counter()
 
-    async def work(index):
-        for hungry in appetite(until):
+    async def work():
+        for hungry in appetites(until):
             while (left := hungry - time.monotonic()) > 0:
                 try:
                     await rate.wait_async(timeout=left)
-                    passed[index] += 1
+                    passed[int(time.monotonic())] += 1
                 except Timeout:
                     break
             await asyncio.sleep(random.random())
 
     async def main():
-        await asyncio.gather(*(work(index) for index in range(THREADS)))
+        await asyncio.gather(*(work() for _ in range(CALLERS)))
 
     asyncio.run(main())
-    return sum(passed)
+    return passed
 
 
 def report(client, passed):
     client.close()
-    book = [f"{at} {capacity}" for at, _, capacity in client.take_book()]
-    print("\n".join([*book, f"passed {passed}"]), flush=True)
+    lines = [f"book {at} {capacity}" for at, _, capacity in client.take_book()]
+    lines += [f"passed {second} {count}" for second, count in sorted(passed.items())]
+    print("\n".join([*lines, "end"]), flush=True)
 
 
-def child(kind, servers, seconds):
-    client, until = Client(servers.split(","), book=True), time.monotonic() + seconds
+def member(kind, servers, seconds, window):
+    client, until = Client(servers, book=True), time.monotonic() + seconds
+    rate = client.rate("shared", window=window)
     if kind == "forked":
-        client.rate("shared").wait()
-        pid = os.fork()
-        if pid != 0:
-            os.waitpid(pid, 0)
-            return report(client, 0)
-    report(client, {"threads": threads, "asyncio": tasks, "forked": threads}[kind](client, until))
+        rate.wait()
+        child = os.fork()
+        if child != 0:
+            os.waitpid(child, 0)
+            return report(client, {})
+    report(client, (tasks if kind == "asyncio" else threads)(rate, until))
     if kind == "forked":
         os._exit(0)
+
+
+@dataclass
+class Process:
+    """What one has written down."""
+
+    kind: str
+    book: list = field(default_factory=list)
+    passed: Counter = field(default_factory=Counter)
+
+    @staticmethod
+    def read(kind, lines):
+        """There are two where one was forked."""
+        found = [Process(kind)]
+        for what, *numbers in map(str.split, lines):
+            if what == "book":
+                found[-1].book.append(tuple(map(float, numbers)))
+            elif what == "passed":
+                found[-1].passed[int(numbers[0])] += int(numbers[1])
+            else:
+                found.append(Process(kind))
+        return found[:-1]
 
 
 def audit(books, begin, end):
@@ -105,66 +134,113 @@ def audit(books, begin, end):
     return area / (end - begin), peak, over
 
 
-def main(binary, rust, processes, seconds):
-    folder = Path(tempfile.mkdtemp())
-    ports = list(range(random.randrange(20000, 28000), 30000))[:9]
-    names, peers = "abc", ",".join(f"{name}=127.0.0.1:{port}" for name, port in zip("abc", ports))
+def peers(binary, folder):
+    """Three servers: the process that runs them, and their addresses."""
+    sockets = [socket.socket() for _ in range(6)]
+    [found.bind(("127.0.0.1", 0)) for found in sockets]
+    ports = [found.getsockname()[1] for found in sockets]
+    [found.close() for found in sockets]
     (folder / "resources.yaml").write_text(
         f"resources:\n- identifier_glob: '*'\n  capacity: {CAPACITY}\n  algorithm:\n    kind: FAIR_SHARE\n"
         "    lease_length: 10\n    refresh_interval: 1\n    learning_mode_duration: 0\n"
     )
     nodes = "".join(
-        f"      {name}: {{ grpc: 127.0.0.1:{ports[i]}, http: 127.0.0.1:0, admin: 127.0.0.1:0, "
-        f"peer: 127.0.0.1:{ports[3 + i]} }}\n"
-        for i, name in enumerate(names)
+        f"      {name}: {{ grpc: 127.0.0.1:{grpc}, http: 127.0.0.1:0, admin: 127.0.0.1:0, peer: 127.0.0.1:{peer} }}\n"
+        for name, grpc, peer in zip("abc", ports[:3], ports[3:])
     )
     (folder / "nodes.yaml").write_text(
         f"data: {folder}/data\nnodes:\n  root:\n    config: resources.yaml\n    peers:\n{nodes}"
     )
-    up = subprocess.Popen([binary, "up", str(folder / "nodes.yaml")], stdout=subprocess.PIPE, text=True)
-    said = []
-    threading.Thread(target=lambda: said.extend(up.stdout), daemon=True).start()
-    servers = ",".join(f"127.0.0.1:{port}" for port in ports[:3])
-    with Client(servers.split(",")) as client:
-        client.rate("warm", wants=1).ready(60)
-        kinds = ["rust", "threads", "asyncio", "forked"]
-        started = []
-        for number in range(processes):
-            kind = kinds[number % 4]
-            command = [rust, servers, "shared", str(seconds)]
-            if kind != "rust":
-                command = [sys.executable, __file__, "--child", kind, servers, str(seconds)]
-            started.append((kind, subprocess.Popen(command, stdout=subprocess.PIPE, text=True)))
-        begun = time.monotonic()
-        time.sleep(seconds / 2)
-        master = client.health.server
-        pids = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True).stdout.splitlines()
-        victim = next(int(line.split()[0]) for line in pids if f"--listen {master}" in line.replace("=", " "))
-        os.kill(victim, signal.SIGKILL)
-        print(f"killed the master {master} after {time.monotonic() - begun:.0f} s", flush=True)
-        outputs = [(kind, process.communicate()[0].splitlines()) for kind, process in started]
-    up.terminate()
-    up.wait(30)
-    books, passed = [], dict.fromkeys(kinds, 0)
-    for kind, lines in outputs:
-        books.append([])
-        for line in lines:
-            if line.startswith("passed"):
-                books.append([])
-            else:
-                books[-1].append(tuple(map(float, line.split())))
-        passed[kind] += sum(int(line.split()[1]) for line in lines if line.startswith("passed"))
-    begin, end = begun + 5, begun + seconds - 1
-    mean, peak, over = audit(books, begin, end)
-    total = sum(passed.values())
-    print(f"{processes} processes, {seconds:.0f} s, capacity {CAPACITY:.0f}; passed: {passed}")
-    print(f"books: mean {mean:.1f} ({100 * mean / CAPACITY:.2f} %), peak {peak:.3f}, above for {over:.6f} s")
-    print(f"used: {100 * total / (CAPACITY * seconds):.2f} % of what there was from the first moment to the last")
-    sys.exit(over > 0)
+    with (folder / "log").open("w") as log:
+        up = subprocess.Popen([binary, "up", str(folder / "nodes.yaml")], stdout=log, stderr=log)
+    return up, [f"127.0.0.1:{port}" for port in ports[:3]]
+
+
+def kill(server):
+    """The process that listens there."""
+    listed = subprocess.run(["ps", "-wweo", "pid=,args="], capture_output=True, text=True, check=True).stdout.splitlines()
+    victim = next(int(line.split()[0]) for line in listed if f"--listen {server}" in line.replace("=", " "))
+    os.kill(victim, signal.SIGKILL)
+
+
+@dataclass
+class Outcome:
+    """Of the seconds in which all took part."""
+
+    seconds: int
+    leased: float
+    peak: float
+    over: float
+    passed: dict
+    saved: float
+
+    @property
+    def used(self):
+        return sum(self.passed.values()) / (CAPACITY * self.seconds)
+
+    @property
+    def is_kept_to(self):
+        """What was saved before these seconds may have passed in them."""
+        return self.over == 0 and sum(self.passed.values()) <= CAPACITY * self.seconds + self.saved
+
+    def __str__(self):
+        kinds = ", ".join(f"{kind} {count / self.seconds:.1f}" for kind, count in self.passed.items())
+        return (
+            f"{self.seconds} s with all of them: leased {100 * self.leased / CAPACITY:.2f} %, used "
+            f"{100 * self.used:.2f} % (per second: {kinds})\n"
+            f"books: peak {self.peak:.3f} of {CAPACITY:.0f}, above it for {self.over:.6f} s"
+        )
+
+
+def run(processes, seconds, window=None, binary=BUILT / "leaseway", example=BUILT / "examples" / "crowd"):
+    folder = Path(tempfile.mkdtemp())
+    up, servers = peers(binary, folder)
+    try:
+        with Client(servers) as client:
+            client.rate("warm", wants=1).ready(60)
+            arguments = [",".join(servers), "shared", str(seconds), *([] if window is None else [str(window)])]
+            own = [sys.executable, __file__, "--member"]
+            commands = [(kind, [example] if kind == "rust" else [*own, kind]) for kind in KINDS]
+            started = [
+                (kind, subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, text=True))
+                for kind, command in (commands[number % len(KINDS)] for number in range(processes))
+            ]
+            time.sleep(seconds / 2)
+            master = client.health.server
+            kill(master)
+            print(f"killed the master, {master}", flush=True)
+            found = [one for kind, process in started for one in Process.read(kind, process.communicate()[0].splitlines())]
+    finally:
+        up.terminate()
+        up.wait(30)
+    working = [one for one in found if one.passed]
+    begin, end = max(min(one.passed) for one in working) + 2, min(max(one.passed) for one in working) - 1
+    passed = {
+        kind: sum(one.passed[second] for one in working if one.kind == kind for second in range(begin, end))
+        for kind in KINDS
+    }
+    mean, peak, over = audit([one.book for one in found], begin, end)
+    saved = CAPACITY * (0.02 if window is None else window) + len(working) * CALLERS
+    return Outcome(end - begin, mean, peak, over, passed, saved)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--processes", type=int, default=40)
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--window", type=float, help="what is not used can be used for so many seconds")
+    parser.add_argument("--binary", type=Path, default=BUILT / "leaseway")
+    parser.add_argument("--example", type=Path, default=BUILT / "examples" / "crowd")
+    options = parser.parse_args()
+    print(f"{options.processes} processes, {options.seconds:.0f} s, window {options.window}", flush=True)
+    outcome = run(**vars(options))
+    print(outcome)
+    sys.exit(not outcome.is_kept_to)
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "--child":
-        child(sys.argv[2], sys.argv[3], float(sys.argv[4]))
+    if sys.argv[1:2] == ["--member"]:
+        kind, servers, _, seconds, *window = sys.argv[2:]
+        member(kind, servers.split(","), float(seconds), float(window[0]) if window else None)
     else:
-        main(sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4]))
+        main()

@@ -152,6 +152,12 @@ def test_what_is_wrong_with_a_client_is_said(options, said):
         Client(**{"servers": "127.0.0.1:5100", **options})
 
 
+def test_options_can_be_kept_and_passed_on():
+    options: leaseway.Options = {"mode": "pessimistic", "deadline": 0.5}
+    with Client(["127.0.0.1:1"], **options) as client, Client.from_env({}, servers="127.0.0.1:2", **options) as other:
+        assert client.health.endpoints == ["127.0.0.1:1"] and other.health.endpoints == ["127.0.0.1:2"]
+
+
 def test_the_environment_names_servers():
     with Client.from_env({"LEASEWAY_SERVER": "127.0.0.1:1,127.0.0.1:2"}) as client:
         assert client.health.endpoints == ["127.0.0.1:1", "127.0.0.1:2"]

@@ -9,6 +9,7 @@ use std::{
 use leaseway_core::Millis;
 use leaseway_proto::peer::Introduction;
 
+use super::introduction::reads;
 use crate::raft::PeerId;
 
 /// Problems with more peers than this are not remembered: then they are logged again.
@@ -21,6 +22,8 @@ const REASONS: usize = 16;
 pub(crate) struct Contact {
     pub(crate) name: String,
     pub(crate) advertise: String,
+    /// The newest format that it reads.
+    pub(crate) reads: u32,
     pub(crate) at: Millis,
 }
 
@@ -35,11 +38,14 @@ impl Contacts {
     pub(crate) fn heard(&self, other: &Introduction, at: Millis) {
         let mut known = lock(&self.known);
         match known.get_mut(&other.peer) {
-            Some(contact) if contact.name == other.name && contact.advertise == other.advertise => contact.at = at,
+            Some(contact) if contact.name == other.name && contact.advertise == other.advertise => {
+                (contact.at, contact.reads) = (at, reads(other));
+            }
             _ => {
                 // Each directory has its own identity: earlier identities of the same name do not come back.
                 known.retain(|_, contact| contact.name != other.name || at.since(contact.at) < Millis::from_secs(60));
-                let contact = Contact { name: other.name.clone(), advertise: other.advertise.clone(), at };
+                let (name, advertise) = (other.name.clone(), other.advertise.clone());
+                let contact = Contact { name, advertise, reads: reads(other), at };
                 known.insert(other.peer, contact);
             }
         }

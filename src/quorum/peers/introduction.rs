@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use leaseway_proto::peer::Introduction;
 
 use crate::{
-    codec::FORMAT,
+    codec::{COMMON, FORMAT},
+    machine::SharedFacts,
     raft::PeerId,
     settings::Settings,
-    store::{StoreError, directory::Directory, directory::Identity, frame::Kind},
+    store::{LogStore, StoreError, directory::Directory, directory::Identity, frame::Kind},
 };
 
 /// Metadata key of a rejection: why, for machines.
@@ -24,6 +25,11 @@ pub(crate) enum Rejected {
     Anonymous,
     #[error("it speaks format {theirs}, this peer format {ours}: all peers need versions of the same format")]
     Format { theirs: u32, ours: u8 },
+    #[error(
+        "it reads what is stored up to format {theirs}, and overrides that the peers remember are of format {needed}: \
+         it needs a newer version"
+    )]
+    Reads { theirs: u32, needed: u8 },
     #[error("its secret is not the one of this peer")]
     Secret,
     #[error("its certificate is for the host of no peer: {0}")]
@@ -41,18 +47,32 @@ pub(crate) enum Rejected {
 pub(crate) struct Introducer {
     settings: Arc<Settings>,
     directory: Arc<Directory>,
+    log: LogStore,
+    facts: SharedFacts,
     peer: PeerId,
     cluster: Mutex<Option<u128>>,
+    /// The checksum of the backup that it would begin a cluster with; zero: none.
+    backup: u32,
     /// The peers it would begin a cluster with; empty if it belongs to a cluster, or was not told to bootstrap.
     bootstraps: Mutex<Vec<String>>,
 }
 
 impl Introducer {
-    pub(crate) fn new(settings: Arc<Settings>, directory: Arc<Directory>, identity: &Identity) -> Introducer {
+    pub(crate) fn new(
+        settings: Arc<Settings>,
+        directory: Arc<Directory>,
+        identity: &Identity,
+        known: (LogStore, SharedFacts),
+    ) -> Introducer {
+        let (log, facts) = known;
+        let backup = settings.restored.as_ref().map_or(0, |backup| backup.checksum());
         Introducer {
             settings,
             directory,
+            log,
+            facts,
             peer: identity.peer,
+            backup,
             cluster: Mutex::new(identity.cluster),
             bootstraps: Mutex::default(),
         }
@@ -89,9 +109,15 @@ impl Introducer {
         Ok(())
     }
 
+    /// The oldest format in which another peer can be given all that this one has.
+    fn format(&self) -> u8 {
+        self.facts.read().format().max(self.log.log().format())
+    }
+
     pub(crate) fn introduction(&self) -> Introduction {
         Introduction {
-            format: u32::from(FORMAT),
+            format: u32::from(COMMON),
+            reads: u32::from(FORMAT),
             cluster: self.cluster().map_or_else(Vec::new, |cluster| cluster.to_be_bytes().to_vec()),
             peer: self.peer,
             name: self.settings.name.clone(),
@@ -99,6 +125,7 @@ impl Introducer {
             election_timeout_ms: self.settings.timing.lease().0,
             bootstraps: self.bootstraps.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             take_over_ms: if self.settings.take_over { self.settings.listening.0 } else { 0 },
+            backup: self.backup,
         }
     }
 
@@ -106,8 +133,8 @@ impl Introducer {
     /// passes with that. Methods decide themselves what such a peer may do.
     pub(crate) fn check(&self, other: Option<Introduction>, is_proven: bool) -> Result<Introduction, Rejected> {
         let other = other.ok_or(Rejected::Anonymous)?;
-        if other.format != u32::from(FORMAT) {
-            return Err(Rejected::Format { theirs: other.format, ours: FORMAT });
+        if other.format != u32::from(COMMON) {
+            return Err(Rejected::Format { theirs: other.format, ours: COMMON });
         }
         if !is_proven {
             return Err(Rejected::Secret);
@@ -124,8 +151,17 @@ impl Introducer {
         if other.name == self.settings.name && other.peer != self.peer {
             return Err(Rejected::Namesake(other.name));
         }
+        let needed = self.format();
+        if reads(&other) < u32::from(needed) {
+            return Err(Rejected::Reads { theirs: reads(&other), needed });
+        }
         Ok(other)
     }
+}
+
+/// The newest format that a peer reads.
+pub(crate) fn reads(introduction: &Introduction) -> u32 {
+    introduction.reads.max(introduction.format)
 }
 
 /// The cluster that a peer belongs to; `None` if the field does not have the right length.

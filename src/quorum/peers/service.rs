@@ -33,7 +33,7 @@ use super::{
     vote_lease::{follows_live_master, is_free_to_vote},
 };
 use crate::{
-    codec::{self, FORMAT},
+    codec::{self, COMMON},
     hearsay::Hearsay,
     incoming::Caller,
     raft::{LogId, Member, PeerId, Raft, State, Vote},
@@ -231,7 +231,7 @@ impl LocalPeer {
         }
         let shown = self.prover.check(&request, call, self.introducer.name(), &caller.challenge);
         let PeerRequest { from, to, payload, proof } = request;
-        let is_of_this_format = from.as_ref().is_some_and(|from| from.format == u32::from(FORMAT));
+        let is_of_this_format = from.as_ref().is_some_and(|from| from.format == u32::from(COMMON));
         if shown == Shown::OtherChallenge && is_of_this_format {
             let mut status = Status::unauthenticated("the challenge is another");
             let challenge = MetadataValue::from_bytes(caller.challenge.bytes());
@@ -376,6 +376,10 @@ fn as_told_to_it(rejected: &Rejected) -> String {
             format!("its election timeout is {ours} ms, that of this peer {theirs}: all peers need the same timing")
         }
         Rejected::Cluster => "it belongs to another cluster".into(),
+        Rejected::Reads { theirs, needed } => format!(
+            "you read what is stored up to format {theirs}, and it remembers overrides, which are of format {needed}: \
+             you need a newer version"
+        ),
         Rejected::Namesake(name) => format!("its name is {name:?} too: every peer needs one of its own"),
     }
 }

@@ -78,7 +78,7 @@ impl Directory {
 
     /// When this returns the new content is durable; until then the old one stays.
     pub(crate) fn replace<T: Serialize>(&self, name: &str, kind: Kind, value: &T) -> Result<(), StoreError> {
-        replace(&self.root, name, kind, &codec::encode(value))
+        replace(&self.root, name, codec::COMMON, kind, &codec::encode(value))
     }
 }
 
@@ -98,7 +98,7 @@ pub(crate) fn read_one<T: DeserializeOwned>(path: &Path, expected: Kind) -> Resu
     }
 }
 
-fn read_all(path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
+pub(crate) fn read_all(path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
     match fs::read(path) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -107,9 +107,9 @@ fn read_all(path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
 }
 
 /// One frame.
-pub(crate) fn replace(root: &Path, name: &str, kind: Kind, payload: &[u8]) -> Result<(), StoreError> {
+pub(crate) fn replace(root: &Path, name: &str, format: u8, kind: Kind, payload: &[u8]) -> Result<(), StoreError> {
     let mut bytes = Vec::with_capacity(frame::HEADER + payload.len());
-    frame::write(&mut bytes, kind, payload);
+    frame::write_as(format, &mut bytes, kind, payload);
     replace_bytes(root, name, &bytes)
 }
 

@@ -5,12 +5,16 @@
 use std::{
     sync::{Arc, mpsc},
     thread,
+    time::Instant,
 };
 
 use openraft::storage::LogFlushed;
 use tokio::sync::{oneshot, watch};
 
-use super::{StoreError, directory::Directory, floor::Floor, frame::Kind, log::Record, segments::Segments};
+use super::{
+    StoreError, directory::Directory, floor::Floor, flush_times::FlushTimes, frame::Kind, log::Record,
+    segments::Segments,
+};
 use crate::{
     metrics,
     raft::{Entry, LogId, Types, Vote},
@@ -78,7 +82,10 @@ pub(crate) enum Job {
 
 /// A handle to the thread, which ends when the last one is dropped.
 #[derive(Debug, Clone)]
-pub(crate) struct Disk(mpsc::Sender<Job>);
+pub(crate) struct Disk {
+    jobs: mpsc::Sender<Job>,
+    flushes: FlushTimes,
+}
 
 impl Disk {
     pub(crate) fn start(
@@ -89,18 +96,23 @@ impl Disk {
         failing: Failing,
     ) -> Disk {
         let (jobs, queue) = mpsc::channel();
-        let writer = Writer { directory, segments, floor, purged, failing };
+        let flushes = FlushTimes::default();
+        let writer = Writer { directory, segments, floor, purged, failing, flushes: flushes.clone() };
         thread::Builder::new()
             .name("quorum-disk".into())
             .spawn(move || writer.run(&queue))
             .expect("threads can be started while a server starts");
-        Disk(jobs)
+        Disk { jobs, flushes }
+    }
+
+    pub(crate) fn flushes(&self) -> FlushTimes {
+        self.flushes.clone()
     }
 
     /// The queue has no bound of its own: openraft waits for each job before it gives the next.
     pub(crate) fn submit(&self, job: Job) {
         // The thread outlives all senders.
-        let _ = self.0.send(job);
+        let _ = self.jobs.send(job);
     }
 }
 
@@ -110,6 +122,7 @@ struct Writer {
     floor: Floor,
     purged: Option<LogId>,
     failing: Failing,
+    flushes: FlushTimes,
 }
 
 impl Writer {
@@ -158,7 +171,10 @@ impl Writer {
         if let Some(failure) = self.failing.get() {
             return Err(failure);
         }
-        work(self).map_err(|error| {
+        self.flushes.begin(Instant::now());
+        let result = work(self);
+        self.flushes.end(Instant::now());
+        result.map_err(|error| {
             self.failing.fail(&error);
             self.failing.get().unwrap_or_else(|| Failure(error.to_string().into()))
         })

@@ -55,13 +55,13 @@ impl Snapshots {
         blocking(ErrorVerb::Read, move || Ok(this.open()?.map(|(stored, _)| stored))).await
     }
 
-    /// A failure ends consensus on this peer, as with the log.
-    pub(crate) async fn write(&self, meta: SnapshotMeta, facts: Vec<u8>) -> Result<(), StorageError> {
+    /// `facts` are of this format. A failure ends consensus on this peer, as with the log.
+    pub(crate) async fn write(&self, meta: SnapshotMeta, format: u8, facts: Vec<u8>) -> Result<(), StorageError> {
         let this = self.clone();
         blocking(ErrorVerb::Write, move || {
             let bytes = codec::encode(&Stored { meta, facts });
             metrics::snapshot(bytes.len());
-            directory::replace(this.directory.root(), NAME, Kind::Snapshot, &bytes)
+            directory::replace(this.directory.root(), NAME, format, Kind::Snapshot, &bytes)
                 .inspect_err(|error| this.failing.fail(error))
         })
         .await

@@ -66,3 +66,52 @@ async fn a_master_that_leaves_hands_over() {
     assert_ne!(first, second);
     assert_eq!(known(world.peer(&second)), ["one"]);
 }
+
+#[tokio::test]
+async fn mastership_moves_to_the_peer_that_is_named_and_back() {
+    let mut world = World::new(&["a", "b", "c"]).await;
+    world.bootstrap().await;
+    let (first, reign) = world.master().await;
+    let others: Vec<String> = world.names.iter().filter(|name| **name != first).cloned().collect();
+    let second = others[0].as_str();
+    world.propose(said("one")).await;
+    assert_eq!(world.peer(&first).transfer(Some(second)).await.map(|moved| moved.master.name).as_deref(), Ok(second));
+    assert!(!reign.holds(world.now()));
+    assert_eq!(world.peer(&first).propose(&reign, vec![said("late")]).await, Err(ProposeError::Deposed));
+    let (master, successor) = world.master().await;
+    assert!(master == second && successor.number() > reign.number());
+    assert_eq!(known(world.peer(second)), ["one"]);
+    world.propose(said("two")).await;
+    let (not_master, master) = (world.peer(&first).transfer(None).await, Some(second.to_owned()));
+    assert_eq!(not_master, Err(ChangeError::NotMaster { master }));
+    let back = world.peer(second).transfer(Some(&first)).await.map(|moved| moved.master.name);
+    assert_eq!(back.as_ref(), Ok(&first), "it may be master again");
+    assert_eq!(world.master().await.0, first);
+    let chosen = world.peer(&first).transfer(None).await.expect("there are others");
+    assert_ne!(chosen.master.name, first);
+    until("all know", || world.running().all(|(_, peer)| known(peer) == ["one", "two"])).await;
+    let (last, _) = world.master().await;
+    let named = world.peer(&last).transfer(Some(&last)).await;
+    assert_eq!(named, Err(ChangeError::IsMasterAlready { name: last.clone() }));
+    let stranger = world.peer(&last).transfer(Some("x")).await;
+    assert_eq!(stranger, Err(ChangeError::Unknown { name: "x".into(), known: "a, b, c".into() }));
+}
+
+#[tokio::test]
+async fn mastership_stays_where_the_peer_that_is_named_is_away() {
+    let mut world = World::new(&["a", "b", "c"]).await;
+    world.bootstrap().await;
+    let (first, _) = world.master().await;
+    let away = world.names.iter().find(|name| **name != first).cloned().expect("there are others");
+    until("it is known", || world.peer(&first).peers().iter().any(|peer| peer.name == away)).await;
+    world.isolate(&away, true);
+    let silent = ChangeError::Silent { name: away.clone() };
+    let mut said = world.peer(&first).transfer(Some(&away)).await;
+    // Until it counts as away it is waited for, and mastership stays.
+    while said != Err(silent.clone()) {
+        assert!(matches!(said, Err(ChangeError::Behind { .. } | ChangeError::NotTaken { .. })), "{said:?}");
+        said = world.peer(&first).transfer(Some(&away)).await;
+    }
+    let (master, _) = world.master().await;
+    assert_eq!(master, first);
+}

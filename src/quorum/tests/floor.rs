@@ -204,6 +204,6 @@ fn a_write_that_was_torn_leaves_the_older_floor_and_two_are_damage() {
 #[test]
 fn the_stored_bytes_of_a_floor_have_not_changed() {
     let bytes = record(StoredFloor { number: 300, last: Some(log_id(2, 9)) });
-    assert_eq!(bytes[..8], [8, crate::codec::FORMAT, 0, 0, 7, 0, 0, 0], "kind, format, length");
+    assert_eq!(bytes[..8], [8, crate::codec::COMMON, 0, 0, 7, 0, 0, 0], "kind, format, length");
     assert_eq!(bytes[16..], [251, 44, 1, 1, 2, 7, 9]);
 }

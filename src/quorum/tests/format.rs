@@ -22,7 +22,7 @@ use crate::{
         segments,
         snapshots::Stored,
     },
-    stored::{StoredFact, StoredFacts},
+    stored::{StoredFact, StoredFacts, decode_listening, encode_listening},
     tests::world::configuration,
 };
 
@@ -79,7 +79,7 @@ fn pools() -> Vec<Fact> {
 
 /// What format 4 adds.
 fn totals() -> Vec<Fact> {
-    let slice = |wants, subclients, priority| Claim { wants: Amount::clamped(wants), subclients, priority };
+    let slice = |wants, subclients, priority| Claim::new(Amount::clamped(wants), subclients, priority);
     let changes = Changes {
         epoch: Epoch(7 << 22),
         number: 1,
@@ -134,9 +134,13 @@ fn entries(facts: &[Fact]) -> Vec<Entry> {
 
 /// One frame of each kind, as in files.
 fn everything() -> Vec<u8> {
+    written(&all_facts())
+}
+
+fn written(facts: &[Fact]) -> Vec<u8> {
     let mut bytes = Vec::new();
     frame::write(&mut bytes, Kind::Segment, &codec::encode(&SegmentStart { number: 2, purged: Some(log_id(7)) }));
-    for entry in entries(&all_facts()) {
+    for entry in entries(facts) {
         segments::write(&mut bytes, &Record::Entry(entry));
     }
     segments::write(&mut bytes, &Record::Truncate(2));
@@ -146,14 +150,15 @@ fn everything() -> Vec<u8> {
     frame::write(&mut bytes, Kind::Vote, &codec::encode(&Vote::<u64>::new_committed(3, 99)));
     let mut known = Facts::default();
     let reign = known.begin_reign();
-    known.apply(reign, &all_facts(), Millis(0)).expect("nothing to refuse");
+    known.apply(reign, facts, Millis(0)).expect("nothing to refuse");
     let meta = SnapshotMeta {
         last_log_id: Some(log_id(3)),
         last_membership: StoredMembership::new(Some(log_id(0)), membership()),
         snapshot_id: "3-0".into(),
     };
-    let stored = Stored { meta, facts: codec::encode(&known.record(Millis(0))) };
-    frame::write(&mut bytes, Kind::Snapshot, &codec::encode(&stored));
+    let record = known.record(Millis(0));
+    let stored = Stored { meta, facts: record.encode() };
+    frame::write_as(record.format(), &mut bytes, Kind::Snapshot, &codec::encode(&stored));
     bytes
 }
 
@@ -214,6 +219,13 @@ fn stored_bytes_are_read() {
     assert_eq!(facts.overrides(), [(**set).clone()]);
 }
 
+/// Its version goes on with a directory of this one, and talks to peers of this one.
+#[test]
+fn what_format_4_has_is_written_as_it_wrote_it() {
+    let before = include_bytes!("fixtures/format-4.bin");
+    assert!(written(&[facts(), pools(), totals()].concat()) == before, "an older version would not understand it");
+}
+
 /// Format 4 knew nothing of overrides.
 #[test]
 fn format_4_is_read() {
@@ -258,4 +270,16 @@ fn an_unknown_format_is_refused_by_name() {
     let opened = crate::store::directory::Directory::open(directory.path()).expect("it opens");
     let error = opened.read::<Vote<u64>>("vote", Kind::Vote).expect_err("it is of another format");
     assert!(error.to_string().contains("use the version that wrote it"), "{error}");
+}
+
+#[test]
+fn length_and_wholeness_of_listening_are_stored_as_one_number() {
+    const LONGEST: u64 = (1 << 63) - 1;
+    for length in [0, 1, 61_060, 31 * 86_400_000, LONGEST, u64::MAX] {
+        for whole in [false, true] {
+            let expected = (Millis(length.min(LONGEST)), whole && length > 0);
+            assert_eq!(decode_listening(encode_listening(Millis(length), whole)), expected, "{length}, {whole}");
+        }
+    }
+    assert_eq!(encode_listening(Millis(61_060), false), 61_060, "as it was stored before there was anything else");
 }

@@ -146,6 +146,28 @@ async fn a_majority_of_lost_directories_does_not_pass_for_a_first_start() {
 }
 
 #[tokio::test]
+async fn a_peer_that_was_heard_of_a_moment_ago_is_not_counted_on_when_another_is_removed() {
+    let mut world = World::new(&["a", "b", "c"]).await;
+    world.bootstrap().await;
+    world.propose(said("one")).await;
+    let (master, _) = world.master().await;
+    let others: Vec<String> = world.names.iter().filter(|name| **name != master).cloned().collect();
+    let [gone, silent] = others.as_slice() else { panic!("there are three") };
+    until("all were heard of", || world.peer(&master).peers().iter().all(|peer| peer.lag == Some(0))).await;
+    world.isolate(silent, true);
+    let refused = world.peer(&master).remove(gone).await;
+    assert_eq!(refused, Err(ChangeError::NoMajority { there: 1, needed: 2 }));
+    assert_eq!(voters(&world, &master).len(), 3);
+    world.isolate(silent, false);
+    let mut removed = world.peer(&master).remove(gone).await;
+    while matches!(removed, Err(ChangeError::NoMajority { .. })) {
+        removed = world.peer(&master).remove(gone).await;
+    }
+    removed.expect("two of two are there");
+    world.propose(said("two")).await;
+}
+
+#[tokio::test]
 async fn peers_are_added_and_removed_while_the_quorum_works() {
     let mut world = World::new(&["a", "b", "c"]).await;
     world.bootstrap().await;

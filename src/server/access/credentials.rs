@@ -49,6 +49,12 @@ pub(super) enum CredentialError {
          that the server has with --tokens"
     )]
     Unknown,
+    /// A JWT that is not looked at.
+    #[error(
+        "the token was not looked at: too many from this address have proved nothing within this second; try again in \
+         the next"
+    )]
+    TooMany,
     /// A JWT that proves nothing.
     #[error("the token is not accepted: {0}")]
     Jwt(#[from] JwtError),
@@ -112,7 +118,7 @@ impl Credentials {
     ) -> Result<Proved, CredentialError> {
         // Where no token could be known, the header is meant for others.
         match header.filter(|_| self.operator.is_some() || self.tokens.is_some() || self.jwts.is_some()) {
-            Some(header) => self.bearer(header, now),
+            Some(header) => self.bearer(header, caller, now),
             None => {
                 let certified = caller.and_then(Caller::certified);
                 Ok(Proved { identity: certified.unwrap_or(Identity::Anonymous), expires: None })
@@ -120,7 +126,12 @@ impl Credentials {
         }
     }
 
-    fn bearer(&self, header: &HeaderValue, now: SystemTime) -> Result<Proved, CredentialError> {
+    fn bearer(
+        &self,
+        header: &HeaderValue,
+        caller: Option<&Caller>,
+        now: SystemTime,
+    ) -> Result<Proved, CredentialError> {
         let (scheme, token) = header.as_bytes().split_at_checked("Bearer ".len()).ok_or(CredentialError::Scheme)?;
         if !scheme.eq_ignore_ascii_case(b"Bearer ") {
             return Err(CredentialError::Scheme);
@@ -134,6 +145,9 @@ impl Credentials {
         let Some(jwts) = self.jwts.as_ref().filter(|_| token.iter().filter(|byte| **byte == b'.').count() == 2) else {
             return Err(CredentialError::Unknown);
         };
+        if caller.is_some_and(|caller| !caller.connection.may_prove()) {
+            return Err(CredentialError::TooMany);
+        }
         let (identity, expires) = jwts.verify(token)?;
         Ok(Proved { identity, expires: Some(expires.min(now + LOOK_AGAIN)) })
     }
@@ -150,5 +164,44 @@ impl Credentials {
         let tokens = self.tokens.as_ref().map(|tokens| format!("{} tokens", tokens.len()));
         let keys = self.jwts.as_ref().map(|jwts| format!("{} keys of JWTs", jwts.keys()));
         tokens.into_iter().chain(keys).collect::<Vec<_>>().join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::open_connections::OpenConnections;
+
+    /// A key that signs nothing here: the generator of P-256.
+    const KEYS: &str = r#"{"keys": [{"kty": "EC", "crv": "P-256",
+        "x": "axfR8uEsQkf4vOblY6RA8ncDfYEt6zOg9KE5RdiYwpY", "y": "T-NC4v4af5uO5-tKfA-eFivOM1drMV7Oy7ZAaDe_UfU"}]}"#;
+    /// `{"alg":"ES256"}`, and nothing that is signed.
+    const JWT: &str = "Bearer eyJhbGciOiJFUzI1NiJ9.e30.AAAA";
+
+    #[test]
+    fn a_jwt_is_not_looked_at_if_too_many_of_its_address_have_proved_nothing() {
+        let [issuer, audience, claim] = ["issuer", "leaseway", "sub"].map(str::to_owned);
+        let options = JwtOptions { jwks: "keys".into(), issuer, audience, claim };
+        let jwts = Some(Jwts::new(&options, KEYS).expect("keys"));
+        let tokens = Some(Tokens::parse("").expect("none"));
+        let credentials = Credentials { operator: None, tokens, jwts };
+        let open = OpenConnections::at_most(10);
+        let places = [1, 2].map(|last| open.admit([10, 0, 0, last].into()).expect("a place"));
+        let looked_at = |place: usize, header: &'static str| {
+            let connection = Arc::clone(&places[place].connection);
+            let caller = Caller { address: connection.origin().address, names: None, connection };
+            let header = HeaderValue::from_static(header);
+            let refused = credentials.identify(Some(&header), Some(&caller), SystemTime::now()).expect_err("no token");
+            !matches!(refused, CredentialError::TooMany)
+        };
+        assert!(looked_at(0, JWT));
+        while places[0].connection.may_prove() {
+            places[0].connection.refused_token();
+        }
+        assert!(!looked_at(0, JWT));
+        assert!(looked_at(1, JWT), "of another address");
+        assert!(looked_at(0, "Bearer lwt_unknown"), "no signature is checked for it");
     }
 }

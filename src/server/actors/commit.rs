@@ -10,6 +10,8 @@ use std::sync::{
 use leaseway_quorum::{Fact, ProposeError, Quorum, Reign};
 use tokio::sync::Notify;
 
+use crate::logging::Throttle;
+
 /// Shared by the incarnation and the proposals that it has under way.
 #[derive(Debug, Default)]
 pub(super) struct CommitProgress {
@@ -18,6 +20,9 @@ pub(super) struct CommitProgress {
     /// Notified of each change; none: the resource looks for itself.
     notified: Option<Arc<Notify>>,
 }
+
+/// With mastership all that is under way is lost, of thousands of resources.
+static LOGGED: Throttle = Throttle::new();
 
 /// What has become of the proposals of one incarnation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +48,11 @@ impl CommitProgress {
         quorum.submit(reign, &[fact], move |result| match result {
             Ok(()) => guard.confirm(),
             Err(ProposeError::Deposed) => tracing::debug!(reign = reign_number, "what was to be stored comes too late"),
-            Err(error) => tracing::warn!(reign = reign_number, %error, "the peers did not take what was to be stored"),
+            Err(error) => {
+                if let Some(unsaid) = LOGGED.turn() {
+                    tracing::warn!(reign = reign_number, unsaid, %error, "the peers did not store what they were to");
+                }
+            }
         });
     }
 

@@ -46,6 +46,7 @@ use crate::{
     clock::Clock,
     initial_config::InitialConfiguration,
     limits::Limits,
+    stint::ENTRIES,
     subscribers::Subscribers,
     watchers::{TooManyWatchers, Watch, Watchers},
 };
@@ -55,9 +56,6 @@ pub(super) const MAILBOX: usize = 1024;
 
 /// How often a request is tried when the resource it was meant for turns out to be gone.
 const TRIES: usize = 3;
-
-/// So many resources of one request are asked before its thread does other work: less than half a millisecond.
-const PART: usize = 128;
 
 /// The node actor is no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -270,14 +268,14 @@ impl NodeHandle {
         requests: &[(String, Request)],
         from: Option<Origin>,
     ) -> Vec<Result<Answer, Refused>> {
-        let account = from.filter(|_| requests.len() > PART).and_then(|from| self.accounts.of(from.principal));
+        let account = from.filter(|_| requests.len() > ENTRIES).and_then(|from| self.accounts.of(from.principal));
         let turn = match &account {
             Some(account) => account.turns.acquire().await.ok(),
             None => None,
         };
         let submit = |(id, request): &(String, Request)| self.submit_if_alive(id, request, from).ok().flatten();
-        let mut pending: Vec<Option<PendingAnswer>> = Vec::with_capacity(requests.len());
-        for part in requests.chunks(PART) {
+        let (mut pending, mut answers): (Vec<Option<PendingAnswer>>, Vec<_>) = Default::default();
+        for part in requests.chunks(ENTRIES) {
             let before = pending.len();
             if before > 0 {
                 // It looks for I/O first: with nothing else to do the thread would do it only after many parts.
@@ -291,8 +289,10 @@ impl NodeHandle {
             part.iter_mut().flatten().for_each(PendingAnswer::run);
         }
         drop(turn);
-        let mut answers = Vec::with_capacity(requests.len());
-        for pending in pending {
+        for (at, pending) in pending.into_iter().enumerate() {
+            if at > 0 && at.is_multiple_of(ENTRIES) {
+                yield_now().await;
+            }
             answers.push(match pending {
                 Some(pending) => pending.await.map(|answer| answer.map_err(|LostMastership| self.lost_mastership())),
                 None => None,

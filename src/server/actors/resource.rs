@@ -20,10 +20,7 @@ mod world;
 
 use std::{
     net::IpAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, OnceLock},
 };
 
 use actix::{Actor, ActorContext as _, ArbiterHandle, Handler, Message};
@@ -103,13 +100,10 @@ pub(super) struct Start {
 pub(super) fn start(start: Start, arbiter: &ArbiterHandle) -> ResourceHandle {
     let (generation, clock) = (start.generation, start.world.clock);
     let queue = RequestQueue::new(start.world.limits.queue, start.world.limits.share());
-    let retired = Arc::new(AtomicBool::new(false));
+    let ended = Arc::<OnceLock<Ended>>::default();
     let attention = Arc::<Attention>::default();
-    let shared = IncarnationShared {
-        queue: Arc::clone(&queue),
-        attention: Arc::clone(&attention),
-        retired: Arc::clone(&retired),
-    };
+    let shared =
+        IncarnationShared { queue: Arc::clone(&queue), attention: Arc::clone(&attention), ended: Arc::clone(&ended) };
     let begin = move |turn: &mut Turn| ResourceActor::begin(start, shared, turn);
     let combiner = Arc::new(Combiner::new(begin, Arc::clone(&attention)));
     let resource = Arc::downgrade(&combiner);
@@ -117,7 +111,7 @@ pub(super) fn start(start: Start, arbiter: &ArbiterHandle) -> ResourceHandle {
     arbiter.spawn_fn(move || {
         actix_rt::spawn(task::attend(resource, task, clock));
     });
-    ResourceHandle(Arc::new(Incarnation { combiner, _last: CallsWhenDropped(attention), generation, queue, retired }))
+    ResourceHandle(Arc::new(Incarnation { combiner, _last: CallsWhenDropped(attention), generation, queue, ended }))
 }
 
 /// What an incarnation shares with its handles.
@@ -126,7 +120,7 @@ struct IncarnationShared {
     queue: Arc<RequestQueue>,
     attention: Arc<Attention>,
     /// Set before it stops of its own will.
-    retired: Arc<AtomicBool>,
+    ended: Arc<OnceLock<Ended>>,
 }
 
 pub(super) struct ResourceActor {
@@ -398,13 +392,14 @@ impl ResourceActor {
     }
 
     fn end(&self, ended: Ended) {
-        if ended == Ended::Retired {
-            self.shared.retired.store(true, Ordering::Release);
-            if let (Some((quorum, _)), Some(reign)) = (&self.promises, &self.world.reign) {
-                let fact = Fact::ForgetPromises { resource: Arc::clone(&self.world.id), epoch: self.epoch };
-                // Should that get lost, a sweep finds it.
-                quorum.submit(reign, &[fact], drop);
-            }
+        // It ends once.
+        let _ = self.shared.ended.set(ended);
+        if ended == Ended::Retired
+            && let (Some((quorum, _)), Some(reign)) = (&self.promises, &self.world.reign)
+        {
+            let fact = Fact::ForgetPromises { resource: Arc::clone(&self.world.id), epoch: self.epoch };
+            // Should that get lost, a sweep finds it.
+            quorum.submit(reign, &[fact], drop);
         }
     }
 

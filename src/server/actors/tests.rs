@@ -26,6 +26,7 @@ fn ask(client: &str, wants: f64) -> Request {
         outstanding: None,
         learning: false,
         drops_late: true,
+        is_door: false,
         life: None,
         news: None,
         charged: Charged::default(),

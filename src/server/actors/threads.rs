@@ -3,6 +3,8 @@
 use actix::{Arbiter, ArbiterHandle, System};
 use tokio::task::JoinHandle;
 
+use super::postbox::Postbox;
+
 /// Runs what a process does on this thread, until it is done.
 pub fn block_on<T>(main: impl Future<Output = T>) -> T {
     System::new().block_on(main)
@@ -19,7 +21,10 @@ pub struct Threads(Vec<Arbiter>);
 impl Threads {
     /// So many.
     pub fn start(count: usize) -> Threads {
-        Threads((0..count).map(|_| Arbiter::new()).collect())
+        let threads = Threads((0..count).map(|_| Arbiter::new()).collect());
+        // Beside the tasks that it wakes: actors have a queue of their own.
+        threads.on_each(|| async { drop(tokio::spawn(Postbox::deliver())) });
+        threads
     }
 
     /// Where actors can be started.

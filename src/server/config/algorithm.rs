@@ -3,7 +3,8 @@
 use std::{collections::HashSet, ops::RangeInclusive};
 
 use leaseway_core::{
-    Amount, Kind, LEASE_PARAMETER, Millis, NamedParameter, ParameterError, REFRESH_PARAMETER, Settings,
+    Amount, CLIENT_PARAMETER, Kind, LEASE_PARAMETER, Millis, NamedParameter, ParameterError, REFRESH_PARAMETER,
+    Settings,
 };
 
 use super::{
@@ -188,6 +189,10 @@ fn read_parameters<'n, 't>(
             if length.put(name, text.unwrap_or_default(), (at, value), found) {
                 parameters.push(parameter);
             }
+            continue;
+        }
+        if name == CLIENT_PARAMETER {
+            found.error(at, "rules for clients stand under the key `clients` of the template, not among parameters");
             continue;
         }
         match settings.apply(&parameter) {

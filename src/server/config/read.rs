@@ -3,7 +3,7 @@
 
 use std::{ops::RangeInclusive, rc::Rc};
 
-use leaseway_core::nearest;
+use leaseway_core::{Amount, nearest};
 
 use super::{
     diagnostic::{Findings, Position},
@@ -128,6 +128,12 @@ impl<'n, 't> Field<'n, 't> {
     /// A number, possibly infinite or NaN.
     pub(super) fn number(&self, expected: &str, found: &mut Findings) -> Option<f64> {
         self.unquoted(expected, number, found)
+    }
+
+    /// An amount of capacity.
+    pub(super) fn amount(&self, expected: &str, found: &mut Findings) -> Option<Amount> {
+        let number = self.number(expected, found)?;
+        Amount::new(number).map_err(|error| self.refuse(error, found)).ok()
     }
 
     /// A whole number in a range.

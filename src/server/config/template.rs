@@ -3,16 +3,17 @@
 
 use std::collections::HashMap;
 
-use leaseway_core::{Amount, AmountError, Glob, Kind, Repository, SafeCapacity, Template};
+use leaseway_core::{Amount, AmountError, ClientRules, Glob, Kind, Repository, SafeCapacity, Template};
 
 use super::{
     algorithm::Algorithm,
+    clients::read_clients,
     diagnostic::{Findings, Position},
     node::Node,
     read::Field,
 };
 
-const KEYS: [&str; 5] = ["identifier_glob", "capacity", "safe_capacity", "description", "algorithm"];
+const KEYS: [&str; 6] = ["identifier_glob", "capacity", "safe_capacity", "description", "algorithm", "clients"];
 const MAX_TEMPLATES: usize = 10_000;
 const IDENTIFIER: &str = "a resource id or a pattern (in quotes if it begins with `*`, `[` or `{`)";
 const CAPACITY: &str = "a number like 100 or 7.5";
@@ -31,6 +32,7 @@ struct Draft<'n> {
     safe_capacity: SafeCapacity,
     description: Option<&'n str>,
     algorithm: Option<Algorithm>,
+    clients: ClientRules,
 }
 
 /// A value that must be there for some and need not for others.
@@ -61,13 +63,14 @@ fn read_template<'n>(item: &'n Node<'_>, found: &mut Findings) -> Option<Draft<'
     // Read everything even if the identifier is missing: all mistakes are told at once.
     let capacity = match fields.get("capacity") {
         None => Given::No,
-        Some(field) => read_amount(&field, CAPACITY, found).map_or(Given::Bad, Given::Good),
+        Some(field) => field.amount(CAPACITY, found).map_or(Given::Bad, Given::Good),
     };
     let safe_capacity = fields.optional("safe_capacity");
     let safe_capacity = safe_capacity.and_then(|field| read_safe_capacity(&field, found));
     let description = fields.optional("description");
     let description = description.and_then(|field| field.text("text", found));
     let algorithm = fields.optional("algorithm").map(|field| Algorithm::read(&field, found));
+    let clients = fields.optional("clients").map_or_else(ClientRules::default, |field| read_clients(&field, found));
     let Some(identifier) = fields.get("identifier_glob") else {
         found.error(item.at(), "a template needs an `identifier_glob`: a resource id or a pattern");
         return None;
@@ -82,6 +85,7 @@ fn read_template<'n>(item: &'n Node<'_>, found: &mut Findings) -> Option<Draft<'
         safe_capacity: safe_capacity.unwrap_or_default(),
         description,
         algorithm,
+        clients,
     })
 }
 
@@ -98,11 +102,6 @@ fn read_identifier<'n>(field: &Field<'n, '_>, found: &mut Findings) -> Option<(&
             None
         }
     }
-}
-
-fn read_amount(field: &Field<'_, '_>, expected: &str, found: &mut Findings) -> Option<Amount> {
-    let number = field.number(expected, found)?;
-    Amount::new(number).map_err(|error| field.refuse(error, found)).ok()
 }
 
 fn read_safe_capacity(field: &Field<'_, '_>, found: &mut Findings) -> Option<SafeCapacity> {
@@ -162,6 +161,7 @@ fn finish(draft: Draft<'_>, inherited: Option<&Option<Algorithm>>, found: &mut F
     let mut settings = algorithm.settings;
     settings.capacity = capacity;
     settings.safe_capacity = draft.safe_capacity;
+    settings.clients = draft.clients;
     if let Err(error) = settings.check() {
         found.error(draft.at, error.to_string());
         return None;

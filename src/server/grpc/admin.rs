@@ -3,24 +3,24 @@
 //!
 //! Only the master makes changes; another peer answers with its admin address (`leaseway-master`).
 
+mod backup;
 mod overrides;
 mod plan;
+mod transfer;
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
-use leaseway_core::{
-    Millis,
-    access::{AccessRequest, Action},
-};
+use leaseway_core::access::{AccessRequest, Action};
 use leaseway_proto::admin::{
-    AddPeerRequest, AddPeerResponse, ApplyConfigRequest, ApplyConfigResponse, ConfigHeader, GetConfigRequest,
-    GetConfigResponse, ListConfigsRequest, ListConfigsResponse, ListOverridesRequest, ListOverridesResponse,
-    ListPeersRequest, ListPeersResponse, PARENT_METADATA, PeerReport, PlanConfigRequest, PlanConfigResponse,
-    RemovePeerRequest, RemovePeerResponse, Role, SetOverrideRequest, SetOverrideResponse,
+    AddPeerRequest, AddPeerResponse, ApplyConfigRequest, ApplyConfigResponse, ConfigHeader, GetBackupRequest,
+    GetConfigRequest, GetConfigResponse, ListConfigsRequest, ListConfigsResponse, ListOverridesRequest,
+    ListOverridesResponse, ListPeersRequest, ListPeersResponse, PARENT_METADATA, PlanConfigRequest, PlanConfigResponse,
+    RemovePeerRequest, RemovePeerResponse, SetOverrideRequest, SetOverrideResponse, TransferMastershipRequest,
+    TransferMastershipResponse,
     node_server::{Node, NodeServer},
 };
 use leaseway_proto::pools::pools_server::PoolsServer;
-use leaseway_quorum::{ChangeError, Configuration, Fact, Facts, Mastership, Quorum, Reign};
+use leaseway_quorum::{ChangeError, Configuration, Fact, Facts, Quorum, Reign};
 use serde_json::{Value, json};
 use tokio::{
     net::TcpListener,
@@ -46,7 +46,7 @@ use crate::{
     limits::Limits,
     listen::{Addresses, Caller, Listener, ListenerSettings, bind, local},
     metrics::CallKind,
-    peer_endpoints::PeerEndpoints,
+    peer_list::peer_list,
     server_info::ServerInfo,
 };
 
@@ -210,53 +210,6 @@ impl AdminService {
         let warnings = loaded.warnings.iter().map(ToString::to_string).collect();
         Ok(ApplyConfigResponse { version, mistakes: Vec::new(), warnings })
     }
-
-    fn list(&self) -> ListPeersResponse {
-        let mastership = self.quorum.mastership().borrow().clone();
-        let name = self.quorum.name().to_owned();
-        let (master, master_admin_address) = match mastership {
-            Mastership::Master(_) => (name.clone(), self.info.admin.to_string()),
-            Mastership::Follower { of: Some(master) } => {
-                (master.name, PeerEndpoints::from(master.advertise.as_str()).admin)
-            }
-            Mastership::Follower { of: None } | Mastership::Unknown => Default::default(),
-        };
-        // Followers do not hear from each other.
-        let hears = matches!(*self.quorum.mastership().borrow(), Mastership::Master(_));
-        let peer = self.quorum.peers().into_iter().map(|peer| report(peer, &name, hears)).collect();
-        ListPeersResponse {
-            cluster_id: self.quorum.cluster().unwrap_or_default(),
-            name,
-            master,
-            master_admin_address,
-            peer,
-        }
-    }
-}
-
-/// A peer that was not heard from for so long counts as away.
-const UNREACHABLE: Millis = Millis::from_secs(3);
-
-fn report(peer: leaseway_quorum::PeerReport, own: &str, hears: bool) -> PeerReport {
-    let this = peer.name == own;
-    let silent = hears && !this && peer.last_contact.is_none_or(|since| since > UNREACHABLE);
-    let role = match peer.role {
-        _ if silent => Role::Unreachable,
-        leaseway_quorum::Role::Master => Role::Master,
-        leaseway_quorum::Role::Follower => Role::Follower,
-        leaseway_quorum::Role::Learner => Role::Learner,
-    };
-    PeerReport {
-        name: peer.name,
-        peer_address: peer.address,
-        grpc_address: PeerEndpoints::from(peer.advertise.as_str()).grpc,
-        role: role.into(),
-        term: peer.term,
-        log_position: peer.position,
-        lag: peer.lag,
-        last_contact_ms: peer.last_contact.map(|since| since.0),
-        self_: this,
-    }
 }
 
 fn header(configuration: &Configuration) -> ConfigHeader {
@@ -333,6 +286,19 @@ impl Node for AdminService {
         Ok(Response::new(ListConfigsResponse { header, in_force }))
     }
 
+    type GetBackupStream = backup::BackupParts;
+
+    async fn get_backup(&self, request: Request<GetBackupRequest>) -> Result<Response<Self::GetBackupStream>, Status> {
+        let admitted = self.may_back_up(&request)?;
+        // Another peer may lack what was last changed.
+        if !request.get_ref().any_peer {
+            self.reign()?;
+        }
+        let parts = self.backup();
+        self.record(&admitted, "backup_made", Ok(()), Value::Null);
+        Ok(Response::new(parts))
+    }
+
     async fn plan_config(&self, request: Request<PlanConfigRequest>) -> Result<Response<PlanConfigResponse>, Status> {
         self.may_read(&request, CallKind::Config, Action::Configure)?;
         let admitted = admitted(&request, self.node.gate());
@@ -341,7 +307,7 @@ impl Node for AdminService {
 
     async fn list_peers(&self, request: Request<ListPeersRequest>) -> Result<Response<ListPeersResponse>, Status> {
         self.may_read(&request, CallKind::Peers, Action::Peers)?;
-        Ok(Response::new(self.list()))
+        Ok(Response::new(peer_list(&self.quorum, &self.info)))
     }
 
     async fn add_peer(&self, request: Request<AddPeerRequest>) -> Result<Response<AddPeerResponse>, Status> {
@@ -364,6 +330,20 @@ impl Node for AdminService {
         self.record(&admitted, "peer_removed", outcome, json!({ "peer": name }));
         removed.map_err(|error| not_changed(&error))?;
         Ok(Response::new(RemovePeerResponse {}))
+    }
+
+    async fn transfer_mastership(
+        &self,
+        request: Request<TransferMastershipRequest>,
+    ) -> Result<Response<TransferMastershipResponse>, Status> {
+        let admitted = self.may_change_peers(&request)?;
+        self.reign()?;
+        let to = request.into_inner().to;
+        let moved = self.transfer(&to).await;
+        let outcome = moved.as_ref().map(|_| ()).map_err(|status| status.message().to_owned());
+        let master = moved.as_ref().map_or("", |answer| &answer.master);
+        self.record(&admitted, "mastership_transferred", outcome, json!({ "to": to, "master": master }));
+        moved.map(Response::new)
     }
 
     async fn set_override(

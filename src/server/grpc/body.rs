@@ -13,7 +13,10 @@ use tokio::time::{Sleep, sleep};
 use tonic::Status;
 
 use super::framing::Framing;
-use crate::budget::{BeyondBudget, Charge, ENTRY};
+use crate::{
+    budget::{BeyondBudget, Charge, ENTRY},
+    stint::Stint,
+};
 
 /// Bounds on the body of a request.
 #[derive(Debug, Clone, Copy)]
@@ -29,6 +32,7 @@ pub(super) struct RequestBody {
     incoming: Incoming,
     limits: BodyLimits,
     framing: Framing,
+    stint: Stint,
     /// Of what is kept: so much besides what has come of a message that is not complete.
     charge: Charge,
     besides: usize,
@@ -42,7 +46,8 @@ impl RequestBody {
     /// What it keeps is added to `charge`.
     pub(super) fn new(incoming: Incoming, limits: BodyLimits, charge: Charge) -> RequestBody {
         let besides = charge.bytes();
-        RequestBody { incoming, limits, framing: Framing::default(), charge, besides, timer: None, is_stream: false }
+        let (framing, stint) = (Framing::default(), Stint::default());
+        RequestBody { incoming, limits, framing, stint, charge, besides, timer: None, is_stream: false }
     }
 
     /// As [`new`](Self::new), of a call that may send messages for as long as it pleases.
@@ -99,8 +104,12 @@ impl Body for RequestBody {
     type Error = Status;
 
     fn poll_frame(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if self.stint.is_over(task) {
+            return Poll::Pending;
+        }
         match Pin::new(&mut self.incoming).poll_frame(task) {
             Poll::Ready(Some(Ok(frame))) => {
+                self.stint.takes(frame.data_ref().map_or(0, Bytes::len));
                 let heeded = frame.data_ref().map_or(Ok(()), |data| self.heed(data));
                 Poll::Ready(Some(heeded.map(|()| frame)))
             }
@@ -109,7 +118,10 @@ impl Body for RequestBody {
                 Poll::Ready(Some(Err(broken)))
             }
             Poll::Ready(None) => Poll::Ready(None),
-            Poll::Pending => self.wait(task).map(|status| Some(Err(status))),
+            Poll::Pending => {
+                self.stint.ends();
+                self.wait(task).map(|status| Some(Err(status)))
+            }
         }
     }
 

@@ -12,12 +12,14 @@ use leaseway_proto::doorman::{
     capacity_server::Capacity,
 };
 use leaseway_quorum::Quorum;
+use tokio::task::yield_now;
 use tonic::{Request, Response, Status};
 
 use super::{
     admitted,
     convert::{self, ForResource, Parsed},
     entries::INNER_LIKE_AN_ENTRY,
+    invalid::Invalid,
     not_master,
     problems::Problems,
 };
@@ -30,6 +32,7 @@ use crate::{
     metrics::{CallKind, Reason, Rpc},
     peer_endpoints::PeerEndpoints,
     server_info::ServerInfo,
+    stint::ENTRIES,
 };
 
 #[derive(Clone)]
@@ -92,6 +95,14 @@ impl CapacityService {
         })
     }
 
+    async fn parse_in_turns(&self, request: GetCapacityRequest) -> Result<Parsed, Invalid> {
+        let mut reading = convert::Reading::new(request, &self.node.limits)?;
+        while reading.read(ENTRIES, &self.node.limits)? {
+            yield_now().await;
+        }
+        Ok(reading.finish(&self.node.limits))
+    }
+
     async fn ask_all(&self, requests: &[ForResource], from: Option<Origin>) -> Vec<Result<Answer, Refused>> {
         if let [(resource, request)] = requests {
             let answer = self.node.submit_from(resource, request, from).await;
@@ -121,7 +132,11 @@ impl CapacityService {
         from: Option<Origin>,
         subject: Option<&Subject>,
     ) -> Result<GetCapacityResponse, Status> {
-        let mut parsed = convert::get_capacity(request, &self.node.limits)?;
+        let mut parsed = match request.resource.len() {
+            ..=ENTRIES => convert::get_capacity(request, &self.node.limits)?,
+            // Boxed: as [`ask_all`](Self::ask_all).
+            _ => Box::pin(self.parse_in_turns(request)).await?,
+        };
         self.admit(subject, CallKind::GetCapacity, &mut parsed)?;
         let Parsed { requests, mut problems } = parsed;
         if requests.is_empty()
@@ -137,7 +152,7 @@ impl CapacityService {
                 Err(elsewhere) => return Ok(GetCapacityResponse { mastership: Some(elsewhere), ..Default::default() }),
             }
         }
-        let response = granted(requests, answers, &mut problems, convert::resource_response)?;
+        let response = granted(requests, answers, &mut problems, convert::resource_response).await?;
         Ok(GetCapacityResponse { response, mastership: None, problem: problems.into_wire() })
     }
 
@@ -166,9 +181,14 @@ impl CapacityService {
                 }
             }
         }
-        self.node.children().asked(&child, requests.len(), self.node.clock.at());
-        let response = granted(requests, answers, &mut problems, convert::server_response)?;
-        Ok(GetServerCapacityResponse { response, mastership: None, problem: problems.into_wire() })
+        let at = self.node.clock.at();
+        self.node.children().asked(&child, requests.len(), at);
+        if answers.iter().any(|answer| matches!(answer, Ok(Answer::NameTaken))) {
+            self.node.children().refused(&child, at);
+        }
+        let response = granted(requests, answers, &mut problems, convert::server_response).await?;
+        let page = Some(self.info.http.to_string()).filter(|page| !page.is_empty());
+        Ok(GetServerCapacityResponse { response, mastership: None, problem: problems.into_wire(), page })
     }
 
     /// All entries are tried. If one could not be carried out now, the answer is an error, so that the client repeats
@@ -222,28 +242,60 @@ fn mastership(why: &NotMaster) -> Mastership {
 /// What was granted, in order. Resources that could not answer are left out, and named. If none could answer, and one
 /// of the causes is temporary, that is an error: callers ask again after a pause. Lasting causes are no error:
 /// Doorman's clients repeat a failed request and do nothing else before it succeeds.
-fn granted<T>(
+async fn granted<T>(
     requests: Vec<ForResource>,
     answers: Vec<Result<Answer, Refused>>,
     problems: &mut Problems,
     response: impl Fn(String, &Answer) -> Option<T>,
 ) -> Result<Vec<T>, Status> {
-    let mut granted = Vec::with_capacity(answers.len());
-    let mut error = None;
-    for ((resource, request), answer) in requests.into_iter().zip(answers) {
-        match answer {
-            Ok(answer @ (Answer::Granted(_) | Answer::Supplied(_))) => granted.extend(response(resource, &answer)),
-            Ok(answer) => {
-                if let Some((reason, message)) = left_out(&answer) {
-                    problems.note(reason, holder(&request), &resource, message);
+    let mut grants = Grants { granted: Vec::with_capacity(answers.len()), error: None };
+    let mut answered = requests.into_iter().zip(answers);
+    grants.add(answered.by_ref().take(ENTRIES), problems, &response);
+    if answered.len() > 0 {
+        // Boxed: as [`CapacityService::ask_all`].
+        let rest = async {
+            while answered.len() > 0 {
+                yield_now().await;
+                grants.add(answered.by_ref().take(ENTRIES), problems, &response);
+            }
+            yield_now().await;
+        };
+        Box::pin(rest).await;
+    }
+    match grants.error {
+        Some(error) if grants.granted.is_empty() => Err(error),
+        _ => Ok(grants.granted),
+    }
+}
+
+/// What was granted so far.
+struct Grants<T> {
+    granted: Vec<T>,
+    error: Option<Status>,
+}
+
+impl<T> Grants<T> {
+    fn add(
+        &mut self,
+        answered: impl Iterator<Item = (ForResource, Result<Answer, Refused>)>,
+        problems: &mut Problems,
+        response: impl Fn(String, &Answer) -> Option<T>,
+    ) {
+        for ((resource, request), answer) in answered {
+            match answer {
+                Ok(answer @ (Answer::Granted(_) | Answer::Supplied(_))) => {
+                    self.granted.extend(response(resource, &answer));
+                }
+                Ok(answer) => {
+                    if let Some((reason, message)) = left_out(&answer) {
+                        problems.note(reason, holder(&request), &resource, message);
+                    }
+                }
+                Err(why) => {
+                    self.error = passing(&why, holder(&request), &resource, problems).or(self.error.take());
                 }
             }
-            Err(why) => error = passing(&why, holder(&request), &resource, problems).or(error),
         }
-    }
-    match error {
-        Some(error) if granted.is_empty() => Err(error),
-        _ => Ok(granted),
     }
 }
 

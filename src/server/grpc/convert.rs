@@ -6,6 +6,7 @@
 
 use std::{
     hash::{BuildHasher as _, RandomState},
+    iter::Enumerate,
     sync::Arc,
 };
 
@@ -60,21 +61,45 @@ pub(crate) struct Parsed {
 struct Sender {
     id: Arc<str>,
     drops_late: bool,
+    is_door: bool,
     /// Of a child node.
     life: Option<Life>,
 }
 
 pub(crate) fn get_capacity(request: wire::GetCapacityRequest, limits: &Limits) -> Result<Parsed, Invalid> {
-    let client = id(request.client_id, limits, || "client_id".into())?.into();
-    let sender = Sender { id: client, drops_late: request.drops_late.unwrap_or_default(), life: None };
-    let mut problems = Problems::default();
-    let mut requests = Vec::with_capacity(request.resource.len());
-    for (at, entry) in request.resource.into_iter().enumerate() {
-        if let Some(request) = client_ask(at, entry, &sender, limits, &mut problems)? {
-            requests.push(request);
-        }
+    let mut reading = Reading::new(request, limits)?;
+    reading.read(usize::MAX, limits)?;
+    Ok(reading.finish(limits))
+}
+
+/// A GetCapacity of which not all entries are read yet: many are read in turns.
+pub(super) struct Reading {
+    sender: Sender,
+    entries: Enumerate<std::vec::IntoIter<wire::ResourceRequest>>,
+    parsed: Parsed,
+}
+
+impl Reading {
+    pub(super) fn new(request: wire::GetCapacityRequest, limits: &Limits) -> Result<Reading, Invalid> {
+        let (drops_late, is_door) = (request.drops_late(), request.is_door());
+        let client = id(request.client_id, limits, || "client_id".into())?.into();
+        let sender = Sender { id: client, drops_late, is_door, life: None };
+        let parsed = Parsed { requests: Vec::with_capacity(request.resource.len()), ..Parsed::default() };
+        Ok(Reading { sender, entries: request.resource.into_iter().enumerate(), parsed })
     }
-    Ok(Parsed { requests: at_most(requests, limits, &sender.id, &mut problems), problems })
+
+    /// Reads some more. `false`: there are no more.
+    pub(super) fn read(&mut self, most: usize, limits: &Limits) -> Result<bool, Invalid> {
+        for (at, entry) in self.entries.by_ref().take(most) {
+            self.parsed.requests.extend(client_ask(at, entry, &self.sender, limits, &mut self.parsed.problems)?);
+        }
+        Ok(self.entries.len() > 0)
+    }
+
+    pub(super) fn finish(self, limits: &Limits) -> Parsed {
+        let Parsed { requests, mut problems } = self.parsed;
+        Parsed { requests: at_most(requests, limits, &self.sender.id, &mut problems), problems }
+    }
 }
 
 fn client_ask(
@@ -107,9 +132,9 @@ fn client_ask(
     let news = heed.value(usage(entry.usage, at))?.flatten();
     let goes_by = wants.unwrap_or_else(|| has.map_or(Amount::ZERO, |has| has.capacity));
     let claims = Claims::from_slice(&[Claim::of_client(goes_by, priority)]);
-    let Sender { id, drops_late, life } = sender.clone();
+    let Sender { id, drops_late, is_door, life } = sender.clone();
     let (kind, charged) = (HolderKind::Client, Charged::default());
-    let ask = Ask { kind, id, claims, has, outstanding, learning: false, drops_late, life, news, charged };
+    let ask = Ask { kind, id, claims, has, outstanding, learning: false, drops_late, is_door, life, news, charged };
     Ok(Some((resource, if wants.is_some() { Request::Ask(ask) } else { Request::Renew(ask) })))
 }
 
@@ -207,7 +232,7 @@ fn has(lease: Option<wire::Lease>, field: impl Fn() -> String) -> Result<Option<
 pub(crate) fn get_server_capacity(request: wire::GetServerCapacityRequest, limits: &Limits) -> Result<Parsed, Invalid> {
     let node = id(request.server_id, limits, || "server_id".into())?.into();
     let life = Life::new(request.node.unwrap_or_default(), request.reign.unwrap_or_default());
-    let sender = Sender { id: node, drops_late: request.drops_late.unwrap_or_default(), life };
+    let sender = Sender { id: node, drops_late: request.drops_late.unwrap_or_default(), is_door: false, life };
     let mut problems = Problems::default();
     let mut requests = Vec::with_capacity(request.resource.len());
     for (at, entry) in request.resource.into_iter().enumerate() {
@@ -225,7 +250,11 @@ fn node_ask(
 ) -> Result<Option<ForResource>, Invalid> {
     let field = |name: &str| format!("resource[{at}].{name}");
     let resource = required(entry.resource_id, || field("resource_id"))?;
-    let claims = claims(at, entry.wants, limits);
+    let minimums = claims(at, "minimums", entry.minimums, limits);
+    let claims = claims(at, "wants", entry.wants, limits).and_then(|mut claims| {
+        claims.extend(minimums?.into_iter().map(Claim::as_minimum));
+        Ok(claims)
+    });
     let has = has(entry.has, || field("has"));
     let resource = match allowed(resource, limits, || field("resource_id")) {
         Ok(resource) => resource,
@@ -242,31 +271,31 @@ fn node_ask(
     let (has, outstanding) = heed.known(has, outstanding)?;
     let outstanding = outstanding.flatten().or(heeds_terms.then_some(Amount::ZERO));
     let news = heed.value(usage(entry.usage, at))?.flatten();
-    let Sender { id, drops_late, life } = sender.clone();
+    let Sender { id, drops_late, is_door, life } = sender.clone();
     let ask = |claims| {
         let learning = entry.learning.unwrap_or_default();
         let (kind, charged) = (HolderKind::Node, Charged::default());
-        Ask { kind, id, claims, has, outstanding, learning, drops_late, life, news, charged }
+        Ask { kind, id, claims, has, outstanding, learning, drops_late, is_door, life, news, charged }
     };
     let request = match claims {
         Some(claims) => Request::Ask(ask(claims)),
         None => {
             let wants = has.map_or(Amount::ZERO, |has| has.capacity);
-            Request::Renew(ask(Claims::from_slice(&[Claim { wants, subclients: 1, priority: 0 }])))
+            Request::Renew(ask(Claims::from_slice(&[Claim::new(wants, 1, 0)])))
         }
     };
     Ok(Some((resource, request)))
 }
 
 /// The claims of a node. A missing field is reported before a wrong one, because it fails the request.
-fn claims(at: usize, bands: Vec<wire::PriorityBandAggregate>, limits: &Limits) -> Result<Claims, Invalid> {
-    let field = |n: usize, name: &str| format!("resource[{at}].wants[{n}].{name}");
+fn claims(at: usize, list: &str, bands: Vec<wire::PriorityBandAggregate>, limits: &Limits) -> Result<Claims, Invalid> {
+    let field = |n: usize, name: &str| format!("resource[{at}].{list}[{n}].{name}");
     for (n, band) in bands.iter().enumerate() {
         required(band.priority, || field(n, "priority"))?;
         required(band.num_clients, || field(n, "num_clients"))?;
         required(band.wants, || field(n, "wants"))?;
     }
-    count(bands.len(), limits.bands, &format!("resource[{at}].wants"), "--max-bands")?;
+    count(bands.len(), limits.bands, &format!("resource[{at}].{list}"), "--max-bands")?;
     bands.into_iter().enumerate().map(|(n, band)| claim(band, |name| field(n, name))).collect()
 }
 
@@ -287,7 +316,7 @@ fn claim(band: wire::PriorityBandAggregate, field: impl Fn(&str) -> String) -> R
         let problem = format!("is {clients}, subclients should be > 0 and at most {}", Claim::MAX_SUBCLIENTS);
         invalid(field("num_clients"), problem)
     })?;
-    Ok(Claim { wants, subclients, priority })
+    Ok(Claim::new(wants, subclients, priority))
 }
 
 /// Empty resource ids are skipped: Doorman's Go client sends one for each resource it closes.
@@ -383,6 +412,7 @@ fn wire_terms(priority: i16, terms: &Terms) -> wire::Terms {
         Terms::Each(most) => wire.each = Some(most.get()),
         Terms::Level(level) => wire.level = Some(level),
         Terms::Share { equal, top_up } => (wire.equal_share, wire.top_up) = (Some(equal), Some(top_up)),
+        Terms::Minimums(level) => wire.minimum = Some(level),
     }
     wire
 }

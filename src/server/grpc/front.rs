@@ -1,11 +1,12 @@
-//! The first stop of every request: GetCapacity and Watch are answered here, all other methods go to tonic's router.
+//! The first stop of every request: GetCapacity, Watch and [shortcuts](super::shortcut) of guests are answered here,
+//! all other methods go to tonic's router.
 //!
 //! Nearly all requests are GetCapacity, and what tonic does for each of them costs more than to decide it: layers of
 //! services that are cloned and boxed, a router that matches the path against a tree, two streams of messages. So that
 //! one method is read and answered here ([`super::unary`]), from hyper's requests; the rest of the protocol, and of the
 //! services, is tonic's. Watch is answered here for the memory of its streams ([`super::hint_answer`]).
 
-use std::{convert::Infallible, future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use http::{HeaderMap, Request, Response};
 use hyper::{body::Incoming, service::Service};
@@ -15,14 +16,21 @@ use leaseway_proto::{
 };
 use tonic::{Status, codegen::Service as _, service::Routes};
 
+#[cfg(feature = "otlp")]
+use super::answering;
 use super::{
     CapacityService, PushService,
     answer::{self, Answer, refusal},
+    answering::{Answering, refused, within},
     body::{BodyLimits, RequestBody},
-    deadline::{self, Bounded},
+    deadline,
+    guest::GrpcGuest,
+    shortcut::Shortcut,
     tonic_answer::TonicAnswer,
     unary,
 };
+#[cfg(feature = "otlp")]
+use crate::traces::RequestSpan;
 use crate::{
     access::{Gate, Visitor},
     budget::{Charge, ENTRY, REQUEST},
@@ -49,6 +57,7 @@ pub(super) struct Front {
     clients: Option<Clients>,
     /// What decides who calls; none where the services see to that.
     gate: Option<Arc<Gate>>,
+    shortcuts: Vec<Shortcut>,
     limits: BodyLimits,
     others: Routes,
 }
@@ -57,12 +66,12 @@ impl Front {
     /// `others` has everything, also the services of clients: their other methods, and the calls that are not plain.
     pub(super) fn new(clients: Option<Clients>, limits: BodyLimits, others: Routes) -> Front {
         let gate = clients.as_ref().map(|clients| Arc::clone(&clients.gate));
-        Front { clients, gate, limits, others: others.prepare() }
+        Front { clients, gate, shortcuts: Vec::new(), limits, others: others.prepare() }
     }
 
-    /// With no methods that are answered here.
-    pub(super) fn guarded(gate: Arc<Gate>, limits: BodyLimits, services: Routes) -> Front {
-        Front { gate: Some(gate), ..Front::new(None, limits, services) }
+    /// Of guests: no clients are served.
+    pub(super) fn guarded(gate: Arc<Gate>, limits: BodyLimits, services: Routes, shortcuts: Vec<Shortcut>) -> Front {
+        Front { gate: Some(gate), shortcuts, ..Front::new(None, limits, services) }
     }
 }
 
@@ -133,11 +142,16 @@ impl Service<Request<Incoming>> for ConnectionService {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let extras = Extras::of(request.headers());
-        match to_be_answered_here(&request, &extras).filter(|_| self.0.front.clients.is_some()) {
+        #[cfg(feature = "otlp")]
+        let span = RequestSpan::of_call(&request);
+        let answering = match to_be_answered_here(&request, &extras).filter(|_| self.0.front.clients.is_some()) {
             Some(Here::GetCapacity) => self.get_capacity(request, extras.timeout),
             Some(Here::Watch) => self.watch(request, &extras),
-            None => self.pass_on(request, &extras),
-        }
+            None => self.take_shortcut(request, &extras),
+        };
+        #[cfg(feature = "otlp")]
+        let answering = answering::spanned(span, answering);
+        answering
     }
 }
 
@@ -199,6 +213,22 @@ impl ConnectionService {
         })
     }
 
+    fn take_shortcut(&self, request: Request<Incoming>, extras: &Extras) -> Answering {
+        let Called { front, visitor, connection, .. } = &*self.0;
+        let path = request.uri().path();
+        let shortcut = front.shortcuts.iter().find(|shortcut| shortcut.is_to(path) && !extras.has_encoding);
+        let (Some(shortcut), Some(visitor)) = (shortcut, visitor) else { return self.pass_on(request, extras) };
+        let guest = match visitor.admit(request.headers(), CallKind::Door) {
+            Ok(admitted) => GrpcGuest::from(admitted),
+            Err(status) => return refused(status),
+        };
+        let body = match Charge::request(&connection.budget, REQUEST) {
+            Ok(under_way) => RequestBody::new(request.into_body(), front.limits, under_way),
+            Err(why) => return refused(why.into()),
+        };
+        shortcut.answer(guest, body, extras.timeout)
+    }
+
     /// With what is known of its connection, and of who makes the call.
     fn introduced<B>(&self, mut request: Request<B>) -> Result<Request<B>, Status> {
         if let (Some(visitor), Some(call)) = (&self.0.visitor, CallKind::of(request.uri().path())) {
@@ -241,23 +271,6 @@ impl ConnectionService {
 
 fn not_here() -> Status {
     Status::unimplemented("clients are not served here")
-}
-
-fn refused(status: Status) -> Answering {
-    Box::pin(std::future::ready(Ok(refusal(status))))
-}
-
-type Answering = Pin<Box<dyn Future<Output = Result<Response<Answer>, Infallible>> + Send>>;
-
-/// Watches the deadline of a call that has one.
-fn within(
-    timeout: Option<Duration>,
-    answering: impl Future<Output = Result<Response<Answer>, Infallible>> + Send + 'static,
-) -> Answering {
-    match timeout {
-        Some(timeout) => Box::pin(Bounded::new(answering, timeout)),
-        None => Box::pin(answering),
-    }
 }
 
 #[cfg(test)]

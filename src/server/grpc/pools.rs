@@ -167,8 +167,12 @@ impl PoolService {
     async fn get(&self, request: GetClientCapacityRequest) -> Result<GetClientCapacityResponse, Status> {
         let resource = convert::resource(request.resource_id, &self.node.limits)?;
         let (kind, id) = convert::holder(request.holder, &self.node.limits)?;
-        let look = move |core: &mut Core, _| (core.assigned(kind, &id), core.pool_member(kind, &id));
-        let (assigned, member) = self.manage_pool(&resource, look).await?;
+        let holder = (kind, Arc::clone(&id));
+        let member = self.manage_pool(&resource, move |core, _| core.pool_member(kind, &id)).await?;
+        // The pool knows of an assignment before a quorum has stored it. The reign is asked for last: a peer that has
+        // lost it may not know the newest.
+        let assigned = self.node.assignment_store().assigned(&resource, &holder);
+        self.reign()?;
         let client = member.as_ref().map(convert::client);
         Ok(GetClientCapacityResponse { assigned: assigned.map(convert::to_assigned), client })
     }

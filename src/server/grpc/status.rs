@@ -8,8 +8,8 @@ use leaseway_core::{
     access::{AccessRequest, Action},
 };
 use leaseway_proto::status::{
-    self as wire, Absence, ExplainRequest, ExplainResponse, GetStatusRequest, GetStatusResponse, Holder, Pool,
-    Promises, Resource, Supply, Terms, Uplink, status_server::Status as Service,
+    self as wire, ExplainRequest, ExplainResponse, GetStatusRequest, GetStatusResponse, Holder, Pool, Promises,
+    Resource, Supply, Terms, status_server::Status as Service,
 };
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
@@ -21,6 +21,7 @@ use crate::{
     budget::{Charge, ConnectionBudget},
     health::HealthSources,
     metrics::CallKind,
+    own_status::own_status,
     server_info::ServerInfo,
 };
 
@@ -67,13 +68,6 @@ impl StatusService {
     }
 }
 
-/// What would tell of resources that a caller may not read.
-struct Shown {
-    resources: usize,
-    config_error: String,
-    uplink: Option<Uplink>,
-}
-
 /// In place of a sentence that may name resources.
 const WITHHELD: &str = "told to those that may read all resources";
 
@@ -82,21 +76,16 @@ fn withheld(text: String) -> String {
 }
 
 impl StatusService {
-    fn about_all(&self) -> Shown {
-        let config_error = self.node.config().rejected.clone().unwrap_or_default();
-        Shown { resources: self.node.resources(), config_error, uplink: uplink(&self.node) }
-    }
-
     /// To a caller that may read some resources: how many those are, and no sentence that may name others.
-    fn about_some(&self, admitted: &Admitted) -> Shown {
-        let Shown { config_error, uplink, .. } = self.about_all();
-        let resources = self.node.resources_shown(|id| admitted.may(&AccessRequest::on(Action::Read, id)));
-        let limited = |uplink: Uplink| Uplink {
-            resources: uplink.resources.min(resources as u64),
-            last_error: withheld(uplink.last_error),
-            ..uplink
-        };
-        Shown { resources, config_error: withheld(config_error), uplink: uplink.map(limited) }
+    fn limit(&self, status: &mut GetStatusResponse, admitted: &Admitted) {
+        let resources = self.node.resources_shown(|id| admitted.may(&AccessRequest::on(Action::Read, id))) as u64;
+        status.resources_total = resources;
+        status.config_error = withheld(std::mem::take(&mut status.config_error));
+        status.names_taken.clear();
+        if let Some(uplink) = &mut status.uplink {
+            uplink.resources = uplink.resources.min(resources);
+            uplink.last_error = withheld(std::mem::take(&mut uplink.last_error));
+        }
     }
 }
 
@@ -115,6 +104,8 @@ fn resource(status: &actors::Status) -> Resource {
         granted: report.sums.granted.get(),
         holders: report.holders as u64,
         subclients: report.sums.subclients,
+        doors: report.sums.doors,
+        held_by_doors: report.sums.held_by_doors.get(),
         learning_ms: report.learning.0,
         template: status.template.clone().unwrap_or_default(),
         promises: status.promises.map(|report| promises(&report, status.at)),
@@ -122,6 +113,7 @@ fn resource(status: &actors::Status) -> Resource {
         holder: status.holders.iter().map(|holder| self::holder(holder, status.at)).collect(),
         supply: report.supply.as_ref().map(supply),
         overridden: report.overridden.as_ref().map(|overridden| self::overridden(overridden, status.at)),
+        unbounded: !(report.settings.shares() || report.supply.is_some()),
     }
 }
 
@@ -175,29 +167,9 @@ fn terms(priority: i16, terms: &core::Terms) -> Terms {
         core::Terms::Each(most) => wire.each = Some(most.get()),
         core::Terms::Level(level) => wire.level = Some(level),
         core::Terms::Share { equal, top_up } => (wire.equal_share, wire.top_up) = (Some(equal), Some(top_up)),
+        core::Terms::Minimums(level) => wire.minimum = Some(level),
     }
     wire
-}
-
-fn absence_of(absence: &leaseway_quorum::Absence) -> Absence {
-    Absence { reason: absence.reason().to_owned(), why: absence.to_string() }
-}
-
-fn uplink(node: &NodeHandle) -> Option<Uplink> {
-    let parent = node.parent()?;
-    let report = node.uplink().unwrap_or_default();
-    let ago = |at: Millis| node.clock.at().since(at).0;
-    let asks = !report.master.is_empty();
-    Some(Uplink {
-        node: parent.node.to_string(),
-        parent: parent.addresses.iter().map(ToString::to_string).collect(),
-        master: report.master.to_string(),
-        up_ms: if asks { ago(report.since) } else { 0 },
-        answered_ms: report.answered.map(ago),
-        failures: report.failures,
-        last_error: report.last_error.unwrap_or_default(),
-        resources: report.resources as u64,
-    })
 }
 
 fn holder(holder: &HolderReport, at: Millis) -> Holder {
@@ -211,6 +183,7 @@ fn holder(holder: &HolderReport, at: Millis) -> Holder {
         granted: holder.granted.get(),
         held: holder.held.get(),
         remaining_ms: holder.end.since(at).0,
+        is_door: holder.is_door,
     }
 }
 
@@ -260,35 +233,14 @@ impl Service for StatusService {
         let _page = budget.map(|budget| Charge::part(budget, ROW * rows_of(request.get_ref()))).transpose()?;
         let _turn = self.making.acquire().await;
         let (resources, next_page_token) = self.rows(request.get_ref(), &admitted).await?;
-        let config = self.node.config();
-        let (is_master, master) = match self.node.check() {
-            Ok(()) => (true, self.info.advertise.to_string()),
-            Err(why) => (false, why.master.map(|master| master.grpc).unwrap_or_default()),
-        };
         let health = match admitted.reads_everything() {
             true => Some(self.health.look(&self.node, &self.info).await),
             false => None,
         };
-        let shown = match admitted.reads_everything() {
-            true => self.about_all(),
-            false => self.about_some(&admitted),
-        };
-        Ok(Response::new(GetStatusResponse {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            server_id: self.info.id.to_string(),
-            is_master,
-            master_address: master,
-            uptime_ms: self.node.clock.at().0,
-            config_source: config.source.clone(),
-            config_version: config.version,
-            config_error: shown.config_error,
-            resources_total: shown.resources as u64,
-            resources,
-            next_page_token,
-            uplink: shown.uplink,
-            takes_no_part: self.node.absence().map(|absence| absence_of(&absence)),
-            health,
-            access: self.node.gate().in_words(),
-        }))
+        let mut status = own_status(&self.node, &self.info, health);
+        if !admitted.reads_everything() {
+            self.limit(&mut status, &admitted);
+        }
+        Ok(Response::new(GetStatusResponse { resources, next_page_token, ..status }))
     }
 }

@@ -67,13 +67,13 @@ async fn unknown() -> ApiError {
 
 async fn status(State(pages): State<Pages>) -> JsonAnswer {
     let view = view::node(&pages).await;
-    let (severity, verdict) = view::verdict(&view);
+    let (grade, verdict) = view::verdict(&view);
     let mut value = json!(view);
     for part in ["peers", "parent", "children"] {
         value.as_object_mut().map(|fields| fields.remove(part));
     }
     value["verdict"] = verdict.into();
-    value["severity"] = json!(severity);
+    value["grade"] = json!(grade);
     answer(value)
 }
 

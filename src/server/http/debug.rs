@@ -89,7 +89,7 @@ fn uplink_rows(pages: &Pages) -> Markup {
 /// In Doorman's words where it has any.
 fn mastership(pages: &Pages) -> String {
     let here = &pages.info.advertise;
-    match (pages.node.check(), pages.stored.is_some()) {
+    match (pages.node.check(), pages.health.stored.is_some()) {
         (Ok(()), false) => format!("This is the master (no election, acting as the master), reachable at {here}."),
         (Ok(()), true) => format!("This is the master, reachable at {here}."),
         (Err(NotMaster { master: Some(master) }), _) => {
@@ -206,6 +206,7 @@ fn said(terms: &Terms) -> String {
         Terms::Each(most) => format!("{most} for each client"),
         Terms::Level(level) => format!("level {level} per client"),
         Terms::Share { equal, top_up } => format!("equal share {equal}, top-up {top_up}"),
+        Terms::Minimums(level) => format!("minimums alone, up to {level} per client"),
     }
 }
 
@@ -242,7 +243,11 @@ fn holder_table(status: &Status) -> Markup {
             @for holder in &status.holders {
                 tr {
                     td { (escaped(&holder.id)) }
-                    td { @match holder.kind { HolderKind::Client => "client", HolderKind::Node => "node" } }
+                    td { @match holder.kind {
+                        HolderKind::Client if holder.is_door => "door",
+                        HolderKind::Client => "client",
+                        HolderKind::Node => "node",
+                    } }
                     td.n { (holder.priority) }
                     td.n { (holder.subclients) }
                     td.n { (holder.wants) }
@@ -260,7 +265,7 @@ fn config_table(config: &ConfigInForce) -> Markup {
     html! {
         table {
             tr {
-                @for name in ["Template", "Capacity", "Algorithm", "Lease", "Refresh", "Learning", "Safe capacity", "Parameters", "Description"] {
+                @for name in ["Template", "Capacity", "Algorithm", "Lease", "Refresh", "Learning", "Safe capacity", "Parameters", "Clients", "Description"] {
                     th { (name) }
                 }
             }
@@ -279,6 +284,7 @@ fn config_table(config: &ConfigInForce) -> Markup {
                             (escaped(&parameter.name)) "=" (escaped(parameter.value.as_deref().unwrap_or_default())) " "
                         }
                     }
+                    td { @for rule in settings.clients.iter() { (escaped(&rule.in_words())) br; } }
                     td { (escaped(template.description.as_deref().unwrap_or_default())) }
                 }
             }

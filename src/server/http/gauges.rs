@@ -9,6 +9,7 @@ use leaseway_core::{PoolReport, escaped_lines};
 use leaseway_quorum::{Absence, PeerReport, Quorum};
 use metrics::gauge;
 
+use super::gauge_text::{GaugeText, escaped_label};
 use crate::{
     actors::{Status, UplinkReport},
     metrics::process,
@@ -86,9 +87,9 @@ pub(crate) fn set_quorum_gauges(quorum: &Quorum, free: Option<u64>) {
     }
 }
 
-pub(crate) fn set_resource_gauges(status: &Status) {
-    let resource = label(&status.id);
-    let set = |name: &'static str, value: f64| gauge!(name, "resource" => resource.clone()).set(value);
+pub(super) fn put_resource_gauges(series: &mut GaugeText, status: &Status) {
+    let resource = escaped_label(&label(&status.id));
+    let mut set = |name: &'static str, value: f64| series.put(name, &resource, value);
     let report = &status.report;
     set("doorman_server_has", report.sums.granted.get());
     set("doorman_server_wants", report.sums.wants.get());
@@ -103,17 +104,17 @@ pub(crate) fn set_resource_gauges(status: &Status) {
     if let Some(overridden) = &report.overridden {
         set("leaseway_resource_override_seconds", overridden.by.ends.since(status.at).0 as f64 / 1000.0);
     }
-    if let Some(pool) = &status.pool {
-        set_pool_gauges(&resource, pool);
-    }
     if let Some(promises) = status.promises {
         set("leaseway_resource_promised", promises.total.get());
         set("leaseway_resource_estate", promises.estate.get());
     }
+    if let Some(pool) = &status.pool {
+        put_pool_gauges(series, &resource, pool);
+    }
 }
 
-fn set_pool_gauges(resource: &str, pool: &PoolReport) {
-    let set = |name: &'static str, value: f64| gauge!(name, "resource" => resource.to_owned()).set(value);
+fn put_pool_gauges(series: &mut GaugeText, resource: &str, pool: &PoolReport) {
+    let mut set = |name: &'static str, value: f64| series.put(name, resource, value);
     set("leaseway_pool_total", pool.total.get());
     set("leaseway_pool_connected", pool.connected.get());
     set("leaseway_pool_priority_connected", pool.priority_connected.get());
@@ -128,7 +129,7 @@ const LABEL: usize = 128;
 /// An id as a label: as people read it, and cut if it is long, with a number that tells it from others that begin the
 /// same.
 fn label(id: &str) -> String {
-    // A line break is escaped by what renders the page.
+    // A line break is escaped when the label is written.
     let text = escaped_lines(id);
     if text.len() <= LABEL {
         return text.into_owned();

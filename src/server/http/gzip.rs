@@ -12,6 +12,7 @@ use axum::{
 use flate2::{Compression, write::GzEncoder};
 
 use super::serving::Streamed;
+use crate::background::in_background;
 
 /// What is shorter fits a packet anyway.
 const WORTH_IT: usize = 1400;
@@ -33,10 +34,10 @@ pub(super) async fn compress(request: Request, next: Next) -> Response {
     if plain.len() < WORTH_IT {
         return Response::from_parts(parts, Body::from(plain));
     }
-    // A large page takes a while: the tasks of this thread do not wait for it.
+    // A large page takes a while.
     let text = plain.clone();
-    match tokio::task::spawn_blocking(move || gzip(&text)).await {
-        Ok(Ok(compressed)) => {
+    match in_background(move || gzip(&text)).await {
+        Some(Ok(compressed)) => {
             parts.headers.remove(header::CONTENT_LENGTH);
             parts.headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
             Response::from_parts(parts, Body::from(compressed))

@@ -5,6 +5,7 @@
 mod assets;
 mod changes;
 mod overview;
+mod plan;
 mod plot;
 mod resource;
 mod resources;
@@ -25,6 +26,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde::de::DeserializeOwned;
 
 use self::changes::ChangesQuery;
+pub(crate) use self::plan::PASTED_BYTES;
 use super::{
     Pages,
     view::{HolderQuery, ResourceQuery, WhyQuery},
@@ -42,6 +44,7 @@ pub(super) fn routes() -> Router<Pages> {
         .route("/resource", get(show))
         .route("/why", get(show))
         .route("/changes", get(show))
+        .route("/plan", get(plan::form).post(plan::answer))
         .route("/assets/{name}", get(assets::serve))
 }
 
@@ -159,10 +162,12 @@ async fn show(State(pages): State<Pages>, uri: Uri, RawQuery(query): RawQuery) -
 /// `live`: the path and the query of what is kept up to date.
 fn page(pages: &Pages, title: &str, live: Option<(&str, &str)>, parts: &Parts) -> Response {
     let path = live.map_or("", |(path, _)| path);
-    let live = live.filter(|_| parts.status == StatusCode::OK).map(|(path, query)| match query {
-        "" => format!("/live?view={}", text::encoded(path)),
-        query => format!("/live?view={}&{query}", text::encoded(path)),
-    });
+    // A plan is of the moment it was asked for.
+    let live =
+        live.filter(|(path, _)| parts.status == StatusCode::OK && *path != "/plan").map(|(path, query)| match query {
+            "" => format!("/live?view={}", text::encoded(path)),
+            query => format!("/live?view={}&{query}", text::encoded(path)),
+        });
     let body = html! {
         (DOCTYPE)
         html lang="en" {
@@ -200,7 +205,13 @@ fn headers() -> [(HeaderName, &'static str); 5] {
 }
 
 fn head(pages: &Pages, path: &str) -> Markup {
-    let views = [("/", "Overview"), ("/resources", "Resources"), ("/why", "Why"), ("/changes", "Changes")];
+    let views = [
+        ("/", "Overview"),
+        ("/resources", "Resources"),
+        ("/why", "Why"),
+        ("/changes", "Changes"),
+        ("/plan", "What if"),
+    ];
     let current = if path == "/resource" { "/resources" } else { path };
     html! {
         header {

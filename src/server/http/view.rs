@@ -2,12 +2,14 @@
 
 mod holders;
 mod node;
+mod overrides;
 mod resources;
 mod why;
 
 pub(super) use self::{
     holders::{HolderPage, HolderQuery, HolderRow, HolderSort, holders},
-    node::{ChildRow, Finding, LimitRow, NodeView, ParentRow, PeerRow, Severity, node, verdict},
+    node::{ChildRow, LimitRow, NodeView, ParentRow, PeerRow, node, verdict},
+    overrides::OverrideRow,
     resources::{ResourceCache, ResourceDetail, ResourceQuery, ResourceRow, ResourceSort, resource},
     why::{Explained, WhyQuery, explain},
 };

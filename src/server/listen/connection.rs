@@ -15,7 +15,10 @@ use tokio::{
 use tonic::transport::server::Connected;
 
 use super::{caller::Caller, opening::PREFACE};
-use crate::open_connections::{Ending, Place};
+use crate::{
+    open_connections::{Ending, Place},
+    stint::Stint,
+};
 
 /// In the clear, or TLS. Only TLS is in a box: it is large, and what is not TLS need not pay for that.
 pub(super) enum Stream {
@@ -28,6 +31,7 @@ pub(crate) struct Connection {
     stream: Stream,
     /// So much of the end of HTTP/2's preface was read already and is to be read again: it is the same everywhere.
     again: u8,
+    stint: Stint,
     caller: Caller,
     /// Where what serves it takes no notice of that: done when it is to end soon, and then there is nothing more to be
     /// read from it.
@@ -39,7 +43,7 @@ impl Connection {
     /// `has_preface`: that of HTTP/2 was read from it.
     pub(super) fn new(stream: Stream, has_preface: bool, caller: Caller, place: Place) -> Connection {
         let again = if has_preface { PREFACE.len() as u8 } else { 0 };
-        Connection { stream, again, caller, ending: None, _place: place }
+        Connection { stream, again, stint: Stint::default(), caller, ending: None, _place: place }
     }
 
     /// The same, which ends by itself when it is told to end soon.
@@ -89,7 +93,16 @@ impl AsyncRead for Connection {
             self.ending = Some(Box::pin(std::future::ready(())));
             return Poll::Ready(Ok(()));
         }
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        if self.stint.is_over(cx) {
+            return Poll::Pending;
+        }
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        match &read {
+            Poll::Ready(_) => self.stint.takes(buf.filled().len() - before),
+            Poll::Pending => self.stint.ends(),
+        }
+        read
     }
 }
 

@@ -1,6 +1,6 @@
 //! Connections that come to nothing, and what they are told.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use leaseway_core::PrincipalShare;
 use leaseway_tls::{ClientCertificates, Credentials, Files, Protocol, ServerTls};
@@ -10,11 +10,7 @@ use tokio::{
 };
 
 use super::*;
-use crate::{
-    budget::Budget,
-    open_connections::{ConnectionLimits, OpenConnections},
-    service::Service,
-};
+use crate::{open_connections::OpenConnections, service::Service};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -26,9 +22,7 @@ async fn listener(
 ) -> (Listener, SocketAddr) {
     let tcp = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = tcp.local_addr().expect("it is bound");
-    let limits = ConnectionLimits { most, share: PrincipalShare::ALL, idle: None, stalled: Duration::from_secs(60) };
-    let budget = Budget::new(1 << 20, 1 << 20, PrincipalShare::ALL);
-    let open = OpenConnections::new(limits, Arc::default(), Arc::new(budget));
+    let open = OpenConnections::at_most(most);
     let openings = Openings::new(most_opening, PrincipalShare::ALL);
     (Listener::new(tcp, ListenerSettings { service, tls, open, openings }), address)
 }

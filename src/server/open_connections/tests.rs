@@ -121,6 +121,26 @@ fn a_connection_with_many_bad_tokens_ends_and_one_with_a_few_goes_on() {
 }
 
 #[test]
+fn signatures_of_an_address_with_many_bad_tokens_are_not_checked_before_the_next_second() {
+    let open = listener(ConnectionLimits { most: 1000, ..LIMITS });
+    let other = open.admit(address(2)).expect("a place");
+    let mut tokens = 0;
+    // A connection with many of them ends, and another takes its place.
+    let last = loop {
+        let place = open.admit(address(1)).expect("a place");
+        place.connection.refused_token();
+        tokens += 1;
+        if !place.connection.may_prove() {
+            break place;
+        }
+    };
+    assert_eq!(tokens, 200);
+    assert!(other.connection.may_prove());
+    open.0.accounts.forget_refused();
+    assert!(last.connection.may_prove());
+}
+
+#[test]
 fn where_use_is_not_known_none_is_ended_for_it_or_gives_way() {
     let open = listener(ConnectionLimits { idle: None, ..LIMITS });
     let places: Vec<Place> = std::iter::from_fn(|| open.admit(address(1))).collect();

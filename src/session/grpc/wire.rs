@@ -16,8 +16,8 @@ use crate::{
     wants::Wants,
 };
 
-/// Asks for what a client wants.
-pub fn get_capacity(client: &str, asks: Vec<Ask<Wants>>) -> wire::GetCapacityRequest {
+/// Asks for what a client wants, which may be a door.
+pub fn get_capacity(client: &str, is_door: bool, asks: Vec<Ask<Wants>>) -> wire::GetCapacityRequest {
     let resource = asks.into_iter().map(|ask| wire::ResourceRequest {
         resource_id: Some(ask.id.to_string()),
         priority: Some(ask.demand.priority),
@@ -34,7 +34,8 @@ pub fn get_capacity(client: &str, asks: Vec<Ask<Wants>>) -> wire::GetCapacityReq
     });
     // The session keeps that.
     let drops_late = Some(true);
-    wire::GetCapacityRequest { client_id: Some(client.to_owned()), resource: resource.collect(), drops_late }
+    let (client_id, is_door) = (Some(client.to_owned()), is_door.then_some(true));
+    wire::GetCapacityRequest { client_id, resource: resource.collect(), drops_late, is_door }
 }
 
 /// A lease as `has` says that it is known: to the letter.
@@ -259,7 +260,7 @@ mod tests {
         };
         let demand = Wants { amount: 10.0, outstanding: 7.5, ..Wants::default() };
         let ask = Ask { id: "r".into(), demand, has: Some(lease) };
-        let request = get_capacity("c", vec![ask]);
+        let request = get_capacity("c", false, vec![ask]);
         assert_eq!(request.resource[0].outstanding, None, "all of it is within the lease");
         let has = request.resource[0].has.as_ref().expect("a lease");
         assert_eq!((has.expiry_time, has.refresh_interval, has.capacity), (Some(1_000), Some(5), Some(7.5)));
@@ -279,7 +280,7 @@ mod tests {
             token: None,
             wire: given[0].wire,
         };
-        let request = get_capacity("c", vec![ask(Some(lease)), ask(None)]);
+        let request = get_capacity("c", false, vec![ask(Some(lease)), ask(None)]);
         let told: Vec<_> = request.resource.iter().map(|resource| resource.outstanding).collect();
         assert_eq!(told, [Some(2.0), Some(7.0)]);
     }
@@ -288,7 +289,7 @@ mod tests {
     fn use_is_told_where_there_is_a_pool() {
         let usage = Usage { recharging: 0.25, units: 7, interval: Millis(4_000), meter: Meter::default() };
         let ask = |usage| Ask { id: "r".into(), demand: Wants { usage, ..Wants::default() }, has: None };
-        let request = get_capacity("c", vec![ask(Some(usage)), ask(None)]);
+        let request = get_capacity("c", false, vec![ask(Some(usage)), ask(None)]);
         let told = request.resource[0].usage.expect("it is a pool");
         let told = (told.recharging_fraction, told.request_cost, told.interval_ms);
         assert_eq!(told, (Some(0.25), Some(7.0), Some(4_000)));
@@ -335,7 +336,7 @@ mod tests {
 
     #[test]
     fn a_request_says_that_late_answers_are_dropped() {
-        let request = get_capacity("c", vec![Ask { id: "r".into(), demand: Wants::default(), has: None }]);
+        let request = get_capacity("c", false, vec![Ask { id: "r".into(), demand: Wants::default(), has: None }]);
         assert!(request.drops_late());
     }
 

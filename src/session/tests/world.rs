@@ -184,6 +184,7 @@ fn request(client: usize, body: Body<Wants>) -> Request {
             outstanding: None,
             learning: false,
             drops_late: true,
+            is_door: false,
             life: None,
             news: None,
             charged: core::Charged::default(),

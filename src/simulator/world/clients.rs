@@ -324,6 +324,7 @@ impl World<'_> {
                     outstanding: (client.speaks == Speaks::Liar).then_some(Amount::MAX),
                     learning: false,
                     drops_late: client.speaks.is_ours(),
+                    is_door: false,
                     life: None,
                     news: usage.map(|usage| Box::new(News { key: None, usage: Some(usage) })),
                     charged: core::Charged::default(),

@@ -126,6 +126,7 @@ impl World<'_> {
                     outstanding: Some(ask.demand.outstanding),
                     learning: ask.demand.learning,
                     drops_late: true,
+                    is_door: false,
                     life,
                     news,
                     charged: Charged::default(),
@@ -151,7 +152,7 @@ impl World<'_> {
 /// One claim for each priority, as the original protocol has it.
 fn summed(claims: &Claims) -> Claims {
     let mut bands = Claims::new();
-    for claim in claims {
+    for claim in claims.iter().filter(|claim| !claim.is_minimum) {
         match bands.last_mut().filter(|band: &&mut Claim| band.priority == claim.priority) {
             Some(band) => {
                 band.wants = Amount::saturating_add(band.wants, claim.wants);

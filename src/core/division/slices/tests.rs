@@ -60,7 +60,7 @@ fn claims(most: usize) -> impl Strategy<Value = Vec<Claim>> {
     proptest::collection::vec(claim, 1..most).prop_map(|claims| {
         let claim = |(ratio, subclients): (f64, u32)| {
             let wants = Amount::clamped(ratio * f64::from(subclients));
-            Claim { wants, subclients, priority: 0 }
+            Claim::new(wants, subclients, 0)
         };
         claims.into_iter().map(claim).collect()
     })
@@ -135,7 +135,7 @@ fn few_different_wants_are_told_as_they_are() {
 
 #[test]
 fn beyond_what_a_claim_can_say_it_says_the_most() {
-    let crowd = Claim { wants: Amount::MAX, subclients: Claim::MAX_SUBCLIENTS, priority: 0 };
+    let crowd = Claim::new(Amount::MAX, Claim::MAX_SUBCLIENTS, 0);
     let condensed = condense(&index(&[crowd; 6]));
     assert_eq!(condensed[..], [crowd]);
 }
@@ -149,10 +149,7 @@ fn of_too_many_priorities_the_lowest_are_told_as_one() {
     assert_eq!(condensed.len(), IN_ALL);
     let lowest = condensed[0];
     assert_eq!((lowest.priority, lowest.subclients), (-500, 2 * 745), "it claims no more than the lowest may");
-    assert_eq!(
-        condensed[1..],
-        (0..255).map(|n| Claim { wants: Amount::clamped(3.0), subclients: 2, priority: 245 + n }).collect::<Vec<_>>()[..]
-    );
+    assert_eq!(condensed[1..], (0..255).map(|n| Claim::new(Amount::clamped(3.0), 2, 245 + n)).collect::<Vec<_>>()[..]);
     let few: Vec<Claim> =
         (0..16).flat_map(|n| (0..40).map(move |w| Claim { priority: n, ..of_client(f64::from(w)) })).collect();
     assert!(condense(&index(&few)).iter().all(|slice| slice.priority >= 0));
@@ -242,7 +239,7 @@ fn worst_of_all(tree: &WantsByNode, condense: &impl Fn(&[Claim]) -> Vec<Claim>) 
 fn a_client_at_the_end_of_a_tree_is_hardly_worse_off_for_being_in_a_slice() {
     let sum = |claims: &[Claim]| {
         let wants = claims.iter().map(|claim| claim.wants).collect::<Sum>().floor();
-        vec![Claim { wants, subclients: claims.iter().map(|claim| claim.subclients).sum(), priority: 0 }]
+        vec![Claim::new(wants, claims.iter().map(|claim| claim.subclients).sum(), 0)]
     };
     let trees: [(&str, Draw); 3] = [
         ("lopsided", lopsided),

@@ -8,6 +8,7 @@ impl Explanation {
     /// it could do, in this order.
     pub fn sentences(&self) -> Vec<String> {
         let mut said = vec![self.standing(), format!("{} is due {}: {}.", self.name(), self.due(), self.because())];
+        said.extend(self.client.iter().map(|rule| format!("A rule for clients says {}.", escaped(&rule.in_words()))));
         said.extend(self.overridden.iter().map(|overridden| overridden.sentence(self.at)));
         said.extend(self.blocks.iter().map(|block| self.blocked(block)));
         said.push(self.next());
@@ -53,7 +54,7 @@ impl Explanation {
             if self.holder.subclients > 1 || self.holder.kind == HolderKind::Node { " for each client" } else { "" };
         match &self.rule {
             DueRule::Wants => "all that it wants".to_owned(),
-            DueRule::Unlimited => "whatever it wants, for this resource is not shared out".to_owned(),
+            DueRule::Unlimited => "all that it wants, for this resource is not shared out".to_owned(),
             DueRule::Level(level) => {
                 format!("no client that wants more is due more than {}{each}", readable(*level))
             }
@@ -63,6 +64,17 @@ impl Explanation {
             }
             DueRule::Share { equal, .. } => format!("an equal share of {}{each}", readable(*equal)),
             DueRule::Each(most) => format!("no client is due more than {}", amount(*most)),
+            DueRule::Max(max) => format!("a rule for clients says so much at most, {}", amount(*max)),
+            DueRule::Min(min) => {
+                format!("a rule for clients says so much at least, {}, and its share is less", amount(*min))
+            }
+            DueRule::Minimums(_) if self.holder.due == Amount::ZERO => {
+                "what rules for clients set aside for others is more than there is".to_owned()
+            }
+            DueRule::Minimums(level) => format!(
+                "what rules for clients set aside is more than there is, and no minimum gets more than {}{each}",
+                readable(*level)
+            ),
             DueRule::Band { band, above } => format!(
                 "clients of a higher priority than {band} want {}, which is all there is, and go first",
                 sum(*above)

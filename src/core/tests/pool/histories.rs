@@ -107,7 +107,7 @@ impl History {
         let client = &mut self.clients[n];
         client.sent += 1;
         let lease = client.lease.filter(|(_, end)| now < *end).map(|(lease, _)| has(&lease));
-        let claim = |subclients: u32, priority| Claim { wants: Amount::clamped(client.wants), subclients, priority };
+        let claim = |subclients: u32, priority| Claim::new(Amount::clamped(client.wants), subclients, priority);
         let claims = match client.kind {
             HolderKind::Client => Claims::from_slice(&[claim(1, (n % 3) as i16)]),
             HolderKind::Node => Claims::from_slice(&[claim(2, 1), claim(3, 0)]),

@@ -3,7 +3,7 @@
 use super::*;
 
 fn slice(subclients: u32, wants: f64, priority: i16) -> Claim {
-    Claim { wants: Amount::clamped(wants), subclients, priority }
+    Claim::new(Amount::clamped(wants), subclients, priority)
 }
 
 fn node(pond: &mut Pond, id: &str, slices: &[Claim]) -> f64 {

@@ -178,6 +178,24 @@ fn a_learning_child_gives_back_what_was_moved_for_a_late_name_of_its_former_mast
     assert_eq!((server.deliver(echo), server.estate(), server.held()), (0.0, 100.0, 100.0), "it is another's");
 }
 
+/// Rule 2, beyond the estate: it may have lent on what it named until it hears of the smaller lease, for as long as
+/// that.
+#[test]
+fn what_a_child_that_was_cut_has_named_counts_beyond_the_estate_until_it_says_what_it_has() {
+    let mut server = heir(100.0);
+    let named = |outstanding: f64| Ask {
+        kind: HolderKind::Node,
+        outstanding: Some(Amount::clamped(outstanding)),
+        ..names("n", 80.0, 17, 80.0)
+    };
+    server.now = Millis(UNTIL - 20_000);
+    server.asks("a", 80.0);
+    assert_eq!(granted(server.send(named(80.0))).capacity.get(), 50.0);
+    server.now = Millis(UNTIL + 1_000);
+    server.resource.tick(server.now);
+    assert_eq!((server.estate(), server.report("n").held.get(), server.asks("a", 80.0)), (0.0, 80.0, 20.0));
+}
+
 #[test]
 fn a_holder_that_says_nothing_is_left_out_while_something_is_moved_for_it() {
     let mut server = heir(80.0);

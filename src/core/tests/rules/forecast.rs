@@ -103,6 +103,10 @@ fn what_earlier_masters_promised_has_to_end_or_be_named() {
     server.asks("new", 100.0);
     let foreseen = server.foresee(|settings| settings.capacity = Amount::clamped(50.0));
     assert_eq!((foreseen.holders, foreseen.over.get()), (1, 50.0), "{foreseen:?}");
+    // 20 was free, of which it would be due 10.
+    assert_eq!((foreseen.beyond.get(), foreseen.unnamed.get()), (10.0, 80.0), "{foreseen:?}");
+    let sentences = foreseen.sentences();
+    assert!(sentences.iter().any(|said| said.starts_with("80 of what earlier masters promised")), "{sentences:?}");
     assert!(foreseen.until >= Millis(50_000), "{foreseen:?}");
     assert_eq!(foreseen.changes[0].after.get(), 10.0, "four others are expected to come");
 }
@@ -128,4 +132,16 @@ fn a_lower_highest_priority_counts_for_those_that_claim_more() {
     let dues: Vec<_> = foreseen.changes.iter().map(|change| (&*change.id, change.after.get())).collect();
     assert_eq!(dues.len(), 2);
     assert!(dues.iter().all(|(_, due)| *due == 50.0), "{dues:?}");
+}
+
+#[test]
+fn of_rules_for_clients() {
+    let rules = |text: &str| {
+        let mut rules = crate::ClientRules::default();
+        assert!(rules.push(crate::ClientRule::read(text).expect(text)));
+        rules
+    };
+    comes_true(|settings| settings.clients = rules("3 0 - e"));
+    comes_true(|settings| settings.clients = rules("1 0 30 e"));
+    comes_true(|settings| settings.clients = rules("1 100 - e"));
 }

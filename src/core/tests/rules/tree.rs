@@ -105,6 +105,50 @@ fn outstanding_is_never_rounded_down() {
     assert!(crate::Sum::from(told) >= server.resource.sums().held);
 }
 
+/// What a client is due may fall when another wants more. Of those that were cut, the first to ask was due more than it
+/// is when the second asks, and while more is held than there is both get what they are due then.
+#[test]
+fn after_a_cut_more_than_the_lease_may_be_lent_on_and_is_told() {
+    let mut server = with(Kind::ProportionalShare, 105.0);
+    for (id, wants) in [("a", 50.0), ("b", 50.0), ("c", 5.0)] {
+        assert_eq!(server.asks(id, wants), wants);
+    }
+    server.supply(30.0, Millis(90_000));
+    server.pass(16_000);
+    assert_eq!((server.asks("a", 50.0), server.asks("c", 5.0)), (12.5, 5.0));
+    let second = server.asks("b", 100.0);
+    assert!(second > 12.5, "{second}");
+    // The leases of before the cut have ended.
+    server.pass(50_000);
+    server.resource.tick(server.now);
+    assert!(server.held() > 30.0);
+    assert!(server.resource.condense(server.now).outstanding.get() >= server.held());
+}
+
+/// Rule 2: the node may have lent on more than its new lease, for longer than the old one lasts.
+#[test]
+fn what_a_node_may_have_lent_on_counts_until_it_says_under_its_newest_lease_what_it_has() {
+    let mut server = Server::new(fair(100.0));
+    let node = |server: &Server, outstanding: f64| Ask {
+        outstanding: Some(Amount::clamped(outstanding)),
+        ..server.node_request("n", &[slice(1, 100.0, 0)])
+    };
+    server.deliver(node(&server, 0.0));
+    server.pass(16_000);
+    server.asks("a", 100.0);
+    server.deliver(node(&server, 90.0));
+    let first_ends = server.now.plus(Millis(46_000));
+    server.now = first_ends;
+    server.resource.tick(server.now);
+    assert_eq!(server.leases["n"].capacity.get(), 50.0);
+    assert_eq!(server.report("n").held.get(), 100.0, "it has not said yet that it heard of that");
+    assert_eq!(server.asks("a", 100.0), 0.0);
+    server.deliver(node(&server, 50.0));
+    assert_eq!(server.report("n").held.get(), 50.0);
+    server.pass(6_000);
+    assert_eq!(server.asks("a", 100.0), 50.0);
+}
+
 #[test]
 fn an_edition_names_what_was_told_to_be_in_force() {
     let mut server = child(Kind::FairShare);

@@ -33,7 +33,7 @@ pub(super) fn told(answer: &Answer) -> String {
 pub(super) fn claim(text: &str) -> Result<Claim, Failure> {
     let (text, priority) = text.split_once('@').unwrap_or((text, "0"));
     let (subclients, wants) = text.split_once('x').ok_or("a slice is CLIENTSxWANTS[@PRIORITY]")?;
-    Ok(Claim { wants: amount(wants)?, subclients: subclients.parse()?, priority: priority.parse()? })
+    Ok(Claim::new(amount(wants)?, subclients.parse()?, priority.parse()?))
 }
 
 pub(super) fn amount(text: &str) -> Result<Amount, Failure> {

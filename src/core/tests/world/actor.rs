@@ -68,7 +68,19 @@ impl Actor {
         let (kind, id, claims) = (self.kind, Arc::clone(&self.id), self.claims.clone());
         let drops_late = self.echo == Echo::Token;
         let charged = Charged::default();
-        Ask { kind, id, claims, has, drops_late, outstanding, learning: false, life: None, news: None, charged }
+        Ask {
+            kind,
+            id,
+            claims,
+            has,
+            drops_late,
+            is_door: false,
+            outstanding,
+            learning: false,
+            life: None,
+            news: None,
+            charged,
+        }
     }
 
     pub(super) fn receive(&mut self, lease: Lease, sent_at: Millis, now: Millis) {

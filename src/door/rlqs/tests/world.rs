@@ -350,6 +350,7 @@ fn request(n: usize, body: Body<Wants>) -> Request {
         outstanding: beyond.then(|| Amount::clamped(ask.demand.outstanding)),
         learning: false,
         drops_late: true,
+        is_door: false,
         life: None,
         news: None,
         charged: core::Charged::default(),

@@ -39,7 +39,7 @@ impl NodeActor {
             Some(handle) if Some(handle.generation()) != dead => Ok(handle),
             // It is gone, and its own message saying so is still under way.
             Some(handle) if handle.retired() => Ok(self.begin(id, reign, ctx)),
-            Some(handle) => Ok(self.rebuild(id, handle.generation(), reign, ctx)),
+            Some(handle) => Ok(self.rebuild(id, &handle, reign, ctx)),
             None => {
                 self.find_place(&id, from).inspect_err(|_| metrics::resource_refused())?;
                 Ok(self.begin(id, reign, ctx))
@@ -75,7 +75,7 @@ impl NodeActor {
                 }
                 tracing::debug!(resource = %id, "retired");
             }
-            Role::Master(reign) => drop(self.rebuild(Arc::clone(id), generation, reign, ctx)),
+            Role::Master(reign) => drop(self.rebuild(Arc::clone(id), &handle, reign, ctx)),
             Role::Elsewhere(_) => {
                 self.shared.directory.remove(id);
                 self.resource_places.remove(id);
@@ -115,23 +115,26 @@ impl NodeActor {
         self.start_resource(id, given_until, learning_until, None, reign, ctx)
     }
 
-    /// A resource that failed has lost its books. What the peers have stored is as good; without it, it learns for one
-    /// lease length before it divides again.
+    /// A resource that failed, or whose write was lost, has lost its books. What the peers have stored is as good;
+    /// without it, it learns for one lease length before it divides again.
     fn rebuild(
         &mut self,
         id: Arc<str>,
-        generation: u64,
+        before: &ResourceHandle,
         reign: Option<Reign>,
         ctx: &mut Context<Self>,
     ) -> ResourceHandle {
+        let (generation, now) = (before.generation(), self.clock.at());
+        if before.lost_commit() {
+            tracing::debug!(resource = %id, generation, "built anew: what it had promised was not stored");
+            return self.begin_after(id, now, reign, ctx);
+        }
         metrics::resource_restarted();
         if self.keeps_promises().is_some() {
             tracing::error!(resource = %id, generation, "resource failed; built anew from what it has promised");
-            let now = self.clock.at();
             return self.begin_after(id, now, reign, ctx);
         }
         tracing::error!(resource = %id, generation, "resource failed; built anew, it learns for one lease length");
-        let now = self.clock.at();
         let lineage = Lineage::Rebuilt(now);
         let learning_until = lineage.learning_until(&self.config().settings_for(&id));
         self.start_resource(id, now, learning_until, Some(lineage), reign, ctx)

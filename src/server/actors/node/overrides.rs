@@ -9,6 +9,7 @@ use leaseway_core::{Millis, Override, Overrides};
 use leaseway_quorum::KeptOverride;
 
 use super::{super::config_in_force::ConfigInForce, actor::NodeActor};
+use crate::changes::{Change, ChangeKind};
 
 impl NodeActor {
     /// Puts in force what the quorum keeps and is not over.
@@ -22,11 +23,31 @@ impl NodeActor {
         let Some(in_force) = changed else { return };
         let patterns: Vec<&str> = in_force.iter().map(|one| &*one.pattern).collect();
         tracing::info!(?patterns, "other capacities than templates say are in force");
+        self.tell_overrides(&in_force);
         let at = self.clock.at();
         self.overrides = Arc::new(Overrides::new(in_force.iter().map(|kept| of_core(kept, unix_ms, at))));
         self.kept_overrides = in_force;
         let config = ConfigInForce::clone(&self.config());
         self.publish(config);
+    }
+}
+
+impl NodeActor {
+    /// What has come and what is over, for pages.
+    fn tell_overrides(&self, in_force: &[KeptOverride]) {
+        let missing = |from: &[KeptOverride], one: &KeptOverride| from.iter().all(|other| other.pattern != one.pattern);
+        let set = in_force.iter().filter(|one| !self.kept_overrides.contains(one)).map(|one| {
+            let set_to = of_core(one, 0, Millis(0)).set_to();
+            let what = format!("`{}` is set to {set_to} by {}: {}", one.pattern, one.by, one.why);
+            (one, what)
+        });
+        let over = self.kept_overrides.iter().filter(|one| missing(in_force, one));
+        let over = over.map(|one| (one, format!("what was set for `{}` is over", one.pattern)));
+        for (one, what) in set.chain(over) {
+            let resource = one.pattern.to_string();
+            let change = Change { resource, ..Change::new(ChangeKind::Override, what) };
+            self.shared.gate.audit().changes().tell(change);
+        }
     }
 }
 

@@ -3,15 +3,21 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use futures_util::future::join_all;
-use leaseway_core::{Explanation, Glob, HolderKind};
+use leaseway_core::{Explanation, Glob, HolderKind, Millis};
 use tokio::sync::oneshot;
 
 use super::{
     super::resource::{Command, Status},
-    NodeHandle, PART,
+    NodeHandle,
 };
+use crate::stint::ENTRIES;
 
 impl NodeHandle {
+    /// How long a lease of the parent's may last that this node lends on; zero without one.
+    pub(crate) fn longest_loan(&self) -> Millis {
+        self.uplink_status.longest()
+    }
+
     /// How many holders all resources have.
     pub(crate) fn holders(&self) -> usize {
         self.holders.load(Ordering::Relaxed)
@@ -63,7 +69,7 @@ impl NodeHandle {
         let next = ids.last().filter(|_| more).cloned();
         let mut statuses = Vec::with_capacity(ids.len());
         // Threads that answer others do other work between.
-        for part in ids.chunks(PART) {
+        for part in ids.chunks(ENTRIES) {
             let part = part.iter().map(|id| self.resource_status(id, 0, 0));
             statuses.extend(join_all(part).await.into_iter().flatten());
         }

@@ -2,15 +2,12 @@
 
 use std::{
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, OnceLock},
     task::{Context, Poll, ready},
 };
 
 use leaseway_core::{Answer, Request};
-use leaseway_engine::LostMastership;
+use leaseway_engine::{Ended, LostMastership};
 use tokio::sync::oneshot;
 
 use super::{
@@ -33,7 +30,7 @@ pub(super) struct Incarnation {
     /// Requests that have no answer yet.
     pub(super) queue: Arc<RequestQueue>,
     /// Set before it stops of its own will. An incarnation that ends without has failed.
-    pub(super) retired: Arc<AtomicBool>,
+    pub(super) ended: Arc<OnceLock<Ended>>,
 }
 
 /// Calls the task when the last handle is gone.
@@ -128,13 +125,18 @@ impl ResourceHandle {
 
     /// Whether it stopped of its own will, held by no one.
     pub(in super::super) fn retired(&self) -> bool {
-        self.0.retired.load(Ordering::Acquire)
+        self.0.ended.get() == Some(&Ended::Retired)
+    }
+
+    /// Whether it is over because what it had promised was not stored, as when mastership is lost.
+    pub(in super::super) fn lost_commit(&self) -> bool {
+        self.0.ended.get() == Some(&Ended::CommitLost)
     }
 
     /// As a resource looks in the instant after it has retired.
     #[cfg(test)]
     pub(in super::super) fn pretend_to_have_retired(&self) {
-        self.0.retired.store(true, Ordering::Release);
+        let _ = self.0.ended.set(Ended::Retired);
     }
 
     /// As if a round had failed just now.

@@ -12,10 +12,9 @@ use std::{
     },
 };
 
-use leaseway_core::{Answer, Principal, PrincipalShare};
-use leaseway_engine::LostMastership;
-use tokio::sync::oneshot;
+use leaseway_core::{Principal, PrincipalShare};
 
+use super::super::postbox::{Addressee, Outgoing, Postbox, Replied};
 use crate::accounts::Origin;
 
 /// There is no place for a request.
@@ -53,7 +52,9 @@ pub(super) struct SharedPlace {
 
 /// Where an answer goes.
 pub(super) struct Ticket {
-    answer: oneshot::Sender<Result<Answer, LostMastership>>,
+    addressee: Addressee,
+    /// Of the thread that the request came in on.
+    postbox: Option<&'static Postbox>,
     place: Option<Box<SharedPlace>>,
 }
 
@@ -66,17 +67,14 @@ impl RequestQueue {
 
     /// Takes a place for a request, with the ticket for its answer.
     #[inline]
-    pub(super) fn enter(
-        self: &Arc<RequestQueue>,
-        from: Option<Origin>,
-        answer: oneshot::Sender<Result<Answer, LostMastership>>,
-    ) -> Result<Ticket, Full> {
+    pub(super) fn enter(self: &Arc<RequestQueue>, from: Option<Origin>, addressee: Addressee) -> Result<Ticket, Full> {
+        let postbox = Postbox::own();
         if self.count.fetch_add(1, Ordering::Relaxed) < self.most {
-            return Ok(Ticket { answer, place: None });
+            return Ok(Ticket { addressee, postbox, place: None });
         }
         self.count.fetch_sub(1, Ordering::Relaxed);
         let place = Some(self.enter_shared(from.map_or(Principal::NONE, |from| from.principal))?);
-        Ok(Ticket { answer, place })
+        Ok(Ticket { addressee, postbox, place })
     }
 
     #[cold]
@@ -99,13 +97,13 @@ impl RequestQueue {
     }
 
     /// Sends answers. Their places are free before: the next request may follow at once.
-    pub(super) fn answer(&self, replies: &mut Vec<(Ticket, Result<Answer, LostMastership>)>) {
+    pub(super) fn answer(&self, replies: &mut Vec<(Ticket, Replied)>) {
         let shared = replies.iter().filter(|(ticket, _)| ticket.place.is_some()).count();
         self.count.fetch_sub(replies.len() - shared, Ordering::Relaxed);
-        for (Ticket { answer, place }, reply) in replies.drain(..) {
+        let mut outgoing = Outgoing::new();
+        for (Ticket { addressee, postbox, place }, reply) in replies.drain(..) {
             drop(place);
-            // The caller may have gone away meanwhile; the lease counts until it ends.
-            let _ = answer.send(reply);
+            outgoing.send(postbox, addressee, reply);
         }
     }
 }
@@ -123,6 +121,9 @@ impl Drop for SharedPlace {
 
 #[cfg(test)]
 mod tests {
+    use leaseway_engine::LostMastership;
+    use tokio::sync::oneshot;
+
     use super::*;
 
     fn enter(queue: &Arc<RequestQueue>, principal: u32) -> Result<Ticket, Full> {

@@ -196,7 +196,7 @@ impl UplinkAsker {
         if before.is_none() {
             tracing::info!(%server, node = %self.context.parent.node, "the parent has answered");
         }
-        self.context.status.write(|report| report.answered = Some(now));
+        self.context.status.write(|report| (report.answered, report.page) = (Some(now), parsed.page));
         if !parsed.malformed.is_empty() {
             self.failed(format!("{server}: answered nonsense for {}", parsed.malformed.join(", ")));
         }
@@ -258,7 +258,11 @@ async fn ask(
     let mut answer = CapacityClient::new(channel?).get_server_capacity(request).await?.into_inner();
     let mastership = answer.mastership.take();
     let answered = answer.response.len();
-    shared::reply(mastership, &answer.problem, answered, || wire::parsed(answer.response, &answer.problem, sent))
+    let page = answer.page.take();
+    shared::reply(mastership, &answer.problem, answered, || ParentAnswer {
+        page,
+        ..wire::parsed(answer.response, &answer.problem, sent)
+    })
 }
 
 async fn release(

@@ -21,6 +21,8 @@ pub struct UplinkReport {
     pub failures: u32,
     /// What the last failure was, also if it is over.
     pub last_error: Option<String>,
+    /// Where the page of the parent's master is, if it says so.
+    pub page: Option<String>,
     /// How many resources it keeps leases of.
     pub resources: usize,
 }

@@ -108,6 +108,7 @@ fn request(client: &str, claim: (f64, i64), has: Option<Has>) -> Request {
         outstanding: None,
         learning: false,
         drops_late: true,
+        is_door: false,
         life: None,
         news: None,
         charged: leaseway_core::Charged::default(),

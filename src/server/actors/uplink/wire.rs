@@ -15,7 +15,8 @@ pub(super) fn get_server_capacity(node: &str, life: Life, asks: &[Ask<Aggregate>
     let resource = asks.iter().map(|ask| wire::ServerCapacityResourceRequest {
         resource_id: Some(ask.id.to_string()),
         has: ask.has.as_ref().map(shared::echo),
-        wants: ask.demand.claims.iter().map(band).collect(),
+        wants: ask.demand.claims.iter().filter(|claim| !claim.is_minimum).map(band).collect(),
+        minimums: ask.demand.claims.iter().filter(|claim| claim.is_minimum).map(band).collect(),
         outstanding: Some(ask.demand.outstanding.get()),
         learning: Some(ask.demand.learning),
         usage: ask.demand.usage.as_ref().map(usage),
@@ -65,6 +66,8 @@ pub(super) struct ParentAnswer {
     pub(super) malformed: Vec<String>,
     /// What the parent says if another node has this node's name.
     pub(super) name_taken: Option<String>,
+    /// Where the page of the parent's master is.
+    pub(super) page: Option<String>,
 }
 
 /// `sent` is when the request left, since the epoch.
@@ -93,14 +96,15 @@ pub(super) fn parsed(
 
 fn terms(wire: &wire::Terms) -> Option<(i16, Terms)> {
     let part = |part: f64| (part.is_finite() && part >= 0.0).then_some(part);
-    let terms = match (wire.level, wire.equal_share, wire.each) {
-        (Some(level), None, None) => Terms::Level(part(level)?),
-        (None, Some(equal), None) => {
+    let terms = match (wire.level, wire.equal_share, wire.each, wire.minimum) {
+        (Some(level), None, None, None) => Terms::Level(part(level)?),
+        (None, Some(equal), None, None) => {
             let top_up = wire.top_up.and_then(part).filter(|top_up| *top_up <= 1.0)?;
             Terms::Share { equal: part(equal)?, top_up }
         }
-        (None, None, Some(each)) => Terms::Each(Amount::new(each).ok()?),
-        (None, None, None) => Terms::Wants,
+        (None, None, Some(each), None) => Terms::Each(Amount::new(each).ok()?),
+        (None, None, None, Some(level)) => Terms::Minimums(part(level)?),
+        (None, None, None, None) => Terms::Wants,
         _ => return None,
     };
     Some((clamp_priority(wire.priority?), terms))
@@ -157,7 +161,9 @@ mod tests {
             Some((3, Terms::Share { equal: 2.0, top_up: 0.5 }))
         );
         assert_eq!(with_terms(wire::Terms { each: Some(9.0), ..said }), Some((3, Terms::Each(Amount::clamped(9.0)))));
+        assert_eq!(with_terms(wire::Terms { minimum: Some(4.0), ..said }), Some((3, Terms::Minimums(4.0))));
         for bad in [
+            wire::Terms { minimum: Some(4.0), level: Some(4.0), ..said },
             wire::Terms { level: Some(f64::NAN), ..said },
             wire::Terms { level: Some(-1.0), ..said },
             wire::Terms { equal_share: Some(2.0), ..said },

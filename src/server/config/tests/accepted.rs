@@ -257,3 +257,24 @@ fn null_is_as_if_the_key_were_not_there() {
     }
     assert_eq!(found(&absent, "a").settings.safe_capacity, SafeCapacity::Dynamic);
 }
+
+#[test]
+fn rules_for_clients() {
+    let repository = accepted(
+        r#"
+resources:
+- identifier_glob: "*"
+  capacity: 100
+  algorithm: {kind: FAIR_SHARE}
+  clients:
+  - {glob: "web-*", weight: 3, min: 10}
+  - {glob: batch, max: 0}
+  - glob: "*"
+"#,
+    );
+    let clients = &found(&repository, "r").settings.clients;
+    let words = clients.iter().map(leaseway_core::ClientRule::in_words).collect::<Vec<_>>();
+    assert_eq!(words, ["web-*: weight 3, at least 10", "batch: at most 0", "*: as any client"]);
+    let told = found(&repository, "r").settings.parameters();
+    assert_eq!(told[0], NamedParameter { name: "client".into(), value: Some("3 10 - web-*".into()) });
+}

@@ -71,7 +71,7 @@ fn yaml_that_is_none() {
 
 #[test]
 fn keys() {
-    let known = "known: identifier_glob, capacity, safe_capacity, description, algorithm";
+    let known = "known: identifier_glob, capacity, safe_capacity, description, algorithm, clients";
     for (templates, expected) in [
         (
             "- identifier_glob: a\n  capacity: 1\n  algoritm: 3\n  colour: red\n  identifierGlob: b",
@@ -115,7 +115,8 @@ fn keys() {
 
 #[test]
 fn types() {
-    let template = "expected a map with the keys identifier_glob, capacity, safe_capacity, description, algorithm";
+    let template =
+        "expected a map with the keys identifier_glob, capacity, safe_capacity, description, algorithm, clients";
     let glob = "expected a resource id or a pattern (in quotes if it begins with `*`, `[` or `{`)";
     for (templates, expected) in [
         (
@@ -271,4 +272,29 @@ fn files_that_cannot_be_read() {
     std::fs::write(&path, vec![b' '; crate::config::MAX_BYTES + 1]).expect("written");
     let error = load(&path).expect_err("too large").to_string();
     assert!(error.ends_with("bad.yaml:1:1: larger than 4194304 bytes"), "{error}");
+}
+
+#[test]
+fn rules_for_clients() {
+    let mistakes = |rule: &str| {
+        mistakes(&format!(
+            "- {{identifier_glob: a, capacity: 100, algorithm: {{kind: FAIR_SHARE}}, clients: {rule}}}\n"
+        ))
+        .join("\n")
+    };
+    for (rule, says) in [
+        ("{}", "expected a list of `{glob: …, weight: …, min: …, max: …}`"),
+        ("[{weight: 2}]", "a rule for clients needs a `glob`"),
+        ("[{glob: a, wieght: 2}]", "unknown key `wieght` (did you mean `weight`?)"),
+        ("[{glob: a, weight: 1.5}]", "`weight` is `1.5`, expected a whole number from 1 to 1000"),
+        ("[{glob: a, weight: 0}]", "`weight` is `0`, expected a whole number from 1 to 1000"),
+        ("[{glob: a, min: -1}]", "`min` is `-1`: must not be negative"),
+        ("[{glob: '[', max: 1}]", "`[` is never closed"),
+        ("[{glob: a}, {glob: a}]", "duplicate `glob` `a`"),
+        ("[{glob: a, min: 101}]", "a `min` of 101, more than the capacity, 100"),
+        ("[{glob: a, min: 5, max: 4}]", "more than its `max`, 4"),
+    ] {
+        let found = mistakes(rule);
+        assert!(found.contains(says), "{rule}: {found}");
+    }
 }

@@ -79,6 +79,8 @@ fn foreseen(foreseen: &core::Foreseen) -> Foreseen {
         until_ms: foreseen.until.0,
         learning_ms: foreseen.learning.0,
         change: foreseen.changes.iter().map(change).collect(),
+        unnamed: foreseen.unnamed.get(),
+        sentences: foreseen.sentences(),
     }
 }
 

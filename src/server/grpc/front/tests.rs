@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use leaseway_core::PrincipalShare;
 use leaseway_proto::doorman::{
     GetCapacityRequest, GetCapacityResponse, ResourceRequest, capacity_server::CapacityServer,
 };
@@ -21,11 +20,10 @@ use super::*;
 use crate::{
     access::Gate,
     actors::{NodeHandle, NodeStart, Threads, block_on},
-    budget::Budget,
     clock::Clock,
     config,
     limits::Limits,
-    open_connections::{ConnectionLimits, OpenConnections},
+    open_connections::OpenConnections,
     server_info::ServerInfo,
 };
 
@@ -68,10 +66,7 @@ async fn both(service: CapacityService, node: NodeHandle) -> [SocketAddr; 2] {
     let gate = Arc::new(Gate::open());
     let clients = Clients { capacity: service, push: PushService::new(node, stopped), gate };
     let front = Arc::new(Front::new(Some(clients), limits, Routes::new(capacity.clone())));
-    let open = {
-        let limits = ConnectionLimits { most: 100, share: PrincipalShare::ALL, idle: None, stalled: PATIENCE };
-        OpenConnections::new(limits, Arc::default(), Arc::new(Budget::new(1 << 20, 1 << 20, PrincipalShare::ALL)))
-    };
+    let open = OpenConnections::at_most(100);
     tokio::spawn(async move {
         while let Ok((stream, from)) = fronts.accept().await {
             let place = open.admit(from.ip()).expect("there is room");
@@ -181,6 +176,7 @@ fn message() -> Bytes {
         client_id: Some("c".into()),
         resource: vec![resource("r"), resource("s")],
         drops_late: None,
+        is_door: None,
     };
     let mut framed = vec![0, 0, 0, 0, u8::try_from(request.encoded_len()).expect("short")];
     request.encode(&mut framed).expect("a vector grows");

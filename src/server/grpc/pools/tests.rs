@@ -107,6 +107,7 @@ async fn asks(node: &NodeHandle, id: &str, wants: f64) -> f64 {
         outstanding: None,
         learning: false,
         drops_late: true,
+        is_door: false,
         life: None,
         news: None,
         charged: Charged::default(),

@@ -17,14 +17,15 @@
     bar.classList.toggle("stale", text !== "Live");
   };
 
-  // What the reader has marked, or stands on with the keyboard, is not taken away.
-  const isMarked = (element) => {
-    const marked = document.getSelection();
-    return marked && !marked.isCollapsed && marked.containsNode(element, true);
+  // What the reader has marked, or stands on with the keyboard, is not taken away. A selection is asked once for all
+  // that is swapped: each question makes the browser lay out the page.
+  const markedRange = () => {
+    const selection = document.getSelection();
+    return selection && !selection.isCollapsed ? selection.getRangeAt(0) : null;
   };
 
-  const swap = (element, html) => {
-    if (isMarked(element)) return;
+  const swap = (element, html, marked) => {
+    if (marked && marked.intersectsNode(element)) return;
     const links = [...element.querySelectorAll("a, button, summary, [tabindex]")];
     const place = links.indexOf(document.activeElement);
     const scrolled = [...element.querySelectorAll(".scroll")].map((box) => box.scrollLeft);
@@ -36,19 +37,20 @@
     }
   };
 
-  const swapRows = (body, { count, rows }) => {
+  const swapRows = (body, { count, rows }, marked) => {
     while (body.rows.length > count) body.deleteRow(-1);
     while (body.rows.length < count) body.insertRow(-1);
-    for (const [place, html] of Object.entries(rows)) swap(body.rows[place], html);
+    for (const [place, html] of Object.entries(rows)) swap(body.rows[place], html, marked);
   };
 
   const take = (event) => {
     say("Live");
+    const marked = markedRange();
     for (const [id, part] of Object.entries(JSON.parse(event.data))) {
       const element = document.getElementById(id);
       if (!element) continue;
-      if (typeof part === "string") swap(element, part);
-      else swapRows(element, part);
+      if (typeof part === "string") swap(element, part, marked);
+      else swapRows(element, part, marked);
     }
   };
 

@@ -6,10 +6,11 @@ use maud::{Markup, html};
 use super::{
     super::{
         Pages,
-        view::{self, ChildRow, Finding, LimitRow, NodeView, ParentRow, PeerRow, ResourceRow, Severity},
+        view::{self, ChildRow, LimitRow, NodeView, OverrideRow, ParentRow, PeerRow, ResourceRow},
     },
     Parts, text,
 };
+use crate::judgement::{Grade, Verdict};
 
 /// Resources in each of the two tables.
 const WORST: usize = 8;
@@ -21,6 +22,7 @@ pub(super) async fn parts(pages: &Pages) -> Parts {
     parts.put("verdict", &verdict(&view));
     parts.put("findings", &findings(&view.findings));
     parts.put("figures", &figures(&view));
+    parts.put("overrides", &overrides(&view.overrides));
     parts.put("over", &worst(&rows.rows, Worst::Over));
     parts.put("contended", &worst(&rows.rows, Worst::Contended));
     parts.put("peers", &peers(&view.peers));
@@ -31,6 +33,7 @@ pub(super) async fn parts(pages: &Pages) -> Parts {
         (parts.place("verdict"))
         (parts.place("findings"))
         (parts.place("figures"))
+        (parts.place("overrides"))
         div.columns {
             section { h2 { "Most contended" } (parts.place("contended")) }
             section { h2 { "Over capacity" } (parts.place("over")) }
@@ -44,32 +47,22 @@ pub(super) async fn parts(pages: &Pages) -> Parts {
     parts.framed(frame)
 }
 
-fn class(severity: Severity) -> &'static str {
-    match severity {
-        Severity::Bad => "bad",
-        Severity::Warn => "warn",
-        Severity::Note => "note",
-    }
-}
-
 fn verdict(view: &NodeView) -> Markup {
-    let (severity, text) = view::verdict(view);
-    let class = if severity == Severity::Note { "fine" } else { class(severity) };
+    let (grade, text) = view::verdict(view);
+    let class = if grade == Grade::Ok { "fine" } else { grade.name() };
     html! { p.verdict.(class) role="status" { (text) } }
 }
 
-fn findings(findings: &[Finding]) -> Markup {
+fn findings(findings: &[Verdict]) -> Markup {
     html! {
         @if !findings.is_empty() {
             ul.findings {
                 @for finding in findings {
-                    li.(class(finding.severity)) {
-                        span.severity {
-                            @match finding.severity { Severity::Bad => "fault", Severity::Warn => "warning", Severity::Note => "note" }
-                        }
+                    li.(finding.grade.name()) {
+                        span.grade { @if finding.grade == Grade::Bad { "fault" } @else { "warning" } }
                         div {
-                            p { strong { (finding.text) } }
-                            @if !finding.advice.is_empty() { p.advice { (escaped_lines(&finding.advice)) } }
+                            p { strong { (finding.about) } ": " (escaped_lines(&finding.found)) }
+                            p.advice { (finding.next) }
                         }
                     }
                 }
@@ -95,6 +88,42 @@ fn figures(view: &NodeView) -> Markup {
             }
         }
     }
+}
+
+/// What operators have set for a time.
+fn overrides(overrides: &[OverrideRow]) -> Markup {
+    html! {
+        @if !overrides.is_empty() {
+            section {
+                h2 { "Overrides" }
+                div.scroll tabindex="0" role="group" aria-label="Overrides" { table {
+                    thead { tr {
+                        th scope="col" { "Resources" }
+                        th.n scope="col" { "Set to" }
+                        th.n scope="col" { "Ends in" }
+                        th scope="col" { "By" }
+                        th scope="col" { "Why" }
+                    } }
+                    tbody { @for one in overrides {
+                        tr {
+                            th.id scope="row" {
+                                a href={ "/resources?search=" (text::encoded(literal(&one.pattern))) } { (escaped(&one.pattern)) }
+                            }
+                            td.n { (one.set_to) }
+                            td.n { (text::ago(one.remaining_ms.div_ceil(5_000) * 5_000)) }
+                            td { (escaped(&one.by)) }
+                            td { (escaped(&one.why)) }
+                        }
+                    } }
+                } }
+            }
+        }
+    }
+}
+
+/// The longest part of a pattern that ids have as it is, by which they are found.
+fn literal(pattern: &str) -> &str {
+    pattern.split(['*', '?', '[', ']', '\\']).max_by_key(|part| part.len()).unwrap_or_default()
 }
 
 fn role(view: &NodeView) -> &'static str {
@@ -214,6 +243,7 @@ fn parent_line(parent: &ParentRow, is_master: bool) -> Markup {
     html! {
         p {
             "Child " strong { (escaped(&parent.node)) } " of " (escaped(&parent.addresses.join(", "))) ". "
+            @if let Some(page) = &parent.http { a href={ "//" (page) "/" } { "The parent's page" } ". " }
             @match parent.answered_ms {
                 _ if !is_master => "The master of this node asks there.",
                 Some(ago) => { "It answered " (text::ago(ago)) " ago, for " (text::count(parent.resources)) " resources." },

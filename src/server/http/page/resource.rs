@@ -116,6 +116,9 @@ fn figures(detail: &ResourceDetail) -> Markup {
             div { dt { "Held" } dd.bad[row.over() > row.capacity * 1e-9] { (text::number(row.held)) } }
             @if row.is_divided { div { dt { "Free" } dd { (text::number(detail.free)) } } }
             div { dt { "Clients" } dd { (text::count(row.clients)) } }
+            @if row.doors > 0 {
+                div { dt { "Doors" } dd { (text::count(row.doors)) ", holding " (text::number(row.held_by_doors)) } }
+            }
             div { dt { "Algorithm" } dd { (row.algorithm) } }
             div { dt { "Template" } dd { @match &row.template { Some(glob) => code { (escaped(glob)) }, None => span.warn { "none: honoured as asked" } } } }
             div { dt { "Lease, refresh" } dd { (text::length(detail.lease_ms)) ", " (text::length(detail.refresh_ms)) } }
@@ -127,6 +130,7 @@ fn figures(detail: &ResourceDetail) -> Markup {
 /// What not every resource has.
 fn more(detail: &ResourceDetail) -> Markup {
     html! {
+        @if let Some(overridden) = &detail.overridden { p { strong { "Overridden. " } (overridden.sentence) } }
         @if let Some(lent) = &detail.lent {
             p {
                 @match (lent.edition, lent.remaining_ms) {
@@ -181,10 +185,10 @@ fn row(holder: &HolderRow, resource: &str) -> Markup {
         "/why?resource={}&holder={}&kind={}",
         text::encoded(resource),
         text::encoded(&holder.holder),
-        holder.kind
+        if holder.kind == "node" { "node" } else { "client" }
     );
     html! {
-        th.id scope="row" { (escaped(&holder.holder)) @if holder.kind == "node" { " " span.tag { "node" } } }
+        th.id scope="row" { (escaped(&holder.holder)) @if holder.kind != "client" { " " span.tag { (holder.kind) } } }
         td.n { (text::number(holder.wants)) }
         td.n { (text::number(holder.due)) }
         td.n.short[holder.has < holder.due * 0.99] { (text::number(holder.has)) }

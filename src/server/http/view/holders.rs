@@ -17,7 +17,7 @@ const REACHED: usize = 100_000;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(in super::super) struct HolderRow {
     pub(in super::super) holder: String,
-    /// `client` or `node`.
+    /// `client`, `node` or `door`: a client that limits others with what it has.
     pub(in super::super) kind: &'static str,
     pub(in super::super) priority: i16,
     pub(in super::super) clients: u64,
@@ -33,7 +33,11 @@ impl HolderRow {
     pub(super) fn of(holder: &HolderReport, at: Millis) -> HolderRow {
         HolderRow {
             holder: holder.id.to_string(),
-            kind: if holder.kind == HolderKind::Node { "node" } else { "client" },
+            kind: match holder.kind {
+                HolderKind::Node => "node",
+                HolderKind::Client if holder.is_door => "door",
+                HolderKind::Client => "client",
+            },
             priority: holder.priority,
             clients: holder.subclients,
             wants: holder.wants.get(),
@@ -188,6 +192,7 @@ mod tests {
         HolderReport {
             id: format!("client-{number:06}").into(),
             kind: HolderKind::Client,
+            is_door: false,
             priority: 0,
             subclients: 1,
             // Each once, in no order.

@@ -1,20 +1,18 @@
 //! A server, its peers, and its place in a tree.
 
-mod findings;
-
-use std::time::SystemTime;
-
 use leaseway_core::Millis;
+use leaseway_proto::status::{GetStatusResponse, Health, LimitUse, Resource};
 use leaseway_quorum::{PeerReport, Role};
 use serde::Serialize;
 
-use self::findings::findings;
-pub(in super::super) use self::findings::{Finding, Severity, verdict};
-use super::{
-    super::{Pages, free_bytes},
-    resources::ResourceRow,
+use super::{super::Pages, overrides::OverrideRow, resources::ResourceRow};
+use crate::{
+    actors::{ConfigInForce, NotMaster},
+    judgement::{Grade, PeersSeen, Verdict, judge_alone},
+    own_status::own_status,
+    peer_endpoints::PeerEndpoints,
+    peer_list::peer_list,
 };
-use crate::{actors::NotMaster, peer_endpoints::PeerEndpoints};
 
 /// A server as a whole.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -35,9 +33,11 @@ pub(in super::super) struct NodeView {
     pub(in super::super) resources: usize,
     pub(in super::super) holders: usize,
     pub(in super::super) clients: u64,
-    /// The worst first.
-    pub(in super::super) findings: Vec<Finding>,
+    /// What is not well, the worst first.
+    pub(in super::super) findings: Vec<Verdict>,
     pub(in super::super) limits: Vec<LimitRow>,
+    /// The newest first.
+    pub(in super::super) overrides: Vec<OverrideRow>,
     /// Empty for a server without a data directory.
     pub(in super::super) peers: Vec<PeerRow>,
     pub(in super::super) parent: Option<ParentRow>,
@@ -82,6 +82,8 @@ pub(in super::super) struct ParentRow {
     pub(in super::super) addresses: Vec<String>,
     /// The server that is asked at present; empty while another peer of this node asks.
     pub(in super::super) master: String,
+    /// Where the page of that server is.
+    pub(in super::super) http: Option<String>,
     /// How long ago it answered; absent if it never has.
     pub(in super::super) answered_ms: Option<u64>,
     /// In a row.
@@ -104,9 +106,9 @@ pub(in super::super) struct ChildRow {
 /// How much of a limit is used.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(in super::super) struct LimitRow {
-    pub(in super::super) what: &'static str,
+    pub(in super::super) what: String,
     /// What raises it.
-    pub(in super::super) flag: &'static str,
+    pub(in super::super) flag: String,
     pub(in super::super) used: usize,
     pub(in super::super) most: usize,
 }
@@ -121,15 +123,9 @@ pub(in super::super) async fn node(pages: &Pages) -> NodeView {
         Ok(()) => (true, None),
         Err(NotMaster { master }) => (false, master.map(|master| MasterView { grpc: master.grpc, http: master.http })),
     };
-    let (free_bytes, data_failed) = match &pages.stored {
-        Some((quorum, data)) => {
-            let failure = quorum.failure().borrow().as_ref().map(ToString::to_string);
-            (free_bytes(data).await, failure)
-        }
-        None => (None, None),
-    };
-    let ends = pages.tls.as_ref().and_then(|tls| tls.credentials().expires());
-    let mut view = NodeView {
+    let health = pages.health.look(&pages.node, &pages.info).await;
+    let limits = limits(pages, &health, rows);
+    NodeView {
         server: pages.info.id.to_string(),
         version: env!("CARGO_PKG_VERSION"),
         uptime_ms: at.0,
@@ -143,48 +139,78 @@ pub(in super::super) async fn node(pages: &Pages) -> NodeView {
         resources: pages.node.resources(),
         holders: rows.iter().map(|row| row.holders).sum(),
         clients: rows.iter().map(|row| row.clients).sum(),
-        findings: Vec::new(),
-        limits: limits(pages, rows),
+        overrides: overrides(&config, at),
         peers: peers(pages),
         parent: parent(pages),
         children: children(pages, at),
-        certificate_ends_secs: ends.map(seconds_until),
-        free_bytes,
-        data_failed,
-    };
-    view.findings = findings(&view, rows);
-    view
-}
-
-fn seconds_until(end: SystemTime) -> i64 {
-    match end.duration_since(SystemTime::now()) {
-        Ok(left) => left.as_secs() as i64,
-        Err(since) => -(since.duration().as_secs() as i64),
+        certificate_ends_secs: health.certificate_ends_unix.map(|ends| ends - (health.unix_ms / 1000) as i64),
+        free_bytes: health.free_bytes,
+        data_failed: Some(health.data_error.clone()).filter(|error| !error.is_empty()),
+        findings: judge_alone(seen(pages, health, &limits, rows), peers_seen(pages, is_master)),
+        limits,
     }
 }
 
-fn limits(pages: &Pages, rows: &[ResourceRow]) -> Vec<LimitRow> {
+/// Whether it is fine, in a sentence, and how bad it is.
+pub(in super::super) fn verdict(view: &NodeView) -> (Grade, &'static str) {
+    let worst = Grade::worst(&view.findings);
+    let text = match worst {
+        Grade::Bad => "Not fine: clients may not get what they should.",
+        Grade::Warn => "It works; something should be looked at.",
+        Grade::Ok if view.is_master => "It is fine.",
+        Grade::Ok => "It is fine, as far as this peer knows.",
+    };
+    (worst, text)
+}
+
+/// What the server says about itself, with all that verdicts rest on.
+fn seen(pages: &Pages, mut health: Health, limits: &[LimitRow], rows: &[ResourceRow]) -> GetStatusResponse {
+    health.limit = limits.iter().map(LimitRow::used).collect();
+    let resources: Vec<Resource> = rows.iter().map(ResourceRow::seen).collect();
+    let status = own_status(&pages.node, &pages.info, Some(health));
+    GetStatusResponse { resources_total: resources.len() as u64, resources, ..status }
+}
+
+fn peers_seen(pages: &Pages, is_master: bool) -> PeersSeen {
+    match &pages.health.stored {
+        Some((quorum, _)) if is_master => PeersSeen::Listed(peer_list(quorum, &pages.info)),
+        Some(_) => PeersSeen::Elsewhere,
+        None => PeersSeen::Alone,
+    }
+}
+
+/// A server looks at their ends once a second.
+fn overrides(config: &ConfigInForce, at: Millis) -> Vec<OverrideRow> {
+    let mut rows: Vec<OverrideRow> = config.overrides.iter().map(|one| OverrideRow::of(one, at)).collect();
+    rows.retain(|row| row.remaining_ms > 0);
+    rows.reverse();
+    rows
+}
+
+impl LimitRow {
+    fn of(limit: &LimitUse) -> LimitRow {
+        let LimitUse { what, flag, used, most } = limit.clone();
+        LimitRow { what, flag, used: used as usize, most: most as usize }
+    }
+
+    fn used(&self) -> LimitUse {
+        let LimitRow { what, flag, used, most } = self.clone();
+        LimitUse { what, flag, used: used as u64, most: most as u64 }
+    }
+}
+
+fn limits(pages: &Pages, health: &Health, rows: &[ResourceRow]) -> Vec<LimitRow> {
     let limits = &pages.node.limits;
-    let row = |what, flag, used, most| LimitRow { what, flag, used, most };
-    let holders = rows.iter().map(|row| row.holders);
-    vec![
-        row("resources", "--max-resources", pages.node.resources(), limits.resources),
-        row("holders in all", "--max-clients", holders.clone().sum(), limits.clients),
-        row(
-            "holders of one resource",
-            "--max-clients-per-resource",
-            holders.max().unwrap_or_default(),
-            limits.clients_per_resource,
-        ),
-        row("gRPC connections", "--max-connections", pages.connections.count(), limits.connections),
-        row("listeners for hints", "--max-watchers", pages.node.watching(), limits.watchers),
-        row("bytes that wait", "--max-waiting-bytes", pages.budget.used(), limits.waiting_bytes),
-        row("live pages", "--max-live-pages", pages.live.open(), limits.live_pages),
-    ]
+    let row = |what: &str, flag: &str, used, most| LimitRow { what: what.into(), flag: flag.into(), used, most };
+    let holders = rows.iter().map(|row| row.holders).max().unwrap_or_default();
+    let mut all: Vec<LimitRow> = health.limit.iter().map(LimitRow::of).collect();
+    all.push(row("holders of one resource", "--max-clients-per-resource", holders, limits.clients_per_resource));
+    all.push(row("live pages", "--max-live-pages", pages.live.open(), limits.live_pages));
+    all
 }
 
 fn peers(pages: &Pages) -> Vec<PeerRow> {
-    let Some((quorum, _)) = &pages.stored else { return Vec::new() };
+    let Some((quorum, _)) = &pages.health.stored else { return Vec::new() };
     let row = |peer: PeerReport| {
         let addresses = PeerEndpoints::from(peer.advertise.as_str());
         PeerRow {
@@ -212,6 +238,7 @@ pub(super) fn parent(pages: &Pages) -> Option<ParentRow> {
         node: parent.node.to_string(),
         addresses: parent.addresses.iter().map(ToString::to_string).collect(),
         master: uplink.master.to_string(),
+        http: uplink.page,
         answered_ms: uplink.answered.map(|answered| at.since(answered).0),
         failures: uplink.failures,
         last_error: uplink.last_error.unwrap_or_default(),

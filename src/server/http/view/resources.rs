@@ -6,10 +6,11 @@ use std::{
 };
 
 use leaseway_core::{Amount, PoolReport, Terms, readable};
+use leaseway_proto::status::{Resource, Supply};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 
-use super::{super::Pages, PAGE_ROWS};
+use super::{super::Pages, PAGE_ROWS, overrides::OverriddenView};
 use crate::actors::Status;
 
 /// Resources are looked at again no sooner than this.
@@ -32,8 +33,14 @@ pub(in super::super) struct ResourceRow {
     pub(in super::super) held: f64,
     pub(in super::super) holders: usize,
     pub(in super::super) clients: u64,
+    /// Holders that are doors, and what of `held` they have.
+    pub(in super::super) doors: u64,
+    pub(in super::super) held_by_doors: f64,
     /// 0 when it divides.
     pub(in super::super) learning_ms: u64,
+    /// Which loan of the parent it is, and for how long; absent at a root.
+    #[serde(skip)]
+    loan: Option<(u64, u64)>,
 }
 
 impl ResourceRow {
@@ -50,7 +57,25 @@ impl ResourceRow {
             held: report.sums.held.get(),
             holders: report.holders,
             clients: report.sums.subclients,
+            doors: report.sums.doors,
+            held_by_doors: report.sums.held_by_doors.get(),
             learning_ms: report.learning.0,
+            loan: report.supply.as_ref().map(|supply| (supply.edition, supply.remaining.0)),
+        }
+    }
+
+    /// What verdicts rest on.
+    pub(super) fn seen(&self) -> Resource {
+        let loan = self.loan.map(|(edition, remaining_ms)| Supply { edition, remaining_ms, ..Supply::default() });
+        Resource {
+            resource_id: self.resource.to_string(),
+            template: self.template.clone().unwrap_or_default(),
+            capacity: self.capacity,
+            held: self.held,
+            learning_ms: self.learning_ms,
+            unbounded: !self.is_divided,
+            supply: loan,
+            ..Resource::default()
         }
     }
 
@@ -181,6 +206,8 @@ pub(in super::super) struct ResourceDetail {
     pub(in super::super) promised: Option<PromisedView>,
     /// Absent if it is no pool.
     pub(in super::super) pool: Option<PoolView>,
+    /// Absent where the template's capacity is in force.
+    pub(in super::super) overridden: Option<OverriddenView>,
 }
 
 /// What the parent has lent.
@@ -255,6 +282,7 @@ pub(in super::super) async fn resource(pages: &Pages, id: &str) -> Option<Resour
         lent,
         promised,
         pool: status.pool.as_ref().map(PoolView::of),
+        overridden: status.report.overridden.as_ref().map(|overridden| OverriddenView::of(overridden, status.at)),
         row,
     })
 }
@@ -264,6 +292,7 @@ fn said(priority: i16, terms: &Terms) -> String {
         Terms::Wants => "all that is wanted".to_owned(),
         Terms::Each(most) => format!("{most} for each client"),
         Terms::Level(level) => format!("at most {} for each client", readable(*level)),
+        Terms::Minimums(level) => format!("minimums alone, at most {} for each client", readable(*level)),
         Terms::Share { equal, top_up } => {
             format!("{} for each client and {} % of what is wanted beyond", readable(*equal), readable(top_up * 100.0))
         }
@@ -287,7 +316,10 @@ mod tests {
             held,
             holders: 1,
             clients: 1,
+            doors: 0,
+            held_by_doors: 0.0,
             learning_ms: 0,
+            loan: None,
         }
     }
 

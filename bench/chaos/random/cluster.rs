@@ -1,0 +1,269 @@
+//! The processes of a run, and the links between them: how they are started, ended and reached. What is done to them is
+//! decided elsewhere.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use leaseway_process::{Signal, link::Link};
+use tempfile::TempDir;
+use tokio::runtime::Handle;
+
+use super::{args::RandomArgs, layout::NodeLayout};
+use crate::{
+    chaos::{args::name, node_set::addresses},
+    error::Error,
+    output::note,
+    server::{Server, said_by, server_words},
+};
+
+const CONFIGURATION: &str = "leaseway.yaml";
+
+/// All nodes. Peers are counted through all of them.
+pub(super) struct Cluster {
+    pub(super) peers: Vec<PeerProcess>,
+    /// The places of the peers of each node.
+    pub(super) nodes: Vec<std::ops::Range<usize>>,
+    /// `links[i][j]`: over it peer `i` reaches peer `j` of its node.
+    pub(super) links: Vec<Vec<Link>>,
+    server: Vec<String>,
+    /// Without a C compiler disks are never bad.
+    pub(super) has_bad_disks: bool,
+    directory: TempDir,
+}
+
+/// A peer, whether it runs or not.
+pub(super) struct PeerProcess {
+    pub(super) node: usize,
+    pub(super) name: String,
+    /// Where it listens for clients, and where they reach it: over a link.
+    pub(super) grpc: SocketAddr,
+    pub(super) front: Link,
+    pub(super) admin: SocketAddr,
+    words: Vec<String>,
+    directory: PathBuf,
+    pub(super) server: Option<Server>,
+}
+
+impl Cluster {
+    /// Everything but the processes. Links are served on `runtime`.
+    pub(super) fn prepare(args: &RandomArgs, runtime: &Handle) -> Result<Cluster, Error> {
+        let mut directory = tempfile::tempdir().map_err(Error::io("create a directory for the peers"))?;
+        if args.keep {
+            directory.disable_cleanup(true);
+            note(&format!("logs and data of the peers are in {}", directory.path().display()));
+        }
+        let server = server_words(args.server.as_deref())?;
+        let bad_disk = bad_disks(directory.path());
+        let mut cluster = Cluster {
+            peers: Vec::new(),
+            nodes: Vec::new(),
+            links: Vec::new(),
+            server,
+            has_bad_disks: bad_disk.is_some(),
+            directory,
+        };
+        let configuration = cluster.write_configuration(&args.configuration(args.first_capacity()), CONFIGURATION)?;
+        for (node, layout) in args.shape.nodes().iter().enumerate() {
+            cluster.add_node(args, node, layout, &configuration, bad_disk.as_deref(), runtime)?;
+        }
+        Ok(cluster)
+    }
+
+    fn add_node(
+        &mut self,
+        args: &RandomArgs,
+        node: usize,
+        layout: &NodeLayout,
+        configuration: &Path,
+        bad_disk: Option<&Path>,
+        runtime: &Handle,
+    ) -> Result<(), Error> {
+        let first = self.peers.len();
+        let addresses: Vec<_> = (0..layout.peers).map(|peer| addresses(first + peer)).collect::<Result<_, _>>()?;
+        let link = |to: SocketAddr| Link::to(to, runtime).map_err(Error::io("listen for peers"));
+        for _ in 0..layout.peers {
+            self.links.push(addresses.iter().map(|to| link(to[1])).collect::<Result<_, _>>()?);
+        }
+        let parents = self.nodes.first().map(|root| self.endpoints(root.clone()).join(","));
+        for (number, [grpc, peer, admin]) in addresses.iter().copied().enumerate() {
+            let id = name(number);
+            let directory = self.directory.path().join(format!("{}-{id}", layout.name));
+            fs::create_dir(&directory).map_err(Error::io("create a directory for a peer"))?;
+            let front = link(grpc)?;
+            let text = |path: &Path| path.to_string_lossy().into_owned();
+            let mut flags = vec![
+                ("--listen", grpc.to_string()),
+                ("--advertise", front.address()),
+                ("--http", "127.0.0.1:0".into()),
+                ("--admin", admin.to_string()),
+                ("--id", id.clone()),
+                ("--data", text(&directory.join("data"))),
+                ("--timing", args.timing.clone()),
+                ("--threads", "2".into()),
+            ];
+            match &parents {
+                Some(parents) => flags.extend([("--parent", parents.clone()), ("--node", layout.name.into())]),
+                None => flags.push(("--config", text(configuration))),
+            }
+            if layout.peers > 1 {
+                let named = self.links[first + number].iter().enumerate();
+                let named = named.map(|(to, link)| format!("{}={}", name(to), link.address()));
+                flags.extend([("--peers", named.collect::<Vec<_>>().join(",")), ("--peer-listen", peer.to_string())]);
+            }
+            let mut words = vec!["env".to_owned()];
+            words.extend(bad_disk.map(|library| format!("LD_PRELOAD={}", library.display())));
+            words.push(format!("BAD_DISK={}", directory.join("disk").display()));
+            words.extend(args.plant.iter().map(|fault| format!("PLANTED_FAULT={fault}")));
+            words.extend(self.server.iter().cloned());
+            words.extend(flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]));
+            self.peers.push(PeerProcess { node, name: id, grpc, front, admin, words, directory, server: None });
+        }
+        self.nodes.push(first..first + layout.peers);
+        Ok(())
+    }
+
+    /// What peers and doors are started with.
+    pub(super) fn program(&self) -> &[String] {
+        &self.server
+    }
+
+    /// Where clients of a node, or nodes below it, find its peers.
+    pub(super) fn endpoints(&self, peers: std::ops::Range<usize>) -> Vec<String> {
+        self.peers[peers].iter().map(|peer| peer.front.address()).collect()
+    }
+
+    /// Starts a peer with these flags besides its own.
+    pub(super) fn start(&mut self, number: usize, flags: &[String]) -> Result<(), Error> {
+        let peer = &mut self.peers[number];
+        let log = OpenOptions::new().create(true).append(true).read(true).open(peer.directory.join("log"));
+        let log = log.map_err(Error::io("open the log of a peer"))?;
+        let words: Vec<_> = peer.words.iter().chain(flags).cloned().collect();
+        peer.server = Some(Server::start(&words, &log)?);
+        Ok(())
+    }
+
+    /// SIGKILL, and until it has ended.
+    pub(super) fn kill(&mut self, number: usize) {
+        let peer = &mut self.peers[number];
+        if let Some(server) = &mut peer.server {
+            server.expect_end();
+            server.signal(Signal::KILL);
+        }
+        peer.server = None;
+    }
+
+    pub(super) fn signal(&self, number: usize, signal: Signal) {
+        self.peers[number].server.iter().for_each(|server| server.signal(signal));
+    }
+
+    /// What an operator's command says, given to the peers of a node.
+    pub(super) fn operator(&self, node: usize, words: &[&str]) -> Operator {
+        let admins: Vec<_> = self.peers[self.nodes[node].clone()].iter().map(|peer| peer.admin.to_string()).collect();
+        let words = words.iter().map(|&word| word.to_owned());
+        Operator {
+            server: self.server.clone(),
+            words: words.chain(["--admin".into(), admins.join(","), "--timeout".into(), "5".into()]).collect(),
+        }
+    }
+
+    /// Whether a master says that all peers of its node take part and know what it knows. What it does not say itself
+    /// proves nothing: a peer that has lost its data has the name of the one that it was.
+    pub(super) fn is_whole(&self, node: usize) -> bool {
+        let size = self.nodes[node].len();
+        if size == 1 {
+            return true;
+        }
+        let Ok(said) = self.operator(node, &["peers", "list", "--json"]).run() else { return false };
+        let Ok(list) = serde_json::from_str::<serde_json::Value>(&said) else { return false };
+        let peers = list["peers"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let count = |role: &str| peers.iter().filter(|peer| peer["role"] == role && peer["lag"].is_u64()).count();
+        peers.len() == size && list["name"] == list["master"] && count("master") == 1 && count("follower") == size - 1
+    }
+
+    pub(super) fn write_configuration(&self, text: &str, name: &str) -> Result<PathBuf, Error> {
+        let path = self.directory.path().join(name);
+        fs::write(&path, text).map_err(Error::io("write a configuration"))?;
+        Ok(path)
+    }
+
+    /// Those that have ended and were not asked to, and those that have said that they panicked.
+    pub(super) fn complaints(&self) -> Vec<String> {
+        let ended = self.peers.iter().filter_map(|peer| {
+            let error = peer.server.as_ref()?.check().err()?;
+            Some(format!("{}: {error}", peer.called()))
+        });
+        let panicked = self.peers.iter().filter_map(|peer| {
+            let log = peer.log();
+            let line = log.lines().find(|line| line.contains("panicked at"))?;
+            Some(format!("{} panicked: {line}", peer.called()))
+        });
+        ended.chain(panicked).collect()
+    }
+}
+
+impl PeerProcess {
+    pub(super) fn called(&self) -> String {
+        format!("{} of node {}", self.name, self.node)
+    }
+
+    pub(super) fn runs(&self) -> bool {
+        self.server.as_ref().is_some_and(|server| !server.has_ended())
+    }
+
+    /// All that it has said, over all its lives.
+    pub(super) fn log(&self) -> String {
+        fs::read(self.directory.join("log"))
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .unwrap_or_default()
+    }
+
+    /// Makes its disk a bad one: full, or so slow.
+    pub(super) fn spoil_disk(&self, slow: Option<Duration>) -> Result<(), Error> {
+        let text = slow.map_or_else(String::new, |slow| slow.as_millis().to_string());
+        fs::write(self.directory.join("disk"), text).map_err(Error::io("spoil the disk of a peer"))
+    }
+
+    pub(super) fn mend_disk(&self) {
+        let _ = fs::remove_file(self.directory.join("disk"));
+    }
+
+    pub(super) fn delete_data(&self) -> Result<(), Error> {
+        match fs::remove_dir_all(self.directory.join("data")) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(Error::io("delete the data of a peer")(error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The newest file of its log.
+    pub(super) fn log_file(&self) -> Option<PathBuf> {
+        let files = fs::read_dir(self.directory.join("data").join("log")).ok()?;
+        files.flatten().map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "log")).max()
+    }
+}
+
+/// A command of an operator, to be run where waiting does no harm.
+pub(super) struct Operator {
+    server: Vec<String>,
+    words: Vec<String>,
+}
+
+impl Operator {
+    pub(super) fn run(&self) -> Result<String, Error> {
+        said_by(&self.server, &self.words.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+}
+
+/// The library that makes bad disks of good ones, if it can be made.
+fn bad_disks(directory: &Path) -> Option<PathBuf> {
+    let (source, library) = (directory.join("disk.c"), directory.join("disk.so"));
+    fs::write(&source, include_str!("disk.c")).ok()?;
+    let made = Command::new("cc").args(["-shared", "-fPIC", "-O2", "-o"]).args([&library, &source]).output();
+    made.is_ok_and(|made| made.status.success() && File::open(&library).is_ok()).then_some(library)
+}

@@ -1,0 +1,177 @@
+//! Whether what was said of registers could have been said by one register each that is written and read at one moment:
+//! linearizability.
+//!
+//! At each end of a call all orders are kept in which it can have taken place among those that were under way
+//! (just-in-time linearization, Lowe 2017). No value is written twice, so few are.
+
+use std::{collections::HashSet, fmt};
+
+/// A value; none: nothing is written there.
+pub(super) type Value = Option<u64>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operation {
+    Write(Value),
+    Read(Value),
+}
+
+/// What was asked of one register and when, in any unit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call {
+    pub(super) register: usize,
+    pub(super) operation: Operation,
+    pub(super) asked: u64,
+    /// None: it may take place at any later time, or never.
+    pub(super) answered: Option<u64>,
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Call { register, operation, asked, answered } = self;
+        write!(f, "register {register}: {operation:?} from {asked} to {answered:?}")
+    }
+}
+
+/// What a register may be by now, and which of the calls under way have taken place then.
+type Possible = (Value, Vec<usize>);
+
+/// The first call whose answer no order explains.
+pub(super) fn unexplained(calls: &[Call]) -> Option<Call> {
+    let mut registers: Vec<usize> = calls.iter().map(|call| call.register).collect();
+    registers.sort_unstable();
+    registers.dedup();
+    registers.into_iter().find_map(|register| {
+        let of: Vec<Call> = calls.iter().copied().filter(|call| call.register == register).collect();
+        unexplained_of_one(&useful(of))
+    })
+}
+
+/// Without writes of unknown outcome that no read has seen: they may never have taken place.
+fn useful(calls: Vec<Call>) -> Vec<Call> {
+    let seen: HashSet<Value> = calls.iter().filter_map(|call| read(call.operation)).collect();
+    let is_useful = |call: &Call| match call.operation {
+        Operation::Write(value) => call.answered.is_some() || seen.contains(&value),
+        Operation::Read(_) => call.answered.is_some(),
+    };
+    calls.into_iter().filter(is_useful).collect()
+}
+
+fn read(operation: Operation) -> Option<Value> {
+    if let Operation::Read(value) = operation { Some(value) } else { None }
+}
+
+fn unexplained_of_one(calls: &[Call]) -> Option<Call> {
+    // At one moment calls begin before others end: that allows more orders, not fewer.
+    let begins = calls.iter().enumerate().map(|(place, call)| (call.asked, false, place));
+    let ends = calls.iter().enumerate().filter_map(|(place, call)| Some((call.answered?, true, place)));
+    let mut events: Vec<_> = begins.chain(ends).collect();
+    events.sort_unstable();
+    let mut all: HashSet<Possible> = HashSet::from([(None, Vec::new())]);
+    let mut under_way: Vec<usize> = Vec::new();
+    for (_, is_end, place) in events {
+        if !is_end {
+            under_way.push(place);
+            continue;
+        }
+        all = explained(calls, &under_way, all, place);
+        if all.is_empty() {
+            return Some(calls[place]);
+        }
+        under_way.retain(|other| *other != place);
+        // One that has taken place in all of them is settled, though its answer never came.
+        let is_settled = |one: &usize| calls[*one].answered.is_none() && all.iter().all(|(_, done)| done.contains(one));
+        let settled: Vec<usize> = under_way.iter().copied().filter(is_settled).collect();
+        under_way.retain(|one| !settled.contains(one));
+        all = all.into_iter().map(|(value, done)| (value, without(done, &settled, place))).collect();
+    }
+    None
+}
+
+fn without(mut done: Vec<usize>, settled: &[usize], place: usize) -> Vec<usize> {
+    done.retain(|one| *one != place && !settled.contains(one));
+    done
+}
+
+/// All that is possible when `place` has taken place.
+fn explained(calls: &[Call], under_way: &[usize], from: HashSet<Possible>, place: usize) -> HashSet<Possible> {
+    let mut seen = from.clone();
+    let mut left: Vec<Possible> = from.into_iter().collect();
+    while let Some((value, done)) = left.pop() {
+        for &next in under_way.iter().filter(|next| !done.contains(next)) {
+            let after = match calls[next].operation {
+                Operation::Write(written) => written,
+                Operation::Read(found) if found == value => value,
+                Operation::Read(_) => continue,
+            };
+            let mut with = done.clone();
+            with.push(next);
+            with.sort_unstable();
+            if seen.insert((after, with.clone())) {
+                left.push((after, with));
+            }
+        }
+    }
+    seen.retain(|(_, done)| done.contains(&place));
+    seen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(value: u64, asked: u64, answered: impl Into<Option<u64>>) -> Call {
+        Call { register: 0, operation: Operation::Write(Some(value)), asked, answered: answered.into() }
+    }
+
+    fn read(value: u64, asked: u64, answered: u64) -> Call {
+        let value = (value > 0).then_some(value);
+        Call { register: 0, operation: Operation::Read(value), asked, answered: Some(answered) }
+    }
+
+    #[test]
+    fn what_one_register_could_say_is_explained() {
+        for calls in [
+            vec![read(0, 0, 1), write(1, 2, 3), read(1, 4, 5)],
+            // While a write is under way both are right, in this order.
+            vec![write(1, 0, 10), read(0, 1, 2), read(1, 3, 4)],
+            // Two at once, in either order.
+            vec![write(1, 0, 10), write(2, 0, 10), read(2, 11, 12)],
+            vec![write(1, 0, 10), write(2, 0, 10), read(1, 11, 12)],
+            // An outcome that is unknown: later, or never.
+            vec![write(1, 0, None), read(0, 5, 6), read(1, 7, 8)],
+            vec![write(1, 0, None), read(0, 5, 6), write(2, 7, 8), read(2, 9, 10)],
+            vec![write(1, 0, None), write(2, 3, 4), read(2, 5, 6), read(1, 7, 8)],
+        ] {
+            assert!(unexplained(&calls).is_none(), "{calls:?}");
+        }
+    }
+
+    #[test]
+    fn what_none_could_say_is_found() {
+        for (calls, culprit) in [
+            (vec![write(1, 0, 1), read(0, 2, 3)], "an acknowledged write is lost"),
+            (vec![write(1, 0, 1), write(2, 2, 3), read(1, 4, 5)], "a read is stale"),
+            (vec![write(1, 0, 10), read(1, 1, 2), read(0, 3, 4)], "what was read is gone"),
+            (vec![write(1, 0, None), read(1, 1, 2), read(0, 3, 4)], "what was read was never stored"),
+            (vec![write(1, 0, None), read(1, 1, 2), write(2, 3, 4), read(1, 5, 6)], "it took place twice"),
+            (vec![read(1, 0, 1), write(1, 2, 3)], "it was read before it was written"),
+        ] {
+            assert!(unexplained(&calls).is_some(), "{culprit}: {calls:?}");
+        }
+    }
+
+    #[test]
+    fn registers_are_told_apart() {
+        let other = |call: Call| Call { register: 1, ..call };
+        assert!(unexplained(&[write(1, 0, 1), other(read(0, 2, 3)), read(1, 2, 3)]).is_none());
+        let found = unexplained(&[write(1, 0, 1), other(write(2, 0, 1)), other(read(0, 2, 3))]);
+        assert_eq!(found.map(|call| call.register), Some(1));
+    }
+
+    #[test]
+    fn thousands_of_calls_take_no_time_to_speak_of() {
+        let calls =
+            (1..5000).flat_map(|n| [write(n, 4 * n, (n % 7 > 0).then_some(4 * n + 6)), read(n, 4 * n + 1, 4 * n + 3)]);
+        assert!(unexplained(&calls.collect::<Vec<_>>()).is_none());
+    }
+}

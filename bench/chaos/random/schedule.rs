@@ -1,0 +1,299 @@
+//! What is done and when: drawn from a seed before anything runs. The same seed, shape, length of time and of leases
+//! give the same.
+
+use std::{collections::HashMap, fmt, ops::Range, time::Duration};
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+use super::layout::ClusterShape;
+use crate::flags::word;
+
+/// What can be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Mishap {
+    /// SIGKILL; started again with the same data.
+    Kill,
+    /// SIGSTOP, then SIGCONT.
+    Pause,
+    /// No byte passes between a peer and the others.
+    CutOff,
+    /// A peer hears nothing from the others, and they hear it.
+    Deaf,
+    /// The others hear nothing from a peer, and it hears them.
+    Mute,
+    /// The others fall into two halves that reach each other through one peer only.
+    Bridge,
+    /// A peer is cut off and reached again, several times a second.
+    Flapping,
+    /// Everything between peers takes up to a third of a second longer.
+    Delay,
+    /// The connections between peers lose all that they carry, without a word.
+    Silence,
+    /// What clients of the library and child nodes send to a peer, and what it answers, takes up to a second longer.
+    SlowClients,
+    /// Answers of a peer to clients of the library and child nodes do not arrive until it is over; requests do.
+    LostAnswers,
+    /// Neither requests nor answers of clients of the library and child nodes arrive at any peer of the root.
+    LostParent,
+    /// Every write to the disk of a peer fails; it is started again when there is room.
+    FullDisk,
+    /// Each flush of all disks of a node takes a fifth of a second longer.
+    SlowDisks,
+    /// A peer is killed and a bit of its log flipped: it has to refuse in words, or recover. If it refuses, its data is
+    /// deleted.
+    FlippedBit,
+    /// A peer is killed and the end of its log torn off.
+    TornLog,
+    /// A peer is killed and its data deleted.
+    Wipe,
+    /// A peer is removed by an operator, its data deleted, and added again.
+    Replace,
+    /// A peer is killed and comes back with a wall clock that is wrong by hours.
+    ClockJump,
+    /// A peer is killed and comes back with a clock that runs at another rate, within one part in a thousand.
+    ClockRate,
+    /// An operator puts another capacity in force.
+    Capacity,
+    /// Clients that no server knows come all at once, for a resource of their own, and half of them crash.
+    Herd,
+    /// Clients crash and come back under their names.
+    Crash,
+    /// Capacity of the pool is assigned to some of its clients, and taken away from others.
+    Assign,
+    /// The door is killed, and started again.
+    Door,
+}
+
+/// How a mishap ends, which says what it may meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// One peer's process: nothing else is done to it meanwhile.
+    Process,
+    /// One peer's data, too: only while all peers of its node are well.
+    Data,
+    /// Links and disks, of one peer or of all.
+    Around,
+    /// Clients and operators.
+    Outside,
+}
+
+impl Mishap {
+    pub(super) fn name(self) -> String {
+        word(&self)
+    }
+
+    pub(super) fn reach(self) -> Reach {
+        match self {
+            Mishap::Kill | Mishap::Pause | Mishap::FullDisk | Mishap::ClockJump | Mishap::ClockRate => Reach::Process,
+            Mishap::FlippedBit | Mishap::TornLog | Mishap::Wipe | Mishap::Replace => Reach::Data,
+            Mishap::Capacity | Mishap::Herd | Mishap::Crash | Mishap::Assign | Mishap::Door => Reach::Outside,
+            _ => Reach::Around,
+        }
+    }
+
+    /// How many peers a node needs for it.
+    fn least_peers(self) -> usize {
+        match self {
+            Mishap::CutOff
+            | Mishap::Deaf
+            | Mishap::Mute
+            | Mishap::Bridge
+            | Mishap::Flapping
+            | Mishap::Delay
+            | Mishap::Silence
+            | Mishap::FlippedBit
+            | Mishap::TornLog
+            | Mishap::Wipe
+            | Mishap::Replace => 3,
+            _ => 1,
+        }
+    }
+
+    /// Whether it is about the root alone.
+    fn is_of_root(self) -> bool {
+        matches!(self, Mishap::LostParent | Mishap::Capacity | Mishap::Assign | Mishap::Door)
+    }
+
+    fn can_hit(self, node: usize, peers: usize) -> bool {
+        peers >= self.least_peers() && (node == 0 || !self.is_of_root())
+    }
+}
+
+/// Whom it hits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Aim {
+    /// The place of the node in the layout.
+    pub(super) node: usize,
+    /// The place of the peer in the node; none: the master of that moment.
+    pub(super) peer: Option<usize>,
+}
+
+/// One mishap of a schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Strike {
+    /// Its place in the schedule as it was drawn.
+    pub(super) number: usize,
+    pub(super) at_ms: u64,
+    pub(super) lasts_ms: u64,
+    pub(super) mishap: Mishap,
+    pub(super) aim: Aim,
+    /// What else is drawn for it: how much, how many, where.
+    pub(super) dice: u32,
+}
+
+impl Strike {
+    pub(super) fn ends_ms(&self) -> u64 {
+        self.at_ms + self.lasts_ms
+    }
+
+    /// A number from the dice, from 0 up to but not including 1.
+    pub(super) fn part(&self) -> f64 {
+        f64::from(self.dice) / (f64::from(u32::MAX) + 1.0)
+    }
+}
+
+impl fmt::Display for Strike {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Strike { number, at_ms, lasts_ms, mishap, aim, .. } = self;
+        let whom = aim.peer.map_or_else(|| "master".to_owned(), |peer| format!("peer {peer}"));
+        let (at, lasts) = (*at_ms as f64 / 1000.0, *lasts_ms as f64 / 1000.0);
+        write!(f, "#{number} at {at:.1} s for {lasts:.1} s: {}, {whom} of node {}", mishap.name(), aim.node)
+    }
+}
+
+/// Between the beginnings of two mishaps, and from one's beginning to its end, in milliseconds.
+const APART: Range<u64> = 250..2500;
+const LASTING: Range<u64> = 300..3000;
+
+/// This part of them lasts for so many leases: what outlives a lease shows only then.
+const LONG: f64 = 0.25;
+const LASTING_LEASES: Range<f64> = 0.6..2.4;
+
+/// From the end of one to the next of its kind at the same node, in leases: clients have to come by leases for the next
+/// to take.
+const REST_LEASES: Range<f64> = 0.3..1.0;
+
+/// Masters are hit more often than chance would have it.
+const AT_MASTER: f64 = 0.5;
+
+/// So much of the length is left alone at its end.
+const CALM: f64 = 0.1;
+
+/// What a schedule is drawn for.
+#[derive(Clone, Copy)]
+pub(super) struct Plan<'a> {
+    pub(super) shape: ClusterShape,
+    pub(super) length: Duration,
+    pub(super) lease: Duration,
+    /// None: all kinds.
+    pub(super) only: &'a [Mishap],
+}
+
+/// Mishaps one after the other and over each other.
+pub(super) fn draw(plan: Plan<'_>, seed: u64) -> Vec<Strike> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let end = (plan.length.as_secs_f64() * 1000.0 * (1.0 - CALM)) as u64;
+    let leases = |random: &mut fastrand::Rng, range: Range<f64>| {
+        let number = range.start + random.f64() * (range.end - range.start);
+        (plan.lease.as_secs_f64() * 1000.0 * number) as u64
+    };
+    let all = possible(plan.shape, plan.only);
+    let mut rests: HashMap<(Mishap, usize), u64> = HashMap::new();
+    let mut strikes = Vec::new();
+    let mut at_ms = random.u64(APART);
+    while at_ms < end && !all.is_empty() {
+        let rested = |(mishap, node, _): &&(Mishap, usize, usize)| {
+            rests.get(&(*mishap, *node)).is_none_or(|until| *until <= at_ms)
+        };
+        let now: Vec<_> = all.iter().filter(rested).copied().collect();
+        if !now.is_empty() {
+            let (mishap, node, peers) = now[random.usize(..now.len())];
+            let peer = random.usize(..peers);
+            let aim = Aim { node, peer: (random.f64() >= AT_MASTER).then_some(peer) };
+            let is_long = random.f64() < LONG;
+            let lasts_ms = if is_long { leases(&mut random, LASTING_LEASES) } else { random.u64(LASTING) };
+            let lasts_ms = lasts_ms.min(end - at_ms);
+            strikes.push(Strike { number: strikes.len(), at_ms, lasts_ms, mishap, aim, dice: random.u32(..) });
+            rests.insert((mishap, node), at_ms + lasts_ms + leases(&mut random, REST_LEASES));
+        }
+        at_ms += random.u64(APART);
+    }
+    strikes
+}
+
+/// Each kind once for each node that it can hit, but no kind more often than the others.
+fn possible(shape: ClusterShape, only: &[Mishap]) -> Vec<(Mishap, usize, usize)> {
+    let nodes = shape.nodes();
+    let kinds = Mishap::value_variants().iter().copied().filter(|kind| only.is_empty() || only.contains(kind));
+    kinds
+        .flat_map(|kind| {
+            let can = nodes.iter().enumerate().filter(|(node, layout)| kind.can_hit(*node, layout.peers));
+            let can: Vec<_> = can.map(|(node, layout)| (kind, node, layout.peers)).collect();
+            // Of as many as there are nodes, so that all kinds are as likely.
+            can.iter().cycle().take(if can.is_empty() { 0 } else { nodes.len() }).copied().collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(shape: ClusterShape, only: &[Mishap]) -> Plan<'_> {
+        Plan { shape, length: Duration::from_secs(600), lease: Duration::from_secs(5), only }
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_schedule_and_another_seed_another() {
+        for shape in ClusterShape::value_variants() {
+            let draw = |seed| draw(plan(*shape, &[]), seed);
+            assert_eq!(draw(7), draw(7));
+            assert_ne!(draw(7), draw(8));
+        }
+    }
+
+    #[test]
+    fn every_mishap_is_drawn_where_it_is_possible_and_in_time() {
+        for shape in ClusterShape::value_variants() {
+            let strikes: Vec<_> = (0..20).flat_map(|seed| draw(plan(*shape, &[]), seed)).collect();
+            for mishap in Mishap::value_variants() {
+                assert!(strikes.iter().any(|strike| strike.mishap == *mishap), "{shape:?} never has {mishap:?}");
+            }
+            for strike in &strikes {
+                let peers = shape.nodes()[strike.aim.node].peers;
+                assert!(strike.mishap.can_hit(strike.aim.node, peers), "{strike}");
+                assert!(strike.aim.peer.is_none_or(|peer| peer < peers), "{strike}");
+                assert!(strike.ends_ms() <= 540_000, "the last tenth is calm: {strike}");
+            }
+            let masters = strikes.iter().filter(|strike| strike.aim.peer.is_none()).count();
+            assert!(masters * 3 > strikes.len() && masters < strikes.len());
+        }
+    }
+
+    #[test]
+    fn some_overlap() {
+        let strikes = draw(plan(ClusterShape::Three, &[]), 1);
+        assert!(strikes.windows(2).any(|two| two[1].at_ms < two[0].ends_ms()));
+        assert!(strikes.windows(2).all(|two| two[0].at_ms < two[1].at_ms));
+    }
+
+    #[test]
+    fn kinds_can_be_chosen() {
+        let strikes = draw(plan(ClusterShape::Three, &[Mishap::Wipe, Mishap::Herd]), 1);
+        assert!(strikes.iter().all(|strike| matches!(strike.mishap, Mishap::Wipe | Mishap::Herd)));
+        let wipes = strikes.iter().filter(|strike| strike.mishap == Mishap::Wipe).count();
+        assert!(wipes * 3 > strikes.len() && wipes * 3 < strikes.len() * 2, "as likely as the other: {wipes}");
+    }
+
+    #[test]
+    fn some_last_longer_than_leases_and_none_follows_its_own_kind_without_a_rest() {
+        let plan = plan(ClusterShape::Tree, &[Mishap::LostParent]);
+        let strikes: Vec<_> = (0..5).flat_map(|seed| draw(plan, seed)).collect();
+        let long = strikes.iter().filter(|strike| strike.lasts_ms > 5000).count();
+        assert!(long * 20 > strikes.len(), "{long} of {}", strikes.len());
+        let later = strikes.windows(2).filter(|two| two[1].number > 0);
+        later.for_each(|two| assert!(two[1].at_ms >= two[0].ends_ms() + 1500, "{} then {}", two[0], two[1]));
+    }
+}

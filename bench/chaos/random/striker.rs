@@ -1,0 +1,400 @@
+//! Does what a schedule says to processes, their data, links, and clients, and undoes it.
+
+use std::{
+    fs::{self, OpenOptions},
+    io,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use leaseway_client::Transport;
+use leaseway_process::Signal;
+use tokio::{runtime::Handle, task::JoinSet};
+
+use super::{
+    args::RandomArgs,
+    cluster::Cluster,
+    door::Door,
+    holders::{Holders, POOL_CLIENTS, pool_client},
+    layout::POOL,
+    schedule::{Mishap, Reach, Strike},
+    weather::{ActiveStrike, Weather},
+};
+use crate::{
+    chaos::raw_client::{NamedMaster, RawClient},
+    error::Error,
+};
+
+/// How long a peer with damaged data may take until it serves or refuses to.
+const VERDICT_PATIENCE: Duration = Duration::from_secs(20);
+
+/// For some seconds after a peer was started without its data, a master lists it as the one that it was. If another one
+/// lost its data then, a majority would have.
+const BEREFT: Duration = Duration::from_secs(15);
+
+/// How often an operator tries again to let a peer in, and for how long.
+const AGAIN: Duration = Duration::from_millis(500);
+const ADDS: u32 = 120;
+
+/// A change of the capacity, on the clock of this process.
+pub(super) struct Applied {
+    pub(super) asked: Instant,
+    pub(super) stored: Option<Instant>,
+    pub(super) capacity: f64,
+}
+
+/// What became of a mishap.
+pub(super) struct Struck {
+    pub(super) strike: Strike,
+    /// Whom it hit; none: it did not take place, because something else was under way.
+    pub(super) whom: Option<String>,
+    pub(super) began_ms: u64,
+    pub(super) ended_ms: u64,
+    pub(super) note: String,
+}
+
+pub(super) struct Striker<'a> {
+    args: &'a RandomArgs,
+    runtime: Handle,
+    pub(super) cluster: Cluster,
+    pub(super) holders: Holders,
+    pub(super) door: Door,
+    weather: Weather,
+    under_way: Vec<(ActiveStrike, Vec<usize>)>,
+    pub(super) struck: Vec<Struck>,
+    pub(super) applied: Arc<Mutex<Vec<Applied>>>,
+    applying: Arc<AtomicBool>,
+    /// What must never happen, and has.
+    pub(super) violations: Vec<String>,
+    started: Instant,
+    /// When a peer of each node was last started without the data that it had.
+    bereft: Vec<Option<Instant>>,
+}
+
+impl<'a> Striker<'a> {
+    pub(super) fn new(
+        args: &'a RandomArgs,
+        runtime: &Handle,
+        cluster: Cluster,
+        holders: Holders,
+        door: Door,
+    ) -> Striker<'a> {
+        Striker {
+            args,
+            runtime: runtime.clone(),
+            weather: Weather::good(&cluster),
+            bereft: vec![None; cluster.nodes.len()],
+            cluster,
+            holders,
+            door,
+            under_way: Vec::new(),
+            struck: Vec::new(),
+            applied: Arc::default(),
+            applying: Arc::default(),
+            violations: Vec::new(),
+            started: Instant::now(),
+        }
+    }
+
+    /// The moment from which a schedule counts.
+    pub(super) fn restart_clock(&mut self) -> Instant {
+        self.started = Instant::now();
+        self.started
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Ends what is over, and sees to links that change by themselves.
+    pub(super) fn pass(&mut self) -> Result<(), Error> {
+        let now = self.now_ms();
+        while let Some(at) = self.under_way.iter().position(|(one, _)| one.strike.ends_ms() <= now) {
+            self.end(at)?;
+        }
+        self.see_to_weather()
+    }
+
+    /// Ends everything.
+    pub(super) fn end_all(&mut self) -> Result<(), Error> {
+        while !self.under_way.is_empty() {
+            self.end(0)?;
+        }
+        self.see_to_weather()
+    }
+
+    pub(super) fn is_applying(&self) -> bool {
+        self.applying.load(Ordering::SeqCst)
+    }
+
+    fn see_to_weather(&mut self) -> Result<(), Error> {
+        let all: Vec<ActiveStrike> = self.under_way.iter().map(|(one, _)| one.clone()).collect();
+        let now = self.now_ms();
+        self.weather.becomes(&all, &self.cluster, now)
+    }
+
+    /// The peer that says that it is master.
+    pub(super) fn master(&self, node: usize) -> Option<usize> {
+        let transport = Transport::new();
+        let peers = self.cluster.nodes[node].clone().filter(|peer| self.cluster.peers[*peer].runs());
+        let peers: Vec<_> = peers.map(|peer| (peer, self.cluster.peers[peer].grpc)).collect();
+        self.runtime.block_on(async {
+            let mut asking = JoinSet::new();
+            for (peer, address) in peers {
+                let mut client = RawClient::to(&transport, address);
+                asking.spawn(async move { (client.discover().await == Some(NamedMaster::Itself)).then_some(peer) });
+            }
+            while let Some(said) = asking.join_next().await {
+                if let Ok(Some(peer)) = said {
+                    return Some(peer);
+                }
+            }
+            None
+        })
+    }
+
+    pub(super) fn begin(&mut self, strike: Strike) -> Result<(), Error> {
+        let peers = self.cluster.nodes[strike.aim.node].clone();
+        let victim = match strike.aim.peer {
+            Some(peer) => peers.start + peer,
+            None => self.master(strike.aim.node).unwrap_or(peers.start),
+        };
+        if let Some(why) = self.in_the_way(&strike, victim) {
+            let now = self.now_ms();
+            self.struck.push(Struck { strike, whom: None, began_ms: now, ended_ms: now, note: why.to_owned() });
+            return Ok(());
+        }
+        // For how long it lasts counts from now, however late this is.
+        let began = self.now_ms();
+        let strike = Strike { at_ms: began, ..strike };
+        let places = self.inflict(&strike, victim)?;
+        let whom = match strike.mishap.reach() {
+            Reach::Outside => "clients".to_owned(),
+            _ => self.cluster.peers[victim].called(),
+        };
+        let (began_ms, ended_ms, note) = (began, began, String::new());
+        self.struck.push(Struck { strike, whom: Some(whom), began_ms, ended_ms, note });
+        self.under_way.push((ActiveStrike { strike, victims: vec![victim] }, places));
+        self.see_to_weather()
+    }
+
+    /// Why a mishap cannot take place now.
+    fn in_the_way(&self, strike: &Strike, victim: usize) -> Option<&'static str> {
+        let reach = strike.mishap.reach();
+        let needs_disks = matches!(strike.mishap, Mishap::FullDisk | Mishap::SlowDisks);
+        if needs_disks && !self.cluster.has_bad_disks {
+            return Some("there is no C compiler to make a bad disk with");
+        }
+        if strike.mishap == Mishap::Capacity && self.is_applying() {
+            return Some("another capacity is being put in force");
+        }
+        let node = self.cluster.nodes[strike.aim.node].clone();
+        let hurt = |peers: &dyn Fn(usize) -> bool, reaches: &[Reach]| {
+            let mut all = self.under_way.iter().map(|(one, _)| one);
+            all.any(|one| reaches.contains(&one.strike.mishap.reach()) && one.victims.iter().any(|one| peers(*one)))
+        };
+        if reach == Reach::Process && hurt(&|one| one == victim, &[Reach::Process, Reach::Data]) {
+            return Some("the peer is in trouble already");
+        }
+        if reach == Reach::Data {
+            let of_node = |one: usize| node.contains(&one);
+            let lately = self.bereft[strike.aim.node].is_some_and(|at| at.elapsed() < BEREFT);
+            if lately || hurt(&of_node, &[Reach::Process, Reach::Data]) || !self.cluster.is_whole(strike.aim.node) {
+                return Some("not all peers are well: their data is needed");
+            }
+        }
+        None
+    }
+
+    /// Does it. The places of clients that it has to do with.
+    fn inflict(&mut self, strike: &Strike, victim: usize) -> Result<Vec<usize>, Error> {
+        match strike.mishap {
+            Mishap::Kill | Mishap::ClockJump | Mishap::ClockRate => self.cluster.kill(victim),
+            Mishap::Pause => self.cluster.signal(victim, Signal::STOP),
+            Mishap::Silence => {
+                let node = self.cluster.nodes[strike.aim.node].clone();
+                self.cluster.links[node].iter().flatten().for_each(leaseway_process::link::Link::silence);
+            }
+            Mishap::FlippedBit | Mishap::TornLog => {
+                self.cluster.kill(victim);
+                let damaged = damage(&self.cluster, victim, strike);
+                damaged.map_err(Error::io("damage the log of a peer"))?;
+            }
+            Mishap::Wipe => {
+                self.cluster.kill(victim);
+                self.cluster.peers[victim].delete_data()?;
+            }
+            Mishap::Replace => {
+                let name = self.cluster.peers[victim].name.clone();
+                // It may have been carried out even if that is not known.
+                let _ = self.cluster.operator(strike.aim.node, &["peers", "remove", &name]).run();
+                self.cluster.kill(victim);
+                self.cluster.peers[victim].delete_data()?;
+            }
+            Mishap::Capacity => self.apply(self.args.first_capacity() * (0.4 + 1.2 * strike.part()))?,
+            Mishap::Assign => self.assign(strike),
+            Mishap::Door => self.door.kill(),
+            Mishap::Herd => {
+                let endpoints = self.cluster.endpoints(self.cluster.nodes[strike.aim.node].clone());
+                self.holders.herd(strike.number, 10 + (30.0 * strike.part()) as usize, &endpoints)?;
+            }
+            Mishap::Crash => {
+                let all = self.args.clients.get();
+                let first = (strike.part() * all as f64) as usize;
+                return Ok(self.holders.crash(first, 1 + all / 4));
+            }
+            _ => {}
+        }
+        Ok(Vec::new())
+    }
+
+    fn end(&mut self, at: usize) -> Result<(), Error> {
+        let (ActiveStrike { strike, victims }, places) = self.under_way.remove(at);
+        let victim = victims[0];
+        let mut note = String::new();
+        match strike.mishap {
+            Mishap::Kill | Mishap::Wipe => self.cluster.start(victim, &[])?,
+            Mishap::Pause => self.cluster.signal(victim, Signal::CONT),
+            Mishap::FullDisk => {
+                self.see_to_weather()?;
+                self.cluster.kill(victim);
+                self.cluster.start(victim, &[])?;
+            }
+            Mishap::ClockJump | Mishap::ClockRate => {
+                let flag = wrong_clock(&strike);
+                self.cluster.start(victim, std::slice::from_ref(&flag))?;
+                note = flag;
+            }
+            Mishap::FlippedBit | Mishap::TornLog => note = self.start_damaged(victim)?,
+            Mishap::Replace => {
+                self.cluster.start(victim, &[])?;
+                self.let_in(strike.aim.node, victim);
+            }
+            Mishap::Herd => self.holders.scatter(strike.number),
+            Mishap::Crash => self.holders.come_back(&places)?,
+            Mishap::Door => self.door.start()?,
+            _ => {}
+        }
+        if strike.mishap.reach() == Reach::Data {
+            self.bereft[strike.aim.node] = Some(Instant::now());
+        }
+        let now = self.now_ms();
+        if let Some(struck) = self.struck.iter_mut().find(|struck| struck.strike.number == strike.number) {
+            (struck.ended_ms, struck.note) = (now, note);
+        }
+        Ok(())
+    }
+
+    /// Starts a peer whose log is damaged: it serves, or it says why it does not and ends. Then it has lost its data.
+    fn start_damaged(&mut self, victim: usize) -> Result<String, Error> {
+        let serves = |log: &str| log.matches("admin on").count();
+        let before = self.cluster.peers[victim].log();
+        self.cluster.start(victim, &[])?;
+        let patience = Instant::now() + VERDICT_PATIENCE;
+        loop {
+            let peer = &self.cluster.peers[victim];
+            let log = peer.log();
+            if !peer.runs() {
+                let said = log.get(before.len()..).unwrap_or_default();
+                let error = said.lines().find(|line| line.starts_with("leaseway: ")).unwrap_or_default().to_owned();
+                if error.is_empty() || said.contains("panicked at") {
+                    self.violations
+                        .push(format!("{} does not say why it refuses a damaged log: {said}", peer.called()));
+                }
+                peer.delete_data()?;
+                self.cluster.peers[victim].server = None;
+                self.cluster.start(victim, &[])?;
+                return Ok(format!("refused: {error}"));
+            }
+            if serves(&log) > serves(&before) {
+                return Ok("recovered".to_owned());
+            }
+            if Instant::now() > patience {
+                self.violations.push(format!("{} neither serves with a damaged log nor refuses to", peer.called()));
+                return Ok("undecided".to_owned());
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Tries to let a peer in until it is, without waiting for that.
+    fn let_in(&self, node: usize, victim: usize) {
+        let place = victim - self.cluster.nodes[node].start;
+        let (name, address) = (&self.cluster.peers[victim].name, self.cluster.links[victim][place].address());
+        let add = self.cluster.operator(node, &["peers", "add", name, &address]);
+        thread::spawn(move || {
+            for _ in 0..ADDS {
+                if add.run().is_ok() {
+                    return;
+                }
+                thread::sleep(AGAIN);
+            }
+        });
+    }
+
+    /// Gives parts of the pool to some clients and takes them from others, without waiting for that. What exceeds the
+    /// pool together is refused.
+    fn assign(&self, strike: &Strike) {
+        let first = strike.dice as usize;
+        let assignments = (0..POOL_CLIENTS / 3).map(|turn| {
+            let part = ["none", "5%", "20%", "45%"][(first >> (2 * turn)) % 4];
+            self.cluster.operator(0, &["pool", "set", POOL, &pool_client((first + turn) % POOL_CLIENTS), part])
+        });
+        let assignments: Vec<_> = assignments.collect();
+        thread::spawn(move || assignments.iter().for_each(|one| drop(one.run())));
+    }
+
+    /// Puts a capacity in force, without waiting for that.
+    fn apply(&self, capacity: f64) -> Result<(), Error> {
+        let capacity = capacity.round();
+        let file = self.cluster.write_configuration(&self.args.configuration(capacity), "changed.yaml")?;
+        let operator = self.cluster.operator(0, &["config", "apply", &file.to_string_lossy()]);
+        let (applied, applying) = (Arc::clone(&self.applied), Arc::clone(&self.applying));
+        applying.store(true, Ordering::SeqCst);
+        let place = {
+            let mut applied = applied.lock().unwrap_or_else(PoisonError::into_inner);
+            applied.push(Applied { asked: Instant::now(), stored: None, capacity });
+            applied.len() - 1
+        };
+        thread::spawn(move || {
+            let stored = operator.run().is_ok().then(Instant::now);
+            applied.lock().unwrap_or_else(PoisonError::into_inner)[place].stored = stored;
+            applying.store(false, Ordering::SeqCst);
+        });
+        Ok(())
+    }
+}
+
+/// The flag of a server whose clock is wrong.
+fn wrong_clock(strike: &Strike) -> String {
+    let around = 2.0 * strike.part() - 1.0;
+    match strike.mishap {
+        Mishap::ClockJump => format!("--clock-offset-ms={}", (around * 6.0 * 3600.0 * 1000.0) as i64),
+        // Two peers may differ by one part in a thousand.
+        _ => format!("--clock-rate={}", 1.0 + around * 0.0004),
+    }
+}
+
+/// Whether it lets clients that count leases on the wall clock believe for longer than they should.
+pub(super) fn deceives_originals(strike: &Strike) -> bool {
+    strike.mishap == Mishap::ClockJump && strike.part() > 0.5
+}
+
+fn damage(cluster: &Cluster, victim: usize, strike: &Strike) -> io::Result<()> {
+    let Some(path) = cluster.peers[victim].log_file() else { return Ok(()) };
+    let mut bytes = fs::read(&path)?;
+    let at = (bytes.len() as f64 * strike.part()) as usize;
+    if strike.mishap == Mishap::TornLog {
+        // Up to the last thousand bytes.
+        let torn = 1 + (strike.part() * 1000.0) as u64;
+        return OpenOptions::new().write(true).open(&path)?.set_len((bytes.len() as u64).saturating_sub(torn));
+    }
+    if let Some(byte) = bytes.get_mut(at) {
+        *byte ^= 1 << (strike.dice % 8);
+    }
+    fs::write(&path, bytes)
+}

@@ -1,0 +1,207 @@
+//! What the mishaps that are under way make of links and disks. Each moment anew from all of them, so that the end of
+//! one undoes nothing of another.
+
+use std::{ops::Range, time::Duration};
+
+use leaseway_process::link::Link;
+
+use super::{
+    cluster::Cluster,
+    schedule::{Mishap, Strike},
+};
+use crate::error::Error;
+
+/// A mishap that is under way.
+#[derive(Clone, Debug)]
+pub(super) struct ActiveStrike {
+    pub(super) strike: Strike,
+    /// Peers, counted through all nodes.
+    pub(super) victims: Vec<usize>,
+}
+
+/// What is wrong with a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct LinkState {
+    cut_there: bool,
+    cut_back: bool,
+    delay: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum DiskState {
+    Good,
+    Slow(Duration),
+    Full,
+}
+
+/// What links and disks are like, so that only what changes is touched.
+pub(super) struct Weather {
+    links: Vec<Vec<LinkState>>,
+    fronts: Vec<LinkState>,
+    disks: Vec<DiskState>,
+}
+
+/// How often a flapping link changes.
+const FLAP_MS: u64 = 250;
+
+impl Weather {
+    pub(super) fn good(cluster: &Cluster) -> Weather {
+        let links = cluster.links.iter().map(|links| vec![LinkState::default(); links.len()]).collect();
+        let peers = cluster.peers.len();
+        Weather { links, fronts: vec![LinkState::default(); peers], disks: vec![DiskState::Good; peers] }
+    }
+
+    /// Makes links and disks what they should be, so many milliseconds after the start.
+    pub(super) fn becomes(&mut self, all: &[ActiveStrike], cluster: &Cluster, now_ms: u64) -> Result<(), Error> {
+        for node in &cluster.nodes {
+            for from in node.clone() {
+                for to in node.clone() {
+                    let state = between(all, node, from, to, now_ms);
+                    set(&cluster.links[from][to - node.start], &mut self.links[from][to - node.start], state);
+                }
+            }
+        }
+        for (place, peer) in cluster.peers.iter().enumerate() {
+            set(&peer.front, &mut self.fronts[place], front(all, place, peer.node));
+            let disk = disk(all, place, peer.node);
+            if self.disks[place] != disk {
+                self.disks[place] = disk;
+                match disk {
+                    DiskState::Good => peer.mend_disk(),
+                    DiskState::Slow(by) => peer.spoil_disk(Some(by))?,
+                    DiskState::Full => peer.spoil_disk(None)?,
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn set(link: &Link, before: &mut LinkState, now: LinkState) {
+    if *before == now {
+        return;
+    }
+    link.delay(now.delay);
+    if before.cut_there && !now.cut_there || before.cut_back && !now.cut_back {
+        link.heal();
+    }
+    if now.cut_there {
+        link.cut_towards();
+    }
+    if now.cut_back {
+        link.cut_back();
+    }
+    *before = now;
+}
+
+/// The link over which `from` reaches `to`. The one from a peer to itself is where peers find it that are new.
+fn between(all: &[ActiveStrike], node: &Range<usize>, from: usize, to: usize, now_ms: u64) -> LinkState {
+    let mut state = LinkState::default();
+    for ActiveStrike { strike, victims } in all {
+        let victim = |peer: usize| victims.contains(&peer);
+        let apart = victim(from) != victim(to) || from == to && victim(to);
+        let (mut there, mut back) = (false, false);
+        match strike.mishap {
+            Mishap::CutOff => (there, back) = (apart, apart),
+            Mishap::Flapping => {
+                let is_cut = (now_ms.saturating_sub(strike.at_ms) / FLAP_MS).is_multiple_of(2);
+                (there, back) = (apart && is_cut, apart && is_cut);
+            }
+            Mishap::Deaf if apart => (there, back) = (victim(to), victim(from)),
+            Mishap::Mute if apart => (there, back) = (victim(from), victim(to)),
+            Mishap::Bridge if victims.first().is_some_and(|bridge| node.contains(bridge)) => {
+                let bridge = victims[0];
+                let side = |peer: usize| (peer + node.len() - bridge) % node.len() > node.len() / 2;
+                let is_cut = from != to && from != bridge && to != bridge && side(from) != side(to);
+                (there, back) = (is_cut, is_cut);
+            }
+            Mishap::Delay if victims.first().is_some_and(|one| node.contains(one)) => {
+                state.delay = state.delay.max(Duration::from_millis(10).mul_f64(1.0 + 32.0 * strike.part()));
+            }
+            _ => {}
+        }
+        state.cut_there |= there;
+        state.cut_back |= back;
+    }
+    state
+}
+
+/// The link over which clients and child nodes reach a peer.
+fn front(all: &[ActiveStrike], place: usize, node: usize) -> LinkState {
+    let mut state = LinkState::default();
+    for ActiveStrike { strike, victims } in all {
+        match strike.mishap {
+            Mishap::SlowClients if victims.contains(&place) => {
+                state.delay = state.delay.max(Duration::from_millis(50).mul_f64(1.0 + 19.0 * strike.part()));
+            }
+            Mishap::LostAnswers if victims.contains(&place) => state.cut_back = true,
+            Mishap::LostParent if strike.aim.node == node => (state.cut_there, state.cut_back) = (true, true),
+            _ => {}
+        }
+    }
+    state
+}
+
+fn disk(all: &[ActiveStrike], place: usize, node: usize) -> DiskState {
+    let of = |mishap: Mishap| move |one: &&ActiveStrike| one.strike.mishap == mishap;
+    if all.iter().filter(of(Mishap::FullDisk)).any(|one| one.victims.contains(&place)) {
+        return DiskState::Full;
+    }
+    let mut slow = all.iter().filter(of(Mishap::SlowDisks)).filter(|one| one.strike.aim.node == node);
+    slow.next().map_or(DiskState::Good, |_| DiskState::Slow(Duration::from_millis(200)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::schedule::Aim, *};
+
+    fn under_way(mishap: Mishap, victim: usize) -> ActiveStrike {
+        let aim = Aim { node: 0, peer: Some(victim) };
+        let strike = Strike { number: 0, at_ms: 1000, lasts_ms: 1000, mishap, aim, dice: 0 };
+        ActiveStrike { strike, victims: vec![victim] }
+    }
+
+    /// From each to each of five: `x` nothing arrives, `>` only what the first sends, `<` only what it is sent.
+    fn picture(all: &[ActiveStrike], now_ms: u64) -> Vec<String> {
+        let letter = |from, to| match between(all, &(0..5), from, to, now_ms) {
+            LinkState { cut_there: true, cut_back: true, .. } => 'x',
+            LinkState { cut_there: true, .. } => '<',
+            LinkState { cut_back: true, .. } => '>',
+            _ => '.',
+        };
+        (0..5).map(|from| (0..5).map(|to| letter(from, to)).collect()).collect()
+    }
+
+    #[test]
+    fn partitions_are_what_they_are_called() {
+        let alone = ["..x..", "..x..", "xxxxx", "..x..", "..x.."];
+        assert_eq!(picture(&[under_way(Mishap::CutOff, 2)], 1500), alone);
+        // What it is sent does not arrive, also as an answer.
+        assert_eq!(picture(&[under_way(Mishap::Deaf, 0)], 1500)[..2], ["x>>>>", "<...."]);
+        assert_eq!(picture(&[under_way(Mishap::Mute, 0)], 1500)[..2], ["x<<<<", ">...."]);
+        let bridge = [".....", "...xx", "...xx", ".xx..", ".xx.."];
+        assert_eq!(picture(&[under_way(Mishap::Bridge, 0)], 1500), bridge);
+        let flapping = under_way(Mishap::Flapping, 2);
+        assert_eq!(picture(std::slice::from_ref(&flapping), 1249), alone);
+        assert_eq!(picture(&[flapping], 1250), ["....."; 5]);
+    }
+
+    #[test]
+    fn the_end_of_one_undoes_nothing_of_another() {
+        let [one, other] = [under_way(Mishap::CutOff, 1), under_way(Mishap::Mute, 1)];
+        let both = between(&[one, other.clone()], &(0..3), 1, 0, 1500);
+        assert!(both.cut_there && both.cut_back);
+        let left = between(&[other], &(0..3), 1, 0, 1500);
+        assert!(left.cut_there && !left.cut_back);
+    }
+
+    #[test]
+    fn clients_links_and_disks_have_troubles_of_their_own() {
+        let all = [under_way(Mishap::LostAnswers, 1), under_way(Mishap::FullDisk, 1), under_way(Mishap::SlowDisks, 1)];
+        assert_eq!(front(&all, 1, 0), LinkState { cut_back: true, ..LinkState::default() });
+        assert_eq!(front(&all, 2, 0), LinkState::default());
+        assert_eq!((disk(&all, 1, 0), disk(&all, 4, 1)), (DiskState::Full, DiskState::Good));
+        assert_eq!(disk(&all, 2, 0), DiskState::Slow(Duration::from_millis(200)));
+        assert!(front(&[under_way(Mishap::LostParent, 1)], 2, 0).cut_there);
+    }
+}

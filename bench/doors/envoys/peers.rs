@@ -1,0 +1,85 @@
+//! Three peers of a node, and a door before them.
+
+use std::{fs, net::SocketAddr, time::Duration, time::Instant};
+
+use leaseway_process::Signal;
+use tempfile::TempDir;
+use tokio::task::spawn_blocking;
+
+use super::super::cluster::{await_listening, free, process};
+use crate::{
+    error::Error,
+    load::{Dialer, follow_to_master},
+    server::{Server, server_words},
+    signal::Interrupt,
+};
+
+/// Until there is a master.
+const ELECTION: Duration = Duration::from_secs(30);
+
+pub(super) struct Trio {
+    _directory: TempDir,
+    program: Vec<String>,
+    servers: Vec<Server>,
+    addresses: Vec<SocketAddr>,
+}
+
+impl Trio {
+    /// All buckets have this capacity. Returns when there is a master.
+    pub(super) fn start(command: Option<&str>, capacity: u32, interrupt: &Interrupt) -> Result<Trio, Error> {
+        let directory = tempfile::tempdir().map_err(Error::io("make a directory"))?;
+        let config = directory.path().join("cluster.yaml");
+        let text = format!(
+            "resources:\n- identifier_glob: \"*\"\n  capacity: {capacity}\n  safe_capacity: 0\n  algorithm: {{kind: \
+             FAIR_SHARE, lease_length: 60, refresh_interval: 5, parameters: [{{name: whole_units, value: \"true\"}}]}}\n"
+        );
+        fs::write(&config, text).map_err(Error::io("write cluster.yaml"))?;
+        let (config, program) = (config.display().to_string(), server_words(command)?);
+        let names = ["a", "b", "c"];
+        let addresses = names.map(|_| free()).into_iter().collect::<Result<Vec<_>, _>>()?;
+        let between = names.map(|_| free()).into_iter().collect::<Result<Vec<_>, _>>()?;
+        let peers: Vec<String> = names.iter().zip(&between).map(|(name, at)| format!("{name}={at}")).collect();
+        let peers = peers.join(",");
+        let start = |nth: usize| {
+            let (listen, between) = (addresses[nth].to_string(), between[nth].to_string());
+            let data = directory.path().join(names[nth]).display().to_string();
+            let who = ["--id", names[nth], "--listen", &listen, "--data", &data];
+            let pages = ["--http", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+            let node = ["--peer-listen", &between, "--peers", &peers, "--config", &config, "--bootstrap"];
+            process(program.iter().map(String::as_str).chain(who).chain(pages).chain(node))
+        };
+        let servers = (0..names.len()).map(start).collect::<Result<Vec<_>, _>>()?;
+        let trio = Trio { _directory: directory, program, servers, addresses };
+        let deadline = Instant::now() + ELECTION;
+        while let Err(error) = follow_to_master(&trio.addresses, &Dialer::default()) {
+            trio.servers.iter().try_for_each(Server::check)?;
+            if Instant::now() > deadline {
+                return Err(error);
+            }
+            interrupt.glance(|| {})?;
+        }
+        Ok(trio)
+    }
+
+    /// A door for quotas, and where it listens.
+    pub(super) fn door(&self, interrupt: &Interrupt) -> Result<(Server, SocketAddr), Error> {
+        let address = free()?;
+        let servers: Vec<String> = self.addresses.iter().map(SocketAddr::to_string).collect();
+        let (listen, servers) = (address.to_string(), servers.join(","));
+        let program = self.program.iter().map(String::as_str).take_while(|word| *word != "serve");
+        let door = process(program.chain(["door", "--rlqs", &listen, "--server", &servers, "--id", "door-1"]))?;
+        await_listening(&door, address, interrupt)?;
+        Ok((door, address))
+    }
+
+    pub(super) async fn kill_master(&mut self) -> Result<(), Error> {
+        let addresses = self.addresses.clone();
+        let found = spawn_blocking(move || follow_to_master(&addresses, &Dialer::default()));
+        let master = found.await.expect("it does not panic")?;
+        let nth = self.addresses.iter().position(|address| *address == master);
+        let server = &mut self.servers[nth.expect("it is one of them")];
+        server.expect_end();
+        server.signal(Signal::KILL);
+        Ok(())
+    }
+}

@@ -1,0 +1,41 @@
+//! What a holder says of itself, besides its kind: in one byte, for records are full.
+
+use super::{Holder, Ledger};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Manner {
+    Plain,
+    /// A child node that knows terms.
+    HeedsTerms,
+    /// A client that limits others with what it has.
+    Door,
+}
+
+impl Holder {
+    pub(crate) fn heeds_terms(&self) -> bool {
+        self.manner == Manner::HeedsTerms
+    }
+
+    pub(crate) fn manner(&self) -> Manner {
+        self.manner
+    }
+}
+
+impl Ledger {
+    /// Records what a holder has said of itself.
+    pub(crate) fn set_manner(&mut self, slot: u32, manner: Manner) {
+        let holder = &mut self.holders[slot as usize];
+        let before = std::mem::replace(&mut holder.manner, manner);
+        match (before == Manner::Door, manner == Manner::Door) {
+            (false, true) => {
+                self.sums.doors += 1;
+                self.sums.held_by_doors += holder.counted.held;
+            }
+            (true, false) => {
+                self.sums.doors -= 1;
+                self.sums.held_by_doors -= holder.counted.held;
+            }
+            _ => {}
+        }
+    }
+}

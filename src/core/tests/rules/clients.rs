@@ -1,0 +1,128 @@
+//! Rules for clients by their ids: weights, minimums, maximums.
+
+use super::*;
+use crate::{ClientRule, ClientRules, DueRule};
+
+fn rules(texts: &[&str]) -> ClientRules {
+    let mut rules = ClientRules::default();
+    texts.iter().for_each(|text| assert!(rules.push(ClientRule::read(text).expect(text))));
+    rules
+}
+
+fn ruled(kind: Kind, texts: &[&str]) -> Server {
+    Server::new(Settings { clients: rules(texts), ..Settings::new(kind, Amount::clamped(100.0)) })
+}
+
+impl Server {
+    /// What each is due that wants so much.
+    fn due_of(&mut self, wants: &[(&str, f64)]) -> Vec<f64> {
+        for (id, wants) in wants {
+            self.asks(id, *wants);
+        }
+        wants.iter().map(|(id, _)| self.report(id).due.get()).collect()
+    }
+
+    fn explains(&self, id: &str) -> (DueRule, String) {
+        let explanation = self.resource.explain(self.now, HolderKind::Client, id).expect("a known holder");
+        (explanation.rule.clone(), explanation.sentences().join("\n"))
+    }
+}
+
+const ALL: [(&str, f64); 3] = [("web-1", 100.0), ("web-2", 100.0), ("batch-1", 100.0)];
+
+#[test]
+fn a_weight_of_three_is_three_clients() {
+    for kind in [Kind::FairShare, Kind::ProportionalShare] {
+        let mut server = ruled(kind, &["3 0 - web-*"]);
+        let dues = server.due_of(&ALL);
+        for (due, expected) in dues.iter().zip([3.0, 3.0, 1.0]) {
+            assert!((due - expected * 100.0 / 7.0).abs() < 1e-9, "{kind:?}: {dues:?}");
+        }
+        assert_eq!(server.resource.sums().subclients, 3, "they stay three clients");
+    }
+}
+
+#[test]
+fn a_maximum_is_a_cap_and_what_it_leaves_is_for_the_others() {
+    let mut server = ruled(Kind::FairShare, &["1 0 10 batch-*"]);
+    assert_eq!(server.due_of(&ALL), [45.0, 45.0, 10.0]);
+    let (rule, words) = server.explains("batch-1");
+    assert_eq!(rule, DueRule::Max(Amount::clamped(10.0)));
+    assert!(words.contains("batch-*: at most 10"), "{words}");
+    assert_eq!(server.report("batch-1").wants.get(), 100.0, "what it wants is told as it is");
+    assert_eq!(server.explains("web-1").0, DueRule::Level(45.0));
+}
+
+#[test]
+fn a_maximum_also_binds_where_nothing_is_shared() {
+    for (kind, other) in [(Kind::Static, 100.0), (Kind::NoAlgorithm, 300.0)] {
+        let mut server = ruled(kind, &["1 0 10 batch-*"]);
+        assert_eq!(server.due_of(&[("web-1", 300.0), ("batch-1", 300.0)]), [other, 10.0], "{kind:?}");
+        assert_eq!(server.explains("batch-1").0, DueRule::Max(Amount::clamped(10.0)), "{kind:?}");
+    }
+}
+
+#[test]
+fn a_minimum_is_due_whatever_the_share_is_and_is_no_more_than_is_wanted() {
+    let mut server = ruled(Kind::FairShare, &["1 50 - web-1"]);
+    assert_eq!(server.due_of(&ALL), [50.0, 25.0, 25.0]);
+    let (rule, words) = server.explains("web-1");
+    assert_eq!(rule, DueRule::Min(Amount::clamped(50.0)));
+    assert!(words.contains("at least, 50, and its share is less"), "{words}");
+    assert_eq!(server.explains("web-2").0, DueRule::Level(25.0));
+    server.pass(16_000);
+    assert_eq!(server.due_of(&[("web-1", 20.0)]), [20.0], "it is not kept idle");
+    assert_eq!(server.report("web-2").due.get(), 40.0);
+}
+
+#[test]
+fn a_minimum_is_set_aside_from_higher_bands() {
+    let mut server = ruled(Kind::FairShare, &["1 30 - web-*"]);
+    server.change(|settings| settings.priority = Priority::Strict);
+    let mut urgent = server.request("urgent", 500.0);
+    urgent.claims[0].priority = 5;
+    server.send(urgent);
+    server.asks("web-1", 100.0);
+    server.asks("other", 100.0);
+    assert_eq!(["urgent", "web-1", "other"].map(|id| server.report(id).due.get()), [70.0, 30.0, 0.0]);
+}
+
+#[test]
+fn where_minimums_are_more_than_there_is_only_they_are_divided() {
+    let mut server = ruled(Kind::FairShare, &["1 80 - web-1", "1 30 - web-2"]);
+    assert_eq!(server.due_of(&ALL), [70.0, 30.0, 0.0]);
+    assert_eq!(server.explains("batch-1").0, DueRule::Minimums(70.0));
+    assert!(server.explains("batch-1").1.contains("set aside for others"), "{}", server.explains("batch-1").1);
+}
+
+#[test]
+fn rules_that_change_are_for_the_clients_that_are_there() {
+    let mut server = ruled(Kind::FairShare, &["3 0 - web-*", "1 0 10 b*"]);
+    server.due_of(&ALL);
+    server.change(|settings| settings.clients = rules(&["1 0 20 batch-*"]));
+    assert_eq!(["web-1", "batch-1"].map(|id| server.report(id).due.get()), [40.0, 20.0]);
+    server.change(|settings| settings.clients = ClientRules::default());
+    assert_eq!(server.report("batch-1").due.get(), 100.0 / 3.0);
+}
+
+#[test]
+fn units_stay_whole() {
+    let mut server = ruled(Kind::FairShare, &["2 0 - web-1", "1 0 7 batch-*", "1 40 - web-2"]);
+    server.change(|settings| settings.whole_units = true);
+    let dues = server.due_of(&ALL);
+    assert_eq!(dues, [53.0, 40.0, 7.0]);
+}
+
+#[test]
+fn a_node_that_reports_minimums_is_heeded_only_where_the_template_sets_some_aside() {
+    for (texts, expected) in [(&["1 1 - x"][..], 60.0), (&[], 50.0)] {
+        let mut server = ruled(Kind::FairShare, texts);
+        let minimum = slice(1, 60.0, 0).as_minimum();
+        let request =
+            Ask { outstanding: Some(Amount::ZERO), ..server.node_request("leaf", &[slice(1, 100.0, 0), minimum]) };
+        server.send(request);
+        server.asks("web-1", 100.0);
+        assert_eq!(server.report("leaf").due.get(), expected);
+        assert_eq!(server.resource.sums().wants.get(), 200.0, "a minimum is a part of what is wanted");
+    }
+}

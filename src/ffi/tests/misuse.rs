@@ -1,0 +1,113 @@
+//! What callers get wrong is told, and does no harm.
+
+use std::{
+    ffi::{CStr, CString, c_char},
+    ptr,
+};
+
+use crate::{
+    client::{ClientHandle, leaseway_client_free, leaseway_client_open, leaseway_client_ready},
+    fault::{
+        Error, Fault, LEASEWAY_INTERNAL, LEASEWAY_INVALID, LEASEWAY_MESSAGE_BYTES, LEASEWAY_NOT_READY, LEASEWAY_OK,
+        LEASEWAY_TIMEOUT, call, fill,
+    },
+    rate::{RateHandle, leaseway_rate_open, leaseway_rate_wait},
+    settings::environment,
+};
+
+fn error() -> Error {
+    Error { code: -1, message: [0; LEASEWAY_MESSAGE_BYTES] }
+}
+
+fn told(error: &Error) -> String {
+    // SAFETY: what `fill` writes ends with NUL.
+    unsafe { CStr::from_ptr(error.message.as_ptr()) }.to_str().expect("UTF-8").to_owned()
+}
+
+/// Calls with settings as C has them.
+fn with_settings<T>(settings: &[&str], work: impl FnOnce(*const *const c_char) -> T) -> T {
+    let owned: Vec<_> = settings.iter().map(|text| CString::new(*text).expect("no NUL")).collect();
+    let pointers: Vec<_> = owned.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect();
+    work(pointers.as_ptr())
+}
+
+fn open(settings: &[&str]) -> (*mut ClientHandle, Error) {
+    let (mut client, mut error) = (ptr::null_mut(), error());
+    // SAFETY: all of it lives here.
+    let code = with_settings(settings, |settings| unsafe { leaseway_client_open(settings, &mut client, &mut error) });
+    assert_eq!(code, error.code);
+    (client, error)
+}
+
+#[test]
+fn the_environment_stands_for_what_is_left_out_if_it_is_asked_for() {
+    let variable = |name: &str| match name {
+        "LEASEWAY_TLS_CA" => Some("ca.pem".to_owned()),
+        "LEASEWAY_TOKEN_FILE" => Some("token".to_owned()),
+        _ => None,
+    };
+    assert!(environment(&["servers=a"], variable).is_empty());
+    let found = environment(&["env=true"], variable);
+    assert_eq!(found, ["servers=127.0.0.1:5100", "tls_ca=ca.pem", "token_file=token"]);
+    let found = environment(&["env=true", "token=secret", "tls_ca=other.pem", "servers=a"], variable);
+    assert!(found.is_empty(), "{found:?}");
+}
+
+#[test]
+fn what_is_wrong_with_settings_is_said() {
+    for (settings, said) in [
+        (&[][..], "no endpoint: name at least one server of the node, as HOST:PORT"),
+        (&["servers"], "setting `servers`: expected key=value"),
+        (&["servers=a", "mode=brave"], "setting `mode=brave`: expected safe, pessimistic or optimistic"),
+        (&["servers=a", "deadline=-1"], "setting `deadline=-1`: expected seconds, 0 or more"),
+        (&["servers=a", "servers=b"], "setting `servers` is given twice"),
+        (&["servers=a", "sever=b"], "setting `sever=b`: expected one of servers, id, mode, deadline, backoff_max, "),
+        (&["servers=a", "token=b", "token_file=c"], "both settings `token` and `token_file`: expected one of them"),
+        (&["servers=a", "tls_ca=/nowhere/ca.pem"], "/nowhere/ca.pem"),
+    ] {
+        let (client, error) = open(settings);
+        assert!(client.is_null() && error.code == LEASEWAY_INVALID, "{settings:?}");
+        assert!(told(&error).contains(said), "{}", told(&error));
+    }
+}
+
+#[test]
+fn a_server_that_is_away_is_no_error_and_waits_end() {
+    let (client, opened) = open(&["servers=127.0.0.1:1"]);
+    assert_eq!((opened.code, told(&opened)), (LEASEWAY_OK, String::new()));
+    let (mut rate, mut error) = (ptr::null_mut::<RateHandle>(), error());
+    // SAFETY: the client is not freed before the end, and the rest lives here.
+    let code = unsafe { leaseway_rate_open(client, c"searches".as_ptr(), ptr::null(), &mut rate, &mut error) };
+    assert_eq!(code, LEASEWAY_OK);
+    // SAFETY: as before.
+    assert_eq!(unsafe { leaseway_client_ready(client, 0.1, &mut error) }, LEASEWAY_NOT_READY);
+    assert!(told(&error).starts_with("no lease yet for `searches`: "), "{}", told(&error));
+    // SAFETY: as before.
+    assert_eq!(unsafe { leaseway_rate_wait(rate, 1, 0.1, &mut error) }, LEASEWAY_TIMEOUT);
+    // SAFETY: as before.
+    assert_eq!(unsafe { leaseway_rate_wait(rate, 1, -1.0, &mut error) }, LEASEWAY_INVALID);
+    assert_eq!(told(&error), "timeout=-1: expected seconds, 0 or more, or INFINITY");
+    // SAFETY: NULL is told.
+    assert_eq!(unsafe { leaseway_rate_wait(ptr::null(), 1, 0.1, &mut error) }, LEASEWAY_INVALID);
+    assert_eq!(told(&error), "rate is NULL: expected one that this library gave");
+    // SAFETY: nothing uses them any more.
+    unsafe { crate::rate::leaseway_rate_free(rate) };
+    // SAFETY: as before.
+    unsafe { leaseway_client_free(client) };
+}
+
+#[test]
+fn a_fault_of_the_library_is_a_code() {
+    let mut error = error();
+    assert_eq!(call(&mut error, || -> Result<(), Fault> { panic!("a test") }), LEASEWAY_INTERNAL);
+    assert_eq!(told(&error), "a fault of this library; standard error has more");
+}
+
+#[test]
+fn messages_that_are_too_long_end_with_a_whole_character() {
+    let mut place: [c_char; 4] = [1; 4];
+    fill(&mut place, "aaä");
+    assert_eq!(place.map(|byte| byte as u8), [b'a', b'a', 0, 1]);
+    fill(&mut place, "a\0b");
+    assert_eq!(place.map(|byte| byte as u8), [b'a', b' ', b'b', 0]);
+}

@@ -1,0 +1,106 @@
+//! Stints: what comes over a connection, the body of a request and its entries are worked off in parts. Between them
+//! others go on that are served by the same thread: without that, one that sends as fast as it can is read for as long
+//! as something is there, and all others wait.
+
+use std::{future::Future, pin::pin, task::Context};
+
+/// How much is read in a stint: what some hundred usual requests take.
+const BYTES: usize = 32 << 10;
+
+/// How many entries of a request are worked on in a stint: less than half a millisecond.
+pub(crate) const ENTRIES: usize = 128;
+
+/// How much of a stint is done.
+#[derive(Debug, Default)]
+pub(crate) struct Stint {
+    taken: usize,
+}
+
+impl Stint {
+    /// So many bytes were read.
+    pub(crate) fn takes(&mut self, bytes: usize) {
+        self.taken += bytes;
+    }
+
+    /// There is nothing to read: others go on anyway.
+    pub(crate) fn ends(&mut self) {
+        self.taken = 0;
+    }
+
+    /// Whether others are to go on. The task is woken when all have gone on that could, and the thread has looked
+    /// for I/O.
+    pub(crate) fn is_over(&mut self, task: &mut Context<'_>) -> bool {
+        if self.taken < BYTES {
+            return false;
+        }
+        self.taken = 0;
+        // A yield that was polled once wakes the task by itself.
+        pin!(tokio::task::yield_now()).poll(task).is_pending()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        future::poll_fn,
+        sync::{
+            Arc,
+            atomic::{AtomicUsize, Ordering},
+        },
+        task::{Poll, Waker},
+    };
+
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::UnixStream,
+    };
+
+    use super::*;
+
+    /// Reads without end, so many bytes at a time, and counts.
+    async fn read_for_ever(read: Arc<AtomicUsize>, bytes: usize) {
+        let mut stint = Stint::default();
+        poll_fn(|task| {
+            while !stint.is_over(task) {
+                stint.takes(bytes);
+                read.fetch_add(bytes, Ordering::Relaxed);
+            }
+            Poll::<()>::Pending
+        })
+        .await;
+    }
+
+    /// As on the threads of a server, which look for I/O when they have nothing else to do, or after 61 tasks.
+    #[test]
+    fn what_always_has_something_to_read_lets_others_go_on_and_io() {
+        const READERS: usize = 4;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().expect("a runtime");
+        runtime.block_on(async {
+            let read = Arc::<AtomicUsize>::default();
+            for _ in 0..READERS {
+                tokio::spawn(read_for_ever(Arc::clone(&read), 1000));
+            }
+            let (mut one, mut other) = UnixStream::pair().expect("two sockets");
+            for _ in 0..10 {
+                let before = read.load(Ordering::Relaxed);
+                one.write_all(b"x").await.expect("there is room");
+                other.read_exact(&mut [0]).await.expect("it has come");
+                let meanwhile = read.load(Ordering::Relaxed) - before;
+                assert!(meanwhile <= 4 * READERS * (BYTES + 1000), "{meanwhile} bytes were read first");
+            }
+        });
+    }
+
+    #[test]
+    fn a_stint_in_which_was_waited_is_over() {
+        let (mut stint, task) = (Stint::default(), &mut Context::from_waker(Waker::noop()));
+        stint.takes(BYTES - 1);
+        assert!(!stint.is_over(task));
+        stint.ends();
+        stint.takes(BYTES - 1);
+        assert!(!stint.is_over(task));
+        stint.takes(1);
+        assert!(stint.is_over(task));
+        assert!(!stint.is_over(task), "the next has begun");
+    }
+}

@@ -1,0 +1,136 @@
+//! A `leaseway` process at a terminal of its own: what stands on the screen, and what keys do.
+
+use std::{
+    fs::File,
+    io::{Read as _, Write as _},
+    os::fd::OwnedFd,
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{Arc, Mutex},
+    thread,
+};
+
+use rustix::{
+    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+    termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize},
+};
+
+use super::{binary, wait::eventually};
+
+pub(crate) struct Terminal {
+    controller: File,
+    /// Held, so that what it was set to can be looked at when the process has ended.
+    user: OwnedFd,
+    child: Child,
+    said: Arc<Mutex<Vec<u8>>>,
+    size: (usize, usize),
+}
+
+impl Terminal {
+    /// With so many columns and rows.
+    pub(crate) fn start(arguments: &[&str], (columns, rows): (u16, u16)) -> Terminal {
+        let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&controller).unwrap();
+        unlockpt(&controller).unwrap();
+        let name = ptsname(&controller, Vec::new()).unwrap().into_string().unwrap();
+        let user = File::options().read(true).write(true).open(name).unwrap();
+        tcsetwinsize(&user, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+        let standard = || Stdio::from(user.try_clone().unwrap());
+        let mut command = Command::new("setsid");
+        command.arg("--ctty").arg(binary::path()).args(arguments).env("TERM", "xterm");
+        for (variable, _) in std::env::vars().filter(|(name, _)| name.starts_with("LEASEWAY_") || name == "NO_COLOR") {
+            command.env_remove(variable);
+        }
+        let child = command.stdin(standard()).stdout(standard()).stderr(standard()).spawn().unwrap();
+        let said = Arc::<Mutex<Vec<u8>>>::default();
+        let (mut reader, of_thread) = (File::from(controller.try_clone().unwrap()), Arc::clone(&said));
+        thread::spawn(move || {
+            let mut some = [0; 4096];
+            while let Ok(read @ 1..) = reader.read(&mut some) {
+                of_thread.lock().unwrap().extend(&some[..read]);
+            }
+        });
+        Terminal { controller: controller.into(), user: user.into(), child, said, size: (columns.into(), rows.into()) }
+    }
+
+    pub(crate) fn press(&mut self, keys: &str) {
+        self.controller.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Everything that it was sent.
+    pub(crate) fn said(&self) -> String {
+        String::from_utf8_lossy(&self.said.lock().unwrap()).into_owned()
+    }
+
+    /// The lines that stand there now.
+    pub(crate) fn screen(&self) -> Vec<String> {
+        drawn(&self.said(), self.size)
+    }
+
+    /// The first line that has this in it, once there is one.
+    pub(crate) fn line(&self, with: &str) -> String {
+        eventually(with, || self.screen().into_iter().find(|line| line.contains(with)))
+    }
+
+    /// Keys go to a line editor, and are shown: what a shell expects.
+    pub(crate) fn is_as_before(&self) -> bool {
+        let modes = tcgetattr(&self.user).unwrap().local_modes;
+        modes.contains(LocalModes::ICANON | LocalModes::ECHO)
+    }
+
+    pub(crate) fn ended(&mut self) -> ExitStatus {
+        eventually("it ends", || self.child.try_wait().unwrap())
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// As much of a terminal as a program needs that says where it writes.
+fn drawn(said: &str, (columns, rows): (usize, usize)) -> Vec<String> {
+    let (mut cells, mut row, mut column) = (vec![vec![' '; columns]; rows], 0, 0);
+    let mut rest = said.chars().peekable();
+    while let Some(char) = rest.next() {
+        match char {
+            '\u{1b}' if rest.next_if_eq(&'[').is_some() => {
+                let mut numbers = String::new();
+                let command = loop {
+                    match rest.next() {
+                        Some(char @ '\u{40}'..='\u{7e}') => break char,
+                        Some(char) => numbers.push(char),
+                        None => return lines(&cells),
+                    }
+                };
+                match command {
+                    'H' => {
+                        let (to_row, to_column) = numbers.split_once(';').unwrap_or(("1", "1"));
+                        row = to_row.parse::<usize>().unwrap_or(1) - 1;
+                        column = to_column.parse::<usize>().unwrap_or(1) - 1;
+                    }
+                    'J' => cells.iter_mut().for_each(|row| row.fill(' ')),
+                    _ => {}
+                }
+            }
+            '\r' => column = 0,
+            '\n' => row += 1,
+            char => {
+                if let Some(cell) = cells.get_mut(row).and_then(|row| row.get_mut(column)) {
+                    *cell = char;
+                }
+                column += 1;
+            }
+        }
+    }
+    lines(&cells)
+}
+
+fn lines(cells: &[Vec<char>]) -> Vec<String> {
+    cells.iter().map(|row| row.iter().collect::<String>().trim_end().to_owned()).collect()
+}

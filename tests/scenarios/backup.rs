@@ -1,0 +1,125 @@
+//! `leaseway backup` and `leaseway restore`: every peer and every directory is lost, and clients go on.
+
+use std::{
+    fs,
+    path::Path,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use serde_json::Value;
+
+use crate::harness::{
+    config::{ConfigFile, Template},
+    peers::Peers,
+    process::leaseway,
+    wait::eventually,
+};
+
+const CAPACITY: f64 = 100.0;
+
+fn templates() -> [Template<'static>; 2] {
+    let all = Template { lease: 10, refresh: 1, learning: 0, ..Template::fair("*", CAPACITY) };
+    [Template { kind: "PRIORITY_POOL", glob: "searches", ..all }, all]
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap()
+}
+
+/// What the peers keep, without what each peer counts by itself.
+fn facts(peers: &Peers) -> [Value; 3] {
+    let peer = peers.master();
+    let mut kept = json(&peers.operated(peer, &["config", "show", "-o", "json"]));
+    let mut overrides = json(&peers.operated(peer, &["capacity", "-o", "json"]));
+    overrides["overrides"][0]["remaining_ms"].take();
+    let assigned = json(&peers.operated(peer, &["pool", "get", "searches", "acme", "-o", "json"]))["assigned"].take();
+    [kept.take(), overrides, assigned]
+}
+
+fn restore(file: &Path, data: &Path) -> crate::harness::process::Said {
+    leaseway(&["restore", file.to_str().unwrap(), "--data", data.to_str().unwrap()])
+}
+
+fn unix_ms() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64
+}
+
+#[test]
+fn a_set_that_lost_everything_has_the_same_facts_and_gives_nothing_away_that_clients_hold() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("backup.jsonl");
+    let mut peers = Peers::start(3, ConfigFile::of(&templates()), &[]);
+    let [pool, all] = templates();
+    let changed = ConfigFile::of(&[pool, Template { glob: "other", ..all }, all]);
+    peers.operated(peers.follower(), &["config", "apply", changed.path(), "--yes"]);
+    peers.operated(peers.follower(), &["capacity", "db*", "50%", "--for", "1h", "--why", "a test"]);
+    peers.operated(peers.follower(), &["pool", "set", "searches", "acme", "15"]);
+    let (mut alice, mut carol, mut bob) = (peers.client("alice"), peers.client("carol"), peers.client("bob"));
+    let before = facts(&peers);
+    let said = peers.operated(peers.follower(), &["backup", file.to_str().unwrap()]);
+    assert!(said.contains("version 2 of the configuration, 1 override, 1 assignment"), "{said}");
+    let again = peers.operate(peers.follower(), &["backup", file.to_str().unwrap()]);
+    assert!(again.code == Some(1) && again.stderr.contains("--force"), "{again:?}");
+    assert_eq!(fs::metadata(&file).unwrap().len() as usize, fs::read(&file).unwrap().len());
+    // What is promised after the backup counts as well.
+    let held = carol.ask(&peers, "web", 40.0) + alice.ask(&peers, "web", CAPACITY);
+    assert_eq!(held, CAPACITY);
+    let alice_until = alice.until().expect("she has a lease") * 1000;
+
+    for peer in peers.all() {
+        peers.kill(peer);
+    }
+    let said = restore(&file, &peers.data(0));
+    assert!(said.code == Some(2) && said.stderr.contains("is not empty"), "{said:?}");
+    for peer in peers.all() {
+        fs::remove_dir_all(peers.data(peer)).unwrap();
+        let said = restore(&file, &peers.data(peer));
+        assert_eq!(said.code, Some(0), "{said:?}");
+        assert!(said.stdout.contains("leaseway serve --data "), "{said:?}");
+        peers.run(peer, &[]);
+    }
+    peers.master();
+    assert_eq!(facts(&peers), before);
+    // Carol goes on, alice is away with her lease, and bob wants everything.
+    eventually("bob has what is left", || {
+        let carols = carol.ask(&peers, "web", 40.0);
+        let alices = if unix_ms() < alice_until { CAPACITY - 40.0 } else { 0.0 };
+        let bobs = bob.ask(&peers, "web", CAPACITY);
+        assert!(bobs + carols + alices <= CAPACITY, "{bobs} + {carols} + {alices}");
+        assert_eq!(carols, 40.0, "she keeps what she had");
+        (bobs == CAPACITY - 40.0).then_some(())
+    });
+    assert!(unix_ms() >= alice_until, "it was given away too early");
+    assert_eq!(bob.ask(&peers, "db1", CAPACITY), CAPACITY / 2.0, "the override is in force");
+    // What it began with is not looked at again.
+    let (master, data) = (peers.master(), peers.data(peers.master()));
+    eventually("the file is gone", || (!data.join("restore.jsonl").exists()).then_some(()));
+    peers.stop(master);
+    peers.run(master, &[]);
+    assert_eq!(facts(&peers), before);
+}
+
+#[test]
+fn what_cannot_be_restored_is_refused_in_words() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, data) = (directory.path().join("backup.jsonl"), directory.path().join("data"));
+    let peers = Peers::start(1, ConfigFile::of(&templates()), &[]);
+    peers.operated(0, &["backup", file.to_str().unwrap()]);
+    let whole = fs::read_to_string(&file).unwrap();
+    let refused = |text: &str, code: i32, why: &str| {
+        fs::write(&file, text).unwrap();
+        let said = restore(&file, &data);
+        assert!(said.code == Some(code) && said.stderr.contains(why), "{said:?}");
+        assert!(!data.exists(), "nothing was made");
+    };
+    refused(&whole[..whole.len() / 2], 78, "is damaged");
+    refused(&whole.replacen("development", "developmemt", 1).replacen("100", "900", 1), 78, "its checksum says");
+    refused(&whole.replacen("\"leaseway_backup\":1", "\"leaseway_backup\":7", 1), 78, "knows formats up to 1");
+    refused("resources: []\n", 78, "no backup of leaseway");
+    fs::write(&file, &whole).unwrap();
+    let (file, data) = (file.to_str().unwrap(), data.to_str().unwrap());
+    let said = leaseway(&["restore", file, "--data", data, "--listen-for", "1s"]);
+    assert!(said.code == Some(2) && said.stderr.contains("is too short"), "{said:?}");
+    let said = leaseway(&["restore", file, "--data", data, "--listen-for", "2h", "-o", "json"]);
+    assert_eq!(json(&said.stdout)["listen_ms"], 7_200_000, "{said:?}");
+}

@@ -1,0 +1,303 @@
+//! What `leaseway explain` says in each situation, and that it comes true: docs/guide/explain.md has the sentences.
+
+use std::{thread::sleep, time::Duration};
+
+use leaseway_proto::doorman::Lease;
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::harness::{
+    config::ConfigFile,
+    doorman::{Doorman, capacity, one_of_ours},
+    peers::Peers,
+    process::leaseway,
+    server::Server,
+    wait::eventually,
+};
+
+/// Leases of 6 s that are asked for each second, without learning. `more` is in front of the algorithm.
+fn template(glob: &str, amount: f64, kind: &str, parameters: &str, more: &str) -> String {
+    format!(
+        "- identifier_glob: '{glob}'
+  capacity: {amount}
+{more}  algorithm: {{kind: {kind}, lease_length: 6, refresh_interval: 1, learning_mode_duration: 0,
+    parameters: {{min_request_interval: 0{parameters}}}}}
+"
+    )
+}
+
+fn fair(glob: &str, amount: f64) -> String {
+    template(glob, amount, "FAIR_SHARE", "", "")
+}
+
+fn file(templates: &[String]) -> ConfigFile {
+    ConfigFile::new(&format!("resources:\n{}", templates.concat()))
+}
+
+/// A client of one resource, which says what it has.
+struct Asker<'a> {
+    doorman: Doorman,
+    id: &'a str,
+    resource: &'a str,
+    priority: i64,
+    wants: f64,
+    has: Option<Lease>,
+}
+
+impl<'a> Asker<'a> {
+    fn new(doorman: &Doorman, resource: &'a str, id: &'a str, wants: f64) -> Asker<'a> {
+        Asker { doorman: doorman.clone(), id, resource, priority: 0, wants, has: None }
+    }
+
+    fn ask(&mut self) -> f64 {
+        let mut request = one_of_ours(self.id, self.resource, self.wants, self.has);
+        request.resource[0].priority = Some(self.priority);
+        let lease =
+            eventually("it is answered", || self.doorman.get(request.clone()).ok()?.response.into_iter().next()?.gets);
+        self.has = Some(lease);
+        capacity(Some(lease))
+    }
+
+    fn release(&mut self) {
+        self.doorman.release(self.id, &[self.resource]).unwrap();
+        self.has = None;
+    }
+}
+
+/// What was said of a client at one level of a tree.
+#[derive(Debug)]
+struct Level {
+    rule: String,
+    blocks: Vec<String>,
+    due: f64,
+    latest: Option<Duration>,
+    text: String,
+}
+
+fn levels(server: &str, resource: &str, client: &str) -> Vec<Level> {
+    let said = leaseway(&["explain", resource, client, "--json", "--timeout", "2", "--server", server]);
+    let read: Value = serde_json::from_str(&said.stdout).unwrap_or_else(|_| panic!("{said:?}"));
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let texts = |value: &Value| value.as_array().unwrap().iter().map(text).collect::<Vec<_>>();
+    let told = |level: &Value| Level {
+        rule: text(&level["rule"]),
+        blocks: texts(&level["blocks"]),
+        due: level["standing"]["due"].as_f64().unwrap(),
+        latest: level["latest_ms"].as_u64().map(Duration::from_millis),
+        text: texts(&level["sentences"]).join(" "),
+    };
+    read["levels"].as_array().unwrap().iter().map(told).collect()
+}
+
+/// What is said where the client asks.
+fn told(server: &str, resource: &str, client: &str) -> Level {
+    levels(server, resource, client).swap_remove(0)
+}
+
+/// The rule and what blocks were as expected, and each of these parts was said.
+#[track_caller]
+fn says(told: &Level, rule: &str, blocks: &[&str], parts: &[&str]) {
+    assert_eq!(
+        (told.rule.as_str(), told.blocks.iter().map(String::as_str).collect()),
+        (rule, blocks.to_vec()),
+        "{told:?}"
+    );
+    for part in parts {
+        assert!(told.text.contains(part), "`{part}` is not in: {}", told.text);
+    }
+}
+
+#[test]
+fn the_rule_that_is_named_is_what_each_ends_up_with() {
+    let strict = ", priority: strict";
+    let server = Server::with_config(&file(&[
+        fair("satisfied", 100.0),
+        fair("level", 100.0),
+        template("max", 100.0, "FAIR_SHARE", "", "  clients: [{glob: ann, max: 20}]\n"),
+        template("min", 100.0, "FAIR_SHARE", "", "  clients: [{glob: ann, min: 70}]\n"),
+        template("minimums", 100.0, "FAIR_SHARE", "", "  clients: [{glob: '*', min: 80}]\n"),
+        template("band", 100.0, "FAIR_SHARE", strict, ""),
+        template("reserve", 100.0, "FAIR_SHARE", ", priority: strict, reserve: 0.5", ""),
+        template("share", 100.0, "PROPORTIONAL_SHARE", "", ""),
+        template("each", 10.0, "STATIC", "", ""),
+        template("unlimited", 10.0, "NO_ALGORITHM", "", ""),
+    ]));
+    // Resource, what ann wants, what bob wants and with which priority, the rule, and a part of what is said.
+    for (resource, ann, bob, priority, rule, part) in [
+        ("satisfied", 40.0, 10.0, 0, "wants", "ann is due 40: all that it wants."),
+        ("level", 80.0, 80.0, 0, "level", "no client that wants more is due more than 50"),
+        ("max", 80.0, 80.0, 0, "max", "a rule for clients says so much at most, 20"),
+        ("min", 80.0, 80.0, 0, "min", "a rule for clients says so much at least, 70, and its share is less"),
+        ("minimums", 80.0, 80.0, 0, "minimums", "set aside is more than there is, and no minimum gets more than 50"),
+        ("band", 50.0, 100.0, 1, "band", "clients of a higher priority than 0 want 100"),
+        ("reserve", 50.0, 100.0, 1, "level", "no client that wants more is due more than 25"),
+        ("share", 80.0, 120.0, 0, "share", "an equal share of 50"),
+        ("each", 40.0, 40.0, 0, "each", "no client is due more than 10"),
+        ("unlimited", 40.0, 40.0, 0, "unlimited", "all that it wants, for this resource is not shared out"),
+    ] {
+        let mut ann = Asker::new(&server.doorman(), resource, "ann", ann);
+        let mut bob = Asker { priority, ..Asker::new(&server.doorman(), resource, "bob", bob) };
+        ann.ask();
+        bob.ask();
+        let told = told(&server.grpc().to_string(), resource, "ann");
+        assert_eq!(told.rule, rule, "{told:?}");
+        assert!(told.text.contains(part), "`{part}` is not in: {}", told.text);
+        // Each names what it has twice: then no older lease counts.
+        for _ in 0..3 {
+            ann.ask();
+            bob.ask();
+        }
+        assert_eq!(ann.ask(), told.due, "{told:?}");
+        if resource == "band" {
+            bob.release();
+            assert_eq!(ann.ask(), 50.0, "those that went first are gone");
+        }
+    }
+}
+
+#[test]
+fn what_is_waited_for_ends_when_it_was_said() {
+    let config = file(&[fair("newcomer", 100.0), fair("cut", 100.0), fair("own", 100.0)]);
+    let server = Server::with_config(&config);
+    let (at, doorman) = (server.grpc().to_string(), server.doorman());
+    Asker::new(&doorman, "newcomer", "greedy", 100.0).ask();
+    let mut ann = Asker::new(&doorman, "newcomer", "ann", 30.0);
+    assert_eq!(ann.ask(), 0.0);
+    let newcomer = told(&at, "newcomer", "ann");
+    says(&newcomer, "wants", &["others"], &["Another holder has 30 beyond what is due: greedy 30 (until "]);
+
+    Asker::new(&doorman, "cut", "greedy", 90.0).ask();
+    config.rewrite(&format!("resources:\n{}{}{}", fair("newcomer", 100.0), fair("cut", 40.0), fair("own", 100.0)));
+    server.signal(Signal::HUP);
+    eventually("the cut is in force", || (server.status(&["cut"])["resources"][0]["capacity"] == 40.0).then_some(()));
+    let mut bob = Asker::new(&doorman, "cut", "bob", 20.0);
+    assert_eq!(bob.ask(), 0.0);
+    let cut = told(&at, "cut", "bob");
+    says(&cut, "wants", &["over", "others"], &["50 more is held than there is, from before the capacity was cut"]);
+
+    let mut eve = Asker::new(&doorman, "own", "eve", 80.0);
+    eve.ask();
+    eve.wants = 10.0;
+    assert_eq!(eve.ask(), 10.0);
+    let own = told(&at, "own", "eve");
+    says(&own, "wants", &["unconfirmed"], &["80 is held for it: an older lease, until its next request shows"]);
+    eve.ask();
+    assert_eq!(told(&at, "own", "eve").blocks, [""; 0], "its next request has shown it");
+
+    sleep(newcomer.latest.unwrap().max(cut.latest.unwrap()));
+    assert_eq!((ann.ask(), bob.ask()), (newcomer.due, cut.due));
+}
+
+#[test]
+fn a_server_that_listens_says_until_when() {
+    let learning = fair("*", 100.0).replace("learning_mode_duration: 0", "learning_mode_duration: 4");
+    let server = Server::with_config(&file(&[learning]));
+    let mut ann = Asker::new(&server.doorman(), "r", "ann", 40.0);
+    assert_eq!(ann.ask(), 0.0);
+    let told = told(&server.grpc().to_string(), "r", "ann");
+    says(&told, "wants", &["learning"], &["knows nothing of earlier leases", "and listens for"]);
+    sleep(told.latest.unwrap());
+    assert_eq!(ann.ask(), told.due);
+}
+
+#[test]
+fn units_go_to_the_next_when_it_was_said_and_a_place_in_a_pool_to_the_one_that_waits() {
+    let units = template("units", 2.0, "FAIR_SHARE", ", whole_units: true, rotation_period: 3", "");
+    let pool = template("pool", 20.0, "PRIORITY_POOL", ", min_capacity: 10, free_key: client_id", "");
+    let server = Server::with_config(&file(&[units, pool]));
+    let (at, doorman) = (server.grpc().to_string(), server.doorman());
+    let mut three = ["ann", "bob", "eve"].map(|id| Asker::new(&doorman, "units", id, 1.0));
+    for one in [0, 1, 2].repeat(3) {
+        three[one].ask();
+    }
+    let without = three.iter_mut().position(|one| one.ask() == 0.0).expect("there are two for three");
+    let told_units = told(&at, "units", three[without].id);
+    says(&told_units, "units", &[], &["only whole units are given; those that are left over go to the next in"]);
+    eventually("its turn has come", || {
+        let has: Vec<f64> = three.iter_mut().map(Asker::ask).collect();
+        (has[without] == 1.0).then_some(())
+    });
+
+    let mut guests = ["tom", "tim", "kim"].map(|id| Asker::new(&doorman, "pool", id, 10.0));
+    assert_eq!(guests.each_mut().map(Asker::ask), [10.0, 10.0, 0.0]);
+    says(&told(&at, "pool", "tom"), "pool", &[], &["so much a client without an assignment gets"]);
+    says(&told(&at, "pool", "kim"), "pool", &[], &["it waits for a place in the pool", "`leaseway pool set`"]);
+    guests[0].release();
+    eventually("the place is kim's", || (guests[2].ask() == 10.0).then_some(()));
+}
+
+#[test]
+fn after_a_failover_what_was_promised_counts_until_it_was_said_to_end() {
+    let mut peers = Peers::start(3, file(&[fair("*", 100.0)]), &[]);
+    let first = peers.master();
+    assert_eq!(Asker::new(peers.doorman(first), "r", "gone", 80.0).ask(), 80.0);
+    peers.kill(first);
+    let next = peers.master();
+    let mut ann = Asker::new(peers.doorman(next), "r", "ann", 50.0);
+    // More may have been promised than is held.
+    assert!(ann.ask() <= 20.0);
+    let told = told(&peers.grpc(next).to_string(), "r", "ann");
+    says(
+        &told,
+        "wants",
+        &["estate"],
+        &["of what earlier masters promised has not been named by its holders yet, and counts as held for"],
+    );
+    sleep(told.latest.unwrap());
+    assert_eq!(ann.ask(), told.due);
+}
+
+#[test]
+fn an_override_is_named_and_binds_until_it_is_cleared() {
+    let peers = Peers::start(1, file(&[fair("*", 100.0)]), &[]);
+    peers.operated(0, &["capacity", "r", "50%", "--for", "1h", "--why", "a replica is down"]);
+    let mut ann = Asker::new(peers.doorman(0), "r", "ann", 80.0);
+    eventually("it is in force", || (ann.ask() == 50.0).then_some(()));
+    let told = told(&peers.grpc(0).to_string(), "r", "ann");
+    says(&told, "level", &[], &["more than 50", "has set `r` to 50 %", "a replica is down"]);
+    assert_eq!(ann.ask(), told.due);
+    peers.operated(0, &["capacity", "r", "--clear"]);
+    eventually("the template counts again", || (ann.ask() == 80.0).then_some(()));
+}
+
+#[test]
+fn a_leaf_names_its_parents_lease_and_one_whose_parent_is_gone_says_so() {
+    let mut root = Peers::start(1, file(&[fair("*", 120.0)]), &[]);
+    let leaf = root.child("leaf", 1);
+    let mut beside = Asker::new(root.doorman(0), "r", "beside", 100.0);
+    let mut ann = Asker::new(leaf.doorman(0), "r", "ann", 100.0);
+    let at = leaf.grpc(0).to_string();
+    let both = eventually("the root knows what the leaf wants", || {
+        beside.ask();
+        ann.ask();
+        let both = levels(&at, "r", "ann");
+        (both.len() == 2 && both[1].due == 60.0).then_some(both)
+    });
+    says(
+        &both[1],
+        "level",
+        &both[1].blocks.iter().map(String::as_str).collect::<Vec<_>>(),
+        &["leaf, a node with one client, wants 100, is due 60"],
+    );
+    eventually("ann has what the root was said to owe the leaf", || {
+        beside.ask();
+        (ann.ask() == 60.0).then_some(())
+    });
+    assert_eq!(told(&at, "r", "ann").rule, "level", "of what the parent lends");
+
+    root.kill(0);
+    let words = leaseway(&["explain", "r", "ann", "--server", &at, "--timeout", "1"]);
+    assert_eq!(words.code, Some(0), "{words:?}");
+    assert!(words.stdout.contains("ann wants 100") && words.stdout.contains("does not answer:"), "{words:?}");
+    let ended = eventually("the loan has ended", || {
+        let told = told(&at, "r", "ann");
+        (told.rule == "loan_ended").then_some(told)
+    });
+    says(
+        &ended,
+        "loan_ended",
+        &ended.blocks.iter().map(String::as_str).collect::<Vec<_>>(),
+        &["what the parent lent has ended, and was not renewed"],
+    );
+    assert_eq!(ann.ask(), ended.due);
+}

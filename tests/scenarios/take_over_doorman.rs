@@ -1,0 +1,95 @@
+//! A Doorman server that is replaced at its address while clients by Doorman's own library hold leases of it.
+
+use std::{
+    collections::BTreeMap,
+    io::Write as _,
+    path::{Path, PathBuf},
+};
+
+use crate::harness::{
+    binary,
+    config::{ConfigFile, Template},
+    peers::Peers,
+    process::Process,
+    server::free_addresses,
+    wait::eventually,
+};
+
+const CAPACITY: f64 = 500.0;
+
+/// Where `tests/go/doorman` has built them.
+fn programs() -> Option<PathBuf> {
+    let named = std::env::var_os("LEASEWAY_TEST_DOORMAN").map(PathBuf::from);
+    if named.is_none() {
+        let told = "SKIPPED: no Doorman server (`tests/go/doorman` builds one; LEASEWAY_TEST_DOORMAN says where)\n";
+        std::io::stderr().write_all(told.as_bytes()).unwrap();
+    }
+    named
+}
+
+/// What its clients believe now, and the most they believed together at any time: each keeps what it was told last.
+struct GoFleet(Process);
+
+impl GoFleet {
+    fn start(programs: &Path, address: &str, wants: &str, ids: &[&str]) -> GoFleet {
+        let arguments = [&[address, "r", wants], ids].concat();
+        GoFleet(Process::start_program_reading(&programs.join("fleet"), &arguments))
+    }
+
+    fn books(&self) -> (BTreeMap<String, f64>, f64) {
+        let (mut books, mut most) = (BTreeMap::new(), 0.0f64);
+        for line in self.0.stdout().lines() {
+            let Some((id, capacity)) = line.split_once(' ') else { continue };
+            let Ok(capacity) = capacity.parse::<f64>() else { continue };
+            books.insert(id.to_owned(), capacity);
+            most = most.max(books.values().sum());
+        }
+        (books, most)
+    }
+}
+
+#[test]
+fn clients_of_a_doorman_server_that_is_replaced_at_its_address_never_have_more_than_there_is() {
+    let Some(programs) = programs() else { return };
+    // Built before leases run.
+    binary::path();
+    let template = Template { lease: 20, refresh: 1, ..Template::fair("*", CAPACITY) };
+    let config = ConfigFile::of(&[template]);
+    let source = format!("file:{}", config.path());
+    let mut peers = Peers::found(3, Some(config), &[], Vec::new());
+    let address = peers.grpc(0);
+    let (port, debug) = (address.port().to_string(), free_addresses(1)[0].port().to_string());
+    let arguments = ["--port", &port, "--debug_port", &debug, "--config", &source, "--logtostderr"];
+    let doorman = Process::start_program(&programs.join("doorman"), &arguments, &[]);
+    eventually("it listens", || {
+        assert!(doorman.ended().is_none(), "{}", doorman.stderr());
+        std::net::TcpStream::connect(address).ok()
+    });
+    let old = ["one", "two", "three", "four", "five"];
+    let fleet = GoFleet::start(&programs, &address.to_string(), "200", &old);
+    eventually("it has given all of it away", || {
+        let (books, _) = fleet.books();
+        (books.len() == 5 && books.values().all(|capacity| *capacity == 100.0)).then_some(())
+    });
+    let before = fleet.0.stdout().lines().count();
+    doorman.signal(leaseway_process::Signal::KILL);
+    doorman.finish();
+
+    for peer in peers.all() {
+        peers.run(peer, &["--take-over"]);
+    }
+    let mut newcomer = peers.client("newcomer");
+    let mut most = 0.0f64;
+    eventually("a new client has its part", || {
+        let given = newcomer.ask(&peers, "r", 1000.0);
+        let (books, _) = fleet.books();
+        let all: f64 = books.values().sum::<f64>() + given;
+        most = most.max(all);
+        (given > 50.0).then_some(())
+    });
+    let (books, _) = fleet.books();
+    eprintln!("most {most} of {CAPACITY} afterwards, {books:?}, {before} lines before");
+    assert!(most <= CAPACITY + 1e-6, "{most}");
+    assert_eq!(books.len(), 5, "{books:?}");
+    assert!(books.values().all(|capacity| *capacity > 50.0), "each has its part: {books:?}");
+}

@@ -1,0 +1,77 @@
+//! `leaseway top`, at a terminal of its own.
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::harness::{
+    config::{ConfigFile, Template},
+    peers::Peers,
+    process::leaseway,
+    terminal::Terminal,
+    wait::eventually,
+};
+
+const WILD: &str = "wild\u{1b}[2J";
+
+fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
+}
+
+#[test]
+fn it_shows_the_worst_first_follows_the_master_and_leaves_the_terminal_as_it_was() {
+    let mut peers = Peers::start(3, ConfigFile::of(&[Template::fair("*", 100.0)]), &[]);
+    let (mut alice, mut bob) = (peers.client("alice"), peers.client("bob\u{202e}"));
+    alice.ask(&peers, "mysql", 1000.0);
+    bob.ask(&peers, WILD, 10.0);
+    let servers = peers.endpoints().join(",");
+    let mut top = Terminal::start(&["top", "--every", "1", "--server", &servers], (110, 24));
+    let mysql = top.line("1000 %");
+    assert_eq!(words(&mysql)[..6], ["mysql", "1000", "%", "1000", "100", "100"], "{mysql}");
+    let screen = top.screen();
+    assert!(["OK", "WARN"].iter().any(|grade| screen[0].starts_with(grade)), "{screen:?}");
+    let place = |with: &str| screen.iter().position(|line| line.contains(with));
+    assert!(place("mysql") < place("wild\\u001b[2J"), "{screen:?}");
+    let master = peers.master();
+    assert!(screen[1].contains(&peers.grpc(master).to_string()), "{screen:?}");
+
+    top.press("\u{1b}[B\r");
+    assert!(top.line("clients of").contains("wild\\u001b[2J"));
+    assert_eq!(words(&top.line("bob\\u202e"))[..2], ["bob\\u202e", "10"]);
+    top.press("\u{7f}");
+    top.line("1000 %");
+
+    peers.kill(master);
+    let next = peers.grpc(peers.master()).to_string();
+    eventually("it follows", || top.screen()[1].contains(&next).then_some(()));
+    eventually("one is down", || top.screen()[0].contains("peers: ").then_some(()));
+    assert!(!top.is_as_before());
+    top.press("\u{3}");
+    assert_eq!(top.ended().code(), Some(0));
+    eventually("the screen of before", || top.said().contains("\u{1b}[?1049l").then_some(()));
+    assert!(top.is_as_before());
+}
+
+#[test]
+fn a_narrow_window_has_the_columns_that_fit_and_signals_end_it_in_good_order() {
+    let peers = Peers::start(1, ConfigFile::of(&[Template::fair("*", 100.0)]), &[]);
+    peers.client("alice").ask(&peers, "mysql", 50.0);
+    let mut top = Terminal::start(&["top", "--server", &peers.endpoints()[0]], (30, 8));
+    assert_eq!(words(&top.line("RESOURCE")), ["RESOURCE", "PRESSURE"]);
+    assert_eq!(words(&top.line("mysql")), ["mysql", "50", "%"]);
+    kill_process(Pid::from_raw(top.pid() as i32).unwrap(), Signal::TERM).unwrap();
+    assert_eq!(top.ended().code(), Some(0));
+    assert!(top.is_as_before());
+    for signal in [Signal::INT, Signal::HUP, Signal::QUIT] {
+        let mut top = Terminal::start(&["top", "--server", &peers.endpoints()[0]], (30, 8));
+        top.line("mysql");
+        assert!(!top.is_as_before());
+        kill_process(Pid::from_raw(top.pid() as i32).unwrap(), signal).unwrap();
+        assert_eq!(top.ended().code(), Some(0), "{signal:?}");
+        assert!(top.is_as_before(), "{signal:?}");
+    }
+}
+
+#[test]
+fn without_a_terminal_it_says_what_to_do_instead() {
+    let said = leaseway(&["top"]);
+    assert!(said.code == Some(2) && said.stderr.contains("leaseway status -o json"), "{said:?}");
+}

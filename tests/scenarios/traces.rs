@@ -1,0 +1,74 @@
+//! Traces, of a binary that was built with the feature `otlp`.
+
+use std::{io::Write as _, path::PathBuf};
+
+use leaseway_proto::doorman::GetCapacityRequest;
+use tonic::Request;
+
+use crate::harness::{
+    collector::{Collector, Span},
+    doorman::{entry, request},
+    http,
+    server::Server,
+    wait::{block_on, eventually},
+};
+
+/// `.ci/run` builds one.
+fn binary() -> Option<PathBuf> {
+    let named = std::env::var_os("LEASEWAY_TEST_OTLP").map(PathBuf::from);
+    if named.is_none() {
+        let told = "SKIPPED: no binary that sends traces (LEASEWAY_TEST_OTLP names one: `cargo build -p leaseway \
+                    --features otlp`)\n";
+        std::io::stderr().write_all(told.as_bytes()).unwrap();
+    }
+    named
+}
+
+/// A trace of a caller: its id, and the span of which the request is a part.
+fn traceparent(trace: u8, is_sampled: bool) -> String {
+    format!("00-{}-{}-{}", format!("{trace:02x}").repeat(16), "5a".repeat(8), if is_sampled { "01" } else { "00" })
+}
+
+fn of_trace(collector: &Collector, trace: u8) -> Vec<Span> {
+    collector.spans().into_iter().filter(|span| span.trace_id == [trace; 16]).collect()
+}
+
+#[test]
+fn a_request_is_a_span_of_the_trace_that_its_caller_names() {
+    let Some(binary) = binary() else { return };
+    let collector = Collector::start();
+    let endpoint = format!("http://{}", collector.address());
+    let variables = [("OTEL_EXPORTER_OTLP_ENDPOINT", &*endpoint), ("OTEL_BSP_SCHEDULE_DELAY", "50")];
+    let server = Server::of(&binary, &["--id", "the one"], &variables);
+    let ask = |trace, is_sampled| {
+        let mut asked: Request<GetCapacityRequest> = Request::new(request("alice", vec![entry("r", 1.0)]));
+        asked.metadata_mut().insert("traceparent", traceparent(trace, is_sampled).parse().unwrap());
+        block_on(server.doorman().inner().get_capacity(asked)).unwrap();
+    };
+    ask(1, false);
+    ask(2, true);
+    http::get_with(server.http(), "/healthz", &format!("traceparent: {}\r\n", traceparent(3, true)));
+    for (trace, name) in [(2, "doorman.Capacity/GetCapacity"), (3, "GET")] {
+        let spans = eventually("the span arrives", || Some(of_trace(&collector, trace)).filter(|all| !all.is_empty()));
+        let [span] = &spans[..] else { panic!("{spans:?}") };
+        assert_eq!((&*span.name, &*span.parent_span_id, span.kind), (name, &[0x5a; 8][..], 2), "2: of a server");
+        assert!(span.start > 0 && span.end >= span.start, "{span:?}");
+    }
+    assert_eq!(collector.attribute("service.name").as_deref(), Some("leaseway"));
+    assert_eq!(collector.attribute("service.instance.id").as_deref(), Some("the one"));
+    // What a server still has when it stops, it sends.
+    ask(4, true);
+    assert_eq!(server.stop().code, Some(0));
+    assert_eq!(of_trace(&collector, 4).len(), 1);
+    assert_eq!(of_trace(&collector, 1), [], "its caller does not want it to be kept");
+}
+
+#[test]
+fn a_collector_that_is_away_keeps_no_request_waiting() {
+    let Some(binary) = binary() else { return };
+    let variables = [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1"), ("OTEL_BSP_SCHEDULE_DELAY", "50")];
+    let server = Server::of(&binary, &[], &variables);
+    for _ in 0..200 {
+        server.assert_alive();
+    }
+}

@@ -1,0 +1,65 @@
+//! `leaseway transfer`: mastership moves on purpose, and every promise with it.
+
+use serde_json::Value;
+
+use crate::harness::{
+    config::{ConfigFile, Template},
+    peers::Peers,
+    wait::eventually,
+};
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+#[test]
+fn leases_go_on_under_the_master_that_was_named() {
+    let audit = tempfile::tempdir().unwrap();
+    let log = audit.path().join("audit");
+    let config = ConfigFile::of(&[Template::fair("*", 100.0)]);
+    let mut peers = Peers::start(3, config, &["--audit", log.to_str().unwrap()]);
+    let (mut alice, mut bob) = (peers.client("alice"), peers.client("bob"));
+    assert_eq!(alice.ask(&peers, "mysql", 100.0), 100.0);
+    let (before, next) = (peers.master(), peers.follower());
+    let asked = peers.all().find(|peer| ![before, next].contains(peer)).unwrap();
+
+    let said = peers.operate(asked, &["transfer", NAMES[next], "-o", "json"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let answer: Value = serde_json::from_str(&said.stdout).unwrap();
+    assert_eq!(answer["master"], NAMES[next], "{answer}");
+    assert_eq!(answer["master_grpc_address"], peers.grpc(next).to_string(), "{answer}");
+    assert!(answer["took_ms"].as_u64().is_some(), "{answer}");
+    assert_eq!(peers.master(), next);
+    assert_eq!(bob.ask(&peers, "mysql", 100.0), 0.0, "all of it is promised");
+    assert_eq!(alice.ask(&peers, "mysql", 50.0), 50.0);
+    eventually("what alice has given back", || {
+        alice.ask(&peers, "mysql", 50.0);
+        (bob.ask(&peers, "mysql", 100.0) == 50.0).then_some(())
+    });
+    let lines = std::fs::read_to_string(&log).unwrap();
+    let line = lines.lines().find(|line| line.contains(r#""what":"mastership_transferred""#)).expect("it is audited");
+    assert!(line.contains(&format!(r#""to":"{}""#, NAMES[next])) && line.contains(r#""outcome":"done""#), "{line}");
+
+    let refused = |peers: &Peers, to: &str, why: &str| {
+        let said = peers.operate(asked, &["transfer", to]);
+        assert!(said.code != Some(0) && said.stderr.contains(why), "{said:?}");
+        assert_eq!(peers.master(), next);
+    };
+    refused(&peers, NAMES[next], "is the master already");
+    refused(&peers, "x", "there is no peer \"x\": a, b, c are there");
+    peers.kill(before);
+    eventually("it counts as away", || {
+        let said = peers.operate(asked, &["transfer", NAMES[before]]);
+        assert_ne!(said.code, Some(0), "{said:?}");
+        said.stderr.contains("is down or cut off").then_some(())
+    });
+    assert_eq!(peers.master(), next);
+    let said = peers.operate(next, &["transfer"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(said.stdout.starts_with(&format!("{} is master now, after ", NAMES[asked])), "{said:?}");
+}
+
+#[test]
+fn a_lone_server_says_that_there_is_no_other() {
+    let peers = Peers::start(1, ConfigFile::of(&[Template::fair("*", 100.0)]), &[]);
+    let said = peers.operate(0, &["transfer"]);
+    assert!(said.code == Some(1) && said.stderr.contains("the only peer with a vote"), "{said:?}");
+}
