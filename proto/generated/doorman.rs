@@ -31,6 +31,10 @@ pub struct ResourceRequest {
     /// For gauges: permits in use beyond what `has` allows.
     #[prost(double, optional, tag = "101")]
     pub outstanding: ::core::option::Option<f64>,
+    /// Instead of `has`: the newest lease once it has ended, if it was not given back. What it gave is kept for its holder
+    /// where it ended for want of a master.
+    #[prost(message, optional, tag = "102")]
+    pub had: ::core::option::Option<Lease>,
 }
 /// What a client has used since its last answered request; of a child node, what is in use below it. Without it the
 /// client counts as using all it has.
@@ -206,6 +210,9 @@ pub struct ServerCapacityResourceRequest {
     /// What its clients are due at least by rules of the template, as slices of `wants`.
     #[prost(message, repeated, tag = "103")]
     pub minimums: ::prost::alloc::vec::Vec<PriorityBandAggregate>,
+    /// As in ResourceRequest.
+    #[prost(message, optional, tag = "104")]
+    pub had: ::core::option::Option<Lease>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GetServerCapacityRequest {

@@ -61,6 +61,7 @@ impl Get {
             resource_id: Some(self.resource.clone()),
             priority: Some(self.priority),
             has: None,
+            had: None,
             wants: Some(self.wants.get()),
             usage: None,
             outstanding: None,

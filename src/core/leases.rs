@@ -178,6 +178,11 @@ impl Leases {
         self.grants.last().map_or(0, |grant| grant.end.0) ^ self.max_end.0
     }
 
+    /// The newest lease of this master that has ended here, of those that are not forgotten yet.
+    pub(crate) fn newest_ended(&self, now: Millis) -> Option<Token> {
+        self.grants.iter().filter(|grant| grant.end <= now).map(|grant| grant.token).max()
+    }
+
     /// What would be held if everything but `outstanding` were given back.
     pub(crate) fn outstanding(&self, now: Millis) -> Amount {
         if now < self.max_end { self.outstanding } else { Amount::ZERO }

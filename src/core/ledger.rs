@@ -21,7 +21,7 @@ use slab::Slab;
 
 pub(crate) use self::manner::Manner;
 use crate::{
-    Amount, Claim, Claims, HolderKind, Millis, Passage, Principal, Sum,
+    Amount, Claim, Claims, HolderKind, Millis, Passage, Principal, Sum, Token,
     claim::{further, wanted},
     hints::NOT_WATCHED,
     leases::{Grant, Leases, Reuse},
@@ -147,6 +147,8 @@ pub(crate) struct Ledger {
     estate: Option<(u32, Sum)>,
     /// How many wait for more.
     waiting: usize,
+    /// The newest lease that has ended unrenewed.
+    lapsed: Option<Token>,
     changes: u64,
     claims_changes: u64,
     queue: BTreeMap<u32, Vec<u32>>,
@@ -167,6 +169,7 @@ impl Ledger {
             further_claims: 0,
             estate: None,
             waiting: 0,
+            lapsed: None,
             changes: 0,
             claims_changes: 0,
             queue: BTreeMap::new(),
@@ -191,6 +194,21 @@ impl Ledger {
     /// How many holders wait for more, as far as is known.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
+    }
+
+    /// The newest lease that has ended, and was neither renewed nor given back.
+    pub(crate) fn lapsed(&self) -> Option<Token> {
+        self.lapsed
+    }
+
+    /// All leases up to this one have ended.
+    pub(crate) fn lapse(&mut self, token: Option<Token>) {
+        self.lapsed = self.lapsed.max(token);
+    }
+
+    /// Notes which leases of a holder have ended.
+    fn note_lapsed(&mut self, slot: u32, now: Millis) {
+        self.lapse(self.holders[slot as usize].leases.newest_ended(now));
     }
 
     /// Rises with every change that may affect a due, what is free, or whether a holder waits.
@@ -354,6 +372,7 @@ impl Ledger {
 
     /// Records a lease.
     pub(crate) fn grant(&mut self, slot: u32, now: Millis, grant: Grant, expiry_time: i64, reuse: Reuse) {
+        self.note_lapsed(slot, now);
         let Holder { kind, leases, .. } = &mut self.holders[slot as usize];
         if *kind == HolderKind::Node {
             leases.await_report(now);
@@ -377,6 +396,9 @@ impl Ledger {
             self.sums.held_by_doors += counted.held;
         }
         self.changes += u64::from(counted != holder.counted);
+        if counted.held < holder.counted.held {
+            self.lapsed = self.lapsed.max(holder.leases.newest_ended(now));
+        }
         holder.counted = counted;
         if let Some(at) = holder.leases.next_change(now) {
             let bucket = at.0.div_ceil(BUCKET_MS).try_into().unwrap_or(NOT_QUEUED);

@@ -39,6 +39,10 @@ pub enum Fault {
     EstateEndsEarly,
     /// More is moved out of the estate than it has.
     MovesBeyondEstate,
+    /// What is held under leases that ended is given to others, and the next master takes their names all the same.
+    FloorStays,
+    /// A lease that has ended is moved out of the estate though the floor is above it.
+    FloorIsNothing,
     /// What a holder names counts although it was not moved.
     KeepsWhatIsNamed,
     /// A request that names an older lease than was named before counts.
@@ -84,7 +88,7 @@ pub enum Fault {
 
 impl Fault {
     /// All that a simulation can show: those of the state machines.
-    pub const SIMULATED: [Fault; 34] = [
+    pub const SIMULATED: [Fault; 36] = [
         Fault::KeepsWhatIsHeld,
         Fault::LearningConfirms,
         Fault::HasReplaces,
@@ -100,6 +104,8 @@ impl Fault {
         Fault::EstateIsFree,
         Fault::EstateEndsEarly,
         Fault::MovesBeyondEstate,
+        Fault::FloorStays,
+        Fault::FloorIsNothing,
         Fault::KeepsWhatIsNamed,
         Fault::TakesStaleNames,
         Fault::ReturnsToFree,
@@ -145,6 +151,8 @@ impl Fault {
             Fault::EstateIsFree => "estate-is-free",
             Fault::EstateEndsEarly => "estate-ends-early",
             Fault::MovesBeyondEstate => "moves-beyond-estate",
+            Fault::FloorStays => "floor-stays",
+            Fault::FloorIsNothing => "floor-is-nothing",
             Fault::KeepsWhatIsNamed => "keeps-what-is-named",
             Fault::TakesStaleNames => "takes-stale-names",
             Fault::ReturnsToFree => "returns-to-free",
@@ -185,6 +193,7 @@ impl Fault {
             Fault::FirstNameFrees | Fault::EchoFreesAll | Fault::EchoKeepsCovered | Fault::LearningKeepsMoved => "E7",
             Fault::OldReleaseFrees => "E8",
             Fault::PlainGrows => "E10",
+            Fault::FloorStays | Fault::FloorIsNothing => "E12",
             Fault::LearningConfirms => "8",
             Fault::ReplacesEnd => "an end is never taken back",
             Fault::ReleasesEverything => "a release names its lease",

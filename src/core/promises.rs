@@ -6,6 +6,9 @@
 //! it asks, and that is taken out of the total. A total may be too high and a horizon too late: then the next master
 //! gives too little for a while. Neither is ever too low or too early.
 //!
+//! Leases that ended while there was no master are in the total, too. The *floor* says from which lease on that is so,
+//! so that their holders get their part back, and need not wait for the horizon. It may be too high, never too low.
+//!
 //! A horizon is a length of time. Each peer counts it on its own clock from when it learns of it, which is after the
 //! leases under it were decided: being late errs on the safe side. So no two machines need agree on what time it is.
 //!
@@ -14,7 +17,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::{Amount, Claims, Epoch, Millis, time::certain_end};
+use crate::{Amount, Claims, Epoch, Millis, Token, time::certain_end};
 
 /// The changes of promises that a round causes. Peers apply these in the order of epoch and number.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,6 +33,9 @@ pub struct Changes {
     pub horizon: Option<Millis>,
     /// No lease given under this is longer; unknown in logs of former versions.
     pub lease: Option<Millis>,
+    /// The total contains the leases from this one on, also those that have ended by now. Absent: only those in force.
+    /// Of an earlier epoch: the floor stays where it is.
+    pub floor: Option<Token>,
     /// What the holders want, in slices of similar wants; `None`: about what they wanted before.
     pub wants: Option<Claims>,
 }
@@ -46,6 +52,8 @@ pub struct Inherited {
     pub newest: Option<Epoch>,
     /// When the last lease of earlier incarnations ends.
     pub until: Millis,
+    /// Leases of earlier incarnations from this one on are in the total also if they have ended.
+    pub floor: Option<Token>,
 }
 
 impl Inherited {
@@ -91,6 +99,7 @@ pub struct Promises {
     /// The longest lease of the newest changes, and of changes before, until when those may be believed.
     lease: Longest,
     lease_before: (Longest, Millis),
+    floor: Option<Token>,
 }
 
 /// A length of leases; if it is unknown, longer than any.
@@ -120,6 +129,8 @@ pub struct Record {
     pub horizon: Millis,
     /// The longest lease that may be believed, if that is known.
     pub lease: Option<Millis>,
+    /// From which lease on they are in the total also if they have ended.
+    pub floor: Option<Token>,
     /// What the holders want.
     pub wants: Claims,
 }
@@ -143,6 +154,9 @@ impl Promises {
             self.lease_before = (self.longest(now), self.until);
         }
         self.lease = changes.lease.into();
+        if changes.floor.is_none_or(|floor| floor >= Token::first(changes.epoch)) {
+            self.floor = changes.floor;
+        }
         self.total = changes.total;
         if let Some(wants) = &changes.wants {
             self.wants.clone_from(wants);
@@ -161,7 +175,7 @@ impl Promises {
         if until <= now {
             return Inherited { newest, ..Inherited::default() };
         }
-        Inherited { total: self.total, wants: self.wants.clone(), newest, until }
+        Inherited { total: self.total, wants: self.wants.clone(), newest, until, floor: self.floor }
     }
 
     /// The newest epoch that has promised anything, and the number of its last change.
@@ -186,15 +200,17 @@ impl Promises {
 
     /// Everything, for a snapshot.
     pub fn record(&self, now: Millis) -> Record {
-        let wants = self.wants.clone();
-        Record { newest: self.newest, total: self.total, horizon: self.length, lease: self.longest(now).known(), wants }
+        let (newest, total, lease) = (self.newest, self.total, self.longest(now).known());
+        // One of an earlier epoch has no place there.
+        let floor = self.floor.filter(|floor| newest.is_some_and(|(epoch, _)| *floor >= Token::first(epoch)));
+        Record { newest, total, horizon: self.length, lease, floor, wants: self.wants.clone() }
     }
 
     /// From a snapshot of unknown age: the horizon counts anew from `now`, at its full length.
     pub fn restore(record: Record, now: Millis) -> Promises {
-        let Record { newest, total, horizon, lease, wants } = record;
+        let Record { newest, total, horizon, lease, floor, wants } = record;
         let (until, lease) = (now.plus(horizon), lease.into());
-        Promises { newest, total, wants, until, length: horizon, lease, lease_before: Default::default() }
+        Promises { newest, total, wants, until, length: horizon, lease, lease_before: Default::default(), floor }
     }
 
     /// A horizon of `length` was learnt of at `now`. The one that ends later counts.

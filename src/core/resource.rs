@@ -191,7 +191,7 @@ impl Resource {
         resource.count_in_units();
         resource.renew_pool(seed);
         if let Some(inherited) = inherited {
-            resource.keeper = Some(Box::new(Keeper::new(resource.tokens.epoch(), inherited.total, inherited.until)));
+            resource.keeper = Some(Box::new(Keeper::new(resource.tokens.epoch(), &inherited)));
             resource.inherit(inherited);
         }
         if learning_until > since && source == Source::Own {

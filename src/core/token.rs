@@ -24,6 +24,16 @@ impl Token {
         self.0.get()
     }
 
+    /// The first of an epoch.
+    pub fn first(epoch: Epoch) -> Token {
+        Token(NonZeroU64::MIN.saturating_add(epoch.0))
+    }
+
+    /// The last before an epoch.
+    pub(crate) fn last_before(epoch: Epoch) -> Option<Token> {
+        Token::new(epoch.0)
+    }
+
     /// The one after it.
     pub(crate) fn next(self) -> Token {
         Token(self.0.saturating_add(1))
@@ -43,12 +53,17 @@ pub(crate) struct Tokens {
 
 impl Tokens {
     pub(crate) fn new(epoch: Epoch) -> Tokens {
-        let first = Token(NonZeroU64::MIN.saturating_add(epoch.0));
+        let first = Token::first(epoch);
         Tokens { first, next: first }
     }
 
     pub(crate) fn epoch(&self) -> Epoch {
         Epoch(self.first.get() - 1)
+    }
+
+    /// The one that is issued next.
+    pub(crate) fn next(&self) -> Token {
+        self.next
     }
 
     pub(crate) fn issue(&mut self) -> Token {

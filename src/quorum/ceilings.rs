@@ -78,6 +78,7 @@ impl Ceilings {
             total: self.sum.ceil(),
             horizon: changes.horizon.map(Millis),
             lease: None,
+            floor: None,
             wants: Some(self.wants()),
         }
     }
@@ -93,6 +94,7 @@ impl Ceilings {
             total: ceilings.sum.ceil(),
             horizon: record.horizons.iter().map(|(_, length)| Millis(*length)).max().unwrap_or_default(),
             lease: None,
+            floor: None,
             wants: ceilings.wants(),
         };
         (ceilings, record)

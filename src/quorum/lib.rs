@@ -26,6 +26,7 @@ mod codec;
 mod error;
 mod fact;
 mod facts;
+mod floor;
 mod formation;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;

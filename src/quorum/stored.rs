@@ -13,6 +13,7 @@ use crate::{
     ceilings::{CeilingChanges, CeilingRecord},
     codec::{self, COMMON, DecodeError, FORMAT},
     fact::{Configuration, Fact},
+    floor,
     overrides::KeptOverride,
 };
 
@@ -315,7 +316,7 @@ impl From<&Changes> for StoredChanges {
             number: changes.number,
             total: changes.total.get(),
             horizon: changes.horizon.map(|horizon| horizon.0),
-            lease: changes.lease.map(|lease| lease.0),
+            lease: floor::encode(changes.lease, changes.floor, changes.epoch),
             wants: changes.wants.as_ref().map(stored_claims),
         }
     }
@@ -323,12 +324,15 @@ impl From<&Changes> for StoredChanges {
 
 impl From<&StoredChanges> for Changes {
     fn from(changes: &StoredChanges) -> Changes {
+        let epoch = Epoch(changes.epoch);
+        let (lease, floor) = floor::decode(changes.lease, epoch);
         Changes {
-            epoch: Epoch(changes.epoch),
+            epoch,
             number: changes.number,
             total: amount_of(changes.total),
             horizon: changes.horizon.map(Millis),
-            lease: changes.lease.map(Millis),
+            lease,
+            floor,
             wants: changes.wants.as_deref().map(claims),
         }
     }
@@ -341,17 +345,20 @@ impl StoredPromises {
             newest: record.newest.map(|(epoch, number)| (epoch.0, number)),
             total: record.total.get(),
             horizon: record.horizon.0,
-            lease: record.lease.map(|lease| lease.0),
+            lease: floor::encode(record.lease, record.floor, record.newest.map_or(Epoch(0), |(epoch, _)| epoch)),
             wants: stored_claims(&record.wants),
         }
     }
 
     pub(crate) fn record(&self) -> Record {
+        let newest = self.newest.map(|(epoch, number)| (Epoch(epoch), number));
+        let (lease, floor) = floor::decode(self.lease, newest.map_or(Epoch(0), |(epoch, _)| epoch));
         Record {
-            newest: self.newest.map(|(epoch, number)| (Epoch(epoch), number)),
+            newest,
             total: amount_of(self.total),
             horizon: Millis(self.horizon),
-            lease: self.lease.map(Millis),
+            lease,
+            floor,
             wants: claims(&self.wants),
         }
     }

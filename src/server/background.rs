@@ -1,8 +1,8 @@
 //! Work that takes long and that no client waits for: pages of thousands of lines, and their compression.
 //!
 //! It is done on threads of its own, of a lower priority: on a machine whose cores are busy a thread that serves
-//! clients takes the core of one of these when it has something to do, rather than after its slice of some
-//! milliseconds.
+//! clients takes the core of one of these when it has something to do. The scheduler lets a slice of some milliseconds
+//! end first, whatever the priority: so the work is done in [parts](in_parts), after each of which the core is free.
 
 use std::thread;
 
@@ -27,6 +27,14 @@ pub(crate) async fn in_background<T: Send + 'static>(work: impl FnOnce() -> T + 
     };
     thread::Builder::new().name("background".into()).spawn(body).ok()?;
     result.await.ok()
+}
+
+/// Gives the core to another thread after each part.
+pub(crate) fn in_parts<T>(parts: impl IntoIterator<Item = T>, mut work: impl FnMut(T)) {
+    for part in parts {
+        work(part);
+        thread::yield_now();
+    }
 }
 
 /// On Linux this is of the calling thread, elsewhere of the process.

@@ -34,7 +34,7 @@ pub(crate) use self::{
 };
 use crate::{
     actors::{NodeHandle, NotMaster},
-    background::in_background,
+    background::{in_background, in_parts},
     health::{HealthSources, free_bytes},
     history::History,
     listen::Caller,
@@ -43,6 +43,9 @@ use crate::{
 
 /// Pages that look at all holders of a resource at the same time.
 const LOOKING: usize = 2;
+
+/// Resources whose series are written in some hundred microseconds.
+const PART: usize = 32;
 
 /// What the pages are made from.
 #[derive(Clone)]
@@ -130,7 +133,9 @@ async fn render_metrics(State(pages): State<Pages>) -> impl IntoResponse {
     let prometheus = pages.prometheus.clone();
     let rendered = in_background(move || {
         let mut series = GaugeText::default();
-        statuses.iter().for_each(|status| gauges::put_resource_gauges(&mut series, status));
+        in_parts(statuses.chunks(PART), |part| {
+            part.iter().for_each(|status| gauges::put_resource_gauges(&mut series, status));
+        });
         let mut page = prometheus.render();
         series.append_to(&mut page);
         page

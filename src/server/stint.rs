@@ -1,14 +1,23 @@
 //! Stints: what comes over a connection, the body of a request and its entries are worked off in parts. Between them
 //! others go on that are served by the same thread: without that, one that sends as fast as it can is read for as long
-//! as something is there, and all others wait.
+//! as something is there, and all others wait. So do other threads, where all cores are busy: a client on the same
+//! machine need not wait until the slice of a server's thread is over.
 
-use std::{future::Future, pin::pin, task::Context};
+use std::{future::Future, pin::pin, task::Context, thread};
+
+use tokio::task::yield_now;
 
 /// How much is read in a stint: what some hundred usual requests take.
 const BYTES: usize = 32 << 10;
 
 /// How many entries of a request are worked on in a stint: less than half a millisecond.
 pub(crate) const ENTRIES: usize = 128;
+
+/// Lets others go on before the next part.
+pub(crate) async fn pause() {
+    thread::yield_now();
+    yield_now().await;
+}
 
 /// How much of a stint is done.
 #[derive(Debug, Default)]
@@ -35,7 +44,7 @@ impl Stint {
         }
         self.taken = 0;
         // A yield that was polled once wakes the task by itself.
-        pin!(tokio::task::yield_now()).poll(task).is_pending()
+        pin!(pause()).poll(task).is_pending()
     }
 }
 

@@ -60,6 +60,8 @@ pub struct Ask<D> {
     pub demand: D,
     /// The newest lease, while it lives.
     pub has: Option<Lease>,
+    /// The newest lease once it has ended: a new master may have it among what was promised.
+    pub had: Option<Lease>,
 }
 
 /// One resource that is given back.

@@ -5,7 +5,7 @@
 //! - Rule 6: one request is under way at a time; only the answer to the latest one counts, and a release is a request,
 //!   too; a lease is counted from when its request was *sent*. An answer does not count if the lease that its request
 //!   named has ended before it comes: that resource is asked for again at once. Requests say that this is kept
-//!   (`drops_late`).
+//!   (`drops_late`). A lease that has ended is named as such, until there is another.
 //! - All resources are asked for in one request, when the first of them is due.
 //! - What was given is confirmed by echoing it with the next request. A holder that has been cut asks again after
 //!   100 ms, only to confirm (rule 10): another may be waiting for what it gave up.
@@ -455,9 +455,11 @@ impl<D: Demand> Session<D> {
             entry.asked = Some(entry.demand.clone());
             self.first_due.goes(entry.due);
             entry.due = NOT_BEFORE_ANSWER;
-            let has = entry.lease.filter(|lease| lease.is_live(now) && entry.unnamed_until <= now);
+            let newest = entry.lease.filter(|_| entry.unnamed_until <= now);
+            let has = newest.filter(|lease| lease.is_live(now));
+            let had = newest.filter(|lease| has.is_none() && lease.token.is_some());
             entry.named_until = has.map(|lease| lease.end);
-            Some(Ask { id, demand: entry.demand.clone(), has })
+            Some(Ask { id, demand: entry.demand.clone(), has, had })
         });
         Some(asks.collect())
     }
@@ -470,7 +472,7 @@ impl<D: Demand> Session<D> {
         };
         if entry.named_until.is_some_and(|end| end <= now) && !planted::is(Fault::AnswerAfterEnd) {
             // A new master may have taken the request's word for a part of what is promised that is another's by now.
-            // The next request names nothing, so the answer to that counts however late it comes.
+            // The next request names it as one that has ended, so the answer to that counts however late it comes.
             entry.ask_by(soon);
             self.first_due.comes(entry.due);
             return;

@@ -95,7 +95,7 @@ impl Party {
     }
 }
 
-/// What a request says of the newest lease.
+/// What a request says of a lease.
 pub(crate) fn has(lease: Option<session::Lease>) -> Option<Has> {
     lease.map(|lease| Has {
         token: lease.token.and_then(Token::new),

@@ -37,6 +37,7 @@ pub(crate) fn dues(settings: &Settings, demands: &[(Amount, i16)]) -> Vec<Amount
             id: place.to_string().into(),
             claims: Claims::from_slice(&[Claim::of_client(*wants, (*priority).into())]),
             has: None,
+            had: None,
             outstanding: None,
             learning: false,
             drops_late: true,

@@ -63,7 +63,7 @@ impl Original {
             Some(wants) => {
                 let has = self.lease.filter(|lease| lease.is_live(now));
                 self.under_way = Some((self.number, now));
-                Body::Ask(vec![Ask { id: Arc::clone(&self.resource), demand: *wants, has }])
+                Body::Ask(vec![Ask { id: Arc::clone(&self.resource), demand: *wants, has, had: None }])
             }
             None => {
                 self.due = Millis(u64::MAX);

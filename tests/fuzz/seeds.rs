@@ -40,6 +40,7 @@ fn ask(name: &str, has: Option<Lease>) -> ResourceRequest {
         resource_id: Some(name.to_owned()),
         priority: Some(1),
         has,
+        had: None,
         wants: Some(40.0),
         ..Default::default()
     }

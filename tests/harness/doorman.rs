@@ -74,6 +74,7 @@ pub(crate) fn entry(resource: &str, wants: f64) -> ResourceRequest {
         resource_id: Some(resource.into()),
         priority: Some(0),
         has: None,
+        had: None,
         wants: Some(wants),
         usage: None,
         outstanding: None,

@@ -182,6 +182,7 @@ impl Refreshers {
             id: format!("host-{client}.example.com:1234:{client}").into(),
             claims: self.claims(),
             has,
+            had: None,
             outstanding,
             learning: false,
             drops_late: true,

@@ -37,6 +37,7 @@ impl Ledger {
                 self.recount(slot, now);
                 looked_at(slot, None);
             } else {
+                self.note_lapsed(slot, now);
                 let holder = self.remove(slot);
                 looked_at(slot, Some(holder));
             }

@@ -8,7 +8,7 @@ use crate::{Amount, Claim, Claims, Epoch, Millis, tests::cases};
 fn changes(epoch: u64, number: u64, total: f64, horizon: Option<u64>) -> Changes {
     let wants = Claims::from_slice(&[Claim::of_client(Amount::clamped(total * 2.0), 0)]);
     let (total, horizon) = (Amount::clamped(total), horizon.map(Millis));
-    Changes { epoch: Epoch(epoch), number, total, horizon, lease: None, wants: Some(wants) }
+    Changes { epoch: Epoch(epoch), number, total, horizon, lease: None, floor: None, wants: Some(wants) }
 }
 
 fn book(history: &[(Changes, u64)]) -> Promises {

@@ -12,7 +12,7 @@
 
 use super::Resource;
 use crate::{
-    Amount, Ask, Claim, Claims, HolderKind, Inherited, Millis, Sum,
+    Amount, Ask, Claim, Claims, HolderKind, Inherited, Millis, Sum, Token,
     claim::wanted,
     planted::{self, Fault},
 };
@@ -24,14 +24,19 @@ pub(super) struct Estate {
     slot: u32,
     until: Millis,
     left: Sum,
+    /// Earlier leases from this one on are in it also if they have ended.
+    floor: Option<Token>,
 }
 
 impl Resource {
     /// Begins with the promises of earlier masters.
     pub(super) fn inherit(&mut self, inherited: Inherited) {
-        let Inherited { total, wants, until, .. } = inherited;
+        let Inherited { total, wants, until, floor, .. } = inherited;
         if total > Amount::ZERO {
             self.begin_estate(total.into(), until, wants);
+        }
+        if let Some(estate) = &mut self.estate {
+            estate.floor = floor;
         }
     }
 
@@ -53,7 +58,7 @@ impl Resource {
     fn begin_estate(&mut self, total: Sum, until: Millis, wants: Claims) {
         let slot = self.ledger.insert_estate(wants);
         self.division.insert(slot, &self.ledger.holder(slot).claims);
-        self.estate = Some(Box::new(Estate { slot, until, left: Sum::ZERO }));
+        self.estate = Some(Box::new(Estate { slot, until, left: Sum::ZERO, floor: None }));
         self.leave(total);
         if let Some(pool) = &mut self.pool {
             pool.begin_with(self.ledger.sums().held);
@@ -66,6 +71,7 @@ impl Resource {
         let Some(estate) = self.estate.take_if(|estate| estate.until <= now.plus(early)) else { return };
         self.division.remove(estate.slot, &self.ledger.holder(estate.slot).claims);
         self.ledger.remove_estate();
+        self.ledger.lapse(Token::last_before(self.tokens.epoch()));
         if let Some(pool) = &mut self.pool {
             pool.remove_estate(estate.slot, self.ledger.sums().held);
         }
@@ -85,6 +91,15 @@ impl Resource {
     /// Whether leases of earlier masters may still be in use.
     pub(super) fn has_estate(&self) -> bool {
         self.estate.is_some()
+    }
+
+    /// The lease of an earlier master that a holder had when there was none: it has ended, and is in the estate all the
+    /// same (rule E12).
+    pub(super) fn lapsed_name(&self, ask: &Ask) -> Option<(Token, Amount)> {
+        let floor = self.estate.as_ref()?.floor?;
+        let had = ask.had.filter(|_| ask.has.is_none() && ask.drops_late)?;
+        let token = had.token.filter(|token| self.tokens.is_former(*token))?;
+        (floor <= token || planted::is(Fault::FloorIsNothing)).then_some((token, had.capacity))
     }
 
     /// The record that stands for it.
@@ -181,8 +196,9 @@ impl Resource {
         self.ledger.replace_inherited_claim(ordinal, rest);
     }
 
-    /// Whether it may be a child node of earlier masters that never says what it has (rule E11).
+    /// Whether it may be a child node of earlier masters that does not say what it has (rule E11).
     pub(super) fn may_have_more(&self, ask: &Ask) -> bool {
-        ask.kind == HolderKind::Node && ask.has.is_none() && self.has_estate() && self.is_bounded()
+        let says_nothing = ask.has.is_none() && ask.had.is_none();
+        ask.kind == HolderKind::Node && says_nothing && self.has_estate() && self.is_bounded()
     }
 }

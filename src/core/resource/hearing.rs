@@ -1,4 +1,4 @@
-//! What a request says of the leases that its holder has: the rules 1, 2 and E3 to E11 of
+//! What a request says of the leases that its holder has: the rules 1, 2 and E3 to E12 of
 //! docs/internals/lease-protocol.md. It counts even if the request is then ignored.
 
 use super::{Resource, Seat};
@@ -24,12 +24,12 @@ impl Resource {
             seat = self.hear_lease(slot, ask, now)?;
         }
         seat.all_or_nothing = self.may_have_more(ask) && !self.ledger.holder(slot).leases.is_live(now.at);
-        let names = ask.has.is_some_and(|has| ask.drops_late || has.expiry_time >= now.unix);
-        if is_new && (names || self.may_have_more(ask)) {
-            let named = ask.has.map_or(Amount::ZERO, |has| has.capacity);
+        let has = ask.has.filter(|has| ask.drops_late || has.expiry_time >= now.unix).map(|has| has.capacity);
+        let named = has.or(self.lapsed_name(ask).map(|(_, had)| had));
+        if is_new && (named.is_some() || self.may_have_more(ask)) {
             let mut claims = self.counted(ask.kind, ask.heeds_terms(), ask.claims.clone());
             self.settings.put_rule(ask.kind, &ask.id, &mut claims);
-            self.heard_in_person(claims, named);
+            self.heard_in_person(claims, named.unwrap_or_default());
         }
         self.ledger.recount(slot, now.at);
         let leases = &self.ledger.holder(slot).leases;
@@ -41,7 +41,12 @@ impl Resource {
 
     fn hear_lease(&mut self, slot: u32, ask: &Ask, now: Now) -> Result<Seat, Answer> {
         self.ledger.holder_mut(slot).leases.end_moved(ask.kind, now.at);
-        let Some(has) = ask.has else { return self.hear_echo(slot, ask, now.at) };
+        let Some(has) = ask.has else {
+            return match self.lapsed_name(ask) {
+                Some((token, had)) => self.hear_name(slot, token, had, ask.outstanding, now.at),
+                None => self.hear_echo(slot, ask, now.at),
+            };
+        };
         match has.token {
             Some(token) if ask.drops_late && self.tokens.is_former(token) => {
                 self.hear_name(slot, token, has.capacity, ask.outstanding, now.at)

@@ -18,6 +18,8 @@ pub struct Ask {
     pub claims: Claims,
     /// The newest lease it knows.
     pub has: Option<Has>,
+    /// If it has none: the newest that it had, which has ended and was not given back.
+    pub had: Option<Has>,
     /// All that it, or those below it, may still be using; a child node that does not say does not heed terms either.
     pub outstanding: Option<Amount>,
     /// A child node that does not know all its holders yet: its `has` confirms nothing.

@@ -54,16 +54,23 @@ impl Resource {
     /// be any more.
     pub(crate) fn take_changes(&mut self, now: Millis) -> Pending {
         let Some(mut keeper) = self.keeper.take() else { return Pending::default() };
-        let held = self.ledger.sums().held;
-        let pending = keeper.take(held, self.settings.lease, now, || self.standing(), || self.condensed_claims());
+        let (held, lapsed, lease) = (self.ledger.sums().held, self.ledger.lapsed(), self.settings.lease);
+        let pending = keeper.take(held, lease, lapsed, now, || self.standing(), || self.condensed_claims());
         self.keeper = Some(keeper);
         pending
     }
 
     fn standing(&self) -> Standing {
         let (sums, capacity) = (self.ledger.sums(), self.is_bounded().then_some(self.total()));
-        let estate = self.estate_left();
-        Standing { held: sums.held, estate, wants: sums.wants, capacity, lease: self.settings.lease }
+        Standing {
+            held: sums.held,
+            estate: self.estate_left(),
+            wants: sums.wants,
+            capacity,
+            lease: self.settings.lease,
+            next: self.tokens.next(),
+            lapsed: self.ledger.lapsed(),
+        }
     }
 
     /// A quorum has stored all changes up to this number, and will not lose them.

@@ -91,6 +91,7 @@ impl Node {
                 id,
                 claims,
                 has,
+                had: None,
                 drops_late: true,
                 is_door: false,
                 outstanding,

@@ -45,6 +45,7 @@ pub(crate) fn ask(id: &str, wants: f64, has: Option<Has>) -> Ask {
         id: id.into(),
         claims: Claims::from_slice(&[Claim::of_client(Amount::clamped(wants), 0)]),
         has,
+        had: None,
         outstanding: None,
         learning: false,
         drops_late: true,

@@ -33,6 +33,7 @@ pub(super) async fn get(cluster: &Cluster, guest: &Guest, fields: &Fields) -> Re
         resource_id: Some(resource.to_owned()),
         priority: Some(priority.into()),
         has: fields.lease_if_said("token").map(LeaseToken::echo),
+        had: None,
         wants: Some(fields.number("wants")),
         usage: None,
         outstanding: None,

@@ -93,6 +93,7 @@ impl World {
             id: id.into(),
             claims,
             has: None,
+            had: None,
             outstanding: None,
             learning: false,
             drops_late: true,

@@ -40,7 +40,10 @@ impl Aggregate {
 
 pub(super) fn outgoing(outgoing: Outgoing<Condensed>) -> Outgoing<Aggregate> {
     let Outgoing { number, target, deadline, body } = outgoing;
-    let ask = |Ask { id, demand, has }: Ask<Condensed>| Ask { id, demand: Aggregate::of(demand, has.as_ref()), has };
+    let ask = |Ask { id, demand, has, had }: Ask<Condensed>| {
+        let demand = Aggregate::of(demand, has.as_ref());
+        Ask { id, demand, has, had }
+    };
     let body = match body {
         Body::Ask(asks) => Body::Ask(asks.into_iter().map(ask).collect()),
         Body::Release(releases) => Body::Release(releases),

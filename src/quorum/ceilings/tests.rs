@@ -34,7 +34,8 @@ fn the_first_change_of_this_format_takes_the_place_of_all_ceilings() {
     apply(&mut facts, &ceilings(many), Millis(0));
     assert_eq!(facts.promises("r").map(Promises::total), Some(Amount::clamped(11.0)), "a node is not the client");
     let (total, wants) = (Amount::clamped(7.0), Claims::new());
-    let changes = Changes { epoch: Epoch(2), number: 1, total, horizon: None, lease: None, wants: Some(wants) };
+    let changes =
+        Changes { epoch: Epoch(2), number: 1, total, horizon: None, lease: None, floor: None, wants: Some(wants) };
     apply(&mut facts, &Fact::Promises { resource: "r".into(), changes }, Millis(10));
     let inherited = facts.promises("r").expect("it is promised").inherited(Millis(10), Millis(10));
     assert_eq!((inherited.total, inherited.until, inherited.wants.len()), (total, Millis(100), 0));

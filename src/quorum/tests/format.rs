@@ -86,6 +86,7 @@ fn totals() -> Vec<Fact> {
         total: Amount::clamped(512.25),
         horizon: Some(Millis(90_000)),
         lease: Some(Millis(60_000)),
+        floor: None,
         wants: Some([slice(80.0, 4, 0), slice(1000.0, 70_000, -3)].into_iter().collect()),
     };
     vec![Fact::Promises { resource: "redis".into(), changes }]

@@ -39,7 +39,7 @@ fn promises(epoch: u64, number: u64, total: f64) -> Fact {
     let (epoch, total, horizon) = (Epoch(epoch), Amount::clamped(total), Some(Millis(1000)));
     Fact::Promises {
         resource: "r".into(),
-        changes: Changes { epoch, number, total, horizon, lease: None, wants: None },
+        changes: Changes { epoch, number, total, horizon, lease: None, floor: None, wants: None },
     }
 }
 

@@ -21,10 +21,7 @@ use futures_util::future::join_all;
 use leaseway_core::{Answer, HolderKind, Millis, Principal, Repository, Request, Resource, Settings, access::Policy};
 use leaseway_engine::LostMastership;
 use leaseway_quorum::{Absence, Quorum, Reign};
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch},
-    task::yield_now,
-};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
 pub use self::refused::Refused;
 use self::{
@@ -46,7 +43,7 @@ use crate::{
     clock::Clock,
     initial_config::InitialConfiguration,
     limits::Limits,
-    stint::ENTRIES,
+    stint::{ENTRIES, pause},
     subscribers::Subscribers,
     watchers::{TooManyWatchers, Watch, Watchers},
 };
@@ -279,7 +276,7 @@ impl NodeHandle {
             let before = pending.len();
             if before > 0 {
                 // It looks for I/O first: with nothing else to do the thread would do it only after many parts.
-                yield_now().await;
+                pause().await;
             }
             pending.extend(part.iter().map(submit));
             let part = &mut pending[before..];
@@ -291,7 +288,7 @@ impl NodeHandle {
         drop(turn);
         for (at, pending) in pending.into_iter().enumerate() {
             if at > 0 && at.is_multiple_of(ENTRIES) {
-                yield_now().await;
+                pause().await;
             }
             answers.push(match pending {
                 Some(pending) => pending.await.map(|answer| answer.map_err(|LostMastership| self.lost_mastership())),

@@ -23,6 +23,7 @@ fn ask(client: &str, wants: f64) -> Request {
         id: client.into(),
         claims: Claims::from_slice(&[Claim::of_client(Amount::clamped(wants), 0)]),
         has: None,
+        had: None,
         outstanding: None,
         learning: false,
         drops_late: true,

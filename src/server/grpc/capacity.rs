@@ -12,7 +12,6 @@ use leaseway_proto::doorman::{
     capacity_server::Capacity,
 };
 use leaseway_quorum::Quorum;
-use tokio::task::yield_now;
 use tonic::{Request, Response, Status};
 
 use super::{
@@ -32,7 +31,7 @@ use crate::{
     metrics::{CallKind, Reason, Rpc},
     peer_endpoints::PeerEndpoints,
     server_info::ServerInfo,
-    stint::ENTRIES,
+    stint::{ENTRIES, pause},
 };
 
 #[derive(Clone)]
@@ -98,7 +97,7 @@ impl CapacityService {
     async fn parse_in_turns(&self, request: GetCapacityRequest) -> Result<Parsed, Invalid> {
         let mut reading = convert::Reading::new(request, &self.node.limits)?;
         while reading.read(ENTRIES, &self.node.limits)? {
-            yield_now().await;
+            pause().await;
         }
         Ok(reading.finish(&self.node.limits))
     }
@@ -255,10 +254,10 @@ async fn granted<T>(
         // Boxed: as [`CapacityService::ask_all`].
         let rest = async {
             while answered.len() > 0 {
-                yield_now().await;
+                pause().await;
                 grants.add(answered.by_ref().take(ENTRIES), problems, &response);
             }
-            yield_now().await;
+            pause().await;
         };
         Box::pin(rest).await;
     }

@@ -113,7 +113,7 @@ fn client_ask(
     let resource = required(entry.resource_id, || field("resource_id"))?;
     let priority = required(entry.priority, || field("priority"))?;
     let wants = required(entry.wants, || field("wants"))?;
-    let has = has(entry.has, || field("has"));
+    let (has, had) = (has(entry.has, || field("has")), has(entry.had, || field("had")));
     let beyond = amount(entry.outstanding.unwrap_or_default(), || field("outstanding"));
     let resource = match allowed(resource, limits, || field("resource_id")) {
         Ok(resource) => resource,
@@ -126,6 +126,7 @@ fn client_ask(
     let mut heed = EntryReader { client: &sender.id, resource: &resource, problems };
     let wants = heed.value(amount(wants, || field("wants")))?;
     let (has, beyond) = heed.known(has, beyond)?;
+    let had = heed.value(had)?.flatten();
     let beyond = beyond.unwrap_or_default();
     let outstanding =
         (beyond > Amount::ZERO).then(|| has.map_or(Amount::ZERO, |has| has.capacity).saturating_add(beyond));
@@ -134,7 +135,8 @@ fn client_ask(
     let claims = Claims::from_slice(&[Claim::of_client(goes_by, priority)]);
     let Sender { id, drops_late, is_door, life } = sender.clone();
     let (kind, charged) = (HolderKind::Client, Charged::default());
-    let ask = Ask { kind, id, claims, has, outstanding, learning: false, drops_late, is_door, life, news, charged };
+    let learning = false;
+    let ask = Ask { kind, id, claims, has, had, outstanding, learning, drops_late, is_door, life, news, charged };
     Ok(Some((resource, if wants.is_some() { Request::Ask(ask) } else { Request::Renew(ask) })))
 }
 
@@ -255,7 +257,7 @@ fn node_ask(
         claims.extend(minimums?.into_iter().map(Claim::as_minimum));
         Ok(claims)
     });
-    let has = has(entry.has, || field("has"));
+    let (has, had) = (has(entry.has, || field("has")), has(entry.had, || field("had")));
     let resource = match allowed(resource, limits, || field("resource_id")) {
         Ok(resource) => resource,
         Err((resource, why)) => {
@@ -269,13 +271,14 @@ fn node_ask(
     let heeds_terms = entry.outstanding.is_some();
     let outstanding = entry.outstanding.map(|held| amount(held, || field("outstanding"))).transpose();
     let (has, outstanding) = heed.known(has, outstanding)?;
+    let had = heed.value(had)?.flatten();
     let outstanding = outstanding.flatten().or(heeds_terms.then_some(Amount::ZERO));
     let news = heed.value(usage(entry.usage, at))?.flatten();
     let Sender { id, drops_late, is_door, life } = sender.clone();
     let ask = |claims| {
         let learning = entry.learning.unwrap_or_default();
         let (kind, charged) = (HolderKind::Node, Charged::default());
-        Ask { kind, id, claims, has, outstanding, learning, drops_late, is_door, life, news, charged }
+        Ask { kind, id, claims, has, had, outstanding, learning, drops_late, is_door, life, news, charged }
     };
     let request = match claims {
         Some(claims) => Request::Ask(ask(claims)),

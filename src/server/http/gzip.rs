@@ -12,10 +12,13 @@ use axum::{
 use flate2::{Compression, write::GzEncoder};
 
 use super::serving::Streamed;
-use crate::background::in_background;
+use crate::background::{in_background, in_parts};
 
 /// What is shorter fits a packet anyway.
 const WORTH_IT: usize = 1400;
+
+/// What takes some hundred microseconds.
+const PART: usize = 16 << 10;
 
 /// Compresses what the rest answers, if the request says that it may be.
 pub(super) async fn compress(request: Request, next: Next) -> Response {
@@ -48,7 +51,13 @@ pub(super) async fn compress(request: Request, next: Next) -> Response {
 
 fn gzip(plain: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-    encoder.write_all(plain)?;
+    let mut written = Ok(());
+    in_parts(plain.chunks(PART), |part| {
+        if written.is_ok() {
+            written = encoder.write_all(part);
+        }
+    });
+    written?;
     encoder.finish()
 }
 

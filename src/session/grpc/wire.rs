@@ -22,6 +22,7 @@ pub fn get_capacity(client: &str, is_door: bool, asks: Vec<Ask<Wants>>) -> wire:
         resource_id: Some(ask.id.to_string()),
         priority: Some(ask.demand.priority),
         has: ask.has.as_ref().map(echo),
+        had: ask.had.as_ref().map(echo),
         wants: Some(ask.demand.amount),
         // The wire has what is in use *beyond* the lease that is echoed.
         outstanding: Some(ask.demand.outstanding - ask.has.map_or(0.0, |lease| lease.capacity.get()))
@@ -259,7 +260,7 @@ mod tests {
             wire: given[0].wire,
         };
         let demand = Wants { amount: 10.0, outstanding: 7.5, ..Wants::default() };
-        let ask = Ask { id: "r".into(), demand, has: Some(lease) };
+        let ask = Ask { id: "r".into(), demand, has: Some(lease), had: None };
         let request = get_capacity("c", false, vec![ask]);
         assert_eq!(request.resource[0].outstanding, None, "all of it is within the lease");
         let has = request.resource[0].has.as_ref().expect("a lease");
@@ -270,7 +271,7 @@ mod tests {
     #[test]
     fn what_is_in_use_beyond_the_lease_is_told() {
         let demand = Wants { amount: 10.0, outstanding: 7.0, ..Wants::default() };
-        let ask = |has| Ask { id: "r".into(), demand, has };
+        let ask = |has| Ask { id: "r".into(), demand, has, had: None };
         let (given, _) =
             given(vec![response(Some(wire::Lease { capacity: Some(5.0), ..given_for(None) }))], Duration::ZERO);
         let lease = crate::Lease {
@@ -288,7 +289,7 @@ mod tests {
     #[test]
     fn use_is_told_where_there_is_a_pool() {
         let usage = Usage { recharging: 0.25, units: 7, interval: Millis(4_000), meter: Meter::default() };
-        let ask = |usage| Ask { id: "r".into(), demand: Wants { usage, ..Wants::default() }, has: None };
+        let ask = |usage| Ask { id: "r".into(), demand: Wants { usage, ..Wants::default() }, has: None, had: None };
         let request = get_capacity("c", false, vec![ask(Some(usage)), ask(None)]);
         let told = request.resource[0].usage.expect("it is a pool");
         let told = (told.recharging_fraction, told.request_cost, told.interval_ms);
@@ -336,7 +337,8 @@ mod tests {
 
     #[test]
     fn a_request_says_that_late_answers_are_dropped() {
-        let request = get_capacity("c", false, vec![Ask { id: "r".into(), demand: Wants::default(), has: None }]);
+        let request =
+            get_capacity("c", false, vec![Ask { id: "r".into(), demand: Wants::default(), has: None, had: None }]);
         assert!(request.drops_late());
     }
 

@@ -169,6 +169,14 @@ impl World {
     }
 }
 
+fn named(lease: Lease) -> core::Has {
+    core::Has {
+        token: lease.token.and_then(Token::new),
+        capacity: Amount::clamped(lease.wire.capacity),
+        expiry_time: lease.wire.expiry_time,
+    }
+}
+
 fn request(client: usize, body: Body<Wants>) -> Request {
     let holder: Arc<str> = format!("client {client}").into();
     match body {
@@ -176,11 +184,8 @@ fn request(client: usize, body: Body<Wants>) -> Request {
             kind: HolderKind::Client,
             id: holder,
             claims: [Claim::of_client(Amount::clamped(asks[0].demand.amount), 0)].into_iter().collect(),
-            has: asks[0].has.map(|lease| core::Has {
-                token: lease.token.and_then(Token::new),
-                capacity: Amount::clamped(lease.wire.capacity),
-                expiry_time: lease.wire.expiry_time,
-            }),
+            has: asks[0].has.map(named),
+            had: asks[0].had.map(named),
             outstanding: None,
             learning: false,
             drops_late: true,

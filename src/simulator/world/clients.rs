@@ -314,13 +314,14 @@ impl World<'_> {
                 }
                 let usage = ask.demand.usage.map(uses::heard);
                 let wants = Amount::clamped(ask.demand.amount);
-                let has = has(ask.has).filter(|_| client.speaks != Speaks::DoormanNode);
+                let now = has(ask.has).filter(|_| client.speaks != Speaks::DoormanNode);
                 let token = |has: &core::Has| has.token.filter(|_| client.speaks != Speaks::Doorman);
                 Request::Ask(core::Ask {
                     kind: kind(client.speaks),
                     id: Arc::clone(&client.name),
                     claims: Claims::from_slice(&[Claim::of_client(wants, ask.demand.priority)]),
-                    has: has.map(|has| core::Has { token: token(&has), ..has }),
+                    has: now.map(|has| core::Has { token: token(&has), ..has }),
+                    had: has(ask.had).filter(|_| client.speaks.is_ours()),
                     outstanding: (client.speaks == Speaks::Liar).then_some(Amount::MAX),
                     learning: false,
                     drops_late: client.speaks.is_ours(),

@@ -123,6 +123,7 @@ impl World<'_> {
                     id: name,
                     claims,
                     has: has(ask.has),
+                    had: has(ask.had),
                     outstanding: Some(ask.demand.outstanding),
                     learning: ask.demand.learning,
                     drops_late: true,

@@ -2,17 +2,20 @@
 //!
 //! The total is raised when more may be believed than the quorum knows, and before that where it can be foreseen, to
 //! somewhat more than is held or wanted: so it rises a few times while a resource fills, and never once all there is
-//! may be believed. It falls only together with a horizon, to no less than may have been believed within the last: an
-//! answer, or a request that names it, may be that long under way.
+//! may be believed. It falls only together with a horizon.
 //!
 //! A horizon is proposed again once in half a lease length, and an eighth of one before it would be needed: so in a
 //! steady state no answer waits.
+//!
+//! The floor moves on with each horizon, to where the one before it was proposed: leases of about the last half of their
+//! length are above it, and so is each that a holder which keeps to its refresh interval has. Should one above it end
+//! all the same, then before anything else is given the floor rises above that, too.
 
 use std::collections::VecDeque;
 
 use super::{Pending, PromiseReport};
 use crate::{
-    Amount, Changes, Claims, Epoch, Millis, Sum,
+    Amount, Changes, Claims, Epoch, Inherited, Millis, Sum, Token,
     planted::{self, Fault},
 };
 
@@ -39,24 +42,35 @@ pub(in crate::resource) struct Keeper {
     under_way: VecDeque<(u64, Bound)>,
     /// The end of the longest lease given since changes were last taken.
     furthest: Millis,
-    peaks: Peaks,
+    /// The first lease given since a horizon was last proposed; before that, the floor that was inherited.
+    mark: Token,
     /// What was wanted when that was told last.
     told_wants: Sum,
     /// While no more is held, the newest total is high enough.
     quiet_to: Sum,
 }
 
-/// No more than this may be believed, not beyond that, and no lease is longer.
-#[derive(Debug, Clone, Copy, Default)]
+/// No more than this may be believed, not beyond that, and no lease is longer. Leases from the floor on count in the
+/// total also once they have ended.
+#[derive(Debug, Clone, Copy)]
 struct Bound {
     total: Amount,
     until: Millis,
     lease: Millis,
+    floor: Token,
 }
 
 impl Bound {
     fn covers(&self, standing: &Standing, end: Millis) -> bool {
-        standing.held <= Sum::from(self.total) && end <= self.until && standing.lease <= self.lease
+        standing.held <= Sum::from(self.total)
+            && end <= self.until
+            && standing.lease <= self.lease
+            && self.is_above(standing.lapsed)
+    }
+
+    /// Whether what was held under those that have ended may be given to others.
+    fn is_above(&self, lapsed: Option<Token>) -> bool {
+        Some(self.floor) > lapsed || planted::is(Fault::FloorStays)
     }
 
     /// Whether leases were given, the last of which ends then, that it does not cover, or soon will not.
@@ -82,9 +96,17 @@ pub(super) struct Standing {
     pub(super) capacity: Option<Amount>,
     /// How long leases last.
     pub(super) lease: Millis,
+    /// The lease that is given next, and the newest that has ended.
+    pub(super) next: Token,
+    pub(super) lapsed: Option<Token>,
 }
 
 impl Standing {
+    /// No lower than `floor`, and above what has ended.
+    fn raised(&self, floor: Token) -> Token {
+        self.lapsed.map_or(floor, |lapsed| floor.max(lapsed.next()))
+    }
+
     /// Up to so much may be held before it is looked at again whether a total is high enough: most of the room that it
     /// gives.
     fn quiet_to(&self, total: Amount) -> Sum {
@@ -107,39 +129,21 @@ impl Standing {
     }
 }
 
-/// The most that was held, by times.
-#[derive(Default)]
-struct Peaks {
-    /// Since the last horizon was proposed.
-    now: Sum,
-    /// Before that, each until when.
-    before: VecDeque<(Millis, Sum)>,
-}
-
-impl Peaks {
-    /// The most within the last `span`; the present time is over.
-    fn most(&mut self, now: Millis, span: Millis) -> Sum {
-        self.before.push_back((now, std::mem::take(&mut self.now)));
-        while self.before.front().is_some_and(|(until, _)| now.since(*until) > span) {
-            self.before.pop_front();
-        }
-        self.before.iter().fold(Sum::ZERO, |most, (_, peak)| most.max(*peak))
-    }
-}
-
 impl Keeper {
-    /// Of an incarnation that inherits so much, until then.
-    pub(in crate::resource) fn new(epoch: Epoch, inherited: Amount, inherited_until: Millis) -> Keeper {
+    /// Of an incarnation with what it inherits.
+    pub(in crate::resource) fn new(epoch: Epoch, inherited: &Inherited) -> Keeper {
+        let Inherited { total: inherited, until, floor, .. } = *inherited;
+        let mark = floor.unwrap_or(Token::first(epoch));
         Keeper {
             epoch,
-            inherited_until,
+            inherited_until: until,
             taken: 0,
             acknowledged: 0,
             // No lease is covered before this epoch has a horizon: an epoch that nothing was stored of has no tokens.
-            stored: Bound { total: inherited, until: Millis(0), lease: Millis(0) },
+            stored: Bound { total: inherited, until: Millis(0), lease: Millis(0), floor: mark },
             under_way: VecDeque::new(),
             furthest: Millis(0),
-            peaks: Peaks::default(),
+            mark,
             told_wants: Sum::ZERO,
             quiet_to: Sum::ZERO,
         }
@@ -173,12 +177,13 @@ impl Keeper {
         &mut self,
         held: Sum,
         lease: Millis,
+        lapsed: Option<Token>,
         now: Millis,
         standing: impl FnOnce() -> Standing,
         wants: impl FnOnce() -> Claims,
     ) -> Pending {
-        self.peaks.now = self.peaks.now.max(held);
-        if held <= self.quiet_to && self.under_way.is_empty() && !self.stored.needs_horizon(self.furthest, lease, now) {
+        let is_stored = self.under_way.is_empty() && self.stored.is_above(lapsed);
+        if held <= self.quiet_to && is_stored && !self.stored.needs_horizon(self.furthest, lease, now) {
             self.furthest = Millis(0);
             return Pending::default();
         }
@@ -193,8 +198,8 @@ impl Keeper {
                 self.told_wants = standing.wants;
                 wants()
             });
-            let (total, lease) = (bound.total, Some(bound.lease));
-            Changes { epoch: self.epoch, number: self.taken, total, horizon, lease, wants }
+            let (total, lease, floor) = (bound.total, Some(bound.lease), Some(bound.floor));
+            Changes { epoch: self.epoch, number: self.taken, total, horizon, lease, floor, wants }
         });
         self.quiet_to = standing.quiet_to(self.newest().total);
         Pending { changes, awaits: if furthest > now { self.awaited(&standing, furthest) } else { None } }
@@ -210,15 +215,19 @@ impl Keeper {
                 .max(newest.until);
             let span = until.since(now);
             let length = span.plus(Millis(span.0.div_ceil(CLOCK_RATE_ALLOWANCE)));
-            let total = standing.total().max(self.peaks.most(now, length).ceil());
-            return Some((Bound { total, until, lease: standing.lease }, Some(length)));
+            let floor = standing.raised(std::mem::replace(&mut self.mark, standing.next));
+            let (total, lease) = (standing.total(), standing.lease);
+            return Some((Bound { total, until, lease, floor }, Some(length)));
         }
+        let floor = if newest.is_above(standing.lapsed) { newest.floor } else { standing.raised(newest.floor) };
         let foreseen = standing.total();
         let is_short = standing.held > Sum::from(newest.total);
         let room = |total: Amount| total.get() - standing.held.get();
         // Before it is needed: when most of the room that it gave is used up.
         let is_foreseen = room(newest.total) < room(foreseen) * LEFT;
-        (is_short || is_foreseen).then_some((Bound { total: foreseen, ..newest }, None))
+        let total = if is_short || is_foreseen { foreseen } else { newest.total };
+        let is_given_over = furthest > now && floor != newest.floor;
+        (is_short || is_foreseen || is_given_over).then_some((Bound { total, floor, ..newest }, None))
     }
 
     /// What is proposed last counts, or what is stored.

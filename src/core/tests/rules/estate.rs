@@ -1,4 +1,4 @@
-//! What earlier masters promised is moved to the holders that name it (rules E2 to E11).
+//! What earlier masters promised is moved to the holders that name it (rules E2 to E12).
 
 use super::*;
 use crate::{Epoch, Inherited};
@@ -9,7 +9,7 @@ const UNTIL: u64 = 90_000;
 fn heir_of(settings: Settings, total: f64, wants: &[f64]) -> Server {
     let wants = wants.iter().map(|wants| Claim::of_client(Amount::clamped(*wants), 0)).collect();
     let total = Amount::clamped(total);
-    let inherited = Inherited { total, wants, newest: Some(Epoch(7)), until: Millis(UNTIL) };
+    let inherited = Inherited { total, wants, newest: Some(Epoch(7)), until: Millis(UNTIL), floor: None };
     Server::born(Birth { inherited: Some(inherited), ..birth(settings) })
 }
 
@@ -71,6 +71,40 @@ fn a_holder_keeps_what_it_names_and_what_it_gives_up_is_free_as_soon_as_it_says_
     assert_eq!((server.held(), server.estate()), (80.0, 70.0));
     server.pass(16_000);
     assert_eq!(server.asks("new", 50.0), 20.0, "not only at the horizon");
+}
+
+/// Of a holder whose lease ended while there was no master.
+fn lapsed(id: &str, wants: f64, number: u64, capacity: f64) -> Ask {
+    Ask { had: Some(former(number, capacity)), ..ask(id, wants, None) }
+}
+
+#[test]
+fn from_the_floor_on_a_lease_that_has_ended_is_named_like_one_in_force() {
+    let inherited = Inherited {
+        total: Amount::clamped(100.0),
+        newest: Some(Epoch(7)),
+        until: Millis(UNTIL),
+        floor: Token::new(17),
+        ..Inherited::default()
+    };
+    let mut server = Server::born(Birth { inherited: Some(inherited), ..birth(fair(100.0)) });
+    assert_eq!(server.deliver(lapsed("below", 5.0, 16, 60.0)), 0.0, "what that gave may be another's");
+    assert_eq!(server.deliver(plain(lapsed("plain", 5.0, 17, 60.0))), 0.0);
+    assert_eq!(server.deliver(lapsed("a", 90.0, 17, 40.0)), 40.0);
+    assert_eq!((server.held(), server.estate()), (100.0, 60.0));
+    server.deliver(lapsed("b", 90.0, 18, 70.0));
+    assert_eq!((server.held(), server.estate()), (100.0, 0.0), "no more than there is");
+    server.pass(UNTIL);
+    server.resource.tick(server.now);
+    server.deliver(ask("c", 90.0, None));
+    assert_eq!(server.deliver(lapsed("late", 90.0, 19, 40.0)), 10.0, "a newcomer, once the estate has ended");
+}
+
+#[test]
+fn where_no_floor_is_known_what_has_ended_names_nothing() {
+    let mut server = heir(100.0);
+    assert_eq!(server.deliver(lapsed("a", 90.0, 17, 40.0)), 0.0);
+    assert_eq!(server.estate(), 100.0);
 }
 
 #[test]

@@ -103,19 +103,57 @@ fn a_lease_that_ends_beyond_the_horizon_waits_for_it() {
 }
 
 #[test]
-fn a_total_falls_with_a_horizon_once_no_lease_of_the_last_needs_it() {
+fn a_total_falls_with_a_horizon_to_what_is_held_then() {
     let mut server = keeper(fair(100.0));
     server.asks("a", 80.0);
     server.settle();
     server.release(HolderKind::Client, "a", Some(server.leases["a"].token));
     server.leases.clear();
-    let mut told = Vec::new();
-    for _ in 0..6 {
-        server.asks("b", 8.0);
-        told.extend(server.settle().map(|changes| changes.total.get()));
-        server.pass(31_000);
+    server.asks("b", 8.0);
+    assert_eq!(server.settle(), None);
+    server.pass(31_000);
+    server.asks("b", 8.0);
+    let changes = server.settle().expect("half a lease length is over");
+    assert_eq!((changes.total.get(), changes.horizon.is_some()), (20.5, true));
+}
+
+#[test]
+fn the_floor_follows_horizons_half_a_lease_behind() {
+    let mut server = keeper(fair(100.0));
+    let mut floors = Vec::new();
+    for n in 0..30 {
+        server.asks("a", 40.0);
+        let newest = server.leases["a"].token;
+        floors.extend(server.settle().map(|changes| (n, newest.get() - changes.floor.expect("a floor").get())));
+        server.pass(5_000);
     }
-    assert_eq!(told[..4], [80.0, 80.0, 80.0, 20.5], "a request that names the 80 may be that long under way");
+    assert_eq!(floors, [(0, 0), (7, 6), (14, 6), (21, 6), (28, 6)], "(when, how many leases have been given since it)");
+}
+
+#[test]
+fn what_was_held_under_a_lease_that_ended_is_given_to_others_once_the_floor_is_above_that() {
+    let mut server = keeper(fair(100.0));
+    server.asks("other", 10.0);
+    server.settle();
+    server.resource.configure(Settings { lease: Millis(20_000), ..fair(100.0) });
+    server.pass(5_000);
+    server.asks("crashes", 90.0);
+    let crashed = server.leases["crashes"].token;
+    server.settle();
+    server.pass(15_000);
+    server.asks("other", 10.0);
+    assert_eq!(server.take(), Pending::default(), "nothing has ended");
+    server.pass(10_000);
+    server.resource.tick(server.now);
+    server.asks("new", 50.0);
+    let Pending { changes: Some(changes), awaits } = server.take() else {
+        panic!("the next master would take its name")
+    };
+    assert_eq!((awaits, changes.horizon, changes.floor), (Some(changes.number), None, Some(crashed.next())));
+    server.resource.acknowledge(changes.number);
+    server.pass(5_000);
+    server.asks("new", 50.0);
+    assert_eq!(server.take(), Pending::default(), "once");
 }
 
 #[test]

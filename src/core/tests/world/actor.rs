@@ -59,11 +59,12 @@ impl Actor {
     pub(super) fn request(&mut self, now: Millis) -> Ask {
         self.sent += 1;
         let lease = self.lease.filter(|(_, end)| now < *end).map(|(lease, _)| lease);
-        let has = match self.echo {
+        let live = match self.echo {
             Echo::Token | Echo::Unknowing => lease.map(|lease| has(&lease)),
             Echo::Plain => lease.map(|lease| Has { token: None, ..has(&lease) }),
             Echo::Never => None,
         };
+        let had = self.lease.filter(|_| live.is_none() && self.echo == Echo::Token).map(|(lease, _)| has(&lease));
         let outstanding = Some(self.outstanding(now));
         let (kind, id, claims) = (self.kind, Arc::clone(&self.id), self.claims.clone());
         let drops_late = self.echo == Echo::Token;
@@ -72,7 +73,8 @@ impl Actor {
             kind,
             id,
             claims,
-            has,
+            has: live,
+            had,
             drops_late,
             is_door: false,
             outstanding,

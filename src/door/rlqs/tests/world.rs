@@ -347,6 +347,7 @@ fn request(n: usize, body: Body<Wants>) -> Request {
         id,
         claims: [Claim::of_client(Amount::clamped(ask.demand.amount), 0)].into_iter().collect(),
         has,
+        had: None,
         outstanding: beyond.then(|| Amount::clamped(ask.demand.outstanding)),
         learning: false,
         drops_late: true,

@@ -10,7 +10,7 @@ use super::{
     super::resource::{Command, Status},
     NodeHandle,
 };
-use crate::stint::ENTRIES;
+use crate::stint::{ENTRIES, pause};
 
 impl NodeHandle {
     /// How long a lease of the parent's may last that this node lends on; zero without one.
@@ -72,6 +72,7 @@ impl NodeHandle {
         for part in ids.chunks(ENTRIES) {
             let part = part.iter().map(|id| self.resource_status(id, 0, 0));
             statuses.extend(join_all(part).await.into_iter().flatten());
+            pause().await;
         }
         (statuses, next)
     }

@@ -105,6 +105,7 @@ fn request(client: &str, claim: (f64, i64), has: Option<Has>) -> Request {
         id: client.into(),
         claims: Claims::from_slice(&[Claim::of_client(Amount::clamped(claim.0), claim.1)]),
         has,
+        had: None,
         outstanding: None,
         learning: false,
         drops_late: true,

@@ -15,6 +15,7 @@ pub(super) fn get_server_capacity(node: &str, life: Life, asks: &[Ask<Aggregate>
     let resource = asks.iter().map(|ask| wire::ServerCapacityResourceRequest {
         resource_id: Some(ask.id.to_string()),
         has: ask.has.as_ref().map(shared::echo),
+        had: ask.had.as_ref().map(shared::echo),
         wants: ask.demand.claims.iter().filter(|claim| !claim.is_minimum).map(band).collect(),
         minimums: ask.demand.claims.iter().filter(|claim| claim.is_minimum).map(band).collect(),
         outstanding: Some(ask.demand.outstanding.get()),

@@ -9,6 +9,7 @@ fn entry() -> wire::ResourceRequest {
         resource_id: Some("r".into()),
         priority: Some(0),
         has: None,
+        had: None,
         wants: Some(1.0),
         usage: None,
         outstanding: None,

@@ -104,6 +104,7 @@ async fn asks(node: &NodeHandle, id: &str, wants: f64) -> f64 {
         id: id.into(),
         claims: Claims::from_slice(&[Claim::of_client(Amount::clamped(wants), 0)]),
         has: None,
+        had: None,
         outstanding: None,
         learning: false,
         drops_late: true,
