@@ -18,8 +18,9 @@ use crate::{
     codec,
     fact::{Configuration, Fact},
     facts::Facts,
+    listening,
     store::{StoreError, directory},
-    stored::{StoredFact, StoredNotes, encode_listening},
+    stored::{StoredFact, StoredNotes},
 };
 
 /// The version of the file that this program writes, and the newest that it reads.
@@ -268,7 +269,7 @@ impl Backup {
         }
         proposals.extend((!proposal.is_empty()).then_some(proposal));
         let late = self.records.iter().filter(is_late).cloned();
-        let listen = StoredFact::Listen { length: encode_listening(self.believed(), true) };
+        let listen = StoredFact::Listen { length: listening::encode(self.believed(), true) };
         proposals.push(late.chain([listen]).collect());
         proposals
     }

@@ -14,8 +14,9 @@ use crate::{
     ceilings::Ceilings,
     codec::{COMMON, FORMAT},
     fact::{Configuration, Fact},
+    listening,
     overrides::{self, KeptOverride},
-    stored::{self, StoredAssignment, StoredFacts, StoredOverride, StoredPortion, StoredPromises, StoredRefusal},
+    stored::{StoredAssignment, StoredFacts, StoredOverride, StoredPortion, StoredPromises, StoredRefusal},
 };
 
 /// So many configurations are remembered, the one in force included.
@@ -266,9 +267,7 @@ impl Facts {
             ceilings: ceilings.collect(),
             assignments: assignments.collect(),
             loads: loads.collect(),
-            listening: self
-                .listening
-                .map_or(0, |listening| stored::encode_listening(listening.length, listening.whole)),
+            listening: self.listening.map_or(0, |listening| listening::encode(listening.length, listening.whole)),
             pools: pools.collect(),
             promises: promises.collect(),
             overrides: self.overrides.iter().map(|one| StoredOverride::new(&one.pattern, Some(one))).collect(),
@@ -292,7 +291,7 @@ impl Facts {
             let record = stored.record();
             facts.promises.insert(stored.resource, Promises::restore(record, now));
         }
-        let (length, whole) = stored::decode_listening(stored.listening);
+        let (length, whole) = listening::decode(stored.listening);
         facts.listen(length, whole, now);
         for assignment in stored.assignments {
             facts.assign(&assignment.resource, assignment.kind(), &assignment.holder, assignment.assigned());

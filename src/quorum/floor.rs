@@ -2,8 +2,8 @@
 //! alone. A version that does not know floors takes the number for a length that is longer than any, and so leaves
 //! estates in force until their horizons: that errs on the safe side.
 //!
-//! The floor is stored as how many leases of the epoch that writes it are below it. Of large numbers the last digits are
-//! missing: they are rounded up, and too high a floor errs on the safe side, too.
+//! The floor is stored as how many leases of the epoch that writes it are below it. Of large numbers the last digits
+//! are missing: they are rounded up, and too high a floor errs on the safe side, too.
 
 use leaseway_core::{Epoch, Millis, Token};
 

@@ -35,6 +35,7 @@ mod incoming;
 mod inquiry;
 mod keeper;
 mod leave;
+mod listening;
 mod machine;
 mod members;
 mod metrics;

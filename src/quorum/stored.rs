@@ -13,7 +13,7 @@ use crate::{
     ceilings::{CeilingChanges, CeilingRecord},
     codec::{self, COMMON, DecodeError, FORMAT},
     fact::{Configuration, Fact},
-    floor,
+    floor, listening,
     overrides::KeptOverride,
 };
 
@@ -180,21 +180,6 @@ impl StoredFacts {
     }
 }
 
-/// Set in a length for which resources listen also where their templates say less. No length comes near it; a version
-/// that does not know the bit listens for ever, which errs on the safe side.
-const WHOLE: u64 = 1 << 63;
-
-/// A [`Fact::Listen`] as it is stored.
-pub(crate) fn encode_listening(length: Millis, whole: bool) -> u64 {
-    let length = length.0.min(WHOLE - 1);
-    if whole && length > 0 { length | WHOLE } else { length }
-}
-
-/// The inverse of [`encode_listening`].
-pub(crate) fn decode_listening(stored: u64) -> (Millis, bool) {
-    (Millis(stored & !WHOLE), stored & WHOLE != 0)
-}
-
 impl From<&Fact> for StoredFact {
     fn from(fact: &Fact) -> StoredFact {
         match fact {
@@ -215,7 +200,7 @@ impl From<&Fact> for StoredFact {
                 StoredFact::Load { resource: Arc::clone(resource), load: load.map(StoredPortion::from) }
             }
             Fact::Override { pattern, set } => StoredFact::Override(StoredOverride::new(pattern, set.as_deref())),
-            Fact::Listen { length, whole } => StoredFact::Listen { length: encode_listening(*length, *whole) },
+            Fact::Listen { length, whole } => StoredFact::Listen { length: listening::encode(*length, *whole) },
             Fact::Pool { resource, notes } => {
                 StoredFact::Pool { resource: Arc::clone(resource), notes: (&**notes).into() }
             }
@@ -250,7 +235,7 @@ impl From<&StoredFact> for Fact {
                 Fact::Override { pattern: Arc::clone(&stored.pattern), set: stored.kept().map(Box::new) }
             }
             StoredFact::Listen { length } => {
-                let (length, whole) = decode_listening(*length);
+                let (length, whole) = listening::decode(*length);
                 Fact::Listen { length, whole }
             }
             StoredFact::Pool { resource, notes } => {

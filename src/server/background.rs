@@ -2,7 +2,7 @@
 //!
 //! It is done on threads of its own, of a lower priority: on a machine whose cores are busy a thread that serves
 //! clients takes the core of one of these when it has something to do. The scheduler lets a slice of some milliseconds
-//! end first, whatever the priority: so the work is done in [parts](in_parts), after each of which the core is free.
+//! end first, at any priority: so the work is done in [parts](in_parts), after each of which the core is free.
 
 use std::thread;
 

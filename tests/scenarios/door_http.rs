@@ -253,9 +253,11 @@ fn a_door_that_is_stopped_answers_what_waits_and_gives_its_leases_back() {
     let waits = thread::spawn(move || {
         waiting.ask("POST", "/v1/resources/mysql/acquire", &json!({ "permits": 250, "wait": 60 }))
     });
+    // Only those who stand in line keep what is there from others.
     eventually("it stands in line", || {
-        let metrics = door.ask("GET", "/v1/resources/mysql", &Value::Null).json();
-        (metrics["remaining"].as_f64().unwrap() < 5.0).then_some(())
+        let standing = door.ask("GET", "/v1/resources/mysql", &Value::Null).json();
+        let is_there = standing["remaining"].as_f64().unwrap() >= 1.0;
+        (is_there && door.acquire("mysql", 1, 0.0).status == 429).then_some(())
     });
     door.signal(Signal::TERM);
     let told = waits.join().unwrap();

@@ -14,6 +14,7 @@ use crate::{
     Fact, Facts, KeptOverride,
     ceilings::CeilingChanges,
     codec::{self, FORMAT},
+    listening,
     raft::{Command, Entry, LogId, Member, SnapshotMeta, StoredMembership},
     store::{
         directory::Identity,
@@ -22,7 +23,7 @@ use crate::{
         segments,
         snapshots::Stored,
     },
-    stored::{StoredFact, StoredFacts, decode_listening, encode_listening},
+    stored::{StoredFact, StoredFacts},
     tests::world::configuration,
 };
 
@@ -279,8 +280,8 @@ fn length_and_wholeness_of_listening_are_stored_as_one_number() {
     for length in [0, 1, 61_060, 31 * 86_400_000, LONGEST, u64::MAX] {
         for whole in [false, true] {
             let expected = (Millis(length.min(LONGEST)), whole && length > 0);
-            assert_eq!(decode_listening(encode_listening(Millis(length), whole)), expected, "{length}, {whole}");
+            assert_eq!(listening::decode(listening::encode(Millis(length), whole)), expected, "{length}, {whole}");
         }
     }
-    assert_eq!(encode_listening(Millis(61_060), false), 61_060, "as it was stored before there was anything else");
+    assert_eq!(listening::encode(Millis(61_060), false), 61_060, "as it was stored before there was anything else");
 }

@@ -26,18 +26,37 @@ fn an_answer_counts_only_before_the_end_of_the_lease_that_its_request_named() {
 }
 
 #[test]
-fn what_did_not_count_is_asked_for_again_at_once_without_naming_anything() {
+fn what_did_not_count_is_asked_for_again_at_once_naming_what_has_ended_as_that() {
     for (sent, answered, again) in [(END - 2_000, END, END), (END - 20, END, END + 80)] {
         let (mut session, asked) = asking(sent);
         session.answered(Millis(answered), asked, vec![given("r", 50.0, 2)]);
         assert_eq!(session.wake(Millis(answered)), Some(Millis(again)), "100 ms after the last request");
         let outgoing = session.poll(Millis(again)).expect("it asks again");
-        assert_eq!(asks(&outgoing)[0].has, None);
-        // It named nothing, so its answer counts at any time before the deadline.
+        let Ask { has, had, .. } = &asks(&outgoing)[0];
+        assert_eq!((has, had.and_then(|lease| lease.token)), (&None, Some(1)));
+        // It named nothing that could end, so its answer counts at any time before the deadline.
         let late = again + 2_999;
         assert!(session.answered(Millis(late), outgoing.number, vec![given("r", 60.0, 3)]));
         assert_eq!(capacity(&session, late, "r"), 60.0);
     }
+}
+
+#[test]
+fn what_has_ended_is_named_until_there_is_another_lease_or_it_is_forgotten() {
+    let named = |outgoing: &Outgoing<Wants>| {
+        let Ask { has, had, .. } = asks(outgoing)[0];
+        (has.and_then(|lease| lease.token), had.and_then(|lease| lease.token))
+    };
+    let mut session = leased();
+    let first = session.poll(Millis(END)).expect("it is due");
+    assert_eq!(named(&first), (None, Some(1)));
+    session.answered(Millis(END + 1), first.number, vec![given("r", 50.0, 2)]);
+    let refresh = session.poll(Millis(END + 50_000)).expect("it is due again");
+    assert_eq!(named(&refresh), (Some(2), None));
+    session.forget("r");
+    session.failed(Millis(END + 50_001), refresh.number);
+    let last = session.poll(Millis(END + 500_000)).expect("it tries again");
+    assert_eq!(named(&last), (None, None));
 }
 
 #[test]

@@ -7,9 +7,9 @@
 //! A horizon is proposed again once in half a lease length, and an eighth of one before it would be needed: so in a
 //! steady state no answer waits.
 //!
-//! The floor moves on with each horizon, to where the one before it was proposed: leases of about the last half of their
-//! length are above it, and so is each that a holder which keeps to its refresh interval has. Should one above it end
-//! all the same, then before anything else is given the floor rises above that, too.
+//! The floor moves on with each horizon, to where the one before it was proposed: leases of the last half lease length
+//! are above it, and so is each that a holder has which keeps to its refresh interval. Should one above it end all the
+//! same, then before anything else is given the floor rises above that, too.
 
 use std::collections::VecDeque;
 
