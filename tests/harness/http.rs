@@ -2,10 +2,10 @@
 
 use std::{
     io::{Read as _, Write as _},
-    net::{SocketAddr, TcpStream},
+    net::{IpAddr, SocketAddr, TcpStream},
 };
 
-use super::wait::PATIENCE;
+use super::{http2::dial_plainly, wait::PATIENCE};
 
 #[derive(Debug)]
 pub(crate) struct Response {
@@ -22,6 +22,13 @@ impl Response {
 
 pub(crate) fn get(server: SocketAddr, path: &str) -> Response {
     let (head, body) = ask(server, path, "");
+    response(&head, String::from_utf8(body).unwrap())
+}
+
+/// As a client on another machine.
+pub(crate) fn get_from(address: IpAddr, server: SocketAddr, path: &str) -> Response {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {server}\r\nConnection: close\r\n\r\n");
+    let (head, body) = exchange_over(dial_plainly(server, Some(address)), &request);
     response(&head, String::from_utf8(body).unwrap())
 }
 
@@ -51,7 +58,10 @@ fn ask(server: SocketAddr, path: &str, headers: &str) -> (String, Vec<u8>) {
 }
 
 fn exchange(server: SocketAddr, request: &str) -> (String, Vec<u8>) {
-    let mut stream = TcpStream::connect(server).unwrap();
+    exchange_over(TcpStream::connect(server).unwrap(), request)
+}
+
+fn exchange_over(mut stream: TcpStream, request: &str) -> (String, Vec<u8>) {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
     let mut bytes = Vec::new();

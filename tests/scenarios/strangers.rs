@@ -14,6 +14,7 @@ use leaseway_process::usage;
 
 use crate::harness::{
     doorman::{Doorman, entry, request},
+    http,
     prometheus::Scrape,
     server::Server,
     wait::eventually,
@@ -25,6 +26,7 @@ const GET_STATUS: &str = "/leaseway.status.v1.Status/GetStatus";
 /// Another client on another machine, as far as the server can see.
 const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 9, 9, 9));
 const THIRD: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 9, 9, 10));
+const OPERATOR: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 9, 9, 11));
 
 const MIB: u64 = 1024;
 
@@ -56,13 +58,19 @@ impl Victim {
         usage::memory(self.server.id()).unwrap().peak_kib.saturating_sub(self.before) / MIB
     }
 
+    /// From an address of its own: a stranger's may have its share of what may wait.
+    fn scrape(&self) -> Scrape {
+        let response = http::get_from(OPERATOR, self.server.http(), "/metrics");
+        assert_eq!(response.status, 200, "{response:?}");
+        Scrape::parse(&response.body)
+    }
+
     fn metric(&self, name: &str) -> f64 {
-        Scrape::parse(&self.server.page("/metrics")).only(name)
+        self.scrape().only(name)
     }
 
     fn closed(&self, why: &str) -> f64 {
-        let metrics = Scrape::parse(&self.server.page("/metrics"));
-        metrics.find("leaseway_connections_closed_total", "reason", why).unwrap()
+        self.scrape().find("leaseway_connections_closed_total", "reason", why).unwrap()
     }
 
     /// What waited is gone.
