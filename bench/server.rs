@@ -53,7 +53,11 @@ impl Server {
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        self.process.ends_within(Duration::ZERO)
+        self.ends_within(Duration::ZERO)
+    }
+
+    pub(crate) fn ends_within(&self, patience: Duration) -> bool {
+        self.process.ends_within(patience)
     }
 
     /// Fails, with what it said last, if it has ended unexpectedly.

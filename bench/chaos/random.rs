@@ -16,6 +16,7 @@ mod operators;
 mod outcome;
 mod pairs;
 mod planted;
+mod python;
 mod schedule;
 mod shrink;
 mod striker;

@@ -38,6 +38,7 @@ use crate::{
     health::{HealthSources, free_bytes},
     history::History,
     listen::Caller,
+    metrics::put_requests,
     server_info::ServerInfo,
 };
 
@@ -137,6 +138,7 @@ async fn render_metrics(State(pages): State<Pages>) -> impl IntoResponse {
             part.iter().for_each(|status| gauges::put_resource_gauges(&mut series, status));
         });
         let mut page = prometheus.render();
+        put_requests(&mut page);
         series.append_to(&mut page);
         page
     });

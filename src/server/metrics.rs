@@ -1,18 +1,25 @@
 //! Every metric, declared once. Doorman's names are kept (also where Prometheus would now name them differently); ours
-//! stand beside them as `leaseway_…`. Gauges are set at each scrape, see `http/gauges.rs`.
+//! stand beside them as `leaseway_…`. Gauges are set at each scrape, see `http/gauges.rs`; requests are counted past the
+//! registry, see [`requests`].
 
 mod call_kind;
 pub(crate) mod process;
 mod reason;
+mod requests;
 
 use std::sync::LazyLock;
 
 use leaseway_core::{Counters, Why};
-use metrics::{Counter, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, histogram};
+use metrics::{Counter, Unit, counter, describe_counter, describe_gauge, describe_histogram, histogram};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use metrics_util::MetricKindMask;
 
-pub(crate) use self::{call_kind::CallKind, process::free_bytes, reason::Reason};
+pub(crate) use self::{
+    call_kind::CallKind,
+    process::free_bytes,
+    reason::Reason,
+    requests::{Method, put_requests},
+};
 use crate::service::Service;
 
 /// Doorman's buckets: those of the old Go client library.
@@ -27,7 +34,6 @@ const FORGET: std::time::Duration = std::time::Duration::from_secs(10);
 /// Installs the recorder; what it returns renders `/metrics`.
 pub(crate) fn install() -> Result<PrometheusHandle, BuildError> {
     let recorder = PrometheusBuilder::new()
-        .set_buckets_for_metric(Matcher::Full("doorman_server_request_durations".into()), &SECONDS)?
         .set_buckets_for_metric(Matcher::Full("leaseway_uplink_seconds".into()), &SECONDS)?
         .set_buckets_for_metric(Matcher::Prefix("leaseway_quorum_".into()), &COMMIT_SECONDS)?
         .idle_timeout(MetricKindMask::GAUGE, Some(FORGET))
@@ -42,9 +48,6 @@ pub(crate) fn install() -> Result<PrometheusHandle, BuildError> {
 fn describe() {
     process::describe();
     describe_gauge!("leaseway_build_info", "1, with the version of this program.");
-    describe_counter!("doorman_server_requests", "Requests, by method.");
-    describe_counter!("doorman_server_request_errors", "Requests answered with an error, by method.");
-    describe_histogram!("doorman_server_request_durations", Unit::Seconds, "Time to answer a request, by method.");
     describe_counter!("leaseway_config_reloads_total", "Attempts to reload the configuration, by outcome.");
     describe_counter!("leaseway_hints_total", "Times a watcher was to ask for a resource at once, by reason.");
     for why in Why::ALL {
@@ -178,32 +181,6 @@ const COUNTERS: [(&str, &str); 21] = [
     ("leaseway_uplink_restarts_total", "Times that the uplink was built anew because it failed."),
     ("leaseway_resource_restarts_total", "Resources built anew because they failed."),
 ];
-
-/// The counters of one RPC, looked up once.
-#[derive(Clone)]
-pub(crate) struct Rpc {
-    requests: Counter,
-    errors: Counter,
-    durations: Histogram,
-}
-
-impl Rpc {
-    pub(crate) fn new(method: &'static str) -> Rpc {
-        Rpc {
-            requests: counter!("doorman_server_requests", "method" => method),
-            errors: counter!("doorman_server_request_errors", "method" => method),
-            durations: histogram!("doorman_server_request_durations", "method" => method),
-        }
-    }
-
-    pub(crate) fn answered(&self, took: std::time::Duration, failed: bool) {
-        self.requests.increment(1);
-        self.durations.record(took.as_secs_f64());
-        if failed {
-            self.errors.increment(1);
-        }
-    }
-}
 
 /// What resources count, looked up once for each life of one: a look-up costs more than a round of one request.
 pub(crate) struct ResourceMeters([(Counter, Count); 9]);

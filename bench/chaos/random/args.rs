@@ -20,7 +20,7 @@ use crate::{
 ///
 /// At no moment may clients together believe in more than there is; when all is well again there has to be a master,
 /// and all clients have to be served. A run that fails is repeated with fewer and fewer mishaps, and the command that
-/// repeats it is printed.
+/// repeats it is printed. Servers and clients of even seeds speak TLS with each other.
 #[derive(Clone, clap::Args)]
 pub(crate) struct RandomArgs {
     /// Which nodes are run.
@@ -59,6 +59,9 @@ pub(crate) struct RandomArgs {
     /// How often clients ask again, in whole seconds.
     #[arg(long, default_value = "1", value_name = "S")]
     pub(super) refresh: NonZeroU32,
+    /// An interpreter with the package `leaseway`: clients of Python are among the holders.
+    #[arg(long, value_name = "FILE")]
+    pub(super) python: Option<PathBuf>,
     /// As for `leaseway serve`.
     #[arg(long, default_value = "200,1200,2000", value_name = "TIMING")]
     pub(super) timing: String,
@@ -186,7 +189,8 @@ impl RandomArgs {
         if let Some(strikes) = strikes {
             flag("keep-strikes", strikes.iter().map(usize::to_string).collect::<Vec<_>>().join(","));
         }
-        for (name, value) in [("plant", &self.plant), ("server", &self.server)] {
+        let python = self.python.as_ref().map(|path| path.display().to_string());
+        for (name, value) in [("plant", &self.plant), ("server", &self.server), ("python", &python)] {
             value.iter().for_each(|value| flag(name, value.clone()));
         }
         shlex::try_join(words.iter().map(String::as_str)).unwrap_or_default()

@@ -3,22 +3,25 @@
 
 use std::{
     fs::{self, File, OpenOptions},
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
 };
 
+use leaseway_client::Transport;
 use leaseway_process::{Signal, link::Link};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
 
 use super::{args::RandomArgs, layout::NodeLayout};
 use crate::{
+    certificates::Certificates,
     chaos::{args::name, node_set::addresses},
     error::Error,
     output::note,
     server::{Server, said_by, server_words},
+    tls,
 };
 
 const CONFIGURATION: &str = "leaseway.yaml";
@@ -31,6 +34,8 @@ pub(super) struct Cluster {
     /// `links[i][j]`: over it peer `i` reaches peer `j` of its node.
     pub(super) links: Vec<Vec<Link>>,
     server: Vec<String>,
+    /// None: nothing is said over TLS.
+    pub(super) certificates: Option<Certificates>,
     /// Without a C compiler disks are never bad.
     pub(super) has_bad_disks: bool,
     directory: TempDir,
@@ -51,7 +56,7 @@ pub(super) struct PeerProcess {
 
 impl Cluster {
     /// Everything but the processes. Links are served on `runtime`.
-    pub(super) fn prepare(args: &RandomArgs, runtime: &Handle) -> Result<Cluster, Error> {
+    pub(super) fn prepare(args: &RandomArgs, is_over_tls: bool, runtime: &Handle) -> Result<Cluster, Error> {
         let mut directory = tempfile::tempdir().map_err(Error::io("create a directory for the peers"))?;
         if args.keep {
             directory.disable_cleanup(true);
@@ -59,15 +64,18 @@ impl Cluster {
         }
         let server = server_words(args.server.as_deref())?;
         let bad_disk = bad_disks(directory.path());
+        let hosts = [Ipv4Addr::LOCALHOST.to_string()];
+        let certificates = is_over_tls.then(|| Certificates::make(&server, directory.path(), &hosts)).transpose()?;
         let mut cluster = Cluster {
             peers: Vec::new(),
             nodes: Vec::new(),
             links: Vec::new(),
             server,
+            certificates,
             has_bad_disks: bad_disk.is_some(),
             directory,
         };
-        let configuration = cluster.write_configuration(&args.configuration(args.first_capacity()), CONFIGURATION)?;
+        let configuration = cluster.write_file(&args.configuration(args.first_capacity()), CONFIGURATION)?;
         for (node, layout) in args.shape.nodes().iter().enumerate() {
             cluster.add_node(args, node, layout, &configuration, bad_disk.as_deref(), runtime)?;
         }
@@ -114,6 +122,11 @@ impl Cluster {
                 let named = self.links[first + number].iter().enumerate();
                 let named = named.map(|(to, link)| format!("{}={}", name(to), link.address()));
                 flags.extend([("--peers", named.collect::<Vec<_>>().join(",")), ("--peer-listen", peer.to_string())]);
+            }
+            if let Some(certificates) = &self.certificates {
+                flags.extend(certificates.flags());
+                // The door shows none.
+                flags.push(("--tls-client-auth", "optional".into()));
             }
             let mut words = vec!["env".to_owned()];
             words.extend(bad_disk.map(|library| format!("LD_PRELOAD={}", library.display())));
@@ -165,10 +178,24 @@ impl Cluster {
     pub(super) fn operator(&self, node: usize, words: &[&str]) -> Operator {
         let admins: Vec<_> = self.peers[self.nodes[node].clone()].iter().map(|peer| peer.admin.to_string()).collect();
         let words = words.iter().map(|&word| word.to_owned());
-        Operator {
-            server: self.server.clone(),
-            words: words.chain(["--admin".into(), admins.join(","), "--timeout".into(), "5".into()]).collect(),
-        }
+        let tls = self.client_flags().flat_map(|(flag, value)| [flag.to_owned(), value]);
+        let words = words.chain(["--admin".into(), admins.join(","), "--timeout".into(), "5".into()]).chain(tls);
+        Operator { server: self.server.clone(), words: words.collect() }
+    }
+
+    /// What commands and clients need to reach the peers.
+    pub(super) fn client_flags(&self) -> impl Iterator<Item = (&'static str, String)> {
+        self.certificates.iter().flat_map(Certificates::client_flags)
+    }
+
+    /// What checks the certificates of the peers, if they have any.
+    pub(super) fn ca(&self) -> Option<String> {
+        self.client_flags().find(|(flag, _)| *flag == "--tls-ca").map(|(_, file)| file)
+    }
+
+    /// Connections of some clients to the peers.
+    pub(super) fn transport(&self) -> Result<Transport, Error> {
+        Ok(tls::transport(self.certificates.as_ref().map(Certificates::client).transpose()?))
     }
 
     /// Whether a master says that all peers of its node take part and know what it knows. What it does not say itself
@@ -185,9 +212,10 @@ impl Cluster {
         peers.len() == size && list["name"] == list["master"] && count("master") == 1 && count("follower") == size - 1
     }
 
-    pub(super) fn write_configuration(&self, text: &str, name: &str) -> Result<PathBuf, Error> {
+    /// Into the directory of the run.
+    pub(super) fn write_file(&self, text: &str, name: &str) -> Result<PathBuf, Error> {
         let path = self.directory.path().join(name);
-        fs::write(&path, text).map_err(Error::io("write a configuration"))?;
+        fs::write(&path, text).map_err(Error::io("write a file"))?;
         Ok(path)
     }
 

@@ -43,6 +43,7 @@ impl Door {
     pub(super) fn open(
         program: &[String],
         servers: &[String],
+        ca: Option<String>,
         refresh: Duration,
         seed: u64,
         runtime: &Handle,
@@ -50,6 +51,7 @@ impl Door {
         let address = ports::free(Ipv4Addr::LOCALHOST, 1).map_err(Error::io("find a free port"))?[0];
         let program = program.iter().take_while(|word| *word != "serve").cloned();
         let flags = ["door".to_owned(), "--http".into(), address.to_string(), "--server".into(), servers.join(",")];
+        let ca = ca.into_iter().flat_map(|ca| ["--tls-ca".to_owned(), ca]);
         let (leave, _) = watch::channel(false);
         let caller = |number: usize| DoorCaller {
             name: format!("caller:{number}").into(),
@@ -60,7 +62,7 @@ impl Door {
             book: Vec::new(),
         };
         let callers = (0..CALLERS).map(|number| runtime.spawn(caller(number).live(leave.subscribe()))).collect();
-        let mut door = Door { words: program.chain(flags).collect(), process: None, leave, callers };
+        let mut door = Door { words: program.chain(flags).chain(ca).collect(), process: None, leave, callers };
         door.start()?;
         Ok(door)
     }

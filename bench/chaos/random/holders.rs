@@ -60,7 +60,7 @@ impl Holders {
     ) -> Result<Holders, Error> {
         let _inside = runtime.enter();
         let mut random = fastrand::Rng::with_seed(seed);
-        let transport = Transport::new();
+        let transport = cluster.transport()?;
         let nodes = &cluster.nodes;
         let mut seats = Vec::new();
         for number in 0..args.clients.get() {

@@ -42,10 +42,10 @@ pub(super) struct Operators {
 
 impl Operators {
     /// `peers` are their operators' addresses.
-    pub(super) fn gather(peers: &[SocketAddr], seed: u64, runtime: &Handle) -> Operators {
+    pub(super) fn gather(peers: &[SocketAddr], transport: &Transport, seed: u64, runtime: &Handle) -> Operators {
         let _inside = runtime.enter();
         let (leave, _) = watch::channel(false);
-        let (transport, newest, began) = (Transport::new(), Arc::<AtomicU64>::default(), Instant::now());
+        let (newest, began) = (Arc::<AtomicU64>::default(), Instant::now());
         let operator = |number: u64| RegisterOperator {
             peers: peers
                 .iter()

@@ -58,11 +58,16 @@ struct Place {
 
 impl Pairs {
     /// They come in turns to each node, and want more than there is.
-    pub(super) fn gather(peers: Vec<Vec<SocketAddr>>, lease: Duration, wants: f64, runtime: &Handle) -> Pairs {
+    pub(super) fn gather(
+        peers: Vec<Vec<SocketAddr>>,
+        transport: Transport,
+        lease: Duration,
+        wants: f64,
+        runtime: &Handle,
+    ) -> Pairs {
         let _inside = runtime.enter();
         let book = Arc::<Mutex<Vec<Entry>>>::default();
-        let (peers, transport) = (Arc::new(peers), Transport::new());
-        let place = Place { peers, transport, lease, wants, book: Arc::clone(&book) };
+        let place = Place { peers: Arc::new(peers), transport, lease, wants, book: Arc::clone(&book) };
         let coming = async move {
             for number in 0.. {
                 tokio::spawn(place.clone().pair(number));

@@ -64,6 +64,10 @@ pub(crate) enum Mishap {
     Assign,
     /// The door is killed, and started again.
     Door,
+    /// Servers and clients get other certificates.
+    Certificates,
+    /// Another CA is trusted, too; then servers and clients get certificates of it.
+    Authority,
 }
 
 /// How a mishap ends, which says what it may meet.
@@ -88,7 +92,13 @@ impl Mishap {
         match self {
             Mishap::Kill | Mishap::Pause | Mishap::FullDisk | Mishap::ClockJump | Mishap::ClockRate => Reach::Process,
             Mishap::FlippedBit | Mishap::TornLog | Mishap::Wipe | Mishap::Replace => Reach::Data,
-            Mishap::Capacity | Mishap::Herd | Mishap::Crash | Mishap::Assign | Mishap::Door => Reach::Outside,
+            Mishap::Capacity
+            | Mishap::Herd
+            | Mishap::Crash
+            | Mishap::Assign
+            | Mishap::Door
+            | Mishap::Certificates
+            | Mishap::Authority => Reach::Outside,
             _ => Reach::Around,
         }
     }
@@ -113,7 +123,13 @@ impl Mishap {
 
     /// Whether it is about the root alone.
     fn is_of_root(self) -> bool {
-        matches!(self, Mishap::LostParent | Mishap::Capacity | Mishap::Assign | Mishap::Door)
+        self.is_of_certificates()
+            || matches!(self, Mishap::LostParent | Mishap::Capacity | Mishap::Assign | Mishap::Door)
+    }
+
+    /// Whether it needs TLS.
+    fn is_of_certificates(self) -> bool {
+        matches!(self, Mishap::Certificates | Mishap::Authority)
     }
 
     fn can_hit(self, node: usize, peers: usize) -> bool {
@@ -191,6 +207,11 @@ pub(super) struct Plan<'a> {
     pub(super) only: &'a [Mishap],
 }
 
+/// Whether servers and clients of this seed speak TLS: those of every other one do.
+pub(super) fn is_over_tls(seed: u64) -> bool {
+    seed.is_multiple_of(2)
+}
+
 /// Mishaps one after the other and over each other.
 pub(super) fn draw(plan: Plan<'_>, seed: u64) -> Vec<Strike> {
     let mut random = fastrand::Rng::with_seed(seed);
@@ -199,7 +220,7 @@ pub(super) fn draw(plan: Plan<'_>, seed: u64) -> Vec<Strike> {
         let number = range.start + random.f64() * (range.end - range.start);
         (plan.lease.as_secs_f64() * 1000.0 * number) as u64
     };
-    let all = possible(plan.shape, plan.only);
+    let all = possible(plan.shape, plan.only, is_over_tls(seed));
     let mut rests: HashMap<(Mishap, usize), u64> = HashMap::new();
     let mut strikes = Vec::new();
     let mut at_ms = random.u64(APART);
@@ -224,9 +245,10 @@ pub(super) fn draw(plan: Plan<'_>, seed: u64) -> Vec<Strike> {
 }
 
 /// Each kind once for each node that it can hit, but no kind more often than the others.
-fn possible(shape: ClusterShape, only: &[Mishap]) -> Vec<(Mishap, usize, usize)> {
+fn possible(shape: ClusterShape, only: &[Mishap], over_tls: bool) -> Vec<(Mishap, usize, usize)> {
     let nodes = shape.nodes();
     let kinds = Mishap::value_variants().iter().copied().filter(|kind| only.is_empty() || only.contains(kind));
+    let kinds = kinds.filter(|kind| over_tls || !kind.is_of_certificates());
     kinds
         .flat_map(|kind| {
             let can = nodes.iter().enumerate().filter(|(node, layout)| kind.can_hit(*node, layout.peers));

@@ -25,6 +25,7 @@ use super::{
     weather::{ActiveStrike, Weather},
 };
 use crate::{
+    certificates::Certificates,
     chaos::raw_client::{NamedMaster, RawClient},
     error::Error,
 };
@@ -60,6 +61,7 @@ pub(super) struct Struck {
 pub(super) struct Striker<'a> {
     args: &'a RandomArgs,
     runtime: Handle,
+    transport: Transport,
     pub(super) cluster: Cluster,
     pub(super) holders: Holders,
     pub(super) door: Door,
@@ -82,8 +84,9 @@ impl<'a> Striker<'a> {
         cluster: Cluster,
         holders: Holders,
         door: Door,
-    ) -> Striker<'a> {
-        Striker {
+    ) -> Result<Striker<'a>, Error> {
+        Ok(Striker {
+            transport: cluster.transport()?,
             args,
             runtime: runtime.clone(),
             weather: Weather::good(&cluster),
@@ -97,7 +100,7 @@ impl<'a> Striker<'a> {
             applying: Arc::default(),
             violations: Vec::new(),
             started: Instant::now(),
-        }
+        })
     }
 
     /// The moment from which a schedule counts.
@@ -139,7 +142,7 @@ impl<'a> Striker<'a> {
 
     /// The peer that says that it is master.
     pub(super) fn master(&self, node: usize) -> Option<usize> {
-        let transport = Transport::new();
+        let transport = self.transport.clone();
         let peers = self.cluster.nodes[node].clone().filter(|peer| self.cluster.peers[*peer].runs());
         let peers: Vec<_> = peers.map(|peer| (peer, self.cluster.peers[peer].grpc)).collect();
         self.runtime.block_on(async {
@@ -238,6 +241,8 @@ impl<'a> Striker<'a> {
             Mishap::Capacity => self.apply(self.args.first_capacity() * (0.4 + 1.2 * strike.part()))?,
             Mishap::Assign => self.assign(strike),
             Mishap::Door => self.door.kill(),
+            Mishap::Certificates => self.certify(|certificates| certificates.renew())?,
+            Mishap::Authority => self.certify(Certificates::add_authority)?,
             Mishap::Herd => {
                 let endpoints = self.cluster.endpoints(self.cluster.nodes[strike.aim.node].clone());
                 self.holders.herd(strike.number, 10 + (30.0 * strike.part()) as usize, &endpoints)?;
@@ -277,6 +282,7 @@ impl<'a> Striker<'a> {
             Mishap::Herd => self.holders.scatter(strike.number),
             Mishap::Crash => self.holders.come_back(&places)?,
             Mishap::Door => self.door.start()?,
+            Mishap::Authority => self.certify(Certificates::exchange)?,
             _ => {}
         }
         if strike.mishap.reach() == Reach::Data {
@@ -321,6 +327,10 @@ impl<'a> Striker<'a> {
         }
     }
 
+    fn certify(&mut self, change: impl FnOnce(&mut Certificates) -> Result<(), Error>) -> Result<(), Error> {
+        self.cluster.certificates.as_mut().map_or(Ok(()), change)
+    }
+
     /// Tries to let a peer in until it is, without waiting for that.
     fn let_in(&self, node: usize, victim: usize) {
         let place = victim - self.cluster.nodes[node].start;
@@ -351,7 +361,7 @@ impl<'a> Striker<'a> {
     /// Puts a capacity in force, without waiting for that.
     fn apply(&self, capacity: f64) -> Result<(), Error> {
         let capacity = capacity.round();
-        let file = self.cluster.write_configuration(&self.args.configuration(capacity), "changed.yaml")?;
+        let file = self.cluster.write_file(&self.args.configuration(capacity), "changed.yaml")?;
         let operator = self.cluster.operator(0, &["config", "apply", &file.to_string_lossy()]);
         let (applied, applying) = (Arc::clone(&self.applied), Arc::clone(&self.applying));
         applying.store(true, Ordering::SeqCst);

@@ -19,7 +19,8 @@ use super::{
     operators::Operators,
     outcome::{Course, Happening, TrialReport},
     pairs::Pairs,
-    schedule::Strike,
+    python::PythonClients,
+    schedule::{Strike, is_over_tls},
     striker::{Striker, deceives_originals},
 };
 use crate::{
@@ -47,7 +48,7 @@ pub(super) fn run(
 ) -> Result<(TrialReport, Vec<BookLine>), Error> {
     let runtime = Runtime::new().map_err(Error::io("start a runtime"))?;
     let (book, clock) = (Book::new(), MachineClock::read());
-    let mut cluster = Cluster::prepare(args, runtime.handle())?;
+    let mut cluster = Cluster::prepare(args, is_over_tls(seed), runtime.handle())?;
     for peer in 0..cluster.peers.len() {
         cluster.start(peer, &["--bootstrap".to_owned()])?;
     }
@@ -57,9 +58,11 @@ pub(super) fn run(
     let peers = cluster.nodes.iter().map(peers).collect();
     let last = cluster.endpoints(cluster.nodes.last().cloned().unwrap_or_default());
     let refresh = Duration::from_secs(args.refresh.get().into());
-    let door = Door::open(cluster.program(), &last, refresh, seed, runtime.handle())?;
+    let door = Door::open(cluster.program(), &last, cluster.ca(), refresh, seed, runtime.handle())?;
     let admins: Vec<_> = cluster.peers[cluster.nodes[0].clone()].iter().map(|peer| peer.admin).collect();
-    let striker = Striker::new(args, runtime.handle(), cluster, holders, door);
+    let python = args.python.as_deref().map(|python| PythonClients::start(python, &cluster, seed)).transpose()?;
+    let [for_pairs, for_operators] = [cluster.transport()?, cluster.transport()?];
+    let striker = Striker::new(args, runtime.handle(), cluster, holders, door)?;
     let mut trial = Trial { args, interrupt, striker };
     say(format!("seed {seed}: waiting until all clients are served"));
     let (_, complaint) = trial.settle()?;
@@ -76,8 +79,9 @@ pub(super) fn run(
              build -p leaseway --features planted"
         )));
     }
-    let pairs = Pairs::gather(peers, args.lease(), 2.0 * args.first_capacity(), runtime.handle());
-    let operators = Operators::gather(&admins, seed, runtime.handle());
+    python.as_ref().map_or(Ok(()), PythonClients::check)?;
+    let pairs = Pairs::gather(peers, for_pairs, args.lease(), 2.0 * args.first_capacity(), runtime.handle());
+    let operators = Operators::gather(&admins, &for_operators, seed, runtime.handle());
     let began = trial.striker.restart_clock();
     let outcome = trial.go_on(strikes, seed, say);
     let calm = trial.striker.end_all().and(outcome);
@@ -95,6 +99,7 @@ pub(super) fn run(
     let Striker { struck, applied, holders, door, cluster, mut violations, .. } = trial.striker;
     violations.extend(cluster.complaints());
     violations.extend(door.complaint());
+    let of_python = python.map_or(Ok(Vec::new()), PythonClients::leave);
     let calls = runtime.block_on(operators.leave());
     violations.extend(unexplained(&calls).map(|call| format!("no order of what operators did explains this: {call}")));
     if !calls.iter().any(|call| matches!(call.operation, Operation::Write(_)) && call.answered.is_some()) {
@@ -105,7 +110,11 @@ pub(super) fn run(
     entries.extend(pairs.book());
     drop(cluster);
     entries.extend(book.take());
-    let lines = clock.lines(entries);
+    let mut lines = clock.lines(entries);
+    match of_python {
+        Ok(of_python) => lines.extend(of_python),
+        Err(error) => violations.push(format!("the Python clients: {error}")),
+    }
     let applied = applied.lock().unwrap_or_else(PoisonError::into_inner);
     let changes: Vec<_> = applied
         .iter()

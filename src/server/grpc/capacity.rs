@@ -28,7 +28,7 @@ use crate::{
     actors::{NodeHandle, NotMaster, Refused},
     budget::{BeyondBudget, Charge, ConnectionBudget, ENTRY},
     listen::Caller,
-    metrics::{CallKind, Reason, Rpc},
+    metrics::{CallKind, Method, Reason},
     peer_endpoints::PeerEndpoints,
     server_info::ServerInfo,
     stint::{ENTRIES, pause},
@@ -40,26 +40,11 @@ pub(crate) struct CapacityService {
     info: ServerInfo,
     /// The peers of this node, if it has any.
     quorum: Option<Quorum>,
-    meters: Meters,
-}
-
-#[derive(Clone)]
-struct Meters {
-    discovery: Rpc,
-    get: Rpc,
-    get_server: Rpc,
-    release: Rpc,
 }
 
 impl CapacityService {
     pub(crate) fn new(node: NodeHandle, info: ServerInfo, quorum: Option<Quorum>) -> CapacityService {
-        let meters = Meters {
-            discovery: Rpc::new("Discovery"),
-            get: Rpc::new("GetCapacity"),
-            get_server: Rpc::new("GetServerCapacity"),
-            release: Rpc::new("ReleaseCapacity"),
-        };
-        CapacityService { node, info, quorum, meters }
+        CapacityService { node, info, quorum }
     }
 
     /// Where clients reach the peers of this node.
@@ -78,7 +63,7 @@ impl CapacityService {
     ) -> Result<GetCapacityResponse, Status> {
         let since = Instant::now();
         let from = subject.and_then(Subject::origin).or_else(|| caller.map(Caller::origin));
-        metered(&self.meters.get, since, self.get(request, from, subject).await)
+        metered(Method::GetCapacity, since, self.get(request, from, subject).await)
     }
 
     /// Leaves out what the caller may not do. `subject`: none while everything is allowed.
@@ -363,8 +348,8 @@ pub(super) fn refused(why: &Refused) -> Status {
     }
 }
 
-fn metered<T>(meter: &Rpc, since: Instant, result: Result<T, Status>) -> Result<T, Status> {
-    meter.answered(since.elapsed(), result.is_err());
+fn metered<T>(method: Method, since: Instant, result: Result<T, Status>) -> Result<T, Status> {
+    method.answered(since.elapsed(), result.is_err());
     result
 }
 
@@ -389,7 +374,7 @@ impl Capacity for CapacityService {
             is_master: Some(is_master),
             endpoint: self.endpoints(),
         };
-        metered(&self.meters.discovery, Instant::now(), Ok(response)).map(Response::new)
+        metered(Method::Discovery, Instant::now(), Ok(response)).map(Response::new)
     }
 
     async fn get_capacity(
@@ -410,7 +395,7 @@ impl Capacity for CapacityService {
         let from = admitted.origin();
         let _under_way = entries_under_way(&request)?;
         let answer = self.get_server(request.into_inner(), from, admitted.subject()).await;
-        metered(&self.meters.get_server, since, answer).map(Response::new)
+        metered(Method::GetServerCapacity, since, answer).map(Response::new)
     }
 
     async fn release_capacity(
@@ -420,6 +405,6 @@ impl Capacity for CapacityService {
         let since = Instant::now();
         let admitted = admitted(&request, self.node.gate());
         let answer = self.release(request.into_inner(), admitted.subject()).await;
-        metered(&self.meters.release, since, answer).map(Response::new)
+        metered(Method::ReleaseCapacity, since, answer).map(Response::new)
     }
 }

@@ -1,0 +1,181 @@
+//! Requests for capacity, by method: how many, how many of them failed, and how long they took.
+//!
+//! Each thread counts for itself, in a stripe of its own, and a scrape adds up all stripes: a registry's counter, which
+//! all threads write to, and a histogram that keeps every single value until it is scraped, take a few per cent of the
+//! time of a request.
+
+use std::{
+    cell::Cell,
+    fmt::Write as _,
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
+    time::Duration,
+};
+
+use super::SECONDS;
+
+/// Threads beyond so many share stripes.
+const STRIPES: usize = 32;
+
+/// A method that callers ask for capacity with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Method {
+    Discovery,
+    GetCapacity,
+    GetServerCapacity,
+    ReleaseCapacity,
+}
+
+impl Method {
+    const ALL: [Method; 4] =
+        [Method::Discovery, Method::GetCapacity, Method::GetServerCapacity, Method::ReleaseCapacity];
+
+    /// Counts a request that was answered.
+    pub(crate) fn answered(self, took: Duration, failed: bool) {
+        REQUESTS.answered(self, took, failed);
+    }
+}
+
+/// Since the process began.
+static REQUESTS: RequestCounts = RequestCounts::new();
+
+struct RequestCounts([Stripe; STRIPES]);
+
+/// What some threads have counted; in cache lines that no other stripe has a part in.
+#[repr(align(128))]
+struct Stripe([MethodCount; Method::ALL.len()]);
+
+/// The place of this thread's stripe.
+fn own_stripe() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local!(static OWN: Cell<Option<usize>> = const { Cell::new(None) });
+    OWN.with(|own| {
+        own.get().unwrap_or_else(|| {
+            let stripe = NEXT.fetch_add(1, Ordering::Relaxed) % STRIPES;
+            own.set(Some(stripe));
+            stripe
+        })
+    })
+}
+
+/// Requests of one method.
+struct MethodCount {
+    /// Those that took no longer than each of [`SECONDS`], and than the one before longer; last, all others.
+    took: [AtomicU64; SECONDS.len() + 1],
+    nanoseconds: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl MethodCount {
+    const fn new() -> MethodCount {
+        MethodCount {
+            took: [const { AtomicU64::new(0) }; SECONDS.len() + 1],
+            nanoseconds: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+        }
+    }
+
+    fn count(&self, took: Duration, failed: bool) {
+        let seconds = took.as_secs_f64();
+        let bucket = SECONDS.iter().position(|bound| seconds <= *bound).unwrap_or(SECONDS.len());
+        self.took[bucket].fetch_add(1, Ordering::Relaxed);
+        let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
+        if failed {
+            self.failed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl RequestCounts {
+    const fn new() -> RequestCounts {
+        RequestCounts([const { Stripe([const { MethodCount::new() }; Method::ALL.len()]) }; STRIPES])
+    }
+
+    fn answered(&self, method: Method, took: Duration, failed: bool) {
+        self.0[own_stripe()].0[method as usize].count(took, failed);
+    }
+
+    /// Of all threads.
+    fn sum(&self, method: Method, of: impl Fn(&MethodCount) -> &AtomicU64) -> u64 {
+        self.0.iter().map(|stripe| of(&stripe.0[method as usize]).load(Ordering::Relaxed)).sum()
+    }
+
+    fn put(&self, page: &mut String) {
+        let took = |method| std::array::from_fn(|bucket| self.sum(method, |of| &of.took[bucket]));
+        let took: [[u64; SECONDS.len() + 1]; Method::ALL.len()] = Method::ALL.map(took);
+        // Requests are counted by how long they took.
+        put_counters(page, "doorman_server_requests", "Requests, by method.", |method| {
+            took[method as usize].iter().sum()
+        });
+        put_counters(page, "doorman_server_request_errors", "Requests answered with an error, by method.", |method| {
+            self.sum(method, |of| &of.failed)
+        });
+        let name = "doorman_server_request_durations";
+        put_head(page, name, "histogram", "Time to answer a request, by method.");
+        for (method, took) in Method::ALL.into_iter().zip(&took) {
+            let mut requests = 0;
+            let bounds = SECONDS.iter().map(f64::to_string).chain(["+Inf".to_owned()]);
+            for (bound, count) in bounds.zip(took) {
+                requests += count;
+                put_line(page, format_args!("{name}_bucket{{method=\"{method:?}\",le=\"{bound}\"}} {requests}"));
+            }
+            let seconds = Duration::from_nanos(self.sum(method, |of| &of.nanoseconds)).as_secs_f64();
+            put_line(page, format_args!("{name}_sum{{method=\"{method:?}\"}} {seconds}"));
+            put_line(page, format_args!("{name}_count{{method=\"{method:?}\"}} {requests}"));
+        }
+        page.push('\n');
+    }
+}
+
+/// What Prometheus reads of them.
+pub(crate) fn put_requests(page: &mut String) {
+    REQUESTS.put(page);
+}
+
+fn put_counters(page: &mut String, name: &str, help: &str, value: impl Fn(Method) -> u64) {
+    put_head(page, name, "counter", help);
+    for method in Method::ALL {
+        put_line(page, format_args!("{name}{{method=\"{method:?}\"}} {}", value(method)));
+    }
+    page.push('\n');
+}
+
+fn put_head(page: &mut String, name: &str, kind: &str, help: &str) {
+    put_line(page, format_args!("# HELP {name} {help}\n# TYPE {name} {kind}"));
+}
+
+fn put_line(page: &mut String, line: std::fmt::Arguments<'_>) {
+    // Writing to a string does not fail.
+    let _ = writeln!(page, "{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn what_threads_count_is_added_up() {
+        let took = [Duration::from_millis(5), Duration::from_millis(6), Duration::from_secs(11)];
+        let requests = RequestCounts::new();
+        let count =
+            || took.iter().for_each(|took| requests.answered(Method::ReleaseCapacity, *took, took.as_secs() > 10));
+        // More threads than there are stripes.
+        thread::scope(|scope| (0..STRIPES + 8).for_each(|_| drop(scope.spawn(count))));
+        let mut page = String::new();
+        requests.put(&mut page);
+        for line in [
+            "doorman_server_requests{method=\"ReleaseCapacity\"} 120",
+            "doorman_server_request_errors{method=\"ReleaseCapacity\"} 40",
+            "doorman_server_request_durations_bucket{method=\"ReleaseCapacity\",le=\"0.005\"} 40",
+            "doorman_server_request_durations_bucket{method=\"ReleaseCapacity\",le=\"0.01\"} 80",
+            "doorman_server_request_durations_bucket{method=\"ReleaseCapacity\",le=\"10\"} 80",
+            "doorman_server_request_durations_bucket{method=\"ReleaseCapacity\",le=\"+Inf\"} 120",
+            "doorman_server_request_durations_sum{method=\"ReleaseCapacity\"} 440.44",
+            "doorman_server_request_durations_count{method=\"ReleaseCapacity\"} 120",
+        ] {
+            assert!(page.lines().any(|found| found == line), "{line} is not in\n{page}");
+        }
+    }
+}
