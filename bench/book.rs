@@ -59,11 +59,19 @@ pub(crate) fn read(book: &Path, lines: &mut Vec<BookLine>) -> Result<(), Error> 
     let file = File::open(book).map_err(Error::io(format!("read {}", book.display())))?;
     for (number, line) in BufReader::new(file).lines().enumerate() {
         let line = line.map_err(Error::io(format!("read {}", book.display())))?;
-        let line = serde_json::from_str(&line)
-            .map_err(|error| Error::Usage(format!("{}, line {}: {error}", book.display(), number + 1)))?;
+        let line =
+            parse(&line).map_err(|why| Error::Usage(format!("{}, line {}: {why}", book.display(), number + 1)))?;
         lines.push(line);
     }
     Ok(())
+}
+
+fn parse(line: &str) -> Result<BookLine, String> {
+    let line: BookLine = serde_json::from_str(line).map_err(|error| error.to_string())?;
+    if line.capacity.is_nan() || line.capacity < 0.0 {
+        return Err(format!("capacity: is {}, expected a number that is not below 0", line.capacity));
+    }
+    Ok(line)
 }
 
 /// Writes a book as `audit` reads it.
@@ -75,4 +83,30 @@ pub(crate) fn write(lines: &[BookLine], path: &Path) -> Result<(), Error> {
         writeln!(file, "{line}").map_err(failed())?;
     }
     file.flush().map_err(failed())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::audit::audit;
+
+    /// Bytes of a line are changed: it is refused in words, or what it says can be added up.
+    #[test]
+    fn what_is_no_line_of_a_book_is_refused_in_words() {
+        let seed = br#"{"at_us":1000,"client":"a","resource":"r","capacity":2.5}"#;
+        bolero::check!().with_iterations(20_000).for_each(|changes: &[u8]| {
+            let mut bytes = seed.to_vec();
+            for change in changes.chunks_exact(2) {
+                let at = usize::from(change[0]) % bytes.len();
+                bytes[at] = change[1];
+            }
+            match parse(&String::from_utf8_lossy(&bytes)) {
+                Ok(line) => {
+                    let later = BookLine { at_us: line.at_us.saturating_add(5), capacity: 0.0, ..line.clone() };
+                    assert_eq!(audit(vec![line, later], 100.0).len(), 1);
+                }
+                Err(why) => assert!(!why.is_empty()),
+            }
+        });
+    }
 }

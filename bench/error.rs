@@ -57,6 +57,12 @@ pub(crate) enum Error {
     #[error("{attacks} attacks did harm: well-behaved requests failed, or memory passed its budget")]
     Harmed { attacks: usize },
 
+    #[error(
+        "in {cases} cases requests of steady clients failed, or not all was as before within a refresh interval of \
+         {seconds} s"
+    )]
+    Overwhelmed { cases: usize, seconds: u64 },
+
     #[error("this grew, or was wrong: {what}")]
     Grown { what: String },
 

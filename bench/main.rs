@@ -42,6 +42,7 @@ mod limiter;
 mod load;
 mod machine;
 mod output;
+mod overload;
 mod report;
 mod runtime;
 mod server;
@@ -90,6 +91,7 @@ enum Command {
     Fleet(fleet::FleetArgs),
     Hostile(hostile::HostileArgs),
     Limiter(limiter::LimiterArgs),
+    Overload(overload::OverloadArgs),
     Report(report::ReportArgs),
     Simulate(simulate::SimulateArgs),
     Soak(soak::SoakArgs),
@@ -106,6 +108,7 @@ fn main() -> ExitCode {
         Command::Fleet(args) => fleet::main(&args),
         Command::Hostile(args) => hostile::main(&args),
         Command::Limiter(args) => limiter::main(&args),
+        Command::Overload(args) => overload::main(&args),
         Command::Report(args) => report::main(&args),
         Command::Simulate(args) => simulate::main(&args),
         Command::Soak(args) => soak::main(&args),

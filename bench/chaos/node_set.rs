@@ -191,7 +191,7 @@ pub(super) fn addresses(peer: usize) -> Result<[SocketAddr; 3], Error> {
 }
 
 /// Everything that peers and clients dial: peers reach each other over links on loopback.
-fn hosts(addresses: &[[SocketAddr; 3]]) -> Vec<String> {
+pub(super) fn hosts(addresses: &[[SocketAddr; 3]]) -> Vec<String> {
     let own = addresses.iter().flatten().map(|address| address.ip().to_string());
     own.chain(["127.0.0.1".to_owned()]).collect::<BTreeSet<_>>().into_iter().collect()
 }

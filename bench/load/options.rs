@@ -80,6 +80,19 @@ impl Common {
         }
     }
 
+    /// A closed loop of clients for resources of their own.
+    pub(crate) fn rush(seconds: Duration, churn: f64, resources_per_request: NonZeroU32) -> Common {
+        Common {
+            warmup: Duration::ZERO,
+            rate: None,
+            fill: false,
+            churn,
+            resources_per_request,
+            resource_prefix: "rush".into(),
+            ..Common::steady(1.0, seconds)
+        }
+    }
+
     pub(crate) fn check(&self, resources: NonZeroU32) -> Result<(), Error> {
         let Common { resources_per_request, seconds, .. } = self;
         if *resources_per_request > resources {

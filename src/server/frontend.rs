@@ -76,9 +76,10 @@ impl Frontend {
         let reload = Reload::prepare(config.clone(), &files).map_err(ServeError::Signals)?;
         let hangup = tls::hangup().map_err(ServeError::Signals)?;
         let policy = config.as_deref().map(read_policy).transpose()?.flatten();
-        let tls = tls.load(false)?.map(Arc::new);
+        let tls = tls.load(true)?.map(Arc::new);
+        let has_tls = tls.as_ref().is_some_and(|tls| tls.is_of_listeners());
         let accounts = Arc::<Accounts>::default();
-        let gate = gate(listeners, policy.is_some(), tls.is_some(), &access, &files, &accounts)?;
+        let gate = gate(listeners, policy.is_some(), has_tls, &access, &files, &accounts)?;
         gate.set_policy(policy);
         let budget = Arc::new(limits.budget());
         let listeners = ListenerSet::new(tls.as_deref(), &limits, &accounts, &budget)?;
@@ -115,7 +116,7 @@ impl Frontend {
 
     /// Whether what the listeners speak is TLS.
     pub fn has_tls(&self) -> bool {
-        self.tls.is_some()
+        self.tls.as_ref().is_some_and(|tls| tls.is_of_listeners())
     }
 
     /// Connections that are open.

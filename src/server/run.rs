@@ -118,7 +118,7 @@ async fn serve(options: Options, guests: Option<Guests>, ready: impl FnOnce(Addr
     let mut stop_signals = StopSignals::new().map_err(ServeError::Signals)?;
     let hangup = tls::hangup().map_err(ServeError::Signals)?;
     let tls = options.tls.load(options.parent.is_some())?.map(Arc::new);
-    let has_tls = tls.as_ref().is_some_and(|tls| tls.credentials().files().certificate.is_some());
+    let has_tls = tls.as_ref().is_some_and(|tls| tls.is_of_listeners());
     let accounts = Arc::<Accounts>::default();
     let gate = {
         let mut listeners = vec![("--listen", options.listen), ("--http", options.http)];

@@ -10,8 +10,8 @@ use tokio::task::yield_now;
 /// How much is read in a stint: what some hundred usual requests take.
 const BYTES: usize = 32 << 10;
 
-/// How many entries of a request are worked on in a stint: less than half a millisecond.
-pub(crate) const ENTRIES: usize = 128;
+/// How many entries of a request are worked on in a stint: less than a tenth of a millisecond.
+pub(crate) const ENTRIES: usize = 32;
 
 /// Lets others go on before the next part.
 pub(crate) async fn pause() {

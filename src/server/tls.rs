@@ -30,14 +30,14 @@ pub(crate) struct Tls {
 }
 
 impl TlsOptions {
-    /// Reads the files, if any are named. `has_parent`: a CA alone is of use then.
-    pub(crate) fn load(&self, has_parent: bool) -> Result<Option<Tls>, TlsError> {
+    /// Reads the files, if any are named. `asks_others`: a parent, or servers; a CA alone is of use then.
+    pub(crate) fn load(&self, asks_others: bool) -> Result<Option<Tls>, TlsError> {
         if !self.files.are_given() {
             return Ok(None);
         }
         let credentials = Credentials::load(self.files.clone())?;
         let shows_one = self.files.certificate.is_some();
-        if !shows_one && !has_parent {
+        if !shows_one && !asks_others {
             return Err(TlsError::NoCertificate);
         }
         let clients = match (&self.files.ca, self.clients) {
@@ -85,7 +85,12 @@ impl Tls {
 
     /// Whether pages are for those that show a certificate.
     pub(crate) fn requires_certificates(&self) -> bool {
-        self.clients == ClientCertificates::Required && self.credentials.files().certificate.is_some()
+        self.clients == ClientCertificates::Required && self.is_of_listeners()
+    }
+
+    /// Whether listeners speak TLS: not where there is only a CA.
+    pub(crate) fn is_of_listeners(&self) -> bool {
+        self.credentials.files().certificate.is_some()
     }
 
     /// Whether there is a CA for the certificates of others.

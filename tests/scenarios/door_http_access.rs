@@ -129,3 +129,15 @@ fn over_tls_a_certificate_says_who_asks_and_probes_need_none() {
         assert_eq!(Stranger::new(&trust, b"http/1.1").page(door.http(), page).expect("it gets in").0, 200);
     }
 }
+
+/// As a door beside its callers has it, on loopback.
+#[test]
+fn a_ca_alone_is_for_the_servers_that_a_door_asks() {
+    let certificates = Certificates::new();
+    let flags = certificates.flags("node");
+    let flags: Vec<&str> = flags.iter().map(String::as_str).chain(["--tls-client-auth", "optional"]).collect();
+    let server = Server::with_flags(&flags);
+    let door = Door::for_http(&server.grpc().to_string(), &["--tls-ca", &certificates.ca()]);
+    let acquired = door.acquire("mysql", 1, 5.0);
+    assert_eq!(acquired.status, 200, "{acquired:?}");
+}

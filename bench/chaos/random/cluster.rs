@@ -3,7 +3,7 @@
 
 use std::{
     fs::{self, File, OpenOptions},
-    net::{Ipv4Addr, SocketAddr},
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
@@ -17,7 +17,10 @@ use tokio::runtime::Handle;
 use super::{args::RandomArgs, layout::NodeLayout};
 use crate::{
     certificates::Certificates,
-    chaos::{args::name, node_set::addresses},
+    chaos::{
+        args::name,
+        node_set::{addresses, hosts},
+    },
     error::Error,
     output::note,
     server::{Server, said_by, server_words},
@@ -64,8 +67,10 @@ impl Cluster {
         }
         let server = server_words(args.server.as_deref())?;
         let bad_disk = bad_disks(directory.path());
-        let hosts = [Ipv4Addr::LOCALHOST.to_string()];
-        let certificates = is_over_tls.then(|| Certificates::make(&server, directory.path(), &hosts)).transpose()?;
+        let peers = args.shape.nodes().iter().map(|layout| layout.peers).sum();
+        let mut addresses = (0..peers).map(addresses).collect::<Result<Vec<_>, _>>()?;
+        let certificates = is_over_tls.then(|| Certificates::make(&server, directory.path(), &hosts(&addresses)));
+        let certificates = certificates.transpose()?;
         let mut cluster = Cluster {
             peers: Vec::new(),
             nodes: Vec::new(),
@@ -77,7 +82,8 @@ impl Cluster {
         };
         let configuration = cluster.write_file(&args.configuration(args.first_capacity()), CONFIGURATION)?;
         for (node, layout) in args.shape.nodes().iter().enumerate() {
-            cluster.add_node(args, node, layout, &configuration, bad_disk.as_deref(), runtime)?;
+            let addresses: Vec<_> = addresses.drain(..layout.peers).collect();
+            cluster.add_node(args, (node, layout), &addresses, &configuration, bad_disk.as_deref(), runtime)?;
         }
         Ok(cluster)
     }
@@ -85,14 +91,13 @@ impl Cluster {
     fn add_node(
         &mut self,
         args: &RandomArgs,
-        node: usize,
-        layout: &NodeLayout,
+        (node, layout): (usize, &NodeLayout),
+        addresses: &[[SocketAddr; 3]],
         configuration: &Path,
         bad_disk: Option<&Path>,
         runtime: &Handle,
     ) -> Result<(), Error> {
         let first = self.peers.len();
-        let addresses: Vec<_> = (0..layout.peers).map(|peer| addresses(first + peer)).collect::<Result<_, _>>()?;
         let link = |to: SocketAddr| Link::to(to, runtime).map_err(Error::io("listen for peers"));
         for _ in 0..layout.peers {
             self.links.push(addresses.iter().map(|to| link(to[1])).collect::<Result<_, _>>()?);

@@ -95,3 +95,48 @@ fn a_word_that_is_nearly_a_command_is_guessed() {
     assert_eq!(refused("relase a b"), "there is no command `relase` (did you mean `release`?); `help` lists them all");
     assert_eq!(refused("xyz"), "there is no command `xyz`; `help` lists them all");
 }
+
+/// Any line: as bytes are, or of what commands are made of.
+#[test]
+fn what_is_typed_is_understood_or_refused_in_words() {
+    const PARTS: [&str; 24] = [
+        "get ",
+        "release ",
+        "watch ",
+        "show",
+        "master",
+        "help",
+        "quit",
+        "gte ",
+        "alice ",
+        "mysql ",
+        "'",
+        "\"",
+        "\\",
+        "#",
+        " ",
+        "\t",
+        "1e309",
+        "-1",
+        "0",
+        "0.0000001",
+        "NaN",
+        "40 ",
+        "\u{202e}",
+        "\u{1b}[2J",
+    ];
+    bolero::check!().with_iterations(20_000).for_each(|bytes: &[u8]| {
+        let of_parts: String = bytes.iter().map(|byte| PARTS[usize::from(*byte) % PARTS.len()]).collect();
+        for line in [String::from_utf8_lossy(bytes).into_owned(), of_parts] {
+            match ShellCommand::parse(&line) {
+                Ok(Some(ShellCommand::Get { client, resource, wants })) => {
+                    let again = format!("get {} {} {}", quoted(&client), quoted(&resource), wants.get());
+                    let read = ShellCommand::parse(&again);
+                    assert_eq!(read, Ok(Some(ShellCommand::Get { client, resource, wants })), "{line:?}");
+                }
+                Ok(_) => {}
+                Err(error) => assert!(!error.to_string().is_empty(), "{line:?}"),
+            }
+        }
+    });
+}
