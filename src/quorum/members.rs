@@ -52,7 +52,7 @@ impl Members {
             match timeout(CHECK_EVERY, joins.recv()).await {
                 Ok(Some((peer, member))) => self.rejoin(peer, member).await,
                 Ok(None) => return,
-                Err(_) => self.finish_joint_change().await,
+                Err(_) => self.finish_change().await,
             }
         }
     }
@@ -74,18 +74,31 @@ impl Members {
         }
     }
 
-    /// A master that died between the two steps of a change has left a joint membership: losing the majority of either
-    /// half would stop the quorum.
-    async fn finish_joint_change(&self) {
+    /// A master that died between the steps of a change has left a joint membership: losing the majority of either half
+    /// would stop the quorum. Or it has left the earlier identity of a peer that has a vote again.
+    async fn finish_change(&self) {
         let Ok(_one) = self.changing.try_lock() else { return };
+        if self.check_master().is_err() {
+            return;
+        }
         let membership = self.raft.metrics().borrow().membership_config.membership().clone();
-        if membership.get_joint_config().len() > 1
-            && self.check_master().is_ok()
-            && let Some(voters) = membership.get_joint_config().last()
-            && let Err(error) = self.step(self.raft.change_membership(voters.clone(), false)).await
-        {
+        let finished = match membership.get_joint_config().as_slice() {
+            [_, .., voters] => self.step(self.raft.change_membership(voters.clone(), false)).await,
+            _ => self.remove_nodes(&self.replaced()).await,
+        };
+        if let Err(error) = finished {
             tracing::warn!(%error, "a change of membership that another master began is not finished yet");
         }
+    }
+
+    /// Earlier identities of peers that have a vote: learners that are heard of no more.
+    fn replaced(&self) -> BTreeSet<PeerId> {
+        let (members, voters) = (self.members(), self.voters());
+        let (voting, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            members.into_iter().partition(|(peer, _)| voters.contains(peer));
+        let returned = |member: &Member| voting.values().any(|voter| voter.name == member.name);
+        let others = others.into_iter().filter(|(peer, member)| returned(member) && !self.is_alive(*peer));
+        others.map(|(peer, _)| peer).collect()
     }
 
     /// Adds a new peer, or a known one under a new identity.

@@ -96,6 +96,12 @@ impl Quorum {
         local.raft.get().map_or_else(Vec::new, |raft| report::peers(raft, local, &self.0.settings))
     }
 
+    /// Consensus itself, once it has begun here.
+    #[cfg(test)]
+    pub(crate) fn raft(&self) -> &crate::raft::Raft {
+        self.0.running.local.raft.get().expect("it has begun")
+    }
+
     /// What is worth keeping elsewhere, as far as this peer knows it. `believed`: for how long leases may be that its
     /// promises do not tell of.
     pub fn backup(&self, program: &str, at_unix: i64, believed: Millis) -> Backup {

@@ -208,7 +208,9 @@ impl Trial<'_> {
         let nodes = 0..self.striker.cluster.nodes.len();
         let whole = |node: usize| self.striker.master(node).is_some() && self.striker.cluster.is_whole(node);
         let missing = nodes.into_iter().find(|node| !whole(*node))?;
-        Some(format!("node {missing} has no master, or not all of its peers take part"))
+        let peers = self.striker.cluster.operator(missing, &["peers", "list"]).run();
+        let peers = peers.unwrap_or_else(|error| error.to_string());
+        Some(format!("node {missing} has no master, or not all of its peers take part:\n{peers}"))
     }
 
     fn in_force(&self) -> Vec<f64> {

@@ -7,7 +7,7 @@ use openraft::raft::VoteRequest;
 
 use crate::{
     ChangeError, Mastership, Origin, PeerAddress, Role, Settings,
-    raft::Vote,
+    raft::{Member, Vote},
     tests::{
         strangers::{ask_for_vote, identity, introduction},
         world::{World, configuration, known, said, until},
@@ -124,6 +124,20 @@ async fn a_peer_that_lost_its_directory_returns_under_a_new_identity_and_never_v
     world.kill(&third);
     world.propose(said("three")).await;
     until("it has everything", || known(&peer) == ["one", "two", "three"]).await;
+}
+
+#[tokio::test]
+async fn what_a_master_left_of_a_change_that_died_in_it_is_tidied_up() {
+    let mut world = World::new(&["a", "b", "c"]).await;
+    world.bootstrap().await;
+    let (master, _) = world.master().await;
+    let of_c =
+        |name: &str| Member { name: name.into(), address: world.address(&master, "c"), advertise: String::new() };
+    let raft = world.peer(&master).raft();
+    raft.add_learner(17, of_c("c"), false).await.expect("the earlier identity of c, as if c had returned");
+    raft.add_learner(18, of_c("d"), false).await.expect("one that joins");
+    let listed = || world.peer(&master).peers().into_iter().map(|peer| peer.name).collect::<Vec<_>>();
+    until("the earlier identity is gone", || listed() == ["a", "b", "c", "d"]).await;
 }
 
 #[tokio::test]
