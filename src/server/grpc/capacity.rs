@@ -28,7 +28,7 @@ use crate::{
     actors::{NodeHandle, NotMaster, Refused},
     budget::{BeyondBudget, Charge, ConnectionBudget, ENTRY},
     listen::Caller,
-    metrics::{CallKind, Method, Reason},
+    metrics::{CallKind, Reason, RequestMethod},
     peer_endpoints::PeerEndpoints,
     server_info::ServerInfo,
     stint::{ENTRIES, pause},
@@ -63,7 +63,7 @@ impl CapacityService {
     ) -> Result<GetCapacityResponse, Status> {
         let since = Instant::now();
         let from = subject.and_then(Subject::origin).or_else(|| caller.map(Caller::origin));
-        metered(Method::GetCapacity, since, self.get(request, from, subject).await)
+        metered(RequestMethod::GetCapacity, since, self.get(request, from, subject).await)
     }
 
     /// Leaves out what the caller may not do. `subject`: none while everything is allowed.
@@ -348,7 +348,7 @@ pub(super) fn refused(why: &Refused) -> Status {
     }
 }
 
-fn metered<T>(method: Method, since: Instant, result: Result<T, Status>) -> Result<T, Status> {
+fn metered<T>(method: RequestMethod, since: Instant, result: Result<T, Status>) -> Result<T, Status> {
     method.answered(since.elapsed(), result.is_err());
     result
 }
@@ -374,7 +374,7 @@ impl Capacity for CapacityService {
             is_master: Some(is_master),
             endpoint: self.endpoints(),
         };
-        metered(Method::Discovery, Instant::now(), Ok(response)).map(Response::new)
+        metered(RequestMethod::Discovery, Instant::now(), Ok(response)).map(Response::new)
     }
 
     async fn get_capacity(
@@ -395,7 +395,7 @@ impl Capacity for CapacityService {
         let from = admitted.origin();
         let _under_way = entries_under_way(&request)?;
         let answer = self.get_server(request.into_inner(), from, admitted.subject()).await;
-        metered(Method::GetServerCapacity, since, answer).map(Response::new)
+        metered(RequestMethod::GetServerCapacity, since, answer).map(Response::new)
     }
 
     async fn release_capacity(
@@ -405,6 +405,6 @@ impl Capacity for CapacityService {
         let since = Instant::now();
         let admitted = admitted(&request, self.node.gate());
         let answer = self.release(request.into_inner(), admitted.subject()).await;
-        metered(Method::ReleaseCapacity, since, answer).map(Response::new)
+        metered(RequestMethod::ReleaseCapacity, since, answer).map(Response::new)
     }
 }

@@ -18,16 +18,20 @@ const STRIPES: usize = 32;
 
 /// A method that callers ask for capacity with.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Method {
+pub(crate) enum RequestMethod {
     Discovery,
     GetCapacity,
     GetServerCapacity,
     ReleaseCapacity,
 }
 
-impl Method {
-    const ALL: [Method; 4] =
-        [Method::Discovery, Method::GetCapacity, Method::GetServerCapacity, Method::ReleaseCapacity];
+impl RequestMethod {
+    const ALL: [RequestMethod; 4] = [
+        RequestMethod::Discovery,
+        RequestMethod::GetCapacity,
+        RequestMethod::GetServerCapacity,
+        RequestMethod::ReleaseCapacity,
+    ];
 
     /// Counts a request that was answered.
     pub(crate) fn answered(self, took: Duration, failed: bool) {
@@ -42,7 +46,7 @@ struct RequestCounts([Stripe; STRIPES]);
 
 /// What some threads have counted; in cache lines that no other stripe has a part in.
 #[repr(align(128))]
-struct Stripe([MethodCount; Method::ALL.len()]);
+struct Stripe([MethodCount; RequestMethod::ALL.len()]);
 
 /// The place of this thread's stripe.
 fn own_stripe() -> usize {
@@ -88,21 +92,21 @@ impl MethodCount {
 
 impl RequestCounts {
     const fn new() -> RequestCounts {
-        RequestCounts([const { Stripe([const { MethodCount::new() }; Method::ALL.len()]) }; STRIPES])
+        RequestCounts([const { Stripe([const { MethodCount::new() }; RequestMethod::ALL.len()]) }; STRIPES])
     }
 
-    fn answered(&self, method: Method, took: Duration, failed: bool) {
+    fn answered(&self, method: RequestMethod, took: Duration, failed: bool) {
         self.0[own_stripe()].0[method as usize].count(took, failed);
     }
 
     /// Of all threads.
-    fn sum(&self, method: Method, of: impl Fn(&MethodCount) -> &AtomicU64) -> u64 {
+    fn sum(&self, method: RequestMethod, of: impl Fn(&MethodCount) -> &AtomicU64) -> u64 {
         self.0.iter().map(|stripe| of(&stripe.0[method as usize]).load(Ordering::Relaxed)).sum()
     }
 
     fn put(&self, page: &mut String) {
         let took = |method| std::array::from_fn(|bucket| self.sum(method, |of| &of.took[bucket]));
-        let took: [[u64; SECONDS.len() + 1]; Method::ALL.len()] = Method::ALL.map(took);
+        let took: [[u64; SECONDS.len() + 1]; RequestMethod::ALL.len()] = RequestMethod::ALL.map(took);
         // Requests are counted by how long they took.
         put_counters(page, "doorman_server_requests", "Requests, by method.", |method| {
             took[method as usize].iter().sum()
@@ -112,7 +116,7 @@ impl RequestCounts {
         });
         let name = "doorman_server_request_durations";
         put_head(page, name, "histogram", "Time to answer a request, by method.");
-        for (method, took) in Method::ALL.into_iter().zip(&took) {
+        for (method, took) in RequestMethod::ALL.into_iter().zip(&took) {
             let mut requests = 0;
             let bounds = SECONDS.iter().map(f64::to_string).chain(["+Inf".to_owned()]);
             for (bound, count) in bounds.zip(took) {
@@ -132,9 +136,9 @@ pub(crate) fn put_requests(page: &mut String) {
     REQUESTS.put(page);
 }
 
-fn put_counters(page: &mut String, name: &str, help: &str, value: impl Fn(Method) -> u64) {
+fn put_counters(page: &mut String, name: &str, help: &str, value: impl Fn(RequestMethod) -> u64) {
     put_head(page, name, "counter", help);
-    for method in Method::ALL {
+    for method in RequestMethod::ALL {
         put_line(page, format_args!("{name}{{method=\"{method:?}\"}} {}", value(method)));
     }
     page.push('\n');
@@ -159,8 +163,9 @@ mod tests {
     fn what_threads_count_is_added_up() {
         let took = [Duration::from_millis(5), Duration::from_millis(6), Duration::from_secs(11)];
         let requests = RequestCounts::new();
-        let count =
-            || took.iter().for_each(|took| requests.answered(Method::ReleaseCapacity, *took, took.as_secs() > 10));
+        let count = || {
+            took.iter().for_each(|took| requests.answered(RequestMethod::ReleaseCapacity, *took, took.as_secs() > 10))
+        };
         // More threads than there are stripes.
         thread::scope(|scope| (0..STRIPES + 8).for_each(|_| drop(scope.spawn(count))));
         let mut page = String::new();

@@ -350,7 +350,7 @@ fn the_front_answers_as_tonic_does() {
             let reply = async |from| format!("{:?}", timeout(PATIENCE, ask(from, &call)).await);
             let (ours, theirs) = (reply(front).await, reply(tonic).await);
             if ours != theirs {
-                differ.push(format!("{call:?}:\n  front {ours}\n  tonic {theirs}"));
+                differ.push(format!("{}, {call:?}:\n  front {ours}\n  tonic {theirs}", call.name));
             }
         }
         assert!(differ.is_empty(), "{}", differ.join("\n"));
