@@ -49,7 +49,8 @@ pub(crate) struct OverloadArgs {
     /// Requests a second of the steady clients.
     #[arg(long, default_value = "2000", value_name = "R", value_parser = rate)]
     rate: f64,
-    /// Steady clients.
+    /// Steady clients. With fewer than some thousand one may ask again before it was answered, and is left out of an
+    /// answer.
     #[arg(long, default_value = "10000", value_name = "N")]
     clients: NonZeroU32,
     /// Also write everything that was measured to a file.

@@ -123,8 +123,10 @@ fn random(directory: &Path, flags: &[&str]) -> Output {
     let _seat = Seat::take();
     let mut command = Command::new(binary::bench());
     command.args(["chaos", "random", "--server", leaseway(), "--clients", "9", "--originals", "3"]);
-    command.args(["--only", "kill,capacity,herd,crash,lost-answers", "--patience", "120", "--timing", "several-sites"]);
-    command.args(if flags.contains(&"--for") { &[][..] } else { &["--for", "6"] });
+    command.args(["--patience", "120", "--timing", "several-sites"]);
+    for usual in [["--only", "kill,capacity,herd,crash,lost-answers"], ["--for", "6"]] {
+        command.args(if flags.contains(&usual[0]) { &[][..] } else { &usual });
+    }
     command.args(flags).env("TMPDIR", directory).output().unwrap()
 }
 
@@ -145,6 +147,19 @@ fn what_goes_wrong_at_random_breaks_no_promise_and_is_reported() {
     assert!(run["audit"]["peak"].as_f64().is_some_and(|peak| peak > 0.0), "{run}");
     assert!(fs::read_to_string(html).unwrap().contains("<svg"));
     eventually("all processes are gone", || processes_naming(directory.path()).is_empty().then_some(()));
+}
+
+/// Over TLS, as all even seeds are.
+#[test]
+fn certificates_are_exchanged_at_random_and_no_promise_is_broken() {
+    let directory = tempfile::tempdir().unwrap();
+    let only = ["--only", "certificates,authority,kill"];
+    let output = random(directory.path(), &[&["--seed", "2", "--for", "8"][..], &only].concat());
+    let said = text(&output);
+    assert!(output.status.success() && said.contains("never more than there is"), "{said}");
+    assert!(["certificates", "authority"].iter().any(|mishap| said.contains(mishap)), "{said}");
+    let plain = text(&random(directory.path(), &[&["--seed", "1", "--for", "60", "--show"][..], &only].concat()));
+    assert!(plain.contains("kill") && !plain.contains("authority"), "{plain}");
 }
 
 #[test]

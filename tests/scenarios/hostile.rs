@@ -26,6 +26,29 @@ fn bench(server: &str, flags: &[&str]) -> Output {
     command.output().unwrap()
 }
 
+/// `overload`, in small: those that are served already are served on. How soon all is as it was is nothing that a test
+/// can say.
+#[test]
+fn too_many_and_too_much_make_no_request_of_a_steady_client_fail() {
+    let _seat = Seat::take();
+    let directory = tempfile::tempdir().unwrap();
+    let json = directory.path().join("overload.json");
+    let mut command = Command::new(binary::bench());
+    command.args(["overload", "--server", leaseway(), "--seconds", "1", "--rate", "100", "--clients", "3000"]);
+    let output = command.args(["--only", "requests,newcomers,entries", "--json"]).arg(&json).output().unwrap();
+    let report: Value = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
+    let cases = report["cases"].as_array().unwrap();
+    assert_eq!(cases.len(), 3, "{}", said(&output));
+    for case in cases {
+        for time in ["before", "meanwhile", "after"] {
+            let steady = &case[time];
+            assert!(steady["granted"].as_u64().is_some_and(|granted| granted > 0), "{time}: {}", said(&output));
+            assert_eq!(steady["errors"].as_object().map(|errors| errors.len()), Some(0), "{time}: {}", said(&output));
+        }
+        assert!(case["rush"]["granted"].as_u64().is_some_and(|granted| granted > 0), "{}", said(&output));
+    }
+}
+
 fn leaseway() -> &'static str {
     binary::path().to_str().unwrap()
 }
