@@ -75,6 +75,20 @@ impl Formation {
         }
     }
 
+    /// For a peer that has taken part before: if it was stopped before it had a vote it asks to join again. Returns once
+    /// it has one.
+    pub(crate) async fn resume(&self) {
+        while self.formed().is_none() {
+            let me = self.local.introducer.peer();
+            let is_learner = self.raft.metrics().borrow().membership_config.membership().get_node(&me).is_some();
+            if is_learner {
+                let others = self.settings.peers.iter().filter(|(name, _)| *name != self.settings.name);
+                join_all(others.map(|(name, _)| self.join(name))).await;
+            }
+            tokio::time::sleep(RETRY_EVERY).await;
+        }
+    }
+
     fn formed(&self) -> Option<Formed> {
         let me = self.local.introducer.peer();
         let metrics = self.raft.metrics();

@@ -91,12 +91,14 @@ impl Members {
         }
     }
 
-    /// Earlier identities of peers that have a vote: learners that are heard of no more.
+    /// Earlier identities of peers that have a vote and are there: learners that are heard of no more.
     fn replaced(&self) -> BTreeSet<PeerId> {
         let (members, voters) = (self.members(), self.voters());
         let (voting, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
             members.into_iter().partition(|(peer, _)| voters.contains(peer));
-        let returned = |member: &Member| voting.values().any(|voter| voter.name == member.name);
+        // While that is not there a learner of its name may be its new identity.
+        let returned =
+            |member: &Member| voting.iter().any(|(peer, voter)| voter.name == member.name && self.is_alive(*peer));
         let others = others.into_iter().filter(|(peer, member)| returned(member) && !self.is_alive(*peer));
         others.map(|(peer, _)| peer).collect()
     }

@@ -298,8 +298,9 @@ impl Peer {
                 ((), ()) = async { tokio::join!(keeper.run(), candidacy.run()) } => {}
             }
         });
-        if !used {
-            form(raft, local, calls, settings, &origin, &failing).await;
+        match used {
+            true => (Formation { raft, local, calls, settings }).resume().await,
+            false => form(raft, local, calls, settings, &origin, &failing).await,
         }
     }
 }

@@ -17,7 +17,7 @@ use tonic::transport::Channel;
 use crate::harness::{
     authority::{Authority, Valid},
     config::{self, ConfigFile, Template},
-    doorman::{Asks as _, Client, Doorman, one_of_ours},
+    doorman::{Asks as _, Client, Doorman, capacity, one_of_ours},
     http,
     peers::channel as in_the_clear,
     process::leaseway,
@@ -297,6 +297,23 @@ fn a_child_and_its_parent_know_each_other_and_each_refuses_a_stranger_in_words()
             child.log().contains(says).then_some(())
         });
     }
+}
+
+#[test]
+fn a_child_whose_certificate_has_ended_is_lent_nothing_until_it_is_renewed() {
+    let ours = Authority::new("ours");
+    let parent = server(&of_server(&ours), &[]);
+    let child = child(&parent.grpc().to_string(), &ours.issue("leaf", &["127.0.0.1"], Valid::Seconds(12)));
+    let mut asks = client(&child, &ours.issue("web-1", &["web"], Valid::Now));
+    // It may be too soon.
+    let mut lent = |wants| asks.try_ask("r", wants).ok().flatten().map(|answer| capacity(answer.gets));
+    eventually("the parent lends", || (lent(10.0) == Some(10.0)).then_some(()));
+    eventually("the child says why not", || {
+        lent(20.0);
+        child.log().contains("has expired").then_some(())
+    });
+    ours.issue("leaf", &["127.0.0.1"], Valid::Now);
+    eventually("the parent lends again", || (lent(30.0) == Some(30.0)).then_some(()));
 }
 
 /// A child asks its parent once it is asked itself; what it answers does not matter. Without files it is asked in the

@@ -2,13 +2,13 @@
 //! links that clients' troubles are made with.
 
 use std::{
-    net::{Ipv4Addr, SocketAddr},
+    net::SocketAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use leaseway_client::Entry;
-use leaseway_process::{Signal, ports};
+use leaseway_process::Signal;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -20,7 +20,10 @@ use tokio::{
 };
 
 use crate::{
-    chaos::crowd::{SCARCE, draw},
+    chaos::{
+        crowd::{SCARCE, draw},
+        node_set::addresses,
+    },
     error::Error,
     server::Server,
 };
@@ -39,16 +42,18 @@ pub(super) struct Door {
 }
 
 impl Door {
-    /// Starts one with `program` that asks these servers.
+    /// Starts one with `program` that asks these servers. `place`: behind those of the peers.
     pub(super) fn open(
         program: &[String],
+        place: usize,
         servers: &[String],
         ca: Option<String>,
         refresh: Duration,
         seed: u64,
         runtime: &Handle,
     ) -> Result<Door, Error> {
-        let address = ports::free(Ipv4Addr::LOCALHOST, 1).map_err(Error::io("find a free port"))?[0];
+        // A port that no connection takes while it is not there.
+        let [address, ..] = addresses(place)?;
         let program = program.iter().take_while(|word| *word != "serve").cloned();
         let flags = ["door".to_owned(), "--http".into(), address.to_string(), "--server".into(), servers.join(",")];
         let ca = ca.into_iter().flat_map(|ca| ["--tls-ca".to_owned(), ca]);

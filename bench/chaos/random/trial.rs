@@ -58,7 +58,8 @@ pub(super) fn run(
     let peers = cluster.nodes.iter().map(peers).collect();
     let last = cluster.endpoints(cluster.nodes.last().cloned().unwrap_or_default());
     let refresh = Duration::from_secs(args.refresh.get().into());
-    let door = Door::open(cluster.program(), &last, cluster.ca(), refresh, seed, runtime.handle())?;
+    let door =
+        Door::open(cluster.program(), cluster.peers.len(), &last, cluster.ca(), refresh, seed, runtime.handle())?;
     let admins: Vec<_> = cluster.peers[cluster.nodes[0].clone()].iter().map(|peer| peer.admin).collect();
     let python = args.python.as_deref().map(|python| PythonClients::start(python, &cluster, seed)).transpose()?;
     let [for_pairs, for_operators] = [cluster.transport()?, cluster.transport()?];

@@ -141,6 +141,39 @@ async fn what_a_master_left_of_a_change_that_died_in_it_is_tidied_up() {
 }
 
 #[tokio::test]
+async fn a_peer_that_is_stopped_before_it_has_a_vote_asks_to_join_again() {
+    let mut world = World::new(&["a", "b", "c"]).await;
+    world.bootstrap().await;
+    world.propose(said("one")).await;
+    let (master, _) = world.master().await;
+    let others = world.names.iter().filter(|name| **name != master).cloned().collect::<Vec<_>>();
+    let [lost, third] = [&others[0], &others[1]];
+    world.kill(lost);
+    world.wipe(lost);
+    // It cannot ask, and hears all the same.
+    [&master, third].map(|name| world.cut_off(lost, name, true));
+    let peer = world.start(lost).await;
+    let address = world.address(&master, lost);
+    let member = Member { name: lost.clone(), address, advertise: String::new() };
+    let raft = world.peer(&master).raft().clone();
+    raft.add_learner(identity(&world, lost).peer, member, false).await.expect("it learns");
+    until("it has everything", || known(&peer) == ["one"]).await;
+    drop(peer);
+    world.kill(lost);
+    [&master, third].map(|name| world.cut_off(lost, name, false));
+    let peer = world.start(lost).await;
+    until("it has a vote in the place of its predecessor", || {
+        let peers = world.peer(&master).peers();
+        peers.len() == 3 && peers.iter().all(|peer| matches!(peer.role, Role::Master | Role::Follower))
+    })
+    .await;
+    // It counts: with one more gone the two that are left decide.
+    world.kill(third);
+    world.propose(said("two")).await;
+    until("it has everything", || known(&peer) == ["one", "two"]).await;
+}
+
+#[tokio::test]
 async fn a_majority_of_lost_directories_does_not_pass_for_a_first_start() {
     let mut world = World::new(&["a", "b", "c"]).await;
     world.bootstrap().await;
