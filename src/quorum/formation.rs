@@ -75,8 +75,8 @@ impl Formation {
         }
     }
 
-    /// For a peer that has taken part before: if it was stopped before it had a vote it asks to join again. Returns once
-    /// it has one.
+    /// For a peer that has taken part before: if it was stopped before it had a vote it asks to join again. Returns
+    /// once it has one.
     pub(crate) async fn resume(&self) {
         while self.formed().is_none() {
             let me = self.local.introducer.peer();

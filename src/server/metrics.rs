@@ -1,6 +1,6 @@
-//! Every metric, declared once. Doorman's names are kept (also where Prometheus would now name them differently); ours
-//! stand beside them as `leaseway_…`. Gauges are set at each scrape, see `http/gauges.rs`; [`requests`] are counted past
-//! the registry.
+//! Every metric, declared once. Doorman's names are kept (also where Prometheus would now name them differently);
+//! ours stand beside them as `leaseway_…`. Gauges are set at each scrape, see `http/gauges.rs`; [`requests`] are
+//! counted past the registry.
 
 mod call_kind;
 pub(crate) mod process;

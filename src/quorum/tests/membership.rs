@@ -151,7 +151,7 @@ async fn a_peer_that_is_stopped_before_it_has_a_vote_asks_to_join_again() {
     world.kill(lost);
     world.wipe(lost);
     // It cannot ask, and hears all the same.
-    [&master, third].map(|name| world.cut_off(lost, name, true));
+    [&master, third].into_iter().for_each(|name| world.cut_off(lost, name, true));
     let peer = world.start(lost).await;
     let address = world.address(&master, lost);
     let member = Member { name: lost.clone(), address, advertise: String::new() };
@@ -160,7 +160,7 @@ async fn a_peer_that_is_stopped_before_it_has_a_vote_asks_to_join_again() {
     until("it has everything", || known(&peer) == ["one"]).await;
     drop(peer);
     world.kill(lost);
-    [&master, third].map(|name| world.cut_off(lost, name, false));
+    [&master, third].into_iter().for_each(|name| world.cut_off(lost, name, false));
     let peer = world.start(lost).await;
     until("it has a vote in the place of its predecessor", || {
         let peers = world.peer(&master).peers();
