@@ -202,25 +202,3 @@ fn what_was_given_here_is_older_than_no_lease_from_before() {
     assert_eq!(server.asks("a", 90.0), 30.0);
     assert_eq!(server.send(ask("a", 90.0, Some(former(19, 80.0)))), Answer::Stale);
 }
-
-/// The leak when left out: 1.8 % more than there is. Below a parent a learning node is lent less than its predecessor
-/// had lent on: what is outstanding below a holder may be more than all that is known here.
-#[test]
-fn what_is_outstanding_below_a_holder_is_no_reason_to_lend_it_as_much_below_a_parent() {
-    let more = [slice(1, 90.0, 0)];
-    let learnt = |source| {
-        let capacity = if source == Source::Parent { 0.0 } else { 50.0 };
-        let mut server = Server::born(Birth { source, learning_until: Millis(60_000), ..birth(fair(capacity)) });
-        if source == Source::Parent {
-            server.supply(50.0, Millis(90_000));
-        }
-        let outstanding = |amount| Some(Amount::clamped(amount));
-        let first =
-            Ask { has: Some(inherited(20.0, 50)), outstanding: outstanding(20.0), ..server.node_request("n", &more) };
-        let first = server.deliver(first);
-        server.pass(16_000);
-        (first, server.deliver(Ask { outstanding: outstanding(45.0), ..server.node_request("n", &more) }))
-    };
-    assert_eq!(learnt(Source::Own), (20.0, 45.0), "a root knows all that there is");
-    assert_eq!(learnt(Source::Parent), (20.0, 20.0));
-}
