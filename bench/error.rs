@@ -63,6 +63,9 @@ pub(crate) enum Error {
     )]
     Overwhelmed { cases: usize, seconds: u64 },
 
+    #[error("{refused} requests were refused, and {away} clients had not come back in time")]
+    Lost { away: u64, refused: u64 },
+
     #[error("this grew, or was wrong: {what}")]
     Grown { what: String },
 

@@ -23,9 +23,9 @@ use crate::{
 
 pub(crate) use self::{
     connection::{CONNECT_PATIENCE, Connection, Failure, Path, framed},
-    crowd::Crowd,
+    crowd::{Crowd, now},
     master::{find_master, follow_to_master},
-    measurement::{Filled, Measurement},
+    measurement::{Filled, Measurement, Second},
     options::{Common, Options, rate, warning},
     run::run,
     socket::{Dialer, Socket},

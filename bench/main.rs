@@ -35,6 +35,7 @@ mod doors;
 #[cfg(test)]
 mod end_to_end;
 mod error;
+mod failover;
 mod flags;
 mod fleet;
 mod hostile;
@@ -88,6 +89,7 @@ enum Command {
     Load(load::LoadArgs),
     Compare(compare::CompareArgs),
     Doors(doors::DoorsArgs),
+    Failover(failover::FailoverArgs),
     Fleet(fleet::FleetArgs),
     Hostile(hostile::HostileArgs),
     Limiter(limiter::LimiterArgs),
@@ -105,6 +107,7 @@ fn main() -> ExitCode {
         Command::Load(args) => load::main(&args),
         Command::Compare(args) => compare::main(&args),
         Command::Doors(args) => doors::main(&args),
+        Command::Failover(args) => failover::main(&args),
         Command::Fleet(args) => fleet::main(&args),
         Command::Hostile(args) => hostile::main(&args),
         Command::Limiter(args) => limiter::main(&args),

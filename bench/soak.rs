@@ -248,7 +248,7 @@ fn off(resource: &serde_json::Value) -> f64 {
     apart.into_iter().map(f64::abs).fold(0.0, f64::max)
 }
 
-fn size(directory: &Path) -> io::Result<u64> {
+pub(crate) fn size(directory: &Path) -> io::Result<u64> {
     fs::read_dir(directory)?.try_fold(0, |sum, entry| {
         let entry = entry?;
         // What the server deletes meanwhile has no size.

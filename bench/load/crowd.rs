@@ -41,8 +41,17 @@ impl Crowd {
 
     /// Clients whose lease has not ended.
     pub(super) fn leased(&self) -> u64 {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        self.parts.iter().map(|part| part.leased_beyond(now.as_secs().cast_signed())).sum()
+        self.leased_beyond(now())
+    }
+
+    /// Clients whose lease ends later than that, in seconds since the epoch.
+    pub(crate) fn leased_beyond(&self, moment: i64) -> u64 {
+        self.parts.iter().map(|part| part.leased_beyond(moment)).sum()
+    }
+
+    /// What clients believe they may use of all resources together.
+    pub(crate) fn believed(&self) -> f64 {
+        self.parts.iter().map(|part| part.held_beyond(now())).sum()
     }
 
     /// Lets all clients ask until they have a lease, in a closed loop and not measured. `observe` is called now and
@@ -76,6 +85,11 @@ impl Crowd {
         self.filled = Some(Filled { clients: options.clients, seconds, bytes_per_client });
         Ok(())
     }
+}
+
+/// In seconds since the epoch.
+pub(crate) fn now() -> i64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs().cast_signed()
 }
 
 /// By how many bytes for each client.

@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 use leaseway_process::usage::Memory;
 use serde::{Deserialize, Serialize};
 
-use super::tally::{Counts, Tally};
+use super::tally::{Counts, SecondTally, Tally};
 use crate::spread::number_or_null;
 
 /// From this share of its cores on, the load generator may be what was measured.
@@ -49,6 +49,23 @@ pub(crate) struct Measurement {
     pub(crate) schedule: Option<Kept>,
     pub(crate) server: Option<ServerUse>,
     pub(crate) generator: GeneratorUse,
+    /// Each second of it; the last may be shorter.
+    #[serde(default)]
+    pub(crate) by_second: Vec<Second>,
+    /// The longest between two answers.
+    #[serde(default)]
+    pub(crate) silence_ms: f64,
+}
+
+/// What was answered in a second. No latency if nothing was.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Second {
+    pub(crate) answered: u64,
+    pub(crate) failed: u64,
+    #[serde(deserialize_with = "number_or_null")]
+    pub(crate) p99_ms: f64,
+    #[serde(deserialize_with = "number_or_null")]
+    pub(crate) max_ms: f64,
 }
 
 /// In an open loop from when a request was due, in a closed one from when it was sent. No numbers if nothing was
@@ -144,6 +161,8 @@ impl Measurement {
             schedule: None,
             server,
             generator,
+            by_second: tally.seconds.iter().map(Second::of).collect(),
+            silence_ms: tally.silence.as_secs_f64() * 1e3,
         }
     }
 
@@ -238,6 +257,15 @@ impl Kept {
         } else {
             None
         }
+    }
+}
+
+impl Second {
+    fn of(tally: &SecondTally) -> Second {
+        let latency = &tally.latency_us;
+        let ms = |us: u64| if latency.is_empty() { f64::NAN } else { us as f64 / 1e3 };
+        let (p99_ms, max_ms) = (ms(latency.value_at_quantile(0.99)), ms(latency.max()));
+        Second { answered: latency.len(), failed: tally.failed, p99_ms, max_ms }
     }
 }
 

@@ -46,6 +46,10 @@ pub(crate) struct Common {
     /// before, and at least 1).
     #[arg(long, default_value = "uniform:1-100", value_name = "PATTERN")]
     wants: WantsPattern,
+    /// Clients say that only the answer to their latest request counts, as those of this project do, and keep to it:
+    /// the next master frees at once what they give up. Leases have to outlast the run.
+    #[arg(long)]
+    drops_late: bool,
     /// Repeats the same choice of clients and wants.
     #[arg(long, default_value = "1")]
     seed: u64,
@@ -74,10 +78,16 @@ impl Common {
             resources_per_request: NonZeroU32::MIN,
             resource_prefix: "resource".into(),
             wants: WantsPattern::Uniform(1..=100),
+            drops_late: false,
             seed: 1,
             threads: NonZeroU32::MIN,
             tls: TlsFlags::default(),
         }
+    }
+
+    /// A closed loop of clients that each ask again.
+    pub(crate) fn refreshes(seconds: Duration) -> Common {
+        Common { rate: None, drops_late: true, ..Common::steady(1.0, seconds) }
     }
 
     /// A closed loop of clients for resources of their own.
@@ -135,6 +145,7 @@ impl Options<'_> {
             resource_prefix: self.common.resource_prefix.clone(),
             wants: self.common.wants.clone(),
             churn: self.common.churn,
+            drops_late: self.common.drops_late,
             seed: self.common.seed,
         }
     }

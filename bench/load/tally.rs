@@ -10,6 +10,8 @@ use super::workload::Settled;
 /// Latencies are kept in microseconds to three digits; what takes longer counts as this long.
 const LATENCY_MAX: Duration = Duration::from_secs(60);
 const DIGITS: u8 = 3;
+/// Of each second fewer: a run may have many.
+const SECOND_DIGITS: u8 = 2;
 
 /// What is counted, which the result has as well.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -39,7 +41,20 @@ impl Counts {
     }
 }
 
+/// A second of the measurement.
+#[derive(Clone, Debug)]
+pub(crate) struct SecondTally {
+    pub(crate) latency_us: Histogram<u64>,
+    pub(crate) failed: u64,
+}
+
 pub(crate) struct Tally {
+    /// How long it has been measured when what is counted next happens.
+    pub(crate) elapsed: Duration,
+    pub(crate) seconds: Vec<SecondTally>,
+    /// The longest between two answers to one thread, and when the last came.
+    pub(crate) silence: Duration,
+    last_answer: Duration,
     pub(crate) latency_us: Histogram<u64>,
     /// Between a request's moment in the schedule and its beginning; empty without a schedule.
     pub(crate) late_us: Histogram<u64>,
@@ -48,11 +63,25 @@ pub(crate) struct Tally {
     pub(crate) counts: Counts,
 }
 
+fn histogram(digits: u8) -> Histogram<u64> {
+    let max = u64::try_from(LATENCY_MAX.as_micros()).expect("a minute fits");
+    Histogram::new_with_bounds(1, max, digits).expect("the bounds are constants in order")
+}
+
+impl SecondTally {
+    fn new() -> SecondTally {
+        SecondTally { latency_us: histogram(SECOND_DIGITS), failed: 0 }
+    }
+}
+
 impl Tally {
     pub(crate) fn new() -> Tally {
-        let max = u64::try_from(LATENCY_MAX.as_micros()).expect("a minute fits");
-        let histogram = Histogram::new_with_bounds(1, max, DIGITS).expect("the bounds are constants in order");
+        let histogram = histogram(DIGITS);
         Tally {
+            elapsed: Duration::ZERO,
+            seconds: Vec::new(),
+            silence: Duration::ZERO,
+            last_answer: Duration::ZERO,
             latency_us: histogram.clone(),
             late_us: histogram,
             unanswered: Duration::ZERO,
@@ -62,6 +91,9 @@ impl Tally {
 
     pub(crate) fn answered(&mut self, latency: Duration, settled: Settled) {
         record(&mut self.latency_us, latency);
+        record(&mut self.second().latency_us, latency);
+        self.silence = self.silence.max(self.elapsed.saturating_sub(self.last_answer));
+        self.last_answer = self.elapsed;
         self.counts.granted += u64::from(settled.granted);
         self.counts.ignored += u64::from(settled.ignored);
     }
@@ -76,6 +108,15 @@ impl Tally {
 
     pub(crate) fn failed(&mut self, kind: String) {
         *self.counts.errors.entry(kind).or_default() += 1;
+        self.second().failed += 1;
+    }
+
+    fn second(&mut self) -> &mut SecondTally {
+        let now = usize::try_from(self.elapsed.as_secs()).expect("a run is shorter");
+        if self.seconds.len() <= now {
+            self.seconds.resize_with(now + 1, SecondTally::new);
+        }
+        &mut self.seconds[now]
     }
 
     /// Requests for capacity that ended, one way or another; attempts to connect and releases if they failed.
@@ -88,6 +129,13 @@ impl Tally {
         self.latency_us.add(&other.latency_us).expect(same);
         self.late_us.add(&other.late_us).expect(same);
         self.unanswered(other.unanswered);
+        self.silence = self.silence.max(other.silence);
+        let longer = self.seconds.len().max(other.seconds.len());
+        self.seconds.resize_with(longer, SecondTally::new);
+        for (second, other) in self.seconds.iter_mut().zip(other.seconds) {
+            second.latency_us.add(other.latency_us).expect(same);
+            second.failed += other.failed;
+        }
         let counts = &mut self.counts;
         counts.granted += other.counts.granted;
         counts.ignored += other.counts.ignored;
@@ -115,8 +163,13 @@ mod tests {
         two.answered(Duration::from_secs(3600), Settled { granted: 0, ignored: 2 });
         two.failed("Unavailable".into());
         two.failed("Internal".into());
+        two.elapsed = Duration::from_millis(1500);
+        two.answered(Duration::from_millis(1), Settled { granted: 1, ignored: 0 });
         one.add(two);
-        assert_eq!((one.requests(), one.counts.granted, one.counts.ignored), (5, 1, 2));
+        let seconds: Vec<_> = one.seconds.iter().map(|second| (second.latency_us.len(), second.failed)).collect();
+        assert!(one.seconds[0].latency_us.max() >= 59_000_000, "as in all of it");
+        assert_eq!((seconds, one.silence), (vec![(2, 3), (1, 0)], Duration::from_millis(1500)));
+        assert_eq!((one.requests(), one.counts.granted, one.counts.ignored), (6, 2, 2));
         assert_eq!(one.counts.errors, BTreeMap::from([("Unavailable".into(), 2), ("Internal".into(), 1)]));
         assert!(one.latency_us.max() >= 59_900_000, "a long wait is kept, at the upper bound");
     }

@@ -42,7 +42,8 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Default)]
 pub(crate) struct Shared {
     phase: AtomicU8,
-    /// When `Over` was set.
+    /// When `Measuring` was set, and `Over`.
+    measuring: OnceLock<Instant>,
     over: OnceLock<Instant>,
 }
 
@@ -55,8 +56,10 @@ pub(crate) enum Phase {
 
 impl Shared {
     pub(crate) fn enter(&self, phase: Phase) {
-        if phase == Phase::Over {
-            self.over.get_or_init(Instant::now);
+        match phase {
+            Phase::WarmUp => {}
+            Phase::Measuring => drop(self.measuring.get_or_init(Instant::now)),
+            Phase::Over => drop(self.over.get_or_init(Instant::now)),
         }
         self.phase.store(phase as u8, Ordering::Relaxed);
     }
@@ -289,8 +292,12 @@ impl Worker {
     }
 
     fn count(&self, count: impl FnOnce(&mut Tally)) {
-        if self.shared.phase() == Phase::Measuring {
-            count(&mut self.tally.borrow_mut());
+        if self.shared.phase() == Phase::Measuring
+            && let Some(since) = self.shared.measuring.get()
+        {
+            let mut tally = self.tally.borrow_mut();
+            tally.elapsed = since.elapsed();
+            count(&mut tally);
         }
     }
 }

@@ -56,6 +56,8 @@ pub(crate) struct Population {
     pub(crate) wants: WantsPattern,
     /// Of requests: so many per cent come from a client that is new, in the place of one that has left.
     pub(crate) churn: f64,
+    /// They keep to it that only the answer to their latest request counts, and say so.
+    pub(crate) drops_late: bool,
     pub(crate) seed: u64,
 }
 
@@ -73,6 +75,8 @@ pub(crate) struct Workload {
     leased: u32,
     /// How many clients have left from each place; empty where none does.
     generations: Vec<u32>,
+    /// Which request of each was the latest, where that matters.
+    latest: Vec<u8>,
     /// Whether clients leave at this time.
     restless: bool,
     rng: fastrand::Rng,
@@ -100,6 +104,7 @@ pub(crate) struct Settled {
 pub(crate) struct Asker {
     place: u32,
     generation: u32,
+    request: u8,
 }
 
 /// The client that asks next.
@@ -124,6 +129,7 @@ impl Workload {
             held: vec![None; clients as usize * population.resources_per_request as usize],
             leased: 0,
             generations: if population.churn > 0.0 { vec![0; clients as usize] } else { Vec::new() },
+            latest: if population.drops_late { vec![0; clients as usize] } else { Vec::new() },
             restless: true,
             rng,
             population,
@@ -146,13 +152,22 @@ impl Workload {
         newest.flatten().filter(|held| held.expiry_time > now).count() as u64
     }
 
+    /// What is held in leases that have not ended by then.
+    pub(crate) fn held_beyond(&self, now: i64) -> f64 {
+        self.held.iter().flatten().filter(|held| held.expiry_time > now).map(|held| held.capacity).sum()
+    }
+
     /// Overwrites `request` with that of the client whose turn it is. Reusing one spares its strings.
     pub(crate) fn write(&mut self, request: &mut GetCapacityRequest) -> Turn {
         let place = self.walk.next();
         let (newcomer, release) =
             if self.restless && !self.generations.is_empty() { self.replace(place) } else { (false, None) };
-        let asker = Asker { place, generation: self.generation(place) };
+        if let Some(latest) = self.latest.get_mut(place as usize) {
+            *latest = latest.wrapping_add(1);
+        }
+        let asker = Asker { place, generation: self.generation(place), request: self.request(place) };
         let client = self.client(place);
+        request.drops_late = self.population.drops_late.then_some(true);
         write_id(request.client_id.get_or_insert_default(), client, asker.generation);
         request.resource.resize_with(self.population.resources_per_request as usize, ResourceRequest::default);
         for (nth, asked) in request.resource.iter_mut().enumerate() {
@@ -204,8 +219,8 @@ impl Workload {
     /// Takes over the leases of an answer.
     pub(crate) fn settle(&mut self, asker: Asker, answer: &GetCapacityResponse) -> Settled {
         let mut settled = Settled::default();
-        // Another request of the same place may have been under way when its client left.
-        let current = self.generation(asker.place) == asker.generation;
+        // Another request of the same place may have been under way when its client left, or asked again.
+        let current = (self.generation(asker.place), self.request(asker.place)) == (asker.generation, asker.request);
         let client = self.client(asker.place);
         for nth in 0..self.population.resources_per_request as usize {
             let name = &self.names[self.resource(client, nth)];
@@ -245,6 +260,10 @@ impl Workload {
 
     fn generation(&self, place: u32) -> u32 {
         self.generations.get(place as usize).copied().unwrap_or_default()
+    }
+
+    fn request(&self, place: u32) -> u8 {
+        self.latest.get(place as usize).copied().unwrap_or_default()
     }
 
     fn wants(&mut self, client: u32, generation: u32, nth: usize, has: Option<f64>) -> f64 {

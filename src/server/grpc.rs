@@ -21,6 +21,7 @@ mod guest;
 mod hint_answer;
 mod invalid;
 mod operators;
+mod parts;
 pub(crate) mod pools;
 mod problems;
 mod push;

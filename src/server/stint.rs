@@ -2,10 +2,15 @@
 //! others go on that are served by the same thread: without that, one that sends as fast as it can is read for as long
 //! as something is there, and all others wait. So do other threads, where all cores are busy: a client on the same
 //! machine need not wait until the slice of a server's thread is over.
+//!
+//! Of many long requests one has its [turn](Turn) at a time: all others wait for one part, not for one of each.
 
-use std::{future::Future, pin::pin, task::Context, thread};
+use std::{future::Future, pin::pin, sync::Arc, task::Context, thread};
 
-use tokio::task::yield_now;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task::yield_now,
+};
 
 /// How much is read in a stint: what some hundred usual requests take.
 const BYTES: usize = 32 << 10;
@@ -17,6 +22,28 @@ pub(crate) const ENTRIES: usize = 32;
 pub(crate) async fn pause() {
     thread::yield_now();
     yield_now().await;
+}
+
+thread_local! {
+    static TURNS: Arc<Semaphore> = Arc::new(Semaphore::new(1));
+}
+
+/// The turn of a long request to work off a part. It is not kept while something is waited for.
+pub(crate) struct Turn(OwnedSemaphorePermit);
+
+impl Turn {
+    /// The next: others go on before, and other long requests of this thread that wait for theirs.
+    pub(crate) async fn take() -> Turn {
+        let permit = TURNS.with(Arc::clone).acquire_owned().await.expect("it is never closed");
+        pause().await;
+        Turn(permit)
+    }
+
+    /// A part is done: the next turn.
+    pub(crate) async fn pass(self) -> Turn {
+        drop(self.0);
+        Turn::take().await
+    }
 }
 
 /// How much of a stint is done.
@@ -97,6 +124,34 @@ mod tests {
                 let meanwhile = read.load(Ordering::Relaxed) - before;
                 assert!(meanwhile <= 4 * READERS * (BYTES + 1000), "{meanwhile} bytes were read first");
             }
+        });
+    }
+
+    #[test]
+    fn of_many_long_requests_one_does_a_part_before_others_go_on_and_io() {
+        const LONG: usize = 16;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().expect("a runtime");
+        runtime.block_on(async {
+            let parts = Arc::<AtomicUsize>::default();
+            for _ in 0..LONG {
+                let parts = Arc::clone(&parts);
+                tokio::spawn(async move {
+                    let mut turn = Turn::take().await;
+                    loop {
+                        parts.fetch_add(1, Ordering::Relaxed);
+                        turn = turn.pass().await;
+                    }
+                });
+            }
+            let (mut one, mut other) = UnixStream::pair().expect("two sockets");
+            for _ in 0..100 {
+                let before = parts.load(Ordering::Relaxed);
+                one.write_all(b"x").await.expect("there is room");
+                other.read_exact(&mut [0]).await.expect("it has come");
+                let meanwhile = parts.load(Ordering::Relaxed) - before;
+                assert!(meanwhile < LONG / 2, "{meanwhile} parts were done first");
+            }
+            assert!(parts.load(Ordering::Relaxed) > LONG, "all go on");
         });
     }
 

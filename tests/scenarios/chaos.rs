@@ -182,3 +182,23 @@ fn the_same_seed_is_the_same_schedule() {
     assert_eq!(show("7"), show("7"));
     assert_ne!(show("7"), show("8"));
 }
+
+/// `failover`, in small.
+#[test]
+fn all_clients_of_a_lost_master_come_back_to_the_next() {
+    let _seat = Seat::take();
+    let directory = tempfile::tempdir().unwrap();
+    let json = directory.path().join("failover.json");
+    let mut command = Command::new(binary::bench());
+    command.args(["failover", "--server", leaseway(), "--clients", "2000", "--seconds", "8", "--json"]);
+    let output = command.arg(&json).env("TMPDIR", directory.path()).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    let report: Value = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
+    assert_eq!(report["back"], 2000, "{}", text(&output));
+    let [believed, capacity] = ["believed", "capacity"].map(|field| report[field].as_f64().unwrap());
+    assert!(believed > 0.0 && believed <= capacity * (1.0 + 1e-9), "{}", text(&output));
+    // The loss is noticed, and the next master found.
+    assert!(report["measurement"]["errors"].as_object().is_some_and(|errors| !errors.is_empty()), "{}", text(&output));
+    assert!(report["measurement"]["silence_ms"].as_f64().is_some_and(|ms| ms >= 100.0), "{}", text(&output));
+    eventually("all processes are gone", || processes_naming(directory.path()).is_empty().then_some(()));
+}

@@ -3,6 +3,7 @@
 
 mod bodies;
 mod connections;
+mod frames;
 mod identities;
 mod scrapes;
 mod shares;

@@ -150,6 +150,12 @@ fn a_client_refuses_a_server_of_another_ca_or_name_and_both_say_so() {
             error_of(&server, &good);
             server.log().contains(server_says).then_some(())
         });
+        let reader = Stranger::new(&ours.trust(), b"http/1.1");
+        eventually("the server says why a reader of pages has left", || {
+            reader.page(server.http(), "/metrics").expect_err("it refuses");
+            let said = |line: &str| line.contains(server_says) && line.contains("listener=\"http\"");
+            server.log().lines().any(said).then_some(())
+        });
     }
 }
 

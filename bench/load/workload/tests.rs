@@ -12,6 +12,7 @@ fn population(clients: u32) -> Population {
         resource_prefix: "r".into(),
         wants: WantsPattern::Uniform(1..=100),
         churn: 0.0,
+        drops_late: false,
         seed: 7,
     }
 }
@@ -218,4 +219,18 @@ fn an_answer_for_a_client_that_has_left_is_not_its_successors() {
     assert_eq!(workload.leased(), 0, "the newcomer has no answer yet");
     workload.settle(newest.asker, &granted(&second, 99));
     assert_eq!(workload.leased(), 1);
+}
+
+#[test]
+fn a_client_that_drops_late_answers_takes_none_but_that_to_its_latest_request() {
+    for drops_late in [false, true] {
+        let mut workload = Workload::part(Population { drops_late, ..population(1) }, 0, 1);
+        let (mut first, mut second) = (GetCapacityRequest::default(), GetCapacityRequest::default());
+        let (earlier, latest) = (workload.write(&mut first).asker, workload.write(&mut second).asker);
+        assert_eq!((first.drops_late(), second.drops_late()), (drops_late, drops_late));
+        workload.settle(earlier, &granted(&first, 99));
+        assert_eq!(workload.leased(), u32::from(!drops_late));
+        workload.settle(latest, &granted(&second, 99));
+        assert_eq!((workload.leased(), workload.held_beyond(98) > 0.0, workload.held_beyond(99)), (1, true, 0.0));
+    }
 }

@@ -43,7 +43,7 @@ use crate::{
     clock::Clock,
     initial_config::InitialConfiguration,
     limits::Limits,
-    stint::{ENTRIES, pause},
+    stint::{ENTRIES, Turn, pause},
     subscribers::Subscribers,
     watchers::{TooManyWatchers, Watch, Watchers},
 };
@@ -266,17 +266,19 @@ impl NodeHandle {
         from: Option<Origin>,
     ) -> Vec<Result<Answer, Refused>> {
         let account = from.filter(|_| requests.len() > ENTRIES).and_then(|from| self.accounts.of(from.principal));
-        let turn = match &account {
+        let place = match &account {
             Some(account) => account.turns.acquire().await.ok(),
             None => None,
         };
+        let mut turn = if requests.len() > ENTRIES { Some(Turn::take().await) } else { None };
         let submit = |(id, request): &(String, Request)| self.submit_if_alive(id, request, from).ok().flatten();
         let (mut pending, mut answers): (Vec<Option<PendingAnswer>>, Vec<_>) = Default::default();
         for part in requests.chunks(ENTRIES) {
             let before = pending.len();
-            if before > 0 {
-                // It looks for I/O first: with nothing else to do the thread would do it only after many parts.
-                pause().await;
+            if before > 0
+                && let Some(last) = turn.take()
+            {
+                turn = Some(last.pass().await);
             }
             pending.extend(part.iter().map(submit));
             let part = &mut pending[before..];
@@ -285,7 +287,7 @@ impl NodeHandle {
             }
             part.iter_mut().flatten().for_each(PendingAnswer::run);
         }
-        drop(turn);
+        drop((turn, place));
         for (at, pending) in pending.into_iter().enumerate() {
             if at > 0 && at.is_multiple_of(ENTRIES) {
                 pause().await;

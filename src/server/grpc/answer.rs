@@ -5,13 +5,14 @@ use std::{
     task::{Context, Poll},
 };
 
+use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, header::CONTENT_TYPE};
 use hyper::body::{Body, Frame};
 use prost::Message;
 use tonic::Status;
 
 use super::{
-    framing::{PREFIX, framed},
+    framing::framed,
     hint_answer::{HintAnswer, Hints},
     tonic_answer::TonicAnswer,
 };
@@ -23,13 +24,18 @@ const OK: HeaderValue = HeaderValue::from_static("0");
 
 /// The response to a request that is charged so far with `request`.
 pub(super) fn message<M: Message>(result: Result<M, Status>, request: Charge) -> Response<Answer> {
-    let framed = result.and_then(|message| {
-        let charge = Some(request.answered(PREFIX + message.encoded_len())?);
-        Ok(ChargedBytes { bytes: framed(&message), charge })
+    encoded(result.map(|message| framed(&message)), request)
+}
+
+/// As [`message`], of a message that has its prefix.
+pub(super) fn encoded(framed: Result<Bytes, Status>, request: Charge) -> Response<Answer> {
+    let charged = framed.and_then(|bytes| {
+        let charge = Some(request.answered(bytes.len())?);
+        Ok(ChargedBytes { bytes, charge })
     });
-    match framed {
-        Ok(framed) => {
-            let mut response = Response::new(Answer::Message(framed));
+    match charged {
+        Ok(message) => {
+            let mut response = Response::new(Answer::Message(message));
             response.headers_mut().insert(CONTENT_TYPE, GRPC);
             response
         }

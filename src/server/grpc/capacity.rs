@@ -31,7 +31,7 @@ use crate::{
     metrics::{CallKind, Reason, RequestMethod},
     peer_endpoints::PeerEndpoints,
     server_info::ServerInfo,
-    stint::{ENTRIES, pause},
+    stint::{ENTRIES, Turn},
 };
 
 #[derive(Clone)]
@@ -80,9 +80,10 @@ impl CapacityService {
     }
 
     async fn parse_in_turns(&self, request: GetCapacityRequest) -> Result<Parsed, Invalid> {
+        let mut turn = Turn::take().await;
         let mut reading = convert::Reading::new(request, &self.node.limits)?;
         while reading.read(ENTRIES, &self.node.limits)? {
-            pause().await;
+            turn = turn.pass().await;
         }
         Ok(reading.finish(&self.node.limits))
     }
@@ -238,11 +239,11 @@ async fn granted<T>(
     if answered.len() > 0 {
         // Boxed: as [`CapacityService::ask_all`].
         let rest = async {
+            let mut turn = Turn::take().await;
             while answered.len() > 0 {
-                pause().await;
                 grants.add(answered.by_ref().take(ENTRIES), problems, &response);
+                turn = turn.pass().await;
             }
-            pause().await;
         };
         Box::pin(rest).await;
     }

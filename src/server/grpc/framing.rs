@@ -11,12 +11,18 @@ pub(super) const PREFIX: usize = 5;
 
 /// A message with its prefix.
 pub(super) fn framed<M: Message>(message: &M) -> Bytes {
-    let length = message.encoded_len();
-    let mut framed = Vec::with_capacity(PREFIX + length);
-    framed.put_u8(0);
-    framed.put_u32(u32::try_from(length).expect("answers are as long as requests, which are at most 4 GiB"));
+    let mut framed = Vec::with_capacity(PREFIX + message.encoded_len());
+    framed.put_bytes(0, PREFIX);
     message.encode(&mut framed).expect("a vector grows as needed");
+    set_length(&mut framed);
     framed.into()
+}
+
+/// Of the message behind the prefix, in the prefix.
+pub(super) fn set_length(framed: &mut [u8]) {
+    let length = framed.len() - PREFIX;
+    let length = u32::try_from(length).expect("answers are as long as requests, which are at most 4 GiB");
+    framed[1..PREFIX].copy_from_slice(&length.to_be_bytes());
 }
 
 pub(super) fn too_long(length: usize, most: usize) -> Status {

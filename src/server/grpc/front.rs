@@ -25,6 +25,7 @@ use super::{
     body::{BodyLimits, RequestBody},
     deadline,
     guest::GrpcGuest,
+    parts,
     shortcut::Shortcut,
     tonic_answer::TonicAnswer,
     unary,
@@ -181,7 +182,11 @@ impl ConnectionService {
                 (Ok(_), None) => Err(not_here()),
                 (Err(status), _) => Err(status),
             };
-            Ok(answer::message(answered, under_way))
+            let framed = match answered {
+                Ok(answer) => Ok(parts::framed(answer).await),
+                Err(status) => Err(status),
+            };
+            Ok(answer::encoded(framed, under_way))
         })
     }
 

@@ -1,5 +1,7 @@
 //! What clients and child nodes send, from any bytes.
 
+use std::pin::pin;
+
 use futures_util::FutureExt as _;
 use http::HeaderValue;
 use http_body_util::Full;
@@ -15,7 +17,10 @@ use leaseway_proto::{
     push::WatchRequest,
 };
 use prost::Message;
-use tonic::codec::{Codec as _, Streaming};
+use tonic::{
+    Status,
+    codec::{Codec as _, Streaming},
+};
 use tonic_prost::ProstCodec;
 
 use super::{
@@ -42,10 +47,20 @@ fn breaks_off(mut framed: &[u8]) -> bool {
     !framed.is_empty()
 }
 
+/// What this server reads. Nothing is waited for: long messages are only decoded in parts.
+fn decoded<M: Message + Default>(framed: &[u8]) -> Result<M, Status> {
+    let mut parsing = pin!(unary::parse::<M>(framed, MOST));
+    loop {
+        if let Some(parsed) = parsing.as_mut().now_or_never() {
+            return parsed;
+        }
+    }
+}
+
 /// The body of a request: the reader of this server takes what tonic's takes, and nothing else; but tonic does not
 /// notice that a body ends within a message that follows the first.
 fn read_as_tonic_does<M: Message + Default + 'static>(framed: &[u8]) -> Option<M> {
-    let ours = unary::parse::<M>(framed, MOST);
+    let ours = decoded::<M>(framed);
     let decoder = ProstCodec::<M, M>::default().decoder();
     let body = Full::new(bytes::Bytes::copy_from_slice(framed));
     let mut stream = Streaming::new_request(decoder, body, None, Some(MOST));

@@ -14,6 +14,7 @@ use tonic::Status;
 use super::{
     body::RequestBody,
     framing::{PREFIX, too_long},
+    parts,
 };
 
 /// The one message of a request.
@@ -22,14 +23,14 @@ pub(super) async fn read<M: Message + Default>(body: &mut RequestBody) -> Result
     while let Some(data) = next_data(body).await? {
         if framed.is_empty() && body.is_end_stream() {
             // Nearly always: all of it came in one frame.
-            return parse(&data, most);
+            return parse(&data, most).await;
         }
         if framed.len() + data.len() > PREFIX + most {
             return Err(too_long(framed.len() + data.len() - PREFIX, most));
         }
         framed.extend_from_slice(&data);
     }
-    parse(&framed, most)
+    parse(&framed, most).await
 }
 
 async fn next_data(body: &mut RequestBody) -> Result<Option<Bytes>, Status> {
@@ -43,15 +44,15 @@ async fn next_data(body: &mut RequestBody) -> Result<Option<Bytes>, Status> {
 }
 
 /// The first message. As in tonic, further ones are read, which is an error if they are malformed, and ignored.
-pub(super) fn parse<M: Message + Default>(framed: &[u8], most: usize) -> Result<M, Status> {
-    let (message, mut rest) = next_message(framed, most)?;
+pub(super) async fn parse<M: Message + Default>(framed: &[u8], most: usize) -> Result<M, Status> {
+    let (message, mut rest) = next_message(framed, most).await?;
     while !rest.is_empty() {
-        rest = next_message::<M>(rest, most)?.1;
+        rest = next_message::<M>(rest, most).await?.1;
     }
     Ok(message)
 }
 
-fn next_message<M: Message + Default>(framed: &[u8], most: usize) -> Result<(M, &[u8]), Status> {
+async fn next_message<M: Message + Default>(framed: &[u8], most: usize) -> Result<(M, &[u8]), Status> {
     let Some(([compressed, length @ ..], rest)) = framed.split_first_chunk::<PREFIX>() else {
         return Err(Status::internal("the request has no message, or breaks off before its length"));
     };
@@ -66,9 +67,10 @@ fn next_message<M: Message + Default>(framed: &[u8], most: usize) -> Result<(M, 
         let found = rest.len();
         return Err(Status::internal(format!("the message breaks off after {found} of {length} bytes")));
     };
-    let message =
-        M::decode(message).map_err(|error| Status::internal(format!("the message cannot be read: {error}")))?;
-    Ok((message, rest))
+    match parts::decode(message).await {
+        Ok(message) => Ok((message, rest)),
+        Err(error) => Err(Status::internal(format!("the message cannot be read: {error}"))),
+    }
 }
 
 #[cfg(test)]

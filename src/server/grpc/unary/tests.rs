@@ -4,7 +4,7 @@ use tonic::Code;
 use bytes::BufMut as _;
 
 use super::*;
-use crate::grpc::framing::framed;
+use crate::{actors::block_on, grpc::framing::framed};
 
 const MOST: usize = 1000;
 
@@ -19,7 +19,7 @@ fn request() -> GetCapacityRequest {
 }
 
 fn parsed(framed: &[u8]) -> Result<GetCapacityRequest, (Code, String)> {
-    parse(framed, MOST).map_err(|status| (status.code(), status.message().to_owned()))
+    block_on(parse(framed, MOST)).map_err(|status| (status.code(), status.message().to_owned()))
 }
 
 #[test]
