@@ -64,7 +64,7 @@ const CLOCK_GRAIN_S: i64 = 1;
 /// How long it may take until there is a master.
 const STARTUP: Duration = Duration::from_secs(15);
 
-/// What is measured before the master is lost, in whole seconds.
+/// What is measured before the master is lost.
 const BEFORE: Duration = Duration::from_secs(5);
 
 /// What `failover` writes.
@@ -76,9 +76,11 @@ struct FailoverReport {
     clients: u32,
     capacity: f64,
     filled: Option<Filled>,
-    /// Of this the first seconds are before the loss.
-    measurement: Measurement,
-    before_s: u64,
+    before: Measurement,
+    /// What clients believed in together then.
+    believed_before: f64,
+    /// From the loss on.
+    after: Measurement,
     /// Clients that had a lease of the next master at the end.
     back: u64,
     /// What clients believed in together then.
@@ -169,7 +171,7 @@ impl Peers {
     }
 
     fn lose_master(mut self, args: &FailoverArgs, interrupt: &Interrupt) -> Result<FailoverReport, Error> {
-        let common = Common::refreshes(BEFORE + args.seconds);
+        let [first, common] = [BEFORE, args.seconds].map(Common::refreshes);
         let clients = args.clients.get();
         let options = Options {
             targets: self.peers.iter().map(|peer| peer.grpc).collect(),
@@ -188,17 +190,22 @@ impl Peers {
             bar.set_message(live.text().to_owned());
         })?;
         bar.finish_and_clear();
-        let follower_mib = self.followers_mib()?.into_iter().fold(0.0, f64::max);
-        let bar = progress(millis(common.duration()), "{bar:40} {msg}");
+        let bar = progress(millis(first.duration() + common.duration()), "{bar:40} {msg}");
+        let before =
+            load::run(&Options { common: &first, ..options.clone() }, &mut crowd, interrupt, |elapsed, live| {
+                bar.set_position(millis(elapsed));
+                bar.set_message(live.text().to_owned());
+            })?;
+        let (believed_before, follower_mib) = (crowd.believed(), self.followers_mib()?.into_iter().fold(0.0, f64::max));
         let mut lost_at = None;
-        let measurement = load::run(&options, &mut crowd, interrupt, |elapsed, live| {
-            if lost_at.is_none() && elapsed >= common.warmup + BEFORE {
+        let after = load::run(&options, &mut crowd, interrupt, |elapsed, live| {
+            if lost_at.is_none() && elapsed >= common.warmup {
                 let master = &mut self.peers[0].server;
                 master.expect_end();
                 master.signal(Signal::KILL);
                 lost_at = Some(now());
             }
-            bar.set_position(millis(elapsed));
+            bar.set_position(millis(first.duration() + elapsed));
             bar.set_message(live.text().to_owned());
         })?;
         bar.finish_and_clear();
@@ -209,8 +216,9 @@ impl Peers {
             clients,
             capacity: f64::from(clients) * CAPACITY_EACH,
             filled: crowd.filled,
-            measurement,
-            before_s: BEFORE.as_secs(),
+            before,
+            believed_before,
+            after,
             back: lost_at.map_or(0, |lost_at| crowd.leased_beyond(lost_at + LEASE_S + CLOCK_GRAIN_S)),
             believed: crowd.believed(),
             follower_mib,
@@ -251,21 +259,8 @@ const LOST: [&str; 5] = ["cannot connect", "connection lost", "stream broken", "
 
 impl FailoverReport {
     fn refused(&self) -> u64 {
-        let errors = self.measurement.counts.errors.iter();
+        let errors = self.after.counts.errors.iter();
         errors.filter(|(kind, _)| !LOST.contains(&kind.as_str())).map(|(_, count)| count).sum()
-    }
-
-    /// From the loss on.
-    fn after(&self) -> &[Second] {
-        let before = usize::try_from(self.before_s).expect("a few");
-        self.measurement.by_second.get(before..).unwrap_or_default()
-    }
-
-    /// Requests a second before the loss.
-    fn rate_before(&self) -> f64 {
-        let before = self.measurement.by_second.len() - self.after().len();
-        let answered: u64 = self.measurement.by_second[..before].iter().map(|second| second.answered).sum();
-        answered as f64 / before as f64
     }
 
     fn text(&self) -> String {
@@ -276,24 +271,27 @@ impl FailoverReport {
             vec![
                 (number + 1).to_string(),
                 second.answered.to_string(),
-                format!("{:.2}", second.answered as f64 / self.rate_before()),
+                format!("{:.2}", second.answered as f64 / self.before.requests_per_second),
                 second.failed.to_string(),
                 ms(second.p99_ms),
                 ms(second.max_ms),
                 format!("{:.2}", answered as f64 / f64::from(self.clients)),
             ]
         };
-        let rows: Vec<_> = self.after().iter().enumerate().map(row).collect();
+        let rows: Vec<_> = self.after.by_second.iter().enumerate().map(row).collect();
         let head =
             ["second", "answered", "of before", "failed", "p99 ms", "longest ms", "answers for each client so far"];
         let after: Vec<_> = self.after_mib.iter().map(|mib| format!("{mib:.0}")).collect();
         let lines = [
             self.filled.map(|filled| filled.line()).unwrap_or_default(),
-            format!("before: {:.0} requests/s", self.rate_before()),
-            format!("the longest without an answer: {:.0} ms", self.measurement.silence_ms),
-            format!("failed: {}", self.measurement.counts.errors_text()),
+            format!("before: {:.0} requests/s", self.before.requests_per_second),
+            format!("the longest without an answer: {:.0} ms", self.after.silence_ms),
+            format!("failed: {}", self.after.counts.errors_text()),
             format!("{} of {} clients have a lease of the next master", self.back, self.clients),
-            format!("clients believe in {:.1} of {}", self.believed, self.capacity),
+            format!(
+                "of {} clients believed in {:.1} before, and believe in {:.1}",
+                self.capacity, self.believed_before, self.believed
+            ),
             format!(
                 "a follower had {:.0} MiB before; those that lived on have {} MiB, and {} KiB of data",
                 self.follower_mib,

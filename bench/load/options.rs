@@ -123,6 +123,7 @@ pub(crate) fn rate(text: &str) -> Result<f64, String> {
 }
 
 /// Which servers are asked, by how many clients, and how.
+#[derive(Clone)]
 pub(crate) struct Options<'a> {
     /// At least one; the first is asked first.
     pub(crate) targets: Vec<SocketAddr>,

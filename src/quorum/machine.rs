@@ -2,6 +2,7 @@
 
 use std::{
     io::Cursor,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
@@ -80,6 +81,23 @@ impl Machine {
         self.membership = meta.last_membership.clone();
     }
 
+    fn apply_all(&mut self, entries: impl IntoIterator<Item = Entry>) -> Vec<Outcome> {
+        let now = (self.clock)();
+        let mut outcomes = Vec::new();
+        for entry in entries {
+            self.applied = Some(entry.log_id);
+            outcomes.push(match entry.payload {
+                EntryPayload::Blank => Outcome::None,
+                EntryPayload::Normal(command) => self.execute(&command, now),
+                EntryPayload::Membership(membership) => {
+                    self.membership = StoredMembership::new(Some(entry.log_id), membership);
+                    Outcome::None
+                }
+            });
+        }
+        outcomes
+    }
+
     fn execute(&mut self, command: &Command, now: Millis) -> Outcome {
         match command {
             Command::BeginReign => Outcome::ReignBegan(self.facts.write().begin_reign()),
@@ -106,20 +124,13 @@ impl RaftStateMachine<Types> for Machine {
         I: IntoIterator<Item = Entry> + OptionalSend,
         I::IntoIter: OptionalSend,
     {
-        let now = (self.clock)();
-        let mut outcomes = Vec::new();
-        for entry in entries {
-            self.applied = Some(entry.log_id);
-            outcomes.push(match entry.payload {
-                EntryPayload::Blank => Outcome::None,
-                EntryPayload::Normal(command) => self.execute(&command, now),
-                EntryPayload::Membership(membership) => {
-                    self.membership = StoredMembership::new(Some(entry.log_id), membership);
-                    Outcome::None
-                }
-            });
-        }
-        Ok(outcomes)
+        // openraft does not notice that the task which applies entries is gone: it would lead on, and nothing would come
+        // about.
+        let applied = catch_unwind(AssertUnwindSafe(|| self.apply_all(entries)));
+        applied.map_err(|_| {
+            let last = self.applied.unwrap_or_default();
+            StorageIOError::apply(last, AnyError::error("a panic while it was applied")).into()
+        })
     }
 
     /// Copies the facts now, between two entries; encoding and writing happen in the background.

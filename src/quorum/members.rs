@@ -10,7 +10,7 @@ use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use openraft::ChangeMembers;
 use tokio::{
     sync::{Mutex, mpsc, watch},
-    time::timeout,
+    time::{sleep, timeout},
 };
 
 use crate::{
@@ -21,6 +21,7 @@ use crate::{
     raft::{Member, PeerId, Raft},
     reign::Mastership,
     settings::Settings,
+    transfer::transfer,
 };
 
 /// How long a new peer may take until it has everything.
@@ -77,18 +78,31 @@ impl Members {
     /// A master that died between the steps of a change has left a joint membership: losing the majority of either half
     /// would stop the quorum. Or it has left the earlier identity of a peer that has a vote again.
     async fn finish_change(&self) {
-        let Ok(_one) = self.changing.try_lock() else { return };
+        let Ok(one) = self.changing.try_lock() else { return };
         if self.check_master().is_err() {
             return;
         }
         let membership = self.raft.metrics().borrow().membership_config.membership().clone();
         let finished = match membership.get_joint_config().as_slice() {
+            [_, .., voters] if !voters.contains(&self.local.introducer.peer()) => {
+                drop(one);
+                self.make_way(voters).await
+            }
             [_, .., voters] => self.step(self.raft.change_membership(voters.clone(), false)).await,
             _ => self.remove_nodes(&self.replaced()).await,
         };
         if let Err(error) = finished {
             tracing::warn!(%error, "a change of membership that another master began is not finished yet");
         }
+    }
+
+    /// Lets a peer finish the change that stays in it. This one is to go: it would lose its place by an entry that no
+    /// other may have yet, and that no election would pass by.
+    async fn make_way(&self, voters: &BTreeSet<PeerId>) -> Result<(), ChangeError> {
+        let members = self.members();
+        let mut living = voters.iter().filter(|voter| self.is_alive(**voter)).filter_map(|voter| members.get(voter));
+        let Some(next) = living.next() else { return Ok(()) };
+        transfer(self, Some(&next.name)).await.map(drop)
     }
 
     /// Earlier identities of peers that have a vote and are there: learners that are heard of no more.
@@ -193,9 +207,22 @@ impl Members {
     }
 
     pub(crate) async fn caught_up(&self, peer: PeerId, name: &str, limit: Duration) -> Result<(), ChangeError> {
-        let caught_up = self.caught_up_within(peer, limit).await;
+        let caught_up = tokio::select! {
+            caught_up = self.caught_up_within(peer, limit) => caught_up,
+            () = self.succeeded(peer, name) => {
+                let why = "it has lost its directory meanwhile, and has another identity";
+                return Err(ChangeError::Failed(why.into()));
+            }
+        };
         self.check_master()?;
         if caught_up { Ok(()) } else { Err(ChangeError::Behind { name: name.to_owned(), seconds: limit.as_secs() }) }
+    }
+
+    /// Returns once another identity of its name is heard of.
+    async fn succeeded(&self, peer: PeerId, name: &str) {
+        while !self.local.contacts.is_succeeded(peer, name) {
+            sleep(CHECK_EVERY).await;
+        }
     }
 
     /// Whether it has all entries up to now in time. Later ones arrive as they do at every other peer.

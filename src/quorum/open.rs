@@ -71,7 +71,7 @@ pub(crate) fn open(settings: &Settings) -> Result<Opened, StartError> {
     let directory = Arc::new(Directory::open(&settings.data)?);
     let failing = Failing::new();
     let snapshots = Snapshots::new(Arc::clone(&directory), failing.clone());
-    let machine = Machine::open(snapshots, Arc::clone(&settings.clock))?;
+    let machine = Machine::open(snapshots.clone(), Arc::clone(&settings.clock))?;
     let vote: Option<Vote> = directory.read("vote", Kind::Vote)?;
     let known: Option<Identity> = directory.read("identity", Kind::Identity)?;
     if let Some(identity) = &known
@@ -117,6 +117,6 @@ pub(crate) fn open(settings: &Settings) -> Result<Opened, StartError> {
     let flusher = floor.flusher();
     let disk = Disk::start(Arc::clone(&directory), segments, floor, log.purged(), failing.clone());
     let flushes = disk.flushes();
-    let log = LogStore::new(log, vote, disk, identity.peer);
+    let log = LogStore::new(log, vote, disk, snapshots, identity.peer);
     Ok(Opened { directory, identity, used, members, log, floor: flusher, machine, failing, flushes })
 }

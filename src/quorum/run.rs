@@ -250,7 +250,7 @@ impl Peer {
             // peer to lease it to, and the lock of its directory excludes another process.
             tokio::time::sleep(settings.timing.certainly_over()).await;
         }
-        let network = PeerNetwork { calls: Arc::clone(&calls), settings: Arc::clone(&settings) };
+        let network = PeerNetwork { calls: Arc::clone(&calls), settings: Arc::clone(&settings), log: log.clone() };
         let config = Arc::new(config(&settings));
         let raft = match Raft::new(local.introducer.peer(), config, network, log.clone(), machine).await {
             Ok(raft) => raft,

@@ -3,6 +3,7 @@
 mod backup;
 mod candidacy;
 mod chaos;
+mod contract;
 mod elections;
 mod floor;
 mod format;

@@ -55,6 +55,13 @@ impl Contacts {
         lock(&self.known).get(&peer).cloned()
     }
 
+    /// Whether another identity of its name was heard of later: then its directory is lost, and it does not come back.
+    pub(crate) fn is_succeeded(&self, peer: PeerId, name: &str) -> bool {
+        let known = lock(&self.known);
+        let at = known.get(&peer).map(|contact| contact.at);
+        known.iter().any(|(other, contact)| *other != peer && contact.name == name && Some(contact.at) > at)
+    }
+
     /// Logs a problem with a peer, once until a call succeeds again: callers retry many times a second.
     pub(crate) fn report_problem(&self, with: &str, what: &dyn std::fmt::Display) {
         let what = what.to_string();

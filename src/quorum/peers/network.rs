@@ -17,8 +17,9 @@ use super::{
     method::Call,
 };
 use crate::{
-    raft::{Member, PeerId, Types},
+    raft::{Member, PeerId, Types, Vote},
     settings::Settings,
+    store::LogStore,
 };
 
 /// Makes [`PeerLink`]s.
@@ -26,6 +27,7 @@ use crate::{
 pub(crate) struct PeerNetwork {
     pub(crate) calls: Arc<Calls>,
     pub(crate) settings: Arc<Settings>,
+    pub(crate) log: LogStore,
 }
 
 /// openraft's client to one peer. All links to an address share a connection.
@@ -35,9 +37,15 @@ pub(crate) struct PeerLink {
     target: PeerId,
     name: String,
     address: String,
+    log: LogStore,
     /// Between two attempts to reach a peer that does not answer.
     pause: Duration,
 }
+
+/// Another vote is newer.
+#[derive(Debug, thiserror::Error)]
+#[error("this peer has given up the vote that this was to be said for")]
+struct GivenUp;
 
 impl RaftNetworkFactory<Types> for PeerNetwork {
     type Network = PeerLink;
@@ -50,6 +58,7 @@ impl RaftNetworkFactory<Types> for PeerNetwork {
             target,
             name: member.name.clone(),
             address,
+            log: self.log.clone(),
             pause: self.settings.timing.heartbeat(),
         }
     }
@@ -66,6 +75,17 @@ impl PeerLink {
         let answer = self.calls.call((&self.name, &self.address), self.target, call, question).await;
         answer.map(|(_, answer)| answer).map_err(|error: CallError| RPCError::Unreachable(Unreachable::new(&error)))
     }
+
+    /// Says nothing more for a vote that this peer has given up. openraft goes on for a while with what it has begun
+    /// for it, and reads entries that the next leader may have written meanwhile: behind others than theirs they would
+    /// make another log of a follower's.
+    fn check<E: std::error::Error>(&self, vote: &Vote) -> Result<(), RPCError<PeerId, Member, E>> {
+        let newest = *self.log.vote();
+        match newest == Some(*vote) {
+            true => Ok(()),
+            false => Err(RPCError::Unreachable(Unreachable::new(&GivenUp))),
+        }
+    }
 }
 
 impl RaftNetwork<Types> for PeerLink {
@@ -74,6 +94,7 @@ impl RaftNetwork<Types> for PeerLink {
         rpc: AppendEntriesRequest<Types>,
         _option: RPCOption,
     ) -> Result<AppendEntriesResponse<PeerId>, RPCError<PeerId, Member, RaftError<PeerId>>> {
+        self.check(&rpc.vote)?;
         self.ask(Call::Append, &rpc).await
     }
 
@@ -83,6 +104,7 @@ impl RaftNetwork<Types> for PeerLink {
         _option: RPCOption,
     ) -> Result<InstallSnapshotResponse<PeerId>, RPCError<PeerId, Member, RaftError<PeerId, InstallSnapshotError>>>
     {
+        self.check(&rpc.vote)?;
         let answer: Result<InstallSnapshotResponse<PeerId>, InstallSnapshotError> =
             self.ask(Call::Snapshot, &rpc).await?;
         // The one error that openraft has to know: it starts the snapshot over.

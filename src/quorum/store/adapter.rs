@@ -19,6 +19,7 @@ use super::{
     disk::{Disk, Done, Failure, Job},
     frame,
     log::Log,
+    snapshots::Snapshots,
 };
 use crate::{
     codec,
@@ -31,19 +32,26 @@ const AT_ONCE: u64 = 1 << 20;
 #[derive(Debug, Clone)]
 pub(crate) struct LogStore {
     log: Arc<Mutex<Log>>,
-    vote: Option<Vote>,
+    /// The newest, as soon as it is to be written.
+    vote: Arc<Mutex<Option<Vote>>>,
     disk: Disk,
+    snapshots: Snapshots,
     me: PeerId,
 }
 
 impl LogStore {
-    pub(crate) fn new(log: Log, vote: Option<Vote>, disk: Disk, me: PeerId) -> LogStore {
-        LogStore { log: Arc::new(Mutex::new(log)), vote, disk, me }
+    pub(crate) fn new(log: Log, vote: Option<Vote>, disk: Disk, snapshots: Snapshots, me: PeerId) -> LogStore {
+        LogStore { log: Arc::new(Mutex::new(log)), vote: Arc::new(Mutex::new(vote)), disk, snapshots, me }
     }
 
     /// Ignores poison: a panic while the lock is held is a panic of consensus, which ends with it.
     pub(crate) fn log(&self) -> MutexGuard<'_, Log> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As [`log`](Self::log).
+    pub(crate) fn vote(&self) -> MutexGuard<'_, Option<Vote>> {
+        self.vote.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn carry_out(
@@ -76,8 +84,13 @@ impl RaftLogReader<Types> for LogStore {
         Ok(self.log().range(start..end, u64::MAX))
     }
 
+    /// None if the first is gone: what goes to another peer has no gap.
     async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> Result<Vec<Entry>, StorageError> {
-        Ok(self.log().range(start..end, AT_ONCE))
+        let mut entries = self.log().range(start..end, AT_ONCE);
+        if entries.first().is_some_and(|first| first.log_id.index != start) {
+            entries.clear();
+        }
+        Ok(entries)
     }
 }
 
@@ -94,14 +107,14 @@ impl RaftLogStorage<Types> for LogStore {
     }
 
     async fn save_vote(&mut self, vote: &Vote) -> Result<(), StorageError> {
-        self.vote = Some(*vote);
+        *self.vote() = Some(*vote);
         self.carry_out(ErrorVerb::Write, |done| Job::Vote { vote: *vote, done }).await
     }
 
     /// A vote for this peer itself is returned as not committed: otherwise openraft would come back as the leader it
     /// was, in a Raft term in which others may have gone on.
     async fn read_vote(&mut self) -> Result<Option<Vote>, StorageError> {
-        Ok(self.vote.map(|vote| {
+        Ok(self.vote().map(|vote| {
             let mine = vote.leader_id.voted_for() == Some(self.me);
             Vote { committed: vote.committed && !mine, ..vote }
         }))
@@ -134,7 +147,11 @@ impl RaftLogStorage<Types> for LogStore {
         self.carry_out(ErrorVerb::Delete, |done| Job::Truncate { from: log_id.index, last, done }).await
     }
 
+    /// openraft purges what a snapshot covers that is still being written: a peer that was killed in between would have
+    /// neither.
     async fn purge(&mut self, log_id: LogId) -> Result<(), StorageError> {
+        let covered = self.snapshots.cover(log_id).await;
+        covered.map_err(|failure| StorageIOError::new(ErrorSubject::Store, ErrorVerb::Delete, &failure))?;
         self.log().purge(log_id);
         self.carry_out(ErrorVerb::Delete, |done| Job::Purge { upto: log_id, done }).await
     }

@@ -1,19 +1,20 @@
 //! The snapshot: one file with all facts up to some entry of the log.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use openraft::{AnyError, ErrorSubject, ErrorVerb, StorageIOError};
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 
 use super::{
     StoreError,
     directory::{self, Directory},
-    disk::Failing,
+    disk::{Failing, Failure},
     frame::Kind,
 };
 use crate::{
     codec, metrics,
-    raft::{SnapshotMeta, StorageError},
+    raft::{LogId, SnapshotMeta, StorageError},
     stored::StoredFacts,
 };
 
@@ -32,11 +33,15 @@ pub(crate) struct Stored {
 pub(crate) struct Snapshots {
     directory: Arc<Directory>,
     failing: Failing,
+    /// What the one on disk covers.
+    covered: Arc<watch::Sender<Option<LogId>>>,
+    /// One is written at a time: openraft may install one while it builds another.
+    writing: Arc<Mutex<()>>,
 }
 
 impl Snapshots {
     pub(crate) fn new(directory: Arc<Directory>, failing: Failing) -> Snapshots {
-        Snapshots { directory, failing }
+        Snapshots { directory, failing, covered: Arc::default(), writing: Arc::default() }
     }
 
     /// Blocks.
@@ -47,6 +52,7 @@ impl Snapshots {
             offset: 0,
             what: error.to_string(),
         })?;
+        self.covers(stored.meta.last_log_id);
         Ok(Some((stored, facts)))
     }
 
@@ -55,14 +61,42 @@ impl Snapshots {
         blocking(ErrorVerb::Read, move || Ok(this.open()?.map(|(stored, _)| stored))).await
     }
 
-    /// `facts` are of this format. A failure ends consensus on this peer, as with the log.
+    fn covers(&self, upto: Option<LogId>) {
+        self.covered.send_if_modified(|covered| {
+            let is_more = *covered < upto;
+            *covered = upto.max(*covered);
+            is_more
+        });
+    }
+
+    /// Waits until the one on disk covers this entry.
+    pub(crate) async fn cover(&self, entry: LogId) -> Result<(), Failure> {
+        let (mut covered, mut failing) = (self.covered.subscribe(), self.failing.watch());
+        tokio::select! {
+            _ = covered.wait_for(|upto| *upto >= Some(entry)) => Ok(()),
+            failed = failing.wait_for(Option::is_some) => match failed.ok().and_then(|failure| failure.clone()) {
+                Some(failure) => Err(failure),
+                None => Err(Failure("consensus has ended".into())),
+            },
+        }
+    }
+
+    /// `facts` are of this format. Nothing is written if the one on disk covers more. A failure ends consensus on this
+    /// peer, as with the log.
     pub(crate) async fn write(&self, meta: SnapshotMeta, format: u8, facts: Vec<u8>) -> Result<(), StorageError> {
         let this = self.clone();
         blocking(ErrorVerb::Write, move || {
+            let upto = meta.last_log_id;
             let bytes = codec::encode(&Stored { meta, facts });
+            let _one = this.writing.lock().unwrap_or_else(PoisonError::into_inner);
+            if *this.covered.borrow() > upto {
+                return Ok(());
+            }
             metrics::snapshot(bytes.len());
             directory::replace(this.directory.root(), NAME, format, Kind::Snapshot, &bytes)
-                .inspect_err(|error| this.failing.fail(error))
+                .inspect_err(|error| this.failing.fail(error))?;
+            this.covers(upto);
+            Ok(())
         })
         .await
     }

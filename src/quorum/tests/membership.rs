@@ -174,6 +174,31 @@ async fn a_peer_that_is_stopped_before_it_has_a_vote_asks_to_join_again() {
 }
 
 #[tokio::test]
+async fn a_peer_that_loses_its_directory_again_while_it_catches_up_is_let_in() {
+    let mut world = World::new(&["a", "b", "c"]).await;
+    world.bootstrap().await;
+    world.propose(said("one")).await;
+    let (master, _) = world.master().await;
+    let lost = world.names.iter().find(|name| **name != master).expect("there are three").clone();
+    world.kill(&lost);
+    world.wipe(&lost);
+    // It can ask, and is told nothing.
+    world.cut_off(&master, &lost, true);
+    drop(world.start(&lost).await);
+    let first = identity(&world, &lost).peer;
+    until("it is a learner", || {
+        world.peer(&master).raft().metrics().borrow().membership_config.membership().get_node(&first).is_some()
+    })
+    .await;
+    world.kill(&lost);
+    world.wipe(&lost);
+    world.cut_off(&master, &lost, false);
+    let peer = world.start(&lost).await;
+    until("it is taken in", || peer.origin() == Origin::Joined).await;
+    until("its predecessors are gone", || peer.peers().len() == 3).await;
+}
+
+#[tokio::test]
 async fn a_majority_of_lost_directories_does_not_pass_for_a_first_start() {
     let mut world = World::new(&["a", "b", "c"]).await;
     world.bootstrap().await;

@@ -314,9 +314,10 @@ fn what_openraft_was_told_is_done_is_on_disk() {
         assert_eq!(store.read_vote().await.expect("it is in memory"), Some(vote));
         let limited = store.limited_get_log_entries(2, 5).await.expect("they are in memory");
         assert_eq!(limited.first(), Some(&entry(1, 2)));
-        store.purge(log_id(1, 4)).await.expect("it is written");
-        drop(store);
     });
+    let (mut segments, mut log) = Segments::open(&directory.path().join("log"), None).expect("it opens");
+    purge(&mut segments, &mut log, log_id(1, 4));
+    drop(segments);
     let (_, log) = Segments::open(&directory.path().join("log"), None).expect("it opens");
     assert_eq!(contents(&log), (vec![entry(1, 5), entry(2, 6), entry(2, 7)], Some(log_id(1, 4))));
     let error = open(&settings).map(|_| ()).expect_err("what was purged must be in a snapshot");
@@ -330,11 +331,12 @@ fn a_vote_for_this_peer_comes_back_as_one_that_was_not_granted() {
     let (segments, log) = Segments::open(&directory.path().join("log"), None).expect("it opens");
     let failing = crate::store::disk::Failing::new();
     let floor = crate::store::floor::Floor::open(&root, None, None).expect("it opens");
+    let snapshots = crate::store::snapshots::Snapshots::new(Arc::clone(&root), failing.clone());
     let disk = crate::store::disk::Disk::start(root, segments, floor, None, failing);
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     for (of, committed) in [(7, false), (8, true)] {
         let vote = Some(Vote::new_committed(3, of));
-        let mut store = crate::store::LogStore::new(Log::default(), vote, disk.clone(), 7);
+        let mut store = crate::store::LogStore::new(Log::default(), vote, disk.clone(), snapshots.clone(), 7);
         assert_eq!(
             runtime.block_on(store.read_vote()).expect("it is in memory").map(|vote| vote.committed),
             Some(committed)

@@ -1,0 +1,208 @@
+//! What openraft leaves to those who use it: docs/internals/openraft.md.
+
+use std::{
+    collections::BTreeSet,
+    future::{Future as _, poll_fn},
+    io::Cursor,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::Poll,
+    time::Duration,
+};
+
+use leaseway_core::Millis;
+use openraft::{
+    EntryPayload, RaftLogReader as _, RaftSnapshotBuilder as _, StoredMembership,
+    network::{RPCOption, RaftNetwork as _, RaftNetworkFactory as _},
+    raft::{AppendEntriesRequest, InstallSnapshotRequest},
+    storage::{RaftLogStorage as _, RaftLogStorageExt as _, RaftStateMachine as _},
+};
+use tempfile::TempDir;
+use tokio::{net::TcpListener, time::sleep};
+
+use crate::{
+    Settings,
+    open::{Opened, open},
+    peers::{Calls, Introducer, PeerNetwork, Prover},
+    raft::{Entry, LogId, Member, PeerId, SnapshotMeta, Vote},
+    tests::{
+        segments::log_id,
+        strangers::identity,
+        world::{World, until},
+    },
+};
+
+fn settings(directory: &TempDir) -> Settings {
+    Settings::new("a", directory.path(), Arc::new(|| Millis(1)))
+}
+
+fn blank(index: u64) -> Entry {
+    Entry { log_id: log_id(1, index), payload: EntryPayload::Blank }
+}
+
+fn meta(upto: LogId) -> SnapshotMeta {
+    SnapshotMeta {
+        last_log_id: Some(upto),
+        last_membership: StoredMembership::default(),
+        snapshot_id: upto.index.to_string(),
+    }
+}
+
+fn nothing(opened: &Opened) -> Box<Cursor<Vec<u8>>> {
+    Box::new(Cursor::new(opened.machine.facts().read().record(Millis(1)).encode()))
+}
+
+#[tokio::test]
+async fn a_peer_says_nothing_for_a_vote_that_it_has_given_up() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let settings = Arc::new(settings(&directory));
+    let mut opened = open(&settings).expect("it opens");
+    let known = (opened.log.clone(), opened.machine.facts());
+    let introducer = Introducer::new(Arc::clone(&settings), Arc::clone(&opened.directory), &opened.identity, known);
+    let calls = Calls::new(&settings, Arc::new(Prover::new(None)), Arc::new(introducer), Arc::default());
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("an address").to_string();
+    let member = Member { name: "b".into(), address, advertise: String::new() };
+    let mut network = PeerNetwork { calls: Arc::new(calls), settings, log: opened.log.clone() };
+    let mut link = network.new_client(8, &member).await;
+    let (mine, theirs) = (Vote::new_committed(1, 7), Vote::new_committed(2, 8));
+    let append = || AppendEntriesRequest { vote: mine, prev_log_id: None, entries: Vec::new(), leader_commit: None };
+    let option = || RPCOption::new(Duration::from_secs(1));
+
+    opened.log.save_vote(&mine).await.expect("it is written");
+    tokio::select! {
+        asked = listener.accept() => drop(asked.expect("it is asked")),
+        answer = link.append_entries(append(), option()) => panic!("it was not asked: {answer:?}"),
+    }
+    opened.log.save_vote(&theirs).await.expect("it is written");
+    let refused = link.append_entries(append(), option()).await.expect_err("another vote is newer");
+    assert!(refused.to_string().contains("given up"), "{refused}");
+    let snapshot =
+        InstallSnapshotRequest { vote: mine, meta: meta(log_id(1, 1)), offset: 0, data: Vec::new(), done: true };
+    let refused = link.install_snapshot(snapshot, option()).await.expect_err("another vote is newer");
+    assert!(refused.to_string().contains("given up"), "{refused}");
+}
+
+#[tokio::test]
+async fn what_goes_to_a_follower_has_no_gap() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let mut opened = open(&settings(&directory)).expect("it opens");
+    opened.log.blocking_append((0..10).map(blank)).await.expect("it is written");
+    let facts = nothing(&opened);
+    opened.machine.install_snapshot(&meta(log_id(1, 4)), facts).await.expect("it is written");
+    opened.log.purge(log_id(1, 4)).await.expect("it is written");
+    assert_eq!(opened.log.limited_get_log_entries(3, 8).await.expect("they are in memory"), []);
+    let there = opened.log.limited_get_log_entries(5, 8).await.expect("they are in memory");
+    assert_eq!(there, (5..8).map(blank).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn the_log_is_purged_only_once_the_snapshot_is_on_disk() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let settings = settings(&directory);
+    let mut opened = open(&settings).expect("it opens");
+    opened.log.save_vote(&Vote::new_committed(1, 8)).await.expect("it is written");
+    opened.log.blocking_append((0..10).map(blank)).await.expect("it is written");
+    let mut log = opened.log.clone();
+    let purge = tokio::spawn(async move { log.purge(log_id(1, 8)).await });
+    sleep(Duration::from_millis(50)).await;
+    assert!(!purge.is_finished(), "a peer that is killed now has neither");
+    let facts = nothing(&opened);
+    opened.machine.install_snapshot(&meta(log_id(1, 8)), facts).await.expect("it is written");
+    purge.await.expect("it does not panic").expect("it is written");
+    drop(opened);
+    let opened = open(&settings).expect("nothing is missing");
+    assert_eq!((opened.machine.applied(), opened.log.log().purged()), (Some(log_id(1, 8)), Some(log_id(1, 8))));
+}
+
+#[tokio::test]
+async fn an_older_snapshot_never_takes_the_place_of_a_newer_one() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let settings = settings(&directory);
+    let mut opened = open(&settings).expect("it opens");
+    opened.log.save_vote(&Vote::new_committed(1, 8)).await.expect("it is written");
+    opened.machine.apply((0..10).map(blank)).await.expect("they are applied");
+    let mut builder = opened.machine.get_snapshot_builder().await;
+    let facts = nothing(&opened);
+    opened.machine.install_snapshot(&meta(log_id(1, 20)), facts).await.expect("it is written");
+    builder.build_snapshot().await.expect("it may be late");
+    drop((builder, opened));
+    assert_eq!(open(&settings).expect("it opens").machine.applied(), Some(log_id(1, 20)));
+}
+
+#[tokio::test]
+async fn a_panic_while_entries_are_applied_ends_consensus_in_words() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let panics = Arc::<AtomicBool>::default();
+    let clock = {
+        let panics = Arc::clone(&panics);
+        Arc::new(move || if panics.load(Ordering::SeqCst) { panic!("planted") } else { Millis(1) })
+    };
+    let mut opened = open(&Settings::new("a", directory.path(), clock)).expect("it opens");
+    opened.machine.apply([blank(0)]).await.expect("it is applied");
+    panics.store(true, Ordering::SeqCst);
+    let failed = opened.machine.apply([blank(1)]).await.expect_err("openraft learns it");
+    assert!(failed.to_string().contains("panic"), "{failed}");
+}
+
+/// Begins a change of the voters on the master, which does not finish it.
+async fn begin_change(world: &World, master: &str, voters: BTreeSet<PeerId>) {
+    let raft = world.peer(master).raft();
+    let before = *raft.metrics().borrow().membership_config.log_id();
+    {
+        let mut change = pin!(raft.change_membership(voters, false));
+        let first = poll_fn(|context| Poll::Ready(change.as_mut().poll(context))).await;
+        assert!(first.is_pending(), "{first:?}");
+    }
+    until("it has begun", || *raft.metrics().borrow().membership_config.log_id() > before).await;
+}
+
+fn ids(world: &World, names: &[&str]) -> BTreeSet<PeerId> {
+    names.iter().map(|name| identity(world, name).peer).collect()
+}
+
+/// The voters, if they are not joint, and who has made it so.
+fn settled(world: &World, at: &str) -> Option<(BTreeSet<PeerId>, PeerId)> {
+    let membership = world.peer(at).raft().metrics().borrow().membership_config.clone();
+    match membership.membership().get_joint_config().as_slice() {
+        [voters] => Some((voters.clone(), membership.log_id().as_ref()?.leader_id.node_id)),
+        _ => None,
+    }
+}
+
+#[tokio::test]
+async fn a_change_that_died_between_its_steps_is_finished() {
+    let mut world = World::new(&["a", "b", "c"]).await;
+    world.bootstrap().await;
+    let (master, _) = world.master().await;
+    world.welcome("d").await;
+    let _learner = world.start("d").await;
+    let all = ids(&world, &["a", "b", "c", "d"]);
+    let raft = world.peer(&master).raft().clone();
+    let member = Member { name: "d".into(), address: world.address(&master, "d"), advertise: String::new() };
+    raft.add_learner(identity(&world, "d").peer, member, true).await.expect("it learns");
+    begin_change(&world, &master, all.clone()).await;
+    until("it is finished", || settled(&world, &master).is_some_and(|(voters, _)| voters == all)).await;
+}
+
+#[tokio::test]
+async fn a_master_that_a_change_removes_lets_another_finish_it() {
+    let mut world = World::new(&["a", "b", "c"]).await;
+    world.bootstrap().await;
+    let (master, _) = world.master().await;
+    let others: Vec<&str> = ["a", "b", "c"].into_iter().filter(|name| *name != master).collect();
+    let left = ids(&world, &others);
+    begin_change(&world, &master, left.clone()).await;
+    let mut by = None;
+    until("another has finished it", || {
+        by = others.iter().find_map(|name| settled(&world, name).filter(|(voters, _)| *voters == left));
+        by.is_some()
+    })
+    .await;
+    let (_, by) = by.expect("it was found");
+    assert!(left.contains(&by), "it has removed itself: nothing is left if it dies before the others have that");
+    until("another reigns", || world.masters().iter().any(|(name, _)| others.contains(&name.as_str()))).await;
+}
