@@ -124,8 +124,8 @@ impl RaftStateMachine<Types> for Machine {
         I: IntoIterator<Item = Entry> + OptionalSend,
         I::IntoIter: OptionalSend,
     {
-        // openraft does not notice that the task which applies entries is gone: it would lead on, and nothing would come
-        // about.
+        // openraft does not notice that the task which applies entries is gone: it would lead on, and nothing would
+        // come about.
         let applied = catch_unwind(AssertUnwindSafe(|| self.apply_all(entries)));
         applied.map_err(|_| {
             let last = self.applied.unwrap_or_default();

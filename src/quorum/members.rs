@@ -21,7 +21,6 @@ use crate::{
     raft::{Member, PeerId, Raft},
     reign::Mastership,
     settings::Settings,
-    transfer::transfer,
 };
 
 /// How long a new peer may take until it has everything.
@@ -94,15 +93,6 @@ impl Members {
         if let Err(error) = finished {
             tracing::warn!(%error, "a change of membership that another master began is not finished yet");
         }
-    }
-
-    /// Lets a peer finish the change that stays in it. This one is to go: it would lose its place by an entry that no
-    /// other may have yet, and that no election would pass by.
-    async fn make_way(&self, voters: &BTreeSet<PeerId>) -> Result<(), ChangeError> {
-        let members = self.members();
-        let mut living = voters.iter().filter(|voter| self.is_alive(**voter)).filter_map(|voter| members.get(voter));
-        let Some(next) = living.next() else { return Ok(()) };
-        transfer(self, Some(&next.name)).await.map(drop)
     }
 
     /// Earlier identities of peers that have a vote and are there: learners that are heard of no more.

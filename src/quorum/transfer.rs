@@ -4,7 +4,7 @@
 //! The next master has every entry that was acknowledged: entries under way arrive before it is asked to stand, and no
 //! proposal counts without a reign. If it is not elected, the keeper begins a new reign here.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use tokio::{
     sync::oneshot,
@@ -73,6 +73,15 @@ async fn settled(members: &Members, before: u64, wanted: &str) -> Result<PeerAdd
 }
 
 impl Members {
+    /// Lets a peer finish the change that stays in it. This one is to go: it would lose its place by an entry that no
+    /// other may have yet, and that no election would pass by.
+    pub(crate) async fn make_way(&self, voters: &BTreeSet<PeerId>) -> Result<(), ChangeError> {
+        let members = self.members();
+        let mut living = voters.iter().filter(|voter| self.is_alive(**voter)).filter_map(|voter| members.get(voter));
+        let Some(next) = living.next() else { return Ok(()) };
+        transfer(self, Some(&next.name)).await.map(drop)
+    }
+
     /// Which peer is to be master next: a voter that is alive.
     fn successor(&self, to: Option<&str>) -> Result<(PeerId, String), ChangeError> {
         let name = match to {

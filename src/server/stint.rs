@@ -3,7 +3,7 @@
 //! as something is there, and all others wait. So do other threads, where all cores are busy: a client on the same
 //! machine need not wait until the slice of a server's thread is over.
 //!
-//! Of many long requests one has its [turn](Turn) at a time: all others wait for one part, not for one of each.
+//! Of many long requests one has its [turn](PartTurn) at a time: all others wait for one part, not for one of each.
 
 use std::{future::Future, pin::pin, sync::Arc, task::Context, thread};
 
@@ -29,20 +29,20 @@ thread_local! {
 }
 
 /// The turn of a long request to work off a part. It is not kept while something is waited for.
-pub(crate) struct Turn(OwnedSemaphorePermit);
+pub(crate) struct PartTurn(OwnedSemaphorePermit);
 
-impl Turn {
+impl PartTurn {
     /// The next: others go on before, and other long requests of this thread that wait for theirs.
-    pub(crate) async fn take() -> Turn {
+    pub(crate) async fn take() -> PartTurn {
         let permit = TURNS.with(Arc::clone).acquire_owned().await.expect("it is never closed");
         pause().await;
-        Turn(permit)
+        PartTurn(permit)
     }
 
     /// A part is done: the next turn.
-    pub(crate) async fn pass(self) -> Turn {
+    pub(crate) async fn pass(self) -> PartTurn {
         drop(self.0);
-        Turn::take().await
+        PartTurn::take().await
     }
 }
 
@@ -136,7 +136,7 @@ mod tests {
             for _ in 0..LONG {
                 let parts = Arc::clone(&parts);
                 tokio::spawn(async move {
-                    let mut turn = Turn::take().await;
+                    let mut turn = PartTurn::take().await;
                     loop {
                         parts.fetch_add(1, Ordering::Relaxed);
                         turn = turn.pass().await;

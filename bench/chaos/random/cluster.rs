@@ -258,7 +258,10 @@ impl PeerProcess {
     /// Makes its disk a bad one: full, or so slow.
     pub(super) fn spoil_disk(&self, slow: Option<Duration>) -> Result<(), Error> {
         let text = slow.map_or_else(String::new, |slow| slow.as_millis().to_string());
-        fs::write(self.directory.join("disk"), text).map_err(Error::io("spoil the disk of a peer"))
+        // All at once: a file that has nothing in it yet says that the disk is full.
+        let new = self.directory.join("disk.new");
+        let written = fs::write(&new, text).and_then(|()| fs::rename(new, self.directory.join("disk")));
+        written.map_err(Error::io("spoil the disk of a peer"))
     }
 
     pub(super) fn mend_disk(&self) {

@@ -79,12 +79,9 @@ impl PeerLink {
     /// Says nothing more for a vote that this peer has given up. openraft goes on for a while with what it has begun
     /// for it, and reads entries that the next leader may have written meanwhile: behind others than theirs they would
     /// make another log of a follower's.
-    fn check<E: std::error::Error>(&self, vote: &Vote) -> Result<(), RPCError<PeerId, Member, E>> {
+    fn check(&self, vote: &Vote) -> Result<(), Unreachable> {
         let newest = *self.log.vote();
-        match newest == Some(*vote) {
-            true => Ok(()),
-            false => Err(RPCError::Unreachable(Unreachable::new(&GivenUp))),
-        }
+        if newest == Some(*vote) { Ok(()) } else { Err(Unreachable::new(&GivenUp)) }
     }
 }
 
@@ -94,7 +91,7 @@ impl RaftNetwork<Types> for PeerLink {
         rpc: AppendEntriesRequest<Types>,
         _option: RPCOption,
     ) -> Result<AppendEntriesResponse<PeerId>, RPCError<PeerId, Member, RaftError<PeerId>>> {
-        self.check(&rpc.vote)?;
+        self.check(&rpc.vote).map_err(RPCError::Unreachable)?;
         self.ask(Call::Append, &rpc).await
     }
 
@@ -104,7 +101,7 @@ impl RaftNetwork<Types> for PeerLink {
         _option: RPCOption,
     ) -> Result<InstallSnapshotResponse<PeerId>, RPCError<PeerId, Member, RaftError<PeerId, InstallSnapshotError>>>
     {
-        self.check(&rpc.vote)?;
+        self.check(&rpc.vote).map_err(RPCError::Unreachable)?;
         let answer: Result<InstallSnapshotResponse<PeerId>, InstallSnapshotError> =
             self.ask(Call::Snapshot, &rpc).await?;
         // The one error that openraft has to know: it starts the snapshot over.

@@ -43,7 +43,7 @@ use crate::{
     clock::Clock,
     initial_config::InitialConfiguration,
     limits::Limits,
-    stint::{ENTRIES, Turn, pause},
+    stint::{ENTRIES, PartTurn, pause},
     subscribers::Subscribers,
     watchers::{TooManyWatchers, Watch, Watchers},
 };
@@ -270,7 +270,7 @@ impl NodeHandle {
             Some(account) => account.turns.acquire().await.ok(),
             None => None,
         };
-        let mut turn = if requests.len() > ENTRIES { Some(Turn::take().await) } else { None };
+        let mut turn = if requests.len() > ENTRIES { Some(PartTurn::take().await) } else { None };
         let submit = |(id, request): &(String, Request)| self.submit_if_alive(id, request, from).ok().flatten();
         let (mut pending, mut answers): (Vec<Option<PendingAnswer>>, Vec<_>) = Default::default();
         for part in requests.chunks(ENTRIES) {

@@ -31,7 +31,7 @@ use crate::{
     metrics::{CallKind, Reason, RequestMethod},
     peer_endpoints::PeerEndpoints,
     server_info::ServerInfo,
-    stint::{ENTRIES, Turn},
+    stint::{ENTRIES, PartTurn},
 };
 
 #[derive(Clone)]
@@ -80,7 +80,7 @@ impl CapacityService {
     }
 
     async fn parse_in_turns(&self, request: GetCapacityRequest) -> Result<Parsed, Invalid> {
-        let mut turn = Turn::take().await;
+        let mut turn = PartTurn::take().await;
         let mut reading = convert::Reading::new(request, &self.node.limits)?;
         while reading.read(ENTRIES, &self.node.limits)? {
             turn = turn.pass().await;
@@ -239,7 +239,7 @@ async fn granted<T>(
     if answered.len() > 0 {
         // Boxed: as [`CapacityService::ask_all`].
         let rest = async {
-            let mut turn = Turn::take().await;
+            let mut turn = PartTurn::take().await;
             while answered.len() > 0 {
                 grants.add(answered.by_ref().take(ENTRIES), problems, &response);
                 turn = turn.pass().await;

@@ -13,7 +13,7 @@ use super::{
     entries::LOOKED_AT,
     framing::{self, PREFIX},
 };
-use crate::stint::{ENTRIES, Turn};
+use crate::stint::{ENTRIES, PartTurn};
 
 /// Decodes a message.
 pub(super) async fn decode<M: Message + Default>(message: &[u8]) -> Result<M, DecodeError> {
@@ -25,7 +25,7 @@ pub(super) async fn decode<M: Message + Default>(message: &[u8]) -> Result<M, De
 }
 
 async fn decode_long<M: Message + Default>(mut rest: &[u8]) -> Result<M, DecodeError> {
-    let (mut turn, mut message) = (Turn::take().await, M::default());
+    let (mut turn, mut message) = (PartTurn::take().await, M::default());
     while !rest.is_empty() {
         let (part, after) = rest.split_at(length_of_part(rest));
         message.merge(part)?;
@@ -65,7 +65,7 @@ async fn framed_long(answer: GetCapacityResponse) -> Bytes {
     let GetCapacityResponse { response, mastership, problem } = answer;
     let mut framed = vec![0; PREFIX];
     let mut rest = response.into_iter();
-    let mut turn = Turn::take().await;
+    let mut turn = PartTurn::take().await;
     while rest.len() > 0 {
         let response = rest.by_ref().take(ENTRIES).collect();
         append(&GetCapacityResponse { response, ..Default::default() }, &mut framed);
