@@ -160,6 +160,7 @@ impl RaftStateMachine<Types> for Machine {
     ) -> Result<(), StorageError> {
         let bytes = snapshot.into_inner();
         let facts = StoredFacts::decode(&bytes)
+            .inspect_err(|error| self.snapshots.fail(error))
             .map_err(|error| StorageIOError::read_snapshot(Some(meta.signature()), AnyError::new(&error)))?;
         self.snapshots.write(meta.clone(), facts.format(), bytes).await?;
         self.restore(meta, facts);

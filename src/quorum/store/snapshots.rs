@@ -85,7 +85,7 @@ impl Snapshots {
     /// peer, as with the log.
     pub(crate) async fn write(&self, meta: SnapshotMeta, format: u8, facts: Vec<u8>) -> Result<(), StorageError> {
         let this = self.clone();
-        blocking(ErrorVerb::Write, move || {
+        let written = blocking(ErrorVerb::Write, move || {
             let upto = meta.last_log_id;
             let bytes = codec::encode(&Stored { meta, facts });
             let _one = this.writing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -93,12 +93,16 @@ impl Snapshots {
                 return Ok(());
             }
             metrics::snapshot(bytes.len());
-            directory::replace(this.directory.root(), NAME, format, Kind::Snapshot, &bytes)
-                .inspect_err(|error| this.failing.fail(error))?;
+            directory::replace(this.directory.root(), NAME, format, Kind::Snapshot, &bytes)?;
             this.covers(upto);
             Ok(())
-        })
-        .await
+        });
+        written.await.inspect_err(|error| self.fail(error))
+    }
+
+    /// Ends consensus on this peer: one that was to be there will not be. What waits for it goes on.
+    pub(crate) fn fail(&self, why: &dyn std::fmt::Display) {
+        self.failing.fail(why);
     }
 }
 

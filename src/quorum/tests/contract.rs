@@ -119,6 +119,19 @@ async fn the_log_is_purged_only_once_the_snapshot_is_on_disk() {
 }
 
 #[tokio::test]
+async fn what_waits_for_a_snapshot_that_cannot_be_read_is_told() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let mut opened = open(&settings(&directory)).expect("it opens");
+    opened.log.blocking_append((0..10).map(blank)).await.expect("it is written");
+    let mut log = opened.log.clone();
+    let purge = tokio::spawn(async move { log.purge(log_id(1, 8)).await });
+    let damaged = Box::new(Cursor::new(vec![0xff; 9]));
+    opened.machine.install_snapshot(&meta(log_id(1, 8)), damaged).await.expect_err("these are no facts");
+    purge.await.expect("it does not panic").expect_err("there is no snapshot");
+    assert!(opened.failing.get().is_some(), "this peer takes no part any more");
+}
+
+#[tokio::test]
 async fn an_older_snapshot_never_takes_the_place_of_a_newer_one() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let settings = settings(&directory);
