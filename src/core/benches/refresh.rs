@@ -12,8 +12,8 @@ use std::{
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use leaseway_core::{
-    Amount, Answer, Ask, Birth, Charged, Claim, Claims, Epoch, Has, HolderKind, Kind, Lease, Millis, Now, Request,
-    Resource, Settings, Workspace,
+    Amount, Answer, Ask, Birth, Charged, Claim, Claims, Epoch, Has, HolderKind, Inherited, Kind, Lease, Millis, Now,
+    Request, Resource, Settings, Workspace,
 };
 
 const REFRESH_NS: u64 = 16_000_000_000;
@@ -25,6 +25,19 @@ const SIZES: [u32; 4] = [10, 1_000, 100_000, 1_000_000];
 const SLICES: usize = 64;
 /// Clients in a slice.
 const IN_A_SLICE: u32 = 50;
+
+fn birth(settings: Settings, askers: u32, inherited: Option<Inherited>) -> Birth {
+    Birth {
+        source: leaseway_core::Source::Own,
+        settings,
+        epoch: Epoch(1 << 40),
+        since: Millis(0),
+        learning_until: Millis(0),
+        inherited,
+        max_holders: askers as usize * SLICES,
+        seed: 42,
+    }
+}
 
 /// What asks.
 #[derive(Clone, Copy, PartialEq)]
@@ -80,6 +93,7 @@ struct Refreshers {
     wants: WantsRange,
     random: u64,
     elapsed_ns: u64,
+    epoch: Epoch,
     answers: Vec<Answer>,
     workspace: Workspace,
 }
@@ -89,19 +103,9 @@ impl Refreshers {
     fn new(asker: AskerKind, kind: Kind, clients: u32, wants: WantsRange, round: usize) -> Refreshers {
         let mut settings = Settings::new(kind, Amount::clamped(f64::from(clients * asker.clients()) * 25.0));
         settings.min_request_interval = Millis(0);
-        let birth = Birth {
-            source: leaseway_core::Source::Own,
-            settings,
-            epoch: Epoch(1 << 40),
-            since: Millis(0),
-            learning_until: Millis(0),
-            inherited: None,
-            max_holders: clients as usize * SLICES,
-            seed: 42,
-        };
         let mut refreshers = Refreshers {
             asker,
-            resource: Resource::new(birth),
+            resource: Resource::new(birth(settings, clients, None)),
             leases: vec![None; clients as usize],
             order: (0..clients).collect(),
             next: 0,
@@ -110,11 +114,52 @@ impl Refreshers {
             wants,
             random: 1,
             elapsed_ns: 0,
+            epoch: Epoch(1 << 40),
             answers: Vec::new(),
             workspace: Workspace::default(),
         };
         refreshers.measure(u64::from(clients) * 2);
         refreshers
+    }
+
+    /// The master is lost, and the next has an estate or, if it remembers nothing, only newcomers.
+    fn lose_master(&mut self, remembers: bool) {
+        let settings = self.resource.settings().clone();
+        let askers = self.leases.len() as u32;
+        let inherited = remembers.then(|| Inherited {
+            total: settings.capacity,
+            wants: self.resource.condense(self.now().at).claims,
+            newest: Some(self.epoch),
+            until: self.now().at.plus(Millis(1 << 40)),
+            floor: None,
+        });
+        self.epoch = Epoch(self.epoch.0 + Inherited::EPOCHS_APART);
+        let birth = birth(settings, askers, inherited);
+        self.resource = Resource::new(Birth { epoch: self.epoch, since: self.now().at, ..birth });
+        if !remembers {
+            self.leases.fill(None);
+        }
+        self.shuffle();
+    }
+
+    /// Runs so many refreshes, each the first of its client at a new master.
+    fn measure_returns(&mut self, refreshes: u64, remembers: bool) -> Duration {
+        let mut spent = Duration::ZERO;
+        let mut left = refreshes;
+        while left > 0 {
+            if self.next == self.order.len() {
+                self.lose_master(remembers);
+            }
+            let some = left.min((self.order.len() - self.next) as u64);
+            spent += self.measure(some);
+            left -= some;
+        }
+        spent
+    }
+
+    fn now(&self) -> Now {
+        let at = Millis(self.elapsed_ns / 1_000_000);
+        Now { at, unix: 1_700_000_000 + (at.0 / 1000) as i64 }
     }
 
     fn next_random(&mut self) -> u64 {
@@ -166,7 +211,6 @@ impl Refreshers {
 
     fn request(&mut self, client: u32) -> (Now, Request) {
         self.elapsed_ns += REFRESH_NS / self.order.len() as u64;
-        let at = Millis(self.elapsed_ns / 1_000_000);
         let has = self.leases[client as usize].map(|lease| Has {
             token: Some(lease.token),
             capacity: lease.capacity,
@@ -191,7 +235,7 @@ impl Refreshers {
             news: None,
             charged: Charged::default(),
         };
-        (Now { at, unix: 1_700_000_000 + (at.0 / 1000) as i64 }, Request::Ask(ask))
+        (self.now(), Request::Ask(ask))
     }
 
     fn claims(&mut self) -> Claims {
@@ -241,6 +285,22 @@ fn refresh(criterion: &mut Criterion) {
     );
 }
 
+/// The first refresh of each client after its master was lost: where that is remembered, and where each is a newcomer.
+fn returns(criterion: &mut Criterion) {
+    for (name, remembers) in [("named", true), ("newcomers", false)] {
+        let mut group = criterion.benchmark_group(format!("returns/FAIR_SHARE/round-of-64/{name}"));
+        group.throughput(Throughput::Elements(1));
+        for clients in [1_000, 1_000_000] {
+            let mut refreshers = None;
+            group.bench_function(BenchmarkId::from_parameter(clients), |bencher| {
+                let new = || Refreshers::new(AskerKind::Clients, Kind::FairShare, clients, WantsRange::Spread, CHUNK);
+                let refreshers = refreshers.get_or_insert_with(new);
+                bencher.iter_custom(|refreshes| refreshers.measure_returns(refreshes, remembers));
+            });
+        }
+    }
+}
+
 fn bench(
     criterion: &mut Criterion,
     name: &str,
@@ -264,5 +324,5 @@ fn bench(
     }
 }
 
-criterion_group!(benches, refresh);
+criterion_group!(benches, refresh, returns);
 criterion_main!(benches);

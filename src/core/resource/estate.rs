@@ -183,12 +183,12 @@ impl Resource {
     /// Takes a claim out of the slice of its band that it is most like.
     fn lower_inherited_wants(&mut self, slot: u32, claim: &Claim) {
         let mean = |claim: &Claim| claim.wants.get() / f64::from(claim.subclients.max(1));
-        let band = self.division.band(claim.priority);
+        let (band, wanted) = (self.division.band(claim.priority), mean(claim));
         let slices = self.ledger.holder(slot).claims.iter().enumerate();
         let of_band = slices.filter(|(_, slice)| slice.subclients > 0 && self.division.band(slice.priority) == band);
-        let apart = |slice: &Claim| (mean(slice) - mean(claim)).abs();
-        let nearest = of_band.min_by(|(_, one), (_, other)| apart(one).total_cmp(&apart(other)));
-        let Some((ordinal, slice)) = nearest.map(|(ordinal, slice)| (ordinal, *slice)) else { return };
+        let apart = of_band.map(|(ordinal, slice)| (ordinal, slice, (mean(slice) - wanted).abs()));
+        let nearest = apart.min_by(|(.., one), (.., other)| one.total_cmp(other));
+        let Some((ordinal, slice)) = nearest.map(|(ordinal, slice, _)| (ordinal, *slice)) else { return };
         let subclients = slice.subclients.saturating_sub(claim.subclients);
         let wants = if subclients == 0 { Amount::ZERO } else { slice.wants.saturating_sub(claim.wants) };
         let rest = Claim { wants, subclients, ..slice };
