@@ -14,6 +14,7 @@ mod layout;
 mod limits;
 mod operators;
 mod outcome;
+mod packets;
 mod pairs;
 mod planted;
 mod python;
@@ -42,6 +43,9 @@ pub(crate) fn main(args: &RandomArgs) -> Result<(), Error> {
     if args.show {
         let lines = strikes(args, args.seed).iter().map(Strike::to_string).collect::<Vec<_>>();
         return print(&lines.join("\n"));
+    }
+    if args.namespace {
+        packets::enter()?;
     }
     let interrupt = Interrupt::watch()?;
     let bar = progress(args.seeds.get(), "{bar:20} {pos}/{len} {elapsed} {msg}");

@@ -87,6 +87,11 @@ impl Link {
         self.address.to_string()
     }
 
+    /// Where its packets are told by.
+    pub fn port(&self) -> u16 {
+        self.address.port()
+    }
+
     /// Everything takes so long from now on, in each direction.
     pub fn delay(&self, delay: Duration) {
         let millis = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);

@@ -162,6 +162,24 @@ fn certificates_are_exchanged_at_random_and_no_promise_is_broken() {
     assert!(plain.contains("kill") && !plain.contains("authority"), "{plain}");
 }
 
+/// In a network namespace of its own, where one can be made.
+#[test]
+fn packets_are_lost_and_overtaken_and_no_promise_is_broken() {
+    let directory = tempfile::tempdir().unwrap();
+    let only = ["--only", "loss,reordering,cut-off"];
+    assert!(text(&random(directory.path(), &only)).contains("--only loss needs --namespace"));
+    let output = random(directory.path(), &[&["--namespace", "--for", "10"][..], &only].concat());
+    let said = text(&output);
+    if output.status.code() == Some(2) && said.contains("leave --namespace out") {
+        std::io::stderr().write_all(format!("SKIPPED: {said}").as_bytes()).unwrap();
+        return;
+    }
+    assert!(output.status.success() && said.contains("never more than there is"), "{said}");
+    let again = said.split_once("The kernel sent ").and_then(|(_, rest)| rest.split_once(" segments again")).unwrap().0;
+    assert!(again.parse::<u64>().unwrap() > 0, "{said}");
+    eventually("all processes are gone", || processes_naming(directory.path()).is_empty().then_some(()));
+}
+
 #[test]
 fn a_random_run_whose_auditor_is_misled_fails_and_says_how_to_repeat_it() {
     let directory = tempfile::tempdir().unwrap();

@@ -38,6 +38,11 @@ pub(crate) struct RandomArgs {
     /// These mishaps only.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "MISHAP,…")]
     pub(super) only: Vec<Mishap>,
+    /// In a network namespace of the run's own, where cut links drop packets instead of holding back what they carry.
+    ///
+    /// Packets are also lost and overtaken. Needs Linux, iptables, and a right to make namespaces.
+    #[arg(long)]
+    pub(super) namespace: bool,
     /// Of the schedule that the seed gives, these alone: as the command for a failure that was made small has it.
     #[arg(long, value_delimiter = ',', value_name = "NUMBER,…")]
     pub(super) keep_strikes: Option<Vec<usize>>,
@@ -103,6 +108,9 @@ impl RandomArgs {
             let (refresh, lease) = (self.refresh, self.lease);
             return Err(Error::Usage(format!("--refresh {refresh} is not below --lease {lease}")));
         }
+        if let Some(mishap) = self.only.iter().find(|mishap| !self.namespace && mishap.is_of_packets()) {
+            return Err(Error::Usage(format!("--only {} needs --namespace", mishap.name())));
+        }
         if self.length.is_zero() {
             return Err(Error::Usage("--for 0: no time shows nothing".into()));
         }
@@ -114,7 +122,13 @@ impl RandomArgs {
     }
 
     pub(super) fn plan(&self) -> Plan<'_> {
-        Plan { shape: self.shape, length: self.length, lease: self.lease(), only: &self.only }
+        Plan {
+            shape: self.shape,
+            length: self.length,
+            lease: self.lease(),
+            only: &self.only,
+            in_namespace: self.namespace,
+        }
     }
 
     pub(super) fn lease(&self) -> Duration {
@@ -177,6 +191,9 @@ impl RandomArgs {
                 flag(name, value.to_string());
             }
         }
+        if self.namespace {
+            words.push("--namespace".to_owned());
+        }
         words
     }
 
@@ -217,7 +234,7 @@ mod tests {
 
     #[test]
     fn the_command_that_repeats_a_run_is_read_as_the_same() {
-        let flags = "--shape tree --seed 7 --seeds 9 --for 30 --only kill,wipe --lease 4 --clients 12";
+        let flags = "--shape tree --seed 7 --seeds 9 --for 30 --only kill,wipe --lease 4 --clients 12 --namespace";
         let args = RandomArgs::of(flags);
         let command = args.command(8, Some(&[0, 3]));
         let again = RandomArgs::of(command.strip_prefix("leaseway-bench chaos random").unwrap());
@@ -228,7 +245,7 @@ mod tests {
 
     #[test]
     fn what_contradicts_itself_is_refused() {
-        for (flags, word) in [("--refresh 5", "--refresh"), ("--for 0", "--for")] {
+        for (flags, word) in [("--refresh 5", "--refresh"), ("--for 0", "--for"), ("--only loss", "--namespace")] {
             assert!(RandomArgs::of(flags).check().unwrap_err().to_string().contains(word), "{flags}");
         }
         RandomArgs::of("").check().unwrap();

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, ops::Range};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde::{Deserialize, Serialize};
 
-use super::{layout::ClusterShape, schedule::Mishap, striker::Struck};
+use super::{layout::ClusterShape, packets::PacketCounts, schedule::Mishap, striker::Struck};
 use crate::{
     audit::Audit,
     book::BookLine,
@@ -31,6 +31,8 @@ pub(super) struct TrialReport {
     pub(super) audit: Audit,
     /// How many calls of operators were answered.
     pub(super) calls: usize,
+    /// What the kernel counted, in a namespace.
+    pub(super) packets: Option<PacketCounts>,
     /// Of how many resources more could be used than there is.
     pub(super) over: usize,
     /// What must never happen, and has.
@@ -125,9 +127,11 @@ impl RandomReport {
             0 => "never more than there is, and all was well again each time".to_owned(),
             broken => format!("{broken} OF THEM BROKE A PROMISE"),
         };
+        let packets = self.runs.iter().filter_map(|run| run.packets).reduce(|one, other| one.and(other));
+        let packets = packets.map_or_else(String::new, |packets| format!("\n{packets}"));
         format!(
             "{table}\n\n{runs} runs, {seconds:.0} s: {verdict}.\nBooks of the resource that all share: {entries} \
-             entries; {calls} calls of operators were answered. Well again after, in seconds: {}.",
+             entries; {calls} calls of operators were answered. Well again after, in seconds: {}.{packets}",
             Spread::show(Spread::of(well), 1)
         )
     }
@@ -249,6 +253,7 @@ mod tests {
             resources: 1,
             audit: Audit::default(),
             calls: 1,
+            packets: None,
             over: 0,
             violations: violations.iter().map(|&violation| violation.to_owned()).collect(),
         }

@@ -68,6 +68,10 @@ pub(crate) enum Mishap {
     Certificates,
     /// Another CA is trusted, too; then servers and clients get certificates of it.
     Authority,
+    /// Packets between peers, and between clients and peers, are lost: up to three in ten. Needs --namespace.
+    Loss,
+    /// Packets overtake each other, between peers and between clients and peers. Needs --namespace.
+    Reordering,
 }
 
 /// How a mishap ends, which says what it may meet.
@@ -130,6 +134,11 @@ impl Mishap {
     /// Whether it needs TLS.
     fn is_of_certificates(self) -> bool {
         matches!(self, Mishap::Certificates | Mishap::Authority)
+    }
+
+    /// Whether it needs links whose packets are reached.
+    pub(super) fn is_of_packets(self) -> bool {
+        matches!(self, Mishap::Loss | Mishap::Reordering)
     }
 
     fn can_hit(self, node: usize, peers: usize) -> bool {
@@ -205,6 +214,8 @@ pub(super) struct Plan<'a> {
     pub(super) lease: Duration,
     /// None: all kinds.
     pub(super) only: &'a [Mishap],
+    /// Packets are reached.
+    pub(super) in_namespace: bool,
 }
 
 /// Whether servers and clients of this seed speak TLS: those of every other one do.
@@ -220,7 +231,7 @@ pub(super) fn draw(plan: Plan<'_>, seed: u64) -> Vec<Strike> {
         let number = range.start + random.f64() * (range.end - range.start);
         (plan.lease.as_secs_f64() * 1000.0 * number) as u64
     };
-    let all = possible(plan.shape, plan.only, is_over_tls(seed));
+    let all = possible(plan, is_over_tls(seed));
     let mut rests: HashMap<(Mishap, usize), u64> = HashMap::new();
     let mut strikes = Vec::new();
     let mut at_ms = random.u64(APART);
@@ -245,10 +256,11 @@ pub(super) fn draw(plan: Plan<'_>, seed: u64) -> Vec<Strike> {
 }
 
 /// Each kind once for each node that it can hit, but no kind more often than the others.
-fn possible(shape: ClusterShape, only: &[Mishap], over_tls: bool) -> Vec<(Mishap, usize, usize)> {
+fn possible(Plan { shape, only, in_namespace, .. }: Plan<'_>, over_tls: bool) -> Vec<(Mishap, usize, usize)> {
     let nodes = shape.nodes();
     let kinds = Mishap::value_variants().iter().copied().filter(|kind| only.is_empty() || only.contains(kind));
     let kinds = kinds.filter(|kind| over_tls || !kind.is_of_certificates());
+    let kinds = kinds.filter(|kind| in_namespace || !kind.is_of_packets());
     kinds
         .flat_map(|kind| {
             let can = nodes.iter().enumerate().filter(|(node, layout)| kind.can_hit(*node, layout.peers));
@@ -264,7 +276,7 @@ mod tests {
     use super::*;
 
     fn plan(shape: ClusterShape, only: &[Mishap]) -> Plan<'_> {
-        Plan { shape, length: Duration::from_secs(600), lease: Duration::from_secs(5), only }
+        Plan { shape, length: Duration::from_secs(600), lease: Duration::from_secs(5), only, in_namespace: true }
     }
 
     #[test]
@@ -299,6 +311,12 @@ mod tests {
         let strikes = draw(plan(ClusterShape::Three, &[]), 1);
         assert!(strikes.windows(2).any(|two| two[1].at_ms < two[0].ends_ms()));
         assert!(strikes.windows(2).all(|two| two[0].at_ms < two[1].at_ms));
+    }
+
+    #[test]
+    fn packets_are_only_lost_where_they_are_reached() {
+        let plan = Plan { in_namespace: false, ..plan(ClusterShape::Five, &[]) };
+        assert!((0..20).flat_map(|seed| draw(plan, seed)).all(|strike| !strike.mishap.is_of_packets()));
     }
 
     #[test]

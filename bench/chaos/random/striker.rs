@@ -89,7 +89,7 @@ impl<'a> Striker<'a> {
             transport: cluster.transport()?,
             args,
             runtime: runtime.clone(),
-            weather: Weather::good(&cluster),
+            weather: Weather::good(&cluster, args.namespace),
             bereft: vec![None; cluster.nodes.len()],
             cluster,
             holders,

@@ -18,6 +18,7 @@ use super::{
     limits::{CapacityChange, limits, may_be_in_force},
     operators::Operators,
     outcome::{Course, Happening, TrialReport},
+    packets::PacketCounts,
     pairs::Pairs,
     python::PythonClients,
     schedule::{Strike, is_over_tls},
@@ -83,9 +84,11 @@ pub(super) fn run(
     python.as_ref().map_or(Ok(()), PythonClients::check)?;
     let pairs = Pairs::gather(peers, for_pairs, args.lease(), 2.0 * args.first_capacity(), runtime.handle());
     let operators = Operators::gather(&admins, &for_operators, seed, runtime.handle());
+    let packets = PacketCounts::read();
     let began = trial.striker.restart_clock();
     let outcome = trial.go_on(strikes, seed, say);
     let calm = trial.striker.end_all().and(outcome);
+    let packets = args.namespace.then(|| PacketCounts::read().since(packets));
     pairs.end();
     calm?;
     say(format!("seed {seed}: waiting until all is well again"));
@@ -145,6 +148,7 @@ pub(super) fn run(
         course: Course::of(&lines, SCARCE, &allowed, clock.us(began)..clock.us(began) + (seconds * 1e6) as u64),
         resources: audits.len(),
         calls: calls.iter().filter(|call| call.answered.is_some()).count(),
+        packets,
         over: over().count(),
         audit: audits.into_iter().find(|(resource, _)| resource == SCARCE).map(|(_, audit)| audit).unwrap_or_default(),
         violations,

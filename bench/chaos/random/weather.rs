@@ -7,6 +7,7 @@ use leaseway_process::link::Link;
 
 use super::{
     cluster::Cluster,
+    packets,
     schedule::{Mishap, Strike},
 };
 use crate::error::Error;
@@ -21,10 +22,24 @@ pub(super) struct ActiveStrike {
 
 /// What is wrong with a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct LinkState {
-    cut_there: bool,
-    cut_back: bool,
-    delay: Duration,
+pub(super) struct LinkState {
+    pub(super) cut_there: bool,
+    pub(super) cut_back: bool,
+    pub(super) delay: Duration,
+    /// Of a thousand packets in each direction.
+    pub(super) lost_per_mille: u16,
+    pub(super) late_per_mille: u16,
+}
+
+impl LinkState {
+    /// What a mishap does to packets.
+    fn disturb(&mut self, strike: &Strike) {
+        match strike.mishap {
+            Mishap::Loss => self.lost_per_mille = self.lost_per_mille.max(10 + (290.0 * strike.part()) as u16),
+            Mishap::Reordering => self.late_per_mille = self.late_per_mille.max(50 + (450.0 * strike.part()) as u16),
+            _ => {}
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,30 +54,38 @@ pub(super) struct Weather {
     links: Vec<Vec<LinkState>>,
     fronts: Vec<LinkState>,
     disks: Vec<DiskState>,
+    /// What happens to packets is done to them, not to what links carry.
+    in_namespace: bool,
 }
 
 /// How often a flapping link changes.
 const FLAP_MS: u64 = 250;
 
 impl Weather {
-    pub(super) fn good(cluster: &Cluster) -> Weather {
+    pub(super) fn good(cluster: &Cluster, in_namespace: bool) -> Weather {
         let links = cluster.links.iter().map(|links| vec![LinkState::default(); links.len()]).collect();
         let peers = cluster.peers.len();
-        Weather { links, fronts: vec![LinkState::default(); peers], disks: vec![DiskState::Good; peers] }
+        Weather { links, fronts: vec![LinkState::default(); peers], disks: vec![DiskState::Good; peers], in_namespace }
     }
 
     /// Makes links and disks what they should be, so many milliseconds after the start.
     pub(super) fn becomes(&mut self, all: &[ActiveStrike], cluster: &Cluster, now_ms: u64) -> Result<(), Error> {
-        for node in &cluster.nodes {
-            for from in node.clone() {
-                for to in node.clone() {
-                    let state = between(all, node, from, to, now_ms);
-                    set(&cluster.links[from][to - node.start], &mut self.links[from][to - node.start], state);
-                }
+        let mut links = Vec::new();
+        for (from, (row, before)) in cluster.links.iter().zip(&mut self.links).enumerate() {
+            let node = &cluster.nodes[cluster.peers[from].node];
+            for ((to, link), before) in node.clone().zip(row).zip(before) {
+                links.push((link, before, between(all, node, from, to, now_ms)));
             }
         }
+        for (place, (peer, before)) in cluster.peers.iter().zip(&mut self.fronts).enumerate() {
+            links.push((&peer.front, before, front(all, place, peer.node)));
+        }
+        if self.in_namespace {
+            set_packets(links)?;
+        } else {
+            links.into_iter().for_each(|(link, before, now)| set(link, before, now));
+        }
         for (place, peer) in cluster.peers.iter().enumerate() {
-            set(&peer.front, &mut self.fronts[place], front(all, place, peer.node));
             let disk = disk(all, place, peer.node);
             if self.disks[place] != disk {
                 self.disks[place] = disk;
@@ -75,6 +98,19 @@ impl Weather {
         }
         Ok(())
     }
+}
+
+/// As [`set`], but for delays by what becomes of packets.
+fn set_packets(links: Vec<(&Link, &mut LinkState, LinkState)>) -> Result<(), Error> {
+    if links.iter().all(|(_, before, now)| *before == now) {
+        return Ok(());
+    }
+    let ports: Vec<_> = links.iter().map(|(link, _, now)| (link.port(), *now)).collect();
+    for (link, before, now) in links {
+        link.delay(now.delay);
+        *before = now;
+    }
+    packets::put(&ports)
 }
 
 fn set(link: &Link, before: &mut LinkState, now: LinkState) {
@@ -118,6 +154,7 @@ fn between(all: &[ActiveStrike], node: &Range<usize>, from: usize, to: usize, no
             Mishap::Delay if victims.first().is_some_and(|one| node.contains(one)) => {
                 state.delay = state.delay.max(Duration::from_millis(10).mul_f64(1.0 + 32.0 * strike.part()));
             }
+            _ if victims.first().is_some_and(|one| node.contains(one)) => state.disturb(strike),
             _ => {}
         }
         state.cut_there |= there;
@@ -136,6 +173,7 @@ fn front(all: &[ActiveStrike], place: usize, node: usize) -> LinkState {
             }
             Mishap::LostAnswers if victims.contains(&place) => state.cut_back = true,
             Mishap::LostParent if strike.aim.node == node => (state.cut_there, state.cut_back) = (true, true),
+            _ if strike.aim.node == node => state.disturb(strike),
             _ => {}
         }
     }
@@ -203,5 +241,16 @@ mod tests {
         assert_eq!((disk(&all, 1, 0), disk(&all, 4, 1)), (DiskState::Full, DiskState::Good));
         assert_eq!(disk(&all, 2, 0), DiskState::Slow(Duration::from_millis(200)));
         assert!(front(&[under_way(Mishap::LostParent, 1)], 2, 0).cut_there);
+    }
+
+    #[test]
+    fn packets_of_a_node_and_its_clients_are_lost_and_overtaken() {
+        let all = [under_way(Mishap::Loss, 1), under_way(Mishap::Reordering, 1)];
+        let bad = LinkState { lost_per_mille: 10, late_per_mille: 50, ..LinkState::default() };
+        assert_eq!((between(&all, &(0..3), 0, 2, 1500), front(&all, 2, 0)), (bad, bad));
+        assert_eq!(
+            (between(&all, &(3..4), 3, 3, 1500), front(&all, 3, 1)),
+            (LinkState::default(), LinkState::default())
+        );
     }
 }
