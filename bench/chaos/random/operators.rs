@@ -10,6 +10,7 @@ use std::{
 };
 
 use leaseway_client::{Channel, Transport};
+use leaseway_history::{Call, Operation, Value};
 use leaseway_proto::pools::{
     Assigned, GetClientCapacityRequest, Holder, SetClientCapacityRequest, assigned::Amount, pools_client::PoolsClient,
 };
@@ -19,8 +20,6 @@ use tokio::{
     task::JoinHandle,
     time::{sleep, timeout},
 };
-
-use super::history::{Call, Operation, Value};
 
 /// A pool of its own: of what its clients have nothing is asked.
 const POOL: &str = "pool-registers";

@@ -93,6 +93,8 @@ impl Snapshots {
                 return Ok(());
             }
             metrics::snapshot(bytes.len());
+            #[cfg(test)]
+            crate::tests::disks::meet(this.directory.root(), NAME)?;
             directory::replace(this.directory.root(), NAME, format, Kind::Snapshot, &bytes)?;
             this.covers(upto);
             Ok(())

@@ -18,7 +18,10 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use crate::{Clock, Configuration, Fact, Mastership, Quorum, Reign, Secret, Settings, StartError, Timing, start};
+use crate::{
+    Clock, Configuration, Fact, Mastership, Quorum, Reign, Secret, Settings, StartError, Timing, start,
+    stored::{StoredFacts, StoredPromises},
+};
 
 /// What all peers of a world know.
 pub(super) const SECRET: &str = "of this test";
@@ -219,6 +222,15 @@ pub(super) fn configuration(text: impl Into<Arc<str>>) -> Configuration {
 
 pub(super) fn said(text: impl Into<Arc<str>>) -> Fact {
     Fact::Configuration(configuration(text))
+}
+
+/// All facts of a peer. Horizons are counted by each on its own clock, and are left out.
+pub(super) fn whole(peer: &Quorum) -> StoredFacts {
+    peer.read(|facts| {
+        let mut record = facts.record(Millis(0));
+        record.promises.iter_mut().for_each(StoredPromises::without_horizon);
+        record
+    })
 }
 
 /// Assigns a part of `r` to a client; zero removes the assignment.

@@ -7,22 +7,30 @@
 use std::{collections::HashSet, fmt};
 
 /// A value; none: nothing is written there.
-pub(super) type Value = Option<u64>;
+pub type Value = Option<u64>;
 
+/// What is done to a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Operation {
+pub enum Operation {
+    /// This is there from now on.
     Write(Value),
+    /// This is there.
     Read(Value),
+    /// The second is there from now on, in place of the first. Where another one is, it does not take place.
+    Exchange(Value, Value),
 }
 
-/// What was asked of one register and when, in any unit.
+/// What was asked of one register and when, in any unit. What was refused for certain is left out.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Call {
-    pub(super) register: usize,
-    pub(super) operation: Operation,
-    pub(super) asked: u64,
+pub struct Call {
+    /// Of which register.
+    pub register: usize,
+    /// What.
+    pub operation: Operation,
+    /// When.
+    pub asked: u64,
     /// None: it may take place at any later time, or never.
-    pub(super) answered: Option<u64>,
+    pub answered: Option<u64>,
 }
 
 impl fmt::Display for Call {
@@ -36,7 +44,7 @@ impl fmt::Display for Call {
 type Possible = (Value, Vec<usize>);
 
 /// The first call whose answer no order explains.
-pub(super) fn unexplained(calls: &[Call]) -> Option<Call> {
+pub fn unexplained(calls: &[Call]) -> Option<Call> {
     let mut registers: Vec<usize> = calls.iter().map(|call| call.register).collect();
     registers.sort_unstable();
     registers.dedup();
@@ -50,14 +58,17 @@ pub(super) fn unexplained(calls: &[Call]) -> Option<Call> {
 fn useful(calls: Vec<Call>) -> Vec<Call> {
     let seen: HashSet<Value> = calls.iter().filter_map(|call| read(call.operation)).collect();
     let is_useful = |call: &Call| match call.operation {
-        Operation::Write(value) => call.answered.is_some() || seen.contains(&value),
+        Operation::Write(value) | Operation::Exchange(_, value) => call.answered.is_some() || seen.contains(&value),
         Operation::Read(_) => call.answered.is_some(),
     };
     calls.into_iter().filter(is_useful).collect()
 }
 
 fn read(operation: Operation) -> Option<Value> {
-    if let Operation::Read(value) = operation { Some(value) } else { None }
+    match operation {
+        Operation::Read(value) | Operation::Exchange(value, _) => Some(value),
+        Operation::Write(_) => None,
+    }
 }
 
 fn unexplained_of_one(calls: &[Call]) -> Option<Call> {
@@ -101,7 +112,8 @@ fn explained(calls: &[Call], under_way: &[usize], from: HashSet<Possible>, place
             let after = match calls[next].operation {
                 Operation::Write(written) => written,
                 Operation::Read(found) if found == value => value,
-                Operation::Read(_) => continue,
+                Operation::Exchange(found, written) if found == value => written,
+                Operation::Read(_) | Operation::Exchange(..) => continue,
             };
             let mut with = done.clone();
             with.push(next);
@@ -128,6 +140,10 @@ mod tests {
         Call { register: 0, operation: Operation::Read(value), asked, answered: Some(answered) }
     }
 
+    fn exchange(from: u64, to: u64, asked: u64, answered: impl Into<Option<u64>>) -> Call {
+        Call { operation: Operation::Exchange((from > 0).then_some(from), Some(to)), ..write(to, asked, answered) }
+    }
+
     #[test]
     fn what_one_register_could_say_is_explained() {
         for calls in [
@@ -141,6 +157,8 @@ mod tests {
             vec![write(1, 0, None), read(0, 5, 6), read(1, 7, 8)],
             vec![write(1, 0, None), read(0, 5, 6), write(2, 7, 8), read(2, 9, 10)],
             vec![write(1, 0, None), write(2, 3, 4), read(2, 5, 6), read(1, 7, 8)],
+            vec![exchange(0, 1, 0, None), exchange(1, 2, 1, 4), read(2, 5, 6)],
+            vec![exchange(0, 1, 0, 9), exchange(0, 2, 1, None), read(1, 10, 11)],
         ] {
             assert!(unexplained(&calls).is_none(), "{calls:?}");
         }
@@ -155,6 +173,8 @@ mod tests {
             (vec![write(1, 0, None), read(1, 1, 2), read(0, 3, 4)], "what was read was never stored"),
             (vec![write(1, 0, None), read(1, 1, 2), write(2, 3, 4), read(1, 5, 6)], "it took place twice"),
             (vec![read(1, 0, 1), write(1, 2, 3)], "it was read before it was written"),
+            (vec![exchange(0, 1, 0, 9), exchange(0, 2, 1, 8)], "both took the place of the same"),
+            (vec![exchange(0, 1, 0, None), exchange(1, 2, 1, 4), read(1, 5, 6)], "it took place after it was replaced"),
         ] {
             assert!(unexplained(&calls).is_some(), "{culprit}: {calls:?}");
         }
