@@ -12,6 +12,8 @@ mod format;
 mod full_disk;
 mod measurements;
 mod membership;
+mod multitude;
+mod partitions;
 mod registers;
 mod reigns;
 mod segments;

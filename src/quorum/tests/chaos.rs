@@ -5,12 +5,13 @@
 use std::time::Duration;
 
 use crate::{
-    Quorum, Role, Timing,
+    Quorum, Timing,
     tests::{
         callers::{Callers, Mistake, judge},
         disks::{self, DiskState},
+        partitions::is_settled,
         watchman::Watchman,
-        world::{World, assigned, until, whole},
+        world::{World, agree, assigned},
     },
 };
 
@@ -21,8 +22,6 @@ struct Havoc {
     watchman: Watchman,
     random: fastrand::Rng,
     down: Vec<String>,
-    /// It has lost its directory, and may have no vote yet.
-    robbed: Option<String>,
     done: String,
 }
 
@@ -95,25 +94,15 @@ impl Havoc {
         peer
     }
 
-    /// Takes a directory away, unless another peer has lost one and has no vote yet.
+    /// Takes a directory away, unless another peer has lost one and has no vote yet: a majority is to keep theirs.
     async fn rob(&mut self, victim: String) {
-        let is_whole = self.world.masters().first().is_some_and(|(master, _)| {
-            let peers = self.world.peer(master).peers();
-            let has_vote = |role: Role| matches!(role, Role::Master | Role::Follower);
-            peers.len() == self.world.names.len() && peers.iter().all(|peer| has_vote(peer.role) && peer.lag == Some(0))
-        });
-        if !is_whole || !self.down.is_empty() || self.robbed.as_ref().is_some_and(|robbed| !self.has_joined(robbed)) {
+        if !self.down.is_empty() || !self.world.masters().first().is_some_and(|(name, _)| is_settled(&self.world, name)) {
             return;
         }
         self.kill(victim.clone());
         self.down.pop();
         self.world.wipe(&victim);
         self.start(&victim).await;
-        self.robbed = Some(victim);
-    }
-
-    fn has_joined(&self, robbed: &str) -> bool {
-        self.world.running().any(|(name, peer)| name == robbed && peer.origin() == crate::Origin::Joined)
     }
 
     /// All is well again, and judged.
@@ -134,12 +123,7 @@ impl Havoc {
         self.world.propose(assigned("last", 1.0)).await;
         let calls = self.callers.leave(&self.world).await;
         let judged = judge(&calls);
-        until("all agree", || {
-            let mut of_all: Vec<_> = self.world.running().map(|(_, peer)| whole(peer)).collect();
-            of_all.dedup();
-            of_all.len() == 1
-        })
-        .await;
+        agree(&self.world, &self.world.names, &self.done).await;
         let (reigns, held) = self.watchman.leave(watching);
         assert!(reigns > 1 && held > 0, "nothing happened: {reigns} reigns, {held} moments");
         judged
@@ -159,7 +143,7 @@ async fn havoc(names: &[&str], steps: usize, seed: u64, mistake: Mistake) -> Res
     callers.load(1, 100 << 10);
     let random = fastrand::Rng::with_seed(seed);
     let mut havoc =
-        Havoc { world, callers, watchman, random, down: Vec::new(), robbed: None, done: format!("seed {seed}:") };
+        Havoc { world, callers, watchman, random, down: Vec::new(), done: format!("seed {seed}:") };
     for _ in 0..steps {
         havoc.step().await;
         let pause = havoc.random.u64(50..400);
@@ -169,10 +153,13 @@ async fn havoc(names: &[&str], steps: usize, seed: u64, mistake: Mistake) -> Res
     havoc.end(watching).await.map_err(|why| format!("{done}: {why}"))
 }
 
-/// `LEASEWAY_SEEDS` more seeds, for a long run.
+/// How many seeds are tried: `LEASEWAY_SEEDS`.
+pub(super) fn seeds() -> u64 {
+    std::env::var("LEASEWAY_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(1)
+}
+
 async fn survive(names: &[&str], seed: u64) {
-    let more = std::env::var("LEASEWAY_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(1);
-    for seed in seed..seed + more {
+    for seed in seed..seed + seeds() {
         let (writes, reads) = havoc(names, 40, seed, Mistake::None).await.unwrap_or_else(|why| panic!("{why}"));
         assert!(writes > 20 && reads > 20, "nothing happened: {writes} writes, {reads} reads");
     }

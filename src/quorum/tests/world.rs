@@ -233,6 +233,28 @@ pub(super) fn whole(peer: &Quorum) -> StoredFacts {
     })
 }
 
+/// Waits until these peers have the same facts.
+pub(super) async fn agree(world: &World, names: impl IntoIterator<Item = &String> + Clone, done: &str) {
+    let began = Instant::now();
+    loop {
+        let mut of_all: Vec<_> = names.clone().into_iter().map(|name| whole(world.peer(name))).collect();
+        of_all.dedup();
+        if of_all.len() == 1 {
+            return;
+        }
+        if began.elapsed() > Duration::from_secs(60) {
+            for name in names {
+                let peer = world.peer(name);
+                let (metrics, facts) = (peer.raft().metrics().borrow().clone(), whole(peer));
+                let why = (peer.failure().borrow().clone(), peer.absence());
+                eprintln!("{name}: {metrics}, {why:?}\n{facts:?}");
+            }
+            panic!("{done}: they do not agree");
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 /// Assigns a part of `r` to a client; zero removes the assignment.
 pub(super) fn assigned(client: &str, amount: f64) -> Fact {
     let assigned = (amount > 0.0).then(|| Assigned::Capacity(Amount::clamped(amount)));
