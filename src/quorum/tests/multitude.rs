@@ -15,8 +15,11 @@ use std::{
 use leaseway_core::{Amount, Assigned, Changes, Epoch, HolderKind, Millis};
 
 use crate::{
-    Fact, Mastership, Quorum, Reign, Timing,
-    tests::world::{World, agree, assigned, until},
+    Fact, Facts, Mastership, Quorum, Reign, Timing,
+    tests::{
+        partitions::is_settled,
+        world::{World, agree, assigned, until},
+    },
 };
 
 /// As many assignments as a pool may have.
@@ -72,7 +75,8 @@ impl Probe {
         let looks = std::thread::spawn({
             let stop = Arc::clone(&stop);
             move || {
-                let (mut least, mut gap, mut renewed, mut until) = (u64::MAX, Duration::ZERO, Instant::now(), Millis(0));
+                let (mut least, mut gap, mut renewed, mut until) =
+                    (u64::MAX, Duration::ZERO, Instant::now(), Millis(0));
                 while !stop.load(Ordering::SeqCst) {
                     let now = reign.until();
                     if now > until {
@@ -81,7 +85,7 @@ impl Probe {
                     least = least.min(now.since(clock()).0);
                     std::thread::sleep(Duration::from_micros(500));
                 }
-                (least, gap)
+                (least, gap.max(renewed.elapsed()))
             }
         });
         Probe { stop, proposals, looks }
@@ -119,11 +123,11 @@ async fn multitude(count: usize, timing: Timing, fact: fn(usize) -> Fact) {
 
     let probe = Probe::start(&world, peer.clone(), reign.clone());
     let copying = Instant::now();
-    let record = peer.read(|facts| facts.record(Millis(0)));
+    let copy = peer.read(Facts::clone);
     let copied = copying.elapsed();
-    let bytes = record.encode();
+    let bytes = copy.record(Millis(0)).encode();
     println!("a copy takes {copied:?}, encoding it {:?}: {} bytes", copying.elapsed() - copied, bytes.len());
-    drop((record, bytes));
+    drop((copy, bytes));
     for _ in 0..3 {
         let before = peer.raft().metrics().borrow().snapshot;
         peer.raft().trigger().snapshot().await.expect("it runs");
@@ -139,11 +143,7 @@ async fn multitude(count: usize, timing: Timing, fact: fn(usize) -> Fact) {
     let probe = Probe::start(&world, peer.clone(), reign.clone());
     let began = Instant::now();
     world.start(&away).await;
-    until("it has a vote", || {
-        let peers = peer.peers();
-        peers.len() == 3 && peers.iter().all(|peer| peer.role != crate::Role::Learner)
-    })
-    .await;
+    until("it has a vote", || is_settled(&world, &master)).await;
     println!("a peer that had lost its directory has a vote after {:?}", began.elapsed());
     probe.end("while it catches up").await;
     agree(&world, &world.names, "after it has caught up").await;

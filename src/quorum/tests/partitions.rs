@@ -10,6 +10,7 @@ use crate::{
     raft::Membership,
     tests::{
         callers::{Callers, Mistake, judge},
+        disks::{self, DiskState},
         strangers::identity,
         watchman::Watchman,
         world::{World, agree, until},
@@ -81,6 +82,8 @@ impl Strife {
             0 | 1 if !others.is_empty() => Change::Add,
             2 if self.members.len() > 2 => Change::Remove,
             3 if self.members.len() > 2 => Change::RemoveNextMaster,
+            // Two that have votes are both needed.
+            _ if self.members.len() == 2 => Change::Add,
             _ => Change::Replace,
         };
         let (master, _) = self.world.master().await;
@@ -94,13 +97,19 @@ impl Strife {
             self.start(&name).await;
         }
         self.done += &format!("\n{change:?} {name}, {master} is master of {:?}:", self.members);
+        // So that what goes wrong meets each step.
+        let takes = Duration::from_millis(self.random.choice([0, 0, 20, 60]).unwrap_or_default());
+        self.world.names.iter().for_each(|name| disks::set(&self.world.data(name), DiskState::Slow(takes)));
         let asked = self.ask(change, &name, &master);
         let pause = self.random.u64(..120);
         sleep(Duration::from_millis(pause)).await;
         let killed = self.trouble(&name).await;
         let pause = self.random.u64(100..1500);
         sleep(Duration::from_millis(pause)).await;
-        self.world.names.iter().for_each(|name| self.world.isolate(name, false));
+        self.world.names.iter().for_each(|name| {
+            self.world.isolate(name, false);
+            disks::set(&self.world.data(name), DiskState::Sound);
+        });
         if let Some(killed) = killed {
             self.start(&killed).await;
         }
@@ -237,6 +246,7 @@ async fn strife(rounds: usize, seed: u64) {
     let (writes, reads) = judge(&calls).unwrap_or_else(|why| panic!("{done}: {why}"));
     assert!(writes > 20 && reads > 20, "nothing happened: {writes} writes, {reads} reads");
     agree(&world, &members, &done).await;
+    eprintln!("{done}\n{writes} writes and {reads} reads were answered");
     let (reigns, _) = watchman.leave(watching);
     assert!(reigns > 0, "there was no master");
 }

@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use crate::{
-    Clock, Configuration, Fact, Mastership, Quorum, Reign, Secret, Settings, StartError, Timing, start,
+    Clock, Configuration, Fact, Mastership, Quorum, Reign, Secret, Settings, StartError, StoreError, Timing, start,
     stored::{StoredFacts, StoredPromises},
 };
 
@@ -128,8 +128,15 @@ impl World {
     }
 
     pub(super) async fn start(&mut self, name: &str) -> Quorum {
-        let settings = self.settings(name);
-        self.start_with(settings).await.expect("it starts")
+        let began = Instant::now();
+        loop {
+            match self.start_with(self.settings(name)).await {
+                Ok(peer) => return peer,
+                // One that was killed may still be stopping.
+                Err(StartError::Store(StoreError::InUse { .. })) if began.elapsed() < Duration::from_secs(60) => {}
+                Err(error) => panic!("{name} does not start: {error}"),
+            }
+        }
     }
 
     /// Starts all peers for the first time.
@@ -190,13 +197,25 @@ impl World {
     }
 
     pub(super) async fn master(&self) -> (String, Reign) {
-        let mut found = None;
-        until("there is a master", || {
-            found = self.masters().pop();
-            found.is_some()
-        })
-        .await;
-        found.expect("there is one")
+        let began = Instant::now();
+        loop {
+            if let Some(master) = self.masters().pop() {
+                return master;
+            }
+            assert!(began.elapsed() < Duration::from_secs(60), "there is no master: {}", self.told());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// What consensus says of itself at each peer.
+    fn told(&self) -> String {
+        let begun = |peer: &&Quorum| !peer.peers().is_empty();
+        let of = |peer: &Quorum| format!("{} {:?}", *peer.raft().metrics().borrow(), peer.absence());
+        let told = self.running().map(|(name, peer)| match Some(peer).filter(begun) {
+            Some(peer) => format!("\n{name}: {}", of(peer)),
+            None => format!("\n{name}: not begun, {:?}", peer.absence()),
+        });
+        told.collect()
     }
 
     /// Proposes to the master, until one accepts.
@@ -244,12 +263,9 @@ pub(super) async fn agree(world: &World, names: impl IntoIterator<Item = &String
         }
         if began.elapsed() > Duration::from_secs(60) {
             for name in names {
-                let peer = world.peer(name);
-                let (metrics, facts) = (peer.raft().metrics().borrow().clone(), whole(peer));
-                let why = (peer.failure().borrow().clone(), peer.absence());
-                eprintln!("{name}: {metrics}, {why:?}\n{facts:?}");
+                eprintln!("{name}: {:?}", whole(world.peer(name)));
             }
-            panic!("{done}: they do not agree");
+            panic!("{done}: they do not agree: {}", world.told());
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
