@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use tokio::task::JoinSet;
+
 use crate::{
     Quorum, Timing,
     tests::{
@@ -22,6 +24,8 @@ struct Havoc {
     watchman: Watchman,
     random: fastrand::Rng,
     down: Vec<String>,
+    /// What hands mastership over holds the peer that does.
+    transfers: JoinSet<()>,
     done: String,
 }
 
@@ -50,7 +54,7 @@ impl Havoc {
             12 => self.rob(victim).await,
             13 if !is_down => {
                 let peer = self.world.peer(&victim).clone();
-                tokio::spawn(async move { peer.transfer(None).await.map(drop) });
+                self.transfers.spawn(async move { drop(peer.transfer(None).await) });
             }
             14..20 => names.iter().for_each(|name| self.world.isolate(name, false)),
             _ => {
@@ -82,6 +86,7 @@ impl Havoc {
             tokio::spawn(async move { peer.shutdown().await });
         }
         self.callers.forget(&name);
+        self.transfers.abort_all();
         self.world.kill(&name);
         disks::set(&self.world.data(&name), DiskState::Sound);
         self.down.push(name);
@@ -143,7 +148,15 @@ async fn havoc(names: &[&str], steps: usize, seed: u64, mistake: Mistake) -> Res
     // Snapshots are due every now and then.
     callers.load(1, 100 << 10);
     let random = fastrand::Rng::with_seed(seed);
-    let mut havoc = Havoc { world, callers, watchman, random, down: Vec::new(), done: format!("seed {seed}:") };
+    let mut havoc = Havoc {
+        world,
+        callers,
+        watchman,
+        random,
+        down: Vec::new(),
+        transfers: JoinSet::new(),
+        done: format!("seed {seed}:"),
+    };
     for _ in 0..steps {
         havoc.step().await;
         let pause = havoc.random.u64(50..400);

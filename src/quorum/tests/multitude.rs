@@ -120,6 +120,9 @@ async fn multitude(count: usize, timing: Timing, fact: fn(usize) -> Fact) {
     }
     println!("{count} facts: stored after {:?}; resident with three peers: {} MiB", began.elapsed(), resident());
     probe.end("while they are stored").await;
+    let probe = Probe::start(&world, peer.clone(), reign.clone());
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    probe.end("while nothing else is done").await;
 
     let probe = Probe::start(&world, peer.clone(), reign.clone());
     let copying = Instant::now();
@@ -164,16 +167,21 @@ async fn multitude(count: usize, timing: Timing, fact: fn(usize) -> Fact) {
     agree(&world, &world.names, "after they have started again").await;
 }
 
+/// Mastership lasts, so that it can be seen for how long it would have had to.
+fn patient() -> Timing {
+    Timing::new(50, 4000, 8000).expect("a good timing")
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "measures for minutes"]
 async fn measure_a_million_assignments() {
-    multitude(1_000_000, Timing::ONE_SITE, assignment).await;
+    multitude(1_000_000, patient(), assignment).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "measures for minutes"]
 async fn measure_a_million_promises() {
-    multitude(1_000_000, Timing::ONE_SITE, promise).await;
+    multitude(1_000_000, patient(), promise).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -155,8 +155,9 @@ impl World {
 
     pub(super) fn wipe(&self, name: &str) {
         let data = self.data(name);
-        // A peer that was killed may still be stopping.
-        until_now(|| std::fs::remove_dir_all(&data).is_ok() || !data.exists());
+        // A peer that was killed may still be stopping: what it wrote afterwards would be in the way of the next.
+        let is_free = || std::fs::File::open(data.join("lock")).is_ok_and(|lock| lock.try_lock().is_ok());
+        until_now(|| !data.exists() || is_free() && std::fs::remove_dir_all(&data).is_ok());
     }
 
     pub(super) fn peer(&self, name: &str) -> &Quorum {
@@ -289,7 +290,7 @@ pub(super) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
 fn until_now(mut condition: impl FnMut() -> bool) {
     let began = Instant::now();
     while !condition() {
-        assert!(began.elapsed() < Duration::from_secs(20), "waited in vain");
+        assert!(began.elapsed() < Duration::from_secs(60), "waited in vain");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
