@@ -87,8 +87,8 @@ impl Formation {
         }
     }
 
-    /// Whether a place is kept for this peer, which has no vote. A master that was deposed while it let this peer in may
-    /// have told it of no membership, or of one with an earlier identity only; one that was removed has no place.
+    /// Whether a place is kept for this peer, which has no vote. A master that was deposed while it let this peer in
+    /// may have told it of no membership, or of one with an earlier identity only; one that was removed has no place.
     fn is_awaited(&self) -> bool {
         let metrics = self.raft.metrics();
         let membership = metrics.borrow().membership_config.membership().clone();

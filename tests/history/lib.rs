@@ -22,7 +22,7 @@ pub enum Operation {
 
 /// What was asked of one register and when, in any unit. What was refused for certain is left out.
 #[derive(Clone, Copy, Debug)]
-pub struct Call {
+pub struct RegisterCall {
     /// Of which register.
     pub register: usize,
     /// What.
@@ -33,9 +33,9 @@ pub struct Call {
     pub answered: Option<u64>,
 }
 
-impl fmt::Display for Call {
+impl fmt::Display for RegisterCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Call { register, operation, asked, answered } = self;
+        let RegisterCall { register, operation, asked, answered } = self;
         write!(f, "register {register}: {operation:?} from {asked} to {answered:?}")
     }
 }
@@ -44,20 +44,20 @@ impl fmt::Display for Call {
 type Possible = (Value, Vec<usize>);
 
 /// The first call whose answer no order explains.
-pub fn unexplained(calls: &[Call]) -> Option<Call> {
+pub fn unexplained(calls: &[RegisterCall]) -> Option<RegisterCall> {
     let mut registers: Vec<usize> = calls.iter().map(|call| call.register).collect();
     registers.sort_unstable();
     registers.dedup();
     registers.into_iter().find_map(|register| {
-        let of: Vec<Call> = calls.iter().copied().filter(|call| call.register == register).collect();
+        let of: Vec<RegisterCall> = calls.iter().copied().filter(|call| call.register == register).collect();
         unexplained_of_one(&useful(of))
     })
 }
 
 /// Without writes of unknown outcome that no read has seen: they may never have taken place.
-fn useful(calls: Vec<Call>) -> Vec<Call> {
+fn useful(calls: Vec<RegisterCall>) -> Vec<RegisterCall> {
     let seen: HashSet<Value> = calls.iter().filter_map(|call| read(call.operation)).collect();
-    let is_useful = |call: &Call| match call.operation {
+    let is_useful = |call: &RegisterCall| match call.operation {
         Operation::Write(value) | Operation::Exchange(_, value) => call.answered.is_some() || seen.contains(&value),
         Operation::Read(_) => call.answered.is_some(),
     };
@@ -71,7 +71,7 @@ fn read(operation: Operation) -> Option<Value> {
     }
 }
 
-fn unexplained_of_one(calls: &[Call]) -> Option<Call> {
+fn unexplained_of_one(calls: &[RegisterCall]) -> Option<RegisterCall> {
     // At one moment calls begin before others end: that allows more orders, not fewer.
     let begins = calls.iter().enumerate().map(|(place, call)| (call.asked, false, place));
     let ends = calls.iter().enumerate().filter_map(|(place, call)| Some((call.answered?, true, place)));
@@ -104,7 +104,7 @@ fn without(mut done: Vec<usize>, settled: &[usize], place: usize) -> Vec<usize> 
 }
 
 /// All that is possible when `place` has taken place.
-fn explained(calls: &[Call], under_way: &[usize], from: HashSet<Possible>, place: usize) -> HashSet<Possible> {
+fn explained(calls: &[RegisterCall], under_way: &[usize], from: HashSet<Possible>, place: usize) -> HashSet<Possible> {
     let mut seen = from.clone();
     let mut left: Vec<Possible> = from.into_iter().collect();
     while let Some((value, done)) = left.pop() {
@@ -131,17 +131,20 @@ fn explained(calls: &[Call], under_way: &[usize], from: HashSet<Possible>, place
 mod tests {
     use super::*;
 
-    fn write(value: u64, asked: u64, answered: impl Into<Option<u64>>) -> Call {
-        Call { register: 0, operation: Operation::Write(Some(value)), asked, answered: answered.into() }
+    fn write(value: u64, asked: u64, answered: impl Into<Option<u64>>) -> RegisterCall {
+        RegisterCall { register: 0, operation: Operation::Write(Some(value)), asked, answered: answered.into() }
     }
 
-    fn read(value: u64, asked: u64, answered: u64) -> Call {
+    fn read(value: u64, asked: u64, answered: u64) -> RegisterCall {
         let value = (value > 0).then_some(value);
-        Call { register: 0, operation: Operation::Read(value), asked, answered: Some(answered) }
+        RegisterCall { register: 0, operation: Operation::Read(value), asked, answered: Some(answered) }
     }
 
-    fn exchange(from: u64, to: u64, asked: u64, answered: impl Into<Option<u64>>) -> Call {
-        Call { operation: Operation::Exchange((from > 0).then_some(from), Some(to)), ..write(to, asked, answered) }
+    fn exchange(from: u64, to: u64, asked: u64, answered: impl Into<Option<u64>>) -> RegisterCall {
+        RegisterCall {
+            operation: Operation::Exchange((from > 0).then_some(from), Some(to)),
+            ..write(to, asked, answered)
+        }
     }
 
     #[test]
@@ -182,7 +185,7 @@ mod tests {
 
     #[test]
     fn registers_are_told_apart() {
-        let other = |call: Call| Call { register: 1, ..call };
+        let other = |call: RegisterCall| RegisterCall { register: 1, ..call };
         assert!(unexplained(&[write(1, 0, 1), other(read(0, 2, 3)), read(1, 2, 3)]).is_none());
         let found = unexplained(&[write(1, 0, 1), other(write(2, 0, 1)), other(read(0, 2, 3))]);
         assert_eq!(found.map(|call| call.register), Some(1));

@@ -1,4 +1,4 @@
-//! Callers that write and read facts at whatever peers there are, as the server does it: what they were told, and
+//! Callers that write and read facts at any peer that may decide, as the server does it: what they were told, and
 //! whether one register each could have said that.
 
 use std::{
@@ -11,7 +11,7 @@ use std::{
 };
 
 use leaseway_core::Millis;
-use leaseway_history::{Call, Operation, unexplained};
+use leaseway_history::{Operation, RegisterCall, unexplained};
 use tokio::{sync::oneshot, task::JoinHandle, time::sleep};
 
 use crate::{
@@ -39,7 +39,7 @@ pub(super) enum Mistake {
 
 pub(super) struct Callers {
     board: Arc<Board>,
-    at_work: Vec<JoinHandle<Vec<Call>>>,
+    at_work: Vec<JoinHandle<Vec<RegisterCall>>>,
     ballast: Vec<JoinHandle<()>>,
 }
 
@@ -98,7 +98,7 @@ impl Callers {
     }
 
     /// They stop. What each was told, with what is there in the end, at a master.
-    pub(super) async fn leave(self, world: &World) -> Vec<Call> {
+    pub(super) async fn leave(self, world: &World) -> Vec<RegisterCall> {
         self.board.stop.store(true, Ordering::SeqCst);
         let mut calls = Vec::new();
         for one in self.at_work {
@@ -111,7 +111,12 @@ impl Callers {
         let (name, _) = world.master().await;
         for (register, of) in REGISTERS.iter().enumerate() {
             let found = world.peer(&name).read(|facts| of.read(facts, |value| self.board.since(value)));
-            calls.push(Call { register, operation: Operation::Read(found), asked, answered: Some(self.board.now()) });
+            calls.push(RegisterCall {
+                register,
+                operation: Operation::Read(found),
+                asked,
+                answered: Some(self.board.now()),
+            });
         }
         calls
     }
@@ -147,7 +152,7 @@ impl Board {
         random.choice(self.peers.lock().unwrap().values().cloned().collect::<Vec<_>>())
     }
 
-    async fn work(self: Arc<Self>, mut random: fastrand::Rng) -> Vec<Call> {
+    async fn work(self: Arc<Self>, mut random: fastrand::Rng) -> Vec<RegisterCall> {
         let mut calls = Vec::new();
         while !self.stop.load(Ordering::SeqCst) {
             sleep(PAUSE).await;
@@ -161,9 +166,14 @@ impl Board {
                 };
                 let Some(peer) = peer else { continue };
                 let found = peer.read(|facts| of.read(facts, |value| self.since(value)));
-                calls.push(Call { register, operation: Operation::Read(found), asked, answered: Some(self.now()) });
+                calls.push(RegisterCall {
+                    register,
+                    operation: Operation::Read(found),
+                    asked,
+                    answered: Some(self.now()),
+                });
             } else if let Some((operation, stored)) = self.write(of, &mut random).await {
-                calls.push(Call { register, operation, asked, answered: stored.then(|| self.now()) });
+                calls.push(RegisterCall { register, operation, asked, answered: stored.then(|| self.now()) });
             }
         }
         calls
@@ -211,14 +221,14 @@ impl Board {
 }
 
 /// How many writes and reads were answered, if one register each explains all; else what is not explained.
-pub(super) fn judge(calls: &[Call]) -> Result<(usize, usize), String> {
+pub(super) fn judge(calls: &[RegisterCall]) -> Result<(usize, usize), String> {
     if let Some(call) = unexplained(calls) {
-        let near = |other: &&Call| {
+        let near = |other: &&RegisterCall| {
             other.register == call.register
                 && other.answered.is_none_or(|end| end + 200_000_000 > call.asked)
                 && call.answered.is_none_or(|end| other.asked < end)
         };
-        let mut of: Vec<&Call> = calls.iter().filter(near).collect();
+        let mut of: Vec<&RegisterCall> = calls.iter().filter(near).collect();
         of.sort_by_key(|call| call.asked);
         let told: Vec<String> = of.iter().map(ToString::to_string).collect();
         let register = REGISTERS[call.register];

@@ -41,7 +41,7 @@ fn names_of(membership: &Membership) -> BTreeSet<String> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Change {
+enum PeerChange {
     Add,
     Remove,
     /// With the mastership handed to the peer that goes, at the same time.
@@ -79,17 +79,17 @@ impl Strife {
         let others: BTreeSet<String> =
             self.world.names.iter().filter(|name| !self.members.contains(*name)).cloned().collect();
         let change = match self.random.u8(..4) {
-            0 | 1 if !others.is_empty() => Change::Add,
-            2 if self.members.len() > 2 => Change::Remove,
-            3 if self.members.len() > 2 => Change::RemoveNextMaster,
+            0 | 1 if !others.is_empty() => PeerChange::Add,
+            2 if self.members.len() > 2 => PeerChange::Remove,
+            3 if self.members.len() > 2 => PeerChange::RemoveNextMaster,
             // Two that have votes are both needed.
-            _ if self.members.len() == 2 => Change::Add,
-            _ => Change::Replace,
+            _ if self.members.len() == 2 => PeerChange::Add,
+            _ => PeerChange::Replace,
         };
         let (master, _) = self.world.master().await;
         let stay: BTreeSet<String> = self.members.iter().filter(|name| **name != master).cloned().collect();
-        let name = if change == Change::Add { self.one_of(&others) } else { self.one_of(&stay) };
-        if matches!(change, Change::Add | Change::Replace) {
+        let name = if change == PeerChange::Add { self.one_of(&others) } else { self.one_of(&stay) };
+        if matches!(change, PeerChange::Add | PeerChange::Replace) {
             if self.world.running().any(|(running, _)| *running == name) {
                 self.kill(&name);
             }
@@ -119,18 +119,18 @@ impl Strife {
     }
 
     /// What an operator does; a peer that was replaced asks by itself.
-    fn ask(&self, change: Change, name: &str, master: &str) -> JoinHandle<Result<(), ChangeError>> {
+    fn ask(&self, change: PeerChange, name: &str, master: &str) -> JoinHandle<Result<(), ChangeError>> {
         let (peer, name, address) =
             (self.world.peer(master).clone(), name.to_owned(), self.world.address(master, name));
         tokio::spawn(async move {
             match change {
-                Change::Add => peer.add(&name, &address).await,
-                Change::Remove => peer.remove(&name).await,
-                Change::RemoveNextMaster => {
+                PeerChange::Add => peer.add(&name, &address).await,
+                PeerChange::Remove => peer.remove(&name).await,
+                PeerChange::RemoveNextMaster => {
                     let (removed, _) = tokio::join!(peer.remove(&name), peer.transfer(Some(&name)));
                     removed
                 }
-                Change::Replace => Ok(()),
+                PeerChange::Replace => Ok(()),
             }
         })
     }
@@ -173,9 +173,9 @@ impl Strife {
     }
 
     /// All is connected: there is one outcome, and what is asked for comes about, or is undone.
-    async fn settle(&mut self, change: Change, name: &str, outcome: Result<(), ChangeError>) {
+    async fn settle(&mut self, change: PeerChange, name: &str, outcome: Result<(), ChangeError>) {
         let undo = self.random.bool();
-        let stays = change == Change::Replace || (change == Change::Add && (outcome.is_ok() || !undo));
+        let stays = change == PeerChange::Replace || (change == PeerChange::Add && (outcome.is_ok() || !undo));
         for _ in 0..200 {
             let (master, _) = self.world.master().await;
             let peer = self.world.peer(&master).clone();
@@ -185,14 +185,14 @@ impl Strife {
                     && identity(&self.world, name).peer == voter
             });
             let is_in = names_of(&membership).contains(name);
-            if outcome.is_ok() && change == Change::Add {
+            if outcome.is_ok() && change == PeerChange::Add {
                 assert!(is_voter, "{}: acknowledged, and not there", self.done);
             }
-            if outcome.is_ok() && matches!(change, Change::Remove | Change::RemoveNextMaster) {
+            if outcome.is_ok() && matches!(change, PeerChange::Remove | PeerChange::RemoveNextMaster) {
                 assert!(!is_in, "{}: acknowledged, and still there", self.done);
             }
             let repeated = match (change, stays) {
-                (Change::Replace, _) => Ok(()),
+                (PeerChange::Replace, _) => Ok(()),
                 (_, true) if !is_voter => peer.add(name, &self.world.address(&master, name)).await,
                 (_, false) if is_in && master == name => peer.transfer(None).await.map(drop),
                 (_, false) if is_in => peer.remove(name).await,

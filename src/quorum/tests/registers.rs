@@ -20,7 +20,7 @@ pub(super) enum Register {
     Override(&'static str),
     /// The configuration in force.
     InForce,
-    /// The promises of a resource: whatever is promised follows what was promised before.
+    /// The promises of a resource: each follows the one before.
     Promised(&'static str),
     /// Two facts of one proposal, which are never apart.
     Twins,
@@ -113,7 +113,7 @@ impl Register {
                 let newest = facts.promises(resource).and_then(|promises| promises.newest());
                 let (epoch, number, operation) = match newest {
                     Some((epoch, number)) if !anew => (epoch, number + 1, Operation::Exchange(found, Some(value))),
-                    // Applied whatever earlier ones have promised meanwhile.
+                    // Applied whether earlier ones have promised something meanwhile or not.
                     Some((epoch, _)) => (Epoch(epoch.0 + Inherited::EPOCHS_APART), 1, write),
                     None => (Epoch(1), 1, write),
                 };
