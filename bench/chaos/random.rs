@@ -8,7 +8,6 @@
 mod args;
 mod cluster;
 mod door;
-mod history;
 mod holders;
 mod layout;
 mod limits;

@@ -10,6 +10,7 @@ use std::{
 };
 
 use leaseway_client::{Channel, Transport};
+use leaseway_history::{Operation, RegisterCall, Value};
 use leaseway_proto::pools::{
     Assigned, GetClientCapacityRequest, Holder, SetClientCapacityRequest, assigned::Amount, pools_client::PoolsClient,
 };
@@ -19,8 +20,6 @@ use tokio::{
     task::JoinHandle,
     time::{sleep, timeout},
 };
-
-use super::history::{Call, Operation, Value};
 
 /// A pool of its own: of what its clients have nothing is asked.
 const POOL: &str = "pool-registers";
@@ -37,7 +36,7 @@ const UNIT: f64 = 1e-3;
 
 pub(super) struct Operators {
     leave: watch::Sender<bool>,
-    at_work: Vec<JoinHandle<Vec<Call>>>,
+    at_work: Vec<JoinHandle<Vec<RegisterCall>>>,
 }
 
 impl Operators {
@@ -62,7 +61,7 @@ impl Operators {
     }
 
     /// They stop. What each was told.
-    pub(super) async fn leave(self) -> Vec<Call> {
+    pub(super) async fn leave(self) -> Vec<RegisterCall> {
         self.leave.send_replace(true);
         let mut calls = Vec::new();
         for one in self.at_work {
@@ -83,7 +82,7 @@ struct RegisterOperator {
 }
 
 impl RegisterOperator {
-    async fn work(mut self, left: watch::Receiver<bool>) -> Vec<Call> {
+    async fn work(mut self, left: watch::Receiver<bool>) -> Vec<RegisterCall> {
         let mut calls = Vec::new();
         while !*left.borrow() {
             let register = self.random.usize(..REGISTERS);
@@ -95,7 +94,7 @@ impl RegisterOperator {
                 (Some(value), _) => Operation::Write(Some(value)),
                 (None, found) => Operation::Read(found.flatten()),
             };
-            calls.push(Call { register, operation, asked, answered });
+            calls.push(RegisterCall { register, operation, asked, answered });
             if answer.is_none() || self.random.u8(..16) == 0 {
                 self.turn += 1;
             }

@@ -6,13 +6,13 @@ use std::{
 };
 
 use leaseway_client::Book;
+use leaseway_history::{Operation, unexplained};
 use tokio::runtime::Runtime;
 
 use super::{
     args::RandomArgs,
     cluster::Cluster,
     door::Door,
-    history::{Operation, unexplained},
     holders::Holders,
     layout::POOL,
     limits::{CapacityChange, limits, may_be_in_force},

@@ -7,27 +7,35 @@
 use std::{collections::HashSet, fmt};
 
 /// A value; none: nothing is written there.
-pub(super) type Value = Option<u64>;
+pub type Value = Option<u64>;
 
+/// What is done to a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Operation {
+pub enum Operation {
+    /// This is there from now on.
     Write(Value),
+    /// This is there.
     Read(Value),
+    /// The second is there from now on, in place of the first. Where another one is, it does not take place.
+    Exchange(Value, Value),
 }
 
-/// What was asked of one register and when, in any unit.
+/// What was asked of one register and when, in any unit. What was refused for certain is left out.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Call {
-    pub(super) register: usize,
-    pub(super) operation: Operation,
-    pub(super) asked: u64,
+pub struct RegisterCall {
+    /// Of which register.
+    pub register: usize,
+    /// What.
+    pub operation: Operation,
+    /// When.
+    pub asked: u64,
     /// None: it may take place at any later time, or never.
-    pub(super) answered: Option<u64>,
+    pub answered: Option<u64>,
 }
 
-impl fmt::Display for Call {
+impl fmt::Display for RegisterCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Call { register, operation, asked, answered } = self;
+        let RegisterCall { register, operation, asked, answered } = self;
         write!(f, "register {register}: {operation:?} from {asked} to {answered:?}")
     }
 }
@@ -36,31 +44,34 @@ impl fmt::Display for Call {
 type Possible = (Value, Vec<usize>);
 
 /// The first call whose answer no order explains.
-pub(super) fn unexplained(calls: &[Call]) -> Option<Call> {
+pub fn unexplained(calls: &[RegisterCall]) -> Option<RegisterCall> {
     let mut registers: Vec<usize> = calls.iter().map(|call| call.register).collect();
     registers.sort_unstable();
     registers.dedup();
     registers.into_iter().find_map(|register| {
-        let of: Vec<Call> = calls.iter().copied().filter(|call| call.register == register).collect();
+        let of: Vec<RegisterCall> = calls.iter().copied().filter(|call| call.register == register).collect();
         unexplained_of_one(&useful(of))
     })
 }
 
 /// Without writes of unknown outcome that no read has seen: they may never have taken place.
-fn useful(calls: Vec<Call>) -> Vec<Call> {
+fn useful(calls: Vec<RegisterCall>) -> Vec<RegisterCall> {
     let seen: HashSet<Value> = calls.iter().filter_map(|call| read(call.operation)).collect();
-    let is_useful = |call: &Call| match call.operation {
-        Operation::Write(value) => call.answered.is_some() || seen.contains(&value),
+    let is_useful = |call: &RegisterCall| match call.operation {
+        Operation::Write(value) | Operation::Exchange(_, value) => call.answered.is_some() || seen.contains(&value),
         Operation::Read(_) => call.answered.is_some(),
     };
     calls.into_iter().filter(is_useful).collect()
 }
 
 fn read(operation: Operation) -> Option<Value> {
-    if let Operation::Read(value) = operation { Some(value) } else { None }
+    match operation {
+        Operation::Read(value) | Operation::Exchange(value, _) => Some(value),
+        Operation::Write(_) => None,
+    }
 }
 
-fn unexplained_of_one(calls: &[Call]) -> Option<Call> {
+fn unexplained_of_one(calls: &[RegisterCall]) -> Option<RegisterCall> {
     // At one moment calls begin before others end: that allows more orders, not fewer.
     let begins = calls.iter().enumerate().map(|(place, call)| (call.asked, false, place));
     let ends = calls.iter().enumerate().filter_map(|(place, call)| Some((call.answered?, true, place)));
@@ -93,7 +104,7 @@ fn without(mut done: Vec<usize>, settled: &[usize], place: usize) -> Vec<usize> 
 }
 
 /// All that is possible when `place` has taken place.
-fn explained(calls: &[Call], under_way: &[usize], from: HashSet<Possible>, place: usize) -> HashSet<Possible> {
+fn explained(calls: &[RegisterCall], under_way: &[usize], from: HashSet<Possible>, place: usize) -> HashSet<Possible> {
     let mut seen = from.clone();
     let mut left: Vec<Possible> = from.into_iter().collect();
     while let Some((value, done)) = left.pop() {
@@ -101,7 +112,8 @@ fn explained(calls: &[Call], under_way: &[usize], from: HashSet<Possible>, place
             let after = match calls[next].operation {
                 Operation::Write(written) => written,
                 Operation::Read(found) if found == value => value,
-                Operation::Read(_) => continue,
+                Operation::Exchange(found, written) if found == value => written,
+                Operation::Read(_) | Operation::Exchange(..) => continue,
             };
             let mut with = done.clone();
             with.push(next);
@@ -119,13 +131,20 @@ fn explained(calls: &[Call], under_way: &[usize], from: HashSet<Possible>, place
 mod tests {
     use super::*;
 
-    fn write(value: u64, asked: u64, answered: impl Into<Option<u64>>) -> Call {
-        Call { register: 0, operation: Operation::Write(Some(value)), asked, answered: answered.into() }
+    fn write(value: u64, asked: u64, answered: impl Into<Option<u64>>) -> RegisterCall {
+        RegisterCall { register: 0, operation: Operation::Write(Some(value)), asked, answered: answered.into() }
     }
 
-    fn read(value: u64, asked: u64, answered: u64) -> Call {
+    fn read(value: u64, asked: u64, answered: u64) -> RegisterCall {
         let value = (value > 0).then_some(value);
-        Call { register: 0, operation: Operation::Read(value), asked, answered: Some(answered) }
+        RegisterCall { register: 0, operation: Operation::Read(value), asked, answered: Some(answered) }
+    }
+
+    fn exchange(from: u64, to: u64, asked: u64, answered: impl Into<Option<u64>>) -> RegisterCall {
+        RegisterCall {
+            operation: Operation::Exchange((from > 0).then_some(from), Some(to)),
+            ..write(to, asked, answered)
+        }
     }
 
     #[test]
@@ -141,6 +160,8 @@ mod tests {
             vec![write(1, 0, None), read(0, 5, 6), read(1, 7, 8)],
             vec![write(1, 0, None), read(0, 5, 6), write(2, 7, 8), read(2, 9, 10)],
             vec![write(1, 0, None), write(2, 3, 4), read(2, 5, 6), read(1, 7, 8)],
+            vec![exchange(0, 1, 0, None), exchange(1, 2, 1, 4), read(2, 5, 6)],
+            vec![exchange(0, 1, 0, 9), exchange(0, 2, 1, None), read(1, 10, 11)],
         ] {
             assert!(unexplained(&calls).is_none(), "{calls:?}");
         }
@@ -155,6 +176,8 @@ mod tests {
             (vec![write(1, 0, None), read(1, 1, 2), read(0, 3, 4)], "what was read was never stored"),
             (vec![write(1, 0, None), read(1, 1, 2), write(2, 3, 4), read(1, 5, 6)], "it took place twice"),
             (vec![read(1, 0, 1), write(1, 2, 3)], "it was read before it was written"),
+            (vec![exchange(0, 1, 0, 9), exchange(0, 2, 1, 8)], "both took the place of the same"),
+            (vec![exchange(0, 1, 0, None), exchange(1, 2, 1, 4), read(1, 5, 6)], "it took place after it was replaced"),
         ] {
             assert!(unexplained(&calls).is_some(), "{culprit}: {calls:?}");
         }
@@ -162,7 +185,7 @@ mod tests {
 
     #[test]
     fn registers_are_told_apart() {
-        let other = |call: Call| Call { register: 1, ..call };
+        let other = |call: RegisterCall| RegisterCall { register: 1, ..call };
         assert!(unexplained(&[write(1, 0, 1), other(read(0, 2, 3)), read(1, 2, 3)]).is_none());
         let found = unexplained(&[write(1, 0, 1), other(write(2, 0, 1)), other(read(0, 2, 3))]);
         assert_eq!(found.map(|call| call.register), Some(1));
