@@ -79,14 +79,21 @@ impl Formation {
     /// once it has one.
     pub(crate) async fn resume(&self) {
         while self.formed().is_none() {
-            let me = self.local.introducer.peer();
-            let is_learner = self.raft.metrics().borrow().membership_config.membership().get_node(&me).is_some();
-            if is_learner {
+            if self.is_awaited() {
                 let others = self.settings.peers.iter().filter(|(name, _)| *name != self.settings.name);
                 join_all(others.map(|(name, _)| self.join(name))).await;
             }
             tokio::time::sleep(RETRY_EVERY).await;
         }
+    }
+
+    /// Whether a place is kept for this peer, which has no vote. A master that was deposed while it let this peer in
+    /// may have told it of no membership, or of one with an earlier identity only; one that was removed has no place.
+    fn is_awaited(&self) -> bool {
+        let metrics = self.raft.metrics();
+        let membership = metrics.borrow().membership_config.membership().clone();
+        let mut nodes = membership.nodes().peekable();
+        nodes.peek().is_none() || nodes.any(|(_, member)| member.name == self.settings.name)
     }
 
     fn formed(&self) -> Option<Formed> {

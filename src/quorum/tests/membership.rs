@@ -3,14 +3,19 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use leaseway_core::Millis;
-use openraft::raft::VoteRequest;
+use leaseway_proto::peer::PeerRequest;
+use openraft::{
+    EntryPayload,
+    raft::{AppendEntriesRequest, VoteRequest},
+};
 
 use crate::{
-    ChangeError, Mastership, Origin, PeerAddress, Role, Settings,
-    raft::{Member, Vote},
+    ChangeError, Mastership, Origin, PeerAddress, Role, Settings, codec,
+    peers::Call,
+    raft::{Entry, Member, Types, Vote},
     tests::{
-        strangers::{ask_for_vote, identity, introduction},
-        world::{World, configuration, known, said, until},
+        strangers::{ask, ask_for_vote, identity, introduction},
+        world::{SECRET, World, configuration, known, said, until},
     },
 };
 
@@ -171,6 +176,47 @@ async fn a_peer_that_is_stopped_before_it_has_a_vote_asks_to_join_again() {
     world.kill(third);
     world.propose(said("two")).await;
     until("it has everything", || known(&peer) == ["one", "two"]).await;
+}
+
+async fn began_to_let_in(is_told_of_others: bool) {
+    let mut world = World::new(&["a", "b", "c"]).await;
+    world.bootstrap().await;
+    world.propose(said("one")).await;
+    let (master, _) = world.master().await;
+    let lost = world.names.iter().find(|name| **name != master && *name != "a").expect("there are three").clone();
+    let others: Vec<String> = world.names.iter().filter(|name| **name != lost).cloned().collect();
+    world.kill(&lost);
+    world.wipe(&lost);
+    others.iter().for_each(|name| world.cut_off(&lost, name, true));
+    world.start(&lost).await;
+    let heard = world.peer(&master).raft().metrics().borrow().clone();
+    let first = Entry {
+        log_id: heard.membership_config.log_id().expect("it has begun"),
+        payload: EntryPayload::Membership(heard.membership_config.membership().clone()),
+    };
+    let entries = if is_told_of_others { vec![first] } else { Vec::new() };
+    // What the master says first to a peer that it lets in. The entry that makes it a learner comes to nothing.
+    let append = AppendEntriesRequest::<Types> { vote: heard.vote, prev_log_id: None, entries, leader_commit: None };
+    let from = introduction(&world, &master, identity(&world, &master).peer);
+    let to = identity(&world, &lost).peer;
+    let request = PeerRequest { from: Some(from), to, payload: codec::encode(&append), proof: None };
+    ask(&world, &lost, SECRET, Call::Append, request).await.expect("it is heard");
+    world.kill(&lost);
+    others.iter().for_each(|name| world.cut_off(&lost, name, false));
+    let peer = world.start(&lost).await;
+    assert_eq!(identity(&world, &lost).peer, to, "it keeps what it has said");
+    until("it has everything", || known(&peer) == ["one"]).await;
+    until("it has a vote in the place of its predecessor", || {
+        let peers = world.peer(&master).peers();
+        peers.len() == 3 && peers.iter().all(|peer| matches!(peer.role, Role::Master | Role::Follower))
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_peer_that_a_master_began_to_let_in_before_it_was_deposed_asks_again_also_after_a_restart() {
+    began_to_let_in(false).await;
+    began_to_let_in(true).await;
 }
 
 #[tokio::test]
