@@ -16,6 +16,7 @@ use crate::{
     fact::{Configuration, Fact},
     listening,
     overrides::{self, KeptOverride},
+    parts::Parts,
     stored::{StoredAssignment, StoredFacts, StoredOverride, StoredPortion, StoredPromises, StoredRefusal},
 };
 
@@ -27,19 +28,19 @@ const POOL_ENTRIES: usize = 200_000;
 /// A client or a child node, by name.
 type Holder = (HolderKind, Arc<str>);
 
-/// Everything that a quorum remembers.
-#[derive(Debug, Default)]
+/// Everything that a quorum remembers. A copy takes no time to speak of, however much it is.
+#[derive(Debug, Clone, Default)]
 pub struct Facts {
     reign: u64,
     version: u64,
     configurations: VecDeque<Configuration>,
-    promises: BTreeMap<Arc<str>, Promises>,
+    promises: Parts<Arc<str>, Promises>,
     /// Of resources whose last change is one of a version that promised by holder.
     ceilings: BTreeMap<Arc<str>, Ceilings>,
-    assignments: BTreeMap<Arc<str>, BTreeMap<Holder, Assigned>>,
-    loads: BTreeMap<Arc<str>, Load>,
+    assignments: Parts<Arc<str>, Parts<Holder, Assigned>>,
+    loads: Parts<Arc<str>, Load>,
     overrides: Vec<KeptOverride>,
-    pools: BTreeMap<Arc<str>, PoolMemory>,
+    pools: Parts<Arc<str>, PoolMemory>,
     /// Entries of all of them.
     pool_entries: usize,
     listening: Option<Listening>,
@@ -70,12 +71,12 @@ impl Facts {
 
     /// The resources that anything was promised about.
     pub fn promised(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.promises.keys()
+        self.promises.iter().map(|(resource, _)| resource)
     }
 
     /// The assignments of a resource.
     pub fn assignments(&self, resource: &str) -> impl Iterator<Item = (HolderKind, &Arc<str>, Assigned)> {
-        let holders = self.assignments.get(resource).into_iter().flatten();
+        let holders = self.assignments.get(resource).into_iter().flat_map(Parts::iter);
         holders.map(|((kind, holder), assigned)| (*kind, holder, *assigned))
     }
 
@@ -198,7 +199,7 @@ impl Facts {
                 }
             }
             Fact::Assignment { resource, kind, holder, assigned } => self.assign(resource, *kind, holder, *assigned),
-            Fact::Load { resource, load: Some(load) } => drop(self.loads.insert(Arc::clone(resource), *load)),
+            Fact::Load { resource, load: Some(load) } => self.loads.insert(Arc::clone(resource), *load),
             Fact::Load { resource, load: None } => drop(self.loads.remove(resource)),
             Fact::Override { pattern, set } => overrides::apply(&mut self.overrides, pattern, set.as_deref()),
             Fact::Listen { length, whole } => self.listen(*length, *whole, now),
@@ -210,12 +211,12 @@ impl Facts {
     }
 
     fn promise(&mut self, resource: &Arc<str>, changes: &Changes, now: Millis) {
-        let promises = self.promises.entry(Arc::clone(resource)).or_default();
+        let promises = self.promises.or_default(Arc::clone(resource));
         promises.apply(changes, now).expect("checked: the change follows the last one");
     }
 
     fn apply_notes(&mut self, resource: &Arc<str>, notes: &PoolNotes, now: Millis) {
-        let pool = self.pools.entry(Arc::clone(resource)).or_default();
+        let pool = self.pools.or_default(Arc::clone(resource));
         let others = self.pool_entries - pool.len();
         pool.apply(notes, now, POOL_ENTRIES.saturating_sub(self.pool_entries));
         self.pool_entries = others + pool.len();
@@ -236,7 +237,7 @@ impl Facts {
     fn assign(&mut self, resource: &Arc<str>, kind: HolderKind, holder: &Arc<str>, assigned: Option<Assigned>) {
         let holder = (kind, Arc::clone(holder));
         if let Some(assigned) = assigned {
-            self.assignments.entry(Arc::clone(resource)).or_default().insert(holder, assigned);
+            self.assignments.or_default(Arc::clone(resource)).insert(holder, assigned);
         } else if let Some(holders) = self.assignments.get_mut(resource) {
             holders.remove(&holder);
             if holders.is_empty() {
@@ -300,7 +301,9 @@ impl Facts {
             facts.apply_notes(&resource, &PoolNotes::from(&notes), now);
         }
         facts.overrides = stored.overrides.iter().filter_map(StoredOverride::kept).collect();
-        facts.loads = stored.loads.into_iter().map(|(resource, load)| (resource, Load::from(load))).collect();
+        for (resource, load) in stored.loads {
+            facts.loads.insert(resource, load.into());
+        }
         facts
     }
 }

@@ -41,6 +41,7 @@ mod members;
 mod metrics;
 mod open;
 mod overrides;
+mod parts;
 mod peers;
 mod proposals;
 mod quorum;

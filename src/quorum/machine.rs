@@ -56,7 +56,8 @@ impl Machine {
             clock,
         };
         if let Some((stored, facts)) = machine.snapshots.open()? {
-            machine.restore(&stored.meta, facts);
+            let now = (machine.clock)();
+            machine.install(&stored.meta, Facts::restore(facts, now));
         }
         Ok(machine)
     }
@@ -74,11 +75,11 @@ impl Machine {
         self.applied.map(|_| self.membership.membership())
     }
 
-    fn restore(&mut self, meta: &SnapshotMeta, facts: StoredFacts) {
-        let now = (self.clock)();
-        *self.facts.write() = Facts::restore(facts, now);
+    /// Returns what was there before.
+    fn install(&mut self, meta: &SnapshotMeta, facts: Facts) -> Facts {
         self.applied = meta.last_log_id;
         self.membership = meta.last_membership.clone();
+        std::mem::replace(&mut *self.facts.write(), facts)
     }
 
     fn apply_all(&mut self, entries: impl IntoIterator<Item = Entry>) -> Vec<Outcome> {
@@ -133,13 +134,14 @@ impl RaftStateMachine<Types> for Machine {
         })
     }
 
-    /// Copies the facts now, between two entries; encoding and writing happen in the background.
+    /// Copies the facts now, between two entries, which takes no time to speak of: their parts stay where they are.
+    /// Encoding and writing happen in the background.
     async fn get_snapshot_builder(&mut self) -> FactsSnapshot {
         let now = (self.clock)();
-        let record = self.facts.read().record(now);
         let number = self.applied.map_or(0, |applied| applied.index);
         FactsSnapshot {
-            facts: Arc::new(record),
+            facts: Some(self.facts.read().clone()),
+            now,
             meta: SnapshotMeta {
                 last_log_id: self.applied,
                 last_membership: self.membership.clone(),
@@ -159,11 +161,20 @@ impl RaftStateMachine<Types> for Machine {
         snapshot: Box<Cursor<Vec<u8>>>,
     ) -> Result<(), StorageError> {
         let bytes = snapshot.into_inner();
-        let facts = StoredFacts::decode(&bytes)
+        let unreadable =
+            |error: AnyError| StorageError::from(StorageIOError::read_snapshot(Some(meta.signature()), error));
+        // Away from the thread that hears the master: of very many facts this takes seconds.
+        let decode = move || StoredFacts::decode(&bytes).map(|facts| (facts, bytes));
+        let decoded = tokio::task::spawn_blocking(decode).await.map_err(|gone| unreadable(AnyError::new(&gone)))?;
+        let (facts, bytes) = decoded
             .inspect_err(|error| self.snapshots.fail(error))
-            .map_err(|error| StorageIOError::read_snapshot(Some(meta.signature()), AnyError::new(&error)))?;
+            .map_err(|error| unreadable(AnyError::new(&error)))?;
         self.snapshots.write(meta.clone(), facts.format(), bytes).await?;
-        self.restore(meta, facts);
+        let clock = Arc::clone(&self.clock);
+        let restore = move || Facts::restore(facts, clock());
+        let facts = tokio::task::spawn_blocking(restore).await.map_err(|gone| unreadable(AnyError::new(&gone)))?;
+        let before = self.install(meta, facts);
+        tokio::task::spawn_blocking(move || drop(before));
         tracing::info!(upto = ?meta.last_log_id.map(|id| id.index), "installed a snapshot of the facts");
         Ok(())
     }
@@ -176,19 +187,28 @@ impl RaftStateMachine<Types> for Machine {
 
 /// A snapshot that is not written yet.
 pub(crate) struct FactsSnapshot {
-    facts: Arc<StoredFacts>,
+    /// None once it is built.
+    facts: Option<Facts>,
+    now: Millis,
     meta: SnapshotMeta,
     snapshots: Snapshots,
 }
 
 impl RaftSnapshotBuilder<Types> for FactsSnapshot {
     async fn build_snapshot(&mut self) -> Result<Snapshot<Types>, StorageError> {
-        let facts = Arc::clone(&self.facts);
-        let encode = move || facts.encode();
-        let bytes = tokio::task::spawn_blocking(encode)
-            .await
-            .map_err(|gone| StorageIOError::write_snapshot(Some(self.meta.signature()), AnyError::new(&gone)))?;
-        self.snapshots.write(self.meta.clone(), self.facts.format(), bytes.clone()).await?;
+        let signature = self.meta.signature();
+        let failed =
+            |error: AnyError| -> StorageError { StorageIOError::write_snapshot(Some(signature.clone()), error).into() };
+        let facts = self.facts.take().ok_or_else(|| failed(AnyError::error("it was built already")))?;
+        let now = self.now;
+        // The copy and its record end there, too: freeing very many facts takes as long as copying them.
+        let encode = move || {
+            let record = facts.record(now);
+            (record.encode(), record.format())
+        };
+        let encoded = tokio::task::spawn_blocking(encode).await;
+        let (bytes, format) = encoded.map_err(|gone| failed(AnyError::new(&gone)))?;
+        self.snapshots.write(self.meta.clone(), format, bytes.clone()).await?;
         tracing::info!(bytes = bytes.len(), upto = ?self.meta.last_log_id.map(|id| id.index), "snapshot written");
         Ok(Snapshot { meta: self.meta.clone(), snapshot: Box::new(Cursor::new(bytes)) })
     }

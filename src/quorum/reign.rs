@@ -84,6 +84,11 @@ impl Reign {
         self.0.until.load(Ordering::Acquire) == 0
     }
 
+    #[cfg(test)]
+    pub(crate) fn until(&self) -> Millis {
+        Millis(self.0.until.load(Ordering::Acquire))
+    }
+
     /// Extends a reign that a quorum has confirmed until then. False if it has lapsed meanwhile.
     pub(crate) fn extend(&self, now: Millis, until: Millis) -> bool {
         if !self.holds(now) {

@@ -324,6 +324,11 @@ impl From<&StoredChanges> for Changes {
 }
 
 impl StoredPromises {
+    #[cfg(test)]
+    pub(crate) fn without_horizon(&mut self) {
+        self.horizon = 0;
+    }
+
     pub(crate) fn new(resource: &Arc<str>, record: &Record) -> StoredPromises {
         StoredPromises {
             resource: Arc::clone(resource),

@@ -1,17 +1,23 @@
 //! Peers with real sockets and real files, all in one process.
 
 mod backup;
+mod callers;
 mod candidacy;
 mod chaos;
 mod contract;
+pub(crate) mod disks;
 mod elections;
 mod floor;
 mod format;
 mod full_disk;
 mod measurements;
 mod membership;
+mod multitude;
+mod partitions;
+mod registers;
 mod reigns;
 mod segments;
 mod snapshots;
 mod strangers;
+mod watchman;
 mod world;

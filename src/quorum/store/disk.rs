@@ -172,6 +172,9 @@ impl Writer {
             return Err(failure);
         }
         self.flushes.begin(Instant::now());
+        #[cfg(test)]
+        let result = crate::tests::disks::meet(self.directory.root(), "log").and_then(|()| work(self));
+        #[cfg(not(test))]
         let result = work(self);
         self.flushes.end(Instant::now());
         result.map_err(|error| {

@@ -25,7 +25,35 @@ const NAME: &str = "snapshot";
 pub(crate) struct Stored {
     pub(crate) meta: SnapshotMeta,
     /// [`StoredFacts`].
+    #[serde(with = "at_once")]
     pub(crate) facts: Vec<u8>,
+}
+
+/// Bytes as they are, and not one by one: of many megabytes that takes too long. They are stored the same.
+mod at_once {
+    use serde::{Deserializer, Serializer, de};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_bytes(bytes)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+        from.deserialize_byte_buf(ByteVisitor)
+    }
+
+    struct ByteVisitor;
+
+    impl de::Visitor<'_> for ByteVisitor {
+        type Value = Vec<u8>;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("bytes")
+        }
+
+        fn visit_byte_buf<E: de::Error>(self, bytes: Vec<u8>) -> Result<Vec<u8>, E> {
+            Ok(bytes)
+        }
+    }
 }
 
 /// Reads and writes it, on threads that may block.
@@ -56,9 +84,11 @@ impl Snapshots {
         Ok(Some((stored, facts)))
     }
 
+    /// The facts are not decoded: nothing is applied until this returns, and they were when the peer started, or come
+    /// from itself.
     pub(crate) async fn read(&self) -> Result<Option<Stored>, StorageError> {
         let this = self.clone();
-        blocking(ErrorVerb::Read, move || Ok(this.open()?.map(|(stored, _)| stored))).await
+        blocking(ErrorVerb::Read, move || this.directory.read::<Stored>(NAME, Kind::Snapshot)).await
     }
 
     fn covers(&self, upto: Option<LogId>) {
@@ -93,6 +123,8 @@ impl Snapshots {
                 return Ok(());
             }
             metrics::snapshot(bytes.len());
+            #[cfg(test)]
+            crate::tests::disks::meet(this.directory.root(), NAME)?;
             directory::replace(this.directory.root(), NAME, format, Kind::Snapshot, &bytes)?;
             this.covers(upto);
             Ok(())

@@ -4,7 +4,12 @@ use std::{fs, path::Path};
 
 use crate::{
     Fact, StartError, StoreError, start,
-    tests::world::{World, assigned, known, said, until},
+    tests::{
+        callers::{Callers, Mistake, judge},
+        disks::{self, DiskState},
+        watchman::Watchman,
+        world::{World, agree, assigned, known, said, until},
+    },
 };
 
 /// Facts that take many bytes in the log and none in the state.
@@ -67,4 +72,66 @@ async fn a_long_log_is_cut_off_and_a_peer_that_was_away_catches_up_by_a_snapshot
     fs::remove_file(&snapshot).expect("it can be removed");
     let missing = start(world.settings(&away)).await.map(|_| ()).expect_err("it is missing");
     assert!(missing.to_string().contains("the snapshot is missing"), "{missing}");
+}
+
+/// As long as a snapshot is about to be written there; then its process is killed.
+async fn killed_while_it_writes_a_snapshot(world: &mut World, callers: &Callers, name: &str, begun: usize) {
+    let data = world.data(name);
+    until("a snapshot is about to be written", || disks::snapshots_begun(&data) > begun).await;
+    let before = callers.heaved();
+    until("proposals go on", || callers.heaved() >= before + 10).await;
+    callers.forget(name);
+    world.kill(name);
+    disks::set_for_snapshots(&data, DiskState::Broken);
+}
+
+async fn started(world: &mut World, callers: &Callers, watchman: &Watchman, name: &str) {
+    disks::set_for_snapshots(&world.data(name), DiskState::Sound);
+    watchman.watch(&world.start(name).await);
+    callers.look(world);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn peers_are_killed_while_they_build_and_install_snapshots_under_load() {
+    let mut world = World::new(&["a", "b", "c"]).await;
+    let (watchman, watching) = Watchman::start(&world);
+    world.bootstrap().await;
+    world.running().for_each(|(_, peer)| watchman.watch(peer));
+    world.master().await;
+    let mut callers = Callers::gather(&world, 7, Mistake::None);
+    callers.load(3, 200 << 10);
+    for _ in 0..3 {
+        // The master, while it builds one.
+        let (master, _) = world.master().await;
+        let data = world.data(&master);
+        disks::set_for_snapshots(&data, DiskState::Stuck);
+        let begun = disks::snapshots_begun(&data);
+        killed_while_it_writes_a_snapshot(&mut world, &callers, &master, begun).await;
+        started(&mut world, &callers, &watchman, &master).await;
+
+        // A follower that lacks what was cut off, while it installs one.
+        let (master, _) = world.master().await;
+        let away = world.names.iter().find(|name| **name != master).expect("there are three").clone();
+        callers.forget(&away);
+        world.kill(&away);
+        let before = callers.heaved();
+        until("it lacks what was cut off", || callers.heaved() > before + 100).await;
+        let data = world.data(&away);
+        let begun = disks::snapshots_begun(&data);
+        started(&mut world, &callers, &watchman, &away).await;
+        disks::set_for_snapshots(&data, DiskState::Stuck);
+        killed_while_it_writes_a_snapshot(&mut world, &callers, &away, begun).await;
+        started(&mut world, &callers, &watchman, &away).await;
+
+        // From what is on its disk.
+        callers.forget(&away);
+        world.kill(&away);
+        started(&mut world, &callers, &watchman, &away).await;
+    }
+    world.propose(assigned("last", 1.0)).await;
+    let calls = callers.leave(&world).await;
+    agree(&world, &world.names, "snapshots").await;
+    let (writes, reads) = judge(&calls).unwrap_or_else(|why| panic!("{why}"));
+    assert!(writes > 20 && reads > 20, "nothing happened: {writes} writes, {reads} reads");
+    watchman.leave(watching);
 }

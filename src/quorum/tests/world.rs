@@ -18,7 +18,10 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use crate::{Clock, Configuration, Fact, Mastership, Quorum, Reign, Secret, Settings, StartError, Timing, start};
+use crate::{
+    Clock, Configuration, Fact, Mastership, Quorum, Reign, Secret, Settings, StartError, StoreError, Timing, start,
+    stored::{StoredFacts, StoredPromises},
+};
 
 /// What all peers of a world know.
 pub(super) const SECRET: &str = "of this test";
@@ -125,8 +128,15 @@ impl World {
     }
 
     pub(super) async fn start(&mut self, name: &str) -> Quorum {
-        let settings = self.settings(name);
-        self.start_with(settings).await.expect("it starts")
+        let began = Instant::now();
+        loop {
+            match self.start_with(self.settings(name)).await {
+                Ok(peer) => return peer,
+                // One that was killed may still be stopping.
+                Err(StartError::Store(StoreError::InUse { .. })) if began.elapsed() < Duration::from_secs(60) => {}
+                Err(error) => panic!("{name} does not start: {error}"),
+            }
+        }
     }
 
     /// Starts all peers for the first time.
@@ -145,8 +155,9 @@ impl World {
 
     pub(super) fn wipe(&self, name: &str) {
         let data = self.data(name);
-        // A peer that was killed may still be stopping.
-        until_now(|| std::fs::remove_dir_all(&data).is_ok() || !data.exists());
+        // A peer that was killed may still be stopping: what it wrote afterwards would be in the way of the next.
+        let is_free = || std::fs::File::open(data.join("lock")).is_ok_and(|lock| lock.try_lock().is_ok());
+        until_now(|| !data.exists() || is_free() && std::fs::remove_dir_all(&data).is_ok());
     }
 
     pub(super) fn peer(&self, name: &str) -> &Quorum {
@@ -187,13 +198,25 @@ impl World {
     }
 
     pub(super) async fn master(&self) -> (String, Reign) {
-        let mut found = None;
-        until("there is a master", || {
-            found = self.masters().pop();
-            found.is_some()
-        })
-        .await;
-        found.expect("there is one")
+        let began = Instant::now();
+        loop {
+            if let Some(master) = self.masters().pop() {
+                return master;
+            }
+            assert!(began.elapsed() < Duration::from_secs(60), "there is no master: {}", self.told());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// What consensus says of itself at each peer.
+    fn told(&self) -> String {
+        let begun = |peer: &&Quorum| !peer.peers().is_empty();
+        let of = |peer: &Quorum| format!("{} {:?}", *peer.raft().metrics().borrow(), peer.absence());
+        let told = self.running().map(|(name, peer)| match Some(peer).filter(begun) {
+            Some(peer) => format!("\n{name}: {}", of(peer)),
+            None => format!("\n{name}: not begun, {:?}", peer.absence()),
+        });
+        told.collect()
     }
 
     /// Proposes to the master, until one accepts.
@@ -221,6 +244,34 @@ pub(super) fn said(text: impl Into<Arc<str>>) -> Fact {
     Fact::Configuration(configuration(text))
 }
 
+/// All facts of a peer. Horizons are counted by each on its own clock, and are left out.
+pub(super) fn whole(peer: &Quorum) -> StoredFacts {
+    peer.read(|facts| {
+        let mut record = facts.record(Millis(0));
+        record.promises.iter_mut().for_each(StoredPromises::without_horizon);
+        record
+    })
+}
+
+/// Waits until these peers have the same facts.
+pub(super) async fn agree(world: &World, names: impl IntoIterator<Item = &String> + Clone, done: &str) {
+    let began = Instant::now();
+    loop {
+        let mut of_all: Vec<_> = names.clone().into_iter().map(|name| whole(world.peer(name))).collect();
+        of_all.dedup();
+        if of_all.len() == 1 {
+            return;
+        }
+        if began.elapsed() > Duration::from_secs(60) {
+            for name in names {
+                eprintln!("{name}: {:?}", whole(world.peer(name)));
+            }
+            panic!("{done}: they do not agree: {}", world.told());
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 /// Assigns a part of `r` to a client; zero removes the assignment.
 pub(super) fn assigned(client: &str, amount: f64) -> Fact {
     let assigned = (amount > 0.0).then(|| Assigned::Capacity(Amount::clamped(amount)));
@@ -239,7 +290,7 @@ pub(super) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
 fn until_now(mut condition: impl FnMut() -> bool) {
     let began = Instant::now();
     while !condition() {
-        assert!(began.elapsed() < Duration::from_secs(20), "waited in vain");
+        assert!(began.elapsed() < Duration::from_secs(60), "waited in vain");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -1,0 +1,240 @@
+//! Callers that write and read facts at any peer that may decide, as the server does it: what they were told, and
+//! whether one register each could have said that.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use leaseway_core::Millis;
+use leaseway_history::{Operation, RegisterCall, unexplained};
+use tokio::{sync::oneshot, task::JoinHandle, time::sleep};
+
+use crate::{
+    Clock, Mastership, ProposeError, Quorum, Reign,
+    tests::{
+        registers::{REGISTERS, Register},
+        world::{World, assigned},
+    },
+};
+
+const CALLERS: u64 = 6;
+const PAUSE: Duration = Duration::from_millis(3);
+
+/// What callers do wrong, to show that the judge finds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mistake {
+    None,
+    /// They read at any peer, whether its reign holds or not.
+    ReadsAnywhere,
+    /// They take a write of unknown outcome for one that is stored.
+    TrustsTheUncertain,
+    /// One write is acknowledged and never proposed.
+    DropsOne,
+}
+
+pub(super) struct Callers {
+    board: Arc<Board>,
+    at_work: Vec<JoinHandle<Vec<RegisterCall>>>,
+    ballast: Vec<JoinHandle<()>>,
+}
+
+/// What all callers share.
+struct Board {
+    peers: Mutex<BTreeMap<String, Quorum>>,
+    stop: AtomicBool,
+    clock: Clock,
+    began: Instant,
+    /// When each value was first asked for.
+    values: Mutex<Vec<Millis>>,
+    mistake: Mistake,
+    dropped: AtomicBool,
+    /// Ballast that was stored.
+    heavy: AtomicUsize,
+}
+
+impl Callers {
+    pub(super) fn gather(world: &World, seed: u64, mistake: Mistake) -> Callers {
+        let board = Arc::new(Board {
+            peers: Mutex::default(),
+            stop: AtomicBool::new(false),
+            clock: world.clock(),
+            began: Instant::now(),
+            values: Mutex::new(vec![Millis(0)]),
+            mistake,
+            dropped: AtomicBool::new(false),
+            heavy: AtomicUsize::new(0),
+        });
+        let work = |number: u64| {
+            tokio::spawn(Arc::clone(&board).work(fastrand::Rng::with_seed(seed.wrapping_mul(31).wrapping_add(number))))
+        };
+        let at_work = (0..CALLERS).map(work).collect();
+        let callers = Callers { board, at_work, ballast: Vec::new() };
+        callers.look(world);
+        callers
+    }
+
+    /// They reach the peers that run now, and no others. Called before a peer is killed, too: they hold it.
+    pub(super) fn look(&self, world: &World) {
+        let running = world.running().map(|(name, peer)| (name.clone(), peer.clone()));
+        *self.board.peers.lock().unwrap() = running.collect();
+    }
+
+    pub(super) fn forget(&self, name: &str) {
+        self.board.peers.lock().unwrap().remove(name);
+    }
+
+    /// So many more propose at full speed what takes `bytes` in the log and nothing in the facts.
+    pub(super) fn load(&mut self, callers: usize, bytes: usize) {
+        self.ballast.extend((0..callers).map(|_| tokio::spawn(Arc::clone(&self.board).heave(bytes))));
+    }
+
+    pub(super) fn heaved(&self) -> usize {
+        self.board.heavy.load(Ordering::Relaxed)
+    }
+
+    /// They stop. What each was told, with what is there in the end, at a master.
+    pub(super) async fn leave(self, world: &World) -> Vec<RegisterCall> {
+        self.board.stop.store(true, Ordering::SeqCst);
+        let mut calls = Vec::new();
+        for one in self.at_work {
+            calls.extend(one.await.expect("what is read is whole"));
+        }
+        for one in self.ballast {
+            one.await.expect("nothing panics");
+        }
+        let asked = self.board.now();
+        let (name, _) = world.master().await;
+        for (register, of) in REGISTERS.iter().enumerate() {
+            let found = world.peer(&name).read(|facts| of.read(facts, |value| self.board.since(value)));
+            calls.push(RegisterCall {
+                register,
+                operation: Operation::Read(found),
+                asked,
+                answered: Some(self.board.now()),
+            });
+        }
+        calls
+    }
+}
+
+impl Board {
+    fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_nanos()).expect("no test takes centuries")
+    }
+
+    fn since(&self, value: u64) -> Millis {
+        self.values.lock().unwrap()[value as usize]
+    }
+
+    fn new_value(&self) -> u64 {
+        let mut values = self.values.lock().unwrap();
+        values.push((self.clock)());
+        values.len() as u64 - 1
+    }
+
+    /// One that may decide, or one of them if several believe so.
+    fn master(&self, random: &mut fastrand::Rng) -> Option<(Quorum, Reign)> {
+        let peers = self.peers.lock().unwrap();
+        let reign = |peer: &Quorum| match &*peer.mastership().borrow() {
+            Mastership::Master(reign) if reign.holds((self.clock)()) => Some(reign.clone()),
+            _ => None,
+        };
+        let masters: Vec<_> = peers.values().filter_map(|peer| Some((peer.clone(), reign(peer)?))).collect();
+        random.choice(masters)
+    }
+
+    fn any(&self, random: &mut fastrand::Rng) -> Option<Quorum> {
+        random.choice(self.peers.lock().unwrap().values().cloned().collect::<Vec<_>>())
+    }
+
+    async fn work(self: Arc<Self>, mut random: fastrand::Rng) -> Vec<RegisterCall> {
+        let mut calls = Vec::new();
+        while !self.stop.load(Ordering::SeqCst) {
+            sleep(PAUSE).await;
+            let register = random.usize(..REGISTERS.len());
+            let of = REGISTERS[register];
+            let asked = self.now();
+            if random.bool() {
+                let peer = match self.mistake {
+                    Mistake::ReadsAnywhere => self.any(&mut random),
+                    _ => self.master(&mut random).map(|(peer, _)| peer),
+                };
+                let Some(peer) = peer else { continue };
+                let found = peer.read(|facts| of.read(facts, |value| self.since(value)));
+                calls.push(RegisterCall {
+                    register,
+                    operation: Operation::Read(found),
+                    asked,
+                    answered: Some(self.now()),
+                });
+            } else if let Some((operation, stored)) = self.write(of, &mut random).await {
+                calls.push(RegisterCall { register, operation, asked, answered: stored.then(|| self.now()) });
+            }
+        }
+        calls
+    }
+
+    /// Whether it is stored, or may be; nothing if it is not.
+    async fn write(&self, of: Register, random: &mut fastrand::Rng) -> Option<(Operation, bool)> {
+        let (peer, reign) = self.master(random)?;
+        let (value, anew) = (self.new_value(), random.u8(..8) == 0);
+        let (operation, facts) = peer.read(|facts| {
+            let found = of.read(facts, |value| self.since(value));
+            of.write(facts, found, value, anew)
+        });
+        if self.mistake == Mistake::DropsOne && value > 20 && !self.dropped.swap(true, Ordering::SeqCst) {
+            return Some((operation, true));
+        }
+        let (result, told) = oneshot::channel();
+        // Without holding the peer meanwhile, so that it can be killed.
+        peer.submit(&reign, &facts, |told| drop(result.send(told)));
+        drop((peer, reign));
+        match told.await.unwrap_or(Err(ProposeError::Uncertain)) {
+            Ok(()) => Some((operation, true)),
+            Err(ProposeError::Uncertain) => Some((operation, self.mistake == Mistake::TrustsTheUncertain)),
+            Err(_) => None,
+        }
+    }
+
+    async fn heave(self: Arc<Self>, bytes: usize) {
+        let mut random = fastrand::Rng::new();
+        while !self.stop.load(Ordering::SeqCst) {
+            let Some((peer, reign)) = self.master(&mut random) else {
+                sleep(PAUSE).await;
+                continue;
+            };
+            let (result, told) = oneshot::channel();
+            let client = "b".repeat(bytes);
+            peer.submit(&reign, &[assigned(&client, 0.0)], |told| drop(result.send(told)));
+            drop((peer, reign));
+            match told.await {
+                Ok(Ok(())) => drop(self.heavy.fetch_add(1, Ordering::Relaxed)),
+                _ => sleep(PAUSE).await,
+            }
+        }
+    }
+}
+
+/// How many writes and reads were answered, if one register each explains all; else what is not explained.
+pub(super) fn judge(calls: &[RegisterCall]) -> Result<(usize, usize), String> {
+    if let Some(call) = unexplained(calls) {
+        let near = |other: &&RegisterCall| {
+            other.register == call.register
+                && other.answered.is_none_or(|end| end + 200_000_000 > call.asked)
+                && call.answered.is_none_or(|end| other.asked < end)
+        };
+        let mut of: Vec<&RegisterCall> = calls.iter().filter(near).collect();
+        of.sort_by_key(|call| call.asked);
+        let told: Vec<String> = of.iter().map(ToString::to_string).collect();
+        let register = REGISTERS[call.register];
+        return Err(format!("no order explains {call}, of {register:?}, among\n{}", told.join("\n")));
+    }
+    let answered = calls.iter().filter(|call| call.answered.is_some());
+    let reads = answered.clone().filter(|call| matches!(call.operation, Operation::Read(_))).count();
+    Ok((answered.count() - reads, reads))
+}

@@ -1,0 +1,259 @@
+//! Peers are added, removed and replaced while links are cut, flap and are cut one way, and masters die: afterwards
+//! there is one outcome, the change can be completed or undone, and no fact is lost on the way.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use tokio::{task::JoinHandle, time::sleep};
+
+use crate::{
+    ChangeError,
+    raft::Membership,
+    tests::{
+        callers::{Callers, Mistake, judge},
+        disks::{self, DiskState},
+        strangers::identity,
+        watchman::Watchman,
+        world::{World, agree, until},
+    },
+};
+
+/// The membership as a peer knows it; none before consensus has begun there.
+fn membership(world: &World, name: &str) -> Membership {
+    if world.peer(name).peers().is_empty() {
+        return Membership::default();
+    }
+    world.peer(name).raft().metrics().borrow().membership_config.membership().clone()
+}
+
+/// Whether the peer knows of no change that is half done, and each voter is there under the identity that has the vote.
+pub(super) fn is_settled(world: &World, name: &str) -> bool {
+    let membership = membership(world, name);
+    let voters: BTreeSet<_> = membership.voter_ids().collect();
+    let there = |(peer, name): (u64, &str)| {
+        world.running().any(|(running, _)| running == name) && identity(world, name).peer == peer
+    };
+    membership.get_joint_config().len() == 1
+        && membership.nodes().all(|(peer, member)| voters.contains(peer) && there((*peer, &member.name)))
+}
+
+fn names_of(membership: &Membership) -> BTreeSet<String> {
+    membership.nodes().map(|(_, member)| member.name.clone()).collect()
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PeerChange {
+    Add,
+    Remove,
+    /// With the mastership handed to the peer that goes, at the same time.
+    RemoveNextMaster,
+    Replace,
+}
+
+struct Strife {
+    world: World,
+    callers: Callers,
+    watchman: Watchman,
+    random: fastrand::Rng,
+    members: BTreeSet<String>,
+    done: String,
+}
+
+impl Strife {
+    async fn start(&mut self, name: &str) {
+        let peer = self.world.start(name).await;
+        self.watchman.watch(&peer);
+        self.callers.look(&self.world);
+    }
+
+    fn kill(&mut self, name: &str) {
+        self.callers.forget(name);
+        self.world.kill(name);
+    }
+
+    fn one_of(&mut self, names: &BTreeSet<String>) -> String {
+        self.random.choice(names).expect("there are some").clone()
+    }
+
+    /// One change, with something that goes wrong before, in or after it.
+    async fn round(&mut self) {
+        let others: BTreeSet<String> =
+            self.world.names.iter().filter(|name| !self.members.contains(*name)).cloned().collect();
+        let change = match self.random.u8(..4) {
+            0 | 1 if !others.is_empty() => PeerChange::Add,
+            2 if self.members.len() > 2 => PeerChange::Remove,
+            3 if self.members.len() > 2 => PeerChange::RemoveNextMaster,
+            // Two that have votes are both needed.
+            _ if self.members.len() == 2 => PeerChange::Add,
+            _ => PeerChange::Replace,
+        };
+        let (master, _) = self.world.master().await;
+        let stay: BTreeSet<String> = self.members.iter().filter(|name| **name != master).cloned().collect();
+        let name = if change == PeerChange::Add { self.one_of(&others) } else { self.one_of(&stay) };
+        if matches!(change, PeerChange::Add | PeerChange::Replace) {
+            if self.world.running().any(|(running, _)| *running == name) {
+                self.kill(&name);
+            }
+            self.world.wipe(&name);
+            self.start(&name).await;
+        }
+        self.done += &format!("\n{change:?} {name}, {master} is master of {:?}:", self.members);
+        // So that what goes wrong meets each step.
+        let takes = Duration::from_millis(self.random.choice([0, 0, 20, 60]).unwrap_or_default());
+        self.world.names.iter().for_each(|name| disks::set(&self.world.data(name), DiskState::Slow(takes)));
+        let asked = self.ask(change, &name, &master);
+        let pause = self.random.u64(..120);
+        sleep(Duration::from_millis(pause)).await;
+        let killed = self.trouble(&name).await;
+        let pause = self.random.u64(100..1500);
+        sleep(Duration::from_millis(pause)).await;
+        self.world.names.iter().for_each(|name| {
+            self.world.isolate(name, false);
+            disks::set(&self.world.data(name), DiskState::Sound);
+        });
+        if let Some(killed) = killed {
+            self.start(&killed).await;
+        }
+        let outcome = asked.await.expect("nothing panics");
+        self.done += &format!(" {outcome:?}");
+        self.settle(change, &name, outcome).await;
+    }
+
+    /// What an operator does; a peer that was replaced asks by itself.
+    fn ask(&self, change: PeerChange, name: &str, master: &str) -> JoinHandle<Result<(), ChangeError>> {
+        let (peer, name, address) =
+            (self.world.peer(master).clone(), name.to_owned(), self.world.address(master, name));
+        tokio::spawn(async move {
+            match change {
+                PeerChange::Add => peer.add(&name, &address).await,
+                PeerChange::Remove => peer.remove(&name).await,
+                PeerChange::RemoveNextMaster => {
+                    let (removed, _) = tokio::join!(peer.remove(&name), peer.transfer(Some(&name)));
+                    removed
+                }
+                PeerChange::Replace => Ok(()),
+            }
+        })
+    }
+
+    /// Cuts links; may kill a peer.
+    async fn trouble(&mut self, concerned: &str) -> Option<String> {
+        let members = self.members.clone();
+        let master = self.world.masters().first().map_or_else(|| concerned.to_owned(), |(master, _)| master.clone());
+        let victim = self.one_of(&members);
+        let what = self.random.u8(..9);
+        self.done += &format!(" {what}{victim}");
+        match what {
+            0 => self.world.isolate(&master, true),
+            1 => self.world.isolate(concerned, true),
+            // The master reaches the peer that comes or goes, and no other.
+            2 => self.world.names.iter().filter(|name| *name != concerned).for_each(|name| {
+                self.world.cut(&master, name, true);
+                self.world.cut(concerned, name, true);
+            }),
+            // None reaches any other.
+            3 => self.world.names.iter().for_each(|name| self.world.isolate(name, true)),
+            4 => members.iter().for_each(|name| self.world.cut_off(&master, name, true)),
+            5 => members.iter().for_each(|name| self.world.cut_off(name, &master, true)),
+            6 => {
+                for round in 0..10 {
+                    self.world.isolate(&victim, round % 2 == 0);
+                    sleep(Duration::from_millis(30)).await;
+                }
+            }
+            7 => {
+                self.kill(&master);
+                return Some(master);
+            }
+            _ => {
+                self.kill(&victim);
+                return Some(victim);
+            }
+        }
+        None
+    }
+
+    /// All is connected: there is one outcome, and what is asked for comes about, or is undone.
+    async fn settle(&mut self, change: PeerChange, name: &str, outcome: Result<(), ChangeError>) {
+        let undo = self.random.bool();
+        let stays = change == PeerChange::Replace || (change == PeerChange::Add && (outcome.is_ok() || !undo));
+        for _ in 0..200 {
+            let (master, _) = self.world.master().await;
+            let peer = self.world.peer(&master).clone();
+            let membership = membership(&self.world, &master);
+            let is_voter = membership.voter_ids().any(|voter| {
+                membership.get_node(&voter).is_some_and(|member| member.name == name)
+                    && identity(&self.world, name).peer == voter
+            });
+            let is_in = names_of(&membership).contains(name);
+            if outcome.is_ok() && change == PeerChange::Add {
+                assert!(is_voter, "{}: acknowledged, and not there", self.done);
+            }
+            if outcome.is_ok() && matches!(change, PeerChange::Remove | PeerChange::RemoveNextMaster) {
+                assert!(!is_in, "{}: acknowledged, and still there", self.done);
+            }
+            let repeated = match (change, stays) {
+                (PeerChange::Replace, _) => Ok(()),
+                (_, true) if !is_voter => peer.add(name, &self.world.address(&master, name)).await,
+                (_, false) if is_in && master == name => peer.transfer(None).await.map(drop),
+                (_, false) if is_in => peer.remove(name).await,
+                _ => Ok(()),
+            };
+            if repeated.is_ok() && is_settled(&self.world, &master) && is_in == stays {
+                break;
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+        if stays {
+            self.members.insert(name.to_owned());
+        } else {
+            self.members.remove(name);
+        }
+        let all_know = || {
+            self.members.iter().all(|name| {
+                let raft = membership(&self.world, name);
+                names_of(&raft) == self.members && is_settled(&self.world, name)
+            })
+        };
+        until(&format!("there is one outcome:{}", self.done), all_know).await;
+    }
+}
+
+async fn strife(rounds: usize, seed: u64) {
+    let mut world = World::new(&["a", "b", "c"]).await;
+    let (watchman, watching) = Watchman::start(&world);
+    world.bootstrap().await;
+    world.master().await;
+    world.welcome("d").await;
+    world.welcome("e").await;
+    // So that each has links of its own to all.
+    for name in ["a", "b", "c"] {
+        world.kill(name);
+    }
+    for name in ["a", "b", "c"] {
+        watchman.watch(&world.start(name).await);
+    }
+    world.master().await;
+    let mut callers = Callers::gather(&world, seed, Mistake::None);
+    callers.load(1, 50 << 10);
+    let random = fastrand::Rng::with_seed(seed);
+    let members = ["a", "b", "c"].map(String::from).into();
+    let mut strife = Strife { world, callers, watchman, random, members, done: format!("seed {seed}") };
+    for _ in 0..rounds {
+        strife.round().await;
+    }
+    let Strife { world, callers, watchman, members, done, .. } = strife;
+    let calls = callers.leave(&world).await;
+    let (writes, reads) = judge(&calls).unwrap_or_else(|why| panic!("{done}: {why}"));
+    assert!(writes > 20 && reads > 20, "nothing happened: {writes} writes, {reads} reads");
+    agree(&world, &members, &done).await;
+    eprintln!("{done}\n{writes} writes and {reads} reads were answered");
+    let (reigns, _) = watchman.leave(watching);
+    assert!(reigns > 0, "there was no master");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn peers_come_and_go_while_links_are_cut_and_there_is_one_outcome_each_time() {
+    for seed in 1..=super::chaos::seeds() {
+        strife(8, seed).await;
+    }
+}

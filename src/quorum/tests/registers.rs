@@ -1,0 +1,137 @@
+//! Facts of several kinds, each as a register that is written and read.
+
+use std::sync::Arc;
+
+use leaseway_core::{Amount, Assigned, Changes, Epoch, HolderKind, Inherited, Load, Millis, Token};
+use leaseway_history::{Operation, Value};
+
+use crate::{
+    Fact, Facts, KeptOverride,
+    tests::world::{assigned, said},
+};
+
+/// Longer than any test, so that no horizon is ever over.
+const HORIZON: Millis = Millis(3_600_000);
+const LEASE: Millis = Millis(60_000);
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Register {
+    Assignment(&'static str),
+    Override(&'static str),
+    /// The configuration in force.
+    InForce,
+    /// The promises of a resource: each follows the one before.
+    Promised(&'static str),
+    /// Two facts of one proposal, which are never apart.
+    Twins,
+}
+
+pub(super) const REGISTERS: [Register; 8] = [
+    Register::Assignment("x"),
+    Register::Assignment("y"),
+    Register::Override("o"),
+    Register::Override("p.*"),
+    Register::InForce,
+    Register::Promised("q"),
+    Register::Promised("s"),
+    Register::Twins,
+];
+
+fn amount(value: u64) -> Amount {
+    Amount::clamped(value as f64)
+}
+
+fn capacity_of(facts: &Facts, holder: &str) -> Value {
+    match facts.assigned("r", HolderKind::Client, &holder.into())? {
+        Assigned::Capacity(amount) => Some(amount.get() as u64),
+        other => panic!("{other:?} was never assigned"),
+    }
+}
+
+fn load(value: u64) -> Load {
+    Load::Capacity(amount(value))
+}
+
+fn floor(epoch: Epoch, value: u64) -> Option<Token> {
+    Token::new(Token::first(epoch).get() + value)
+}
+
+impl Register {
+    /// What is there, checked to be all of one write. `since`: when a value was first asked for.
+    pub(super) fn read(self, facts: &Facts, since: impl Fn(u64) -> Millis) -> Value {
+        match self {
+            Register::Assignment(holder) => capacity_of(facts, holder),
+            Register::Override(pattern) => {
+                let mut of = facts.overrides().iter().filter(|one| *one.pattern == *pattern);
+                let one = of.next()?;
+                assert!(of.next().is_none(), "two overrides of {pattern}");
+                let value = one.by.parse().expect("a number was written");
+                assert_eq!(one.capacity, load(value), "of two writes: {one:?}");
+                Some(value)
+            }
+            Register::InForce => {
+                let versions: Vec<u64> = facts.configurations().map(|one| one.version).collect();
+                assert!(versions.windows(2).all(|two| two[1] == two[0] + 1), "{versions:?}");
+                facts.configuration().and_then(|one| one.text.parse().ok())
+            }
+            Register::Promised(resource) => {
+                let promises = facts.promises(resource)?;
+                let (epoch, _) = promises.newest()?;
+                let value = promises.total().get() as u64;
+                let record = promises.record(Millis(0));
+                assert_eq!((record.lease, record.floor), (Some(LEASE), floor(epoch, value)), "of two writes");
+                assert!(promises.until() >= since(value).plus(HORIZON), "a horizon is too early");
+                Some(value)
+            }
+            Register::Twins => {
+                let (one, other) = (capacity_of(facts, "twin"), facts.load("twin"));
+                assert_eq!(other, one.map(load), "half of a proposal is there");
+                one
+            }
+        }
+    }
+
+    /// What writes this value where `found` is there, by `facts`; `anew`: by an incarnation of its own, if it has any.
+    pub(super) fn write(self, facts: &Facts, found: Value, value: u64, anew: bool) -> (Operation, Vec<Fact>) {
+        let write = Operation::Write(Some(value));
+        match self {
+            Register::Assignment(holder) => (write, vec![assigned(holder, value as f64)]),
+            Register::Override(pattern) => {
+                let kept = KeptOverride {
+                    pattern: pattern.into(),
+                    capacity: load(value),
+                    above: false,
+                    from_unix_ms: 1,
+                    until_unix_ms: u64::MAX,
+                    by: value.to_string().into(),
+                    why: "a test".into(),
+                };
+                (write, vec![Fact::Override { pattern: pattern.into(), set: Some(Box::new(kept)) }])
+            }
+            Register::InForce => (write, vec![said(value.to_string())]),
+            Register::Promised(resource) => {
+                let newest = facts.promises(resource).and_then(|promises| promises.newest());
+                let (epoch, number, operation) = match newest {
+                    Some((epoch, number)) if !anew => (epoch, number + 1, Operation::Exchange(found, Some(value))),
+                    // Applied whether earlier ones have promised something meanwhile or not.
+                    Some((epoch, _)) => (Epoch(epoch.0 + Inherited::EPOCHS_APART), 1, write),
+                    None => (Epoch(1), 1, write),
+                };
+                let changes = Changes {
+                    epoch,
+                    number,
+                    total: amount(value),
+                    horizon: Some(HORIZON),
+                    lease: Some(LEASE),
+                    floor: floor(epoch, value),
+                    wants: None,
+                };
+                (operation, vec![Fact::Promises { resource: Arc::from(resource), changes }])
+            }
+            Register::Twins => {
+                let load = Fact::Load { resource: "twin".into(), load: Some(load(value)) };
+                (write, vec![assigned("twin", value as f64), load])
+            }
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! No two reigns ever hold at the same moment.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use tokio::sync::watch;
+
+use crate::{Clock, Mastership, Quorum, Reign, tests::world::World};
+
+/// Looks at all reigns there ever were, at one moment each time.
+#[derive(Clone, Default)]
+pub(super) struct Watchman {
+    peers: Arc<Mutex<Vec<watch::Receiver<Mastership>>>>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Watchman {
+    pub(super) fn watch(&self, peer: &Quorum) {
+        self.peers.lock().unwrap().push(peer.mastership());
+    }
+
+    pub(super) fn start(world: &World) -> (Watchman, JoinHandle<(usize, usize)>) {
+        let (watchman, clock) = (Watchman::default(), world.clock());
+        let watching = watchman.clone();
+        (watchman, std::thread::spawn(move || watching.run(&clock)))
+    }
+
+    /// How many reigns it saw, and at how many moments one held.
+    fn run(&self, clock: &Clock) -> (usize, usize) {
+        let mut reigns: Vec<Reign> = Vec::new();
+        let mut held = 0;
+        while !self.stop.load(Ordering::SeqCst) {
+            for peer in self.peers.lock().unwrap().iter() {
+                if let Mastership::Master(reign) = &*peer.borrow()
+                    && !reigns.iter().any(|known| known.number() == reign.number())
+                {
+                    reigns.push(reign.clone());
+                }
+            }
+            let now = clock();
+            // One that began after this moment does not count at it.
+            let at_once: Vec<_> = reigns.iter().filter(|reign| reign.since() <= now && reign.holds(now)).collect();
+            assert!(at_once.len() <= 1, "at {now:?} all of these hold: {at_once:?}");
+            held += at_once.len();
+            std::thread::sleep(Duration::from_micros(500));
+        }
+        (reigns.len(), held)
+    }
+
+    /// How many reigns it saw, and at how many moments one held; panics if two ever did at once.
+    pub(super) fn leave(&self, watching: JoinHandle<(usize, usize)>) -> (usize, usize) {
+        self.stop.store(true, Ordering::SeqCst);
+        watching.join().expect("no two reigns ever held at once")
+    }
+}
