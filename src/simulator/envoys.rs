@@ -53,6 +53,7 @@ struct Played {
     reports_at: Option<Millis>,
 }
 
+#[derive(Clone, Copy)]
 enum OnTheWay {
     Told { stream: u64, assignment: Option<(Quota, u32)> },
     Reported { stream: u64, usage: Usage },
