@@ -12,7 +12,10 @@ mod tests;
 
 use std::fmt;
 
-use crate::{HolderKind, escaped};
+use crate::{
+    HolderKind, Request, escaped,
+    planted::{self, Fault},
+};
 
 pub use self::{
     identity::{Identity, IdentityError},
@@ -177,6 +180,20 @@ impl<'a> AccessRequest<'a> {
     /// The action, to a resource.
     pub fn on(action: Action, resource: &'a str) -> AccessRequest<'a> {
         AccessRequest { resource: Some(resource), ..AccessRequest::to(action) }
+    }
+
+    /// What a request for a resource takes. A release is as much as asking: who may be a client may end its leases.
+    pub fn of(resource: &'a str, request: &'a Request) -> AccessRequest<'a> {
+        let (kind, id, priority) = match request {
+            Request::Ask(ask) | Request::Renew(ask) => {
+                (ask.kind, &ask.id, ask.claims.iter().map(|claim| claim.priority).max())
+            }
+            Request::Release(release) if planted::is(Fault::ReleasesUnasked) => {
+                return AccessRequest::on(Action::of(release.kind), resource);
+            }
+            Request::Release(release) => (release.kind, &release.id, None),
+        };
+        AccessRequest { holder: Some(id), priority, ..AccessRequest::on(Action::of(kind), resource) }
     }
 }
 

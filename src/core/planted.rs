@@ -82,13 +82,25 @@ pub enum Fault {
     FreesUnconfirmed,
     /// A lease is forgotten when half of its length is over.
     ForgetsEarly,
+    /// What earlier masters promised is no more than there is since an operator has cut the capacity.
+    CutLowersEstate,
+    /// An override raises what a parent lends.
+    OverrideRaisesLent,
+    /// What there is more by an override is free, also while it is not known who may have it.
+    RaiseIsFree,
+    /// What an Envoy was told last is all that it may believe.
+    ForgetsAssignments,
+    /// An assignment may be believed for longer than the lease that it is made of.
+    AssignmentOutlastsLease,
+    /// What may be a client at all may release the leases of any.
+    ReleasesUnasked,
     /// A master that no quorum confirms any more goes on. In real processes only: the simulation has no elections.
     OldMasterGoesOn,
 }
 
 impl Fault {
     /// All that a simulation can show: those of the state machines.
-    pub const SIMULATED: [Fault; 36] = [
+    pub const SIMULATED: [Fault; 42] = [
         Fault::KeepsWhatIsHeld,
         Fault::LearningConfirms,
         Fault::HasReplaces,
@@ -125,6 +137,12 @@ impl Fault {
         Fault::OutlivesParent,
         Fault::FreesUnconfirmed,
         Fault::ForgetsEarly,
+        Fault::CutLowersEstate,
+        Fault::OverrideRaisesLent,
+        Fault::RaiseIsFree,
+        Fault::ForgetsAssignments,
+        Fault::AssignmentOutlastsLease,
+        Fault::ReleasesUnasked,
     ];
 
     /// The fault of that name.
@@ -172,6 +190,12 @@ impl Fault {
             Fault::OutlivesParent => "outlives-parent",
             Fault::FreesUnconfirmed => "frees-unconfirmed",
             Fault::ForgetsEarly => "forgets-early",
+            Fault::CutLowersEstate => "cut-lowers-estate",
+            Fault::OverrideRaisesLent => "override-raises-lent",
+            Fault::RaiseIsFree => "raise-is-free",
+            Fault::ForgetsAssignments => "forgets-assignments",
+            Fault::AssignmentOutlastsLease => "assignment-outlasts-lease",
+            Fault::ReleasesUnasked => "releases-unasked",
             Fault::OldMasterGoesOn => "old-master-goes-on",
         }
     }
@@ -203,6 +227,12 @@ impl Fault {
             Fault::OutlivesParent => "a lease ends before the node's own does",
             Fault::FreesUnconfirmed => "1",
             Fault::ForgetsEarly => "a lease counts until it has certainly ended",
+            Fault::CutLowersEstate => "a cut lowers no total",
+            Fault::OverrideRaisesLent => "an override only lowers what is lent",
+            Fault::RaiseIsFree => "what there is more while a resource learns goes to its estate",
+            Fault::ForgetsAssignments => "any assignment may be the one that is believed",
+            Fault::AssignmentOutlastsLease => "no assignment outlasts its lease",
+            Fault::ReleasesUnasked => "a release is as much as asking",
             Fault::OldMasterGoesOn => "a reign that no quorum confirms lapses",
         }
     }

@@ -2,20 +2,16 @@
 //!
 //! An Envoy is a client of the cluster by its name: it wants what is offered to it, and what it was leased is told to
 //! it as a [`quota`]. It acknowledges nothing, so all that it was told counts as had until its time is over:
-//! [`envoy::Envoy`].
+//! [`leaseway_envoy`].
 
 mod attendant;
-mod beliefs;
-pub mod envoy;
 mod leases;
-mod offered;
-pub mod quota;
+mod quota;
 pub mod report;
 mod service;
 #[cfg(test)]
 mod tests;
 
-pub use self::{
-    envoy::Settings,
-    service::{NAME, RlqsOptions, RlqsService},
-};
+pub use leaseway_envoy::Settings;
+
+pub use self::service::{NAME, RlqsOptions, RlqsService};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use leaseway_core::{Amount, Millis};
 use leaseway_session::{Basis, Given, Mode, Outgoing, Session, Wants as Asked};
 
-use crate::{original::Original, scenario::Speaks, uses::Habit};
+use crate::{envoys::EnvoyClient, original::Original, scenario::Speaks, uses::Habit};
 
 /// One client, or the one that came in its place.
 pub(crate) struct Client {
@@ -34,6 +34,7 @@ pub(crate) struct Client {
 pub(crate) enum Machine {
     Session(Box<Session<Asked>>),
     Original(Box<Original>),
+    Envoy(Box<EnvoyClient>),
 }
 
 impl Machine {
@@ -43,6 +44,7 @@ impl Machine {
                 session.want(now, resource, asked, Mode::Pessimistic);
             }
             Machine::Original(original) => original.want(now, asked),
+            Machine::Envoy(envoy) => envoy.offer(now, asked.amount),
         }
     }
 
@@ -50,12 +52,15 @@ impl Machine {
         match self {
             Machine::Session(session) => session.release(resource),
             Machine::Original(original) => original.release(now),
+            Machine::Envoy(envoy) => envoy.end(now),
         }
     }
 
     pub(crate) fn hint(&mut self, now: Millis, resource: &str) {
-        if let Machine::Session(session) = self {
-            session.hint(now, resource);
+        match self {
+            Machine::Session(session) => session.hint(now, resource),
+            Machine::Envoy(envoy) => envoy.session().hint(now, resource),
+            Machine::Original(_) => {}
         }
     }
 
@@ -63,6 +68,7 @@ impl Machine {
         match self {
             Machine::Session(session) => session.poll(now),
             Machine::Original(original) => original.poll(now),
+            Machine::Envoy(envoy) => envoy.poll(now),
         }
     }
 
@@ -71,6 +77,9 @@ impl Machine {
         match self {
             Machine::Session(session) => {
                 session.answered(now, number, given.into_iter().collect());
+            }
+            Machine::Envoy(envoy) => {
+                envoy.session().answered(now, number, given.into_iter().collect());
             }
             Machine::Original(original) => original.answered(now, number, given.map(|given| (given, end))),
         }
@@ -81,6 +90,9 @@ impl Machine {
             Machine::Session(session) => {
                 session.redirected(now, number, master);
             }
+            Machine::Envoy(envoy) => {
+                envoy.session().redirected(now, number, master);
+            }
             Machine::Original(original) => original.redirected(now, number, master),
         }
     }
@@ -89,6 +101,14 @@ impl Machine {
         match self {
             Machine::Session(session) => session.wake(now),
             Machine::Original(original) => original.wake(now),
+            Machine::Envoy(envoy) => envoy.wake(now),
+        }
+    }
+
+    /// Nothing is late any more.
+    pub(crate) fn heal(&mut self) {
+        if let Machine::Envoy(envoy) = self {
+            envoy.heal();
         }
     }
 
@@ -101,6 +121,7 @@ impl Machine {
                 usable.map(|usable| if usable.basis == Basis::Lease { usable.capacity.get() } else { 0.0 })?
             }
             Machine::Original(original) => original.usable(now),
+            Machine::Envoy(envoy) => envoy.believed(now),
         };
         Some(Amount::clamped(leased))
     }
@@ -110,6 +131,14 @@ impl Client {
     /// What it wants now; nothing while it is not here.
     pub(crate) fn wants(&self) -> Amount {
         if self.is_here { self.wants } else { Amount::ZERO }
+    }
+
+    /// What its node is asked for: of an Envoy what its door makes of the reports.
+    pub(crate) fn asks_for(&self) -> Amount {
+        match &self.machine {
+            Machine::Envoy(envoy) => Amount::clamped(envoy.wanted()),
+            Machine::Session(_) | Machine::Original(_) => self.wants(),
+        }
     }
 
     /// What it uses now, as far as it says; one that does not say uses all it has.

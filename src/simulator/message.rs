@@ -32,6 +32,8 @@ pub(crate) struct RequestMessage {
     pub(crate) node: usize,
     pub(crate) peer: u8,
     pub(crate) request: Request,
+    /// What really sent it, if that is another.
+    pub(crate) forged_by: Option<Party>,
 }
 
 /// What sent a request, and which of its requests that was: an answer goes there.

@@ -6,7 +6,7 @@ use std::{
 };
 
 use leaseway_core::{
-    Assigned, Changes, HolderKind, Load, Millis, Now, PoolMemory, PoolNotes, Promises, Sum, invariant,
+    Assigned, Changes, HolderKind, Load, Millis, Now, Override, PoolMemory, PoolNotes, Promises, Sum, invariant,
     invariant::Violation,
 };
 use leaseway_engine::{Batch, Effects, Environment, LOOKS_APART, Moment, ResourceEngine, uplink::UplinkEngine};
@@ -36,6 +36,12 @@ pub(crate) struct Node {
     pub(crate) promises: Promises,
     /// What its peers remember of its pool.
     pub(crate) pool: Option<PoolMemory>,
+    /// What an operator has set, as its peers remember it.
+    pub(crate) set: Option<Arc<Override>>,
+    /// How often something was set.
+    pub(crate) sets: u32,
+    /// No more is believed by its holders than this, since something was set.
+    pub(crate) most: Option<Sum>,
     pub(crate) uplink_cut_until: Millis,
     pub(crate) isolated_until: Millis,
     /// What a fault makes of the lease of a former master.
@@ -59,6 +65,8 @@ pub(crate) struct Master {
     pub(crate) uplink: Option<Uplink>,
     /// When the lease that its capacity was cut from ends.
     pub(crate) own_end: Option<Millis>,
+    /// What it has taken up of what operators have set.
+    pub(crate) follows: Option<Arc<Override>>,
     /// When it wants to be woken.
     pub(crate) woken_at: Option<Millis>,
     pub(crate) environment: NodeEnvironment,
@@ -204,6 +212,9 @@ impl Node {
             log: VecDeque::new(),
             promises: Promises::default(),
             pool: None,
+            set: None,
+            sets: 0,
+            most: None,
             uplink_cut_until: Millis(0),
             isolated_until: Millis(0),
             #[cfg(feature = "planted")]

@@ -2,7 +2,10 @@
 
 use leaseway_core::{Kind, Settings};
 
-use crate::{scenario::Scenario, tree::Tree};
+use crate::{
+    scenario::{Scenario, Speaks},
+    tree::Tree,
+};
 
 /// A scenario, ready to be run with any seed.
 pub struct Plan {
@@ -27,6 +30,11 @@ impl Plan {
     /// How the resource is run at the root.
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// Whether some of the clients are Envoys.
+    pub(crate) fn has_envoys(&self) -> bool {
+        self.tree.clients.iter().any(|client| client.speaks == Speaks::Envoy)
     }
 
     /// Whether other figures than of a division say how well it does.

@@ -14,15 +14,19 @@ use crate::{
 
 /// What is tried: everything that goes wrong, with a new master that knows and with one that listens, with few holders
 /// and with many, with leases that change their lengths, and with one that lies.
-const TRIED: [(&str, Handover); 10] = [
+const TRIED: [(&str, Handover); 14] = [
     ("cramped", Handover::Promises),
     ("cramped", Handover::Learning),
     ("cramped_mixed", Handover::Promises),
     ("cramped_tree", Handover::Promises),
     ("cramped_tree", Handover::Learning),
+    ("cramped_overrides", Handover::Promises),
+    ("cramped_overrides", Handover::Learning),
+    ("cramped_envoys", Handover::Promises),
     ("ended", Handover::Promises),
     ("random", Handover::Promises),
     ("random", Handover::Learning),
+    ("random_overrides", Handover::Promises),
     ("lease_cut", Handover::Promises),
     ("handover", Handover::Promises),
 ];

@@ -3,6 +3,8 @@
 //!
 //! Those that come with the simulator are such files, too.
 
+mod fault;
+
 use std::{collections::BTreeMap, fmt};
 
 use leaseway_core::{Amount, NamedParameter, SafeCapacity, Settings};
@@ -13,6 +15,8 @@ use crate::{
     units::{Algorithm, Between, Part, Span},
     uses::Uses,
 };
+
+pub(crate) use self::fault::{Fault, Set};
 
 /// A whole file.
 #[derive(Debug, Clone, Deserialize)]
@@ -145,12 +149,14 @@ pub(crate) enum Speaks {
     DoormanNode,
     /// As our client does, but it reports that all there could be is outstanding.
     Liar,
+    /// It is a door's for one Envoy, which may let through what the door told it.
+    Envoy,
 }
 
 impl Speaks {
     /// Whether it knows the protocol as our client does.
     pub(crate) fn is_ours(self) -> bool {
-        matches!(self, Speaks::Leaseway | Speaks::Liar)
+        matches!(self, Speaks::Leaseway | Speaks::Liar | Speaks::Envoy)
     }
 }
 
@@ -214,38 +220,6 @@ pub(crate) struct Chance {
     pub(crate) what: Fault,
 }
 
-/// What can happen. Where `node` is absent any node is meant, each as likely as the others.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(rename_all = "snake_case", rename_all_fields = "snake_case", deny_unknown_fields)]
-pub(crate) enum Fault {
-    /// No peer is master any more; there is an election so much later, or none if that is absent.
-    LoseMaster { node: Option<String>, back: Option<Between> },
-    /// Any of the peers becomes master. If it is already, nothing happens.
-    Election { node: Option<String> },
-    /// Clients want so much more, once.
-    Spike { clients: u32, by: f64 },
-    /// Clients want so much, once.
-    Want { clients: u32, amount: f64 },
-    /// Clients that use what they have in bursts use it this part of the time from now on.
-    Use { clients: u32, part: Part },
-    /// Clients die; others come in their place at once.
-    Crash { clients: u32 },
-    /// Clients die and forget what they had, and are started again under their names.
-    Restart { clients: u32 },
-    /// Clients give back what they have, and want it again later.
-    Leave { clients: u32, back: Between },
-    /// Clients cannot reach their node.
-    CutClients { clients: u32, back: Between },
-    /// A node cannot reach its parent.
-    CutUplink { node: Option<String>, back: Between },
-    /// No link to a node or from it works.
-    Isolate { node: Option<String>, back: Between },
-    /// There is another capacity at the root from now on.
-    Capacity { amount: f64 },
-    /// The root gives leases of another length from now on.
-    Lease { length: Span },
-}
-
 /// A value of a parameter: text, a number, or a word that YAML takes for something else.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(from = "Scalar")]
@@ -288,7 +262,7 @@ const fn three() -> u8 {
 }
 
 /// Those that come with the simulator: their names, and the files.
-pub const BUILT_IN: [(&str, &str); 20] = [
+pub const BUILT_IN: [(&str, &str); 24] = [
     ("one", include_str!("scenarios/one.yaml")),
     ("two", include_str!("scenarios/two.yaml")),
     ("three", include_str!("scenarios/three.yaml")),
@@ -302,6 +276,10 @@ pub const BUILT_IN: [(&str, &str); 20] = [
     ("cramped", include_str!("scenarios/cramped.yaml")),
     ("cramped_mixed", include_str!("scenarios/cramped_mixed.yaml")),
     ("cramped_tree", include_str!("scenarios/cramped_tree.yaml")),
+    ("random_overrides", include_str!("scenarios/random_overrides.yaml")),
+    ("random_envoys", include_str!("scenarios/random_envoys.yaml")),
+    ("cramped_overrides", include_str!("scenarios/cramped_overrides.yaml")),
+    ("cramped_envoys", include_str!("scenarios/cramped_envoys.yaml")),
     ("ended", include_str!("scenarios/ended.yaml")),
     ("handover", include_str!("scenarios/handover.yaml")),
     ("newcomers", include_str!("scenarios/newcomers.yaml")),
@@ -350,9 +328,7 @@ impl Scenario {
         }
         self.settings()?;
         self.check_nodes()?;
-        let timed = self.events.iter().map(|timed| &timed.what);
-        let mishaps = self.mishaps.iter().flat_map(|mishaps| &mishaps.one_of).map(|chance| &chance.what);
-        timed.chain(mishaps).try_for_each(|fault| self.check_fault(fault))?;
+        self.faults().try_for_each(|fault| fault.check(&self.nodes))?;
         for mishaps in &self.mishaps {
             if mishaps.one_of.iter().map(|chance| u64::from(chance.weight)).sum::<u64>() == 0 {
                 return Err("`one_of` has nothing of any weight".into());
@@ -401,21 +377,10 @@ impl Scenario {
         Ok(())
     }
 
-    fn check_fault(&self, fault: &Fault) -> Result<(), String> {
-        let (Fault::LoseMaster { node, .. }
-        | Fault::Election { node }
-        | Fault::CutUplink { node, .. }
-        | Fault::Isolate { node, .. }) = fault
-        else {
-            return Ok(());
-        };
-        match node {
-            Some(node) if !self.nodes.iter().any(|known| known.name == *node) => {
-                let known: Vec<_> = self.nodes.iter().map(|node| node.name.as_str()).collect();
-                Err(format!("there is no node `{node}` that something could happen to; known: {}", known.join(", ")))
-            }
-            _ => Ok(()),
-        }
+    /// All that may go wrong.
+    pub(crate) fn faults(&self) -> impl Iterator<Item = &Fault> {
+        let timed = self.events.iter().map(|timed| &timed.what);
+        timed.chain(self.mishaps.iter().flat_map(|mishaps| &mishaps.one_of).map(|chance| &chance.what))
     }
 
     /// How the resource is run at the root; nodes below hear it from their parents.

@@ -21,7 +21,9 @@ use crate::{
     plan::Plan,
     pools::Pools,
     queue::Queue,
+    scenario::{Fault, Speaks},
     units::Span,
+    world::strangers::Access,
 };
 
 /// The one resource there is.
@@ -56,6 +58,7 @@ enum Event {
     Mishap(usize),
     Elect(usize),
     Return(usize),
+    OverrideEnds { node: usize, number: u32 },
     Quiet,
     Sample,
 }
@@ -76,6 +79,10 @@ struct World<'p> {
     buffers: Buffers,
     /// How the resource is run at the root by now.
     settings: Settings,
+    /// How much of it there is by now: what an operator has set, or the settings.
+    capacity: Amount,
+    /// Where something is forged: who may do what.
+    access: Option<Access>,
     /// There has been less of it than before.
     is_cut: bool,
     messages: u64,
@@ -135,6 +142,8 @@ impl<'p> World<'p> {
             resource: RESOURCE.into(),
             buffers: Buffers::default(),
             settings: plan.settings.clone(),
+            capacity,
+            access: scenario.faults().any(|fault| matches!(fault, Fault::Forge { .. })).then(|| Access::new(plan)),
             is_cut: false,
             messages: 0,
             checked: !keep.on_after_violations,
@@ -217,6 +226,10 @@ impl<'p> World<'p> {
             Event::Mishap(number) => self.mishap(number),
             Event::Elect(node) => self.elect(node),
             Event::Return(client) => self.come_back(client),
+            Event::OverrideEnds { node, number } => {
+                self.end_override(node, number);
+                Ok(())
+            }
             Event::Quiet => self.go_quiet(),
             Event::Sample => {
                 self.sample();
@@ -287,8 +300,11 @@ impl<'p> World<'p> {
             self.compared.1 += 1;
         }
         if let Some(mut settling) = self.settling.take() {
-            let settled =
-                oracle::apart(&settling.dues, self.clients.iter().map(|client| client.believes)).worst <= SETTLED;
+            if self.plan.has_envoys() {
+                // What a door wants for its Envoys follows from their reports.
+                settling.dues = self.dues();
+            }
+            let settled = oracle::apart(&settling.dues, self.has(&settling.dues)).worst <= SETTLED;
             settling.since = if settled { settling.since.or(Some(self.now)) } else { None };
             self.settling = Some(settling);
         }
@@ -329,10 +345,12 @@ impl<'p> World<'p> {
         }
         for client in &mut self.clients {
             client.cut_until = self.now;
+            client.machine.heal();
         }
         for client in 0..self.clients.len() {
             self.come_back(client)?;
         }
+        self.end_overrides()?;
         if self.pools.is_none() {
             self.settling = Some(Settling { dues: self.dues(), since: None });
         }
@@ -343,8 +361,16 @@ impl<'p> World<'p> {
     fn dues(&self) -> Vec<Amount> {
         let places = &self.plan.tree.clients;
         let demands: Vec<_> =
-            self.clients.iter().zip(places).map(|(client, place)| (client.wants(), place.priority)).collect();
-        oracle::dues(&self.settings, &demands)
+            self.clients.iter().zip(places).map(|(client, place)| (client.asks_for(), place.priority)).collect();
+        oracle::dues(&Settings { capacity: self.capacity, ..self.settings.clone() }, &demands)
+    }
+
+    /// What each has; Envoys are told whole requests: up to one may be missing.
+    fn has<'d>(&'d self, dues: &'d [Amount]) -> impl Iterator<Item = Amount> + 'd {
+        self.clients.iter().zip(dues).map(|(client, due)| {
+            let is_close = client.speaks == Speaks::Envoy && (client.believes.get() - due.get()).abs() <= 1.0 + 1e-9;
+            if is_close { *due } else { client.believes }
+        })
     }
 
     fn apart(&self) -> Apart {
@@ -352,7 +378,8 @@ impl<'p> World<'p> {
             // Which clients are connected depends on which were there before.
             return Apart::default();
         }
-        oracle::apart(&self.dues(), self.clients.iter().map(|client| client.believes))
+        let dues = self.dues();
+        oracle::apart(&dues, self.has(&dues))
     }
 
     /// Whether all ended up with what they were due, if they had the time.
@@ -439,6 +466,8 @@ mod audit;
 mod clients;
 mod faults;
 mod nodes;
+mod overrides;
+mod strangers;
 #[cfg(test)]
 mod tests;
 mod uplinks;

@@ -177,9 +177,10 @@ impl Trial<'_> {
             }
             if checked.elapsed() >= CHECKS {
                 checked = Instant::now();
-                if let Some(complaint) = self.striker.cluster.complaints().into_iter().next() {
-                    // What is told in full at the end.
-                    say(complaint);
+                let complaints = self.striker.cluster.complaints();
+                if !complaints.is_empty() {
+                    // Told now: the end of a mishap may start that peer again.
+                    self.striker.violations.extend(complaints);
                     return Ok(());
                 }
             }

@@ -130,6 +130,11 @@ impl Resource {
         }
     }
 
+    /// What [`Fault::CutLowersEstate`] does.
+    pub(super) fn cap_estate(&mut self) {
+        self.leave(self.left().min(self.settings.capacity.into()));
+    }
+
     /// Moves between the estate and a record that has `moved` of it, until the record has `target`, or the estate
     /// nothing (rule E4). Returns what the record has then.
     pub(super) fn exchange(&mut self, moved: Amount, target: Amount) -> Amount {

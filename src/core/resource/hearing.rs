@@ -115,9 +115,10 @@ impl Resource {
 
     /// It echoes a lease of this master, or says nothing, or something that is unknown here.
     fn hear_echo(&mut self, slot: u32, ask: &Ask, now: Millis) -> Result<Seat, Answer> {
-        let outstanding = self.believable(slot, ask, now);
+        let reported = self.believable(ask);
         let tokens = &self.tokens;
         let leases = &mut self.ledger.holder_mut(slot).leases;
+        let held = leases.held(now);
         let learning = ask.learning && !planted::is(Fault::LearningConfirms);
         let confirmation = match &ask.has {
             Some(has) => leases.confirm(has, learning, |token| tokens.issued(token)),
@@ -133,6 +134,15 @@ impl Resource {
             return Err(Answer::Stale);
         }
         let until = certain_end(now, self.settings.lease);
+        let is_bounded = ask.kind == HolderKind::Client && self.settings.reuse == Reuse::Confirmed;
+        let outstanding = match is_bounded && !planted::is(Fault::BelievesClients) {
+            // It has what it was given, and that is held for it until it has confirmed a smaller lease.
+            true if trusted => reported.min(held),
+            // It may go back to the estate, and would count twice.
+            true if leases.moved() > Amount::ZERO => Amount::ZERO,
+            true => reported.min(leases.held(now)),
+            false => reported,
+        };
         leases.report_outstanding(outstanding, trusted, now, until);
         let keep = leases.current(now);
         if let Confirmation::Older(returned) = confirmation
@@ -145,17 +155,15 @@ impl Resource {
         Ok(Seat { keep, most: if is_beyond { has.capacity.max(keep) } else { Amount::MAX }, ..Seat::of(slot) })
     }
 
-    /// What of it is believed that is outstanding (rule 2). A client has what it was given, and that is held for it
-    /// until it has confirmed a smaller lease. What former masters of a child node have given below it is not known
-    /// here.
-    fn believable(&self, slot: u32, ask: &Ask, now: Millis) -> Amount {
-        let Some(reported) = ask.outstanding else { return Amount::ZERO };
+    /// What of it may be believed at most that is outstanding (rule 2). What former masters of a child node have given
+    /// below it is not known here.
+    fn believable(&self, ask: &Ask) -> Amount {
+        let reported = ask.outstanding.unwrap_or_default();
         match (ask.kind, self.settings.reuse) {
             _ if planted::is(Fault::BelievesClients) => reported,
-            (HolderKind::Client, Reuse::Confirmed) => reported.min(self.ledger.holder(slot).leases.held(now)),
             // Older leases are forgotten then.
             (HolderKind::Client, Reuse::Prompt) => reported.min(self.settings.capacity),
-            (HolderKind::Node, _) => reported,
+            _ => reported,
         }
     }
 

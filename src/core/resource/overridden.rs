@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use super::Resource;
-use crate::{Amount, Millis, Override};
+use crate::{
+    Amount, Millis, Override,
+    planted::{self, Fault},
+};
 
 /// An override, as a resource sees it.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,7 +36,10 @@ impl Resource {
         self.measured.overridden = overridden;
         let before = self.settings.capacity;
         self.measure();
-        if self.has_estate() && self.is_learning(now) {
+        if planted::is(Fault::CutLowersEstate) {
+            self.cap_estate();
+        }
+        if self.has_estate() && self.is_learning(now) && !planted::is(Fault::RaiseIsFree) {
             // Earlier masters may have given out what there is more now.
             self.lends_to_estate(before);
         }
@@ -48,6 +54,7 @@ impl Resource {
     /// What there is to divide. What a parent lends is never raised.
     pub(super) fn available(&self) -> Amount {
         match self.has_parent() {
+            true if planted::is(Fault::OverrideRaisesLent) => self.measured.base(),
             true => self.measured.base().min(self.measured.template),
             false => self.measured.capacity(&self.settings),
         }

@@ -3,8 +3,9 @@
 use std::{future::pending, sync::Arc, time::Duration};
 
 use leaseway_core::{Millis, Principal};
+use leaseway_envoy::{Action, Envoy, Quota, Usage};
 use leaseway_proto::envoy::quota::{
-    RateLimitQuotaResponse,
+    BucketId, RateLimitQuotaResponse,
     rate_limit_quota_response::{
         BucketAction,
         bucket_action::{AbandonAction, BucketAction as Kind, QuotaAssignmentAction},
@@ -17,10 +18,9 @@ use tokio::{
 use tonic::Status;
 
 use super::{
-    envoy::{Action, Envoy},
     leases::{ClientLeases, Clock},
-    quota::Quota,
-    report::{Bucket, Usage},
+    quota::strategy,
+    report::Bucket,
 };
 use crate::{
     bridge::{NotOpened, Owners},
@@ -59,7 +59,7 @@ pub(super) struct Stream {
 
 /// See the module.
 pub(super) struct Attendant {
-    pub(super) envoy: Envoy,
+    pub(super) envoy: Envoy<BucketId>,
     pub(super) leases: ClientLeases,
     pub(super) clock: Clock,
     pub(super) owners: Arc<Owners>,
@@ -180,12 +180,12 @@ impl Attendant {
     }
 }
 
-fn on_the_wire(action: Action) -> BucketAction {
+fn on_the_wire(action: Action<BucketId>) -> BucketAction {
     let kind = match action.assignment {
         None => Kind::AbandonAction(AbandonAction {}),
         Some((quota, secs)) => Kind::QuotaAssignmentAction(QuotaAssignmentAction {
             assignment_time_to_live: Some(prost_types::Duration { seconds: secs.into(), nanos: 0 }),
-            rate_limit_strategy: Some(quota.strategy()),
+            rate_limit_strategy: Some(strategy(quota)),
         }),
     };
     BucketAction { bucket_id: Some(action.bucket), bucket_action: Some(kind) }

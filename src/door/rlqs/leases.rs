@@ -4,8 +4,8 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use leaseway_client::{Client, OpenError, Resource, session::grpc::Moment};
 use leaseway_core::Millis;
+use leaseway_envoy::{Lease, Leases};
 
-use super::envoy::{Lease, Leases};
 use crate::bridge::Place;
 
 /// Time as all Envoys of a door have it: it goes on while the machine is suspended, as theirs does.

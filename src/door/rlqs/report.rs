@@ -1,8 +1,7 @@
 //! What an Envoy reports, checked: nothing that a stranger sends gets further than this.
 
-use std::sync::Arc;
-
 use leaseway_core::Millis;
+use leaseway_envoy::Usage;
 use leaseway_proto::envoy::quota::{
     BucketId,
     rate_limit_quota_usage_reports::{BucketQuotaUsage, BucketQuotaUsageEntry},
@@ -11,25 +10,8 @@ use prost::Message as _;
 
 use crate::resource_id;
 
-/// What has passed at a bucket, and what was denied, since it was last reported.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Usage {
-    /// As Envoy says it: whole seconds, cut.
-    pub elapsed: Millis,
-    /// Requests let through.
-    pub allowed: u64,
-    /// Requests turned away.
-    pub denied: u64,
-}
-
-/// A bucket, and the resource that it means.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Bucket {
-    /// As the Envoy names it.
-    pub id: BucketId,
-    /// `domain/key=value,key=value`, sorted by keys.
-    pub resource: Arc<str>,
-}
+/// Named as its Envoy does; the resource is `domain/key=value,key=value`, sorted by keys.
+pub type Bucket = leaseway_envoy::Bucket<BucketId>;
 
 /// Why a report is not read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

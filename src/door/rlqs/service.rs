@@ -9,6 +9,7 @@ use std::{
 
 use leaseway_client::{BuildError, Client, Mode};
 use leaseway_core::escaped;
+use leaseway_envoy::{Envoy, Settings};
 use leaseway_proto::envoy::quota::{
     RateLimitQuotaResponse, RateLimitQuotaUsageReports,
     rate_limit_quota_service_server::{RateLimitQuotaService, RateLimitQuotaServiceServer},
@@ -23,7 +24,6 @@ use tonic::{Request, Response, Status, Streaming, metadata::MetadataMap, service
 
 use super::{
     attendant::{Attendant, Command, STOPS, Sink, Stream},
-    envoy::{Envoy, Settings},
     leases::{ClientLeases, Clock},
     report,
 };

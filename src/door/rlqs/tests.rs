@@ -5,14 +5,10 @@ mod world;
 use std::{collections::BTreeMap, sync::Arc};
 
 use leaseway_core::Millis;
+use leaseway_envoy::{Action, Envoy, Lease, Leases, Quota, Settings, TRANSIT, Usage};
 use leaseway_proto::envoy::quota::BucketId;
 
-use super::{
-    beliefs::TRANSIT,
-    envoy::{Action, Envoy, Lease, Leases, Settings},
-    quota::Quota,
-    report::{Bucket, Usage},
-};
+use super::report::Bucket;
 
 fn settings() -> Settings {
     Settings { assignment_secs: 10, idle: Millis(60_000), first_wants: 10.0, buckets: 3 }
@@ -58,7 +54,7 @@ impl Leases for Held {
 }
 
 struct Bench {
-    envoy: Envoy,
+    envoy: Envoy<BucketId>,
     held: Held,
 }
 

@@ -2,10 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use leaseway_core::{
-    Answer, Request as Asked,
-    access::{AccessRequest, Action},
-};
+use leaseway_core::{Answer, Request as Asked, access::AccessRequest};
 use leaseway_proto::doorman::{
     self as wire, DiscoveryRequest, DiscoveryResponse, GetCapacityRequest, GetCapacityResponse,
     GetServerCapacityRequest, GetServerCapacityResponse, Mastership, ReleaseCapacityRequest, ReleaseCapacityResponse,
@@ -291,13 +288,9 @@ fn holder(request: &Asked) -> &Arc<str> {
     }
 }
 
-/// What an entry asks for. A release is as much as asking: who may be a client may end its leases.
+/// What an entry asks for.
 fn access_request((resource, request): &ForResource) -> AccessRequest<'_> {
-    let (kind, id, priority) = match request {
-        Asked::Ask(ask) | Asked::Renew(ask) => (ask.kind, &ask.id, ask.claims.iter().map(|claim| claim.priority).max()),
-        Asked::Release(release) => (release.kind, &release.id, None),
-    };
-    AccessRequest { action: Action::of(kind), resource: Some(resource), holder: Some(id), priority }
+    AccessRequest::of(resource, request)
 }
 
 /// Why an answer has no lease.

@@ -118,3 +118,19 @@ fn drawn_wants_have_the_median_that_they_should() {
     let lognormal = median(Wants::Lognormal { median: 3.0, sigma: 1.0 });
     assert!((lognormal / 3.0 - 1.0).abs() < 0.06, "{lognormal}");
 }
+
+#[test]
+fn an_override_has_one_capacity_and_a_node_that_is_there() {
+    let with = |set: &str| format!("{LEAST}events:\n  - {{at: 1s, do: {{override: {{{set}, ends: 5s}}}}}}\n");
+    for (set, expected) in [
+        ("capacity: 1, factor: 0.5", "either a `capacity` or a `factor`"),
+        ("above: true", "either a `capacity` or a `factor`"),
+        ("factor: -1", "`override` "),
+        ("node: nowhere, factor: 0.5", "there is no node `nowhere`"),
+    ] {
+        let error = refused(&with(set));
+        assert!(error.contains(expected), "{set}: {error}\nexpected {expected}");
+    }
+    let set = Scenario::parse("mine.yaml", &with("node: root, factor: 0.5")).expect("it is valid");
+    assert_eq!(set.faults().count(), 1);
+}

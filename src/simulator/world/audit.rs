@@ -34,6 +34,9 @@ impl World<'_> {
                 }
             }
         }
+        for (index, believed) in believed.into_iter().enumerate() {
+            self.check_set(index, believed)?;
+        }
         Ok(())
     }
 
@@ -75,7 +78,11 @@ impl World<'_> {
     fn lent(&self, index: usize) -> Amount {
         let Some(master) = &self.nodes[index].master else { return Amount::ZERO };
         let lives = master.own_end.is_some_and(|end| self.now < end);
-        if lives { master.engine.resource().settings().capacity } else { Amount::ZERO }
+        if !lives {
+            return Amount::ZERO;
+        }
+        let resource = master.engine.resource();
+        resource.overridden().map_or(resource.settings().capacity, |overridden| overridden.template)
     }
 
     /// A client that wants something is about to lose all that it has.
@@ -91,7 +98,7 @@ impl World<'_> {
 }
 
 /// The totals that a master might inherit that came now: any part of what is under way may be stored.
-fn survivors(node: &Node, now: Millis) -> impl Iterator<Item = Amount> {
+pub(super) fn survivors(node: &Node, now: Millis) -> impl Iterator<Item = Amount> {
     let stored = node.promises.inherited(now, now).total;
     let mut is_covered = now < node.promises.until();
     let of_log = node.log.iter().map(move |proposed| {

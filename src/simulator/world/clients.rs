@@ -9,6 +9,7 @@ use leaseway_session::{self as session, Body, Outgoing, Pace, Session, Wants as 
 
 use crate::{
     client::{Client, Machine},
+    envoys::EnvoyClient,
     message::{Message, Party, Reply, ReplyBody, RequestMessage, Sender, given, has},
     node::peer_of,
     original::Original,
@@ -89,7 +90,33 @@ impl World<'_> {
         }
         let pace = Pace { deadline, ..Pace::default() };
         let settings = session::Settings { endpoints, pace, resources_per_request: 1, seed };
+        if place.speaks == Speaks::Envoy {
+            let envoy = EnvoyClient::new(self.now, Arc::clone(&self.resource), settings, seed);
+            return Machine::Envoy(Box::new(envoy));
+        }
         Machine::Session(Box::new(Session::new(settings)))
+    }
+
+    /// The stream of its Envoy breaks, if it is one of a door.
+    pub(super) fn break_stream(&mut self, index: usize) -> Result<(), Violation> {
+        if let Machine::Envoy(envoy) = &mut self.clients[index].machine {
+            envoy.break_stream(self.now);
+        }
+        self.step_client(index)
+    }
+
+    /// Its door dies, and another begins under its id.
+    pub(super) fn kill_door(&mut self, index: usize) -> Result<(), Violation> {
+        let seed = self.rng.u64(..);
+        let node = self.plan.tree.clients[index].node;
+        let (endpoints, deadline) = (self.nodes[node].endpoints.clone(), self.network.deadline());
+        let pace = Pace { deadline, ..Pace::default() };
+        let client = &mut self.clients[index];
+        if let Machine::Envoy(envoy) = &mut client.machine {
+            client.incarnation += 1;
+            envoy.kill_door(self.now, session::Settings { endpoints, pace, resources_per_request: 1, seed });
+        }
+        self.step_client(index)
     }
 
     /// It wants so much from now on.
@@ -315,6 +342,9 @@ impl World<'_> {
                 let usage = ask.demand.usage.map(uses::heard);
                 let wants = Amount::clamped(ask.demand.amount);
                 let now = has(ask.has).filter(|_| client.speaks != Speaks::DoormanNode);
+                // The wire has what is in use beyond the lease that is echoed.
+                let named = now.map_or(Amount::ZERO, |has| has.capacity);
+                let in_use = Amount::clamped(ask.demand.outstanding);
                 let token = |has: &core::Has| has.token.filter(|_| client.speaks != Speaks::Doorman);
                 Request::Ask(core::Ask {
                     kind: kind(client.speaks),
@@ -322,10 +352,13 @@ impl World<'_> {
                     claims: Claims::from_slice(&[Claim::of_client(wants, ask.demand.priority)]),
                     has: now.map(|has| core::Has { token: token(&has), ..has }),
                     had: has(ask.had).filter(|_| client.speaks.is_ours()),
-                    outstanding: (client.speaks == Speaks::Liar).then_some(Amount::MAX),
+                    outstanding: match client.speaks {
+                        Speaks::Liar => Some(Amount::MAX),
+                        _ => Some(in_use).filter(|in_use| *in_use > named),
+                    },
                     learning: false,
                     drops_late: client.speaks.is_ours(),
-                    is_door: false,
+                    is_door: client.speaks == Speaks::Envoy,
                     life: None,
                     news: usage.map(|usage| Box::new(News { key: None, usage: Some(usage) })),
                     charged: core::Charged::default(),
@@ -342,7 +375,8 @@ impl World<'_> {
         };
         let from = Sender { party: Party::Client(index), incarnation: client.incarnation, number: outgoing.number };
         let (node, peer) = (self.plan.tree.clients[index].node, peer_of(&outgoing.target));
-        self.send(Message::Request(Box::new(RequestMessage { from, node, peer, request })));
+        let forged_by = None;
+        self.send(Message::Request(Box::new(RequestMessage { from, node, peer, request, forged_by })));
     }
 }
 

@@ -88,6 +88,17 @@ impl World<'_> {
             Fault::Lease { length } => self.lease_length(length.0),
             // A master that knows nothing cannot know of what there was before.
             Fault::Capacity { .. } if self.plan.scenario.handover == Handover::Learning => Ok(()),
+            Fault::Override(set) => self.set_override(set),
+            Fault::BreakStreams { clients } => {
+                self.some_clients(*clients).into_iter().try_for_each(|client| self.break_stream(client))
+            }
+            Fault::KillDoors { clients } => {
+                self.some_clients(*clients).into_iter().try_for_each(|client| self.kill_door(client))
+            }
+            Fault::Forge { requests } => {
+                (0..*requests).for_each(|_| self.forge());
+                Ok(())
+            }
             Fault::Capacity { amount } => self.set_capacity(Amount::clamped(*amount)),
         }
     }
@@ -98,9 +109,9 @@ impl World<'_> {
     }
 
     fn set_capacity(&mut self, capacity: Amount) -> Result<(), Violation> {
-        self.is_cut |= capacity < self.settings.capacity;
         self.settings.capacity = capacity;
-        self.books.set_capacity(self.now, capacity);
+        self.books.advance(self.now);
+        self.measure_root();
         self.configure()
     }
 
@@ -109,12 +120,12 @@ impl World<'_> {
         self.input(ROOT, |engine, moment, buffers| engine.configure(moment, settings, &mut buffers.effects))
     }
 
-    fn later(&mut self, after: Between) -> Millis {
+    pub(super) fn later(&mut self, after: Between) -> Millis {
         self.now.plus(after.pick(&mut self.rng))
     }
 
     /// One of those with that name, or one of all.
-    fn some_node(&mut self, name: Option<&str>) -> usize {
+    pub(super) fn some_node(&mut self, name: Option<&str>) -> usize {
         let plan = self.plan;
         match name {
             None => self.rng.usize(0..self.nodes.len()),

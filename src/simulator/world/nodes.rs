@@ -65,11 +65,14 @@ impl World<'_> {
             engine
         };
         let (own_end, woken_at, watchdog) = (None, None, Watchdog::new(&engine));
-        self.nodes[index].master = Some(Master { peer, engine, uplink, own_end, woken_at, environment, watchdog });
+        let follows = None;
+        let master = Master { peer, engine, uplink, own_end, follows, woken_at, environment, watchdog };
+        self.nodes[index].master = Some(master);
         #[cfg(feature = "planted")]
         self.remind(index)?;
         self.queue.put(now.plus(TICK), Event::Tick { node: index, incarnation });
         self.carry_out(index, &mut effects)?;
+        self.follow_override(index)?;
         self.step_uplink(index);
         Ok(())
     }
@@ -133,7 +136,10 @@ impl World<'_> {
     }
 
     pub(super) fn request(&mut self, message: RequestMessage) -> Result<(), Violation> {
-        let RequestMessage { from, node, peer, request } = message;
+        if !self.is_allowed(&message)? {
+            return Ok(());
+        }
+        let RequestMessage { from, node, peer, request, .. } = message;
         match &mut self.nodes[node].master {
             Some(master) if master.peer == peer => {
                 let news = match &request {
@@ -166,6 +172,7 @@ impl World<'_> {
             return Ok(());
         }
         self.queue.put(self.now.plus(TICK), Event::Tick { node: index, incarnation });
+        self.follow_override(index)?;
         self.input(index, |engine, moment, buffers| engine.tick(moment, true, &mut buffers.effects))
     }
 

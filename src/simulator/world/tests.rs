@@ -1,7 +1,10 @@
+use leaseway_core::{HolderKind, Release, Request};
+
 use super::*;
 use crate::{
+    message::{RequestMessage, Sender},
     pools::{Kicks, PoolFigures},
-    scenario::{ClientSpec, Fault, Handover, NodeSpec, ResourceSpec, Scenario, Wants, Word, built_in},
+    scenario::{ClientSpec, Fault, Handover, NodeSpec, ResourceSpec, Scenario, Set, Timed, Wants, Word, built_in},
     units::{Between, Part},
 };
 
@@ -324,4 +327,67 @@ fn more_than_a_pool_has_promised_is_found() {
     let broken = world.start().and_then(|()| world.run()).expect_err("180 have one each");
     assert_eq!(broken.invariant, "I2");
     assert!(broken.detail.contains("120"), "{broken:?}");
+}
+
+#[test]
+fn operators_strangers_and_doors_with_envoys_break_nothing() {
+    for name in ["cramped_overrides", "cramped_envoys"] {
+        let plan = scenario(name, |_| {});
+        for seed in 1..=3 {
+            let figures = run(&plan, seed);
+            assert!(figures.usage.of_capacity > 20.0 && figures.settled_s.is_some(), "{name}: {figures:?}");
+        }
+    }
+}
+
+/// A child's lease is what it may use at most, whatever is set.
+#[test]
+fn an_override_counts_at_its_node_until_it_ends_and_outlives_masters() {
+    let set = |node: &str, factor, ends| {
+        Fault::Override(Set {
+            node: Some(node.into()),
+            capacity: None,
+            factor: Some(factor),
+            above: true,
+            ends: Between { least: Millis(ends), most: Millis(ends) },
+        })
+    };
+    let capacity = |length: u64| {
+        let plan = scenario("cramped_tree", |scenario| {
+            scenario.mishaps.clear();
+            let fault = |at, what| Timed { at: Span::millis(at), what };
+            scenario.events = vec![
+                fault(20_000, set("root", 0.5, 60_000)),
+                fault(20_000, set("leaf", 10.0, 60_000)),
+                fault(40_000, Fault::LoseMaster { node: Some("root".into()), back: Some(Between::default()) }),
+            ];
+            (scenario.quiet, scenario.length) = (None, Span::millis(length));
+        });
+        let mut world = World::new(&plan, 1, Keep::default());
+        world.start().and_then(|()| world.run()).expect("nothing is broken");
+        let master = world.nodes[0].master.as_ref().expect("one was elected");
+        (master.engine.resource().settings().capacity.get(), world.books.sums().1)
+    };
+    assert_eq!(capacity(19_000).0, 10.0);
+    let (all, had) = capacity(79_000);
+    assert!(all == 5.0 && had <= 5.0 + 1e-9 && had > 4.5, "{had} of {all}");
+    assert_eq!(capacity(82_000).0, 10.0);
+}
+
+#[test]
+fn what_comes_under_the_name_of_another_is_refused_releases_above_all() {
+    let plan = scenario("cramped_overrides", |_| {});
+    let mut world = World::new(&plan, 1, Keep::default());
+    world.start().expect("nothing is broken");
+    let release = |forged_by| RequestMessage {
+        from: Sender { party: Party::Client(0), incarnation: 0, number: 1 },
+        node: plan.tree.clients[0].node,
+        peer: 0,
+        request: Request::Release(Release { kind: HolderKind::Client, id: "0.0".into(), token: None, life: None }),
+        forged_by,
+    };
+    assert_eq!(world.is_allowed(&release(None)), Ok(true));
+    for stranger in [Party::Client(1), Party::Node(0)] {
+        assert_eq!(world.is_allowed(&release(Some(stranger))), Ok(false));
+    }
 }

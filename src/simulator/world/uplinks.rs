@@ -146,6 +146,7 @@ impl World<'_> {
             node: parent,
             peer: peer_of(&outgoing.target),
             request,
+            forged_by: None,
         })));
     }
 }

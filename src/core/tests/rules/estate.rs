@@ -193,6 +193,17 @@ fn what_was_moved_for_an_older_name_goes_back_to_the_estate() {
     assert_eq!((server.estate(), server.held()), (70.0, 100.0), "it may be another holder's");
 }
 
+/// It counts in the estate, whatever its holder names next.
+#[test]
+fn what_a_client_reports_that_names_nothing_counts_once_when_less_is_named_later() {
+    let mut server = heir(100.0);
+    server.send(names("a", 90.0, 17, 80.0));
+    let unnamed = Ask { outstanding: Some(Amount::clamped(80.0)), ..ask("a", 90.0, None) };
+    assert_eq!(server.send(unnamed), Answer::NotYet);
+    server.deliver(names("a", 90.0, 19, 30.0));
+    assert_eq!((server.estate(), server.held()), (70.0, 100.0));
+}
+
 #[test]
 fn an_echo_of_the_answer_to_an_older_name_gives_it_back_too() {
     let mut server = heir(100.0);

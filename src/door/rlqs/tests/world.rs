@@ -37,7 +37,7 @@ impl Played {
 
 /// What a door keeps of an Envoy.
 struct Served {
-    envoy: Envoy,
+    envoy: Envoy<BucketId>,
     session: Session<Wants>,
     stream: Option<u64>,
     in_use: f64,

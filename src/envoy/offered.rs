@@ -8,10 +8,10 @@ use std::ops::RangeInclusive;
 
 use leaseway_core::Millis;
 
-use super::report::Usage;
+use crate::machine::Usage;
 
 /// Envoy reports every five seconds, and takes no notice of what is configured.
-pub(super) const REPORTS: Millis = Millis(5_000);
+pub const REPORTS: Millis = Millis(5_000);
 
 /// What was denied counts as far as it is this many times what could pass. Those that are denied try again, some at
 /// once; who asks ten times is not ten.
@@ -31,7 +31,7 @@ const SHORTEST: Millis = Millis(1_000);
 
 /// Wants for one bucket.
 #[derive(Debug)]
-pub(super) struct Offered {
+pub(crate) struct Offered {
     /// Wanted as long as too little is known.
     first: f64,
     /// When the last report came.
@@ -47,12 +47,12 @@ pub(super) struct Offered {
 
 impl Offered {
     /// Before any report.
-    pub(super) fn new(first: f64) -> Offered {
+    pub(crate) fn new(first: f64) -> Offered {
         Offered { first, heard: None, span: Millis(0), count: 0.0, rate: None, last: f64::MAX, spare: *SPARE.end() }
     }
 
     /// A report has come, of what passed and what did not at an Envoy that was assigned `quota` meanwhile.
-    pub(super) fn reported(&mut self, now: Millis, usage: &Usage, quota: f64) {
+    pub(crate) fn reported(&mut self, now: Millis, usage: &Usage, quota: f64) {
         // The first one comes with the first request.
         let Some(heard) = self.heard.replace(now) else { return };
         // Seconds are cut. A report that was held up is as long as it says, and so is the next.
@@ -77,7 +77,7 @@ impl Offered {
     }
 
     /// In whole requests per second.
-    pub(super) fn wants(&self) -> f64 {
+    pub(crate) fn wants(&self) -> f64 {
         let Some(rate) = self.rate else { return self.first };
         (rate + rate.sqrt() * self.spare).ceil().clamp(LEAST, MOST)
     }

@@ -1,4 +1,4 @@
-//! One Envoy, as a machine without clock or I/O: reports, leases and time go in, assignments come out.
+//! One Envoy as the door has it: reports, leases and time go in, assignments come out.
 //!
 //! It outlives the Envoy's stream: what was told is believed until its time is over, with the stream or without. So
 //! long its lease is kept, and the server is told that so much of it may be in use, also when the lease has become
@@ -6,14 +6,15 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use leaseway_core::Millis;
-use leaseway_proto::envoy::quota::BucketId;
+use leaseway_core::{
+    Millis,
+    planted::{self, Fault},
+};
 
-use super::{
+use crate::{
     beliefs::{Beliefs, TRANSIT},
     offered::{Offered, REPORTS},
     quota::Quota,
-    report::{Bucket, Usage},
 };
 
 /// How an Envoy is served.
@@ -51,20 +52,40 @@ pub struct Lease {
     pub end: Millis,
 }
 
+/// What has passed at a bucket, and what was denied, since it was last reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    /// As Envoy says it: whole seconds, cut.
+    pub elapsed: Millis,
+    /// Requests let through.
+    pub allowed: u64,
+    /// Requests turned away.
+    pub denied: u64,
+}
+
+/// A bucket, and the resource that it means.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Bucket<Id> {
+    /// As the Envoy names it.
+    pub id: Id,
+    /// As the cluster does.
+    pub resource: Arc<str>,
+}
+
 /// What an Envoy is told of one of its buckets.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Action {
+pub struct Action<Id> {
     /// Which.
-    pub bucket: BucketId,
+    pub bucket: Id,
     /// What it may let through, and for how many seconds; `None`: it is to forget the bucket.
     pub assignment: Option<(Quota, u32)>,
 }
 
 /// See the module.
 #[derive(Debug)]
-pub struct Envoy {
+pub struct Envoy<Id> {
     settings: Settings,
-    buckets: BTreeMap<Arc<str>, State>,
+    buckets: BTreeMap<Arc<str>, State<Id>>,
     /// When it last had a stream, if it has none now.
     left: Option<Millis>,
     /// It is not waited for when it has no stream.
@@ -73,8 +94,8 @@ pub struct Envoy {
 
 /// What is known of a bucket.
 #[derive(Debug)]
-struct State {
-    id: BucketId,
+struct State<Id> {
+    id: Id,
     offered: Offered,
     beliefs: Beliefs,
     /// What was last told over this stream, and for how long it holds.
@@ -97,9 +118,9 @@ const RETURN: Millis = Millis(REPORTS.0 + 2_000);
 /// When a lease is too short for an assignment, how soon to look whether it has been renewed.
 const AGAIN: Millis = Millis(500);
 
-impl Envoy {
+impl<Id: Clone> Envoy<Id> {
     /// One that has never been heard of.
-    pub fn new(settings: Settings, now: Millis) -> Envoy {
+    pub fn new(settings: Settings, now: Millis) -> Envoy<Id> {
         Envoy { settings, buckets: BTreeMap::new(), left: Some(now), is_done: false }
     }
 
@@ -125,7 +146,7 @@ impl Envoy {
     }
 
     /// It reports. Returns whether there was room for the bucket.
-    pub fn reported(&mut self, now: Millis, bucket: Bucket, usage: &Usage, leases: &mut impl Leases) -> bool {
+    pub fn reported(&mut self, now: Millis, bucket: Bucket<Id>, usage: &Usage, leases: &mut impl Leases) -> bool {
         if !self.knows(&bucket.resource) && !self.has_room() {
             return false;
         }
@@ -156,7 +177,7 @@ impl Envoy {
 
     /// What it is to be told now, if its stream takes something: what is told must leave at once, for it counts from
     /// now. To be called when anything has happened, and at [`wake`](Self::wake).
-    pub fn poll(&mut self, now: Millis, leases: &mut impl Leases, takes: bool) -> Vec<Action> {
+    pub fn poll(&mut self, now: Millis, leases: &mut impl Leases, takes: bool) -> Vec<Action<Id>> {
         let (settings, is_done, takes) = (&self.settings, self.is_done, takes && self.left.is_none());
         let mut actions = Vec::new();
         self.buckets.retain(|resource, state| {
@@ -207,7 +228,7 @@ impl Envoy {
     }
 }
 
-impl State {
+impl<Id: Clone> State<Id> {
     fn give_up(&mut self, now: Millis, settings: &Settings, resource: &Arc<str>, leases: &mut impl Leases) {
         if self.subscribed && (now >= self.active.plus(settings.idle) || now >= self.heard.plus(SILENCE)) {
             (self.subscribed, self.abandoned, self.told) = (false, true, None);
@@ -221,27 +242,35 @@ impl State {
         settings: &Settings,
         resource: &Arc<str>,
         leases: &mut impl Leases,
-    ) -> Option<Action> {
+    ) -> Option<Action<Id>> {
         if std::mem::take(&mut self.abandoned) {
             return Some(Action { bucket: self.id.clone(), assignment: None });
         }
         if !self.subscribed {
             return None;
         }
-        let mut lease = leases.hold(resource, self.beliefs.most(now))?;
+        let mut lease = self.hold(now, resource, leases)?;
         loop {
             let (quota, secs) = self.due(now, settings, lease)?;
             let until = now.plus(Millis::from_secs(secs.into()));
             if quota != Quota::Nothing {
                 self.beliefs.add(now, quota.rate(), until.plus(TRANSIT));
                 // A smaller lease that came just now may be confirmed with what was said to be in use before.
-                lease = leases.hold(resource, self.beliefs.most(now))?;
+                lease = self.hold(now, resource, leases)?;
             }
             if quota == Quota::Nothing || (lease.capacity >= quota.rate() && lease.end >= until.plus(TRANSIT)) {
                 self.told = Some((quota, until));
                 return Some(Action { bucket: self.id.clone(), assignment: Some((quota, secs)) });
             }
         }
+    }
+
+    fn hold(&self, now: Millis, resource: &Arc<str>, leases: &mut impl Leases) -> Option<Lease> {
+        let mut lease = leases.hold(resource, self.beliefs.most(now))?;
+        if planted::is(Fault::AssignmentOutlastsLease) {
+            lease.end = Millis(u64::MAX);
+        }
+        Some(lease)
     }
 
     /// What it should be told because of a lease, if that is not what it was told.

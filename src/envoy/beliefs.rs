@@ -3,17 +3,20 @@
 //! An Envoy acknowledges nothing: any assignment since the oldest whose time is not over may be the one it goes by. It
 //! counts from when an assignment *arrives*; so each counts here for [`TRANSIT`] longer than it says.
 
-use leaseway_core::Millis;
+use leaseway_core::{
+    Millis,
+    planted::{self, Fault},
+};
 
 /// An assignment is at its Envoy within this time, or never.
-pub(super) const TRANSIT: Millis = Millis(1_000);
+pub const TRANSIT: Millis = Millis(1_000);
 
 /// More are counted as one that is as large as the largest and ends with the last.
 const MOST: usize = 16;
 
 /// Assignments that may be believed, each smaller than the one before it and ending later.
 #[derive(Debug, Default)]
-pub(super) struct Beliefs {
+pub(crate) struct Beliefs {
     assignments: Vec<Belief>,
 }
 
@@ -25,8 +28,11 @@ struct Belief {
 
 impl Beliefs {
     /// An assignment of `rate` is on its way, to be believed until `end` at the latest.
-    pub(super) fn add(&mut self, now: Millis, rate: f64, end: Millis) {
+    pub(crate) fn add(&mut self, now: Millis, rate: f64, end: Millis) {
         self.forget(now);
+        if planted::is(Fault::ForgetsAssignments) {
+            self.assignments.clear();
+        }
         if self.assignments.iter().any(|before| before.rate >= rate && before.end >= end) {
             return;
         }
@@ -42,17 +48,17 @@ impl Beliefs {
     }
 
     /// The most that may be believed.
-    pub(super) fn most(&self, now: Millis) -> f64 {
+    pub(crate) fn most(&self, now: Millis) -> f64 {
         self.assignments.iter().filter(|belief| now < belief.end).map(|belief| belief.rate).fold(0.0, f64::max)
     }
 
     /// When that becomes less; `None`: nothing is believed.
-    pub(super) fn falls(&self, now: Millis) -> Option<Millis> {
+    pub(crate) fn falls(&self, now: Millis) -> Option<Millis> {
         self.assignments.iter().find(|belief| now < belief.end).map(|belief| belief.end)
     }
 
     /// When nothing is believed any more.
-    pub(super) fn end(&self) -> Millis {
+    pub(crate) fn end(&self) -> Millis {
         self.assignments.iter().map(|belief| belief.end).max().unwrap_or_default()
     }
 
