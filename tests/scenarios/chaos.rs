@@ -3,6 +3,7 @@
 
 use std::{
     fs,
+    io::{self, Write as _},
     path::{Path, PathBuf},
     process::{Command, Output},
 };
@@ -171,7 +172,7 @@ fn packets_are_lost_and_overtaken_and_no_promise_is_broken() {
     let output = random(directory.path(), &[&["--namespace", "--for", "10"][..], &only].concat());
     let said = text(&output);
     if output.status.code() == Some(2) && said.contains("leave --namespace out") {
-        std::io::stderr().write_all(format!("SKIPPED: {said}").as_bytes()).unwrap();
+        io::stderr().write_all(format!("SKIPPED: {said}").as_bytes()).unwrap();
         return;
     }
     assert!(output.status.success() && said.contains("never more than there is"), "{said}");

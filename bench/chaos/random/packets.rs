@@ -8,7 +8,7 @@ use std::{
     env, fmt, fs,
     io::Write as _,
     os::unix::process::CommandExt as _,
-    process::{Command, Output, Stdio},
+    process::{Command, Stdio},
 };
 
 use super::weather::LinkState;
@@ -39,7 +39,9 @@ pub(super) fn enter() -> Result<(), Error> {
         }
     }
     // What is not root may be root of a namespace.
-    let made = |flags: &[&str]| Command::new("unshare").args(flags).arg("true").output().is_ok_and(succeeded);
+    let made = |flags: &[&str]| {
+        Command::new("unshare").args(flags).arg("true").output().is_ok_and(|output| output.status.success())
+    };
     let flags = [&["--net"][..], &["--net", "--map-root-user"]];
     let Some(flags) = flags.into_iter().find(|flags| made(flags)) else {
         let told = "--namespace: no network namespace can be made here; run it as root, or leave --namespace out";
@@ -48,10 +50,6 @@ pub(super) fn enter() -> Result<(), Error> {
     let program = env::current_exe().map_err(Error::io("find this program"))?;
     let error = Command::new("unshare").args(flags).arg(program).args(env::args_os().skip(1)).env(INSIDE, "1").exec();
     Err(Error::io("run this program in a network namespace")(error))
-}
-
-fn succeeded(output: Output) -> bool {
-    output.status.success()
 }
 
 /// Packets are as small as on a wire, and a few of them may take a slow line.
