@@ -218,6 +218,10 @@ impl<'a> Striker<'a> {
         match strike.mishap {
             Mishap::Kill | Mishap::ClockJump | Mishap::ClockRate => self.cluster.kill(victim),
             Mishap::Pause => self.cluster.signal(victim, Signal::STOP),
+            // A server that is just being started refuses a full disk in words, and ends.
+            Mishap::FullDisk => {
+                self.cluster.peers[victim].server.iter_mut().for_each(crate::server::Server::expect_end);
+            }
             Mishap::Silence => {
                 let node = self.cluster.nodes[strike.aim.node].clone();
                 self.cluster.links[node].iter().flatten().for_each(leaseway_process::link::Link::silence);
