@@ -134,7 +134,8 @@ mod tests {
             }
             let at_once = GetCapacityRequest::decode(&*other);
             let in_parts = block_on(decode_long::<GetCapacityRequest>(&other));
-            prop_assert_eq!(format!("{at_once:?}"), format!("{in_parts:?}"));
+            // Of two faults either may be told.
+            prop_assert_eq!(format!("{:?}", at_once.ok()), format!("{:?}", in_parts.ok()));
         }
     }
 }
