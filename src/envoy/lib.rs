@@ -10,7 +10,7 @@ mod quota;
 
 pub use self::{
     beliefs::TRANSIT,
-    machine::{Action, Bucket, Envoy, Lease, Leases, Settings, Usage},
-    offered::REPORTS,
+    machine::{Action, Bucket, Envoy, Lease, Leases, Settings},
+    offered::{REPORTS, Usage},
     quota::Quota,
 };

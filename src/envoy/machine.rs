@@ -13,7 +13,7 @@ use leaseway_core::{
 
 use crate::{
     beliefs::{Beliefs, TRANSIT},
-    offered::{Offered, REPORTS},
+    offered::{Offered, REPORTS, Usage},
     quota::Quota,
 };
 
@@ -50,17 +50,6 @@ pub struct Lease {
     pub capacity: f64,
     /// Until then.
     pub end: Millis,
-}
-
-/// What has passed at a bucket, and what was denied, since it was last reported.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Usage {
-    /// As Envoy says it: whole seconds, cut.
-    pub elapsed: Millis,
-    /// Requests let through.
-    pub allowed: u64,
-    /// Requests turned away.
-    pub denied: u64,
 }
 
 /// A bucket, and the resource that it means.

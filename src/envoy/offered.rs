@@ -8,7 +8,16 @@ use std::ops::RangeInclusive;
 
 use leaseway_core::Millis;
 
-use crate::machine::Usage;
+/// What has passed at a bucket, and what was denied, since it was last reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    /// As Envoy says it: whole seconds, cut.
+    pub elapsed: Millis,
+    /// Requests let through.
+    pub allowed: u64,
+    /// Requests turned away.
+    pub denied: u64,
+}
 
 /// Envoy reports every five seconds, and takes no notice of what is configured.
 pub const REPORTS: Millis = Millis(5_000);

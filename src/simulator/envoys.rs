@@ -1,7 +1,7 @@
 //! A client of the cluster that is a door's for one Envoy: the real machine and the real session, the stream between
 //! door and Envoy, and the Envoy, which acknowledges nothing.
 //!
-//! What such a client "may use" is what its *Envoy* believes, whatever the door and the server think.
+//! What such a client "may use" is what its *Envoy* believes and not what the door and the server count.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -9,10 +9,21 @@ use std::{
     io::Write as _,
     os::unix::process::CommandExt as _,
     process::{Command, Stdio},
+    time::Duration,
 };
 
-use super::weather::LinkState;
 use crate::error::Error;
+
+/// What is wrong with a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct LinkState {
+    pub(super) cut_there: bool,
+    pub(super) cut_back: bool,
+    pub(super) delay: Duration,
+    /// Of a thousand packets in each direction.
+    pub(super) lost_per_mille: u16,
+    pub(super) late_per_mille: u16,
+}
 
 /// Set for the program that runs within the namespace.
 const INSIDE: &str = "LEASEWAY_BENCH_NAMESPACE";

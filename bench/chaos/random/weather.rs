@@ -7,7 +7,7 @@ use leaseway_process::link::Link;
 
 use super::{
     cluster::Cluster,
-    packets,
+    packets::{self, LinkState},
     schedule::{Mishap, Strike},
 };
 use crate::error::Error;
@@ -18,17 +18,6 @@ pub(super) struct ActiveStrike {
     pub(super) strike: Strike,
     /// Peers, counted through all nodes.
     pub(super) victims: Vec<usize>,
-}
-
-/// What is wrong with a link.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct LinkState {
-    pub(super) cut_there: bool,
-    pub(super) cut_back: bool,
-    pub(super) delay: Duration,
-    /// Of a thousand packets in each direction.
-    pub(super) lost_per_mille: u16,
-    pub(super) late_per_mille: u16,
 }
 
 impl LinkState {

@@ -340,7 +340,7 @@ fn operators_strangers_and_doors_with_envoys_break_nothing() {
     }
 }
 
-/// A child's lease is what it may use at most, whatever is set.
+/// A child's lease is what it may use at most, also if more is set.
 #[test]
 fn an_override_counts_at_its_node_until_it_ends_and_outlives_masters() {
     let set = |node: &str, factor, ends| {

@@ -193,7 +193,7 @@ fn what_was_moved_for_an_older_name_goes_back_to_the_estate() {
     assert_eq!((server.estate(), server.held()), (70.0, 100.0), "it may be another holder's");
 }
 
-/// It counts in the estate, whatever its holder names next.
+/// It counts in the estate, also if its holder names less next.
 #[test]
 fn what_a_client_reports_that_names_nothing_counts_once_when_less_is_named_later() {
     let mut server = heir(100.0);
