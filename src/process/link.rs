@@ -87,7 +87,7 @@ impl Link {
         self.address.to_string()
     }
 
-    /// Where its packets are told by.
+    /// The port that its packets have on the near side.
     pub fn port(&self) -> u16 {
         self.address.port()
     }

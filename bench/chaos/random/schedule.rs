@@ -136,7 +136,7 @@ impl Mishap {
         matches!(self, Mishap::Certificates | Mishap::Authority)
     }
 
-    /// Whether it needs links whose packets are reached.
+    /// Whether it is done to packets, and so needs a namespace.
     pub(super) fn is_of_packets(self) -> bool {
         matches!(self, Mishap::Loss | Mishap::Reordering)
     }
@@ -214,7 +214,7 @@ pub(super) struct Plan<'a> {
     pub(super) lease: Duration,
     /// None: all kinds.
     pub(super) only: &'a [Mishap],
-    /// Packets are reached.
+    /// Packets can be lost and reordered.
     pub(super) in_namespace: bool,
 }
 
