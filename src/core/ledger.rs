@@ -7,6 +7,7 @@
 
 mod expiry;
 mod manner;
+mod records;
 
 use std::{
     collections::BTreeMap,
@@ -17,9 +18,9 @@ use std::{
 
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
-use slab::Slab;
 
 pub(crate) use self::manner::Manner;
+use self::records::Records;
 use crate::{
     Amount, Claim, Claims, HolderKind, Millis, Passage, Principal, Sum, Token,
     claim::{further, wanted},
@@ -132,7 +133,7 @@ struct TableEntry {
 
 /// The records.
 pub(crate) struct Ledger {
-    holders: Slab<Holder>,
+    holders: Records,
     by_id: HashTable<TableEntry>,
     /// To whom each record is counted, by slot: beside the records, because a request for a known holder does not need
     /// it.
@@ -160,7 +161,7 @@ impl Ledger {
     /// `seed` makes collisions unpredictable for attackers; nothing that can be observed depends on it.
     pub(crate) fn new(seed: u64) -> Ledger {
         Ledger {
-            holders: Slab::new(),
+            holders: Records::default(),
             by_id: HashTable::new(),
             principals: Vec::new(),
             passages: Passages::default(),
@@ -208,7 +209,7 @@ impl Ledger {
 
     /// Notes which leases of a holder have ended.
     fn note_lapsed(&mut self, slot: u32, now: Millis) {
-        self.lapse(self.holders[slot as usize].leases.newest_ended(now));
+        self.lapse(self.holders[slot].leases.newest_ended(now));
     }
 
     /// Rises with every change that may affect a due, what is free, or whether a holder waits.
@@ -224,7 +225,7 @@ impl Ledger {
     /// Records whether a holder waits for more.
     pub(crate) fn set_waits(&mut self, slot: u32, waits: bool) {
         let before = self.waiting;
-        let holder = &mut self.holders[slot as usize];
+        let holder = &mut self.holders[slot];
         self.waiting -= usize::from(holder.waits);
         self.waiting += usize::from(waits);
         holder.waits = waits;
@@ -247,7 +248,7 @@ impl Ledger {
         let hash = self.hash(kind, id);
         let same = |entry: &TableEntry| {
             entry.hash == hash && {
-                let holder = &self.holders[entry.slot as usize];
+                let holder = &self.holders[entry.slot];
                 *holder.id == *id && holder.kind == kind
             }
         };
@@ -262,7 +263,7 @@ impl Ledger {
 
     /// Reads something of every cache line of a record, and of its id.
     pub(crate) fn touch(&self, slot: u32) -> u64 {
-        let holder = &self.holders[slot as usize];
+        let holder = &self.holders[slot];
         let id = holder.id.as_bytes().first().copied().unwrap_or_default();
         u64::from(id) ^ holder.leases.touch() ^ u64::from(holder.bucket) ^ holder.counted.held.get().to_bits()
     }
@@ -270,7 +271,7 @@ impl Ledger {
     /// Adds a record for a holder that has none.
     pub(crate) fn insert(&mut self, kind: HolderKind, id: Arc<str>, principal: Principal) -> u32 {
         let hash = self.hash(kind, &id);
-        let slot = self.holders.insert(Holder::new(kind, id)) as u32;
+        let slot = self.holders.insert(Holder::new(kind, id));
         self.by_id.insert_unique(Self::spread(hash), TableEntry { hash, slot }, |entry| Self::spread(entry.hash));
         self.count_to(slot, principal);
         slot
@@ -278,14 +279,14 @@ impl Ledger {
 
     /// Calls a holder something else, which no other is called.
     pub(crate) fn rename(&mut self, slot: u32, id: Arc<str>) {
-        let holder = &self.holders[slot as usize];
+        let holder = &self.holders[slot];
         let (kind, before) = (holder.kind, self.hash(holder.kind, &holder.id));
         if let Ok(entry) = self.by_id.find_entry(Self::spread(before), |entry| entry.slot == slot) {
             entry.remove();
         }
         let hash = self.hash(kind, &id);
         self.by_id.insert_unique(Self::spread(hash), TableEntry { hash, slot }, |entry| Self::spread(entry.hash));
-        self.holders[slot as usize].id = id;
+        self.holders[slot].id = id;
     }
 
     fn count_to(&mut self, slot: u32, principal: Principal) {
@@ -312,7 +313,7 @@ impl Ledger {
     /// Forgets a holder and all it held.
     pub(crate) fn remove(&mut self, slot: u32) -> Holder {
         self.set_manner(slot, Manner::Plain);
-        let holder = self.holders.remove(slot as usize);
+        let holder = self.holders.remove(slot);
         let hash = self.hash(holder.kind, &holder.id);
         if let Ok(entry) = self.by_id.find_entry(Self::spread(hash), |entry| entry.slot == slot) {
             entry.remove();
@@ -329,26 +330,26 @@ impl Ledger {
     }
 
     pub(crate) fn holder(&self, slot: u32) -> &Holder {
-        &self.holders[slot as usize]
+        &self.holders[slot]
     }
 
     /// A holder that may have gone meanwhile.
     pub(crate) fn get(&self, slot: u32) -> Option<&Holder> {
-        self.holders.get(slot as usize)
+        self.holders.get(slot)
     }
 
     /// For changes to what the sums do not contain; after a change to leases, [`recount`](Self::recount).
     pub(crate) fn holder_mut(&mut self, slot: u32) -> &mut Holder {
-        &mut self.holders[slot as usize]
+        &mut self.holders[slot]
     }
 
     /// All holders from place `from` on, without walking past those before it.
     pub(crate) fn iter_from(&self, from: usize) -> impl Iterator<Item = (u32, &Holder)> {
-        (from..self.holders.capacity()).filter_map(|slot| Some((slot as u32, self.holders.get(slot)?)))
+        self.holders.iter_from(from)
     }
 
     pub(crate) fn set_claims(&mut self, slot: u32, claims: Claims) {
-        let holder = &mut self.holders[slot as usize];
+        let holder = &mut self.holders[slot];
         self.sums.wants -= holder.wants();
         self.sums.subclients -= holder.subclients();
         let (fewer, more) = (further(&holder.claims), further(&claims));
@@ -366,14 +367,14 @@ impl Ledger {
 
     /// Keeps a holder that has nothing until then.
     pub(crate) fn remember(&mut self, slot: u32, now: Millis, until: Millis) {
-        self.holders[slot as usize].leases.remember(until);
+        self.holders[slot].leases.remember(until);
         self.recount(slot, now);
     }
 
     /// Records a lease.
     pub(crate) fn grant(&mut self, slot: u32, now: Millis, grant: Grant, expiry_time: i64, reuse: Reuse) {
         self.note_lapsed(slot, now);
-        let Holder { kind, leases, .. } = &mut self.holders[slot as usize];
+        let Holder { kind, leases, .. } = &mut self.holders[slot];
         if *kind == HolderKind::Node {
             leases.await_report(now);
         }
@@ -384,7 +385,7 @@ impl Ledger {
 
     /// Brings the sums up to date with a holder's leases.
     pub(crate) fn recount(&mut self, slot: u32, now: Millis) {
-        let holder = &mut self.holders[slot as usize];
+        let holder = &mut self.holders[slot];
         holder.leases.end_moved(holder.kind, now);
         let counted = Counted { held: holder.leases.held(now), granted: holder.leases.current(now) };
         self.sums.held -= holder.counted.held;
@@ -418,7 +419,7 @@ impl Ledger {
         record.claims = claims;
         self.sums.wants += record.wants();
         self.sums.subclients += record.subclients();
-        let slot = self.holders.insert(record) as u32;
+        let slot = self.holders.insert(record);
         self.estate = Some((slot, Sum::ZERO));
         self.changed_claims();
         slot
@@ -437,7 +438,7 @@ impl Ledger {
     /// Puts a claim of the estate in place of another.
     pub(crate) fn replace_inherited_claim(&mut self, ordinal: usize, claim: Claim) {
         let Some((slot, _)) = self.estate else { return };
-        let old = std::mem::replace(&mut self.holders[slot as usize].claims[ordinal], claim);
+        let old = std::mem::replace(&mut self.holders[slot].claims[ordinal], claim);
         self.sums.wants -= old.wants;
         self.sums.wants += claim.wants;
         self.sums.subclients -= u64::from(old.subclients);
@@ -449,7 +450,7 @@ impl Ledger {
     pub(crate) fn remove_estate(&mut self) {
         self.set_estate(Sum::ZERO);
         if let Some((slot, _)) = self.estate.take() {
-            let record = self.holders.remove(slot as usize);
+            let record = self.holders.remove(slot);
             self.sums.wants -= record.wants();
             self.sums.subclients -= record.subclients();
             self.changed_claims();
@@ -468,13 +469,13 @@ impl Ledger {
 
     /// What the sums contain as granted to this holder.
     pub(crate) fn granted(&self, slot: u32) -> Amount {
-        self.holders[slot as usize].counted.granted
+        self.holders[slot].counted.granted
     }
 
     /// Bytes in use, for the benchmarks; heap parts of ids included, of unusual holders not.
     pub(crate) fn bytes(&self) -> usize {
-        self.holders.capacity() * size_of::<(usize, Holder)>()
-            + self.holders.iter().map(|(_, holder)| holder.id.len()).sum::<usize>()
+        self.holders.bytes()
+            + self.holders.iter_from(0).map(|(_, holder)| holder.id.len()).sum::<usize>()
             + self.by_id.allocation_size()
             + self.principals.capacity() * size_of::<Principal>()
             + self.queue.values().map(|bucket| bucket.capacity() * size_of::<u32>()).sum::<usize>()

@@ -29,11 +29,11 @@ impl Ledger {
                 continue;
             };
             left -= 1;
-            match self.holders.get_mut(slot as usize) {
+            match self.holders.get_mut(slot) {
                 Some(holder) if holder.bucket == bucket => holder.bucket = NOT_QUEUED,
                 _ => continue,
             }
-            if self.holders[slot as usize].leases.next_change(now).is_some() {
+            if self.holders[slot].leases.next_change(now).is_some() {
                 self.recount(slot, now);
                 looked_at(slot, None);
             } else {

@@ -24,7 +24,7 @@ impl Holder {
 impl Ledger {
     /// Records what a holder has said of itself.
     pub(crate) fn set_manner(&mut self, slot: u32, manner: Manner) {
-        let holder = &mut self.holders[slot as usize];
+        let holder = &mut self.holders[slot];
         let before = std::mem::replace(&mut holder.manner, manner);
         match (before == Manner::Door, manner == Manner::Door) {
             (false, true) => {

@@ -74,7 +74,7 @@ impl Resource {
         };
         let (moved, is_fresh) = (leases.moved(), leases.is_fresh(now) && !planted::is(Fault::MovesOntoFresh));
         if !is_fresh && (named > moved || is_another) {
-            self.move_to(slot, moved, named, now);
+            self.move_to(slot, moved, named);
         }
         let leases = &mut self.ledger.holder_mut(slot).leases;
         if planted::is(Fault::FirstNameFrees) {
@@ -95,7 +95,7 @@ impl Resource {
             return Ok(Seat { keep: leases.current(now), ..Seat::of(slot) });
         }
         if named > moved {
-            self.move_to(slot, moved, named, now);
+            self.move_to(slot, moved, named);
         }
         let keep = named.min(self.ledger.holder(slot).leases.moved());
         let grows = planted::is(Fault::PlainGrows) || !self.is_bounded();
@@ -167,12 +167,11 @@ impl Resource {
         }
     }
 
-    /// Moves what the holder names from the estate into its record, or back.
-    fn move_to(&mut self, slot: u32, moved: Amount, named: Amount, now: Millis) {
+    /// Moves what the holder names from the estate into its record, or back; it is counted when all has been heard.
+    fn move_to(&mut self, slot: u32, moved: Amount, named: Amount) {
         let target = self.exchange(moved, named);
         let until = self.estate_until().unwrap_or_default();
         self.ledger.holder_mut(slot).leases.set_moved(target, until);
-        self.ledger.recount(slot, now);
     }
 
     /// Whether a new holder has a lease that is neither of this master nor covered by what earlier ones have promised.

@@ -1,0 +1,87 @@
+//! Records by slot. They stay where they are: growth that moved a million of them would hold up all that ask meanwhile.
+
+#[cfg(test)]
+mod tests;
+
+use std::ops::{Index, IndexMut};
+
+use super::Holder;
+
+/// Records of a block: few enough for the first to grow by being copied.
+const BLOCK: usize = 1 << 17;
+
+/// All but the last block are full, of records and of vacant places.
+#[derive(Default)]
+pub(super) struct Records {
+    blocks: Vec<Vec<Option<Holder>>>,
+    vacant: Vec<u32>,
+}
+
+impl Records {
+    /// Puts a record into the place that became vacant last, or else behind all others.
+    pub(super) fn insert(&mut self, record: Holder) -> u32 {
+        if let Some(slot) = self.vacant.pop() {
+            *self.place(slot).expect("vacant places are in blocks") = Some(record);
+            return slot;
+        }
+        let slot = self.places();
+        if slot % BLOCK == 0 {
+            // Most resources have few holders: their block grows as it is needed.
+            self.blocks.push(if slot == 0 { Vec::new() } else { Vec::with_capacity(BLOCK) });
+        }
+        self.blocks[slot / BLOCK].push(Some(record));
+        slot as u32
+    }
+
+    pub(super) fn remove(&mut self, slot: u32) -> Holder {
+        let record = self.place(slot).and_then(Option::take).expect("only what was inserted is removed");
+        self.vacant.push(slot);
+        record
+    }
+
+    pub(super) fn get(&self, slot: u32) -> Option<&Holder> {
+        self.blocks.get(slot as usize / BLOCK)?.get(slot as usize % BLOCK)?.as_ref()
+    }
+
+    pub(super) fn get_mut(&mut self, slot: u32) -> Option<&mut Holder> {
+        self.place(slot)?.as_mut()
+    }
+
+    fn place(&mut self, slot: u32) -> Option<&mut Option<Holder>> {
+        self.blocks.get_mut(slot as usize / BLOCK)?.get_mut(slot as usize % BLOCK)
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.places() - self.vacant.len()
+    }
+
+    fn places(&self) -> usize {
+        self.blocks.last().map_or(0, |last| (self.blocks.len() - 1) * BLOCK + last.len())
+    }
+
+    /// Those from a slot on.
+    pub(super) fn iter_from(&self, from: usize) -> impl Iterator<Item = (u32, &Holder)> {
+        (from as u32..self.places() as u32).filter_map(|slot| Some((slot, self.get(slot)?)))
+    }
+
+    /// Bytes in use, without heap parts of records.
+    pub(super) fn bytes(&self) -> usize {
+        let blocks: usize = self.blocks.iter().map(Vec::capacity).sum();
+        blocks * size_of::<Option<Holder>>() + self.vacant.capacity() * size_of::<u32>()
+    }
+}
+
+impl Index<u32> for Records {
+    type Output = Holder;
+
+    fn index(&self, slot: u32) -> &Holder {
+        self.get(slot).expect("slots are those of records")
+    }
+}
+
+impl IndexMut<u32> for Records {
+    fn index_mut(&mut self, slot: u32) -> &mut Holder {
+        self.get_mut(slot).expect("slots are those of records")
+    }
+}
