@@ -170,9 +170,25 @@ impl AdminService {
         Ok(reign.expect("a server with peers is master only with a reign"))
     }
 
+    async fn apply_and_record(
+        &self,
+        admitted: &Admitted,
+        request: ApplyConfigRequest,
+    ) -> Result<ApplyConfigResponse, Status> {
+        let source = request.source.clone();
+        let applied = self.apply(request).await;
+        let outcome = match &applied {
+            Ok(answer) if answer.version == 0 => Err(format!("refused: {}", answer.mistakes.join("; "))),
+            Ok(_) => Ok(()),
+            Err(status) => Err(status.message().to_owned()),
+        };
+        let version = applied.as_ref().map_or(0, |answer| answer.version);
+        self.record(admitted, "config_applied", outcome, json!({ "source": source, "version": version }));
+        applied
+    }
+
     async fn apply(&self, request: ApplyConfigRequest) -> Result<ApplyConfigResponse, Status> {
         let reign = self.reign()?;
-        let _alone = self.applying.lock().await;
         let newest = self.quorum.read(|facts| facts.configuration().map_or(0, |newest| newest.version));
         if request.expected_version != 0 && request.expected_version != newest {
             let (expected, now) = (request.expected_version, newest);
@@ -238,16 +254,14 @@ impl Node for AdminService {
     ) -> Result<Response<ApplyConfigResponse>, Status> {
         let admitted = admitted(&request, self.node.gate());
         admitted.check(CallKind::Config, &AccessRequest::to(Action::Configure))?;
-        let request = request.into_inner();
-        let source = request.source.clone();
-        let applied = self.apply(request).await;
-        let outcome = match &applied {
-            Ok(answer) if answer.version == 0 => Err(format!("refused: {}", answer.mistakes.join("; "))),
-            Ok(_) => Ok(()),
-            Err(status) => Err(status.message().to_owned()),
-        };
-        let version = applied.as_ref().map_or(0, |answer| answer.version);
-        self.record(&admitted, "config_applied", outcome, json!({ "source": source, "version": version }));
+        let alone = Arc::clone(&self.applying).lock_owned().await;
+        let (service, request) = (self.clone(), request.into_inner());
+        // A call may be cancelled when its proposal is under way already, and the next must not expect the same version.
+        let applying = tokio::spawn(async move {
+            let _alone = alone;
+            service.apply_and_record(&admitted, request).await
+        });
+        let applied = applying.await.map_err(|error| Status::internal(format!("applying it ended early: {error}")))?;
         applied.map(Response::new)
     }
 
