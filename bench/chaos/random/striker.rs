@@ -219,9 +219,7 @@ impl<'a> Striker<'a> {
             Mishap::Kill | Mishap::ClockJump | Mishap::ClockRate => self.cluster.kill(victim),
             Mishap::Pause => self.cluster.signal(victim, Signal::STOP),
             // A server that is just being started refuses a full disk in words, and ends.
-            Mishap::FullDisk => {
-                self.cluster.peers[victim].server.iter_mut().for_each(crate::server::Server::expect_end);
-            }
+            Mishap::FullDisk => self.cluster.expect_end(victim),
             Mishap::Silence => {
                 let node = self.cluster.nodes[strike.aim.node].clone();
                 self.cluster.links[node].iter().flatten().for_each(leaseway_process::link::Link::silence);
@@ -275,6 +273,7 @@ impl<'a> Striker<'a> {
             }
             Mishap::ClockJump | Mishap::ClockRate => {
                 let flag = wrong_clock(&strike);
+                note = self.heed_end(victim, "a full disk");
                 self.cluster.start(victim, std::slice::from_ref(&flag))?;
                 note = flag;
             }
@@ -309,13 +308,8 @@ impl<'a> Striker<'a> {
             let peer = &self.cluster.peers[victim];
             let log = peer.log();
             if !peer.runs() {
-                let said = log.get(before.len()..).unwrap_or_default();
-                let error = said.lines().find(|line| line.starts_with("leaseway: ")).unwrap_or_default().to_owned();
-                if error.is_empty() || said.contains("panicked at") {
-                    self.violations
-                        .push(format!("{} does not say why it refuses a damaged log: {said}", peer.called()));
-                }
-                peer.delete_data()?;
+                let note = self.heed_end(victim, "a damaged log");
+                self.cluster.peers[victim].delete_data()?;
                 self.cluster.peers[victim].server = None;
                 self.cluster.start(victim, &[])?;
                 return Ok(format!("refused: {error}"));
@@ -339,6 +333,19 @@ impl<'a> Striker<'a> {
     fn let_in(&self, node: usize, victim: usize) {
         let place = victim - self.cluster.nodes[node].start;
         let (name, address) = (&self.cluster.peers[victim].name, self.cluster.links[victim][place].address());
+    /// A peer may end because of this if it says why. What to note of it: nothing, if it runs.
+    fn heed_end(&mut self, victim: usize, because: &str) -> String {
+        let peer = &self.cluster.peers[victim];
+        if peer.runs() {
+            return String::new();
+        }
+        let refusal = peer.refusal();
+        if let Err(said) = &refusal {
+            self.violations.push(format!("{} does not say why it refuses {because}: {said}", peer.called()));
+        }
+        format!("refused: {}", refusal.unwrap_or_default())
+    }
+
         let add = self.cluster.operator(node, &["peers", "add", name, &address]);
         thread::spawn(move || {
             for _ in 0..ADDS {

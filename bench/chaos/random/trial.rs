@@ -177,10 +177,7 @@ impl Trial<'_> {
             }
             if checked.elapsed() >= CHECKS {
                 checked = Instant::now();
-                let complaints = self.striker.cluster.complaints();
-                if !complaints.is_empty() {
-                    // Told now: the end of a mishap may start that peer again.
-                    self.striker.violations.extend(complaints);
+                if !self.striker.cluster.complaints().is_empty() {
                     return Ok(());
                 }
             }
@@ -196,8 +193,8 @@ impl Trial<'_> {
         loop {
             self.interrupt.sleep_until(Instant::now() + GLANCE * 10, || {})?;
             let Some(complaint) = self.complaint() else { return Ok((began.elapsed(), None)) };
-            let has_ended = self.striker.cluster.complaints().into_iter().next();
-            if has_ended.is_some() || began.elapsed() > self.args.patience {
+            let has_ended = self.striker.cluster.peers.iter().any(|peer| !peer.runs());
+            if has_ended || began.elapsed() > self.args.patience {
                 return Ok((began.elapsed(), Some(complaint)));
             }
         }
