@@ -69,7 +69,10 @@ impl Cluster {
             directory.disable_cleanup(true);
             note(&format!("logs and data of the peers are in {}", directory.path().display()));
         }
-        let server = server_words(args.server.as_deref())?;
+        let mut server = server_words(args.server.as_deref())?;
+        if let Some(fault) = &args.plant {
+            server.splice(..0, ["env".to_owned(), format!("PLANTED_FAULT={fault}")]);
+        }
         let bad_disk = bad_disks(directory.path());
         let peers = args.shape.nodes().iter().map(|layout| layout.peers).sum();
         let mut addresses = (0..peers).map(addresses).collect::<Result<Vec<_>, _>>()?;
@@ -82,10 +85,10 @@ impl Cluster {
             server,
             certificates,
             has_bad_disks: bad_disk.is_some(),
+            ended: Vec::new(),
             directory,
         };
         let configuration = cluster.write_file(&args.configuration(args.first_capacity()), CONFIGURATION)?;
-            ended: Vec::new(),
         for (node, layout) in args.shape.nodes().iter().enumerate() {
             let addresses: Vec<_> = addresses.drain(..layout.peers).collect();
             cluster.add_node(args, (node, layout), &addresses, &configuration, bad_disk.as_deref(), runtime)?;
@@ -141,7 +144,6 @@ impl Cluster {
             let mut words = vec!["env".to_owned()];
             words.extend(bad_disk.map(|library| format!("LD_PRELOAD={}", library.display())));
             words.push(format!("BAD_DISK={}", directory.join("disk").display()));
-            words.extend(args.plant.iter().map(|fault| format!("PLANTED_FAULT={fault}")));
             words.extend(self.server.iter().cloned());
             words.extend(flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]));
             self.peers.push(PeerProcess {
@@ -176,13 +178,11 @@ impl Cluster {
         let log = OpenOptions::new().create(true).append(true).read(true).open(peer.directory.join("log"));
         let log = log.map_err(Error::io("open the log of a peer"))?;
         let words: Vec<_> = peer.words.iter().chain(flags).cloned().collect();
+        peer.logged = peer.log().len();
         peer.server = Some(Server::start(&words, &log)?);
         Ok(())
-        peer.logged = peer.log().len();
     }
 
-    /// SIGKILL, and until it has ended.
-    pub(super) fn kill(&mut self, number: usize) {
     /// From now on its end is no failure. That it had ended before by itself is not forgotten.
     pub(super) fn expect_end(&mut self, number: usize) {
         let peer = &mut self.peers[number];
@@ -190,6 +190,8 @@ impl Cluster {
         peer.server.iter_mut().for_each(Server::expect_end);
     }
 
+    /// SIGKILL, and until it has ended.
+    pub(super) fn kill(&mut self, number: usize) {
         self.expect_end(number);
         self.signal(number, Signal::KILL);
         self.peers[number].server = None;
@@ -265,8 +267,6 @@ impl PeerProcess {
         self.server.as_ref().is_some_and(|server| !server.has_ended())
     }
 
-    /// All that it has said, over all its lives.
-    pub(super) fn log(&self) -> String {
     /// What is to be said of it if it has ended and was not asked to.
     fn end(&self) -> Option<String> {
         let error = self.server.as_ref()?.check().err()?;
@@ -281,6 +281,8 @@ impl PeerProcess {
         why.filter(|_| !said.contains("panicked at")).map(str::to_owned).ok_or_else(|| said.to_owned())
     }
 
+    /// All that it has said, over all its lives.
+    pub(super) fn log(&self) -> String {
         fs::read(self.directory.join("log"))
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
             .unwrap_or_default()

@@ -19,6 +19,7 @@ use super::{
     args::RandomArgs,
     cluster::Cluster,
     door::Door,
+    envoys::Envoys,
     holders::{Holders, POOL_CLIENTS, pool_client},
     layout::POOL,
     schedule::{Mishap, Reach, Strike},
@@ -65,6 +66,7 @@ pub(super) struct Striker<'a> {
     pub(super) cluster: Cluster,
     pub(super) holders: Holders,
     pub(super) door: Door,
+    pub(super) envoys: Envoys,
     weather: Weather,
     under_way: Vec<(ActiveStrike, Vec<usize>)>,
     pub(super) struck: Vec<Struck>,
@@ -84,6 +86,7 @@ impl<'a> Striker<'a> {
         cluster: Cluster,
         holders: Holders,
         door: Door,
+        envoys: Envoys,
     ) -> Result<Striker<'a>, Error> {
         Ok(Striker {
             transport: cluster.transport()?,
@@ -94,6 +97,7 @@ impl<'a> Striker<'a> {
             cluster,
             holders,
             door,
+            envoys,
             under_way: Vec::new(),
             struck: Vec::new(),
             applied: Arc::default(),
@@ -252,6 +256,7 @@ impl<'a> Striker<'a> {
             Mishap::Crash => {
                 let all = self.args.clients.get();
                 let first = (strike.part() * all as f64) as usize;
+                self.envoys.crash(strike.dice);
                 return Ok(self.holders.crash(first, 1 + all / 4));
             }
             _ => {}
@@ -268,12 +273,12 @@ impl<'a> Striker<'a> {
             Mishap::Pause => self.cluster.signal(victim, Signal::CONT),
             Mishap::FullDisk => {
                 self.see_to_weather()?;
+                note = self.heed_end(victim, "a full disk");
                 self.cluster.kill(victim);
                 self.cluster.start(victim, &[])?;
             }
             Mishap::ClockJump | Mishap::ClockRate => {
                 let flag = wrong_clock(&strike);
-                note = self.heed_end(victim, "a full disk");
                 self.cluster.start(victim, std::slice::from_ref(&flag))?;
                 note = flag;
             }
@@ -283,7 +288,10 @@ impl<'a> Striker<'a> {
                 self.let_in(strike.aim.node, victim);
             }
             Mishap::Herd => self.holders.scatter(strike.number),
-            Mishap::Crash => self.holders.come_back(&places)?,
+            Mishap::Crash => {
+                self.envoys.come_back();
+                self.holders.come_back(&places)?;
+            }
             Mishap::Door => self.door.start()?,
             Mishap::Authority => self.certify(Certificates::exchange)?,
             _ => {}
@@ -312,7 +320,7 @@ impl<'a> Striker<'a> {
                 self.cluster.peers[victim].delete_data()?;
                 self.cluster.peers[victim].server = None;
                 self.cluster.start(victim, &[])?;
-                return Ok(format!("refused: {error}"));
+                return Ok(note);
             }
             if serves(&log) > serves(&before) {
                 return Ok("recovered".to_owned());
@@ -325,14 +333,6 @@ impl<'a> Striker<'a> {
         }
     }
 
-    fn certify(&mut self, change: impl FnOnce(&mut Certificates) -> Result<(), Error>) -> Result<(), Error> {
-        self.cluster.certificates.as_mut().map_or(Ok(()), change)
-    }
-
-    /// Tries to let a peer in until it is, without waiting for that.
-    fn let_in(&self, node: usize, victim: usize) {
-        let place = victim - self.cluster.nodes[node].start;
-        let (name, address) = (&self.cluster.peers[victim].name, self.cluster.links[victim][place].address());
     /// A peer may end because of this if it says why. What to note of it: nothing, if it runs.
     fn heed_end(&mut self, victim: usize, because: &str) -> String {
         let peer = &self.cluster.peers[victim];
@@ -346,6 +346,14 @@ impl<'a> Striker<'a> {
         format!("refused: {}", refusal.unwrap_or_default())
     }
 
+    fn certify(&mut self, change: impl FnOnce(&mut Certificates) -> Result<(), Error>) -> Result<(), Error> {
+        self.cluster.certificates.as_mut().map_or(Ok(()), change)
+    }
+
+    /// Tries to let a peer in until it is, without waiting for that.
+    fn let_in(&self, node: usize, victim: usize) {
+        let place = victim - self.cluster.nodes[node].start;
+        let (name, address) = (&self.cluster.peers[victim].name, self.cluster.links[victim][place].address());
         let add = self.cluster.operator(node, &["peers", "add", name, &address]);
         thread::spawn(move || {
             for _ in 0..ADDS {
