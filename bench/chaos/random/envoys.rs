@@ -1,7 +1,7 @@
 //! Envoys: each has a stream to the door (RLQS), reports buckets, and believes what it is told of them as Envoy does.
 //!
-//! An assignment counts from when it arrives until another takes its place or its time is over, whatever becomes of the
-//! stream; then all is denied. Of each bucket there is a client besides that wants all: what an Envoy believes and
+//! An assignment counts from when it arrives until another takes its place or its time is over, with the stream or
+//! without; then all is denied. Of each bucket there is a client besides that wants all: what an Envoy believes and
 //! should not, that one has, too.
 
 use std::{
@@ -40,7 +40,7 @@ const BUCKETS: usize = 2;
 const DOMAIN: &str = "envoys";
 const KEY: &str = "route";
 
-/// Envoy reports so often, whatever is configured, and opens a stream that it has lost with its next report.
+/// Envoy reports so often, also if something else is configured, and opens a lost stream with its next report.
 const REPORTS: Duration = Duration::from_secs(5);
 
 /// How long it takes at most to open a stream.
@@ -53,11 +53,11 @@ const OFFERED: f64 = 0.5;
 const GAP: Duration = Duration::from_secs(2);
 
 pub(super) struct Envoys {
-    envoys: Vec<Seat>,
+    envoys: Vec<EnvoySeat>,
     rivals: Vec<(Client, Resource)>,
 }
 
-struct Seat {
+struct EnvoySeat {
     contact: watch::Sender<Contact>,
     standing: watch::Receiver<Standing>,
     envoy: JoinHandle<Vec<Entry>>,
@@ -97,7 +97,7 @@ impl Envoys {
             Ok((client, resource))
         };
         let rivals = (0..BUCKETS).map(rival).collect::<Result<_, Error>>()?;
-        let envoys = (0..ENVOYS).map(|number| Seat::take(number, door, capacity * OFFERED, seed)).collect();
+        let envoys = (0..ENVOYS).map(|number| EnvoySeat::take(number, door, capacity * OFFERED, seed)).collect();
         Ok(Envoys { envoys, rivals })
     }
 
@@ -118,7 +118,7 @@ impl Envoys {
 
     /// Which of them has not been assigned anything.
     pub(super) fn complaint(&self) -> Option<String> {
-        let why = |seat: &Seat| match &*seat.standing.borrow() {
+        let why = |seat: &EnvoySeat| match &*seat.standing.borrow() {
             Ok(until) if *until + GAP < Instant::now() => Some("its assignments have ended".to_owned()),
             Ok(_) => None,
             Err(why) => Some(why.clone()),
@@ -150,8 +150,8 @@ fn resource(bucket: usize) -> String {
     format!("{DOMAIN}/{KEY}={bucket}")
 }
 
-impl Seat {
-    fn take(number: usize, door: SocketAddr, most: f64, seed: u64) -> Seat {
+impl EnvoySeat {
+    fn take(number: usize, door: SocketAddr, most: f64, seed: u64) -> EnvoySeat {
         let contact = watch::Sender::new(Contact::Well);
         let (stands, standing) = watch::channel(Err("it has told nothing".to_owned()));
         let envoy = Envoy {
@@ -166,7 +166,7 @@ impl Seat {
             stands,
             book: Vec::new(),
         };
-        Seat { envoy: tokio::spawn(envoy.live(contact.subscribe())), contact, standing }
+        EnvoySeat { envoy: tokio::spawn(envoy.live(contact.subscribe())), contact, standing }
     }
 }
 
