@@ -8,6 +8,7 @@
 mod args;
 mod cluster;
 mod door;
+mod envoys;
 mod holders;
 mod layout;
 mod limits;

@@ -239,6 +239,8 @@ impl RunDoor {
     pub(crate) fn run(self) -> Outcome {
         let transport = self.transport()?;
         log::start(self.log, self.log_format);
+        #[cfg(feature = "planted")]
+        crate::planted::plant()?;
         let options = Options {
             bridge: BridgeOptions {
                 servers: addresses(&self.server),

@@ -19,6 +19,8 @@ mod manual;
 mod output;
 mod pages;
 mod peers;
+#[cfg(feature = "planted")]
+mod planted;
 mod pool;
 mod ports;
 mod quotas;

@@ -4,8 +4,6 @@ pub(crate) mod access;
 pub(crate) mod checks;
 mod limits;
 pub(crate) mod log;
-#[cfg(feature = "planted")]
-mod planted;
 mod quotas;
 pub(crate) mod tls;
 
@@ -334,7 +332,7 @@ impl Serve {
         self.check()?;
         log::start(self.log, self.log_format);
         #[cfg(feature = "planted")]
-        planted::plant()?;
+        crate::planted::plant()?;
         let (https, ask) = match self.tls.are_for_listeners() {
             true => ("https", " --tls-ca FILE"),
             false => ("http", ""),

@@ -41,6 +41,8 @@ pub(super) struct Cluster {
     pub(super) certificates: Option<Certificates>,
     /// Without a C compiler disks are never bad.
     pub(super) has_bad_disks: bool,
+    /// What peers that ended by themselves said, before they were started again.
+    ended: Vec<String>,
     directory: TempDir,
 }
 
@@ -55,6 +57,8 @@ pub(super) struct PeerProcess {
     words: Vec<String>,
     directory: PathBuf,
     pub(super) server: Option<Server>,
+    /// How long its log was when it was last started.
+    logged: usize,
 }
 
 impl Cluster {
@@ -65,7 +69,10 @@ impl Cluster {
             directory.disable_cleanup(true);
             note(&format!("logs and data of the peers are in {}", directory.path().display()));
         }
-        let server = server_words(args.server.as_deref())?;
+        let mut server = server_words(args.server.as_deref())?;
+        if let Some(fault) = &args.plant {
+            server.splice(..0, ["env".to_owned(), format!("PLANTED_FAULT={fault}")]);
+        }
         let bad_disk = bad_disks(directory.path());
         let peers = args.shape.nodes().iter().map(|layout| layout.peers).sum();
         let mut addresses = (0..peers).map(addresses).collect::<Result<Vec<_>, _>>()?;
@@ -78,6 +85,7 @@ impl Cluster {
             server,
             certificates,
             has_bad_disks: bad_disk.is_some(),
+            ended: Vec::new(),
             directory,
         };
         let configuration = cluster.write_file(&args.configuration(args.first_capacity()), CONFIGURATION)?;
@@ -136,10 +144,19 @@ impl Cluster {
             let mut words = vec!["env".to_owned()];
             words.extend(bad_disk.map(|library| format!("LD_PRELOAD={}", library.display())));
             words.push(format!("BAD_DISK={}", directory.join("disk").display()));
-            words.extend(args.plant.iter().map(|fault| format!("PLANTED_FAULT={fault}")));
             words.extend(self.server.iter().cloned());
             words.extend(flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]));
-            self.peers.push(PeerProcess { node, name: id, grpc, front, admin, words, directory, server: None });
+            self.peers.push(PeerProcess {
+                node,
+                name: id,
+                grpc,
+                front,
+                admin,
+                words,
+                directory,
+                server: None,
+                logged: 0,
+            });
         }
         self.nodes.push(first..first + layout.peers);
         Ok(())
@@ -161,18 +178,23 @@ impl Cluster {
         let log = OpenOptions::new().create(true).append(true).read(true).open(peer.directory.join("log"));
         let log = log.map_err(Error::io("open the log of a peer"))?;
         let words: Vec<_> = peer.words.iter().chain(flags).cloned().collect();
+        peer.logged = peer.log().len();
         peer.server = Some(Server::start(&words, &log)?);
         Ok(())
     }
 
+    /// From now on its end is no failure. That it had ended before by itself is not forgotten.
+    pub(super) fn expect_end(&mut self, number: usize) {
+        let peer = &mut self.peers[number];
+        self.ended.extend(peer.end());
+        peer.server.iter_mut().for_each(Server::expect_end);
+    }
+
     /// SIGKILL, and until it has ended.
     pub(super) fn kill(&mut self, number: usize) {
-        let peer = &mut self.peers[number];
-        if let Some(server) = &mut peer.server {
-            server.expect_end();
-            server.signal(Signal::KILL);
-        }
-        peer.server = None;
+        self.expect_end(number);
+        self.signal(number, Signal::KILL);
+        self.peers[number].server = None;
     }
 
     pub(super) fn signal(&self, number: usize, signal: Signal) {
@@ -226,10 +248,7 @@ impl Cluster {
 
     /// Those that have ended and were not asked to, and those that have said that they panicked.
     pub(super) fn complaints(&self) -> Vec<String> {
-        let ended = self.peers.iter().filter_map(|peer| {
-            let error = peer.server.as_ref()?.check().err()?;
-            Some(format!("{}: {error}", peer.called()))
-        });
+        let ended = self.ended.iter().cloned().chain(self.peers.iter().filter_map(PeerProcess::end));
         let panicked = self.peers.iter().filter_map(|peer| {
             let log = peer.log();
             let line = log.lines().find(|line| line.contains("panicked at"))?;
@@ -246,6 +265,20 @@ impl PeerProcess {
 
     pub(super) fn runs(&self) -> bool {
         self.server.as_ref().is_some_and(|server| !server.has_ended())
+    }
+
+    /// What is to be said of it if it has ended and was not asked to.
+    fn end(&self) -> Option<String> {
+        let error = self.server.as_ref()?.check().err()?;
+        Some(format!("{}: {error}", self.called()))
+    }
+
+    /// Why it has ended, in its words; or what it said, if that is none.
+    pub(super) fn refusal(&self) -> Result<String, String> {
+        let log = self.log();
+        let said = log.get(self.logged..).unwrap_or_default();
+        let why = said.lines().find(|line| line.starts_with("leaseway: "));
+        why.filter(|_| !said.contains("panicked at")).map(str::to_owned).ok_or_else(|| said.to_owned())
     }
 
     /// All that it has said, over all its lives.
@@ -302,4 +335,44 @@ fn bad_disks(directory: &Path) -> Option<PathBuf> {
     fs::write(&source, include_str!("disk.c")).ok()?;
     let made = Command::new("cc").args(["-shared", "-fPIC", "-O2", "-o"]).args([&library, &source]).output();
     made.is_ok_and(|made| made.status.success() && File::open(&library).is_ok()).then_some(library)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::runtime::Runtime;
+
+    use super::*;
+
+    /// Peers that do what this says instead of serving; the first has ended.
+    fn cluster(server: &str, runtime: &Runtime) -> Cluster {
+        let args = RandomArgs { server: Some(server.to_owned()), ..RandomArgs::of("") };
+        let mut cluster = Cluster::prepare(&args, false, runtime.handle()).unwrap();
+        cluster.start(0, &[]).unwrap();
+        assert!(cluster.peers[0].server.as_ref().unwrap().ends_within(Duration::from_secs(60)));
+        cluster
+    }
+
+    #[test]
+    fn a_peer_that_ended_by_itself_is_told_of_also_when_a_mishap_has_started_it_again() {
+        let runtime = Runtime::new().unwrap();
+        let mut cluster = cluster("sh -c 'exit 3'", &runtime);
+        let told = cluster.complaints();
+        assert!(told.len() == 1 && told[0].contains("a of node 0: ") && told[0].contains("exit status: 3"), "{told:?}");
+        cluster.kill(0);
+        assert_eq!(cluster.complaints(), told);
+        cluster.start(0, &[]).unwrap();
+        cluster.kill(0);
+        assert_eq!(cluster.complaints()[..1], told);
+    }
+
+    #[test]
+    fn a_peer_whose_end_is_expected_has_to_say_why_in_its_latest_life() {
+        let runtime = Runtime::new().unwrap();
+        let once = "sh -c 'echo leaseway: no room; mkdir \"$(dirname $BAD_DISK)/data\" || echo panicked at'";
+        let mut cluster = cluster(once, &runtime);
+        assert_eq!(cluster.peers[0].refusal(), Ok("leaseway: no room".to_owned()));
+        cluster.start(0, &[]).unwrap();
+        assert!(cluster.peers[0].server.as_ref().unwrap().ends_within(Duration::from_secs(60)));
+        assert!(cluster.peers[0].refusal().unwrap_err().contains("panicked at"));
+    }
 }

@@ -1,5 +1,5 @@
-//! Callers of a door: each has a lease of its own by HTTP, for what all share. The door reaches the peers over the
-//! links that clients' troubles are made with.
+//! A door, and callers of it: each has a lease of its own by HTTP, for what all share. The door reaches the peers over
+//! the links that clients' troubles are made with.
 
 use std::{
     net::SocketAddr,
@@ -35,6 +35,8 @@ const DEADLINE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
 
 pub(super) struct Door {
+    /// Where Envoys report.
+    pub(super) rlqs: SocketAddr,
     words: Vec<String>,
     process: Option<Server>,
     leave: watch::Sender<bool>,
@@ -52,11 +54,13 @@ impl Door {
         seed: u64,
         runtime: &Handle,
     ) -> Result<Door, Error> {
-        // A port that no connection takes while it is not there.
-        let [address, ..] = addresses(place)?;
+        // Ports that no connection takes while it is not there.
+        let [address, rlqs, _] = addresses(place)?;
         let program = program.iter().take_while(|word| *word != "serve").cloned();
-        let flags = ["door".to_owned(), "--http".into(), address.to_string(), "--server".into(), servers.join(",")];
-        let ca = ca.into_iter().flat_map(|ca| ["--tls-ca".to_owned(), ca]);
+        let flags = [("--http", address.to_string()), ("--rlqs", rlqs.to_string()), ("--server", servers.join(","))];
+        // It goes on with its leases when it is started again: its id is the same.
+        let flags = flags.into_iter().chain([("--id", "door".to_owned())]).chain(ca.map(|ca| ("--tls-ca", ca)));
+        let flags = flags.flat_map(|(flag, value)| [flag.to_owned(), value]);
         let (leave, _) = watch::channel(false);
         let caller = |number: usize| DoorCaller {
             name: format!("caller:{number}").into(),
@@ -67,7 +71,8 @@ impl Door {
             book: Vec::new(),
         };
         let callers = (0..CALLERS).map(|number| runtime.spawn(caller(number).live(leave.subscribe()))).collect();
-        let mut door = Door { words: program.chain(flags).chain(ca).collect(), process: None, leave, callers };
+        let words = program.chain(["door".to_owned()]).chain(flags).collect();
+        let mut door = Door { rlqs, words, process: None, leave, callers };
         door.start()?;
         Ok(door)
     }

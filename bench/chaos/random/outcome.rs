@@ -31,6 +31,9 @@ pub(super) struct TrialReport {
     pub(super) audit: Audit,
     /// How many calls of operators were answered.
     pub(super) calls: usize,
+    /// How many assignments Envoys have taken.
+    #[serde(default)]
+    pub(super) assignments: usize,
     /// What the kernel counted, in a namespace.
     pub(super) packets: Option<PacketCounts>,
     /// Of how many resources more could be used than there is.
@@ -122,6 +125,7 @@ impl RandomReport {
         let seconds: f64 = self.runs.iter().map(|run| run.seconds).sum();
         let entries: usize = self.runs.iter().map(|run| run.audit.entries()).sum();
         let calls: usize = self.runs.iter().map(|run| run.calls).sum();
+        let assignments: usize = self.runs.iter().map(|run| run.assignments).sum();
         let well: Vec<f64> = self.runs.iter().map(|run| run.well_again_ms / 1000.0).collect();
         let verdict = match broken {
             0 => "never more than there is, and all was well again each time".to_owned(),
@@ -131,7 +135,8 @@ impl RandomReport {
         let packets = packets.map_or_else(String::new, |packets| format!("\n{packets}"));
         format!(
             "{table}\n\n{runs} runs, {seconds:.0} s: {verdict}.\nBooks of the resource that all share: {entries} \
-             entries; {calls} calls of operators were answered. Well again after, in seconds: {}.{packets}",
+             entries; Envoys took {assignments} assignments; {calls} calls of operators were answered. Well again after, \
+             in seconds: {}.{packets}",
             Spread::show(Spread::of(well), 1)
         )
     }
@@ -253,6 +258,7 @@ mod tests {
             resources: 1,
             audit: Audit::default(),
             calls: 1,
+            assignments: 1,
             packets: None,
             over: 0,
             violations: violations.iter().map(|&violation| violation.to_owned()).collect(),

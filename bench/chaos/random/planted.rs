@@ -28,7 +28,7 @@ const fn suited(fault: &'static str, shape: ClusterShape, only: &'static [Mishap
     Suited { fault, shape, only, lease }
 }
 
-const ALL: [Suited; 9] = [
+const ALL: [Suited; 11] = [
     suited("frees-unconfirmed", ClusterShape::Three, MASTERS, 5),
     suited("forgets-early", ClusterShape::Three, MASTERS, 5),
     suited("answers-before-commit", ClusterShape::Three, &[Mishap::Kill, Mishap::SlowDisks], 5),
@@ -38,6 +38,8 @@ const ALL: [Suited; 9] = [
     suited("old-master-goes-on", ClusterShape::Three, &[Mishap::CutOff], 10),
     suited("hides-outstanding", ClusterShape::Tree, BELOW, 5),
     suited("outlives-parent", ClusterShape::Tree, &[Mishap::LostParent], 3),
+    suited("assignment-outlasts-lease", ClusterShape::Three, &[Mishap::Door], 3),
+    suited("forgets-assignments", ClusterShape::Three, &[Mishap::Crash], 10),
 ];
 
 /// One after the other, as far as there are seeds.

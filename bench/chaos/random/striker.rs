@@ -19,6 +19,7 @@ use super::{
     args::RandomArgs,
     cluster::Cluster,
     door::Door,
+    envoys::Envoys,
     holders::{Holders, POOL_CLIENTS, pool_client},
     layout::POOL,
     schedule::{Mishap, Reach, Strike},
@@ -65,6 +66,7 @@ pub(super) struct Striker<'a> {
     pub(super) cluster: Cluster,
     pub(super) holders: Holders,
     pub(super) door: Door,
+    pub(super) envoys: Envoys,
     weather: Weather,
     under_way: Vec<(ActiveStrike, Vec<usize>)>,
     pub(super) struck: Vec<Struck>,
@@ -84,6 +86,7 @@ impl<'a> Striker<'a> {
         cluster: Cluster,
         holders: Holders,
         door: Door,
+        envoys: Envoys,
     ) -> Result<Striker<'a>, Error> {
         Ok(Striker {
             transport: cluster.transport()?,
@@ -94,6 +97,7 @@ impl<'a> Striker<'a> {
             cluster,
             holders,
             door,
+            envoys,
             under_way: Vec::new(),
             struck: Vec::new(),
             applied: Arc::default(),
@@ -219,9 +223,7 @@ impl<'a> Striker<'a> {
             Mishap::Kill | Mishap::ClockJump | Mishap::ClockRate => self.cluster.kill(victim),
             Mishap::Pause => self.cluster.signal(victim, Signal::STOP),
             // A server that is just being started refuses a full disk in words, and ends.
-            Mishap::FullDisk => {
-                self.cluster.peers[victim].server.iter_mut().for_each(crate::server::Server::expect_end);
-            }
+            Mishap::FullDisk => self.cluster.expect_end(victim),
             Mishap::Silence => {
                 let node = self.cluster.nodes[strike.aim.node].clone();
                 self.cluster.links[node].iter().flatten().for_each(leaseway_process::link::Link::silence);
@@ -254,6 +256,7 @@ impl<'a> Striker<'a> {
             Mishap::Crash => {
                 let all = self.args.clients.get();
                 let first = (strike.part() * all as f64) as usize;
+                self.envoys.crash(strike.dice);
                 return Ok(self.holders.crash(first, 1 + all / 4));
             }
             _ => {}
@@ -270,6 +273,7 @@ impl<'a> Striker<'a> {
             Mishap::Pause => self.cluster.signal(victim, Signal::CONT),
             Mishap::FullDisk => {
                 self.see_to_weather()?;
+                note = self.heed_end(victim, "a full disk");
                 self.cluster.kill(victim);
                 self.cluster.start(victim, &[])?;
             }
@@ -284,7 +288,10 @@ impl<'a> Striker<'a> {
                 self.let_in(strike.aim.node, victim);
             }
             Mishap::Herd => self.holders.scatter(strike.number),
-            Mishap::Crash => self.holders.come_back(&places)?,
+            Mishap::Crash => {
+                self.envoys.come_back();
+                self.holders.come_back(&places)?;
+            }
             Mishap::Door => self.door.start()?,
             Mishap::Authority => self.certify(Certificates::exchange)?,
             _ => {}
@@ -309,16 +316,11 @@ impl<'a> Striker<'a> {
             let peer = &self.cluster.peers[victim];
             let log = peer.log();
             if !peer.runs() {
-                let said = log.get(before.len()..).unwrap_or_default();
-                let error = said.lines().find(|line| line.starts_with("leaseway: ")).unwrap_or_default().to_owned();
-                if error.is_empty() || said.contains("panicked at") {
-                    self.violations
-                        .push(format!("{} does not say why it refuses a damaged log: {said}", peer.called()));
-                }
-                peer.delete_data()?;
+                let note = self.heed_end(victim, "a damaged log");
+                self.cluster.peers[victim].delete_data()?;
                 self.cluster.peers[victim].server = None;
                 self.cluster.start(victim, &[])?;
-                return Ok(format!("refused: {error}"));
+                return Ok(note);
             }
             if serves(&log) > serves(&before) {
                 return Ok("recovered".to_owned());
@@ -329,6 +331,19 @@ impl<'a> Striker<'a> {
             }
             thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// A peer may end because of this if it says why. What to note of it: nothing, if it runs.
+    fn heed_end(&mut self, victim: usize, because: &str) -> String {
+        let peer = &self.cluster.peers[victim];
+        if peer.runs() {
+            return String::new();
+        }
+        let refusal = peer.refusal();
+        if let Err(said) = &refusal {
+            self.violations.push(format!("{} does not say why it refuses {because}: {said}", peer.called()));
+        }
+        format!("refused: {}", refusal.unwrap_or_default())
     }
 
     fn certify(&mut self, change: impl FnOnce(&mut Certificates) -> Result<(), Error>) -> Result<(), Error> {

@@ -13,6 +13,7 @@ use super::{
     args::RandomArgs,
     cluster::Cluster,
     door::Door,
+    envoys::{Envoys, assignments},
     holders::Holders,
     layout::POOL,
     limits::{CapacityChange, limits, may_be_in_force},
@@ -61,10 +62,11 @@ pub(super) fn run(
     let refresh = Duration::from_secs(args.refresh.get().into());
     let door =
         Door::open(cluster.program(), cluster.peers.len(), &last, cluster.ca(), refresh, seed, runtime.handle())?;
+    let envoys = Envoys::gather(door.rlqs, args.first_capacity(), seed, &cluster, &book, runtime.handle())?;
     let admins: Vec<_> = cluster.peers[cluster.nodes[0].clone()].iter().map(|peer| peer.admin).collect();
     let python = args.python.as_deref().map(|python| PythonClients::start(python, &cluster, seed)).transpose()?;
     let [for_pairs, for_operators] = [cluster.transport()?, cluster.transport()?];
-    let striker = Striker::new(args, runtime.handle(), cluster, holders, door)?;
+    let striker = Striker::new(args, runtime.handle(), cluster, holders, door, envoys)?;
     let mut trial = Trial { args, interrupt, striker };
     say(format!("seed {seed}: waiting until all clients are served"));
     let (_, complaint) = trial.settle()?;
@@ -100,7 +102,7 @@ pub(super) fn run(
     }
     trial.check_configuration();
     let seconds = began.elapsed().as_secs_f64();
-    let Striker { struck, applied, holders, door, cluster, mut violations, .. } = trial.striker;
+    let Striker { struck, applied, holders, door, envoys, cluster, mut violations, .. } = trial.striker;
     violations.extend(cluster.complaints());
     violations.extend(door.complaint());
     let of_python = python.map_or(Ok(Vec::new()), PythonClients::leave);
@@ -109,7 +111,10 @@ pub(super) fn run(
     if !calls.iter().any(|call| matches!(call.operation, Operation::Write(_)) && call.answered.is_some()) {
         violations.push("no operator could assign anything".to_owned());
     }
+    let of_envoys = runtime.block_on(envoys.close());
+    let assignments = assignments(&of_envoys);
     let mut entries = runtime.block_on(holders.leave());
+    entries.extend(of_envoys);
     entries.extend(runtime.block_on(door.close()));
     entries.extend(pairs.book());
     drop(cluster);
@@ -148,6 +153,7 @@ pub(super) fn run(
         course: Course::of(&lines, SCARCE, &allowed, clock.us(began)..clock.us(began) + (seconds * 1e6) as u64),
         resources: audits.len(),
         calls: calls.iter().filter(|call| call.answered.is_some()).count(),
+        assignments,
         packets,
         over: over().count(),
         audit: audits.into_iter().find(|(resource, _)| resource == SCARCE).map(|(_, audit)| audit).unwrap_or_default(),
@@ -177,10 +183,7 @@ impl Trial<'_> {
             }
             if checked.elapsed() >= CHECKS {
                 checked = Instant::now();
-                let complaints = self.striker.cluster.complaints();
-                if !complaints.is_empty() {
-                    // Told now: the end of a mishap may start that peer again.
-                    self.striker.violations.extend(complaints);
+                if !self.striker.cluster.complaints().is_empty() {
                     return Ok(());
                 }
             }
@@ -196,8 +199,8 @@ impl Trial<'_> {
         loop {
             self.interrupt.sleep_until(Instant::now() + GLANCE * 10, || {})?;
             let Some(complaint) = self.complaint() else { return Ok((began.elapsed(), None)) };
-            let has_ended = self.striker.cluster.complaints().into_iter().next();
-            if has_ended.is_some() || began.elapsed() > self.args.patience {
+            let has_ended = self.striker.cluster.peers.iter().any(|peer| !peer.runs());
+            if has_ended || began.elapsed() > self.args.patience {
                 return Ok((began.elapsed(), Some(complaint)));
             }
         }
@@ -206,6 +209,9 @@ impl Trial<'_> {
     fn complaint(&self) -> Option<String> {
         let capacity = self.capacity();
         if let Some(complaint) = self.striker.holders.complaint(capacity, SERVED) {
+            return Some(complaint);
+        }
+        if let Some(complaint) = self.striker.envoys.complaint() {
             return Some(complaint);
         }
         if self.striker.is_applying() {

@@ -1,4 +1,4 @@
-//! A server that leaves a rule out, for `leaseway-bench chaos random --plant` to show that it finds that.
+//! A server or a door that leaves a rule out, for `leaseway-bench chaos random --plant` to show that it finds that.
 
 use leaseway_core::planted::{Fault, plant_everywhere};
 
@@ -10,7 +10,7 @@ compile_error!("the feature `planted` leaves rules of the protocol out: it is fo
 /// Names the rule. Without it none is left out.
 const VARIABLE: &str = "PLANTED_FAULT";
 
-pub(super) fn plant() -> Outcome {
+pub(crate) fn plant() -> Outcome {
     let Some(name) = std::env::var(VARIABLE).ok().filter(|name| !name.is_empty()) else { return Ok(()) };
     let fault = Fault::named(&name).ok_or_else(|| CliError::Flags(format!("{VARIABLE}={name} is no planted fault")))?;
     tracing::warn!(fault = fault.name(), "a rule is left out of this server: never use it");
