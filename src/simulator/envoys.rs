@@ -148,12 +148,13 @@ impl EnvoyClient {
         self.played.reports_at.get_or_insert(now);
     }
 
-    /// The Envoy ends, and its stream with it, which the door notices at once.
+    /// The Envoy ends; the door notices that when it does, or when it is there again.
     pub(crate) fn end(&mut self, now: Millis) {
         self.played = Played::default();
         self.way.clear();
-        if self.door.stream.take().is_some() {
-            self.door.envoy.disconnected(now);
+        if let Some(stream) = self.door.stream {
+            let noticed = self.rng.u64(0..NOTICED);
+            self.put(now.plus(Millis(noticed)), OnTheWay::DoorNotices { stream });
         }
     }
 
