@@ -97,26 +97,13 @@ pub struct Promises {
     /// Its full length.
     length: Millis,
     /// The longest lease of the newest changes, and of changes before, until when those may be believed.
-    lease: Longest,
-    lease_before: (Longest, Millis),
+    lease: Millis,
+    lease_before: (Millis, Millis),
     floor: Option<Token>,
 }
 
-/// A length of leases; if it is unknown, longer than any.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-struct Longest(Millis);
-
-impl From<Option<Millis>> for Longest {
-    fn from(known: Option<Millis>) -> Longest {
-        Longest(known.unwrap_or(Millis(u64::MAX)))
-    }
-}
-
-impl Longest {
-    fn known(self) -> Option<Millis> {
-        Some(self.0).filter(|length| *length < Millis(u64::MAX))
-    }
-}
+/// A length of leases that is unknown: longer than any.
+const UNKNOWN: Millis = Millis(u64::MAX);
 
 /// The promises of a resource as plain data; the stored format is defined elsewhere.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -150,10 +137,11 @@ impl Promises {
     pub fn apply(&mut self, changes: &Changes, now: Millis) -> Result<(), Refused> {
         Promises::follows(self.newest, changes.epoch, changes.number)?;
         self.newest = Some((changes.epoch, changes.number));
-        if Longest::from(changes.lease) < self.lease {
+        let lease = changes.lease.unwrap_or(UNKNOWN);
+        if lease < self.lease {
             self.lease_before = (self.longest(now), self.until);
         }
-        self.lease = changes.lease.into();
+        self.lease = lease;
         if changes.floor.is_none_or(|floor| floor >= Token::first(changes.epoch)) {
             self.floor = changes.floor;
         }
@@ -171,7 +159,7 @@ impl Promises {
     /// lease ends with the horizon, or sooner if the longest does.
     pub fn inherited(&self, now: Millis, since: Millis) -> Inherited {
         let newest = self.newest.map(|(epoch, _)| epoch);
-        let until = self.longest(now).known().map_or(self.until, |longest| certain_end(since, longest).min(self.until));
+        let until = certain_end(since, self.longest(now)).min(self.until);
         if until <= now {
             return Inherited { newest, ..Inherited::default() };
         }
@@ -193,14 +181,15 @@ impl Promises {
         self.until
     }
 
-    fn longest(&self, now: Millis) -> Longest {
+    fn longest(&self, now: Millis) -> Millis {
         let (before, until) = self.lease_before;
         if now < until { self.lease.max(before) } else { self.lease }
     }
 
     /// Everything, for a snapshot.
     pub fn record(&self, now: Millis) -> Record {
-        let (newest, total, lease) = (self.newest, self.total, self.longest(now).known());
+        let (newest, total) = (self.newest, self.total);
+        let lease = Some(self.longest(now)).filter(|longest| *longest < UNKNOWN);
         // One of an earlier epoch has no place there.
         let floor = self.floor.filter(|floor| newest.is_some_and(|(epoch, _)| *floor >= Token::first(epoch)));
         Record { newest, total, horizon: self.length, lease, floor, wants: self.wants.clone() }
@@ -209,7 +198,7 @@ impl Promises {
     /// From a snapshot of unknown age: the horizon counts anew from `now`, at its full length.
     pub fn restore(record: Record, now: Millis) -> Promises {
         let Record { newest, total, horizon, lease, floor, wants } = record;
-        let (until, lease) = (now.plus(horizon), lease.into());
+        let (until, lease) = (now.plus(horizon), lease.unwrap_or(UNKNOWN));
         Promises { newest, total, wants, until, length: horizon, lease, lease_before: Default::default(), floor }
     }
 

@@ -72,9 +72,9 @@ impl Resource {
             self.counters.stale += 1;
             return Err(Answer::Stale);
         };
-        let (moved, is_fresh) = (leases.moved(), leases.is_fresh(now) && !planted::is(Fault::MovesOntoFresh));
-        if !is_fresh && (named > moved || is_another) {
-            self.move_to(slot, moved, named);
+        let is_fresh = leases.is_fresh(now) && !planted::is(Fault::MovesOntoFresh);
+        if !is_fresh && (named > leases.moved() || is_another) {
+            self.move_to(slot, named);
         }
         let leases = &mut self.ledger.holder_mut(slot).leases;
         if planted::is(Fault::FirstNameFrees) {
@@ -90,12 +90,11 @@ impl Resource {
     /// (rule E10).
     fn hear_plain(&mut self, slot: u32, named: Amount, now: Millis) -> Result<Seat, Answer> {
         let leases = &self.ledger.holder(slot).leases;
-        let (moved, is_fresh) = (leases.moved(), leases.is_fresh(now) && !planted::is(Fault::MovesOntoFresh));
-        if is_fresh {
+        if leases.is_fresh(now) && !planted::is(Fault::MovesOntoFresh) {
             return Ok(Seat { keep: leases.current(now), ..Seat::of(slot) });
         }
-        if named > moved {
-            self.move_to(slot, moved, named);
+        if named > leases.moved() {
+            self.move_to(slot, named);
         }
         let keep = named.min(self.ledger.holder(slot).leases.moved());
         let grows = planted::is(Fault::PlainGrows) || !self.is_bounded();
@@ -115,7 +114,7 @@ impl Resource {
 
     /// It echoes a lease of this master, or says nothing, or something that is unknown here.
     fn hear_echo(&mut self, slot: u32, ask: &Ask, now: Millis) -> Result<Seat, Answer> {
-        let reported = self.believable(ask);
+        let reported = ask.outstanding.unwrap_or_default();
         let tokens = &self.tokens;
         let leases = &mut self.ledger.holder_mut(slot).leases;
         let held = leases.held(now);
@@ -134,14 +133,17 @@ impl Resource {
             return Err(Answer::Stale);
         }
         let until = certain_end(now, self.settings.lease);
-        let is_bounded = ask.kind == HolderKind::Client && self.settings.reuse == Reuse::Confirmed;
-        let outstanding = match is_bounded && !planted::is(Fault::BelievesClients) {
+        let outstanding = match (ask.kind, self.settings.reuse) {
+            _ if planted::is(Fault::BelievesClients) => reported,
+            // What former masters of it have given below it is not known here.
+            (HolderKind::Node, _) => reported,
+            // Older leases are forgotten then.
+            (HolderKind::Client, Reuse::Prompt) => reported.min(self.settings.capacity),
             // It has what it was given, and that is held for it until it has confirmed a smaller lease.
-            true if trusted => reported.min(held),
+            (HolderKind::Client, Reuse::Confirmed) if trusted => reported.min(held),
             // It may go back to the estate, and would count twice.
-            true if leases.moved() > Amount::ZERO => Amount::ZERO,
-            true => reported.min(leases.held(now)),
-            false => reported,
+            (HolderKind::Client, Reuse::Confirmed) if leases.moved() > Amount::ZERO => Amount::ZERO,
+            (HolderKind::Client, Reuse::Confirmed) => reported.min(leases.held(now)),
         };
         leases.report_outstanding(outstanding, trusted, now, until);
         let keep = leases.current(now);
@@ -155,21 +157,9 @@ impl Resource {
         Ok(Seat { keep, most: if is_beyond { has.capacity.max(keep) } else { Amount::MAX }, ..Seat::of(slot) })
     }
 
-    /// What of it may be believed at most that is outstanding (rule 2). What former masters of a child node have given
-    /// below it is not known here.
-    fn believable(&self, ask: &Ask) -> Amount {
-        let reported = ask.outstanding.unwrap_or_default();
-        match (ask.kind, self.settings.reuse) {
-            _ if planted::is(Fault::BelievesClients) => reported,
-            // Older leases are forgotten then.
-            (HolderKind::Client, Reuse::Prompt) => reported.min(self.settings.capacity),
-            _ => reported,
-        }
-    }
-
     /// Moves what the holder names from the estate into its record, or back; it is counted when all has been heard.
-    fn move_to(&mut self, slot: u32, moved: Amount, named: Amount) {
-        let target = self.exchange(moved, named);
+    fn move_to(&mut self, slot: u32, named: Amount) {
+        let target = self.exchange(self.ledger.holder(slot).leases.moved(), named);
         let until = self.estate_until().unwrap_or_default();
         self.ledger.holder_mut(slot).leases.set_moved(target, until);
     }

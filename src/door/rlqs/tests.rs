@@ -1,6 +1,4 @@
-//! The machine of an Envoy step by step; `world` runs many of them against sessions and the core's resource.
-
-mod world;
+//! The machine of an Envoy step by step; the simulator runs many of them against sessions and masters.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -340,6 +340,18 @@ fn operators_strangers_and_doors_with_envoys_break_nothing() {
     }
 }
 
+#[test]
+fn what_is_offered_to_envoys_passes_when_all_is_well_and_their_doors_do_not_spin() {
+    let plan = scenario("cramped_envoys", |_| {});
+    for seed in 4..=8 {
+        let mut world = World::new(&plan, seed, Keep::default());
+        world.start().and_then(|()| world.run()).expect("nothing is broken");
+        let (offered, passes) = world.books.sums();
+        assert!(passes > offered.min(100.0) - 3.0, "each loses less than a whole request: {passes} of {offered}");
+        assert!(world.events < 200_000, "in twenty minutes: {}", world.events);
+    }
+}
+
 /// A child's lease is what it may use at most, also if more is set.
 #[test]
 fn an_override_counts_at_its_node_until_it_ends_and_outlives_masters() {

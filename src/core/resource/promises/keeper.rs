@@ -242,12 +242,9 @@ impl Keeper {
         if planted::is(Fault::LoweringCountsLate) && covers(&self.stored) {
             return None;
         }
-        let first = self.under_way.iter().rev().take_while(|(_, bound)| covers(bound)).last();
-        match first {
-            Some((number, _)) if self.under_way.front().is_some_and(|(front, _)| front == number) => {
-                (!covers(&self.stored)).then_some(*number)
-            }
-            first => first.map(|(number, _)| *number),
-        }
+        let stored = (self.acknowledged, self.stored);
+        let bounds = std::iter::once(&stored).chain(&self.under_way).rev();
+        let first = bounds.take_while(|(_, bound)| covers(bound)).last();
+        first.map(|(number, _)| *number).filter(|number| *number > self.acknowledged)
     }
 }

@@ -180,6 +180,28 @@ fn a_learning_child_renews_no_more_than_it_has_been_lent() {
     assert_eq!((server.asks("a", 90.0), server.asks("b", 90.0)), (0.0, 0.0));
 }
 
+/// What its parent lends it may be less than former masters lent on: what looks free may still be used below others.
+#[test]
+fn a_learning_child_lends_no_more_to_a_node_that_has_more_outstanding_than_it_names() {
+    let lent = |source, learns_for| {
+        let mut server = Server::born(Birth { source, learning_until: Millis(30_000), ..birth(fair(100.0)) });
+        if source == Source::Parent {
+            server.supply(100.0, Millis(90_000));
+        }
+        let wants = [slice(1, 90.0, 0)];
+        let from_before = Ask { has: Some(inherited(60.0, 50)), ..server.node_request("n", &wants) };
+        assert_eq!(server.deliver(from_before), 60.0);
+        assert_eq!(server.deliver(ask("a", 40.0, Some(inherited(40.0, 50)))), 40.0);
+        server.release(HolderKind::Client, "a", Some(server.leases["a"].token));
+        server.pass(learns_for);
+        let outstanding = Some(Amount::clamped(80.0));
+        server.deliver(Ask { outstanding, ..server.node_request("n", &wants) })
+    };
+    assert_eq!(lent(Source::Parent, 29_999), 60.0);
+    assert_eq!(lent(Source::Parent, 30_000), 90.0, "it has learnt");
+    assert_eq!(lent(Source::Own, 29_999), 90.0, "no more than there is was ever lent");
+}
+
 /// A lease given by the master before, of this number.
 fn former(number: u64, capacity: f64) -> Has {
     Has { token: Token::new(number), ..inherited(capacity, 50) }
