@@ -256,7 +256,7 @@ impl Node for AdminService {
         admitted.check(CallKind::Config, &AccessRequest::to(Action::Configure))?;
         let alone = Arc::clone(&self.applying).lock_owned().await;
         let (service, request) = (self.clone(), request.into_inner());
-        // A call may be cancelled when its proposal is under way already, and the next must not expect the same version.
+        // A call may be cancelled while its proposal is under way: the next must not expect the same version.
         let applying = tokio::spawn(async move {
             let _alone = alone;
             service.apply_and_record(&admitted, request).await
