@@ -25,7 +25,7 @@ impl Records {
             return slot;
         }
         let slot = self.places();
-        if slot % BLOCK == 0 {
+        if slot.is_multiple_of(BLOCK) {
             // Most resources have few holders: their block grows as it is needed.
             self.blocks.push(if slot == 0 { Vec::new() } else { Vec::with_capacity(BLOCK) });
         }
