@@ -10,7 +10,7 @@ use super::Holder;
 /// Records of a block: few enough for the first to grow by being copied.
 const BLOCK: usize = 1 << 17;
 
-/// All but the last block are full, of records and of vacant places.
+/// All but the last block are full, of records and of vacant slots.
 #[derive(Default)]
 pub(super) struct Records {
     blocks: Vec<Vec<Option<Holder>>>,
@@ -18,13 +18,13 @@ pub(super) struct Records {
 }
 
 impl Records {
-    /// Puts a record into the place that became vacant last, or else behind all others.
+    /// Puts a record into the slot that became vacant last, or else behind all others.
     pub(super) fn insert(&mut self, record: Holder) -> u32 {
         if let Some(slot) = self.vacant.pop() {
-            *self.place(slot).expect("vacant places are in blocks") = Some(record);
+            *self.entry(slot).expect("vacant slots are in blocks") = Some(record);
             return slot;
         }
-        let slot = self.places();
+        let slot = self.end();
         if slot.is_multiple_of(BLOCK) {
             // Most resources have few holders: their block grows as it is needed.
             self.blocks.push(if slot == 0 { Vec::new() } else { Vec::with_capacity(BLOCK) });
@@ -34,7 +34,7 @@ impl Records {
     }
 
     pub(super) fn remove(&mut self, slot: u32) -> Holder {
-        let record = self.place(slot).and_then(Option::take).expect("only what was inserted is removed");
+        let record = self.entry(slot).and_then(Option::take).expect("only what was inserted is removed");
         self.vacant.push(slot);
         record
     }
@@ -44,25 +44,26 @@ impl Records {
     }
 
     pub(super) fn get_mut(&mut self, slot: u32) -> Option<&mut Holder> {
-        self.place(slot)?.as_mut()
+        self.entry(slot)?.as_mut()
     }
 
-    fn place(&mut self, slot: u32) -> Option<&mut Option<Holder>> {
+    fn entry(&mut self, slot: u32) -> Option<&mut Option<Holder>> {
         self.blocks.get_mut(slot as usize / BLOCK)?.get_mut(slot as usize % BLOCK)
     }
 
     /// How many there are.
     pub(super) fn len(&self) -> usize {
-        self.places() - self.vacant.len()
+        self.end() - self.vacant.len()
     }
 
-    fn places(&self) -> usize {
+    /// The slot behind all others.
+    fn end(&self) -> usize {
         self.blocks.last().map_or(0, |last| (self.blocks.len() - 1) * BLOCK + last.len())
     }
 
     /// Those from a slot on.
     pub(super) fn iter_from(&self, from: usize) -> impl Iterator<Item = (u32, &Holder)> {
-        (from as u32..self.places() as u32).filter_map(|slot| Some((slot, self.get(slot)?)))
+        (from as u32..self.end() as u32).filter_map(|slot| Some((slot, self.get(slot)?)))
     }
 
     /// Bytes in use, without heap parts of records.
