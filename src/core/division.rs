@@ -351,6 +351,11 @@ impl Division {
         }
     }
 
+    /// What all claims want, as they are indexed: of several clients of one claim to the last digits.
+    pub(crate) fn wanted(&self) -> Sum {
+        self.index.totals().wants
+    }
+
     /// All claims in few slices of similar wants and the same priority, see [`slices`].
     pub(crate) fn condense(&self) -> Claims {
         self.priorities

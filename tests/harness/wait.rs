@@ -10,7 +10,7 @@ use std::{
 use tokio::runtime::Runtime;
 
 /// Only a hang takes so long. What it is exceeded by is a failure; nothing is asserted about what is faster.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Probes until there is something, and fails with `what` when there never is.
 pub(crate) fn eventually<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {

@@ -100,7 +100,23 @@ impl Resource {
 
     /// What all holders want, in few slices.
     pub(super) fn condensed_claims(&self) -> Claims {
-        self.pool.as_ref().map_or_else(|| self.division.condense(), |pool| pool.condense())
+        self.pool.as_ref().map_or_else(|| self.none_cut(self.division.condense()), |pool| pool.condense())
+    }
+
+    /// Makes slices no less than what all want. What they are rounded by, a parent that has enough would lend too
+    /// little, and of a digit less than 7 a client has 6 whole units.
+    fn none_cut(&self, mut slices: Claims) -> Claims {
+        let told: Sum = slices.iter().map(|claim| claim.wants).collect();
+        let wanted = self.division.wanted();
+        // Rules for clients bound what is told of their wants.
+        let all = if self.settings.clients.is_empty() { wanted.max(self.sums().wants) } else { wanted };
+        let all = Sum::from(all.ceil());
+        if let Some(last) = slices.last_mut().filter(|_| told < all) {
+            let mut wants = Sum::from(last.wants);
+            wants += all - told;
+            last.wants = wants.ceil();
+        }
+        slices
     }
 
     /// Whether the parent should get a report before the next refresh.

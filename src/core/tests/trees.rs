@@ -263,6 +263,19 @@ fn all_in_a_lopsided_tree_get_what_one_server_would_give() {
     }
 }
 
+/// To the last digit: one that wants 7 and counts in whole units could use 6 of 6.999999999999999.
+#[test]
+fn all_in_a_tree_get_what_they_want_where_there_is_enough() {
+    for kind in SHARING {
+        let mut demands = lopsided(|n| (n % 3) as i16);
+        demands.iter_mut().flatten().for_each(|clients| clients.push((7.0, 0)));
+        let mut tree = Tree::new(settings(kind, UNHEEDED, wanted(&demands) * 1.5), &demands);
+        tree.refresh(SETTLED);
+        let wants: Vec<f64> = demands.concat().concat().iter().map(|(wants, _)| *wants).collect();
+        assert_eq!(tree.root.granted(), wants, "{kind:?}");
+    }
+}
+
 #[test]
 fn it_does_so_again_after_demand_has_jumped() {
     for kind in SHARING {
