@@ -159,11 +159,16 @@ impl Promises {
     /// lease ends with the horizon, or sooner if the longest does.
     pub fn inherited(&self, now: Millis, since: Millis) -> Inherited {
         let newest = self.newest.map(|(epoch, _)| epoch);
-        let until = certain_end(since, self.longest(now)).min(self.until);
-        if until <= now {
+        let Some(until) = self.believed_until(now, since) else {
             return Inherited { newest, ..Inherited::default() };
-        }
+        };
         Inherited { total: self.total, wants: self.wants.clone(), newest, until, floor: self.floor }
+    }
+
+    /// Until when some of the total may be believed, if nothing was given since then.
+    pub fn believed_until(&self, now: Millis, since: Millis) -> Option<Millis> {
+        let until = certain_end(since, self.longest(now)).min(self.until);
+        (now < until).then_some(until)
     }
 
     /// The newest epoch that has promised anything, and the number of its last change.

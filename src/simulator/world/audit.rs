@@ -99,7 +99,8 @@ impl World<'_> {
 
 /// The totals that a master might inherit that came now: any part of what is under way may be stored.
 pub(super) fn survivors(node: &Node, now: Millis) -> impl Iterator<Item = Amount> {
-    let stored = node.promises.inherited(now, now).total;
+    let promises = &node.promises;
+    let stored = promises.believed_until(now, now).map_or(Amount::ZERO, |_| promises.total());
     let mut is_covered = now < node.promises.until();
     let of_log = node.log.iter().map(move |proposed| {
         is_covered |= proposed.changes.horizon.is_some();
