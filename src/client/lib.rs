@@ -44,7 +44,6 @@ pub mod balancer;
 pub mod blocking;
 mod book;
 mod client;
-pub mod demand;
 mod discovery;
 mod error;
 mod gauge;
@@ -59,7 +58,6 @@ mod outage;
 mod rate;
 mod resource;
 mod shared;
-mod window;
 
 pub use balanced::Balanced;
 pub use book::{Book, Entry};
@@ -67,6 +65,7 @@ pub use client::{Builder, Client};
 pub use error::{BadId, BuildError, NotReady, OpenError};
 pub use gauge::{Gauge, Permit};
 pub use health::Health;
+pub use leaseway_limiter::{Window, demand};
 pub use leaseway_session::{
     self as session, Basis, Capacity, Mode, Usable, Wants, endpoint,
     grpc::{BadToken, Bearer, Channel, Connection, NoConnection, Token, Transport, tls_error},
@@ -76,4 +75,3 @@ pub use leaseway_tls::{ClientStream, ClientTls, Credentials, Files, TlsError};
 pub use open::ResourceBuilder;
 pub use rate::{Rate, Reservation};
 pub use resource::Resource;
-pub use window::Window;

@@ -19,23 +19,21 @@
 
 use std::time::Duration;
 
-mod bucket;
-mod burst;
 mod count;
 mod gate;
 mod gauge;
-mod meter;
 mod pressure;
 mod queue;
 mod rate;
 mod reservation;
-mod standing;
+#[cfg(test)]
+mod tests;
 
-pub use burst::Burst;
+pub use leaseway_limiter::{Burst, Standing};
+
 pub use gauge::{GaugeLimiter, GaugePermit};
 pub use rate::RateLimiter;
 pub use reservation::RateReservation;
-pub use standing::Standing;
 
 /// The limiter was closed; nothing was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

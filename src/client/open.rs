@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use leaseway_limiter::Window;
 use leaseway_session::Mode;
 
 use crate::{
@@ -12,7 +13,6 @@ use crate::{
     opened::{Limiter, Opened},
     rate::Rate,
     resource::Resource,
-    window::Window,
 };
 
 /// A resource to be opened. What is not said has a default that is good to begin with.

@@ -9,17 +9,18 @@ use std::{
 };
 
 use leaseway_core::Millis;
+use leaseway_limiter::{
+    Window, WindowDemand, WindowLook,
+    demand::{Demand, Kind, Sample},
+    estimating,
+};
 use leaseway_session::{
     Basis, Capacity, Mode, Usable, Wants,
     pool::{Meter, Place, PoolState, Usage},
 };
 use tokio::sync::watch;
 
-use crate::{
-    demand::{Demand, Kind, Sample, Settings},
-    limiter::{GaugeLimiter, RateLimiter},
-    window::{Window, WindowDemand, WindowLook},
-};
+use crate::limiter::{GaugeLimiter, RateLimiter};
 
 pub(crate) struct Opened {
     pub(crate) id: Arc<str>,
@@ -44,9 +45,6 @@ pub(crate) struct Opened {
     debt_told: AtomicU64,
 }
 
-/// How fast wants are forgotten does not depend on the server: a spike is sent at once at any refresh interval.
-const REFRESH: Duration = Duration::from_secs(5);
-
 /// What keeps to the capacity.
 pub(crate) enum Limiter {
     Rate(RateLimiter),
@@ -70,8 +68,7 @@ impl Limiter {
             Limiter::Gauge(_) => Kind::Gauge,
             Limiter::None => return None,
         };
-        let refresh = window.map_or(REFRESH, |window| window.look().min(REFRESH));
-        Some(WantsSource::Estimated(Demand::new(Settings { kind, refresh, remembers: window.is_none() })))
+        Some(WantsSource::Estimated(Demand::new(estimating(kind, window))))
     }
 }
 

@@ -1,12 +1,13 @@
 //! A resource whose capacity is a rate: so many per second.
 
+use leaseway_limiter::Window;
+
 use crate::{
     error::OpenError,
     limiter::{self, Burst, Closed, DebtExceeded, RateLimiter, Standing, TryError},
     metrics,
     opened::Limiter,
     resource::Resource,
-    window::Window,
 };
 
 /// A handle of a rate. Clones share the lease and the limiter, as do all handles of the same resource of a client.

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use leaseway_limiter::Window;
 use leaseway_session::{Basis, Capacity, Usable, pool::PoolState};
 use tokio::{runtime::Handle, sync::watch};
 
@@ -10,7 +11,6 @@ use crate::{
     keeper::Keeper,
     limiter::Closed,
     opened::Opened,
-    window::Window,
 };
 
 /// A handle of a resource. All handles of one resource, however they were made, share one lease and one limiter; with

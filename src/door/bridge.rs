@@ -7,7 +7,6 @@
 //! What strangers name is bounded: so many resources in all, and of one caller its share of them. A caller that may
 //! have no more is answered as if there were no lease.
 
-mod arrivals;
 mod owners;
 mod slot;
 mod table;

@@ -2,10 +2,16 @@
 
 use std::sync::Arc;
 
-use leaseway_core::{Amount, Millis};
-use leaseway_session::{Basis, Given, Mode, Outgoing, Session, Wants as Asked};
+use leaseway_core::{Amount, Millis, invariant::Violation};
+use leaseway_session::{Given, Mode, Outgoing, Session, Wants as Asked};
 
-use crate::{envoys::EnvoyClient, original::Original, scenario::Speaks, uses::Habit};
+use crate::{
+    envoys::EnvoyClient,
+    limiters::{LimiterClient, leased},
+    original::Original,
+    scenario::Speaks,
+    uses::Habit,
+};
 
 /// One client, or the one that came in its place.
 pub(crate) struct Client {
@@ -35,6 +41,7 @@ pub(crate) enum Machine {
     Session(Box<Session<Asked>>),
     Original(Box<Original>),
     Envoy(Box<EnvoyClient>),
+    Limiter(Box<LimiterClient>),
 }
 
 impl Machine {
@@ -45,6 +52,7 @@ impl Machine {
             }
             Machine::Original(original) => original.want(now, asked),
             Machine::Envoy(envoy) => envoy.offer(now, asked.amount),
+            Machine::Limiter(limiter) => limiter.offer(now, asked),
         }
     }
 
@@ -53,6 +61,7 @@ impl Machine {
             Machine::Session(session) => session.release(resource),
             Machine::Original(original) => original.release(now),
             Machine::Envoy(envoy) => envoy.end(now),
+            Machine::Limiter(limiter) => limiter.close(now),
         }
     }
 
@@ -60,6 +69,7 @@ impl Machine {
         match self {
             Machine::Session(session) => session.hint(now, resource),
             Machine::Envoy(envoy) => envoy.session().hint(now, resource),
+            Machine::Limiter(limiter) => limiter.tell(now, |session| session.hint(now, resource)),
             Machine::Original(_) => {}
         }
     }
@@ -69,6 +79,7 @@ impl Machine {
             Machine::Session(session) => session.poll(now),
             Machine::Original(original) => original.poll(now),
             Machine::Envoy(envoy) => envoy.poll(now),
+            Machine::Limiter(limiter) => limiter.poll(now),
         }
     }
 
@@ -80,6 +91,9 @@ impl Machine {
             }
             Machine::Envoy(envoy) => {
                 envoy.session().answered(now, number, given.into_iter().collect());
+            }
+            Machine::Limiter(limiter) => {
+                limiter.tell(now, |session| session.answered(now, number, given.into_iter().collect()));
             }
             Machine::Original(original) => original.answered(now, number, given.map(|given| (given, end))),
         }
@@ -93,6 +107,9 @@ impl Machine {
             Machine::Envoy(envoy) => {
                 envoy.session().redirected(now, number, master);
             }
+            Machine::Limiter(limiter) => {
+                limiter.tell(now, |session| session.redirected(now, number, master));
+            }
             Machine::Original(original) => original.redirected(now, number, master),
         }
     }
@@ -102,6 +119,7 @@ impl Machine {
             Machine::Session(session) => session.wake(now),
             Machine::Original(original) => original.wake(now),
             Machine::Envoy(envoy) => envoy.wake(now),
+            Machine::Limiter(limiter) => limiter.wake(now),
         }
     }
 
@@ -118,10 +136,11 @@ impl Machine {
             Machine::Session(session) => {
                 let mut usable = None;
                 session.changes(now, |_, changed| usable = Some(changed));
-                usable.map(|usable| if usable.basis == Basis::Lease { usable.capacity.get() } else { 0.0 })?
+                leased(usable?)
             }
             Machine::Original(original) => original.usable(now),
             Machine::Envoy(envoy) => envoy.believed(now),
+            Machine::Limiter(limiter) => leased(limiter.changed(now)?),
         };
         Some(Amount::clamped(leased))
     }
@@ -133,11 +152,20 @@ impl Client {
         if self.is_here { self.wants } else { Amount::ZERO }
     }
 
-    /// What its node is asked for: of an Envoy what its door makes of the reports.
+    /// What its node is asked for: of an Envoy what its door makes of the reports, of a limiter what it estimates.
     pub(crate) fn asks_for(&self) -> Amount {
         match &self.machine {
             Machine::Envoy(envoy) => Amount::clamped(envoy.wanted()),
+            Machine::Limiter(limiter) => Amount::clamped(limiter.wanted()),
             Machine::Session(_) | Machine::Original(_) => self.wants(),
+        }
+    }
+
+    /// A promise that its limiter did not keep.
+    pub(crate) fn take_broken(&mut self) -> Option<Violation> {
+        match &mut self.machine {
+            Machine::Limiter(limiter) => limiter.take_broken(),
+            Machine::Session(_) | Machine::Original(_) | Machine::Envoy(_) => None,
         }
     }
 

@@ -2,19 +2,20 @@
 //!
 //! Real, and the same code as ships: each master's [`ResourceEngine`](leaseway_engine::ResourceEngine) with the core in
 //! it, each child node's [`UplinkEngine`](leaseway_engine::uplink::UplinkEngine), each client's
-//! [`Session`](leaseway_session::Session), what a door makes of an Envoy's reports
+//! [`Session`](leaseway_session::Session), what a limiter lets through ([`Bucket`](leaseway_limiter::Bucket)) and how
+//! much its callers want ([`WindowDemand`](leaseway_limiter::WindowDemand)), what a door makes of an Envoy's reports
 //! ([`Envoy`](leaseway_envoy::Envoy)), what an access policy lets in ([`Policy`](leaseway_core::access::Policy)), and
 //! what the quorum's state machine makes of promises ([`Promises`](leaseway_core::Promises)).
 //!
 //! Simulated: the network (late, lost and repeated messages, links that are cut), the log of a node's peers (a promise
 //! is stored after a while; of what was not, any part survives its master), elections (an event; at most one master of
 //! a node at any moment), clients of the original protocol and the leases of child nodes that speak it, and what
-//! clients want and use, operators that override capacities, Envoys and the streams to their doors, and strangers that
-//! ask and release under names of others.
+//! clients want and use, callers of limiters, operators that override capacities, Envoys and the streams to their
+//! doors, and strangers that ask and release under names of others.
 //!
-//! Absent: doors that hand nothing on, since these are clients (RLS and HTTP); sockets, encodings, disks, threads
-//! within a run, clocks that differ, and Raft. These are the business of the end-to-end tests and of `leaseway-bench
-//! chaos`.
+//! Absent: callers that wait, and with them the lines of the client library; what RLS and HTTP doors have around a
+//! limiter; sockets, encodings, disks, threads within a run, clocks that differ, and Raft. These are the business of
+//! the end-to-end tests and of `leaseway-bench chaos`.
 //!
 //! A [`Scenario`] is a file; a [`Plan`] is one that was checked. [`Plan::run`] runs it with a seed and [`run_all`] runs
 //! many: the same scenario and seed give the same run, to the bit. Every promise is checked at every step, and a run
@@ -25,6 +26,7 @@ mod books;
 mod client;
 mod envoys;
 mod figures;
+mod limiters;
 mod message;
 mod network;
 mod node;

@@ -37,6 +37,11 @@ impl Plan {
         self.tree.clients.iter().any(|client| client.speaks == Speaks::Envoy)
     }
 
+    /// Whether some of the clients let callers through.
+    pub(crate) fn has_limiters(&self) -> bool {
+        self.tree.clients.iter().any(|client| client.speaks == Speaks::Limiter)
+    }
+
     /// Whether other figures than of a division say how well it does.
     pub fn is_pool(&self) -> bool {
         self.settings.kind == Kind::PriorityPool

@@ -151,12 +151,15 @@ pub(crate) enum Speaks {
     Liar,
     /// It is a door's for one Envoy, which may let through what the door told it.
     Envoy,
+    /// As our client does, and what it has is what its limiter lets through of the callers that come; what it wants is
+    /// estimated from those. `wants` is how many come per second.
+    Limiter,
 }
 
 impl Speaks {
     /// Whether it knows the protocol as our client does.
     pub(crate) fn is_ours(self) -> bool {
-        matches!(self, Speaks::Leaseway | Speaks::Liar | Speaks::Envoy)
+        matches!(self, Speaks::Leaseway | Speaks::Liar | Speaks::Envoy | Speaks::Limiter)
     }
 }
 
@@ -177,6 +180,9 @@ pub(crate) struct ClientSpec {
     /// PRIORITY_POOL: how much they use of what they have, and report. Absent: they do not say.
     #[serde(default)]
     pub(crate) uses: Option<Uses>,
+    /// `limiter`: what is not used is saved up for as long as that.
+    #[serde(default = "second")]
+    pub(crate) window: Span,
 }
 
 /// What clients want.
@@ -249,6 +255,10 @@ const fn commit() -> Span {
     Span::millis(5)
 }
 
+const fn second() -> Span {
+    Span::millis(1_000)
+}
+
 const fn yes() -> bool {
     true
 }
@@ -262,7 +272,7 @@ const fn three() -> u8 {
 }
 
 /// Those that come with the simulator: their names, and the files.
-pub const BUILT_IN: [(&str, &str); 24] = [
+pub const BUILT_IN: [(&str, &str); 26] = [
     ("one", include_str!("scenarios/one.yaml")),
     ("two", include_str!("scenarios/two.yaml")),
     ("three", include_str!("scenarios/three.yaml")),
@@ -278,8 +288,10 @@ pub const BUILT_IN: [(&str, &str); 24] = [
     ("cramped_tree", include_str!("scenarios/cramped_tree.yaml")),
     ("random_overrides", include_str!("scenarios/random_overrides.yaml")),
     ("random_envoys", include_str!("scenarios/random_envoys.yaml")),
+    ("random_limiters", include_str!("scenarios/random_limiters.yaml")),
     ("cramped_overrides", include_str!("scenarios/cramped_overrides.yaml")),
     ("cramped_envoys", include_str!("scenarios/cramped_envoys.yaml")),
+    ("cramped_limiters", include_str!("scenarios/cramped_limiters.yaml")),
     ("ended", include_str!("scenarios/ended.yaml")),
     ("handover", include_str!("scenarios/handover.yaml")),
     ("newcomers", include_str!("scenarios/newcomers.yaml")),
@@ -416,6 +428,9 @@ impl ClientSpec {
     fn check(&self) -> Result<(), String> {
         self.wants.check()?;
         Amount::new(self.assigned.unwrap_or_default()).map_err(|error| format!("`assigned` {error}"))?;
+        if self.window.0.0 == 0 {
+            return Err("`window` is 0s, expected some time".into());
+        }
         self.uses.map_or(Ok(()), |uses| uses.check())
     }
 }

@@ -1,6 +1,6 @@
 //! A scenario's nodes and clients, one by one.
 
-use leaseway_core::Amount;
+use leaseway_core::{Amount, Millis};
 
 use crate::{
     scenario::{Scenario, Speaks, Wants},
@@ -29,6 +29,8 @@ pub(crate) struct TreeClient {
     /// What is assigned to it there.
     pub(crate) assigned: Option<Amount>,
     pub(crate) uses: Option<Uses>,
+    /// What is not used is saved up for so long, if it has a limiter.
+    pub(crate) window: Millis,
 }
 
 /// All of them. Parents come before their children.
@@ -60,8 +62,8 @@ impl Tree {
                 for clients in &node.clients {
                     let assigned = clients.assigned.map(Amount::clamped);
                     let (priority, wants, uses) = (clients.priority, clients.wants, clients.uses);
-                    let speaks = clients.speaks;
-                    let client = TreeClient { node: node_index, speaks, priority, wants, assigned, uses };
+                    let (speaks, window) = (clients.speaks, clients.window.0);
+                    let client = TreeClient { node: node_index, speaks, priority, wants, assigned, uses, window };
                     tree.clients.extend(std::iter::repeat_n(client, clients.count as usize));
                 }
             }

@@ -23,7 +23,7 @@ use crate::{
     queue::Queue,
     scenario::{Fault, Speaks},
     units::Span,
-    world::strangers::Access,
+    world::{calm::Calm, strangers::Access},
 };
 
 /// The one resource there is.
@@ -92,6 +92,8 @@ struct World<'p> {
     quiet: bool,
     events: u64,
     settling: Option<Settling>,
+    /// Where there are limiters.
+    calm: Option<Calm>,
     /// How long those waited that came after a failover.
     waits: Vec<Millis>,
     compared: (f64, u32),
@@ -150,6 +152,7 @@ impl<'p> World<'p> {
             quiet: false,
             events: 0,
             settling: None,
+            calm: None,
             waits: Vec::new(),
             compared: (0.0, 0),
             curve: keep.curve.then(Vec::new),
@@ -308,6 +311,7 @@ impl<'p> World<'p> {
             settling.since = if settled { settling.since.or(Some(self.now)) } else { None };
             self.settling = Some(settling);
         }
+        self.see_calm();
         self.see_newcomers();
         self.queue.put(self.now.plus(SECOND), Event::Sample);
     }
@@ -351,8 +355,10 @@ impl<'p> World<'p> {
             self.come_back(client)?;
         }
         self.end_overrides()?;
-        if self.pools.is_none() {
-            self.settling = Some(Settling { dues: self.dues(), since: None });
+        match &self.pools {
+            Some(_) => {}
+            None if self.plan.has_limiters() => self.begin_calm(),
+            None => self.settling = Some(Settling { dues: self.dues(), since: None }),
         }
         Ok(())
     }
@@ -384,6 +390,7 @@ impl<'p> World<'p> {
 
     /// Whether all ended up with what they were due, if they had the time.
     fn judge(&self) -> Result<(), Violation> {
+        self.judge_calm()?;
         match &self.settling {
             Some(Settling { since: None, .. }) if self.checked => {
                 let Apart { mean, worst } = self.apart();
@@ -463,6 +470,7 @@ impl<'p> World<'p> {
 }
 
 mod audit;
+mod calm;
 mod clients;
 mod faults;
 mod nodes;

@@ -1,9 +1,8 @@
 //! The arithmetic of a gauge: permits in use, of at most so many.
 
-use crate::{
-    Capacity,
-    limiter::meter::{Meter, Nanos, Promise, Short},
-};
+use leaseway_limiter::{Meter, Nanos, Promise, Short};
+
+use crate::Capacity;
 
 /// Permits in use. Those that are promised count as in use.
 #[derive(Debug)]

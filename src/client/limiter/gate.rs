@@ -17,6 +17,7 @@ use std::{
     time::Duration,
 };
 
+use leaseway_limiter::{Meter, Nanos, Promise};
 use tokio::{
     sync::Notify,
     time::{Instant, Sleep, sleep_until},
@@ -26,7 +27,6 @@ use crate::{
     Capacity,
     limiter::{
         Closed, TryError,
-        meter::{Meter, Nanos, Promise},
         pressure::Pressure,
         queue::{Key, Queue},
     },

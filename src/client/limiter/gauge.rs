@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use leaseway_limiter::Meter;
 use tokio::{sync::Notify, task::coop::consume_budget};
 
 use crate::{
     Capacity,
-    limiter::{Closed, TryError, count::Count, gate::Gate, meter::Meter},
+    limiter::{Closed, TryError, count::Count, gate::Gate},
 };
 
 /// Lets callers through as long as no more permits are in use than the capacity, rounded down.

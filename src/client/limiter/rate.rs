@@ -2,13 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
+use leaseway_limiter::{Bucket, Meter};
 use tokio::{sync::Notify, task::coop::consume_budget};
 
 use crate::{
     Capacity,
-    limiter::{
-        Burst, Closed, DebtExceeded, RateReservation, Standing, TryError, bucket::Bucket, gate::Gate, meter::Meter,
-    },
+    limiter::{Burst, Closed, DebtExceeded, RateReservation, Standing, TryError, gate::Gate},
 };
 
 /// Lets callers through at a rate.

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::limiter::{DebtExceeded, bucket::Bucket, gate::Gate, meter::Promise};
+use leaseway_limiter::{Bucket, Promise};
+
+use crate::limiter::{DebtExceeded, gate::Gate};
 
 /// Permits of a rate that are taken, and of which those that are not used can come back. Dropped without being settled
 /// it keeps what it took.

@@ -2,6 +2,8 @@ use super::*;
 use crate::limiter::Burst;
 use leaseway_session::pool::Standing;
 
+mod window;
+
 const UNLIMITED: Usable = Usable { capacity: Capacity::UNLIMITED, basis: Basis::Lease };
 
 fn opened(limiter: Limiter, wants: Option<f64>) -> Opened {

@@ -12,9 +12,10 @@ use leaseway_client::{
     Basis, Capacity, Rate, Window,
     limiter::{Standing, TryError},
 };
+use leaseway_limiter::Arrivals;
 use tokio::time::{Instant, timeout_at};
 
-use super::{arrivals::Arrivals, owners::Place};
+use super::owners::Place;
 
 /// After so many sweeps without a request those that came before have been seen to end.
 const SILENT: u32 = 3;

@@ -73,6 +73,7 @@ fn what_cannot_be_simulated_is_refused() {
         ("nodes:", "events: [{at: 1s, do: {election: {node: rot}}}]\nnodes:", "no node `rot`"),
         ("nodes:", "mishaps: [{from: 1s, every: 1s, one_of: []}]\nnodes:", "`one_of`"),
         ("{constant: 10}", "{constant: 10}, assigned: -1", "`assigned` must not be negative"),
+        ("{constant: 10}", "{constant: 10}, speaks: limiter, window: 0s", "`window` is 0s"),
         ("{constant: 10}", "{constant: 10}, uses: {part: 50%, burst: 0s}", "`burst` is 0s"),
         (
             "FAIR_SHARE",

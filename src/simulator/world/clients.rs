@@ -1,15 +1,17 @@
 //! Clients at work: the real session, the wants of the scenario, and a book of what may be used.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use leaseway_core::{
     self as core, Amount, Claim, Claims, HolderKind, Millis, News, Request, Token, invariant::Violation,
 };
+use leaseway_limiter::Window;
 use leaseway_session::{self as session, Body, Outgoing, Pace, Session, Wants as Asked};
 
 use crate::{
     client::{Client, Machine},
     envoys::EnvoyClient,
+    limiters::LimiterClient,
     message::{Message, Party, Reply, ReplyBody, RequestMessage, Sender, given, has},
     node::peer_of,
     original::Original,
@@ -94,6 +96,12 @@ impl World<'_> {
             let envoy = EnvoyClient::new(self.now, Arc::clone(&self.resource), settings, seed);
             return Machine::Envoy(Box::new(envoy));
         }
+        if place.speaks == Speaks::Limiter {
+            let length = Duration::from_millis(place.window.0);
+            let window = Window { length, rate: self.plan.settings.capacity.get() };
+            let limiter = LimiterClient::new(Arc::clone(&self.resource), window, settings, seed);
+            return Machine::Limiter(Box::new(limiter));
+        }
         Machine::Session(Box::new(Session::new(settings)))
     }
 
@@ -107,6 +115,9 @@ impl World<'_> {
 
     /// Its door dies, and another begins under its id.
     pub(super) fn kill_door(&mut self, index: usize) -> Result<(), Violation> {
+        if let Machine::Limiter(_) = self.clients[index].machine {
+            return self.restart_client(index);
+        }
         let seed = self.rng.u64(..);
         let node = self.plan.tree.clients[index].node;
         let (endpoints, deadline) = (self.nodes[node].endpoints.clone(), self.network.deadline());
@@ -302,6 +313,9 @@ impl World<'_> {
             }
             self.set_usable(index, usable)?;
         }
+        if let Some(broken) = self.clients[index].take_broken().filter(|_| self.checked) {
+            return Err(broken);
+        }
         if let Some(outgoing) = outgoing {
             self.post(index, outgoing);
         }
@@ -358,7 +372,7 @@ impl World<'_> {
                     },
                     learning: false,
                     drops_late: client.speaks.is_ours(),
-                    is_door: client.speaks == Speaks::Envoy,
+                    is_door: matches!(client.speaks, Speaks::Envoy | Speaks::Limiter),
                     life: None,
                     news: usage.map(|usage| Box::new(News { key: None, usage: Some(usage) })),
                     charged: core::Charged::default(),

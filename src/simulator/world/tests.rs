@@ -8,6 +8,8 @@ use crate::{
     units::{Between, Part},
 };
 
+mod limiters;
+
 fn load(name: &str) -> Scenario {
     Scenario::parse(name, built_in(name).expect("it comes with the simulator")).expect("it is valid")
 }

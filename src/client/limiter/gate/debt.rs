@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use crate::limiter::{
-    DebtExceeded, Standing, TryError,
-    bucket::Bucket,
-    meter::{Meter, Promise},
-};
+use leaseway_limiter::{Bucket, Meter, Promise, Standing};
+
+use crate::limiter::{DebtExceeded, TryError};
 
 use super::Gate;
 

@@ -2,6 +2,7 @@
 
 use std::{future::Future, sync::Arc};
 
+use leaseway_limiter::{Bucket, Burst};
 use proptest::prelude::*;
 use tokio::{
     runtime::Builder,
@@ -10,7 +11,6 @@ use tokio::{
 };
 
 use super::*;
-use crate::limiter::{Burst, bucket::Bucket};
 
 const MILLI: Nanos = 1_000_000;
 

@@ -2,9 +2,6 @@ use proptest::prelude::*;
 
 use super::*;
 
-mod debt;
-mod offered;
-
 const REFRESH: Duration = Duration::from_secs(5);
 
 fn demand(kind: Kind) -> Demand {

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use leaseway_core::Millis;
 
+use crate::demand::{Kind, Settings};
+
 /// What is limited is what passes within a window, rather than a flow.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Window {
@@ -44,27 +46,36 @@ const CHANCE: f64 = 20.0;
 /// What is leased is taken to do for what is at most this many times as much.
 const ENOUGH: f64 = 1.05;
 
+/// How fast wants are forgotten does not depend on the server: a spike is sent at once at any refresh interval.
+const REFRESH: Duration = Duration::from_secs(5);
+
+/// How what callers want of a limiter is estimated, with a window or without.
+pub fn estimating(kind: Kind, window: Option<Window>) -> Settings {
+    let refresh = window.map_or(REFRESH, |window| window.look().min(REFRESH));
+    Settings { kind, refresh, remembers: window.is_none() }
+}
+
 /// What a limiter says.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct WindowLook {
+pub struct WindowLook {
     /// How much callers want, as far as arrivals show it.
-    pub(crate) estimated: f64,
+    pub estimated: f64,
     /// What was asked for and not let through, ever.
-    pub(crate) refused: u64,
+    pub refused: u64,
     /// What it lets through.
-    pub(crate) capacity: f64,
+    pub capacity: f64,
 }
 
 impl Window {
     /// Over how long a time arrivals are looked at: what was before the window is no demand any more.
-    pub(crate) fn look(self) -> Duration {
+    fn look(self) -> Duration {
         self.length.clamp(LOOK[0], LOOK[1])
     }
 }
 
 /// Wants of a limit for a window.
 #[derive(Debug)]
-pub(crate) struct WindowDemand {
+pub struct WindowDemand {
     window: Window,
     begun: Option<Millis>,
     /// What was wanted, as it was at `at`.
@@ -80,7 +91,8 @@ pub(crate) struct WindowDemand {
 }
 
 impl WindowDemand {
-    pub(crate) fn new(window: Window) -> WindowDemand {
+    /// Nothing has been seen yet.
+    pub fn new(window: Window) -> WindowDemand {
         WindowDemand {
             window,
             begun: None,
@@ -93,12 +105,13 @@ impl WindowDemand {
         }
     }
 
-    pub(crate) fn window(&self) -> Window {
+    /// Of which window.
+    pub fn window(&self) -> Window {
         self.window
     }
 
     /// What to ask for now.
-    pub(crate) fn wants(&mut self, now: Millis, look: WindowLook) -> f64 {
+    pub fn wants(&mut self, now: Millis, look: WindowLook) -> f64 {
         let Window { length, rate } = self.window;
         let begun = *self.begun.get_or_insert(now);
         let is_long = length > Duration::from_secs(1);
@@ -146,14 +159,7 @@ impl WindowDemand {
 
 #[cfg(test)]
 mod tests {
-    use leaseway_session::{Basis, Capacity, Mode, Usable};
-    use tokio::time::advance;
-
     use super::*;
-    use crate::{
-        limiter::{Burst, RateLimiter},
-        opened::{Limiter, Opened},
-    };
 
     const MINUTE: Window = Window { length: Duration::from_secs(60), rate: 10.0 };
 
@@ -207,79 +213,5 @@ mod tests {
         assert_eq!(look(65_100, 9, 500.0, 300.0), 500.0, "by now the flow is known");
         assert_eq!(look(180_000, 9, 0.0, 500.0), 10.0, "another pause");
         assert_eq!(look(181_000, 10, 12.0, 10.0), 20.0);
-    }
-
-    fn granted(opened: &Opened, now: u64) {
-        let capacity = Capacity::of(opened.wants(Millis(now)).amount);
-        opened.apply(Usable { capacity, basis: Basis::Lease });
-    }
-
-    /// A limiter of 1,000 a second, whose client is given all that it wants, after half a minute of quiet.
-    async fn quiet() -> (Opened, RateLimiter) {
-        let window = Window { length: Duration::from_secs(1), rate: 1_000.0 };
-        let limiter = RateLimiter::full(Burst::Window(window.length), std::sync::Arc::default());
-        let opened = Opened::new("r".into(), Mode::Safe, 0, Limiter::Rate(limiter.clone()), None);
-        let opened = opened.of_window(Some(window));
-        granted(&opened, 0);
-        limiter.try_acquire(1).expect("it begins full");
-        for now in (5_000..=30_000).step_by(5_000) {
-            advance(Duration::from_secs(5)).await;
-            granted(&opened, now);
-        }
-        (opened, limiter)
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_limiter_that_was_quiet_refuses_none_of_ten_requests() {
-        for pace in [0, 1, 50, 100] {
-            let (opened, limiter) = quiet().await;
-            assert!(limiter.capacity().get() < 20.0, "others can have nearly all of it");
-            for nth in 1..=10 {
-                assert_eq!(limiter.try_acquire(1), Ok(()), "request {nth}, one in {pace} ms");
-                advance(Duration::from_millis(pace)).await;
-            }
-            drop(opened);
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn of_a_flow_that_differs_by_chance_next_to_nothing_is_refused_where_there_is_enough() {
-        let (opened, limiter) = quiet().await;
-        let (mut random, mut refused, mut asked) = (fastrand::Rng::with_seed(7), 0, 0);
-        let (mut most, mut presses): (f64, bool) = (0.0, false);
-        for ms in 0..120_000_u64 {
-            let is_late = ms > 20_000;
-            if random.f64() < 0.05 {
-                let is_refused = limiter.try_acquire(1).is_err();
-                presses |= is_refused;
-                refused += u32::from(is_refused && is_late);
-                asked += u32::from(is_late);
-            }
-            advance(Duration::from_millis(1)).await;
-            if (presses && ms % 100 == 99) || ms % 4_750 == 0 {
-                presses = false;
-                granted(&opened, 30_000 + ms + 1);
-                most = if is_late { most.max(limiter.capacity().get()) } else { 0.0 };
-            }
-        }
-        assert!(refused * 100 < asked, "of {asked} {refused} were refused");
-        assert!(most < 80.0, "{most} were wanted of about 50");
-    }
-
-    /// Wants are looked at when something is refused, no more often than ten times a second.
-    #[tokio::test(start_paused = true)]
-    async fn a_flow_that_begins_after_a_pause_is_refused_little() {
-        let (opened, limiter) = quiet().await;
-        let mut refused = 0;
-        for ms in 0..2_000_u64 {
-            if ms % 5 == 0 && limiter.try_acquire(1).is_err() {
-                refused += 1;
-            }
-            advance(Duration::from_millis(1)).await;
-            if ms % 100 == 99 {
-                granted(&opened, 30_000 + ms + 1);
-            }
-        }
-        assert!(refused < 70, "of 400 in two seconds {refused} were refused: more than doublings take");
     }
 }

@@ -11,13 +11,12 @@
 
 use std::time::Duration;
 
+use leaseway_session::Capacity;
+
 use crate::{
-    Capacity,
-    limiter::{
-        burst::Burst,
-        meter::{Meter, Nanos, Promise, Short},
-        standing::Standing,
-    },
+    burst::Burst,
+    meter::{Meter, Nanos, Promise, Short},
+    standing::Standing,
 };
 
 use self::returns::Returns;
@@ -38,7 +37,7 @@ const MAX_DEBT: u64 = 1_000_000;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Bucket {
+pub struct Bucket {
     burst: Burst,
     /// What a server lets be saved up, if it says that.
     buffer: Option<Duration>,
@@ -65,7 +64,7 @@ pub(super) struct Bucket {
 
 impl Bucket {
     /// Empty, and without capacity.
-    pub(super) fn new(burst: Burst) -> Bucket {
+    pub fn new(burst: Burst) -> Bucket {
         let capacity = Capacity::NONE;
         Bucket {
             burst,
@@ -86,11 +85,12 @@ impl Bucket {
     }
 
     /// All that may be saved up is there from the start.
-    pub(super) fn full(burst: Burst) -> Bucket {
+    pub fn full(burst: Burst) -> Bucket {
         Bucket { begins_full: true, ..Bucket::new(burst) }
     }
 
-    pub(super) fn standing(&mut self, now: Nanos) -> Standing {
+    /// What could be had now.
+    pub fn standing(&mut self, now: Nanos) -> Standing {
         self.settle(now);
         let (capacity, burst) = (self.capacity, self.permits());
         let available = match () {
@@ -104,36 +104,37 @@ impl Bucket {
 
     /// For how long credit was less than it may be, ever. As long as a capacity is in force, that is the part of the
     /// time in which it was used, however large the burst: every permit takes as long to come back.
-    pub(super) fn recharging(&mut self, now: Nanos) -> Nanos {
+    pub fn recharging(&mut self, now: Nanos) -> Nanos {
         self.settle(now);
         self.recharging
     }
 
     /// From now on this capacity, of which a server lets so much time be saved up; absent: as much as the burst says.
-    pub(super) fn set(&mut self, now: Nanos, capacity: Capacity, buffer: Option<Duration>) {
+    pub fn set(&mut self, now: Nanos, capacity: Capacity, buffer: Option<Duration>) {
         self.settle(now);
         self.buffer = buffer;
         self.set_capacity(now, capacity);
     }
 
     /// What is saved stays, as far as there is room for it.
-    pub(super) fn set_burst(&mut self, now: Nanos, burst: Burst) {
+    pub fn set_burst(&mut self, now: Nanos, burst: Burst) {
         self.settle(now);
         self.burst = burst;
         self.set_capacity(now, self.capacity);
     }
 
     /// From now on no more than this is owed because of a charge. What is owed already stays.
-    pub(super) fn set_max_debt(&mut self, permits: u64) {
+    pub fn set_max_debt(&mut self, permits: u64) {
         self.max_debt = units(permits.min(MOST as u64));
     }
 
-    pub(super) fn max_debt(&self) -> u64 {
+    /// What may be owed because of a charge.
+    pub fn max_debt(&self) -> u64 {
         whole(self.max_debt)
     }
 
     /// Whole permits that could be taken now.
-    pub(super) fn available(&mut self, now: Nanos) -> u64 {
+    pub fn available(&mut self, now: Nanos) -> u64 {
         self.settle(now);
         match () {
             () if self.capacity.is_unlimited() => u64::MAX,
@@ -144,7 +145,7 @@ impl Bucket {
 
     /// Takes `n` permits that have been used already: what is there, then what is not. Returns how many were charged:
     /// fewer only if more would be owed than may be.
-    pub(super) fn charge(&mut self, now: Nanos, n: u64) -> u64 {
+    pub fn charge(&mut self, now: Nanos, n: u64) -> u64 {
         self.settle(now);
         let mut charged = n;
         if !self.capacity.is_unlimited() {
@@ -161,7 +162,7 @@ impl Bucket {
     }
 
     /// `n` of the permits taken last were not used. Returns how many that can be: no more than were taken.
-    pub(super) fn refund(&mut self, now: Nanos, n: u64) -> u64 {
+    pub fn refund(&mut self, now: Nanos, n: u64) -> u64 {
         self.settle(now);
         let refunded = n.min(self.taken);
         self.taken -= refunded;
@@ -171,7 +172,7 @@ impl Bucket {
     }
 
     /// Of what was promised, only so much was used.
-    pub(super) fn use_part(&mut self, now: Nanos, promise: Promise, used: u32) {
+    pub fn use_part(&mut self, now: Nanos, promise: Promise, used: u32) {
         let used = used.min(promise.n);
         self.hand_back(now, Promise { n: promise.n - used, era: promise.era });
         self.claim(Promise { n: used, era: promise.era });

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::Capacity;
+use leaseway_session::Capacity;
 
 /// How late a waiter may be woken without any capacity being lost. tokio's timer wakes one to two milliseconds late,
 /// and a busy machine later still. Measured with `leaseway-bench limiter` on two cores, which the load of a million per
@@ -49,7 +49,7 @@ impl Burst {
 
     /// The same where a server lets so much time of the capacity be saved up: that, but for a caller that has chosen to
     /// save up less; and never less than timers need.
-    pub(super) fn within(self, capacity: Capacity, buffer: Option<Duration>) -> f64 {
+    pub(crate) fn within(self, capacity: Capacity, buffer: Option<Duration>) -> f64 {
         let Some(buffer) = buffer else { return self.permits(capacity) };
         let buffer = (capacity.get() * buffer.as_secs_f64()).max(Burst::Smooth.permits(capacity));
         // Without limit nothing has to be saved up.

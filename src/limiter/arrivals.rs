@@ -7,12 +7,12 @@ const CHANCE: f64 = 3.0;
 
 /// How many had arrived at the last sweeps, newest first.
 #[derive(Debug, Default)]
-pub(super) struct Arrivals([u64; 3]);
+pub struct Arrivals([u64; 3]);
 
 impl Arrivals {
     /// So many have arrived by now. Whether fewer came in the last second than in those before, of which the one may
     /// have seen only a part of the fall.
-    pub(super) fn have_fallen(&mut self, arrived: u64) -> bool {
+    pub fn have_fallen(&mut self, arrived: u64) -> bool {
         let [last, before, oldest] = self.0;
         self.0 = [arrived, last, before];
         let latest = arrived.saturating_sub(last);

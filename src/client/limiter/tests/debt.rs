@@ -3,10 +3,6 @@
 use tokio::time::{Instant, advance, sleep};
 
 use super::*;
-use crate::{
-    Capacity,
-    limiter::{Burst, RateLimiter},
-};
 
 const MINUTE: Burst = Burst::Window(Duration::from_secs(60));
 

@@ -116,17 +116,17 @@ pub struct Demand {
 /// What a limiter says.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sample {
-    /// Of a rate: what has [arrived](crate::limiter::RateLimiter::arrived), ever. Of a gauge: what is in use, or better
-    /// its [peak](crate::limiter::GaugeLimiter::take_peak), which includes those that wait and what came and went.
+    /// Of a rate: what has arrived, ever. Of a gauge: what is in use, or better its peak, which includes those that
+    /// wait and what came and went.
     pub count: u64,
-    /// Of a rate: what has arrived while [none waited](crate::limiter::RateLimiter::arrived_freely), ever.
+    /// Of a rate: what has arrived while none waited, ever.
     pub freely: u64,
-    /// Of a rate: how much of that [came back](crate::limiter::RateLimiter::refunded) and so was no demand, ever.
+    /// Of a rate: how much of that came back and so was no demand, ever.
     pub refunded: u64,
     /// Permits that are waited for now, and those that are owed; none besides a peak.
     pub waiting: u64,
-    /// For how long there have been callers [waiting](crate::limiter::RateLimiter::queued), ever. Gauges: nothing, for
-    /// a caller that waits for permits has said how many it wants.
+    /// For how long there have been callers waiting, ever. Gauges: nothing, for a caller that waits for permits has
+    /// said how many it wants.
     pub queued: Duration,
     /// What the limiter lets through.
     pub capacity: f64,

@@ -3,36 +3,39 @@
 use leaseway_session::Capacity;
 
 /// Nanoseconds since the limiter was made. An hour has 3.6e12 of them; the counter lasts for centuries.
-pub(super) type Nanos = u64;
+pub type Nanos = u64;
 
 /// There is not enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Short {
+pub struct Short {
     /// How long until there is, if nothing changes; `None`: it does not come with time.
-    pub(super) ready_in: Option<Nanos>,
+    pub ready_in: Option<Nanos>,
 }
 
 /// A promise of so many permits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Promise {
-    pub(super) n: u32,
+pub struct Promise {
+    /// So many.
+    pub n: u32,
     /// What the meter needs to know of when it was made.
-    pub(super) era: u64,
+    pub era: u64,
 }
 
-/// Decides whether permits may be had. It knows nothing of waiters; [`gate`](super::gate) does.
+/// Decides whether permits may be had. It knows nothing of waiters; the line before it does.
 ///
 /// A waiter gets its permits before it knows: they are *promised* until its future has been polled, and come back
 /// if it is dropped before. So are those of a reservation until it is settled.
-pub(super) trait Meter {
+pub trait Meter {
     /// Whether permits come with time. If not, no clock is read and no timer set.
     const TIMED: bool;
 
+    /// The capacity last set.
     fn capacity(&self) -> Capacity;
 
     /// Permits that are out and will come back. Those of a rate do not.
     fn in_use(&self) -> u64;
 
+    /// From now on this capacity.
     fn set_capacity(&mut self, now: Nanos, capacity: Capacity);
 
     /// Takes `n` permits, or none.

@@ -8,10 +8,6 @@ use tokio::{
 };
 
 use super::*;
-use crate::{
-    Capacity,
-    limiter::{Burst, RateLimiter},
-};
 
 /// An answer takes so long.
 const ROUND_TRIP: Duration = Duration::from_millis(2);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::Capacity;
+use leaseway_session::Capacity;
 
 /// What could be had at a rate.
 #[derive(Debug, Clone, Copy, PartialEq)]

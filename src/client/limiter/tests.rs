@@ -1,0 +1,22 @@
+//! What limiters tell the estimate of wants.
+
+use std::time::Duration;
+
+use leaseway_core::Millis;
+use leaseway_limiter::demand::{Demand, Kind, Sample, Settings};
+
+use super::*;
+use crate::Capacity;
+
+mod debt;
+mod offered;
+
+const REFRESH: Duration = Duration::from_secs(5);
+
+fn demand(kind: Kind) -> Demand {
+    Demand::new(Settings { kind, refresh: REFRESH, remembers: true })
+}
+
+fn seen(count: u64, waiting: u64) -> Sample {
+    Sample { count, waiting, ..Sample::default() }
+}
