@@ -6,6 +6,7 @@
 //! same trouble, and not the same run.
 
 mod args;
+mod beside;
 mod cluster;
 mod door;
 mod envoys;
@@ -16,8 +17,10 @@ mod operators;
 mod outcome;
 mod packets;
 mod pairs;
+mod passes;
 mod planted;
 mod python;
+mod rls;
 mod schedule;
 mod shrink;
 mod striker;

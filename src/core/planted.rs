@@ -27,6 +27,8 @@ pub enum Fault {
     TakesLateAnswers,
     /// A client takes an answer that comes after the end of the lease that its request named.
     AnswerAfterEnd,
+    /// A client uses a lease that has ended.
+    UsesEndedLease,
     /// A lease that ends sooner than the one before it replaces its end.
     ReplacesEnd,
     /// A delayed release counts for all that its sender has by now.
@@ -100,7 +102,7 @@ pub enum Fault {
 
 impl Fault {
     /// All that a simulation can show: those of the state machines.
-    pub const SIMULATED: [Fault; 42] = [
+    pub const SIMULATED: [Fault; 43] = [
         Fault::KeepsWhatIsHeld,
         Fault::LearningConfirms,
         Fault::HasReplaces,
@@ -110,6 +112,7 @@ impl Fault {
         Fault::FirstNameFrees,
         Fault::TakesLateAnswers,
         Fault::AnswerAfterEnd,
+        Fault::UsesEndedLease,
         Fault::ReplacesEnd,
         Fault::ReleasesEverything,
         Fault::LoweringCountsLate,
@@ -163,6 +166,7 @@ impl Fault {
             Fault::FirstNameFrees => "first-name-frees",
             Fault::TakesLateAnswers => "takes-late-answers",
             Fault::AnswerAfterEnd => "answer-after-end",
+            Fault::UsesEndedLease => "uses-ended-lease",
             Fault::ReplacesEnd => "replaces-end",
             Fault::ReleasesEverything => "releases-everything",
             Fault::LoweringCountsLate => "lowering-counts-late",
@@ -219,6 +223,7 @@ impl Fault {
             Fault::PlainGrows => "E10",
             Fault::FloorStays | Fault::FloorIsNothing => "E12",
             Fault::LearningConfirms => "8",
+            Fault::UsesEndedLease => "a lease that has ended is not used",
             Fault::ReplacesEnd => "an end is never taken back",
             Fault::ReleasesEverything => "a release names its lease",
             Fault::AnswersBeforeCommit => "7",

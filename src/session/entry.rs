@@ -1,6 +1,9 @@
 //! A resource that is wanted, or not yet given back.
 
-use leaseway_core::Millis;
+use leaseway_core::{
+    Millis,
+    planted::{self, Fault},
+};
 
 use crate::{
     capacity::Capacity,
@@ -55,7 +58,9 @@ impl<D: Demand> Entry<D> {
 
     pub(super) fn usable(&self, now: Millis) -> Usable {
         match self.lease {
-            Some(lease) if lease.is_live(now) => Usable { capacity: lease.capacity, basis: Basis::Lease },
+            Some(lease) if lease.is_live(now) || planted::is(Fault::UsesEndedLease) => {
+                Usable { capacity: lease.capacity, basis: Basis::Lease }
+            }
             None if !self.failed => Usable { capacity: Capacity::NONE, basis: Basis::Unknown },
             _ => Usable { capacity: self.fallback(), basis: Basis::Fallback },
         }

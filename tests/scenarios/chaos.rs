@@ -191,6 +191,7 @@ fn a_random_run_whose_auditor_is_misled_fails_and_says_how_to_repeat_it() {
         said.contains("more than there is of `chaos`") && said.contains("chaos random --seed 1 --shape three"),
         "{said}"
     );
+    assert!(said.contains("requests too many of `asked/route="), "{said}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    layout::{ClusterShape, POOL},
+    layout::{ClusterShape, POOL, ROUTES, route},
     schedule::{Mishap, Plan},
 };
 use crate::{
@@ -18,9 +18,10 @@ use crate::{
 
 /// Draws from a seed what goes wrong and when, does that to real processes, and adds up the books of their clients.
 ///
-/// At no moment may clients together believe in more than there is; when all is well again there has to be a master,
-/// and all clients, and the Envoys of a door, have to be served. A run that fails is repeated with fewer and fewer
-/// mishaps, and the command that repeats it is printed. Servers and clients of even seeds speak TLS with each other.
+/// At no moment may clients together believe in more than there is, nor may a door that is asked for each request let
+/// more pass; when all is well again there has to be a master, and all clients, and the Envoys of a door, have to be
+/// served. A run that fails is repeated with fewer and fewer mishaps, and the command that repeats it is printed.
+/// Servers and clients of even seeds speak TLS with each other.
 #[derive(Clone, clap::Args)]
 pub(crate) struct RandomArgs {
     /// Which nodes are run.
@@ -144,9 +145,28 @@ impl RandomArgs {
         self.lease() * 2 * self.shape.levels()
     }
 
+    /// What there is of a route while there is so much of the others.
+    pub(super) fn of_route(&self, number: usize, capacity: f64) -> f64 {
+        ROUTES[number] * capacity / self.first_capacity()
+    }
+
     /// The configuration with this capacity; that of the pool stays.
     pub(super) fn configuration(&self, capacity: f64) -> String {
         let RandomArgs { lease, refresh, .. } = self;
+        // Without a lease nothing passes: what is safe is no promise.
+        let of_route = |number: usize| {
+            format!(
+                "- identifier_glob: {}
+  capacity: {}
+  safe_capacity: 0
+  algorithm: {{kind: FAIR_SHARE, lease_length: {lease}, refresh_interval: {refresh}, \
+                 parameters: {{min_request_interval: 0}}}}
+",
+                route(number),
+                self.of_route(number, capacity)
+            )
+        };
+        let routes: String = (0..ROUTES.len()).map(of_route).collect();
         format!(
             "resources:
 - identifier_glob: {POOL}*
@@ -158,7 +178,7 @@ impl RandomArgs {
     parameters:
       min_capacity: 20
       min_request_interval: 0
-- identifier_glob: \"*\"
+{routes}- identifier_glob: \"*\"
   capacity: {capacity}
   algorithm:
     kind: FAIR_SHARE

@@ -19,6 +19,7 @@ use tokio::{
     time::{timeout, timeout_at},
 };
 
+use super::{cluster::Cluster, rls::rules};
 use crate::{
     chaos::{
         crowd::{SCARCE, draw},
@@ -37,6 +38,10 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(super) struct Door {
     /// Where Envoys report.
     pub(super) rlqs: SocketAddr,
+    /// Where Envoys ask for each request.
+    pub(super) rls: SocketAddr,
+    /// When it was started, each time.
+    pub(super) starts: Vec<Instant>,
     words: Vec<String>,
     process: Option<Server>,
     leave: watch::Sender<bool>,
@@ -44,22 +49,23 @@ pub(super) struct Door {
 }
 
 impl Door {
-    /// Starts one with `program` that asks these servers. `place`: behind those of the peers.
-    pub(super) fn open(
-        program: &[String],
-        place: usize,
-        servers: &[String],
-        ca: Option<String>,
-        refresh: Duration,
-        seed: u64,
-        runtime: &Handle,
-    ) -> Result<Door, Error> {
+    /// Starts one that asks the peers of the last node.
+    pub(super) fn open(cluster: &Cluster, refresh: Duration, seed: u64, runtime: &Handle) -> Result<Door, Error> {
         // Ports that no connection takes while it is not there.
-        let [address, rlqs, _] = addresses(place)?;
-        let program = program.iter().take_while(|word| *word != "serve").cloned();
-        let flags = [("--http", address.to_string()), ("--rlqs", rlqs.to_string()), ("--server", servers.join(","))];
-        // It goes on with its leases when it is started again: its id is the same.
-        let flags = flags.into_iter().chain([("--id", "door".to_owned())]).chain(ca.map(|ca| ("--tls-ca", ca)));
+        let [address, rlqs, rls] = addresses(cluster.peers.len())?;
+        let program = cluster.program().iter().take_while(|word| *word != "serve").cloned();
+        let servers = cluster.endpoints(cluster.nodes.last().cloned().unwrap_or_default());
+        let rules = cluster.write_file(&rules(), "ratelimit.yaml")?;
+        let flags = [
+            ("--http", address.to_string()),
+            ("--rlqs", rlqs.to_string()),
+            ("--rls", rls.to_string()),
+            ("--ratelimit-config", rules.to_string_lossy().into_owned()),
+            ("--server", servers.join(",")),
+            // It goes on with its leases when it is started again: its id is the same.
+            ("--id", "door".to_owned()),
+        ];
+        let flags = flags.into_iter().chain(cluster.ca().map(|ca| ("--tls-ca", ca)));
         let flags = flags.flat_map(|(flag, value)| [flag.to_owned(), value]);
         let (leave, _) = watch::channel(false);
         let caller = |number: usize| DoorCaller {
@@ -72,13 +78,14 @@ impl Door {
         };
         let callers = (0..CALLERS).map(|number| runtime.spawn(caller(number).live(leave.subscribe()))).collect();
         let words = program.chain(["door".to_owned()]).chain(flags).collect();
-        let mut door = Door { rlqs, words, process: None, leave, callers };
+        let mut door = Door { rlqs, rls, starts: Vec::new(), words, process: None, leave, callers };
         door.start()?;
         Ok(door)
     }
 
     pub(super) fn start(&mut self) -> Result<(), Error> {
         let log = tempfile::tempfile().map_err(Error::io("create a temporary file"))?;
+        self.starts.push(Instant::now());
         self.process = Some(Server::start(&self.words, &log)?);
         Ok(())
     }

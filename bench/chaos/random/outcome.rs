@@ -34,6 +34,11 @@ pub(super) struct TrialReport {
     /// How many assignments Envoys have taken.
     #[serde(default)]
     pub(super) assignments: usize,
+    /// How many requests that a door was asked for passed, and how many did not.
+    #[serde(default)]
+    pub(super) passed: usize,
+    #[serde(default)]
+    pub(super) denied: usize,
     /// What the kernel counted, in a namespace.
     pub(super) packets: Option<PacketCounts>,
     /// Of how many resources more could be used than there is.
@@ -126,6 +131,8 @@ impl RandomReport {
         let entries: usize = self.runs.iter().map(|run| run.audit.entries()).sum();
         let calls: usize = self.runs.iter().map(|run| run.calls).sum();
         let assignments: usize = self.runs.iter().map(|run| run.assignments).sum();
+        let passed: usize = self.runs.iter().map(|run| run.passed).sum();
+        let denied: usize = self.runs.iter().map(|run| run.denied).sum();
         let well: Vec<f64> = self.runs.iter().map(|run| run.well_again_ms / 1000.0).collect();
         let verdict = match broken {
             0 => "never more than there is, and all was well again each time".to_owned(),
@@ -135,8 +142,8 @@ impl RandomReport {
         let packets = packets.map_or_else(String::new, |packets| format!("\n{packets}"));
         format!(
             "{table}\n\n{runs} runs, {seconds:.0} s: {verdict}.\nBooks of the resource that all share: {entries} \
-             entries; Envoys took {assignments} assignments; {calls} calls of operators were answered. Well again after, \
-             in seconds: {}.{packets}",
+             entries; Envoys took {assignments} assignments; of the requests that they asked for {passed} passed and \
+             {denied} did not; {calls} calls of operators were answered. Well again after, in seconds: {}.{packets}",
             Spread::show(Spread::of(well), 1)
         )
     }
@@ -259,6 +266,8 @@ mod tests {
             audit: Audit::default(),
             calls: 1,
             assignments: 1,
+            passed: 1,
+            denied: 1,
             packets: None,
             over: 0,
             violations: violations.iter().map(|&violation| violation.to_owned()).collect(),

@@ -24,11 +24,13 @@ const LENGTH: Duration = Duration::from_secs(40);
 const MASTERS: &[Mishap] = &[Mishap::Kill, Mishap::Pause, Mishap::Herd, Mishap::Crash];
 const BELOW: &[Mishap] = &[Mishap::Capacity, Mishap::LostAnswers, Mishap::Kill, Mishap::Crash];
 
+const DOOR_ALONE: &[Mishap] = &[Mishap::LostParent, Mishap::LostAnswers, Mishap::SlowClients];
+
 const fn suited(fault: &'static str, shape: ClusterShape, only: &'static [Mishap], lease: u32) -> Suited {
     Suited { fault, shape, only, lease }
 }
 
-const ALL: [Suited; 11] = [
+const ALL: [Suited; 12] = [
     suited("frees-unconfirmed", ClusterShape::Three, MASTERS, 5),
     suited("forgets-early", ClusterShape::Three, MASTERS, 5),
     suited("answers-before-commit", ClusterShape::Three, &[Mishap::Kill, Mishap::SlowDisks], 5),
@@ -40,6 +42,7 @@ const ALL: [Suited; 11] = [
     suited("outlives-parent", ClusterShape::Tree, &[Mishap::LostParent], 3),
     suited("assignment-outlasts-lease", ClusterShape::Three, &[Mishap::Door], 3),
     suited("forgets-assignments", ClusterShape::Three, &[Mishap::Crash], 10),
+    suited("uses-ended-lease", ClusterShape::Three, DOOR_ALONE, 3),
 ];
 
 /// One after the other, as far as there are seeds.

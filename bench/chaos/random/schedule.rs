@@ -58,7 +58,8 @@ pub(crate) enum Mishap {
     Capacity,
     /// Clients that no server knows come all at once, for a resource of their own, and half of them crash.
     Herd,
-    /// Clients crash and come back under their names. Envoys lose their streams, or hear nothing more over them.
+    /// Clients crash and come back under their names. Envoys lose their streams and connections, or hear nothing more
+    /// over streams.
     Crash,
     /// Capacity of the pool is assigned to some of its clients, and taken away from others.
     Assign,

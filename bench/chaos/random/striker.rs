@@ -22,6 +22,7 @@ use super::{
     envoys::Envoys,
     holders::{Holders, POOL_CLIENTS, pool_client},
     layout::POOL,
+    rls::Routes,
     schedule::{Mishap, Reach, Strike},
     weather::{ActiveStrike, Weather},
 };
@@ -67,6 +68,7 @@ pub(super) struct Striker<'a> {
     pub(super) holders: Holders,
     pub(super) door: Door,
     pub(super) envoys: Envoys,
+    pub(super) routes: Routes,
     weather: Weather,
     under_way: Vec<(ActiveStrike, Vec<usize>)>,
     pub(super) struck: Vec<Struck>,
@@ -87,6 +89,7 @@ impl<'a> Striker<'a> {
         holders: Holders,
         door: Door,
         envoys: Envoys,
+        routes: Routes,
     ) -> Result<Striker<'a>, Error> {
         Ok(Striker {
             transport: cluster.transport()?,
@@ -98,6 +101,7 @@ impl<'a> Striker<'a> {
             holders,
             door,
             envoys,
+            routes,
             under_way: Vec::new(),
             struck: Vec::new(),
             applied: Arc::default(),
@@ -257,6 +261,7 @@ impl<'a> Striker<'a> {
                 let all = self.args.clients.get();
                 let first = (strike.part() * all as f64) as usize;
                 self.envoys.crash(strike.dice);
+                self.routes.crash(strike.dice);
                 return Ok(self.holders.crash(first, 1 + all / 4));
             }
             _ => {}
@@ -290,6 +295,7 @@ impl<'a> Striker<'a> {
             Mishap::Herd => self.holders.scatter(strike.number),
             Mishap::Crash => {
                 self.envoys.come_back();
+                self.routes.come_back();
                 self.holders.come_back(&places)?;
             }
             Mishap::Door => self.door.start()?,

@@ -15,13 +15,15 @@ use super::{
     door::Door,
     envoys::{Envoys, assignments},
     holders::Holders,
-    layout::POOL,
+    layout::{POOL, ROUTES, route},
     limits::{CapacityChange, limits, may_be_in_force},
     operators::Operators,
     outcome::{Course, Happening, TrialReport},
     packets::PacketCounts,
     pairs::Pairs,
+    passes::{Excess, Pass, RouteHistory, excess},
     python::PythonClients,
+    rls::{RouteTally, Routes},
     schedule::{Strike, is_over_tls},
     striker::{Striker, deceives_originals},
 };
@@ -58,15 +60,14 @@ pub(super) fn run(
     let holders = Holders::gather(args, seed, originals, &cluster, &book, runtime.handle())?;
     let peers = |node: &std::ops::Range<usize>| cluster.peers[node.clone()].iter().map(|peer| peer.grpc).collect();
     let peers = cluster.nodes.iter().map(peers).collect();
-    let last = cluster.endpoints(cluster.nodes.last().cloned().unwrap_or_default());
     let refresh = Duration::from_secs(args.refresh.get().into());
-    let door =
-        Door::open(cluster.program(), cluster.peers.len(), &last, cluster.ca(), refresh, seed, runtime.handle())?;
+    let door = Door::open(&cluster, refresh, seed, runtime.handle())?;
     let envoys = Envoys::gather(door.rlqs, args.first_capacity(), seed, &cluster, &book, runtime.handle())?;
+    let routes = Routes::gather(args, seed, door.rls, &cluster, runtime.handle())?;
     let admins: Vec<_> = cluster.peers[cluster.nodes[0].clone()].iter().map(|peer| peer.admin).collect();
     let python = args.python.as_deref().map(|python| PythonClients::start(python, &cluster, seed)).transpose()?;
     let [for_pairs, for_operators] = [cluster.transport()?, cluster.transport()?];
-    let striker = Striker::new(args, runtime.handle(), cluster, holders, door, envoys)?;
+    let striker = Striker::new(args, runtime.handle(), cluster, holders, door, envoys, routes)?;
     let mut trial = Trial { args, interrupt, striker };
     say(format!("seed {seed}: waiting until all clients are served"));
     let (_, complaint) = trial.settle()?;
@@ -102,7 +103,7 @@ pub(super) fn run(
     }
     trial.check_configuration();
     let seconds = began.elapsed().as_secs_f64();
-    let Striker { struck, applied, holders, door, envoys, cluster, mut violations, .. } = trial.striker;
+    let Striker { struck, applied, holders, door, envoys, routes, cluster, mut violations, .. } = trial.striker;
     violations.extend(cluster.complaints());
     violations.extend(door.complaint());
     let of_python = python.map_or(Ok(Vec::new()), PythonClients::leave);
@@ -111,6 +112,8 @@ pub(super) fn run(
     if !calls.iter().any(|call| matches!(call.operation, Operation::Write(_)) && call.answered.is_some()) {
         violations.push("no operator could assign anything".to_owned());
     }
+    let tallies = runtime.block_on(routes.close());
+    let starts_us: Vec<_> = door.starts.iter().map(|start| clock.us(*start)).collect();
     let of_envoys = runtime.block_on(envoys.close());
     let assignments = assignments(&of_envoys);
     let mut entries = runtime.block_on(holders.leave());
@@ -143,6 +146,8 @@ pub(super) fn run(
         let over = audit.over_us as f64 / 1e6;
         violations.push(format!("more than there is of `{resource}` could be used for {over:.3} s"));
     }
+    let excesses = excesses(&tallies, &starts_us, &allowed, args.first_capacity(), clock);
+    violations.extend(excesses.iter().map(|(resource, excess)| excess.told(resource, clock.us(began))));
     let report = TrialReport {
         shape: args.shape,
         seed,
@@ -151,15 +156,37 @@ pub(super) fn run(
         well_again_ms: took.as_secs_f64() * 1000.0,
         happenings: struck.iter().map(Happening::of).collect(),
         course: Course::of(&lines, SCARCE, &allowed, clock.us(began)..clock.us(began) + (seconds * 1e6) as u64),
-        resources: audits.len(),
+        resources: audits.len() + tallies.len(),
         calls: calls.iter().filter(|call| call.answered.is_some()).count(),
         assignments,
+        passed: tallies.iter().map(|tally| tally.passed.len()).sum(),
+        denied: tallies.iter().map(|tally| tally.denied).sum(),
         packets,
-        over: over().count(),
+        over: over().count() + excesses.len(),
         audit: audits.into_iter().find(|(resource, _)| resource == SCARCE).map(|(_, audit)| audit).unwrap_or_default(),
         violations,
     };
     Ok((report, lines))
+}
+
+/// Of which routes more passed than may. There is of each as much as of the `whole` that is `allowed`, in proportion.
+fn excesses(
+    tallies: &[RouteTally],
+    starts_us: &[u64],
+    allowed: &[(u64, f64)],
+    whole: f64,
+    clock: MachineClock,
+) -> Vec<(String, Excess)> {
+    let one = |(number, tally): (usize, &RouteTally)| {
+        let pass =
+            |(sent, answered): &(Instant, Instant)| Pass { sent_us: clock.us(*sent), answered_us: clock.us(*answered) };
+        let passes: Vec<_> = tally.passed.iter().map(pass).collect();
+        let believed: Vec<_> = tally.believed.iter().map(|(at, capacity)| (clock.us(*at), *capacity)).collect();
+        let limits: Vec<_> = allowed.iter().map(|(at, limit)| (*at, limit * ROUTES[number] / whole)).collect();
+        let found = excess(&RouteHistory { passes: &passes, starts_us, believed: &believed, limits: &limits });
+        found.map(|excess| (route(number), excess))
+    };
+    tallies.iter().enumerate().filter_map(one).collect()
 }
 
 struct Trial<'a> {
@@ -212,6 +239,9 @@ impl Trial<'_> {
             return Some(complaint);
         }
         if let Some(complaint) = self.striker.envoys.complaint() {
+            return Some(complaint);
+        }
+        if let Some(complaint) = self.striker.routes.complaint() {
             return Some(complaint);
         }
         if self.striker.is_applying() {
