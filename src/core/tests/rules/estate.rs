@@ -1,7 +1,7 @@
 //! What earlier masters promised is moved to the holders that name it (rules E2 to E12).
 
 use super::*;
-use crate::{Epoch, Inherited};
+use crate::{Epoch, Inherited, Source};
 
 const UNTIL: u64 = 90_000;
 
@@ -98,6 +98,23 @@ fn from_the_floor_on_a_lease_that_has_ended_is_named_like_one_in_force() {
     server.resource.tick(server.now);
     server.deliver(ask("c", 90.0, None));
     assert_eq!(server.deliver(lapsed("late", 90.0, 19, 40.0)), 10.0, "a newcomer, once the estate has ended");
+}
+
+/// Its parent may have been told of less when that ended, and have lent it to others.
+#[test]
+fn below_a_parent_what_has_ended_names_nothing() {
+    let inherited = Inherited {
+        total: Amount::clamped(100.0),
+        newest: Some(Epoch(7)),
+        until: Millis(UNTIL),
+        floor: Token::new(17),
+        ..Inherited::default()
+    };
+    let birth = Birth { inherited: Some(inherited), source: Source::Parent, ..birth(fair(0.0)) };
+    let mut server = Server::born(birth);
+    server.supply(60.0, Millis(60_000));
+    assert_eq!(server.deliver(lapsed("a", 90.0, 17, 40.0)), 0.0);
+    assert_eq!((server.held(), server.estate()), (100.0, 100.0));
 }
 
 #[test]
