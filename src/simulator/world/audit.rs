@@ -58,8 +58,8 @@ impl World<'_> {
         Err(Violation { invariant, detail })
     }
 
-    /// With what sums of small amounts may count too much: each amount below 1 up to 2⁻⁵². A node counts once what it is
-    /// lent, and its clients are counted one by one.
+    /// With what sums of small amounts may count too much: each amount below 1 up to 2⁻⁵². What a node is lent is
+    /// counted once, and what its clients have one by one.
     fn counted_once(&self, mut counted: Sum) -> Sum {
         counted += Amount::clamped(self.clients.len() as f64 * f64::EPSILON);
         counted
