@@ -100,12 +100,12 @@ impl Resource {
 
     /// What all holders want, in few slices.
     pub(super) fn condensed_claims(&self) -> Claims {
-        self.pool.as_ref().map_or_else(|| self.none_cut(self.division.condense()), |pool| pool.condense())
+        self.pool.as_ref().map_or_else(|| self.rounded_up(self.division.condense()), |pool| pool.condense())
     }
 
     /// Makes slices no less than what all want. What they are rounded by, a parent that has enough would lend too
     /// little, and of a digit less than 7 a client has 6 whole units.
-    fn none_cut(&self, mut slices: Claims) -> Claims {
+    fn rounded_up(&self, mut slices: Claims) -> Claims {
         let told: Sum = slices.iter().map(|claim| claim.wants).collect();
         let wanted = self.division.wanted();
         // Rules for clients bound what is told of their wants.

@@ -78,16 +78,20 @@ fn lapsed(id: &str, wants: f64, number: u64, capacity: f64) -> Ask {
     Ask { had: Some(former(number, capacity)), ..ask(id, wants, None) }
 }
 
-#[test]
-fn from_the_floor_on_a_lease_that_has_ended_is_named_like_one_in_force() {
-    let inherited = Inherited {
+/// 100, and leases from the 17th on are in it also if they have ended.
+fn with_floor() -> Inherited {
+    Inherited {
         total: Amount::clamped(100.0),
         newest: Some(Epoch(7)),
         until: Millis(UNTIL),
         floor: Token::new(17),
         ..Inherited::default()
-    };
-    let mut server = Server::born(Birth { inherited: Some(inherited), ..birth(fair(100.0)) });
+    }
+}
+
+#[test]
+fn from_the_floor_on_a_lease_that_has_ended_is_named_like_one_in_force() {
+    let mut server = Server::born(Birth { inherited: Some(with_floor()), ..birth(fair(100.0)) });
     assert_eq!(server.deliver(lapsed("below", 5.0, 16, 60.0)), 0.0, "what that gave may be another's");
     assert_eq!(server.deliver(plain(lapsed("plain", 5.0, 17, 60.0))), 0.0);
     assert_eq!(server.deliver(lapsed("a", 90.0, 17, 40.0)), 40.0);
@@ -103,14 +107,7 @@ fn from_the_floor_on_a_lease_that_has_ended_is_named_like_one_in_force() {
 /// Its parent may have been told of less when that ended, and have lent it to others.
 #[test]
 fn below_a_parent_what_has_ended_names_nothing() {
-    let inherited = Inherited {
-        total: Amount::clamped(100.0),
-        newest: Some(Epoch(7)),
-        until: Millis(UNTIL),
-        floor: Token::new(17),
-        ..Inherited::default()
-    };
-    let birth = Birth { inherited: Some(inherited), source: Source::Parent, ..birth(fair(0.0)) };
+    let birth = Birth { inherited: Some(with_floor()), source: Source::Parent, ..birth(fair(0.0)) };
     let mut server = Server::born(birth);
     server.supply(60.0, Millis(60_000));
     assert_eq!(server.deliver(lapsed("a", 90.0, 17, 40.0)), 0.0);
