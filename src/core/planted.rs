@@ -45,6 +45,8 @@ pub enum Fault {
     FloorStays,
     /// A lease that has ended is moved out of the estate though the floor is above it.
     FloorIsNothing,
+    /// Below a parent a holder may keep a lease that has ended, though the parent may have lent that to others.
+    KeepsWhatLapsed,
     /// What a holder names counts although it was not moved.
     KeepsWhatIsNamed,
     /// A request that names an older lease than was named before counts.
@@ -102,7 +104,7 @@ pub enum Fault {
 
 impl Fault {
     /// All that a simulation can show: those of the state machines.
-    pub const SIMULATED: [Fault; 43] = [
+    pub const SIMULATED: [Fault; 44] = [
         Fault::KeepsWhatIsHeld,
         Fault::LearningConfirms,
         Fault::HasReplaces,
@@ -121,6 +123,7 @@ impl Fault {
         Fault::MovesBeyondEstate,
         Fault::FloorStays,
         Fault::FloorIsNothing,
+        Fault::KeepsWhatLapsed,
         Fault::KeepsWhatIsNamed,
         Fault::TakesStaleNames,
         Fault::ReturnsToFree,
@@ -175,6 +178,7 @@ impl Fault {
             Fault::MovesBeyondEstate => "moves-beyond-estate",
             Fault::FloorStays => "floor-stays",
             Fault::FloorIsNothing => "floor-is-nothing",
+            Fault::KeepsWhatLapsed => "keeps-what-lapsed",
             Fault::KeepsWhatIsNamed => "keeps-what-is-named",
             Fault::TakesStaleNames => "takes-stale-names",
             Fault::ReturnsToFree => "returns-to-free",
@@ -221,7 +225,7 @@ impl Fault {
             Fault::FirstNameFrees | Fault::EchoFreesAll | Fault::EchoKeepsCovered | Fault::LearningKeepsMoved => "E7",
             Fault::OldReleaseFrees => "E8",
             Fault::PlainGrows => "E10",
-            Fault::FloorStays | Fault::FloorIsNothing => "E12",
+            Fault::FloorStays | Fault::FloorIsNothing | Fault::KeepsWhatLapsed => "E12",
             Fault::LearningConfirms => "8",
             Fault::UsesEndedLease => "a lease that has ended is not used",
             Fault::ReplacesEnd => "an end is never taken back",

@@ -94,9 +94,9 @@ impl Resource {
     }
 
     /// The lease of an earlier master that a holder had when there was none: it has ended, and is in the estate all the
-    /// same (rule E12). Below a parent it may have been given back since, and be another's by now.
+    /// same (rule E12).
     pub(super) fn lapsed_name(&self, ask: &Ask) -> Option<(Token, Amount)> {
-        let floor = self.estate.as_ref().filter(|_| !self.has_parent())?.floor?;
+        let floor = self.estate.as_ref()?.floor?;
         let had = ask.had.filter(|_| ask.has.is_none() && ask.drops_late)?;
         let token = had.token.filter(|token| self.tokens.is_former(*token))?;
         (floor <= token || planted::is(Fault::FloorIsNothing)).then_some((token, had.capacity))

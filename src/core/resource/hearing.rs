@@ -43,7 +43,7 @@ impl Resource {
         self.ledger.holder_mut(slot).leases.end_moved(ask.kind, now.at);
         let Some(has) = ask.has else {
             return match self.lapsed_name(ask) {
-                Some((token, had)) => self.hear_name(slot, token, had, ask.outstanding, now.at),
+                Some((token, had)) => self.hear_lapsed(slot, token, had, ask.outstanding, now.at),
                 None => self.hear_echo(slot, ask, now.at),
             };
         };
@@ -83,6 +83,22 @@ impl Resource {
         let keep = leases.kept(named, now);
         let is_beyond = self.has_estate() && outstanding.is_some_and(|outstanding| outstanding > named);
         Ok(Seat { keep, most: if is_beyond { named } else { Amount::MAX }, ..Seat::of(slot) })
+    }
+
+    /// It names a lease of an earlier master that has ended (rule E12). Below a parent that may be another's by now, so
+    /// it gets of it only what is free.
+    fn hear_lapsed(
+        &mut self,
+        slot: u32,
+        token: Token,
+        had: Amount,
+        outstanding: Option<Amount>,
+        now: Millis,
+    ) -> Result<Seat, Answer> {
+        let seat = self.hear_name(slot, token, had, outstanding, now)?;
+        let keeps = !self.has_parent() || planted::is(Fault::KeepsWhatLapsed);
+        let keep = if keeps { seat.keep } else { self.ledger.holder(slot).leases.current(now) };
+        Ok(Seat { keep, ..seat })
     }
 
     /// A holder that does not tell leases of this master from earlier ones, or takes answers that come after the end of

@@ -106,12 +106,14 @@ fn from_the_floor_on_a_lease_that_has_ended_is_named_like_one_in_force() {
 
 /// Its parent may have been told of less when that ended, and have lent it to others.
 #[test]
-fn below_a_parent_what_has_ended_names_nothing() {
-    let birth = Birth { inherited: Some(with_floor()), source: Source::Parent, ..birth(fair(0.0)) };
-    let mut server = Server::born(birth);
-    server.supply(60.0, Millis(60_000));
-    assert_eq!(server.deliver(lapsed("a", 90.0, 17, 40.0)), 0.0);
-    assert_eq!((server.held(), server.estate()), (100.0, 100.0));
+fn below_a_parent_what_has_ended_gives_no_more_than_what_is_free() {
+    for (lent, granted) in [(60.0, 0.0), (80.0, 20.0), (100.0, 40.0)] {
+        let birth = Birth { inherited: Some(with_floor()), source: Source::Parent, ..birth(fair(0.0)) };
+        let mut server = Server::born(birth);
+        server.supply(lent, Millis(60_000));
+        assert_eq!(server.deliver(lapsed("a", 90.0, 17, 40.0)), granted, "of {lent}");
+        assert_eq!((server.held(), server.estate()), (100.0, 60.0), "of {lent}");
+    }
 }
 
 #[test]
