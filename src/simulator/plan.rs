@@ -3,7 +3,7 @@
 use leaseway_core::{Kind, Settings};
 
 use crate::{
-    scenario::{Scenario, Speaks},
+    scenario::{Handover, NodeSpec, Scenario, Speaks},
     tree::Tree,
 };
 
@@ -30,6 +30,16 @@ impl Plan {
     /// How the resource is run at the root.
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// What a new master knows at this node.
+    pub(crate) fn handover(&self, node: usize) -> Handover {
+        self.spec(node).handover.unwrap_or(self.scenario.handover)
+    }
+
+    /// What the file says of this node.
+    pub(crate) fn spec(&self, node: usize) -> &NodeSpec {
+        &self.scenario.nodes[self.tree.nodes[node].spec]
     }
 
     /// Whether some of the clients are Envoys.

@@ -14,16 +14,18 @@ use crate::{
 
 /// What is tried: everything that goes wrong, with a new master that knows and with one that listens, with few holders
 /// and with many, with leases that change their lengths, and with one that lies.
-const TRIED: [(&str, Handover); 14] = [
+const TRIED: [(&str, Handover); 16] = [
     ("cramped", Handover::Promises),
     ("cramped", Handover::Learning),
     ("cramped_mixed", Handover::Promises),
     ("cramped_tree", Handover::Promises),
     ("cramped_tree", Handover::Learning),
+    ("cramped_nodes", Handover::Promises),
     ("cramped_overrides", Handover::Promises),
     ("cramped_overrides", Handover::Learning),
     ("cramped_envoys", Handover::Promises),
     ("ended", Handover::Promises),
+    ("ended_tree", Handover::Promises),
     ("random", Handover::Promises),
     ("random", Handover::Learning),
     ("random_overrides", Handover::Promises),

@@ -130,6 +130,12 @@ pub(crate) struct NodeSpec {
     /// Its processes: one of them is master.
     #[serde(default = "three")]
     pub(crate) peers: u8,
+    /// What a new master knows here, if that is not as everywhere.
+    #[serde(default)]
+    pub(crate) handover: Option<Handover>,
+    /// Whether it tells its parent which node it is, and which of its masters. Those of before do not.
+    #[serde(default = "yes")]
+    pub(crate) tells_life: bool,
     #[serde(default)]
     pub(crate) clients: Vec<ClientSpec>,
 }
@@ -272,7 +278,7 @@ const fn three() -> u8 {
 }
 
 /// Those that come with the simulator: their names, and the files.
-pub const BUILT_IN: [(&str, &str); 26] = [
+pub const BUILT_IN: [(&str, &str); 28] = [
     ("one", include_str!("scenarios/one.yaml")),
     ("two", include_str!("scenarios/two.yaml")),
     ("three", include_str!("scenarios/three.yaml")),
@@ -286,6 +292,7 @@ pub const BUILT_IN: [(&str, &str); 26] = [
     ("cramped", include_str!("scenarios/cramped.yaml")),
     ("cramped_mixed", include_str!("scenarios/cramped_mixed.yaml")),
     ("cramped_tree", include_str!("scenarios/cramped_tree.yaml")),
+    ("cramped_nodes", include_str!("scenarios/cramped_nodes.yaml")),
     ("random_overrides", include_str!("scenarios/random_overrides.yaml")),
     ("random_envoys", include_str!("scenarios/random_envoys.yaml")),
     ("random_limiters", include_str!("scenarios/random_limiters.yaml")),
@@ -293,6 +300,7 @@ pub const BUILT_IN: [(&str, &str); 26] = [
     ("cramped_envoys", include_str!("scenarios/cramped_envoys.yaml")),
     ("cramped_limiters", include_str!("scenarios/cramped_limiters.yaml")),
     ("ended", include_str!("scenarios/ended.yaml")),
+    ("ended_tree", include_str!("scenarios/ended_tree.yaml")),
     ("handover", include_str!("scenarios/handover.yaml")),
     ("newcomers", include_str!("scenarios/newcomers.yaml")),
     ("newcomers_enough", include_str!("scenarios/newcomers_enough.yaml")),

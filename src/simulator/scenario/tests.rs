@@ -1,4 +1,5 @@
 use super::*;
+use crate::plan::Plan;
 
 const LEAST: &str = "\
 about: the least
@@ -32,6 +33,18 @@ fn what_is_not_said_goes_without_saying() {
     assert_eq!((least.nodes[0].peers, least.nodes[0].times), (3, 1));
     let settings = least.settings().expect("it is valid");
     assert_eq!(settings.safe_capacity, SafeCapacity::Dynamic);
+}
+
+#[test]
+fn nodes_may_know_less_than_the_scenario_says() {
+    let text = format!("{LEAST}  - {{name: leaf, parent: root, times: 2, handover: learning, tells_life: false}}\n");
+    for (everywhere, root) in [("promises", Handover::Promises), ("learning", Handover::Learning)] {
+        let text = format!("handover: {everywhere}\n{text}");
+        let plan = Plan::new(Scenario::parse("two", &text).expect("it is valid")).expect("it is valid");
+        let of_nodes = [0, 1, 2].map(|node| (plan.handover(node), plan.spec(node).tells_life));
+        let leaf = (Handover::Learning, false);
+        assert_eq!(of_nodes, [(root, true), leaf, leaf]);
+    }
 }
 
 #[test]

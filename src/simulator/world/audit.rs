@@ -19,9 +19,9 @@ impl World<'_> {
             let stored = survivors(&self.nodes[ROOT], self.now).map(Sum::from);
             self.books.held(stored.fold(master.engine.resource().sums().held, Sum::max));
         }
-        let keeps_promises = self.plan.scenario.handover == Handover::Promises;
         let believed = self.believed();
         for (index, (node, believed)) in self.nodes.iter().zip(&believed).enumerate() {
+            let keeps_promises = self.plan.handover(index) == Handover::Promises;
             // A child node that knows nothing takes for lent what it is lent, and its predecessor may have had more.
             let knows = keeps_promises || index == ROOT;
             if let Some(master) = node.master.as_ref().filter(|_| knows) {

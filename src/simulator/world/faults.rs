@@ -87,7 +87,7 @@ impl World<'_> {
             }
             Fault::Lease { length } => self.lease_length(length.0),
             // A master that knows nothing cannot know of what there was before.
-            Fault::Capacity { .. } if self.plan.scenario.handover == Handover::Learning => Ok(()),
+            Fault::Capacity { .. } if self.plan.handover(ROOT) == Handover::Learning => Ok(()),
             Fault::Override(set) => self.set_override(set),
             Fault::BreakStreams { clients } => {
                 self.some_clients(*clients).into_iter().try_for_each(|client| self.break_stream(client))

@@ -37,7 +37,7 @@ impl World<'_> {
         // A child node decides nothing before its parent has said how the resource is run.
         let settings = if index == ROOT { &self.settings } else { &self.plan.settings }.clone();
         let learning_until = settings.learning_until(now);
-        let (inherited, learning_until, lineage) = match self.plan.scenario.handover {
+        let (inherited, learning_until, lineage) = match self.plan.handover(index) {
             Handover::Promises => (Some(node.promises.inherited(now, now)), now, None),
             Handover::Learning => (None, learning_until, Some(Lineage::NewMaster(now))),
         };

@@ -23,7 +23,7 @@ impl World<'_> {
             why: "a mishap".into(),
         };
         // A master that knows nothing cannot know of what there was before; nor has a node below promises then.
-        let learns = self.plan.scenario.handover == Handover::Learning;
+        let learns = self.plan.handover(index) == Handover::Learning;
         let cuts = index != ROOT || one.instead_of(self.settings.capacity) < self.capacity;
         if self.nodes[index].master.is_none() || (learns && cuts) {
             return Ok(());
@@ -38,7 +38,7 @@ impl World<'_> {
     /// Unless something else was set since. What follows from that is seen by the master's next tick.
     pub(super) fn end_override(&mut self, index: usize, number: u32) {
         let node = &mut self.nodes[index];
-        if node.sets == number && self.plan.scenario.handover == Handover::Promises {
+        if node.sets == number && self.plan.handover(index) == Handover::Promises {
             node.set = None;
         }
     }
@@ -93,7 +93,7 @@ impl World<'_> {
     pub(super) fn check_set(&mut self, index: usize, believed: Sum) -> Result<(), Violation> {
         let now = self.now;
         let node = &mut self.nodes[index];
-        if index == ROOT || self.plan.scenario.handover == Handover::Learning {
+        if index == ROOT || self.plan.handover(index) == Handover::Learning {
             return Ok(());
         }
         let Some(master) = node.master.as_ref() else { return Ok(()) };

@@ -225,7 +225,8 @@ fn tree(scenario: &mut Scenario) {
     let known = ClientSpec { count: 1, wants: Wants::Constant(8.0), assigned: Some(8.0), ..strangers[0].clone() };
     let clients = vec![strangers[0].clone(), known];
     strangers.clear();
-    let leaf = NodeSpec { name: "leaf".into(), parent: Some("root".into()), times: 2, peers: 3, clients };
+    let leaf =
+        NodeSpec { name: "leaf".into(), parent: Some("root".into()), times: 2, clients, ..scenario.nodes[0].clone() };
     scenario.nodes.push(leaf);
 }
 
@@ -310,7 +311,8 @@ fn what_is_believed_and_not_counted_is_found() {
 /// Few holders, and everything that can go wrong.
 #[test]
 fn cramped_holders_never_believe_more_than_is_counted() {
-    for (name, seeds) in [("cramped", 1..4), ("cramped_mixed", 1..4), ("cramped_tree", 1..3), ("ended", 1..3)] {
+    let trees = [("cramped_tree", 1..3), ("cramped_nodes", 1..4), ("ended_tree", 1..4)];
+    for (name, seeds) in [("cramped", 1..4), ("cramped_mixed", 1..4), ("ended", 1..3)].into_iter().chain(trees) {
         let plan = scenario(name, |scenario| scenario.length = Span::millis(400_000));
         for seed in seeds {
             run(&plan, seed);

@@ -113,6 +113,7 @@ impl World<'_> {
         let Some(parent) = self.plan.tree.nodes[index].parent else { return };
         let (party, name) = (Party::Node(index), Arc::clone(&self.nodes[index].server_id));
         let life = Life::new(index as u64 + 1, self.nodes[index].incarnation.into());
+        let life = life.filter(|_| self.plan.spec(index).tells_life);
         let request = match outgoing.body {
             Body::Ask(asks) => {
                 let Some(ask) = asks.into_iter().next() else { return };
