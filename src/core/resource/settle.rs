@@ -30,6 +30,10 @@ impl Resource {
             self.begin_sub_round();
             return;
         }
+        if self.may_have_lent_more(now.at) && self.pool.is_none() {
+            // What was counted twice and is no more is not free: others may have it.
+            self.lends_to_estate(Amount::ZERO);
+        }
         self.deal_units(now.at);
         self.balance_pool(now.at, 1 + workspace.seats.len());
         let free = self.seat_parties(workspace, now.at);

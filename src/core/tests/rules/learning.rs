@@ -202,6 +202,29 @@ fn a_learning_child_lends_no_more_to_a_node_that_has_more_outstanding_than_it_na
     assert_eq!(lent(Source::Own, 29_999), 90.0, "no more than there is was ever lent");
 }
 
+/// It was lent more while some of what is out was counted twice, so all of it seemed to be known.
+#[test]
+fn what_a_learning_child_counted_twice_is_not_free_when_it_is_no_more() {
+    let mut server = Server::born(Birth { source: Source::Parent, learning_until: Millis(60_000), ..birth(fair(0.0)) });
+    server.supply(50.0, Millis(90_000));
+    let wants = [slice(1, 40.0, 0)];
+    let node = |server: &Server, outstanding: f64| Ask {
+        outstanding: Some(Amount::clamped(outstanding)),
+        ..server.node_request("n", &wants)
+    };
+    let from_before = Ask { has: Some(inherited(40.0, 50)), ..node(&server, 40.0) };
+    assert_eq!(server.deliver(from_before), 40.0);
+    let echo = node(&server, 90.0);
+    assert_eq!(server.deliver(echo), 40.0);
+    assert_eq!(server.held(), 100.0);
+    server.supply(100.0, Millis(90_000));
+    let echo = node(&server, 40.0);
+    assert_eq!(server.deliver(echo), 40.0);
+    assert_eq!(server.asks("b", 50.0), 0.0, "former masters may have lent it to one that is not heard yet");
+    server.pass(60_000);
+    assert_eq!(server.asks("b", 50.0), 50.0);
+}
+
 /// A lease given by the master before, of this number.
 fn former(number: u64, capacity: f64) -> Has {
     Has { token: Token::new(number), ..inherited(capacity, 50) }
