@@ -133,7 +133,7 @@ pub(crate) struct NodeSpec {
     /// What a new master knows here, if that is not as everywhere.
     #[serde(default)]
     pub(crate) handover: Option<Handover>,
-    /// Whether it tells its parent which node it is, and which of its masters. Those of before do not.
+    /// Whether it tells its parent which node it is, and which of its masters. Nodes of older versions do not.
     #[serde(default = "yes")]
     pub(crate) tells_life: bool,
     #[serde(default)]
