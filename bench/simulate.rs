@@ -31,7 +31,7 @@ use crate::{
 
 #[cfg(feature = "planted")]
 fn plant(name: &str, args: &SimulateArgs) -> Result<(), Error> {
-    plant::search(name, args.seeds(), &Interrupt::watch()?)
+    plant::search(name, args, &Interrupt::watch()?)
 }
 
 /// Servers do not even contain the code that would leave a rule out, and neither does this build.

@@ -35,8 +35,8 @@ pub(crate) struct SimulateArgs {
     /// Prints the file of a scenario, to copy and change.
     #[arg(long)]
     pub(super) show: bool,
-    /// Leaves out a rule of the protocol (`all`: each in turn) and looks for a run that shows it. --seeds: how many are
-    /// tried.
+    /// Leaves out a rule of the protocol (`all`: each in turn) and looks for a run that shows it: in the scenarios that
+    /// are named, or in those that show most. --seeds: how many are tried.
     ///
     /// Only a build with the feature `planted` can leave rules out:
     /// `cargo run --release -p leaseway-bench --features planted -- simulate --plant all --seeds 40`.

@@ -1,23 +1,26 @@
 //! The table of rules that were left out, each with the run that shows it.
 
-use std::ops::Range;
-
 use leaseway_simulator::planted::{Fault, Found, Search};
 
+use super::SimulateArgs;
 use crate::{error::Error, output::print, signal::Interrupt, table};
 
-pub(super) fn search(name: &str, seeds: Range<u64>, interrupt: &Interrupt) -> Result<(), Error> {
+pub(super) fn search(name: &str, args: &SimulateArgs, interrupt: &Interrupt) -> Result<(), Error> {
     let faults: Vec<Fault> =
         Fault::SIMULATED.into_iter().filter(|fault| name == "all" || fault.name() == name).collect();
     if faults.is_empty() {
         let known: Vec<_> = Fault::SIMULATED.iter().map(|fault| fault.name()).collect();
         return Err(Error::Usage(format!("there is no fault `{name}`; known: all, {}", known.join(", "))));
     }
-    let search = Search::new().map_err(Error::Usage)?;
+    let search = if args.scenarios.is_empty() {
+        Search::new().map_err(Error::Usage)?
+    } else {
+        Search::among(args.cases()?.into_iter().map(|case| (case.name(), case.plan)).collect())
+    };
     let mut rows = Vec::new();
     let mut missed = 0;
     for fault in faults {
-        let found = search.find(fault, seeds.clone(), &|| interrupt.check().is_ok());
+        let found = search.find(fault, args.seeds(), &|| interrupt.check().is_ok());
         interrupt.check()?;
         missed += usize::from(found.is_none());
         rows.push(row(fault, found));
@@ -36,7 +39,7 @@ fn row(fault: Fault, found: Option<Found>) -> [String; 8] {
     [
         name,
         rule,
-        scenario.to_owned(),
+        scenario,
         handover.to_string(),
         broken.violation.invariant.to_owned(),
         broken.seed.to_string(),

@@ -65,6 +65,8 @@ pub enum Fault {
     FreshWhileMoved,
     /// A child node that is learning keeps what was moved because its former master named something late.
     LearningKeepsMoved,
+    /// A child node that is learning gives holders more than they have, though more may be out than it counts.
+    LearningGivesMore,
     /// A holder that does not name its leases grows before the estate is over.
     PlainGrows,
     /// A release that names a lease of an earlier master frees what its holder has here.
@@ -104,7 +106,7 @@ pub enum Fault {
 
 impl Fault {
     /// All that a simulation can show: those of the state machines.
-    pub const SIMULATED: [Fault; 44] = [
+    pub const SIMULATED: [Fault; 45] = [
         Fault::KeepsWhatIsHeld,
         Fault::LearningConfirms,
         Fault::HasReplaces,
@@ -133,6 +135,7 @@ impl Fault {
         Fault::MovesOntoFresh,
         Fault::FreshWhileMoved,
         Fault::LearningKeepsMoved,
+        Fault::LearningGivesMore,
         Fault::PlainGrows,
         Fault::OldReleaseFrees,
         Fault::BelievesClients,
@@ -188,6 +191,7 @@ impl Fault {
             Fault::MovesOntoFresh => "moves-onto-fresh",
             Fault::FreshWhileMoved => "fresh-while-moved",
             Fault::LearningKeepsMoved => "learning-keeps-moved",
+            Fault::LearningGivesMore => "learning-gives-more",
             Fault::PlainGrows => "plain-grows",
             Fault::OldReleaseFrees => "old-release-frees",
             Fault::BelievesClients => "believes-clients",
@@ -226,7 +230,7 @@ impl Fault {
             Fault::OldReleaseFrees => "E8",
             Fault::PlainGrows => "E10",
             Fault::FloorStays | Fault::FloorIsNothing | Fault::KeepsWhatLapsed => "E12",
-            Fault::LearningConfirms => "8",
+            Fault::LearningConfirms | Fault::LearningGivesMore => "8",
             Fault::UsesEndedLease => "a lease that has ended is not used",
             Fault::ReplacesEnd => "an end is never taken back",
             Fault::ReleasesEverything => "a release names its lease",

@@ -53,7 +53,7 @@ pub(crate) struct Node {
 pub(crate) struct Proposed {
     pub(crate) changes: Changes,
     pub(crate) at: Millis,
-    /// When the lease ended then that the master's capacity was cut from.
+    /// When the master's own lease ends: the latest end since then.
     pub(crate) own_end: Option<Millis>,
 }
 
@@ -219,6 +219,15 @@ impl Node {
             isolated_until: Millis(0),
             #[cfg(feature = "planted")]
             remembered: Vec::new(),
+        }
+    }
+
+    /// A lease of the parent has come, until then.
+    pub(crate) fn lent_until(&mut self, until: Millis) {
+        let Some(master) = &mut self.master else { return };
+        master.own_end = Some(until);
+        for proposed in &mut self.log {
+            proposed.own_end = proposed.own_end.max(master.own_end);
         }
     }
 

@@ -14,13 +14,14 @@ use crate::{
 
 /// What is tried: everything that goes wrong, with a new master that knows and with one that listens, with few holders
 /// and with many, with leases that change their lengths, and with one that lies.
-const TRIED: [(&str, Handover); 16] = [
+const TRIED: [(&str, Handover); 17] = [
     ("cramped", Handover::Promises),
     ("cramped", Handover::Learning),
     ("cramped_mixed", Handover::Promises),
     ("cramped_tree", Handover::Promises),
     ("cramped_tree", Handover::Learning),
     ("cramped_nodes", Handover::Promises),
+    ("cramped_middle", Handover::Promises),
     ("cramped_overrides", Handover::Promises),
     ("cramped_overrides", Handover::Learning),
     ("cramped_envoys", Handover::Promises),
@@ -36,7 +37,7 @@ const TRIED: [(&str, Handover); 16] = [
 /// A fault that was found.
 pub struct Found {
     /// By the name of its file.
-    pub scenario: &'static str,
+    pub scenario: String,
     /// What new masters knew in it.
     pub handover: Handover,
     /// The promise that it broke.
@@ -47,7 +48,7 @@ pub struct Found {
 
 /// Looks for faults in the same cases.
 pub struct Search {
-    cases: Vec<(&'static str, Plan)>,
+    cases: Vec<(String, Plan)>,
 }
 
 impl Search {
@@ -56,9 +57,14 @@ impl Search {
         let case = |(name, handover)| {
             let text = built_in(name).ok_or_else(|| format!("there is no scenario `{name}`"))?;
             let scenario = Scenario { handover, ..Scenario::parse(name, text)? };
-            Ok((name, Plan::new(scenario)?))
+            Ok((name.to_owned(), Plan::new(scenario)?))
         };
         Ok(Search { cases: TRIED.into_iter().map(case).collect::<Result<_, String>>()? })
+    }
+
+    /// The cases are these, each with its name.
+    pub fn among(cases: Vec<(String, Plan)>) -> Search {
+        Search { cases }
     }
 
     /// Seed by seed in each of the cases: which shows it is not known before. A run that fails without the fault shows
@@ -74,7 +80,7 @@ impl Search {
                 {
                     let on = run(Some(fault), plan, seed, Keep { on_after_violations: true, ..Keep::default() });
                     let peak = on.map_or(0.0, |figures| figures.usage.over_most);
-                    return Some(Found { scenario, handover: plan.scenario.handover, broken, peak });
+                    return Some(Found { scenario: scenario.clone(), handover: plan.scenario.handover, broken, peak });
                 }
                 observer.ran();
             }

@@ -278,7 +278,7 @@ const fn three() -> u8 {
 }
 
 /// Those that come with the simulator: their names, and the files.
-pub const BUILT_IN: [(&str, &str); 28] = [
+pub const BUILT_IN: [(&str, &str); 29] = [
     ("one", include_str!("scenarios/one.yaml")),
     ("two", include_str!("scenarios/two.yaml")),
     ("three", include_str!("scenarios/three.yaml")),
@@ -293,6 +293,7 @@ pub const BUILT_IN: [(&str, &str); 28] = [
     ("cramped_mixed", include_str!("scenarios/cramped_mixed.yaml")),
     ("cramped_tree", include_str!("scenarios/cramped_tree.yaml")),
     ("cramped_nodes", include_str!("scenarios/cramped_nodes.yaml")),
+    ("cramped_middle", include_str!("scenarios/cramped_middle.yaml")),
     ("random_overrides", include_str!("scenarios/random_overrides.yaml")),
     ("random_envoys", include_str!("scenarios/random_envoys.yaml")),
     ("random_limiters", include_str!("scenarios/random_limiters.yaml")),

@@ -83,7 +83,7 @@ impl Resource {
     }
 
     /// Whether earlier masters may have lent more than the estate has: below a parent it is what is lent now, and that
-    /// may be less than what they had. What is outstanding below a holder is then no reason to lend it as much.
+    /// may be less than what they had.
     pub(super) fn may_have_lent_more(&self, now: Millis) -> bool {
         self.has_parent() && self.keeper.is_none() && self.is_learning(now)
     }

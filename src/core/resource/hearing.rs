@@ -168,9 +168,10 @@ impl Resource {
         {
             self.give_back(returned);
         }
-        let Some(has) = &ask.has else { return self.hear_nothing(slot, now) };
-        let is_beyond = self.may_have_lent_more(now) && outstanding > has.capacity;
-        Ok(Seat { keep, most: if is_beyond { has.capacity.max(keep) } else { Amount::MAX }, ..Seat::of(slot) })
+        if ask.has.is_none() {
+            return self.hear_nothing(slot, now);
+        }
+        Ok(Seat { keep, ..Seat::of(slot) })
     }
 
     /// Moves what the holder names from the estate into its record, or back; it is counted when all has been heard.

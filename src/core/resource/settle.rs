@@ -31,7 +31,7 @@ impl Resource {
             return;
         }
         if self.may_have_lent_more(now.at) && self.pool.is_none() {
-            // What was counted twice and is no more is not free: others may have it.
+            // What was counted twice and is no more may be what another holder has.
             self.lends_to_estate(Amount::ZERO);
         }
         self.deal_units(now.at);
@@ -52,7 +52,7 @@ impl Resource {
         }
         for ((seat, party), grant) in workspace.seats.iter().zip(&workspace.parties).zip(&workspace.grants) {
             self.note(seat.slot, party.due, *grant);
-            if seat.all_or_nothing && *grant < party.due {
+            if seat.all_or_nothing && (*grant < party.due || !self.may_give_more(now.at)) {
                 self.ledger.remember(seat.slot, now.at, certain_end(now.at, self.settings.lease));
                 answers[seat.answer] = Answer::NotYet;
             } else {
@@ -72,6 +72,7 @@ impl Resource {
     /// Computes what each is due; returns what is free.
     fn seat_parties(&self, workspace: &mut Workspace, now: Millis) -> Sum {
         let learning = self.is_learning(now);
+        let may_give_more = self.may_give_more(now);
         let mut free = Sum::from(self.total()) - self.ledger.sums().held;
         for seat in &workspace.seats {
             let holder = self.ledger.holder(seat.slot);
@@ -82,7 +83,7 @@ impl Resource {
             // A pool that learns places no client: all get back what they had.
             let gives_back = learning && self.pool.is_some() && !self.supply_has_ended(now);
             let due = if gives_back { seat.keep } else { self.due_now(seat.slot, now, &mut workspace.terms) };
-            let due = due.min(seat.most);
+            let due = due.min(if may_give_more { seat.most } else { seat.keep });
             let held = holder.leases.held(now);
             let floor = match self.reuse(holder.kind) {
                 Reuse::Confirmed => held,
@@ -92,6 +93,12 @@ impl Resource {
             workspace.parties.push(Party { due, current, floor });
         }
         free
+    }
+
+    /// Whether holders may be given more than they say they have. Not where more may be out than is counted: what is
+    /// outstanding below one of them, by a late report, may be what another has been given since.
+    fn may_give_more(&self, now: Millis) -> bool {
+        !self.may_have_lent_more(now) || planted::is(Fault::LearningGivesMore)
     }
 
     /// What a holder should end up with while the node has a lease; after that, nothing.

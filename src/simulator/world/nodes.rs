@@ -199,7 +199,6 @@ impl World<'_> {
             master.engine.committed(changes.number, &mut effects);
         }
         // Decided after the changes were proposed, and before now.
-        let own_end = own_end.max(node.master.as_ref().and_then(|master| master.own_end));
         self.carry_out_decided(index, &mut effects, at, own_end)?;
         self.buffers.effects = effects;
         Ok(())

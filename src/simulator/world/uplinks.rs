@@ -77,9 +77,7 @@ impl World<'_> {
         let Some(uplink) = &mut master.uplink else { return Ok(()) };
         let lent = uplink.engine.run(now, [UplinkInput::Ended { number, reply }]).lent;
         for Lent { supply, settings, .. } in lent {
-            if let Some(master) = self.nodes[index].master_of(incarnation) {
-                master.own_end = Some(supply.until);
-            }
+            self.nodes[index].lent_until(supply.until);
             self.input(index, |engine, moment, buffers| {
                 engine.supply(moment, supply, settings, &mut buffers.batch, &mut buffers.effects);
             })?;
