@@ -24,6 +24,7 @@
 
 mod books;
 mod client;
+mod draw;
 mod envoys;
 mod figures;
 mod limiters;

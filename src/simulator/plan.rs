@@ -22,6 +22,11 @@ impl Plan {
         Ok(Plan { scenario, tree, settings })
     }
 
+    /// What this seed draws, where each draws its own.
+    pub(crate) fn drawn(&self, seed: u64) -> Option<Plan> {
+        self.scenario.draws.then(|| Plan::new(self.scenario.drawn(seed)).expect("what is drawn is valid"))
+    }
+
     /// What it was made of.
     pub fn scenario(&self) -> &Scenario {
         &self.scenario

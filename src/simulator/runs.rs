@@ -39,7 +39,10 @@ impl Plan {
     /// Runs it once.
     pub fn run(&self, seed: u64, keep: Keep) -> Result<Figures, Broken> {
         let began = Instant::now();
-        let figures = world::run(self, seed, keep)?;
+        let figures = match self.drawn(seed) {
+            Some(drawn) => world::run(&drawn, seed, keep)?,
+            None => world::run(self, seed, keep)?,
+        };
         Ok(Figures { took_s: began.elapsed().as_secs_f64(), ..figures })
     }
 

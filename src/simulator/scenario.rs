@@ -58,6 +58,9 @@ pub struct Scenario {
     /// Whether parents tell child nodes what they divided by. Without: they divide what they have by themselves.
     #[serde(default = "yes")]
     pub terms: bool,
+    /// Each seed draws a scenario of its own: see `draw.rs`.
+    #[serde(default)]
+    pub(crate) draws: bool,
     /// What happens when.
     #[serde(default)]
     pub(crate) events: Vec<Timed>,
@@ -278,7 +281,7 @@ const fn three() -> u8 {
 }
 
 /// Those that come with the simulator: their names, and the files.
-pub const BUILT_IN: [(&str, &str); 29] = [
+pub const BUILT_IN: [(&str, &str); 30] = [
     ("one", include_str!("scenarios/one.yaml")),
     ("two", include_str!("scenarios/two.yaml")),
     ("three", include_str!("scenarios/three.yaml")),
@@ -294,6 +297,7 @@ pub const BUILT_IN: [(&str, &str); 29] = [
     ("cramped_tree", include_str!("scenarios/cramped_tree.yaml")),
     ("cramped_nodes", include_str!("scenarios/cramped_nodes.yaml")),
     ("cramped_middle", include_str!("scenarios/cramped_middle.yaml")),
+    ("drawn", include_str!("scenarios/drawn.yaml")),
     ("random_overrides", include_str!("scenarios/random_overrides.yaml")),
     ("random_envoys", include_str!("scenarios/random_envoys.yaml")),
     ("random_limiters", include_str!("scenarios/random_limiters.yaml")),
@@ -337,7 +341,7 @@ impl Scenario {
     }
 
     /// What no type can say.
-    fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), String> {
         if self.length.0.0 == 0 {
             return Err("`length` is 0s, expected some time".into());
         }

@@ -311,7 +311,13 @@ fn what_is_believed_and_not_counted_is_found() {
 /// Few holders, and everything that can go wrong.
 #[test]
 fn cramped_holders_never_believe_more_than_is_counted() {
-    let trees = [("cramped_tree", 1..3), ("cramped_nodes", 1..4), ("cramped_middle", 1..4), ("ended_tree", 1..4)];
+    let trees = [
+        ("cramped_tree", 1..3),
+        ("cramped_nodes", 1..4),
+        ("cramped_middle", 1..4),
+        ("ended_tree", 1..4),
+        ("drawn", 1..31),
+    ];
     for (name, seeds) in [("cramped", 1..4), ("cramped_mixed", 1..4), ("ended", 1..3)].into_iter().chain(trees) {
         let plan = scenario(name, |scenario| scenario.length = Span::millis(400_000));
         for seed in seeds {
