@@ -7,7 +7,10 @@ use std::{
 };
 
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
-use openraft::ChangeMembers;
+use openraft::{
+    ChangeMembers,
+    error::{ClientWriteError, RaftError},
+};
 use tokio::{
     sync::{Mutex, mpsc, watch},
     time::{sleep, timeout},
@@ -225,12 +228,15 @@ impl Members {
         self.raft.wait(Some(limit)).metrics(has_all, "a peer catches up").await.is_ok()
     }
 
-    async fn step<T, E: std::fmt::Display>(
+    async fn step<T>(
         &self,
-        change: impl Future<Output = Result<T, E>>,
+        change: impl Future<Output = Result<T, RaftError<PeerId, ClientWriteError<PeerId, Member>>>>,
     ) -> Result<(), ChangeError> {
         match timeout(STEP, change).await {
             Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) if error.forward_to_leader::<Member>().is_some() => Err(ChangeError::Failed(
+                "mastership was lost meanwhile; it may come about all the same: see which peers there are".into(),
+            )),
             Ok(Err(error)) => Err(ChangeError::Failed(error.to_string())),
             Err(_) => Err(ChangeError::Failed("a quorum did not answer in time; it may come about later".into())),
         }

@@ -114,6 +114,8 @@ impl Strife {
             self.start(&killed).await;
         }
         let outcome = asked.await.expect("nothing panics");
+        let said = outcome.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        assert!(!said.contains("has to forward"), "an operator does not know what openraft says: {said}");
         self.done += &format!(" {outcome:?}");
         self.settle(change, &name, outcome).await;
     }
