@@ -40,7 +40,10 @@ impl Plan {
     pub fn run(&self, seed: u64, keep: Keep) -> Result<Figures, Broken> {
         let began = Instant::now();
         let figures = match self.drawn(seed) {
-            Some(drawn) => world::run(&drawn, seed, keep)?,
+            Some(drawn) => world::run(&drawn, seed, keep).map_err(|broken| {
+                let drawn = keep.trace.then(|| format!("{:?}", drawn.scenario));
+                Broken { trace: drawn.into_iter().chain(broken.trace).collect(), ..broken }
+            })?,
             None => world::run(self, seed, keep)?,
         };
         Ok(Figures { took_s: began.elapsed().as_secs_f64(), ..figures })
