@@ -13,8 +13,8 @@ pub(crate) struct Books {
     capacity: Amount,
     /// More than this must never be believed. What is used is a part of the capacity all the same.
     most: Sum,
-    /// By which the sum may be more: what all have below a node whose lease is cut by its last digit, or smaller amounts
-    /// rounded up in sums.
+    /// By which the sum may be more: what all have below a node whose lease is cut by its last digit, or smaller
+    /// amounts rounded up in sums.
     digits: Sum,
     /// Whether that is promised.
     bounded: bool,

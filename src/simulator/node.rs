@@ -178,7 +178,8 @@ impl Watchdog {
     }
 
     /// What is held fits, or has not risen but by what was reported. `has_answered`: reports have been taken in. While
-    /// there is an estate a report may come to count later: what is outstanding counts beside what goes back there.
+    /// there is an estate a report may come to count later, since what is outstanding counts beside what goes back
+    /// there; and so may one that waits for the first supply.
     pub(crate) fn held(
         &mut self,
         engine: &ResourceEngine<Ticket>,
@@ -191,7 +192,7 @@ impl Watchdog {
         let held = engine.resource().sums().held;
         let before = std::mem::replace(&mut self.held, held);
         let news = self.news;
-        if has_answered && !has_estate {
+        if has_answered && !has_estate && !resource.awaits_supply() {
             self.news = Sum::ZERO;
         }
         // All that is lent may be in use below a node that learns, also beyond what an operator lets it give.
