@@ -235,7 +235,7 @@ impl Members {
         match timeout(STEP, change).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) if error.forward_to_leader::<Member>().is_some() => Err(ChangeError::Failed(
-                "mastership was lost meanwhile; it may come about all the same: see which peers there are".into(),
+                "mastership was lost meanwhile; it may have come about all the same: `leaseway peers list` says".into(),
             )),
             Ok(Err(error)) => Err(ChangeError::Failed(error.to_string())),
             Err(_) => Err(ChangeError::Failed("a quorum did not answer in time; it may come about later".into())),

@@ -13,8 +13,7 @@ pub(crate) struct Books {
     capacity: Amount,
     /// More than this must never be believed. What is used is a part of the capacity all the same.
     most: Sum,
-    /// By which the sum may be more: what all have below a node whose lease is cut by its last digit, or smaller
-    /// amounts rounded up in sums.
+    /// But by that: see [`Plan::digits`](crate::Plan).
     digits: Sum,
     /// Whether that is promised.
     bounded: bool,
@@ -86,12 +85,11 @@ pub struct UsageFigures {
 }
 
 impl Books {
-    /// Of so many clients.
-    pub(crate) fn new(clients: usize, capacity: Amount, bounded: bool, from: Millis) -> Books {
+    pub(crate) fn new(capacity: Amount, digits: Amount, bounded: bool, from: Millis) -> Books {
         Books {
             capacity,
             most: capacity.into(),
-            digits: Amount::clamped(clients as f64 * f64::EPSILON).into(),
+            digits: digits.into(),
             bounded,
             from,
             believed: Sum::ZERO,
@@ -246,7 +244,7 @@ mod tests {
     }
 
     fn books(bounded: bool) -> Books {
-        Books::new(0, amount(100.0), bounded, Millis(10_000))
+        Books::new(amount(100.0), Amount::ZERO, bounded, Millis(10_000))
     }
 
     /// Wants 80 and then 200; has 60, then 110 for two seconds, then 100.

@@ -101,6 +101,7 @@ impl Draw {
         let mut may = |weight, what| one_of.push(Chance { weight, what });
         for NodeSpec { name, .. } in &scenario.nodes {
             let node = || Some(name.clone());
+            // Of a root there is no uplink to cut.
             may(self.one_of(WEIGHTS), Fault::Election { node: node() });
             may(
                 self.one_of(WEIGHTS),
@@ -162,7 +163,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::{scenario::built_in, tree::Tree};
+    use crate::{plan::Plan, scenario::built_in, tree::Tree};
 
     #[test]
     fn what_a_seed_draws_is_valid_and_the_same_again_and_all_kinds_are_drawn() {
@@ -178,5 +179,19 @@ mod tests {
             speaks.extend(Tree::new(&drawn).clients.iter().map(|client| format!("{:?}", client.speaks)));
         }
         assert_eq!((speaks.len(), levels.len(), learn.len()), (4, 3, 6));
+    }
+
+    #[test]
+    fn what_each_seed_draws_cannot_be_said_and_is_for_divisions() {
+        let text = built_in("drawn").expect("it comes with the simulator");
+        let said =
+            format!("{text}mishaps:\n  - {{from: 5s, every: 1s, one_of: [{{weight: 1, do: {{election: {{}}}}}}]}}\n");
+        assert!(Scenario::parse("mine", &said).expect_err("it would be left out").contains("`draws`"));
+        for algorithm in ["NO_ALGORITHM", "STATIC", "PRIORITY_POOL"] {
+            let other =
+                Scenario::parse("mine", &text.replace("FAIR_SHARE", algorithm).replace("{reuse: confirmed}", "{}"));
+            let refused = Plan::new(other.expect("it is valid by itself")).err().expect("nothing is drawn for it");
+            assert!(refused.contains(algorithm), "{refused}");
+        }
     }
 }

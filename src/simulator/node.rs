@@ -53,7 +53,7 @@ pub(crate) struct Node {
 pub(crate) struct Proposed {
     pub(crate) changes: Changes,
     pub(crate) at: Millis,
-    /// When the master's own lease ends: the latest end since then.
+    /// When the master's own lease ends: the latest end since then, for answers are decided between then and now.
     pub(crate) own_end: Option<Millis>,
 }
 

@@ -1,6 +1,6 @@
 //! A scenario that was checked and laid out: what every run of it begins with.
 
-use leaseway_core::{Kind, Settings};
+use leaseway_core::{Amount, Kind, Settings};
 
 use crate::{
     scenario::{Handover, NodeSpec, Scenario, Speaks},
@@ -15,16 +15,28 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Complains of parameters that do not fit the algorithm.
+    /// Complains of parameters that do not fit the algorithm, and of an algorithm that nothing is drawn for.
     pub fn new(scenario: Scenario) -> Result<Plan, String> {
         let tree = Tree::new(&scenario);
         let settings = scenario.settings()?;
+        if scenario.draws && !matches!(settings.kind, Kind::FairShare | Kind::ProportionalShare) {
+            return Err(format!(
+                "what each seed draws is for FAIR_SHARE and PROPORTIONAL_SHARE, not for {}",
+                settings.kind.name()
+            ));
+        }
         Ok(Plan { scenario, tree, settings })
     }
 
     /// What this seed draws, where each draws its own.
     pub(crate) fn drawn(&self, seed: u64) -> Option<Plan> {
         self.scenario.draws.then(|| Plan::new(self.scenario.drawn(seed)).expect("what is drawn is valid"))
+    }
+
+    /// By which the sum of what clients have may be more than what is counted: each has a last digit, which sums of
+    /// amounts below 1 round up, and keeps it when the lease of its node is cut by as little.
+    pub(crate) fn digits(&self) -> Amount {
+        Amount::clamped(self.tree.clients.len() as f64 * f64::EPSILON)
     }
 
     /// What it was made of.

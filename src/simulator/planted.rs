@@ -36,7 +36,7 @@ const TRIED: [(&str, Handover); 17] = [
 
 /// A fault that was found.
 pub struct Found {
-    /// By the name of its file.
+    /// By its name.
     pub scenario: String,
     /// What new masters knew in it.
     pub handover: Handover,
@@ -46,7 +46,7 @@ pub struct Found {
     pub peak: f64,
 }
 
-/// Looks for faults in the same cases.
+/// Looks for each fault in the same cases.
 pub struct Search {
     cases: Vec<(String, Plan)>,
 }

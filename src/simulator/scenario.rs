@@ -351,6 +351,13 @@ impl Scenario {
                 self.resource.refresh
             ));
         }
+        if self.draws && (self.nodes.len() > 1 || !self.events.is_empty() || !self.mishaps.is_empty()) {
+            return Err(
+                "with `draws` each seed has other nodes and mishaps; expected a root alone, no `events` and no \
+                        `mishaps`"
+                    .into(),
+            );
+        }
         self.settings()?;
         self.check_nodes()?;
         self.faults().try_for_each(|fault| fault.check(&self.nodes))?;

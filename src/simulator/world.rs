@@ -128,7 +128,7 @@ impl<'p> World<'p> {
         let nodes = plan.tree.nodes.iter().enumerate().map(|(index, place)| Node::new(index, place)).collect();
         let bounded = plan.settings.shares() && plan.settings.reuse == Reuse::Confirmed && !keep.on_after_violations;
         let capacity = Amount::clamped(scenario.resource.capacity);
-        let books = Books::new(plan.tree.clients.len(), capacity, bounded, scenario.measure_from.0);
+        let books = Books::new(capacity, plan.digits(), bounded, scenario.measure_from.0);
         let pools = plan.is_pool().then(|| Pools::new(capacity, scenario.measure_from.0));
         World {
             plan,

@@ -49,20 +49,15 @@ impl World<'_> {
     ) -> Result<(), Violation> {
         // Where there was less all of a sudden, what all are due may be more than there is, by the last digit of each.
         let is_close = self.is_cut && believed.get() <= counted.get() * (1.0 + 1e-12);
-        if self.counted_once(counted) >= believed || is_close {
+        let mut with_digits = counted;
+        with_digits += self.plan.digits();
+        if with_digits >= believed || is_close {
             return Ok(());
         }
         let name = &self.plan.tree.nodes[index].name;
         let missing = believed - counted;
         let detail = format!("{name} counts {counted:?}, its holders believe {believed:?}: {missing:?} more");
         Err(Violation { invariant, detail })
-    }
-
-    /// With what sums of small amounts may count too much: each amount below 1 up to 2⁻⁵². What a node is lent is
-    /// counted once, and what its clients have one by one.
-    fn counted_once(&self, mut counted: Sum) -> Sum {
-        counted += Amount::clamped(self.clients.len() as f64 * f64::EPSILON);
-        counted
     }
 
     /// What the holders of each node believe: its clients, and the nodes below it, which have what they are lent and

@@ -119,8 +119,8 @@ impl World<'_> {
     #[cfg(feature = "planted")]
     fn remind(&mut self, index: usize) -> Result<(), Violation> {
         let node = &mut self.nodes[index];
-        let (Some(master), Some((_, supply))) = (&mut node.master, node.remembered.pop()) else { return Ok(()) };
-        master.own_end = Some(supply.until);
+        let Some((_, supply)) = node.remembered.pop() else { return Ok(()) };
+        node.lent_until(supply.until);
         self.input(index, |engine, moment, buffers| {
             engine.operate(moment, |resource, now| resource.supply(now, supply), &mut buffers.effects);
         })
@@ -198,7 +198,6 @@ impl World<'_> {
         if let Some(master) = &mut node.master {
             master.engine.committed(changes.number, &mut effects);
         }
-        // Decided after the changes were proposed, and before now.
         self.carry_out_decided(index, &mut effects, at, own_end)?;
         self.buffers.effects = effects;
         Ok(())

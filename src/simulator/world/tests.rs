@@ -332,7 +332,7 @@ fn more_than_a_pool_has_promised_is_found() {
     let mut plan = pool(|_| {});
     plan.settings.kind = leaseway_core::Kind::NoAlgorithm;
     let mut world = World::new(&plan, 1, Keep::default());
-    world.books = Books::new(0, Amount::clamped(100.0), true, Millis(0));
+    world.books = Books::new(Amount::clamped(100.0), Amount::ZERO, true, Millis(0));
     world.books.allow(Sum::from(Amount::clamped(120.0)));
     let broken = world.start().and_then(|()| world.run()).expect_err("180 have one each");
     assert_eq!(broken.invariant, "I2");
