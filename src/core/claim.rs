@@ -1,11 +1,12 @@
 //! Claims: what holders want.
 
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use crate::{Amount, RuleNumber};
 
 /// What similar clients want together. A plain client has one claim of one subclient, a child node has several.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Claim {
     /// The clients' total.
     pub wants: Amount,
@@ -14,8 +15,10 @@ pub struct Claim {
     /// Larger goes first, where the algorithm heeds it. Claims beyond `i16` count as the nearest.
     pub priority: i16,
     /// The rule that its client is under; child nodes apply the rules to what they report.
+    #[serde(skip)]
     pub rule: Option<RuleNumber>,
     /// A part of what other claims of the same child node want, which it is due at least: its clients' minimums.
+    #[serde(skip)]
     pub is_minimum: bool,
 }
 
@@ -57,11 +60,24 @@ pub(crate) fn further(claims: &Claims) -> usize {
     claims.len().saturating_sub(1)
 }
 
-/// A plain client, or a node that asks for the clients below it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// A plain client, or a node that asks for the clients below it. Stored as whether it is a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(from = "bool", into = "bool")]
 pub enum HolderKind {
     /// Asked with GetCapacity.
     Client,
     /// Asked with GetServerCapacity.
     Node,
+}
+
+impl From<bool> for HolderKind {
+    fn from(is_node: bool) -> HolderKind {
+        if is_node { HolderKind::Node } else { HolderKind::Client }
+    }
+}
+
+impl From<HolderKind> for bool {
+    fn from(kind: HolderKind) -> bool {
+        kind == HolderKind::Node
+    }
 }

@@ -6,8 +6,10 @@
 
 use std::num::NonZeroU64;
 
+use serde::{Deserialize, Serialize};
+
 /// Names one lease. Opaque to holders. Never zero, so that a record can do without one for free.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Token(NonZeroU64);
 
 impl Token {
@@ -41,7 +43,7 @@ impl Token {
 }
 
 /// Where an epoch's tokens start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Epoch(pub u64);
 
 /// The tokens of one epoch.

@@ -11,16 +11,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use leaseway_core::Millis;
+use leaseway_core::{Millis, PoolNotes};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     codec,
     fact::{Configuration, Fact},
     facts::Facts,
-    listening,
+    listening::Listening,
     store::{StoreError, directory},
-    stored::{StoredFact, StoredNotes},
 };
 
 /// The version of the file that this program writes, and the newest that it reads.
@@ -69,7 +68,7 @@ struct Trailer {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Backup {
     header: BackupHeader,
-    records: Vec<StoredFact>,
+    records: Vec<Fact>,
 }
 
 /// A file is no backup that can be restored. Nothing was changed.
@@ -123,19 +122,21 @@ pub struct BackupCounts {
 impl Backup {
     pub(crate) fn of(facts: &Facts, header: BackupHeader, now: Millis) -> Backup {
         let all = facts.record(now);
-        let mut records: Vec<StoredFact> = Vec::new();
-        records.extend(facts.configuration().cloned().map(StoredFact::Configuration));
-        let is_in_force = |one: &&crate::KeptOverride| one.until_unix_ms > header.at_unix.max(0) as u64 * 1000;
-        let overrides = facts.overrides().iter().filter(is_in_force);
-        records.extend(overrides.map(|one| {
-            let (pattern, set) = (one.pattern.clone(), Some(Box::new(one.clone())));
-            StoredFact::from(&Fact::Override { pattern, set })
+        let mut records: Vec<Fact> = Vec::new();
+        records.extend(facts.configuration().cloned().map(Fact::Configuration));
+        let overrides = facts.overrides_in_force(header.at_unix.max(0) as u64 * 1000).cloned();
+        records.extend(overrides.map(|(pattern, set)| Fact::Override { pattern, set: Some(Box::new(set)) }));
+        records.extend(all.loads.into_iter().map(|(resource, load)| Fact::Load { resource, load: Some(load) }));
+        let assignments = all.assignments.into_iter();
+        records.extend(assignments.map(|(resource, kind, holder, assigned)| Fact::Assignment {
+            resource,
+            kind,
+            holder,
+            assigned,
         }));
-        records.extend(all.loads.into_iter().map(|(resource, load)| StoredFact::Load { resource, load: Some(load) }));
-        records.extend(all.assignments.into_iter().map(StoredFact::Assignment));
         for (resource, notes) in all.pools {
-            let pieces = notes.pieces(PIECE).into_iter();
-            records.extend(pieces.map(|notes| StoredFact::Pool { resource: resource.clone(), notes }));
+            let pieces = pieces(notes, PIECE).into_iter().map(Box::new);
+            records.extend(pieces.map(|notes| Fact::Pool { resource: resource.clone(), notes }));
         }
         Backup { header, records }
     }
@@ -226,7 +227,7 @@ impl Backup {
     /// What was in force.
     pub fn configuration(&self) -> Option<&Configuration> {
         self.records.iter().find_map(|record| match record {
-            StoredFact::Configuration(configuration) => Some(configuration),
+            Fact::Configuration(configuration) => Some(configuration),
             _ => None,
         })
     }
@@ -236,10 +237,10 @@ impl Backup {
         let mut counts = BackupCounts::default();
         for record in &self.records {
             match record {
-                StoredFact::Assignment(_) => counts.assignments += 1,
-                StoredFact::Load { .. } => counts.loads += 1,
-                StoredFact::Override(_) => counts.overrides += 1,
-                StoredFact::Pool { .. } => counts.pools += 1,
+                Fact::Assignment { .. } => counts.assignments += 1,
+                Fact::Load { .. } => counts.loads += 1,
+                Fact::Override { .. } => counts.overrides += 1,
+                Fact::Pool { .. } => counts.pools += 1,
                 _ => {}
             }
         }
@@ -253,10 +254,9 @@ impl Backup {
 
     /// What the first master proposes, in this order. The last makes it count: should that master be lost before, the
     /// next one begins again.
-    pub(crate) fn proposals(&self) -> Vec<Vec<StoredFact>> {
-        let is_late = |record: &&StoredFact| {
-            matches!(record, StoredFact::Configuration(_) | StoredFact::Override(_) | StoredFact::Load { .. })
-        };
+    pub(crate) fn proposals(&self) -> Vec<Vec<Fact>> {
+        let is_late =
+            |record: &&Fact| matches!(record, Fact::Configuration(_) | Fact::Override { .. } | Fact::Load { .. });
         let mut proposals = Vec::new();
         let (mut proposal, mut bytes) = (Vec::new(), 0);
         for record in self.records.iter().filter(|record| !is_late(record)) {
@@ -269,7 +269,7 @@ impl Backup {
         }
         proposals.extend((!proposal.is_empty()).then_some(proposal));
         let late = self.records.iter().filter(is_late).cloned();
-        let listen = StoredFact::Listen { length: listening::encode(self.believed(), true) };
+        let listen = Fact::Listen(Listening { length: self.believed(), whole: true });
         proposals.push(late.chain([listen]).collect());
         proposals
     }
@@ -290,18 +290,18 @@ impl BackupHeader {
     }
 }
 
-fn is_restorable(record: &StoredFact) -> bool {
+fn is_restorable(record: &Fact) -> bool {
     match record {
-        StoredFact::Configuration(_)
-        | StoredFact::Assignment(_)
-        | StoredFact::Load { .. }
-        | StoredFact::Override(_)
-        | StoredFact::Pool { .. } => true,
-        StoredFact::Ceilings { .. }
-        | StoredFact::ForgetPromises { .. }
-        | StoredFact::Listen { .. }
-        | StoredFact::ForgetPool { .. }
-        | StoredFact::Promises { .. } => false,
+        Fact::Configuration(_)
+        | Fact::Assignment { .. }
+        | Fact::Load { .. }
+        | Fact::Override { .. }
+        | Fact::Pool { .. } => true,
+        Fact::Ceilings { .. }
+        | Fact::ForgetPromises { .. }
+        | Fact::Listen(_)
+        | Fact::ForgetPool { .. }
+        | Fact::Promises { .. } => false,
     }
 }
 
@@ -314,17 +314,15 @@ fn parse<T: DeserializeOwned>(bytes: &[u8], line: usize) -> Result<T, BackupErro
     serde_json::from_slice(bytes).map_err(|error| BackupError::Damaged { line, what: error.to_string() })
 }
 
-impl StoredNotes {
-    /// The same in several, of at most so many entries each.
-    fn pieces(self, most: usize) -> Vec<StoredNotes> {
-        let StoredNotes { anew, clock, total, mut balances, mut costs } = self;
-        let mut pieces = Vec::new();
-        while pieces.is_empty() || !balances.is_empty() || !costs.is_empty() {
-            let of_balances: Vec<_> = balances.drain(..balances.len().min(most)).collect();
-            let of_costs = costs.drain(..costs.len().min(most - of_balances.len())).collect();
-            let anew = anew && pieces.is_empty();
-            pieces.push(StoredNotes { anew, clock, total, balances: of_balances, costs: of_costs });
-        }
-        pieces
+/// The same in several, of at most so many entries each.
+fn pieces(notes: PoolNotes, most: usize) -> Vec<PoolNotes> {
+    let PoolNotes { anew, clock, total, mut balances, mut costs } = notes;
+    let mut pieces = Vec::new();
+    while pieces.is_empty() || !balances.is_empty() || !costs.is_empty() {
+        let of_balances: Vec<_> = balances.drain(..balances.len().min(most)).collect();
+        let of_costs = costs.drain(..costs.len().min(most - of_balances.len())).collect();
+        let anew = anew && pieces.is_empty();
+        pieces.push(PoolNotes { anew, clock, total, balances: of_balances, costs: of_costs });
     }
+    pieces
 }

@@ -2,6 +2,9 @@
 
 use std::{io, net::SocketAddr, sync::Arc};
 
+use leaseway_core::Refused;
+use serde::{Deserialize, Serialize};
+
 use crate::{agreement::Disagreement, store::StoreError, store::disk::Failure};
 
 /// A peer cannot start. Nothing is running, and nothing of its directory was changed but what the error says.
@@ -50,7 +53,7 @@ impl StartError {
 }
 
 /// A proposal was not carried out, or perhaps it was.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum ProposeError {
     /// The reign is over. Nothing was stored.
     #[error("this reign is over; nothing was stored")]
@@ -76,26 +79,12 @@ pub enum ProposeError {
         needed: u8,
     },
     /// The promises do not follow the stored ones: a bug in the proposing code. Nothing was stored.
-    #[error("promises about {resource:?} of epoch {got} come too late, epoch {newest} has promised since")]
-    OlderEpoch {
+    #[error("about {resource:?}: {why}")]
+    Refused {
         /// Which resource.
         resource: Arc<str>,
-        /// The newest epoch that has promised anything.
-        newest: u64,
-        /// The epoch of the change.
-        got: u64,
-    },
-    /// The promises do not follow the stored ones: a bug in the proposing code. Nothing was stored.
-    #[error("change {got} about {resource:?} of epoch {epoch} is out of order, {expected} would be next")]
-    Gap {
-        /// Which resource.
-        resource: Arc<str>,
-        /// The epoch of the change.
-        epoch: u64,
-        /// The number that would have been applied.
-        expected: u64,
-        /// The number of the change.
-        got: u64,
+        /// What is wrong.
+        why: Refused,
     },
 }
 

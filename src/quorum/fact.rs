@@ -2,24 +2,24 @@
 
 use std::sync::Arc;
 
-use leaseway_core::{Assigned, Changes, Epoch, HolderKind, Load, Millis, PoolNotes};
+use leaseway_core::{Assigned, Changes, Epoch, HolderKind, Load, PoolNotes};
 use serde::{Deserialize, Serialize};
 
-use crate::{ceilings::CeilingChanges, overrides::KeptOverride};
+use crate::{
+    ceilings::CeilingChanges,
+    codec::{COMMON, FORMAT},
+    listening::Listening,
+    overrides::KeptOverride,
+    stored,
+};
 
-/// Something that must survive a master.
-#[derive(Debug, Clone, PartialEq)]
+/// Something that must survive a master. Stored in this order.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Fact {
     /// The configuration from now on.
     Configuration(Configuration),
-    /// What a master changed about the promises of a resource.
-    Promises {
-        /// Which.
-        resource: Arc<str>,
-        /// What.
-        changes: Changes,
-    },
-    /// The same in the log of a version before, which promised by holder. Never proposed any more.
+    /// What a master of a version before, which promised by holder, changed about a resource. Never proposed any more.
     Ceilings {
         /// Which.
         resource: Arc<str>,
@@ -38,25 +38,21 @@ pub enum Fact {
         /// Of what.
         resource: Arc<str>,
         /// To a client, or to a child node.
+        #[serde(rename = "node")]
         kind: HolderKind,
         /// The holder's id.
         holder: Arc<str>,
         /// How much in all. `None` removes the assignment.
         assigned: Option<Assigned>,
     },
+    /// Promises that these peers know nothing of may be in force, or are not any more.
+    Listen(Listening),
     /// A protected resource can serve so much from now on. Takes precedence over its template.
     Load {
         /// Which.
         resource: Arc<str>,
         /// How much. `None`: as much as its template says.
         load: Option<Load>,
-    },
-    /// An operator sets a capacity for a time. Takes precedence over templates.
-    Override {
-        /// For which resources: an id, or a pattern.
-        pattern: Arc<str>,
-        /// What. `None`: what templates say counts again.
-        set: Option<Box<KeptOverride>>,
     },
     /// What has changed about a pool. Not a promise: losing it costs fairness, not safety.
     Pool {
@@ -70,14 +66,32 @@ pub enum Fact {
         /// Which.
         resource: Arc<str>,
     },
-    /// Promises that these peers know nothing of may be in force, for so long from when this is applied. Zero: none
-    /// are any more.
-    Listen {
-        /// How long.
-        length: Millis,
-        /// Resources listen for the whole length, also where their templates say less.
-        whole: bool,
+    /// What a master changed about the promises of a resource.
+    Promises {
+        /// Which.
+        resource: Arc<str>,
+        /// What.
+        #[serde(with = "stored::changes")]
+        changes: Changes,
     },
+    /// An operator sets a capacity for a time. Takes precedence over templates.
+    Override {
+        /// For which resources: an id, or a pattern.
+        pattern: Arc<str>,
+        /// What. `None`: what templates say counts again.
+        set: Option<Box<KeptOverride>>,
+    },
+}
+
+impl Fact {
+    /// The oldest format that has it.
+    pub(crate) fn format(&self) -> u8 {
+        if matches!(self, Fact::Override { .. }) { FORMAT } else { COMMON }
+    }
+
+    pub(crate) fn is_of_promises(&self) -> bool {
+        matches!(self, Fact::Promises { .. } | Fact::ForgetPromises { .. })
+    }
 }
 
 /// A configuration that was, or is, in force.

@@ -8,16 +8,17 @@ use std::{
     sync::Arc,
 };
 
-use leaseway_core::{Assigned, Changes, Epoch, HolderKind, Load, Millis, PoolMemory, PoolNotes, Promises, Refused};
+use leaseway_core::{Assigned, Changes, Epoch, HolderKind, Load, Millis, PoolMemory, PoolNotes, Promises};
 
 use crate::{
     ceilings::Ceilings,
     codec::{COMMON, FORMAT},
+    error::ProposeError,
     fact::{Configuration, Fact},
-    listening,
+    listening::Listening,
     overrides::{self, KeptOverride},
     parts::Parts,
-    stored::{StoredAssignment, StoredFacts, StoredOverride, StoredPortion, StoredPromises, StoredRefusal},
+    stored::{StoredFacts, StoredPromises},
 };
 
 /// So many configurations are remembered, the one in force included.
@@ -39,18 +40,12 @@ pub struct Facts {
     ceilings: BTreeMap<Arc<str>, Ceilings>,
     assignments: Parts<Arc<str>, Parts<Holder, Assigned>>,
     loads: Parts<Arc<str>, Load>,
-    overrides: Vec<KeptOverride>,
+    overrides: Vec<(Arc<str>, KeptOverride)>,
     pools: Parts<Arc<str>, PoolMemory>,
     /// Entries of all of them.
     pool_entries: usize,
-    listening: Option<Listening>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Listening {
-    until: Millis,
-    length: Millis,
-    whole: bool,
+    /// And until when.
+    listening: Option<(Millis, Listening)>,
 }
 
 impl Facts {
@@ -90,9 +85,14 @@ impl Facts {
         self.loads.get(resource).copied()
     }
 
-    /// What operators have set for a time, the newest last; also what is over.
-    pub fn overrides(&self) -> &[KeptOverride] {
+    /// What operators have set for a time, and for which ids: a pattern. The newest last; also what is over.
+    pub fn overrides(&self) -> &[(Arc<str>, KeptOverride)] {
         &self.overrides
+    }
+
+    /// Of these, what is not over then, in milliseconds since the epoch.
+    pub fn overrides_in_force(&self, unix_ms: u64) -> impl Iterator<Item = &(Arc<str>, KeptOverride)> + Clone {
+        self.overrides.iter().filter(move |(_, one)| one.until_unix_ms > unix_ms)
     }
 
     /// What is remembered of a pool.
@@ -108,12 +108,12 @@ impl Facts {
     /// Until when promises that these peers know nothing of may be in force, on the clock of this peer; `None` once a
     /// fact has ended that.
     pub fn listen_until(&self) -> Option<Millis> {
-        self.listening.map(|listening| listening.until)
+        self.listening.map(|(until, _)| until)
     }
 
     /// Whether resources listen until then also where their templates say less.
     pub fn listens_whole(&self) -> bool {
-        self.listening.is_some_and(|listening| listening.whole)
+        self.listening.is_some_and(|(_, listening)| listening.whole)
     }
 
     /// Nothing was ever decided: neither a configuration, nor for how long to listen, nor anything about a resource.
@@ -139,9 +139,9 @@ impl Facts {
     }
 
     /// Applies all of a proposal or nothing.
-    pub(crate) fn apply(&mut self, reign: u64, facts: &[Fact], now: Millis) -> Result<(), StoredRefusal> {
+    pub(crate) fn apply(&mut self, reign: u64, facts: &[Fact], now: Millis) -> Result<(), ProposeError> {
         if reign != self.reign {
-            return Err(StoredRefusal::Deposed);
+            return Err(ProposeError::Deposed);
         }
         self.check(facts)?;
         for fact in facts {
@@ -152,7 +152,7 @@ impl Facts {
 
     /// Whether all promises of a proposal would be accepted in order. Each resource checks its own changes, but one by
     /// one, and the first change of a proposal must not be applied if the second is refused.
-    fn check(&self, facts: &[Fact]) -> Result<(), StoredRefusal> {
+    fn check(&self, facts: &[Fact]) -> Result<(), ProposeError> {
         let mut ahead: BTreeMap<&Arc<str>, Option<(Epoch, u64)>> = BTreeMap::new();
         for fact in facts {
             let (resource, changed) = match fact {
@@ -163,7 +163,7 @@ impl Facts {
                 | Fact::Assignment { .. }
                 | Fact::Load { .. }
                 | Fact::Override { .. }
-                | Fact::Listen { .. }
+                | Fact::Listen(_)
                 | Fact::Pool { .. }
                 | Fact::ForgetPool { .. } => continue,
             };
@@ -171,7 +171,8 @@ impl Facts {
                 ahead.entry(resource).or_insert_with(|| self.promises.get(resource).and_then(Promises::newest));
             *newest = match changed {
                 Ok((epoch, number)) => {
-                    Promises::follows(*newest, epoch, number).map_err(|why| refusal(resource, why))?;
+                    Promises::follows(*newest, epoch, number)
+                        .map_err(|why| ProposeError::Refused { resource: Arc::clone(resource), why })?;
                     Some((epoch, number))
                 }
                 Err(epoch) => newest.filter(|(newest, _)| newest > epoch),
@@ -202,7 +203,7 @@ impl Facts {
             Fact::Load { resource, load: Some(load) } => self.loads.insert(Arc::clone(resource), *load),
             Fact::Load { resource, load: None } => drop(self.loads.remove(resource)),
             Fact::Override { pattern, set } => overrides::apply(&mut self.overrides, pattern, set.as_deref()),
-            Fact::Listen { length, whole } => self.listen(*length, *whole, now),
+            Fact::Listen(listening) => self.listen(*listening, now),
             Fact::Pool { resource, notes } => self.apply_notes(resource, notes, now),
             Fact::ForgetPool { resource } => {
                 self.pool_entries -= self.pools.remove(resource).map_or(0, |pool| pool.len());
@@ -222,8 +223,8 @@ impl Facts {
         self.pool_entries = others + pool.len();
     }
 
-    fn listen(&mut self, length: Millis, whole: bool, now: Millis) {
-        self.listening = (length > Millis(0)).then_some(Listening { until: now.plus(length), length, whole });
+    fn listen(&mut self, listening: Listening, now: Millis) {
+        self.listening = (listening.length > Millis(0)).then_some((now.plus(listening.length), listening));
     }
 
     fn configure(&mut self, configuration: &Configuration) {
@@ -252,26 +253,25 @@ impl Facts {
             Some(ceilings.record(resource, &self.promises.get(resource)?.record(now)))
         });
         let promises = self.promises.iter().filter(|(resource, _)| !self.ceilings.contains_key(*resource));
-        let promises = promises.map(|(resource, promises)| StoredPromises::new(resource, &promises.record(now)));
+        let promises = promises.map(|(resource, promises)| StoredPromises::new(resource, promises.record(now)));
         let assignments = self.assignments.iter().flat_map(|(resource, holders)| {
             let stored = |((kind, holder), assigned): (&Holder, &Assigned)| {
-                StoredAssignment::new(resource, *kind, holder, Some(*assigned))
+                (Arc::clone(resource), *kind, Arc::clone(holder), Some(*assigned))
             };
             holders.iter().map(stored)
         });
-        let loads = self.loads.iter().map(|(resource, load)| (Arc::clone(resource), StoredPortion::from(*load)));
-        let pools = self.pools.iter().map(|(resource, pool)| (Arc::clone(resource), (&pool.notes(now)).into()));
+        let pools = self.pools.iter().map(|(resource, pool)| (Arc::clone(resource), pool.notes(now)));
         StoredFacts {
             reign: self.reign,
             version: self.version,
             configurations: self.configurations.iter().cloned().collect(),
             ceilings: ceilings.collect(),
             assignments: assignments.collect(),
-            loads: loads.collect(),
-            listening: self.listening.map_or(0, |listening| listening::encode(listening.length, listening.whole)),
+            loads: self.loads.iter().map(|(resource, load)| (Arc::clone(resource), *load)).collect(),
+            listening: self.listening.unwrap_or_default().1,
             pools: pools.collect(),
             promises: promises.collect(),
-            overrides: self.overrides.iter().map(|one| StoredOverride::new(&one.pattern, Some(one))).collect(),
+            overrides: self.overrides.iter().cloned().map(|(pattern, set)| (pattern, Some(set))).collect(),
         }
     }
 
@@ -288,30 +288,20 @@ impl Facts {
             facts.promises.insert(Arc::clone(&stored.resource), Promises::restore(record, now));
             facts.ceilings.insert(stored.resource, ceilings);
         }
-        for stored in stored.promises {
-            let record = stored.record();
-            facts.promises.insert(stored.resource, Promises::restore(record, now));
+        for (resource, record) in stored.promises.into_iter().map(StoredPromises::record) {
+            facts.promises.insert(resource, Promises::restore(record, now));
         }
-        let (length, whole) = listening::decode(stored.listening);
-        facts.listen(length, whole, now);
-        for assignment in stored.assignments {
-            facts.assign(&assignment.resource, assignment.kind(), &assignment.holder, assignment.assigned());
+        facts.listen(stored.listening, now);
+        for (resource, kind, holder, assigned) in stored.assignments {
+            facts.assign(&resource, kind, &holder, assigned);
         }
         for (resource, notes) in stored.pools {
-            facts.apply_notes(&resource, &PoolNotes::from(&notes), now);
+            facts.apply_notes(&resource, &notes, now);
         }
-        facts.overrides = stored.overrides.iter().filter_map(StoredOverride::kept).collect();
+        facts.overrides = stored.overrides.into_iter().filter_map(|(pattern, set)| Some((pattern, set?))).collect();
         for (resource, load) in stored.loads {
-            facts.loads.insert(resource, load.into());
+            facts.loads.insert(resource, load);
         }
         facts
-    }
-}
-
-fn refusal(resource: &Arc<str>, why: Refused) -> StoredRefusal {
-    let resource = Arc::clone(resource);
-    match why {
-        Refused::OlderEpoch { newest, got } => StoredRefusal::OlderEpoch { resource, newest: newest.0, got: got.0 },
-        Refused::Gap { epoch, expected, got } => StoredRefusal::Gap { resource, epoch: epoch.0, expected, got },
     }
 }

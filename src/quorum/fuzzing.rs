@@ -64,8 +64,7 @@ fn apply(entries: &[Entry]) {
             }
             EntryPayload::Normal(Command::Propose { reign, proposals }) => {
                 for proposal in proposals.iter() {
-                    let proposal: Vec<_> = proposal.iter().map(Into::into).collect();
-                    let _ = facts.apply(*reign, &proposal, NOW);
+                    let _ = facts.apply(*reign, proposal, NOW);
                 }
             }
             EntryPayload::Blank | EntryPayload::Membership(_) => {}

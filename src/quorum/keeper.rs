@@ -21,13 +21,13 @@ use tokio::{
 
 use crate::{
     fact::Fact,
+    listening::Listening,
     machine::SharedFacts,
     metrics,
     peers::LocalPeer,
     raft::{Command, Outcome, Raft, State},
     reign::{Mastership, PeerAddress, Reign},
     settings::Settings,
-    stored::StoredFact,
 };
 
 /// Asks the keeper to end its reign, and to begin none until `over`.
@@ -159,10 +159,10 @@ impl Keeper {
         if let Some(first) = &self.settings.first_configuration
             && self.facts.read().configuration().is_none()
         {
-            let mut facts = vec![StoredFact::Configuration(first.clone())];
+            let mut facts = vec![Fact::Configuration(first.clone())];
             let Settings { bootstrap, take_over, listening, .. } = &*self.settings;
             if !bootstrap || *take_over {
-                facts.push(StoredFact::from(&Fact::Listen { length: *listening, whole: *take_over }));
+                facts.push(Fact::Listen(Listening { length: *listening, whole: *take_over }));
             }
             let proposals = Arc::new(vec![facts]);
             self.write(Command::Propose { reign: number, proposals }).await?;

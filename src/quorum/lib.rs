@@ -63,6 +63,7 @@ pub use error::{ChangeError, ProposeError, StartError};
 pub use fact::{Configuration, Fact};
 pub use facts::Facts;
 pub use incoming::{Accept, Incoming, PeerConnection};
+pub use listening::Listening;
 pub use metrics::{METRICS, begin_counters, repeat_gauges};
 pub use overrides::KeptOverride;
 pub use quorum::{Quorum, start};

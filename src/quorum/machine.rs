@@ -19,7 +19,7 @@ use crate::{
         Command, Entry, LogId, Member, Membership, Outcome, PeerId, SnapshotMeta, StorageError, StoredMembership, Types,
     },
     store::{StoreError, snapshots::Snapshots},
-    stored::{StoredFact, StoredFacts},
+    stored::StoredFacts,
 };
 
 /// The facts as far as they have been applied. The lock is never held across I/O.
@@ -103,10 +103,7 @@ impl Machine {
         match command {
             Command::BeginReign => Outcome::ReignBegan(self.facts.write().begin_reign()),
             Command::Propose { reign, proposals } => {
-                let apply = |proposal: &Vec<StoredFact>| {
-                    let facts: Vec<Fact> = proposal.iter().map(Fact::from).collect();
-                    self.facts.write().apply(*reign, &facts, now)
-                };
+                let apply = |proposal: &Vec<Fact>| self.facts.write().apply(*reign, proposal, now);
                 Outcome::Proposed(proposals.iter().map(apply).collect())
             }
         }

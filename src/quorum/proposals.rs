@@ -19,7 +19,6 @@ use crate::{
     metrics,
     raft::{Command, Outcome, Raft},
     reign::Reign,
-    stored::{StoredFact, StoredRefusal},
 };
 
 /// No proposal is larger.
@@ -36,7 +35,7 @@ type Told = Box<dyn FnOnce(Result<(), ProposeError>) + Send>;
 
 pub(crate) struct Proposal {
     reign: Reign,
-    facts: Vec<StoredFact>,
+    facts: Vec<Fact>,
     bytes: u64,
     /// Whether it leaves at once, also if an entry has only just been written.
     at_once: bool,
@@ -51,20 +50,19 @@ pub(crate) fn queue() -> (Proposals, mpsc::UnboundedReceiver<Proposal>) {
 
 /// Puts the facts into the queue. `done` is told when a quorum has them and they are applied here, or when that cannot
 /// be known any more; it is dropped if the peer stops.
-pub(crate) fn submit(queue: &Proposals, reign: &Reign, facts: &[Fact], done: Told) {
+pub(crate) fn submit(queue: &Proposals, reign: &Reign, facts: Vec<Fact>, done: Told) {
     put(queue, reign, facts, false, done);
 }
 
 /// As [`submit`], and waits.
-pub(crate) async fn propose(queue: &Proposals, reign: &Reign, facts: &[Fact]) -> Result<(), ProposeError> {
+pub(crate) async fn propose(queue: &Proposals, reign: &Reign, facts: Vec<Fact>) -> Result<(), ProposeError> {
     let (result, decided) = oneshot::channel();
     // The caller may have gone away meanwhile.
     put(queue, reign, facts, true, Box::new(move |told| drop(result.send(told))));
     decided.await.unwrap_or(Err(ProposeError::Uncertain))
 }
 
-fn put(queue: &Proposals, reign: &Reign, facts: &[Fact], at_once: bool, done: Told) {
-    let facts: Vec<StoredFact> = facts.iter().map(StoredFact::from).collect();
+fn put(queue: &Proposals, reign: &Reign, facts: Vec<Fact>, at_once: bool, done: Told) {
     let bytes = crate::codec::encoded_len(&facts);
     if bytes > LARGEST {
         return done(Err(ProposeError::TooLarge { bytes, most: LARGEST }));
@@ -147,18 +145,6 @@ fn answer(callers: Vec<Told>, outcome: Option<Outcome>) {
     };
     for (done, result) in callers.into_iter().zip(results) {
         metrics::proposed(if result.is_ok() { "stored" } else { "refused" }, 1);
-        done(result.map_err(ProposeError::from));
-    }
-}
-
-impl From<StoredRefusal> for ProposeError {
-    fn from(refusal: StoredRefusal) -> ProposeError {
-        match refusal {
-            StoredRefusal::Deposed => ProposeError::Deposed,
-            StoredRefusal::OlderEpoch { resource, newest, got } => ProposeError::OlderEpoch { resource, newest, got },
-            StoredRefusal::Gap { resource, epoch, expected, got } => {
-                ProposeError::Gap { resource, epoch, expected, got }
-            }
-        }
+        done(result);
     }
 }

@@ -22,7 +22,6 @@ use crate::{
     run::{self, Order, Origin, Running},
     settings::Settings,
     store::disk::Failure,
-    stored::StoredFact,
     transfer::Transferred,
 };
 
@@ -63,12 +62,12 @@ impl Quorum {
     /// applied in the order in which they were first polled.
     pub async fn propose(&self, reign: &Reign, facts: Vec<Fact>) -> Result<(), ProposeError> {
         self.check_readers(&facts)?;
-        proposals::propose(&self.0.running.proposals, reign, &facts).await
+        proposals::propose(&self.0.running.proposals, reign, facts).await
     }
 
     /// Whether all peers that were heard of read what these facts need.
     fn check_readers(&self, facts: &[Fact]) -> Result<(), ProposeError> {
-        let needed = facts.iter().map(|fact| StoredFact::from(fact).format()).max().unwrap_or_default();
+        let needed = facts.iter().map(Fact::format).max().unwrap_or_default();
         let local = &self.0.running.local;
         let membership = local.raft.get().map(|raft| raft.metrics().borrow().membership_config.clone());
         let members = membership.iter().flat_map(|membership| membership.nodes());
@@ -81,7 +80,12 @@ impl Quorum {
 
     /// As [`propose`](Self::propose), without waiting: `done` is told what has become of it, on a thread of this peer;
     /// if the peer stops it is dropped.
-    pub fn submit(&self, reign: &Reign, facts: &[Fact], done: impl FnOnce(Result<(), ProposeError>) + Send + 'static) {
+    pub fn submit(
+        &self,
+        reign: &Reign,
+        facts: Vec<Fact>,
+        done: impl FnOnce(Result<(), ProposeError>) + Send + 'static,
+    ) {
         proposals::submit(&self.0.running.proposals, reign, facts, Box::new(done));
     }
 

@@ -5,10 +5,7 @@ use std::sync::Arc;
 use openraft::{EntryPayload, TokioRuntime};
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    codec::COMMON,
-    stored::{StoredFact, StoredRefusal},
-};
+use crate::{codec::COMMON, error::ProposeError, fact::Fact};
 
 openraft::declare_raft_types!(
     pub(crate) Types:
@@ -50,14 +47,14 @@ pub(crate) enum Command {
     BeginReign,
     /// What several callers proposed, each list all or nothing. One entry, so that one write to disk serves all of
     /// them: openraft waits for each entry of its own.
-    Propose { reign: u64, proposals: Arc<Vec<Vec<StoredFact>>> },
+    Propose { reign: u64, proposals: Arc<Vec<Vec<Fact>>> },
 }
 
 /// The oldest format that has all of an entry.
 pub(crate) fn format_of(entry: &Entry) -> u8 {
     match &entry.payload {
         EntryPayload::Normal(Command::Propose { proposals, .. }) => {
-            proposals.iter().flatten().map(StoredFact::format).max().unwrap_or(COMMON)
+            proposals.iter().flatten().map(Fact::format).max().unwrap_or(COMMON)
         }
         _ => COMMON,
     }
@@ -71,5 +68,5 @@ pub(crate) enum Outcome {
     /// The number of the reign that began.
     ReignBegan(u64),
     /// For each proposal.
-    Proposed(Vec<Result<(), StoredRefusal>>),
+    Proposed(Vec<Result<(), ProposeError>>),
 }

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Amount, HolderKind, Sum};
 
 /// The most assignments in one pool.
@@ -10,11 +12,13 @@ const MOST: usize = 100_000;
 const MOST_MARKS: usize = 10_000;
 
 /// What is assigned to a holder.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum Assigned {
     /// So much.
+    #[serde(rename = "amount")]
     Capacity(Amount),
     /// This part of the total, from 0 to 1.
+    #[serde(rename = "part")]
     Share(f64),
 }
 

@@ -15,7 +15,6 @@ fn facts() -> Facts {
     let mut facts = Facts::default();
     let reign = facts.begin_reign();
     let set = KeptOverride {
-        pattern: "db*".into(),
         capacity: Load::Factor(0.5),
         above: false,
         from_unix_ms: 1,
@@ -23,7 +22,7 @@ fn facts() -> Facts {
         by: "ada".into(),
         why: "a replica \"is\" down\n".into(),
     };
-    let over = KeptOverride { pattern: "old".into(), from_unix_ms: 0, until_unix_ms: 20_000, ..set.clone() };
+    let over = KeptOverride { from_unix_ms: 0, until_unix_ms: 20_000, ..set.clone() };
     let cost = NotedCost {
         capacity: Amount::clamped(0.1),
         time: 1.5,
@@ -68,7 +67,6 @@ fn restored(backup: &Backup) -> Facts {
     let reign = facts.begin_reign();
     for proposal in backup.proposals() {
         assert!(facts.is_blank(), "a master that is lost before the last proposal is followed by one that begins anew");
-        let proposal: Vec<Fact> = proposal.iter().map(Fact::from).collect();
         facts.apply(reign, &proposal, Millis(0)).expect("nothing to refuse");
     }
     facts
@@ -84,7 +82,7 @@ fn all_that_is_kept_comes_back_and_what_was_promised_is_listened_for() {
         (&record.assignments, &record.loads, &record.pools),
         (&before.assignments, &before.loads, &before.pools)
     );
-    let overrides: Vec<_> = after.overrides().iter().map(|one| (&*one.pattern, one.until_unix_ms)).collect();
+    let overrides: Vec<_> = after.overrides().iter().map(|(pattern, one)| (&**pattern, one.until_unix_ms)).collect();
     assert_eq!(overrides, [("db*", 90_000)], "the other was over when the backup was made");
     let configuration = after.configuration().expect("it had one");
     assert_eq!((&*configuration.text, configuration.version), ("second", 2));

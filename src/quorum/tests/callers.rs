@@ -192,7 +192,7 @@ impl Board {
         }
         let (result, told) = oneshot::channel();
         // Without holding the peer meanwhile, so that it can be killed.
-        peer.submit(&reign, &facts, |told| drop(result.send(told)));
+        peer.submit(&reign, facts, |told| drop(result.send(told)));
         drop((peer, reign));
         match told.await.unwrap_or(Err(ProposeError::Uncertain)) {
             Ok(()) => Some((operation, true)),
@@ -210,7 +210,7 @@ impl Board {
             };
             let (result, told) = oneshot::channel();
             let client = "b".repeat(bytes);
-            peer.submit(&reign, &[assigned(&client, 0.0)], |told| drop(result.send(told)));
+            peer.submit(&reign, vec![assigned(&client, 0.0)], |told| drop(result.send(told)));
             drop((peer, reign));
             match told.await {
                 Ok(Ok(())) => drop(self.heavy.fetch_add(1, Ordering::Relaxed)),

@@ -11,10 +11,9 @@ use leaseway_core::{
 use openraft::{CommittedLeaderId, EntryPayload, Membership, Vote};
 
 use crate::{
-    Fact, Facts, KeptOverride,
+    Fact, Facts, KeptOverride, Listening,
     ceilings::CeilingChanges,
     codec::{self, FORMAT},
-    listening,
     raft::{Command, Entry, LogId, Member, SnapshotMeta, StoredMembership},
     store::{
         directory::Identity,
@@ -23,7 +22,7 @@ use crate::{
         segments,
         snapshots::Stored,
     },
-    stored::{StoredFact, StoredFacts},
+    stored::StoredFacts,
     tests::world::configuration,
 };
 
@@ -42,7 +41,7 @@ fn facts() -> Vec<Fact> {
         vouched(HolderKind::Client, Some(Assigned::Capacity(Amount::clamped(2.0)))),
         vouched(HolderKind::Node, Some(Assigned::Share(0.25))),
         vouched(HolderKind::Client, None),
-        Fact::Listen { length: Millis(61_060), whole: false },
+        Fact::Listen(Listening { length: Millis(61_060), whole: false }),
         Fact::Load { resource: "pool".into(), load: Some(Load::Capacity(Amount::clamped(80.0))) },
         Fact::Load { resource: "other".into(), load: Some(Load::Factor(0.5)) },
         Fact::Load { resource: "third".into(), load: None },
@@ -96,7 +95,6 @@ fn totals() -> Vec<Fact> {
 /// What format 5 adds.
 fn overrides() -> Vec<Fact> {
     let set = KeptOverride {
-        pattern: "db*".into(),
         capacity: Load::Factor(0.5),
         above: true,
         from_unix_ms: 1_700_000_000_000,
@@ -124,7 +122,7 @@ fn membership() -> Membership<u64, Member> {
 }
 
 fn entries(facts: &[Fact]) -> Vec<Entry> {
-    let proposals = Arc::new(vec![facts.iter().map(StoredFact::from).collect(), Vec::new()]);
+    let proposals = Arc::new(vec![facts.to_vec(), Vec::new()]);
     let payloads = [
         EntryPayload::Membership(membership()),
         EntryPayload::Blank,
@@ -209,7 +207,7 @@ fn stored_bytes_are_read() {
     let (read, facts) = understood(&bytes);
     assert_eq!(read, entries(&all_facts()));
     let EntryPayload::Normal(Command::Propose { proposals, .. }) = &read[3].payload else { panic!("a proposal") };
-    assert_eq!(proposals[0].iter().map(Fact::from).collect::<Vec<_>>(), all_facts());
+    assert_eq!(proposals[0], all_facts());
     let pool = facts.pool("pool").expect("it is remembered");
     assert_eq!(pool.len(), 4);
     assert_eq!(pool.notes(Millis(2000)).clock.grown, 92.0, "time goes on");
@@ -218,7 +216,7 @@ fn stored_bytes_are_read() {
     promises.apply(changes, Millis(0)).expect("in order");
     assert_eq!(facts.promises("redis"), Some(&promises));
     let [_, Fact::Override { set: Some(set), .. }, _] = &overrides()[..] else { panic!("one is in force") };
-    assert_eq!(facts.overrides(), [(**set).clone()]);
+    assert_eq!(facts.overrides(), [("db*".into(), (**set).clone())]);
 }
 
 /// Its version goes on with a directory of this one, and talks to peers of this one.
@@ -279,9 +277,11 @@ fn length_and_wholeness_of_listening_are_stored_as_one_number() {
     const LONGEST: u64 = (1 << 63) - 1;
     for length in [0, 1, 61_060, 31 * 86_400_000, LONGEST, u64::MAX] {
         for whole in [false, true] {
-            let expected = (Millis(length.min(LONGEST)), whole && length > 0);
-            assert_eq!(listening::decode(listening::encode(Millis(length), whole)), expected, "{length}, {whole}");
+            let listening = Listening { length: Millis(length), whole };
+            let expected = Listening { length: Millis(length.min(LONGEST)), whole: whole && length > 0 };
+            assert_eq!(Listening::from(u64::from(listening)), expected, "{length}, {whole}");
         }
     }
-    assert_eq!(listening::encode(Millis(61_060), false), 61_060, "as it was stored before there was anything else");
+    let some = Listening { length: Millis(61_060), whole: false };
+    assert_eq!(u64::from(some), 61_060, "as it was stored before there was anything else");
 }

@@ -62,8 +62,8 @@ impl Register {
         match self {
             Register::Assignment(holder) => capacity_of(facts, holder),
             Register::Override(pattern) => {
-                let mut of = facts.overrides().iter().filter(|one| *one.pattern == *pattern);
-                let one = of.next()?;
+                let mut of = facts.overrides().iter().filter(|(of, _)| **of == *pattern);
+                let (_, one) = of.next()?;
                 assert!(of.next().is_none(), "two overrides of {pattern}");
                 let value = one.by.parse().expect("a number was written");
                 assert_eq!(one.capacity, load(value), "of two writes: {one:?}");
@@ -98,7 +98,6 @@ impl Register {
             Register::Assignment(holder) => (write, vec![assigned(holder, value as f64)]),
             Register::Override(pattern) => {
                 let kept = KeptOverride {
-                    pattern: pattern.into(),
                     capacity: load(value),
                     above: false,
                     from_unix_ms: 1,

@@ -5,11 +5,10 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use leaseway_core::{Amount, Assigned, Changes, Epoch, HolderKind, Load, Millis, Promises};
+use leaseway_core::{Amount, Assigned, Changes, Epoch, HolderKind, Load, Millis, Promises, Refused};
 
 use crate::{
     Clock, Fact, Facts, Mastership, ProposeError, Reign, Settings,
-    stored::StoredRefusal,
     tests::world::{World, assigned, known, said, until},
 };
 
@@ -43,6 +42,10 @@ fn promises(epoch: u64, number: u64, total: f64) -> Fact {
     }
 }
 
+fn refused(why: Refused) -> ProposeError {
+    ProposeError::Refused { resource: "r".into(), why }
+}
+
 #[test]
 fn a_proposal_is_applied_as_a_whole_or_not_at_all() {
     let mut facts = Facts::default();
@@ -54,12 +57,12 @@ fn a_proposal_is_applied_as_a_whole_or_not_at_all() {
         (result, facts.record(Millis(0)))
     };
     apply(reign, &[promises(4, 1, 1.0), promises(4, 2, 1.0)]).0.expect("in order");
-    let gap = StoredRefusal::Gap { resource: "r".into(), epoch: 4, expected: 4, got: 5 };
+    let gap = refused(Refused::Gap { epoch: Epoch(4), expected: 4, got: 5 });
     assert_eq!(apply(reign, &[assigned("x", 1.0), promises(4, 3, 2.0), promises(4, 5, 2.0)]).0, Err(gap));
-    let older = StoredRefusal::OlderEpoch { resource: "r".into(), newest: 4, got: 3 };
+    let older = refused(Refused::OlderEpoch { newest: Epoch(4), got: Epoch(3) });
     assert_eq!(apply(reign, &[said("text"), promises(3, 1, 2.0)]).0, Err(older));
-    assert_eq!(apply(reign - 1, &[said("text")]).0, Err(StoredRefusal::Deposed));
-    assert_eq!(apply(reign + 1, &[said("text")]).0, Err(StoredRefusal::Deposed));
+    assert_eq!(apply(reign - 1, &[said("text")]).0, Err(ProposeError::Deposed));
+    assert_eq!(apply(reign + 1, &[said("text")]).0, Err(ProposeError::Deposed));
     // A resource that is forgotten begins anew, within a proposal too; promises of a later epoch stay.
     let forget = |epoch| Fact::ForgetPromises { resource: "r".into(), epoch: Epoch(epoch) };
     apply(reign, &[forget(3), promises(4, 3, 2.0)]).0.expect("it stayed");
@@ -122,9 +125,9 @@ async fn proposals_of_one_entry_are_told_apart_and_keep_their_order() {
     let proposals = [promises(7, 1, 1.0), promises(7, 3, 9.0), said("text"), promises(7, 2, 2.0)];
     for (place, proposal) in proposals.into_iter().enumerate() {
         let told = told.clone();
-        peer.submit(&reign, &[proposal], move |result| told.send((place, result)).expect("the test waits"));
+        peer.submit(&reign, vec![proposal], move |result| told.send((place, result)).expect("the test waits"));
     }
-    let gap = ProposeError::Gap { resource: "r".into(), epoch: 7, expected: 2, got: 3 };
+    let gap = refused(Refused::Gap { epoch: Epoch(7), expected: 2, got: 3 });
     for expected in [(0, Ok(())), (1, Err(gap)), (2, Ok(())), (3, Ok(()))] {
         assert_eq!(results.recv().await, Some(expected));
     }
@@ -133,7 +136,7 @@ async fn proposals_of_one_entry_are_told_apart_and_keep_their_order() {
     assert_eq!(newest, Some((Some((Epoch(7), 2)), Amount::clamped(2.0))));
     let former = Reign::new(reign.number() - 1, Millis(0), Millis(0));
     assert!(!former.holds(Millis(1)));
-    peer.submit(&former, &[said("late")], move |result| told.send((4, result)).expect("the test waits"));
+    peer.submit(&former, vec![said("late")], move |result| told.send((4, result)).expect("the test waits"));
     assert_eq!(results.recv().await, Some((4, Err(ProposeError::Deposed))));
     assert_eq!(known(&peer), ["text"]);
 }

@@ -20,7 +20,7 @@ use tokio::{
 
 use crate::{
     Clock, Configuration, Fact, Mastership, Quorum, Reign, Secret, Settings, StartError, StoreError, Timing, start,
-    stored::{StoredFacts, StoredPromises},
+    stored::StoredFacts,
 };
 
 /// What all peers of a world know.
@@ -248,7 +248,7 @@ pub(super) fn said(text: impl Into<Arc<str>>) -> Fact {
 pub(super) fn whole(peer: &Quorum) -> StoredFacts {
     peer.read(|facts| {
         let mut record = facts.record(Millis(0));
-        record.promises.iter_mut().for_each(StoredPromises::without_horizon);
+        record.promises.iter_mut().for_each(|promises| promises.horizon = Millis(0));
         record
     })
 }

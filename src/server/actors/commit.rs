@@ -45,7 +45,7 @@ impl CommitProgress {
     /// Proposes `fact`, the proposal `number`.
     pub(super) fn propose(self: &Arc<Self>, number: u64, fact: Fact, quorum: &Quorum, reign: &Reign) {
         let (guard, reign_number) = (self.guard(number), reign.number());
-        quorum.submit(reign, &[fact], move |result| match result {
+        quorum.submit(reign, vec![fact], move |result| match result {
             Ok(()) => guard.confirm(),
             Err(ProposeError::Deposed) => tracing::debug!(reign = reign_number, "what was to be stored comes too late"),
             Err(error) => {

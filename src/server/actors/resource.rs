@@ -399,7 +399,7 @@ impl ResourceActor {
         {
             let fact = Fact::ForgetPromises { resource: Arc::clone(&self.world.id), epoch: self.epoch };
             // Should that get lost, a sweep finds it.
-            quorum.submit(reign, &[fact], drop);
+            quorum.submit(reign, vec![fact], drop);
         }
     }
 

@@ -383,8 +383,7 @@ impl Node for AdminService {
         self.may_read(&request, CallKind::Config, Action::Override)?;
         let now = self.node.clock.unix_ms();
         let in_force = |facts: &Facts| {
-            let in_force = facts.overrides().iter().filter(|one| one.until_unix_ms > now);
-            in_force.map(|one| overrides::to_wire(one, now)).collect()
+            facts.overrides_in_force(now).map(|(pattern, set)| overrides::to_wire(pattern, set, now)).collect()
         };
         Ok(Response::new(ListOverridesResponse { r#override: self.quorum.read(in_force) }))
     }

@@ -106,7 +106,7 @@ pub(super) struct NodeActor {
     pub(super) adopted: u64,
     /// What operators have set for a time; as it was kept when that was last looked at.
     pub(super) overrides: Arc<Overrides>,
-    pub(super) kept_overrides: Vec<KeptOverride>,
+    pub(super) kept_overrides: Vec<(Arc<str>, KeptOverride)>,
     pub(super) note_turns: NoteTurns,
     pub(super) uplink: Option<Uplinked>,
     /// What tells it from others of its name, if it belongs to no cluster.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use actix::{ActorFutureExt as _, Addr, AsyncContext as _, Context, fut::wrap_future};
 use leaseway_core::{Millis, Repository};
-use leaseway_quorum::{Fact, Mastership, Quorum, Reign};
+use leaseway_quorum::{Fact, Listening, Mastership, Quorum, Reign};
 
 use super::{
     super::{config_in_force::ConfigInForce, directory::Role},
@@ -135,7 +135,7 @@ impl NodeActor {
         let length = Millis(longest.0.saturating_mul(2));
         let (quorum, reign) = (membership.quorum.clone(), reign.clone());
         let told = async move {
-            let told = quorum.propose(&reign, vec![Fact::Listen { length, whole: false }]).await;
+            let told = quorum.propose(&reign, vec![Fact::Listen(Listening { length, whole: false })]).await;
             if let Err(error) = &told {
                 tracing::warn!(%error, "the peers do not know yet that this master keeps no promises");
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use leaseway_core::{Epoch, Millis, Promises};
-use leaseway_quorum::{Fact, Quorum, Reign};
+use leaseway_quorum::{Fact, Listening, Quorum, Reign};
 
 use super::{super::directory::Directory, actor::NodeActor};
 
@@ -51,7 +51,7 @@ fn ended(quorum: &Quorum, directory: &Directory, now: Millis) -> Vec<Fact> {
         .collect();
     facts.extend(ended_pools(quorum, directory, now));
     if quorum.read(|facts| facts.listen_until()).is_some_and(|until| until <= now) {
-        facts.push(Fact::Listen { length: Millis(0), whole: false });
+        facts.push(Fact::Listen(Listening::default()));
     }
     facts
 }

@@ -56,9 +56,9 @@ impl AdminService {
         let pattern: Arc<str> = request.pattern.into();
         let _alone = self.applying.lock().await;
         let (replaced, others) = self.quorum.read(|facts| {
-            let mut in_force = facts.overrides().iter().filter(|one| one.until_unix_ms > now);
-            let others = in_force.clone().filter(|one| one.pattern != pattern).count();
-            (in_force.any(|one| one.pattern == pattern), others)
+            let mut in_force = facts.overrides_in_force(now);
+            let others = in_force.clone().filter(|(other, _)| *other != pattern).count();
+            (in_force.any(|(one, _)| *one == pattern), others)
         });
         match &set {
             None if !replaced => {
@@ -76,14 +76,19 @@ impl AdminService {
             _ => {}
         }
         if let Some(set) = &set {
-            self.check_effect(set).await?;
+            self.check_effect(&pattern, set).await?;
         }
         let fact = Fact::Override { pattern: Arc::clone(&pattern), set: set.clone().map(Box::new) };
         self.quorum.propose(&reign, vec![fact]).await.map_err(|error| unsure(&error))?;
         // If the node is gone the process ends.
         let _ = self.node.look_at_facts().await;
         let (resource, resources) = concerned(&self.node, &pattern).await;
-        Ok(SetOverrideResponse { r#override: set.as_ref().map(|set| to_wire(set, now)), replaced, resource, resources })
+        Ok(SetOverrideResponse {
+            r#override: set.as_ref().map(|set| to_wire(&pattern, set, now)),
+            replaced,
+            resource,
+            resources,
+        })
     }
 
     /// What is to be set; nothing if it is to be taken back.
@@ -121,7 +126,6 @@ impl AdminService {
             return Err(expected("why", &length, "a reason of 1 to 500 bytes, for those who wonder later"));
         }
         Ok(Some(KeptOverride {
-            pattern: pattern.into(),
             capacity,
             above: request.above,
             from_unix_ms: now,
@@ -132,10 +136,10 @@ impl AdminService {
     }
 
     /// Refuses what would have no effect, and what would have more than was meant.
-    async fn check_effect(&self, set: &KeptOverride) -> Result<(), Status> {
-        let pattern = escaped(&set.pattern);
+    async fn check_effect(&self, pattern: &str, set: &KeptOverride) -> Result<(), Status> {
         if self.node.parent().is_some() {
             if set.above {
+                let pattern = escaped(pattern);
                 return Err(Status::aborted(format!(
                     "the capacity of `{pattern}` is lent by a parent, and what is lent cannot be raised here: do that \
                      where the tree begins"
@@ -143,17 +147,18 @@ impl AdminService {
             }
             return Ok(());
         }
-        if !is_pattern(&set.pattern) {
-            let settings = self.node.config().template_settings(&set.pattern);
+        if !is_pattern(pattern) {
+            let settings = self.node.config().template_settings(pattern);
             let Some(settings) = settings.filter(|settings| settings.kind != Kind::NoAlgorithm) else {
+                let pattern = escaped(pattern);
                 return Err(Status::aborted(format!(
                     "`{pattern}` is not shared out: its requests are honoured as they come, whatever its capacity is; \
                      a template with another algorithm than NO_ALGORITHM has to match it"
                 )));
             };
-            return check_above(set, &set.pattern, &settings);
+            return check_above(set, pattern, &settings);
         }
-        for id in self.node.ids_matching(&set.pattern) {
+        for id in self.node.ids_matching(pattern) {
             if let Some(settings) = self.node.config().template_settings(&id) {
                 check_above(set, &id, &settings)?;
             }
@@ -206,9 +211,9 @@ fn expected(field: &str, got: &str, expected: &str) -> Status {
 }
 
 /// As the admin service tells it; `now`: in milliseconds since the epoch.
-pub(super) fn to_wire(set: &KeptOverride, now: u64) -> Override {
+pub(super) fn to_wire(pattern: &str, set: &KeptOverride, now: u64) -> Override {
     Override {
-        pattern: set.pattern.to_string(),
+        pattern: pattern.to_owned(),
         capacity: Some(match set.capacity {
             Load::Capacity(capacity) => r#override::Capacity::Amount(capacity.get()),
             Load::Factor(factor) => r#override::Capacity::Factor(factor),
