@@ -65,7 +65,7 @@ pub use pool::{
     PoolEventKind, PoolFilter, PoolMember, PoolMemory, PoolNotes, PoolPage, PoolPlace, PoolReport, PoolStanding,
     PoolState, Usage,
 };
-pub use promises::{Changes, Inherited, Promises, Record, Refused};
+pub use promises::{Changes, Inherited, Promises, Refused};
 pub use resource::{
     Answer, Ask, Birth, Block, Counters, DueChange, DueRule, Explanation, Forecast, Foreseen, HolderCopy, HolderReport,
     Lease, LoadError, LoadReport, Moved, Others, Outcome, Overridden, PromiseReport, Release, Request, Resource,

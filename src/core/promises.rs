@@ -107,23 +107,6 @@ pub struct Promises {
 /// A length of leases that is unknown: longer than any.
 const UNKNOWN: Millis = Millis(u64::MAX);
 
-/// The promises of a resource as plain data; the stored format is defined elsewhere.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Record {
-    /// The newest epoch that promised anything, and the number of its last change.
-    pub newest: Option<(Epoch, u64)>,
-    /// All that may be believed.
-    pub total: Amount,
-    /// How long the horizon is.
-    pub horizon: Millis,
-    /// The longest lease that may be believed, if that is known.
-    pub lease: Option<Millis>,
-    /// From which lease on they are in the total also if they have ended.
-    pub floor: Option<Token>,
-    /// What the holders want.
-    pub wants: Claims,
-}
-
 impl Promises {
     /// Whether changes of this epoch and number come next.
     pub fn follows(newest: Option<(Epoch, u64)>, epoch: Epoch, number: u64) -> Result<(), Refused> {
@@ -138,6 +121,11 @@ impl Promises {
     /// Applies changes, all or none; their horizon counts from `now`.
     pub fn apply(&mut self, changes: &Changes, now: Millis) -> Result<(), Refused> {
         Promises::follows(self.newest, changes.epoch, changes.number)?;
+        self.take(changes, now);
+        Ok(())
+    }
+
+    fn take(&mut self, changes: &Changes, now: Millis) {
         self.newest = Some((changes.epoch, changes.number));
         let lease = changes.lease.unwrap_or(UNKNOWN);
         if lease < self.lease {
@@ -154,7 +142,6 @@ impl Promises {
         if let Some(horizon) = changes.horizon {
             self.extend(now, horizon);
         }
-        Ok(())
     }
 
     /// What a new incarnation of the resource starts from, if earlier ones have given nothing since then. Their last
@@ -193,20 +180,21 @@ impl Promises {
         if now < until { self.lease.max(before) } else { self.lease }
     }
 
-    /// Everything, for a snapshot.
-    pub fn record(&self, now: Millis) -> Record {
-        let (newest, total) = (self.newest, self.total);
+    /// Everything, for a snapshot: as if the last changes had made all of it.
+    pub fn record(&self, now: Millis) -> Changes {
+        let (epoch, number) = self.newest.unwrap_or((Epoch(0), 0));
         let lease = Some(self.longest(now)).filter(|longest| *longest < UNKNOWN);
         // One of an earlier epoch has no place there.
-        let floor = self.floor.filter(|floor| newest.is_some_and(|(epoch, _)| *floor >= Token::first(epoch)));
-        Record { newest, total, horizon: self.length, lease, floor, wants: self.wants.clone() }
+        let floor = self.floor.filter(|floor| *floor >= Token::first(epoch));
+        let (total, horizon, wants) = (self.total, Some(self.length), Some(self.wants.clone()));
+        Changes { epoch, number, total, horizon, lease, floor, wants }
     }
 
     /// From a snapshot of unknown age: the horizon counts anew from `now`, at its full length.
-    pub fn restore(record: Record, now: Millis) -> Promises {
-        let Record { newest, total, horizon, lease, floor, wants } = record;
-        let (until, lease) = (now.plus(horizon), lease.unwrap_or(UNKNOWN));
-        Promises { newest, total, wants, until, length: horizon, lease, lease_before: Default::default(), floor }
+    pub fn restore(record: &Changes, now: Millis) -> Promises {
+        let mut promises = Promises::default();
+        promises.take(record, now);
+        promises
     }
 
     /// A horizon of `length` was learnt of at `now`. The one that ends later counts.

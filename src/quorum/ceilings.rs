@@ -13,7 +13,7 @@ mod tests;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use leaseway_core::{Amount, Changes, Claim, Claims, Epoch, Millis, Record, Sum};
+use leaseway_core::{Amount, Changes, Claim, Claims, Epoch, Millis, Sum};
 use serde::{Deserialize, Serialize};
 
 /// What a master of a format up to 3 changed about the promises of a resource.
@@ -72,44 +72,35 @@ impl Ceilings {
         for ceiling in &changes.ceilings {
             self.put(ceiling);
         }
-        Changes {
-            epoch: Epoch(changes.epoch),
-            number: changes.number,
-            total: self.sum.ceil(),
-            horizon: changes.horizon.map(Millis),
-            lease: None,
-            floor: None,
-            wants: Some(self.wants()),
-        }
+        self.changes((changes.epoch, changes.number), changes.horizon)
     }
 
     /// From a snapshot, and what that means for the promises of the resource.
-    pub(crate) fn restore(record: &CeilingRecord) -> (Ceilings, Record) {
+    pub(crate) fn restore(record: &CeilingRecord) -> (Ceilings, Changes) {
         let mut ceilings = Ceilings::default();
         for (ceiling, _) in &record.ceilings {
             ceilings.put(ceiling);
         }
-        let record = Record {
-            newest: record.newest.map(|(epoch, number)| (Epoch(epoch), number)),
-            total: ceilings.sum.ceil(),
-            horizon: record.horizons.iter().map(|(_, length)| Millis(*length)).max().unwrap_or_default(),
-            lease: None,
-            floor: None,
-            wants: ceilings.wants(),
-        };
-        (ceilings, record)
+        let longest = record.horizons.iter().map(|(_, length)| *length).max();
+        let changes = ceilings.changes(record.newest.unwrap_or_default(), longest);
+        (ceilings, changes)
+    }
+
+    fn changes(&self, (epoch, number): (u64, u64), horizon: Option<u64>) -> Changes {
+        let (epoch, horizon) = (Epoch(epoch), horizon.map(Millis));
+        Changes { epoch, number, total: self.sum.ceil(), horizon, lease: None, floor: None, wants: Some(self.wants()) }
     }
 
     /// For a snapshot, together with the promises of the resource.
-    pub(crate) fn record(&self, resource: &Arc<str>, promises: &Record) -> CeilingRecord {
-        let epoch = promises.newest.map_or(0, |(epoch, _)| epoch.0);
+    pub(crate) fn record(&self, resource: &Arc<str>, promises: &Changes) -> CeilingRecord {
+        let epoch = promises.epoch.0;
         let ceiling = |((node, id), amount): (&(bool, Arc<str>), &Amount)| {
             (Ceiling { node: *node, id: Arc::clone(id), amount: amount.get() }, epoch)
         };
         CeilingRecord {
             resource: Arc::clone(resource),
-            newest: promises.newest.map(|(epoch, number)| (epoch.0, number)),
-            horizons: vec![(epoch, promises.horizon.0)],
+            newest: Some((epoch, promises.number)),
+            horizons: vec![(epoch, promises.horizon.unwrap_or_default().0)],
             ceilings: self.holders.iter().map(ceiling).collect(),
         }
     }

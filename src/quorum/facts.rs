@@ -285,11 +285,11 @@ impl Facts {
         };
         for stored in stored.ceilings {
             let (ceilings, record) = Ceilings::restore(&stored);
-            facts.promises.insert(Arc::clone(&stored.resource), Promises::restore(record, now));
+            facts.promises.insert(Arc::clone(&stored.resource), Promises::restore(&record, now));
             facts.ceilings.insert(stored.resource, ceilings);
         }
         for (resource, record) in stored.promises.into_iter().map(StoredPromises::record) {
-            facts.promises.insert(resource, Promises::restore(record, now));
+            facts.promises.insert(resource, Promises::restore(&record, now));
         }
         facts.listen(stored.listening, now);
         for (resource, kind, holder, assigned) in stored.assignments {

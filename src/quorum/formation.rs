@@ -18,7 +18,7 @@ use crate::{
 
 /// How often the other peers are asked.
 const RETRY_EVERY: Duration = Duration::from_millis(150);
-/// After so many attempts to join, the log says what an operator may have to do.
+/// After so many attempts the log says what an operator may have to do.
 const HINT_AFTER: u32 = 20;
 /// How long a peer may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -43,7 +43,7 @@ impl Formation {
     /// Returns once this peer belongs to a cluster and has a vote there.
     pub(crate) async fn run(&self) -> Result<Formed, StoreError> {
         let others: Vec<_> = self.settings.peers.iter().filter(|(name, _)| *name != self.settings.name).collect();
-        let (mut told, mut asked) = (false, 0);
+        let (mut told, mut asked, mut waited) = (false, 0, 0);
         loop {
             if let Some(formed) = self.formed() {
                 return Ok(formed);
@@ -70,6 +70,15 @@ impl Formation {
                     "the directories of all peers are empty: if they lost what they knew, wait until everything they may \
                      have promised has ended; then, or if this is the first start of all, tell all of them to bootstrap"
                 );
+            }
+            let waits = self.settings.bootstrap && taken.is_empty() && there.len() < others.len();
+            waited += u32::from(waits);
+            if waits && waited == HINT_AFTER {
+                let is_missing = |name: &str| there.iter().all(|other| other.name != name);
+                let missing = others.iter().filter(|(name, _)| is_missing(name));
+                let missing: Vec<_> = missing.map(|(name, address)| format!("{name} ({address})")).collect();
+                let missing = missing.join(", ");
+                tracing::warn!("a first start begins once all peers are there, and this one waits for {missing}");
             }
             tokio::time::sleep(RETRY_EVERY).await;
         }

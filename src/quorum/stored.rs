@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use leaseway_core::{Amount, Assigned, Claims, Epoch, HolderKind, Load, Millis, PoolNotes, Record};
+use leaseway_core::{Amount, Assigned, Changes, Claims, Epoch, HolderKind, Load, Millis, PoolNotes};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
     overrides::KeptOverride,
 };
 
-/// [`Changes`](leaseway_core::Changes), with the floor in the place of the lease.
+/// [`Changes`], with the floor in the place of the lease.
 #[derive(Serialize, Deserialize)]
 struct StoredChanges {
     epoch: Epoch,
@@ -28,10 +28,9 @@ struct StoredChanges {
 
 /// Encodes [`Changes`] as [`StoredChanges`].
 pub(crate) mod changes {
-    use leaseway_core::Changes;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    use super::{StoredChanges, floor};
+    use super::{Changes, StoredChanges, floor};
 
     pub(crate) fn serialize<S: Serializer>(changes: &Changes, serializer: S) -> Result<S::Ok, S::Error> {
         let Changes { epoch, number, total, horizon, lease, floor, wants } = changes.clone();
@@ -46,7 +45,7 @@ pub(crate) mod changes {
     }
 }
 
-/// A [`Record`] of one resource.
+/// All that is promised about one resource.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct StoredPromises {
     pub(crate) resource: Arc<str>,
@@ -58,16 +57,18 @@ pub(crate) struct StoredPromises {
 }
 
 impl StoredPromises {
-    pub(crate) fn new(resource: &Arc<str>, record: Record) -> StoredPromises {
-        let Record { newest, total, horizon, lease, floor, wants } = record;
-        let lease = floor::encode(lease, floor, newest.map_or(Epoch(0), |(epoch, _)| epoch));
+    pub(crate) fn new(resource: &Arc<str>, record: Changes) -> StoredPromises {
+        let Changes { epoch, number, total, horizon, lease, floor, wants } = record;
+        let (horizon, wants) = (horizon.unwrap_or_default(), wants.unwrap_or_default());
+        let (newest, lease) = (Some((epoch, number)), floor::encode(lease, floor, epoch));
         StoredPromises { resource: Arc::clone(resource), newest, total, horizon, lease, wants }
     }
 
-    pub(crate) fn record(self) -> (Arc<str>, Record) {
+    pub(crate) fn record(self) -> (Arc<str>, Changes) {
         let StoredPromises { resource, newest, total, horizon, lease, wants } = self;
-        let (lease, floor) = floor::decode(lease, newest.map_or(Epoch(0), |(epoch, _)| epoch));
-        (resource, Record { newest, total, horizon, lease, floor, wants })
+        let (epoch, number) = newest.unwrap_or((Epoch(0), 0));
+        let (lease, floor) = floor::decode(lease, epoch);
+        (resource, Changes { epoch, number, total, horizon: Some(horizon), lease, floor, wants: Some(wants) })
     }
 }
 

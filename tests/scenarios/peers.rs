@@ -128,6 +128,19 @@ fn when_all_disks_are_lost_no_peer_answers_until_told_that_nothing_is_promised()
     assert_eq!(peers.client("bob").ask(&peers, "r", 1000.0), 100.0);
 }
 
+#[test]
+fn a_first_start_says_which_peer_it_waits_for() {
+    let mut peers = Peers::found(3, Some(fair(100.0)), &[], Vec::new());
+    for peer in [0, 1] {
+        peers.run(peer, &["--bootstrap"]);
+    }
+    for peer in [0, 1] {
+        eventually("it names the one", || peers.log(peer).contains("this one waits for c (").then_some(()));
+    }
+    peers.run(2, &["--bootstrap"]);
+    assert_eq!(peers.client("alice").ask(&peers, "r", 40.0), 40.0);
+}
+
 /// A start that must be refused, and what it says.
 fn refused(arguments: &[&str]) -> String {
     let said =

@@ -50,10 +50,10 @@ fn the_newest_total_counts_and_the_latest_horizon() {
 fn a_shorter_horizon_takes_nothing_back_and_does_not_shorten_what_a_snapshot_says() {
     let mut promises = book(&[(changes(1, 1, 5.0, Some(100)), 0), (changes(1, 2, 5.0, Some(20)), 10)]);
     assert_eq!(kept(&promises, 10), (5.0, 100));
-    assert_eq!(kept(&Promises::restore(promises.record(Millis(10)), Millis(10)), 10), (5.0, 110));
+    assert_eq!(kept(&Promises::restore(&promises.record(Millis(10)), Millis(10)), 10), (5.0, 110));
     // Once it ends later than what the longer one promised, the shorter is all there is to remember.
     promises.apply(&changes(1, 3, 5.0, Some(20)), Millis(90)).expect("in order");
-    assert_eq!(kept(&Promises::restore(promises.record(Millis(90)), Millis(90)), 90), (5.0, 110));
+    assert_eq!(kept(&Promises::restore(&promises.record(Millis(90)), Millis(90)), 90), (5.0, 110));
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn a_new_life_waits_for_the_longest_lease_given_before_it_and_for_no_more_than_t
     let unknown = Changes { lease: None, ..changes(1, 3, 5.0, None) };
     promises.apply(&unknown, Millis(100_000)).expect("in order");
     assert_eq!(ends(&promises, 100_000, 10), 149_000);
-    let restored = Promises::restore(promises.record(Millis(100_000)), Millis(100_000));
+    let restored = Promises::restore(&promises.record(Millis(100_000)), Millis(100_000));
     assert_eq!(ends(&restored, 150_000, 10), 199_000, "nor does a snapshot know more");
 }
 
@@ -120,7 +120,7 @@ proptest! {
             latest = latest.max(horizon.map_or(0, |horizon| now + horizon));
             prop_assert_eq!(kept(&promises, now), if now < latest { (total, latest) } else { (0.0, 0) });
             if n == snapshot {
-                restored = Some(Promises::restore(promises.record(Millis(now)), Millis(now)));
+                restored = Some(Promises::restore(&promises.record(Millis(now)), Millis(now)));
             }
         }
     }

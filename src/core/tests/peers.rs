@@ -91,7 +91,7 @@ impl Peers {
     pub(crate) fn restart(&mut self, peer: usize, now: Millis) {
         let now = self.clock(peer, now);
         let book = &mut self.peers[peer].book;
-        *book = Promises::restore(book.record(now), now);
+        *book = Promises::restore(&book.record(now), now);
     }
 
     /// Another peer (or the same one) becomes master: of what no quorum had stored, so much survives.

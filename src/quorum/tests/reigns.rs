@@ -59,6 +59,14 @@ fn a_proposal_is_applied_as_a_whole_or_not_at_all() {
     apply(reign, &[promises(4, 1, 1.0), promises(4, 2, 1.0)]).0.expect("in order");
     let gap = refused(Refused::Gap { epoch: Epoch(4), expected: 4, got: 5 });
     assert_eq!(apply(reign, &[assigned("x", 1.0), promises(4, 3, 2.0), promises(4, 5, 2.0)]).0, Err(gap));
+    let first =
+        ProposeError::Refused { resource: "s".into(), why: Refused::Gap { epoch: Epoch(4), expected: 1, got: 2 } };
+    let Fact::Promises { changes, .. } = promises(4, 2, 1.0) else { unreachable!("it is one") };
+    assert_eq!(
+        apply(reign, &[Fact::Promises { resource: "s".into(), changes }]).0,
+        Err(first),
+        "a resource of its own"
+    );
     let older = refused(Refused::OlderEpoch { newest: Epoch(4), got: Epoch(3) });
     assert_eq!(apply(reign, &[said("text"), promises(3, 1, 2.0)]).0, Err(older));
     assert_eq!(apply(reign - 1, &[said("text")]).0, Err(ProposeError::Deposed));
