@@ -13,11 +13,11 @@ use leaseway_core::{Assigned, Changes, Epoch, HolderKind, Load, Millis, PoolMemo
 use crate::{
     ceilings::Ceilings,
     codec::{COMMON, FORMAT},
-    error::ProposeError,
     fact::{Configuration, Fact},
     listening::Listening,
     overrides::{self, KeptOverride},
     parts::Parts,
+    propose_error::ProposeError,
     stored::{StoredFacts, StoredPromises},
 };
 

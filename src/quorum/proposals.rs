@@ -14,9 +14,9 @@ use tokio::{
 };
 
 use crate::{
-    error::ProposeError,
     fact::Fact,
     metrics,
+    propose_error::ProposeError,
     raft::{Command, Outcome, Raft},
     reign::Reign,
 };

@@ -13,10 +13,11 @@ use tokio::sync::{oneshot, watch};
 use crate::{
     absence::Absence,
     backup::{BackedUpPeer, Backup, BackupHeader},
-    error::{ChangeError, ProposeError, StartError},
+    error::{ChangeError, StartError},
     fact::Fact,
     facts::Facts,
     open, proposals,
+    propose_error::ProposeError,
     reign::{Mastership, Reign},
     report::{self, PeerReport},
     run::{self, Order, Origin, Running},

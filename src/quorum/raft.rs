@@ -5,7 +5,7 @@ use std::sync::Arc;
 use openraft::{EntryPayload, TokioRuntime};
 use serde::{Deserialize, Serialize};
 
-use crate::{codec::COMMON, error::ProposeError, fact::Fact};
+use crate::{codec::COMMON, fact::Fact, propose_error::ProposeError};
 
 openraft::declare_raft_types!(
     pub(crate) Types:

@@ -1,0 +1,42 @@
+//! Why a proposal was not carried out.
+
+use std::sync::Arc;
+
+use leaseway_core::Refused;
+use serde::{Deserialize, Serialize};
+
+/// A proposal was not carried out, or perhaps it was.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+pub enum ProposeError {
+    /// The reign is over. Nothing was stored.
+    #[error("this reign is over; nothing was stored")]
+    Deposed,
+    /// The reign ended, or consensus did, while the proposal was under way. It may have been stored or not; the next
+    /// master knows.
+    #[error("mastership was lost while facts were under way: they may have been stored, or not")]
+    Uncertain,
+    /// More than fits into one message to the peers. Nothing was stored.
+    #[error("facts of {bytes} bytes are too many at once: {most} is the most")]
+    TooLarge {
+        /// As they would be stored.
+        bytes: u64,
+        /// What is possible.
+        most: u64,
+    },
+    /// A peer is of a version that does not know such facts. Nothing was stored.
+    #[error("the peer {peer:?} is of an older version, which does not know this (format {needed}): upgrade it first")]
+    OlderPeer {
+        /// Its name.
+        peer: String,
+        /// The format that it would have to read.
+        needed: u8,
+    },
+    /// The promises do not follow the stored ones: a bug in the proposing code. Nothing was stored.
+    #[error("about {resource:?}: {why}")]
+    Refused {
+        /// Which resource.
+        resource: Arc<str>,
+        /// What is wrong.
+        why: Refused,
+    },
+}
