@@ -72,6 +72,9 @@ impl StoredPromises {
     }
 }
 
+/// Of a resource, to a holder: how much.
+type StoredAssignment = (Arc<str>, HolderKind, Arc<str>, Option<Assigned>);
+
 /// All facts, for a snapshot.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct StoredFacts {
@@ -79,7 +82,7 @@ pub(crate) struct StoredFacts {
     pub(crate) version: u64,
     pub(crate) configurations: Vec<Configuration>,
     pub(crate) ceilings: Vec<CeilingRecord>,
-    pub(crate) assignments: Vec<(Arc<str>, HolderKind, Arc<str>, Option<Assigned>)>,
+    pub(crate) assignments: Vec<StoredAssignment>,
     pub(crate) loads: Vec<(Arc<str>, Load)>,
     pub(crate) listening: Listening,
     pub(crate) pools: Vec<(Arc<str>, PoolNotes)>,
