@@ -11,24 +11,25 @@ use std::{
     ops::{AddAssign, Sub, SubAssign},
 };
 
-use serde::{Deserialize, Deserializer, Serialize};
-
 /// The unit that sums are counted in is 1 / `UNITS`.
 const UNITS: f64 = (1u64 << 52) as f64;
 
 /// How much of a resource: queries per second, open transactions, cost units.
-#[derive(Clone, Copy, PartialEq, PartialOrd, Default, Serialize, Deserialize)]
-pub struct Amount(#[serde(deserialize_with = "stored")] f64);
+#[derive(Clone, Copy, PartialEq, PartialOrd, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Amount(#[cfg_attr(feature = "serde", serde(deserialize_with = "stored"))] f64);
 
 /// Amounts were checked before they were stored. An invalid one all the same counts as the largest: promises err
 /// upwards.
-fn stored<'de, D: Deserializer<'de>>(stored: D) -> Result<f64, D::Error> {
-    Ok(Amount::new(f64::deserialize(stored)?).unwrap_or(Amount::MAX).0)
+#[cfg(feature = "serde")]
+fn stored<'de, D: serde::Deserializer<'de>>(stored: D) -> Result<f64, D::Error> {
+    <f64 as serde::Deserialize>::deserialize(stored).map(|value| Amount::new(value).unwrap_or(Amount::MAX).0)
 }
 
 /// So were other numbers. One that is not finite all the same must not spoil sums.
-pub(crate) fn stored_number<'de, D: Deserializer<'de>>(stored: D) -> Result<f64, D::Error> {
-    f64::deserialize(stored).map(|number| if number.is_finite() { number } else { 0.0 })
+#[cfg(feature = "serde")]
+pub(crate) fn stored_number<'de, D: serde::Deserializer<'de>>(stored: D) -> Result<f64, D::Error> {
+    <f64 as serde::Deserialize>::deserialize(stored).map(|number| if number.is_finite() { number } else { 0.0 })
 }
 
 /// Why a number is not an amount.

@@ -1,12 +1,12 @@
 //! Claims: what holders want.
 
-use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use crate::{Amount, RuleNumber};
 
 /// What similar clients want together. A plain client has one claim of one subclient, a child node has several.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Claim {
     /// The clients' total.
     pub wants: Amount,
@@ -15,10 +15,10 @@ pub struct Claim {
     /// Larger goes first, where the algorithm heeds it. Claims beyond `i16` count as the nearest.
     pub priority: i16,
     /// The rule that its client is under; child nodes apply the rules to what they report.
-    #[serde(skip)]
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub rule: Option<RuleNumber>,
     /// A part of what other claims of the same child node want, which it is due at least: its clients' minimums.
-    #[serde(skip)]
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub is_minimum: bool,
 }
 
@@ -61,8 +61,9 @@ pub(crate) fn further(claims: &Claims) -> usize {
 }
 
 /// A plain client, or a node that asks for the clients below it. Stored as whether it is a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(from = "bool", into = "bool")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(from = "bool", into = "bool"))]
 pub enum HolderKind {
     /// Asked with GetCapacity.
     Client,

@@ -17,8 +17,6 @@
 #[cfg(test)]
 mod tests;
 
-use serde::{Deserialize, Serialize};
-
 use crate::{Amount, Claims, Epoch, Millis, Token, time::certain_end};
 
 /// The changes of promises that a round causes. Peers apply these in the order of epoch and number.
@@ -64,7 +62,8 @@ impl Inherited {
 }
 
 /// Why a change was not applied. Nothing of it was: the promises are unchanged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Refused {
     /// It comes from an earlier master that does not know yet that there is a newer one.
     #[error("promises of epoch {} come too late, epoch {} has promised since", got.0, newest.0)]

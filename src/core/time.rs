@@ -5,12 +5,11 @@
 //! ([`Now`]), writes them into leases, and recognizes by them the lease of a client that returns no token. A lease ends
 //! at its holder first: the server adds [`WIRE_ROUNDING`] and [`CLOCK_RATE_ALLOWANCE`] to every end it counts on.
 
-use serde::{Deserialize, Serialize};
-
 use crate::planted::{self, Fault};
 
 /// Monotonic milliseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Millis(pub u64);
 
 impl Millis {

@@ -6,10 +6,9 @@
 
 use std::num::NonZeroU64;
 
-use serde::{Deserialize, Serialize};
-
 /// Names one lease. Opaque to holders. Never zero, so that a record can do without one for free.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Token(NonZeroU64);
 
 impl Token {
@@ -43,7 +42,8 @@ impl Token {
 }
 
 /// Where an epoch's tokens start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Epoch(pub u64);
 
 /// The tokens of one epoch.

@@ -2,8 +2,6 @@
 
 use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 
-use serde::{Deserialize, Serialize};
-
 use crate::{Amount, HolderKind, Sum};
 
 /// The most assignments in one pool.
@@ -12,13 +10,14 @@ const MOST: usize = 100_000;
 const MOST_MARKS: usize = 10_000;
 
 /// What is assigned to a holder.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Assigned {
     /// So much.
-    #[serde(rename = "amount")]
+    #[cfg_attr(feature = "serde", serde(rename = "amount"))]
     Capacity(Amount),
     /// This part of the total, from 0 to 1.
-    #[serde(rename = "part")]
+    #[cfg_attr(feature = "serde", serde(rename = "part"))]
     Share(f64),
 }
 

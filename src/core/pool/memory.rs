@@ -9,24 +9,23 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use serde::{Deserialize, Serialize};
-
-use crate::{Amount, HolderKind, Millis, Token, amount::stored_number};
+use crate::{Amount, HolderKind, Millis, Token};
 
 /// The time of a pool, over all its masters.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct PoolClock {
     /// Seconds in which it had a master, or in which peers remembered one.
-    #[serde(deserialize_with = "stored_number")]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::amount::stored_number"))]
     pub lived: f64,
     /// What a balance has grown by that was connected all the time.
-    #[serde(deserialize_with = "stored_number")]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::amount::stored_number"))]
     pub grown: f64,
     /// By what power of e balances have decayed.
-    #[serde(deserialize_with = "stored_number")]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::amount::stored_number"))]
     pub decayed: f64,
     /// By how much balances grow in a second.
-    #[serde(deserialize_with = "stored_number")]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::amount::stored_number"))]
     pub speed: f64,
     /// In what time they decay by a factor of e.
     pub time_constant: Millis,
@@ -46,27 +45,29 @@ impl PoolClock {
 }
 
 /// The balance of an account, in stored form.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum NotedBalance {
     /// There is none any more.
     None,
     /// None of its clients is connected: its logarithm, when nothing had decayed.
-    Away(#[serde(deserialize_with = "stored_number")] f64),
+    Away(#[cfg_attr(feature = "serde", serde(deserialize_with = "crate::amount::stored_number"))] f64),
     /// So many clients are connected: its value at clock zero.
-    Connected(#[serde(deserialize_with = "stored_number")] f64, u32),
+    Connected(#[cfg_attr(feature = "serde", serde(deserialize_with = "crate::amount::stored_number"))] f64, u32),
 }
 
 /// What a client that is connected has cost.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct NotedCost {
     /// What it has.
     pub capacity: Amount,
     /// Capacity times seconds, less what that is for all the time that the pool has lived.
-    #[serde(deserialize_with = "stored_number")]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::amount::stored_number"))]
     pub time: f64,
     /// What it has said it has used.
-    #[serde(deserialize_with = "stored_number")]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::amount::stored_number"))]
     pub request: f64,
     /// Its account, if it is a free client.
     pub account: Option<Arc<str>>,
@@ -79,7 +80,8 @@ pub struct NotedCost {
 /// What a pool remembers is complete but for changes that are younger than half a minute and, of a balance or a cost,
 /// less than a sixteenth of it; of the total, less than a hundredth. Where there is more to say than may be said at
 /// once, the oldest comes first.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct PoolNotes {
     /// Replaces all earlier notes.
     pub anew: bool,
