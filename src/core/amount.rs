@@ -26,7 +26,7 @@ fn stored<'de, D: serde::Deserializer<'de>>(stored: D) -> Result<f64, D::Error> 
     <f64 as serde::Deserialize>::deserialize(stored).map(|value| Amount::new(value).unwrap_or(Amount::MAX).0)
 }
 
-/// So were other numbers. One that is not finite all the same must not spoil sums.
+/// Numbers were checked before they were stored. One that is not finite all the same must not spoil sums.
 #[cfg(feature = "serde")]
 pub(crate) fn stored_number<'de, D: serde::Deserializer<'de>>(stored: D) -> Result<f64, D::Error> {
     <f64 as serde::Deserialize>::deserialize(stored).map(|number| if number.is_finite() { number } else { 0.0 })
