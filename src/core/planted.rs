@@ -102,6 +102,8 @@ pub enum Fault {
     ReleasesUnasked,
     /// A master that no quorum confirms any more goes on. In real processes only: the simulation has no elections.
     OldMasterGoesOn,
+    /// A request to take over counts in a later reign of the same master. In real processes only, too.
+    StaleHandOver,
 }
 
 impl Fault {
@@ -156,7 +158,7 @@ impl Fault {
 
     /// The fault of that name.
     pub fn named(name: &str) -> Option<Fault> {
-        let all = Fault::SIMULATED.into_iter().chain([Fault::OldMasterGoesOn]);
+        let all = Fault::SIMULATED.into_iter().chain([Fault::OldMasterGoesOn, Fault::StaleHandOver]);
         all.into_iter().find(|fault| fault.name() == name)
     }
 
@@ -209,6 +211,7 @@ impl Fault {
             Fault::AssignmentOutlastsLease => "assignment-outlasts-lease",
             Fault::ReleasesUnasked => "releases-unasked",
             Fault::OldMasterGoesOn => "old-master-goes-on",
+            Fault::StaleHandOver => "stale-hand-over",
         }
     }
 
@@ -247,6 +250,7 @@ impl Fault {
             Fault::AssignmentOutlastsLease => "no assignment outlasts its lease",
             Fault::ReleasesUnasked => "a release is as much as asking",
             Fault::OldMasterGoesOn => "a reign that no quorum confirms lapses",
+            Fault::StaleHandOver => "a request to take over counts only for the reign that has ended with it",
         }
     }
 }

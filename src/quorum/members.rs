@@ -21,8 +21,8 @@ use crate::{
     keeper::Resignation,
     machine::SharedFacts,
     peers::{Call, Calls, LocalPeer},
-    raft::{Member, PeerId, Raft},
-    reign::Mastership,
+    raft::{Member, PeerId, Raft, RaftMetrics},
+    reign::{Mastership, Reign},
     settings::Settings,
 };
 
@@ -34,6 +34,7 @@ const CHECK_EVERY: Duration = Duration::from_millis(500);
 const ANSWERS: Duration = Duration::from_secs(3);
 /// How long either step of a change may take.
 const STEP: Duration = Duration::from_secs(15);
+const LOST: &str = "mastership was lost meanwhile; it may have come about all the same: `leaseway peers list` says";
 
 pub(crate) struct Members {
     pub(crate) raft: Raft,
@@ -81,17 +82,15 @@ impl Members {
     /// would stop the quorum. Or it has left the earlier identity of a peer that has a vote again.
     async fn finish_change(&self) {
         let Ok(one) = self.changing.try_lock() else { return };
-        if self.check_master().is_err() {
-            return;
-        }
+        let Ok(reign) = self.check_master() else { return };
         let membership = self.raft.metrics().borrow().membership_config.membership().clone();
         let finished = match membership.get_joint_config().as_slice() {
             [_, .., voters] if !voters.contains(&self.local.introducer.peer()) => {
                 drop(one);
                 self.make_way(voters).await
             }
-            [_, .., voters] => self.step(self.raft.change_membership(voters.clone(), false)).await,
-            _ => self.remove_nodes(&self.replaced()).await,
+            [_, .., voters] => self.step(&reign, self.raft.change_membership(voters.clone(), false)).await,
+            _ => self.remove_nodes(&reign, &self.replaced()).await,
         };
         if let Err(error) = finished {
             tracing::warn!(%error, "a change of membership that another master began is not finished yet");
@@ -130,26 +129,27 @@ impl Members {
     /// must be silent, and is removed.
     async fn admit(&self, peer: PeerId, member: Member) -> Result<(), ChangeError> {
         let _one = self.changing.lock().await;
+        let reign = self.check_master()?;
         let name = member.name.clone();
         let before = self.ids_of(&name).into_iter().filter(|other| *other != peer).collect::<BTreeSet<_>>();
         if before.iter().any(|other| self.is_alive(*other)) {
             return Err(ChangeError::Alive { name });
         }
         tracing::info!(peer = name, replaces = before.len(), "a peer joins");
-        self.step(self.raft.add_learner(peer, member, false)).await?;
+        self.step(&reign, self.raft.add_learner(peer, member, false)).await?;
         self.caught_up(peer, &name, CATCH_UP).await?;
         let mut voters = self.voters();
         voters.retain(|other| !before.contains(other));
         voters.insert(peer);
-        self.step(self.raft.change_membership(voters, false)).await?;
-        self.remove_nodes(&before).await?;
+        self.step(&reign, self.raft.change_membership(voters, false)).await?;
+        self.remove_nodes(&reign, &before).await?;
         tracing::info!(peer = name, "a peer has joined");
         Ok(())
     }
 
     /// Removes a peer for good. It may be added again with an empty directory.
     pub(crate) async fn remove(&self, name: &str) -> Result<(), ChangeError> {
-        self.check_master()?;
+        let reign = self.check_master()?;
         if name == self.settings.name {
             return Err(ChangeError::IsMaster { name: name.to_owned() });
         }
@@ -162,9 +162,9 @@ impl Members {
         if voters.iter().any(|voter| gone.contains(voter)) {
             let left: BTreeSet<_> = voters.difference(&gone).copied().collect();
             self.check_majority(&left).await?;
-            self.step(self.raft.change_membership(left, false)).await?;
+            self.step(&reign, self.raft.change_membership(left, false)).await?;
         }
-        self.remove_nodes(&gone).await?;
+        self.remove_nodes(&reign, &gone).await?;
         tracing::info!(peer = name, "a peer was removed");
         Ok(())
     }
@@ -175,12 +175,8 @@ impl Members {
         let (me, members) = (self.local.introducer.peer(), self.members());
         let mut answers: FuturesUnordered<_> = left
             .iter()
-            .filter_map(|voter| Some((*voter, members.get(voter)?)))
-            .map(|(voter, member)| async move {
-                let address = self.settings.address_of(&member.name).unwrap_or(&member.address);
-                let peer = (member.name.as_str(), address);
-                voter == me || self.calls.call_within::<_, ()>(ANSWERS, peer, voter, Call::Hello, &()).await.is_ok()
-            })
+            .filter(|voter| members.contains_key(voter))
+            .map(|voter| async move { *voter == me || self.answers(*voter).await })
             .collect();
         let (mut there, needed) = (0, left.len() / 2 + 1);
         while there < needed {
@@ -190,11 +186,23 @@ impl Members {
         Ok(())
     }
 
+    /// Whether a peer answers now, under the identity that it has in the membership.
+    pub(crate) async fn answers(&self, peer: PeerId) -> bool {
+        let Some(member) = self.members().remove(&peer) else { return false };
+        let address = (member.name.as_str(), self.address_of(&member));
+        self.calls.call_within::<_, ()>(ANSWERS, address, peer, Call::Hello, &()).await.is_ok()
+    }
+
+    /// Where a peer is. An address in the settings takes precedence.
+    pub(crate) fn address_of<'a>(&'a self, member: &'a Member) -> &'a str {
+        self.settings.address_of(&member.name).unwrap_or(&member.address)
+    }
+
     /// Removes those that are still in the membership, all of them learners by now.
-    async fn remove_nodes(&self, peers: &BTreeSet<PeerId>) -> Result<(), ChangeError> {
+    async fn remove_nodes(&self, reign: &Reign, peers: &BTreeSet<PeerId>) -> Result<(), ChangeError> {
         let left: BTreeSet<_> = self.members().into_keys().filter(|peer| peers.contains(peer)).collect();
         if !left.is_empty() {
-            self.step(self.raft.change_membership(ChangeMembers::RemoveNodes(left), false)).await?;
+            self.step(reign, self.raft.change_membership(ChangeMembers::RemoveNodes(left), false)).await?;
         }
         Ok(())
     }
@@ -219,32 +227,40 @@ impl Members {
     }
 
     /// Whether it has all entries up to now in time. Later ones arrive as they do at every other peer.
-    pub(crate) async fn caught_up_within(&self, peer: PeerId, limit: Duration) -> bool {
-        let target = self.raft.metrics().borrow().last_log_index;
-        let has_all = |metrics: &openraft::RaftMetrics<PeerId, Member>| match &metrics.replication {
-            Some(replication) => replication.get(&peer).is_some_and(|at| at.map(|id| id.index) >= target),
+    async fn caught_up_within(&self, peer: PeerId, limit: Duration) -> bool {
+        let last = self.raft.metrics().borrow().last_log_index;
+        self.has_entries(peer, last, limit).await
+    }
+
+    /// Whether a peer has all entries up to this index in time.
+    pub(crate) async fn has_entries(&self, peer: PeerId, last: Option<u64>, limit: Duration) -> bool {
+        let has_all = |metrics: &RaftMetrics| match &metrics.replication {
+            Some(replication) => replication.get(&peer).is_some_and(|at| at.map(|id| id.index) >= last),
             None => true,
         };
         self.raft.wait(Some(limit)).metrics(has_all, "a peer catches up").await.is_ok()
     }
 
+    /// One step of a change that was decided in this reign. What a later reign of this peer knows may be different.
     async fn step<T>(
         &self,
+        reign: &Reign,
         change: impl Future<Output = Result<T, RaftError<PeerId, ClientWriteError<PeerId, Member>>>>,
     ) -> Result<(), ChangeError> {
+        if !reign.holds(self.calls.now()) {
+            return Err(self.check_master().err().unwrap_or(ChangeError::Failed(LOST.into())));
+        }
         match timeout(STEP, change).await {
             Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) if error.forward_to_leader::<Member>().is_some() => Err(ChangeError::Failed(
-                "mastership was lost meanwhile; it may have come about all the same: `leaseway peers list` says".into(),
-            )),
+            Ok(Err(error)) if error.forward_to_leader::<Member>().is_some() => Err(ChangeError::Failed(LOST.into())),
             Ok(Err(error)) => Err(ChangeError::Failed(error.to_string())),
             Err(_) => Err(ChangeError::Failed("a quorum did not answer in time; it may come about later".into())),
         }
     }
 
-    pub(crate) fn check_master(&self) -> Result<(), ChangeError> {
+    pub(crate) fn check_master(&self) -> Result<Reign, ChangeError> {
         match &*self.mastership.borrow() {
-            Mastership::Master(reign) if reign.holds(self.calls.now()) => Ok(()),
+            Mastership::Master(reign) if reign.holds(self.calls.now()) => Ok(reign.clone()),
             Mastership::Follower { of: Some(master) } => {
                 Err(ChangeError::NotMaster { master: Some(master.name.clone()) })
             }

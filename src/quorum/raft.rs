@@ -23,6 +23,7 @@ pub(crate) type Entry = openraft::Entry<Types>;
 pub(crate) type LogId = openraft::LogId<PeerId>;
 pub(crate) type Vote = openraft::Vote<PeerId>;
 pub(crate) type Raft = openraft::Raft<Types>;
+pub(crate) type RaftMetrics = openraft::RaftMetrics<PeerId, Member>;
 pub(crate) type SnapshotMeta = openraft::SnapshotMeta<PeerId, Member>;
 /// openraft's internal state, as `with_raft_state` shows it.
 pub(crate) type State = openraft::RaftState<PeerId, Member, tokio::time::Instant>;

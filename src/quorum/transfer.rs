@@ -1,11 +1,20 @@
-//! How a master hands its mastership to another peer and stays a peer itself, for maintenance.
+//! How a master hands its mastership to another peer (Raft's leadership transfer), for maintenance or because it leaves.
 //!
-//! The keeper ends the reign and begins no other while this goes on, so that the vote of this peer may be given away.
-//! The next master has every entry that was acknowledged: entries under way arrive before it is asked to stand, and no
-//! proposal counts without a reign. If it is not elected, the keeper begins a new reign here.
+//! The keeper ends the reign and begins no other while this goes on. The next master has every entry that was
+//! acknowledged: this peer waits until it has them, and no proposal counts without a reign.
+//!
+//! A peer that is asked to stand breaks its vote lease, so a request that arrives late must not count in a later reign,
+//! which may rest on that lease. Two rules ensure this, each alone is enough:
+//! - This peer first votes for the next master in a later term. It never reigns again in the term of the vote that the
+//!   request names, and after a failed hand-over there is an election.
+//! - The request names the last entry of the reign that ends ([`HandOver`]). A later reign begins with an entry of its
+//!   own, so a peer that has confirmed one either has that entry and refuses the request, or lacks it and cannot win an
+//!   election, because the entry is committed.
 
 use std::{collections::BTreeSet, time::Duration};
 
+use leaseway_core::planted::{self, Fault};
+use openraft::{ServerState, raft::VoteRequest};
 use tokio::{
     sync::oneshot,
     time::{Instant, sleep, sleep_until, timeout},
@@ -14,10 +23,9 @@ use tokio::{
 use crate::{
     error::ChangeError,
     keeper::Resignation,
-    leave::{hand_over, most_complete},
     members::Members,
-    peers::vote_leased_until,
-    raft::{PeerId, State},
+    peers::{Call, HandOver, vote_leased_until},
+    raft::{PeerId, RaftMetrics, State, Vote},
     reign::{Mastership, PeerAddress},
 };
 
@@ -40,6 +48,9 @@ pub(crate) async fn transfer(members: &Members, to: Option<&str>) -> Result<Tran
     let (next, name) = members.successor(to)?;
     members.can_give_its_vote().await?;
     members.caught_up(next, &name, CATCH_UP).await?;
+    if !members.answers(next).await {
+        return Err(ChangeError::Silent { name });
+    }
     let before = members.facts.read().reign();
     let stopping = || ChangeError::Failed("this peer stops".into());
     let (ended, has_ended) = oneshot::channel();
@@ -47,10 +58,7 @@ pub(crate) async fn transfer(members: &Members, to: Option<&str>) -> Result<Tran
     members.keeper.send(Resignation { ended, over }).await.map_err(|_| stopping())?;
     has_ended.await.map_err(|_| stopping())?;
     let began = Instant::now();
-    // What was under way when the reign ended. It cannot be long: nothing is added any more.
-    if members.caught_up_within(next, members.settings.timing.heartbeat() * 4).await {
-        hand_over(members, next).await;
-    }
+    hand_over(members, next).await;
     drop(paused);
     let patience = members.settings.timing.certainly_over() * 4 + Duration::from_secs(1);
     let no_master = |_| ChangeError::Failed("no master is known yet; there will be one once a majority answers".into());
@@ -70,6 +78,53 @@ async fn settled(members: &Members, before: u64, wanted: &str) -> Result<PeerAdd
         }
         sleep(members.settings.timing.heartbeat() / 10).await;
     }
+}
+
+/// Asks a peer to start an election, and waits until another peer leads. The reign of this peer has ended, and its
+/// ballot is released. It stays up meanwhile, because its vote is needed.
+pub(crate) async fn hand_over(members: &Members, next: PeerId) {
+    let Some(order) = give_vote(members, next).await else { return };
+    let Some(member) = members.members().remove(&next) else { return };
+    let peer = (member.name.as_str(), members.address_of(&member));
+    let patience = members.settings.timing.heartbeat() * 2;
+    let started = members.calls.call_within::<_, bool>(patience, peer, next, Call::Stand, &order).await;
+    if let Ok((_, true)) = started {
+        tracing::info!(to = member.name, "mastership is handed over");
+    }
+    let me = members.local.introducer.peer();
+    let succeeded = |metrics: &RaftMetrics| metrics.current_leader.is_some_and(|leader| leader != me);
+    let patience = members.settings.timing.certainly_over() * 2;
+    let _ = members.raft.wait(Some(patience)).metrics(succeeded, "another peer leads").await;
+}
+
+/// Votes for the next master in a later term, so that this peer leads no longer, once the next master has all entries.
+/// `None` if this peer leads no longer anyway, or the next master lacks entries.
+async fn give_vote(members: &Members, next: PeerId) -> Option<HandOver> {
+    members.can_give_its_vote().await.ok()?;
+    let log = members.local.log.clone();
+    let leads = move |state: &State| {
+        let order = HandOver { master: *state.vote_ref(), last: log.log().last() };
+        (state.server_state == ServerState::Leader && order.master.is_committed()).then_some(order)
+    };
+    let order = members.raft.with_raft_state(leads).await.ok()??;
+    // It cannot take long: nothing is added after the reign.
+    let patience = members.settings.timing.heartbeat() * 4;
+    if !members.has_entries(next, order.last.map(|id| id.index), patience).await {
+        return None;
+    }
+    if planted::is(Fault::StaleHandOver) {
+        return Some(order);
+    }
+    let successor = Vote::new(order.master.leader_id().term + 1, next);
+    let given = members.raft.vote(VoteRequest::new(successor, order.last)).await.ok()?;
+    given.vote_granted.then_some(order)
+}
+
+/// The other voter with the longest log, and the index of its last entry.
+pub(crate) fn most_complete(metrics: &RaftMetrics) -> Option<(PeerId, Option<u64>)> {
+    let voters = metrics.membership_config.voter_ids().filter(|voter| *voter != metrics.id);
+    let at = |voter: PeerId| metrics.replication.as_ref()?.get(&voter).copied().flatten().map(|log_id| log_id.index);
+    voters.map(|voter| (voter, at(voter))).max_by_key(|(_, at)| *at)
 }
 
 impl Members {

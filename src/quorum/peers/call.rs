@@ -187,8 +187,11 @@ impl Calls {
     ) -> Result<(Introduction, PeerResponse), CallError> {
         let connection = self.connection(address)?;
         let request = PeerRequest { from: Some(self.introducer.introduction()), to, payload, proof: None };
-        let answer = connection.ask(&self.prover, name, call, request).await;
-        let (mut response, is_proven) = answer.map_err(CallError::Refused)?;
+        let (prover, peer) = (Arc::clone(&self.prover), name.to_owned());
+        let asked = async move { connection.ask(&prover, &peer, call, request).await };
+        #[cfg(test)]
+        let asked = crate::tests::delays::deliver(address, call, asked);
+        let (mut response, is_proven) = asked.await.map_err(CallError::Refused)?;
         let other = self.introducer.check(response.from.take(), is_proven)?;
         if other.name != name || (to != 0 && other.peer != to) {
             return Err(CallError::OtherPeer(other.name));

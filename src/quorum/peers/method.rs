@@ -1,7 +1,7 @@
 //! The methods of the peer protocol.
 
 /// The method to call.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Call {
     Hello,
     Join,

@@ -10,17 +10,21 @@ use std::{
     task::Poll,
 };
 
-use leaseway_core::Millis;
+use leaseway_core::{
+    Millis,
+    planted::{self, Fault},
+};
 use leaseway_proto::peer::{
     Heard, Introduction, PeerRequest, PeerResponse, Place, Proof,
     peers_server::{Peers, PeersServer},
 };
 use leaseway_tls::Names;
 use openraft::{
-    error::{InstallSnapshotError, RaftError},
-    raft::{InstallSnapshotResponse, VoteRequest, VoteResponse},
+    SnapshotSegmentId,
+    error::{InstallSnapshotError, RaftError, SnapshotMismatch},
+    raft::{InstallSnapshotRequest, InstallSnapshotResponse, VoteRequest, VoteResponse},
 };
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tokio::sync::{Mutex, mpsc, watch};
 use tonic::{Code, Request, Response, Status, metadata::MetadataValue};
 
@@ -36,10 +40,10 @@ use crate::{
     codec::{self, COMMON},
     hearsay::Hearsay,
     incoming::Caller,
-    raft::{LogId, Member, PeerId, Raft, State, Vote},
+    raft::{LogId, Member, PeerId, Raft, State, Types, Vote},
     reign::Mastership,
     settings::{Clock, Timing},
-    store::disk::Failing,
+    store::{LogStore, disk::Failing},
 };
 
 /// Whether this peer may vote, and the order in which messages reach openraft.
@@ -88,6 +92,29 @@ impl Ballot {
     }
 }
 
+/// How much of a snapshot has arrived without a gap. openraft fills a gap with zeros, which a chunk leaves that arrives
+/// late, after the transfer has begun anew.
+#[derive(Debug, Default)]
+pub(crate) struct ReceivedSnapshot {
+    id: String,
+    bytes: u64,
+}
+
+impl ReceivedSnapshot {
+    /// What has arrived with this chunk. An error asks the sender to begin anew.
+    pub(crate) fn next(&self, chunk: &InstallSnapshotRequest<Types>) -> Result<ReceivedSnapshot, InstallSnapshotError> {
+        let id = &chunk.meta.snapshot_id;
+        let before = if *id == self.id { self.bytes } else { 0 };
+        if chunk.offset > before {
+            let at = |offset| SnapshotSegmentId { id: id.clone(), offset };
+            return Err(SnapshotMismatch { expect: at(before), got: at(chunk.offset) }.into());
+        }
+        let after = chunk.offset + chunk.data.len() as u64;
+        // A chunk that begins a snapshot discards what has arrived of another one.
+        Ok(ReceivedSnapshot { id: id.clone(), bytes: if chunk.done { 0 } else { after.max(before) } })
+    }
+}
+
 /// This peer's own state, shared by its tasks and its peer service.
 pub(crate) struct LocalPeer {
     /// Unset until every vote lease that an earlier process of this peer may have given has certainly ended.
@@ -100,9 +127,11 @@ pub(crate) struct LocalPeer {
     pub(crate) named: Vec<(String, String)>,
     pub(crate) contacts: Arc<Contacts>,
     pub(crate) ballot: Ballot,
+    pub(crate) received: Mutex<ReceivedSnapshot>,
     pub(crate) clock: Clock,
     pub(crate) timing: Timing,
     pub(crate) failing: Failing,
+    pub(crate) log: LogStore,
     /// Which peer is master, as far as this one knows.
     pub(crate) mastership: watch::Receiver<Mastership>,
     /// What other peers say about that.
@@ -117,6 +146,23 @@ struct Checked {
     payload: Vec<u8>,
     /// Its proof, to which the answer refers.
     asked: Option<Proof>,
+}
+
+/// A master's request to stand for election in its place.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct HandOver {
+    /// The vote that the master was elected with.
+    pub(crate) master: Vote,
+    /// The last entry of its log, after its reign.
+    pub(crate) last: Option<LogId>,
+}
+
+impl HandOver {
+    /// Whether no reign has begun since, as far as a peer knows that might win the election.
+    fn is_current(&self, state: &State, log: &LogStore) -> bool {
+        let is_last = log.log().last() == self.last || planted::is(Fault::StaleHandOver);
+        *state.vote_ref() == self.master && is_last
+    }
 }
 
 /// Serves [`LocalPeer`].
@@ -174,13 +220,20 @@ impl Peers for PeersService {
 
     async fn snapshot(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
         let (raft, payload, asked) = self.0.consensus(Call::Snapshot, request).await?;
-        let rpc = decode(&payload)?;
-        let answer: Result<InstallSnapshotResponse<PeerId>, InstallSnapshotError> =
-            match self.0.ballot.in_order(raft.install_snapshot(rpc)).await {
-                Ok(answer) => Ok(answer),
+        let rpc: InstallSnapshotRequest<Types> = decode(&payload)?;
+        let mut received = self.0.received.lock().await;
+        let chunk = received.next(&rpc);
+        let answer: Result<InstallSnapshotResponse<PeerId>, InstallSnapshotError> = match chunk {
+            Err(gap) => Err(gap),
+            Ok(next) => match self.0.ballot.in_order(raft.install_snapshot(rpc)).await {
+                Ok(answer) => {
+                    *received = next;
+                    Ok(answer)
+                }
                 Err(RaftError::APIError(error)) => Err(error),
                 Err(RaftError::Fatal(error)) => return Err(ended(error)),
-            };
+            },
+        };
         self.0.answer(asked.as_ref(), &answer)
     }
 
@@ -195,10 +248,11 @@ impl Peers for PeersService {
 
     async fn stand(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
         let (raft, payload, asked) = self.0.consensus(Call::Stand, request).await?;
-        let master: Vote = decode(&payload)?;
-        // The master itself says that it has stopped, so its lease on this peer's vote is void. If there is another
-        // master by now nothing happens.
-        let still = move |state: &State| *state.vote_ref() == master;
+        let order: HandOver = decode(&payload)?;
+        // The master itself says that it has stopped, so its lease on this peer's vote is void. If it, or another peer,
+        // reigns again by now, the lease may count in that reign, and nothing happens.
+        let log = self.0.log.clone();
+        let still = move |state: &State| order.is_current(state, &log);
         let started = start_election(&raft, &self.0.ballot, still).await;
         self.0.answer(asked.as_ref(), &started)
     }

@@ -7,9 +7,11 @@ use tokio::{task::JoinHandle, time::sleep};
 
 use crate::{
     ChangeError,
+    peers::Call,
     raft::Membership,
     tests::{
         callers::{Callers, Mistake, judge},
+        delays::{Held, hold_next},
         disks::{self, DiskState},
         strangers::identity,
         watchman::Watchman,
@@ -55,6 +57,7 @@ struct Strife {
     watchman: Watchman,
     random: fastrand::Rng,
     members: BTreeSet<String>,
+    held: Vec<Held>,
     done: String,
 }
 
@@ -106,6 +109,8 @@ impl Strife {
         let killed = self.trouble(&name).await;
         let pause = self.random.u64(100..1500);
         sleep(Duration::from_millis(pause)).await;
+        self.held.drain(..).for_each(|held| held.release());
+        sleep(Duration::from_millis(pause % 100)).await;
         self.world.names.iter().for_each(|name| {
             self.world.isolate(name, false);
             disks::set(&self.world.data(name), DiskState::Sound);
@@ -142,7 +147,7 @@ impl Strife {
         let members = self.members.clone();
         let master = self.world.masters().first().map_or_else(|| concerned.to_owned(), |(master, _)| master.clone());
         let victim = self.one_of(&members);
-        let what = self.random.u8(..9);
+        let what = self.random.u8(..12);
         self.done += &format!(" {what}{victim}");
         match what {
             0 => self.world.isolate(&master, true),
@@ -166,6 +171,16 @@ impl Strife {
                 self.kill(&master);
                 return Some(master);
             }
+            // A message is late, if it is sent: a request to take over, and the master is cut off; or any other.
+            8 | 9 => {
+                self.held.push(hold_next(&self.world.address(&master, concerned), Some(Call::Stand)));
+                sleep(Duration::from_millis(300)).await;
+                members.iter().filter(|name| **name != concerned).for_each(|name| self.world.cut(&master, name, true));
+            }
+            10 => self.held.extend(
+                [(&master, concerned), (&victim, &master)]
+                    .map(|(from, to)| hold_next(&self.world.address(from, to), None)),
+            ),
             _ => {
                 self.kill(&victim);
                 return Some(victim);
@@ -239,7 +254,8 @@ async fn strife(rounds: usize, seed: u64) {
     callers.load(1, 50 << 10);
     let random = fastrand::Rng::with_seed(seed);
     let members = ["a", "b", "c"].map(String::from).into();
-    let mut strife = Strife { world, callers, watchman, random, members, done: format!("seed {seed}") };
+    let mut strife =
+        Strife { world, callers, watchman, random, members, held: Vec::new(), done: format!("seed {seed}") };
     for _ in 0..rounds {
         strife.round().await;
     }

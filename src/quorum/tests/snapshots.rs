@@ -2,8 +2,13 @@
 
 use std::{fs, path::Path};
 
+use openraft::raft::InstallSnapshotRequest;
+
 use crate::{
-    Fact, StartError, StoreError, start,
+    Fact, StartError, StoreError,
+    peers::ReceivedSnapshot,
+    raft::{SnapshotMeta, Types, Vote},
+    start,
     tests::{
         callers::{Callers, Mistake, judge},
         disks::{self, DiskState},
@@ -21,6 +26,28 @@ fn ballast(round: usize) -> Vec<Fact> {
 fn size(directory: &Path) -> u64 {
     let files = fs::read_dir(directory).expect("a directory");
     files.filter_map(|file| file.ok()?.metadata().ok()).map(|file| file.len()).sum()
+}
+
+#[test]
+fn a_chunk_of_a_snapshot_that_would_leave_a_gap_is_refused() {
+    let chunk = |id: &str, offset: u64, bytes: usize, done: bool| InstallSnapshotRequest::<Types> {
+        vote: Vote::new_committed(1, 1),
+        meta: SnapshotMeta { snapshot_id: id.into(), ..SnapshotMeta::default() },
+        offset,
+        data: vec![1; bytes],
+        done,
+    };
+    let mut received = ReceivedSnapshot::default();
+    let mut arrives = |chunk| received.next(&chunk).map(|next| received = next).is_ok();
+    assert!(arrives(chunk("x", 0, 10, false)) && arrives(chunk("x", 10, 10, false)));
+    assert!(!arrives(chunk("x", 30, 5, true)), "a gap of ten bytes");
+    assert!(
+        arrives(chunk("x", 0, 10, false)) && arrives(chunk("x", 20, 10, false)),
+        "it began anew, with the same bytes"
+    );
+    assert!(!arrives(chunk("y", 10, 10, false)), "the beginning of another one has not arrived");
+    assert!(arrives(chunk("y", 0, 10, false)) && !arrives(chunk("x", 30, 5, true)), "the other one takes its place");
+    assert!(arrives(chunk("y", 10, 10, true)) && !arrives(chunk("y", 10, 10, true)), "it is whole, and forgotten");
 }
 
 #[tokio::test]

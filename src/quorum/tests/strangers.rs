@@ -6,8 +6,8 @@ use tonic::Code;
 use crate::{
     Fact, ProposeError, Secret, Settings, StartError, Timing,
     codec::{self, COMMON, FORMAT},
-    peers::{Call, Connection, Prover},
-    raft::Vote,
+    peers::{Call, Connection, HandOver, Prover},
+    raft::{LogId, Vote},
     start,
     store::{
         directory::{Identity, read_one},
@@ -167,15 +167,20 @@ async fn no_peer_starts_an_election_because_a_former_master_asks_for_it() {
     let (master, reign) = world.master().await;
     let follower = world.names.iter().find(|name| **name != master).expect("there are three").clone();
     let (from, to) = (identity(&world, &master).peer, identity(&world, &follower).peer);
-    let stands = async |vote: Vote| {
+    let now = world.peer(&master).raft().metrics().borrow().clone();
+    let log = world.peer(&master).raft().data_metrics().borrow().last_log;
+    let stands = async |master_vote: Vote, last: Option<LogId>| {
         let introduction = Some(introduction(&world, &master, from));
-        let request = PeerRequest { from: introduction, to, payload: codec::encode(&vote), proof: None };
+        let order = HandOver { master: master_vote, last };
+        let request = PeerRequest { from: introduction, to, payload: codec::encode(&order), proof: None };
         let answer = ask(&world, &follower, SECRET, Call::Stand, request).await.expect("it answers");
         codec::decode::<bool>(&answer.payload).expect("it decodes")
     };
     for former in [Vote::new_committed(0, from), Vote::new_committed(1, to), Vote::new(1, from)] {
-        assert!(!stands(former).await);
+        assert!(!stands(former, log).await);
     }
+    // The same master, in an earlier reign.
+    assert!(!stands(now.vote, log.map(|id| LogId::new(id.leader_id, id.index - 1))).await);
     tokio::time::sleep(std::time::Duration::from_millis(500)).await;
     assert!(reign.holds(world.now()), "nothing has happened");
 }
