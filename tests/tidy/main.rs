@@ -13,5 +13,3 @@ mod layout;
 mod metrics;
 mod modules;
 mod reference;
-mod types;
-mod words;
