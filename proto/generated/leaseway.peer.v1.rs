@@ -31,6 +31,23 @@ pub struct Introduction {
     /// The newest format of entries and snapshots that it reads; zero: that of its payloads.
     #[prost(uint32, tag = "11")]
     pub reads: u32,
+    /// Random, drawn by each process; zero: its version has none.
+    #[prost(fixed64, tag = "12")]
+    pub incarnation: u64,
+    /// The last entry of its log when this process started; absent: its log was empty.
+    #[prost(message, optional, tag = "13")]
+    pub started_with: ::core::option::Option<LogPosition>,
+}
+/// An entry of the log.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LogPosition {
+    #[prost(uint64, tag = "1")]
+    pub term: u64,
+    /// The leader of the term.
+    #[prost(fixed64, tag = "2")]
+    pub leader: u64,
+    #[prost(uint64, tag = "3")]
+    pub index: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PeerRequest {

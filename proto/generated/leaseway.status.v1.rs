@@ -102,6 +102,10 @@ pub struct GetStatusResponse {
     /// Who may do what, in words; empty where everything is allowed, and only this machine reaches the server.
     #[prost(string, tag = "20")]
     pub access: ::prost::alloc::string::String,
+    /// Which committed data other peers have lost, as this peer has noticed since it was started, in words. Empty for
+    /// callers that may not read all resources.
+    #[prost(string, repeated, tag = "21")]
+    pub losses: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// What of a server may go wrong in a while.
 #[derive(Clone, PartialEq, ::prost::Message)]

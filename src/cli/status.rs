@@ -80,6 +80,9 @@ impl ShowStatus {
         if let Some(absence) = &status.takes_no_part {
             say(escaped(&absence.why))?;
         }
+        for loss in &status.losses {
+            say(escaped(loss))?;
+        }
         say(format_args!("configuration: {}, version {}", escaped(&status.config_source), status.config_version))?;
         if let Some(uplink) = &status.uplink {
             say(place(uplink))?;
@@ -370,5 +373,6 @@ pub(crate) fn as_json(status: &GetStatusResponse) -> Value {
         "uplink": status.uplink.as_ref().map(uplink),
         "access": status.access,
         "takes_no_part": absence,
+        "losses": status.losses,
     })
 }

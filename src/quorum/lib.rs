@@ -17,6 +17,7 @@
 //! What the facts mean; discovery of peers.
 
 mod absence;
+mod acknowledged;
 mod agreement;
 mod backup;
 mod candidacy;

@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use crate::{
+    acknowledged::{Acknowledged, Incarnation},
     agreement,
     error::StartError,
     formation::random,
@@ -34,6 +35,8 @@ pub(crate) struct Opened {
     pub(crate) machine: Machine,
     pub(crate) failing: Failing,
     pub(crate) flushes: FlushTimes,
+    pub(crate) acknowledged: Acknowledged,
+    pub(crate) incarnation: Incarnation,
 }
 
 /// Whether the settings agree with each other.
@@ -81,7 +84,7 @@ pub(crate) fn open(settings: &Settings) -> Result<Opened, StartError> {
         return Err(StoreError::OtherPeer { path, found: identity.name.clone(), expected }.into());
     }
     let floor = Floor::read(&directory)?;
-    let (segments, log) = Segments::open(&directory.path("log"), floor.and_then(|floor| floor.last))?;
+    let (segments, log) = Segments::open(&directory.path("log"), floor.as_ref().and_then(|floor| floor.last))?;
     let incomplete =
         |what: &str| StoreError::Damaged { path: directory.root().to_owned(), offset: 0, what: what.into() };
     let missing = |what: &str| incomplete(&format!("the {what} is missing, though there is a log or a snapshot"));
@@ -90,10 +93,21 @@ pub(crate) fn open(settings: &Settings) -> Result<Opened, StartError> {
     if vote.is_none() && (log.last().is_some_and(|last| last.index > 0) || machine.applied().is_some()) {
         return Err(missing("vote").into());
     }
+    // Entries of a term are stored after a vote in it.
+    if vote.is_some_and(|vote| {
+        log.last().max(machine.applied()).is_some_and(|last| last.leader_id.term > vote.leader_id.term)
+    }) {
+        return Err(incomplete("the vote is older than the log: one of them was put back to an older copy").into());
+    }
     if log.purged() > machine.applied() {
         return Err(missing("snapshot").into());
     }
     // A floor is older than any cluster, so that one that says of nothing excuses a start that was cut short.
+    if used && floor.is_none() && known.as_ref().is_some_and(|identity| identity.has_floor) {
+        let what = "the file floor is missing, which says how far the log has to reach: without it, entries that this \
+                    server has acknowledged could be gone without notice";
+        return Err(incomplete(what).into());
+    }
     let has_taken_part = known.as_ref().is_some_and(|identity| identity.cluster.is_some());
     if has_taken_part && floor.is_none() && log.last().is_none() {
         return Err(incomplete("it belongs to a cluster, and its log is missing").into());
@@ -102,21 +116,42 @@ pub(crate) fn open(settings: &Settings) -> Result<Opened, StartError> {
         Some(identity) if used => identity,
         None if used => return Err(missing("identity").into()),
         // An identity without a log, a vote or a snapshot made under it is worth nothing: a new one is drawn.
-        _ => {
-            let identity = Identity { name: settings.name.clone(), peer: random() as u64 | 1, cluster: None };
-            directory.replace("identity", Kind::Identity, &identity)?;
-            identity
-        }
+        _ => Identity { name: settings.name.clone(), peer: random() as u64 | 1, cluster: None, has_floor: false },
     };
     let members: Vec<Member> = match log.membership().or_else(|| machine.membership()) {
         Some(membership) if used => membership.nodes().map(|(_, member)| member.clone()).collect(),
         _ => Vec::new(),
     };
     agreement::check(settings, identity.cluster, &members)?;
-    let floor = Floor::open(&directory, floor, log.last())?;
+    let known = floor.as_ref().map(|floor| floor.known.clone()).unwrap_or_default();
+    let acknowledged = Acknowledged::new(known, |id| log.id_at(id.index) == Some(id));
+    let floor = Floor::open(&directory, floor, log.last(), acknowledged.clone())?;
+    // Only now: an identity that says so is not there before the floor is.
+    let identity = match identity.has_floor {
+        true => identity,
+        false => {
+            let identity = Identity { has_floor: true, ..identity };
+            directory.replace("identity", Kind::Identity, &identity)?;
+            identity
+        }
+    };
     let flusher = floor.flusher();
+    let started_with = log.last().max(machine.applied());
+    let incarnation = Incarnation { peer: identity.peer, number: random() as u64 | 1, started_with };
     let disk = Disk::start(Arc::clone(&directory), segments, floor, log.purged(), failing.clone());
     let flushes = disk.flushes();
     let log = LogStore::new(log, vote, disk, snapshots, identity.peer);
-    Ok(Opened { directory, identity, used, members, log, floor: flusher, machine, failing, flushes })
+    Ok(Opened {
+        directory,
+        identity,
+        used,
+        members,
+        log,
+        floor: flusher,
+        machine,
+        failing,
+        flushes,
+        acknowledged,
+        incarnation,
+    })
 }

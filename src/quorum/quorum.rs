@@ -186,6 +186,12 @@ impl Quorum {
         failed.or_else(|| self.0.running.local.hearsay.absence())
     }
 
+    /// Committed data that other peers have lost, in words, as this peer has noticed since it was started: a directory
+    /// that was restored from an older copy, or a disk that has dropped writes.
+    pub fn losses(&self) -> Vec<String> {
+        self.0.running.local.acknowledged.noticed()
+    }
+
     /// Whether this peer is master, or has heard from the master directly of late. Otherwise it only repeats what other
     /// peers say about the master, and may not count for a majority yet.
     pub fn has_heard_itself(&self) -> bool {

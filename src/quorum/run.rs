@@ -29,9 +29,9 @@ use crate::{
     members::Members,
     metrics,
     open::{self, Opened},
-    peers::{Calls, Contacts, Introducer, LocalPeer, PeerNetwork, PeersService, Prover},
+    peers::{Call, Calls, Contacts, Introducer, LocalPeer, PeerNetwork, PeersService, Prover},
     proposals::{self, Proposals},
-    raft::{Member, Raft},
+    raft::{Member, PeerId, Raft},
     reign::Mastership,
     settings::Settings,
     store::{LogStore, disk::Failing, floor::Flusher, flush_times::FlushTimes},
@@ -48,6 +48,8 @@ const BYTES: u64 = 8 << 20;
 const CHECK_EVERY: Duration = Duration::from_millis(200);
 /// How much of what the floor says a loss of power may take back.
 const FLUSH_FLOOR_EVERY: Duration = Duration::from_secs(1);
+/// How often peers are asked which incarnation runs, where that is in doubt; also the time limit of an answer.
+const RESOLVE_DOUBTS_EVERY: Duration = Duration::from_secs(1);
 
 /// A command from a [`Quorum`](crate::Quorum) handle to its thread.
 pub(crate) enum Order {
@@ -139,6 +141,7 @@ impl Peer {
             Arc::clone(&opened.directory),
             &opened.identity,
             (opened.log.clone(), opened.machine.facts()),
+            opened.incarnation,
         );
         let introducer = Arc::new(introducer);
         let contacts = Arc::new(Contacts::default());
@@ -152,17 +155,18 @@ impl Peer {
             knows_peers_by_certificate: settings.tls.is_some(),
             named: settings.peers.clone(),
             contacts: Arc::clone(&contacts),
+            acknowledged: opened.acknowledged.clone(),
+            log: opened.log.clone(),
             ballot: Default::default(),
             received: Default::default(),
             clock: Arc::clone(&settings.clock),
             timing: settings.timing,
             failing: opened.failing.clone(),
-            log: opened.log.clone(),
             mastership: watched.clone(),
             hearsay: Default::default(),
             joins,
         });
-        let calls = Arc::new(Calls::new(&settings, prover, introducer, contacts));
+        let calls = Arc::new(Calls::new(&settings, prover, introducer, contacts, opened.acknowledged.clone()));
         let mut listening = None;
         if let Some(address) = settings.listen {
             let failed = |source| StartError::Listen { address, source };
@@ -275,6 +279,10 @@ impl Peer {
         tokio::spawn(proposals::run(raft.clone(), queue));
         tokio::spawn(compact_log(raft.clone(), log));
         tokio::spawn(flush_floor(floor, failing.clone()));
+        if !settings.is_lone() {
+            let (local, calls, settings) = (Arc::clone(&local), Arc::clone(&calls), Arc::clone(&settings));
+            tokio::spawn(resolve_doubts(raft.clone(), local, calls, settings));
+        }
         if settings.restored.is_some() {
             tokio::spawn(remove_backup(Arc::clone(&settings), facts.clone()));
         }
@@ -405,6 +413,28 @@ async fn remove_backup(settings: Arc<Settings>, facts: SharedFacts) {
     let removed = tokio::task::spawn_blocking(move || Backup::remove_placed(&settings.data)).await;
     if let Ok(Err(error)) = removed {
         tracing::warn!(%error, "the backup that this peer began with is still in its directory");
+    }
+}
+
+/// Asks peers of which another incarnation was heard: it shows whether they have lost entries. Forgets those that are
+/// no longer members.
+async fn resolve_doubts(raft: Raft, local: Arc<LocalPeer>, calls: Arc<Calls>, settings: Arc<Settings>) {
+    loop {
+        tokio::time::sleep(RESOLVE_DOUBTS_EVERY).await;
+        let membership = raft.metrics().borrow().membership_config.clone();
+        let members: BTreeMap<PeerId, &Member> = membership.nodes().map(|(peer, member)| (*peer, member)).collect();
+        if members.is_empty() {
+            continue;
+        }
+        local.acknowledged.retain(|peer| members.contains_key(&peer));
+        for (peer, Member { name, address, .. }) in members {
+            if local.acknowledged.doubts().contains(&peer) {
+                let address = settings.address_of(name).unwrap_or(address);
+                // The answer is compared where it arrives. Without one it is asked again.
+                let hello = calls.call_within::<_, ()>(RESOLVE_DOUBTS_EVERY, (name, address), peer, Call::Hello, &());
+                let _ = hello.await;
+            }
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::harness::{
     doorman::Asks as _,
     http,
     peers::{Peers, granted},
-    process::{Process, Said},
+    process::{Process, Said, leaseway},
     server::{ANYWHERE, Server},
     wait::eventually,
 };
@@ -25,6 +25,14 @@ fn empty(directory: &Path, but: &[&str]) {
             let path = entry.path();
             if path.is_dir() { fs::remove_dir_all(path).unwrap() } else { fs::remove_file(path).unwrap() }
         }
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let to = to.join(entry.file_name());
+        if entry.path().is_dir() { copy(&entry.path(), &to) } else { drop(fs::copy(entry.path(), to).unwrap()) }
     }
 }
 
@@ -59,6 +67,11 @@ fn a_lone_servers_directory_without_its_log_does_not_pass_for_a_first_start() {
     // The last promise.
     fs::write(segment(&data), &whole[..whole.len() - 1]).unwrap();
     assert_refused(&start(), &["this server has acknowledged everything up to entry", "--take-over"]);
+    // Without what says so it is not known what is missing: 200 of 100 would be believed.
+    let floor = fs::read(data.join("floor")).unwrap();
+    fs::remove_file(data.join("floor")).unwrap();
+    assert_refused(&start(), &["the file floor is missing", "--take-over"]);
+    fs::write(data.join("floor"), floor).unwrap();
     for kept in [&["identity", "vote", "floor"][..], &["identity", "vote"], &["identity", "floor"], &["identity"]] {
         empty(&data, kept);
         assert_refused(&start(), &["log", "--take-over"]);
@@ -69,6 +82,50 @@ fn a_lone_servers_directory_without_its_log_does_not_pass_for_a_first_start() {
     let server = Server::with_flags(&flags);
     eventually("it is its own master", || (server.doorman().discovery().is_master == Some(true)).then_some(()));
     assert_eq!(server.client("bob").ask("r", 100.0), 0.0, "alice may have it all");
+}
+
+#[test]
+fn an_older_copy_of_a_directory_is_named_in_the_log_on_the_page_and_by_check() {
+    let mut peers = Peers::start(3, config(), &[]);
+    let (master, victim) = (peers.master(), peers.follower());
+    let mut alice = peers.client("alice");
+    assert_eq!(alice.ask(&peers, "first", 100.0), 100.0);
+    peers.kill(victim);
+    let kept = tempfile::tempdir().unwrap();
+    copy(&peers.data(victim), kept.path());
+    peers.run(victim, &[]);
+    eventually("it counts", || (http::get(peers.http(victim), "/readyz").status == 200).then_some(()));
+    assert_eq!(alice.ask(&peers, "r", 100.0), 100.0);
+    // Until the master has stored what the others have: each second.
+    let floor = || fs::read(peers.data(master).join("floor")).unwrap();
+    let of = |slot: usize| floor()[slot..slot + 512].to_vec();
+    eventually("both records say the same", || (of(0)[25..] == of(512)[25..]).then_some(()));
+    for peer in peers.all() {
+        peers.kill(peer);
+    }
+    fs::remove_dir_all(peers.data(victim)).unwrap();
+    copy(kept.path(), &peers.data(victim));
+    peers.run(victim, &[]);
+    let name = ["a", "b", "c"][victim];
+    for peer in peers.all().filter(|peer| *peer != victim) {
+        peers.run(peer, &[]);
+    }
+    let what = format!("{name} has lost entries of the log that it had acknowledged");
+    let says_error = |log: &str| log.lines().any(|line| line.contains("ERROR") && line.contains(&what));
+    eventually("the log says so", || says_error(&peers.log(master)).then_some(()));
+    eventually("the page says so", || http::get(peers.http(master), "/").body.contains(&what).then_some(()));
+    let endpoints = peers.endpoints().join(",");
+    let check = || leaseway(&["check", "--server", &endpoints]);
+    eventually("check says so, and what to do", || {
+        let said = check();
+        let told = said.stdout.contains(&what) && said.stdout.contains("empty its data directory");
+        (said.code == Some(4) && told).then_some(())
+    });
+    // As it says.
+    peers.kill(victim);
+    fs::remove_dir_all(peers.data(victim)).unwrap();
+    peers.run(victim, &[]);
+    eventually("nothing is said any more", || (!check().stdout.contains(&what)).then_some(()));
 }
 
 #[test]

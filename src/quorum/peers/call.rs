@@ -17,11 +17,12 @@ use tonic::{
 
 use super::{
     contacts::Contacts,
-    introduction::{Introducer, OTHER_CLUSTER, REJECTED, Rejected},
+    introduction::{Introducer, OTHER_CLUSTER, REJECTED, Rejected, incarnation_of},
     method::Call,
     proof::{CHALLENGE, Conversation, Prover},
 };
 use crate::{
+    acknowledged::Acknowledged,
     codec,
     raft::PeerId,
     settings::{Clock, Settings},
@@ -71,6 +72,7 @@ impl CallError {
 pub(crate) struct Calls {
     introducer: Arc<Introducer>,
     contacts: Arc<Contacts>,
+    acknowledged: Acknowledged,
     clock: DebugClock,
     /// Keep-alive interval and timeout of connections.
     patience: Duration,
@@ -101,10 +103,12 @@ impl Calls {
         prover: Arc<Prover>,
         introducer: Arc<Introducer>,
         contacts: Arc<Contacts>,
+        acknowledged: Acknowledged,
     ) -> Calls {
         Calls {
             introducer,
             contacts,
+            acknowledged,
             clock: DebugClock(Arc::clone(&settings.clock)),
             patience: settings.timing.certainly_over(),
             tls: settings.tls.clone(),
@@ -115,6 +119,10 @@ impl Calls {
 
     pub(crate) fn now(&self) -> Millis {
         (self.clock.0)()
+    }
+
+    pub(crate) fn acknowledged(&self) -> &Acknowledged {
+        &self.acknowledged
     }
 
     pub(crate) fn contacts(&self) -> &Contacts {
@@ -166,9 +174,11 @@ impl Calls {
         call: Call,
         payload: Vec<u8>,
     ) -> Result<(Introduction, PeerResponse), CallError> {
+        let before = self.acknowledged.known();
         let result = self.send(name, address, to, call, payload).await;
         match &result {
             Ok((other, _)) => {
+                self.acknowledged.answered(name, incarnation_of(other), &before);
                 self.contacts.heard(other, self.now());
                 self.contacts.clear_problems(name);
             }

@@ -3,12 +3,14 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use leaseway_proto::peer::Introduction;
+use leaseway_proto::peer::{Introduction, LogPosition};
+use openraft::CommittedLeaderId;
 
 use crate::{
+    acknowledged::Incarnation,
     codec::{COMMON, FORMAT},
     machine::SharedFacts,
-    raft::PeerId,
+    raft::{LogId, PeerId},
     settings::Settings,
     store::{LogStore, StoreError, directory::Directory, directory::Identity, frame::Kind},
 };
@@ -50,6 +52,7 @@ pub(crate) struct Introducer {
     log: LogStore,
     facts: SharedFacts,
     peer: PeerId,
+    incarnation: Incarnation,
     cluster: Mutex<Option<u128>>,
     /// The checksum of the backup that it would begin a cluster with; zero: none.
     backup: u32,
@@ -63,6 +66,7 @@ impl Introducer {
         directory: Arc<Directory>,
         identity: &Identity,
         known: (LogStore, SharedFacts),
+        incarnation: Incarnation,
     ) -> Introducer {
         let (log, facts) = known;
         let backup = settings.restored.as_ref().map_or(0, |backup| backup.checksum());
@@ -72,6 +76,7 @@ impl Introducer {
             log,
             facts,
             peer: identity.peer,
+            incarnation,
             backup,
             cluster: Mutex::new(identity.cluster),
             bootstraps: Mutex::default(),
@@ -101,7 +106,8 @@ impl Introducer {
     pub(crate) fn join_cluster(&self, cluster: u128) -> Result<(), StoreError> {
         let mut ours = self.cluster.lock().unwrap_or_else(PoisonError::into_inner);
         if ours.is_none() {
-            let identity = Identity { name: self.settings.name.clone(), peer: self.peer, cluster: Some(cluster) };
+            let identity =
+                Identity { name: self.settings.name.clone(), peer: self.peer, cluster: Some(cluster), has_floor: true };
             self.directory.replace("identity", Kind::Identity, &identity)?;
             *ours = Some(cluster);
             self.bootstraps.lock().unwrap_or_else(PoisonError::into_inner).clear();
@@ -126,6 +132,12 @@ impl Introducer {
             bootstraps: self.bootstraps.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             take_over_ms: if self.settings.take_over { self.settings.listening.0 } else { 0 },
             backup: self.backup,
+            incarnation: self.incarnation.number,
+            started_with: self.incarnation.started_with.map(|log| LogPosition {
+                term: log.leader_id.term,
+                leader: log.leader_id.node_id,
+                index: log.index,
+            }),
         }
     }
 
@@ -157,6 +169,13 @@ impl Introducer {
         }
         Ok(other)
     }
+}
+
+/// What a peer says about its process.
+pub(crate) fn incarnation_of(introduction: &Introduction) -> Incarnation {
+    let Introduction { peer, incarnation, started_with, .. } = introduction;
+    let log = |log: &LogPosition| LogId::new(CommittedLeaderId::new(log.term, log.leader), log.index);
+    Incarnation { peer: *peer, number: *incarnation, started_with: started_with.as_ref().map(log) }
 }
 
 /// The newest format that a peer reads.

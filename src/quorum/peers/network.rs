@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use leaseway_proto::peer::Introduction;
 use openraft::{
     error::{InstallSnapshotError, RPCError, RaftError, RemoteError, Unreachable},
     network::{Backoff, RPCOption, RaftNetwork, RaftNetworkFactory},
@@ -71,9 +72,9 @@ impl PeerLink {
         &self,
         call: Call,
         question: &Q,
-    ) -> Result<A, RPCError<PeerId, Member, E>> {
+    ) -> Result<(Introduction, A), RPCError<PeerId, Member, E>> {
         let answer = self.calls.call((&self.name, &self.address), self.target, call, question).await;
-        answer.map(|(_, answer)| answer).map_err(|error: CallError| RPCError::Unreachable(Unreachable::new(&error)))
+        answer.map_err(|error: CallError| RPCError::Unreachable(Unreachable::new(&error)))
     }
 
     /// Says nothing more for a vote that this peer has given up. openraft goes on for a while with what it has begun
@@ -92,7 +93,16 @@ impl RaftNetwork<Types> for PeerLink {
         _option: RPCOption,
     ) -> Result<AppendEntriesResponse<PeerId>, RPCError<PeerId, Member, RaftError<PeerId>>> {
         self.check(&rpc.vote).map_err(RPCError::Unreachable)?;
-        self.ask(Call::Append, &rpc).await
+        let (other, answer) = self.ask(Call::Append, &rpc).await?;
+        let sent = rpc.entries.last().map(|entry| entry.log_id).or(rpc.prev_log_id);
+        let stored = match &answer {
+            AppendEntriesResponse::Success => sent,
+            AppendEntriesResponse::PartialSuccess(upto) => *upto,
+            AppendEntriesResponse::Conflict | AppendEntriesResponse::HigherVote(_) => None,
+        };
+        // Only what is committed is never taken back.
+        self.calls.acknowledged().has(self.target, other.incarnation, stored.min(rpc.leader_commit));
+        Ok(answer)
     }
 
     async fn install_snapshot(
@@ -102,7 +112,7 @@ impl RaftNetwork<Types> for PeerLink {
     ) -> Result<InstallSnapshotResponse<PeerId>, RPCError<PeerId, Member, RaftError<PeerId, InstallSnapshotError>>>
     {
         self.check(&rpc.vote).map_err(RPCError::Unreachable)?;
-        let answer: Result<InstallSnapshotResponse<PeerId>, InstallSnapshotError> =
+        let (_, answer): (_, Result<InstallSnapshotResponse<PeerId>, InstallSnapshotError>) =
             self.ask(Call::Snapshot, &rpc).await?;
         // The one error that openraft has to know: it starts the snapshot over.
         answer.map_err(|error| RPCError::RemoteError(RemoteError::new(self.target, RaftError::APIError(error))))
@@ -113,7 +123,7 @@ impl RaftNetwork<Types> for PeerLink {
         rpc: VoteRequest<PeerId>,
         _option: RPCOption,
     ) -> Result<VoteResponse<PeerId>, RPCError<PeerId, Member, RaftError<PeerId>>> {
-        self.ask(Call::Vote, &rpc).await
+        self.ask(Call::Vote, &rpc).await.map(|(_, answer)| answer)
     }
 
     fn backoff(&self) -> Backoff {

@@ -22,7 +22,7 @@ use leaseway_tls::Names;
 use openraft::{
     SnapshotSegmentId,
     error::{InstallSnapshotError, RaftError, SnapshotMismatch},
-    raft::{InstallSnapshotRequest, InstallSnapshotResponse, VoteRequest, VoteResponse},
+    raft::{AppendEntriesRequest, InstallSnapshotRequest, InstallSnapshotResponse, VoteRequest, VoteResponse},
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tokio::sync::{Mutex, mpsc, watch};
@@ -31,12 +31,13 @@ use tonic::{Code, Request, Response, Status, metadata::MetadataValue};
 use super::{
     call::LARGEST_MESSAGE,
     contacts::Contacts,
-    introduction::{Introducer, OTHER_CLUSTER, REJECTED, Rejected, cluster_of},
+    introduction::{Introducer, OTHER_CLUSTER, REJECTED, Rejected, cluster_of, incarnation_of},
     method::Call,
     proof::{CHALLENGE, Prover, Shown},
     vote_lease::{follows_live_master, is_free_to_vote},
 };
 use crate::{
+    acknowledged::{Acknowledged, Conflict},
     codec::{self, COMMON},
     hearsay::Hearsay,
     incoming::Caller,
@@ -126,12 +127,13 @@ pub(crate) struct LocalPeer {
     /// Peers as they were named at the start: names and addresses.
     pub(crate) named: Vec<(String, String)>,
     pub(crate) contacts: Arc<Contacts>,
+    pub(crate) acknowledged: Acknowledged,
+    pub(crate) log: LogStore,
     pub(crate) ballot: Ballot,
     pub(crate) received: Mutex<ReceivedSnapshot>,
     pub(crate) clock: Clock,
     pub(crate) timing: Timing,
     pub(crate) failing: Failing,
-    pub(crate) log: LogStore,
     /// Which peer is master, as far as this one knows.
     pub(crate) mastership: watch::Receiver<Mastership>,
     /// What other peers say about that.
@@ -194,8 +196,14 @@ impl Peers for PeersService {
     }
 
     async fn append(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
+        let from = request.get_ref().from.as_ref().map(incarnation_of);
         let (raft, payload, asked) = self.0.consensus(Call::Append, request).await?;
-        let rpc = decode(&payload)?;
+        let rpc: AppendEntriesRequest<Types> = decode(&payload)?;
+        if let Some(from) = from {
+            // A master has what it says is committed.
+            self.0.acknowledged.has(from.peer, from.number, rpc.leader_commit);
+        }
+        self.0.check_committed(&raft, &rpc)?;
         let answer = self.0.ballot.in_order(raft.append_entries(rpc)).await.map_err(ended)?;
         self.0.answer(asked.as_ref(), &answer)
     }
@@ -297,6 +305,7 @@ impl LocalPeer {
             return Err(Status::not_found("rejected: this peer has lost its directory, and has a new identity"));
         }
         self.contacts.heard(&other, (self.clock)());
+        self.acknowledged.heard(incarnation_of(&other));
         Ok(Checked { from: other, payload, asked: proof })
     }
 
@@ -362,6 +371,38 @@ impl LocalPeer {
         }
         let raft = self.raft.get().cloned().ok_or_else(|| Status::unavailable("it has only just started"))?;
         Ok((raft, payload, asked))
+    }
+
+    /// Whether a master's message leaves alone what was committed here. If not, a majority has lost a part of the log.
+    /// A peer that has only stored that part goes on with the log of the master; one that has applied it cannot take it
+    /// back. openraft would not notice: it takes what is committed to be the same everywhere.
+    fn check_committed(&self, raft: &Raft, rpc: &AppendEntriesRequest<Types>) -> Result<(), Status> {
+        let applied = raft.data_metrics().borrow().last_applied;
+        let Some(conflict) = self.conflict(applied, rpc) else { return Ok(()) };
+        self.acknowledged.conflicts(conflict);
+        if applied.is_none_or(|applied| applied.index < conflict.ours.index) {
+            return Ok(());
+        }
+        self.failing.fail(&format!("{conflict}; empty its data directory and start it again, so that it rejoins"));
+        Err(Status::unavailable("its log is that of another cluster"))
+    }
+
+    fn conflict(&self, applied: Option<LogId>, rpc: &AppendEntriesRequest<Types>) -> Option<Conflict> {
+        if self.log.vote().is_some_and(|newest| newest > rpc.vote) {
+            return None;
+        }
+        let log = self.log.log();
+        if let Some(committed) = self.acknowledged.committed().max(applied) {
+            let sent = rpc.prev_log_id.into_iter().chain(rpc.entries.iter().map(|entry| entry.log_id));
+            for theirs in sent.take_while(|theirs| theirs.index <= committed.index) {
+                if let Some(ours) = log.id_at(theirs.index).filter(|ours| *ours != theirs) {
+                    return Some(Conflict { ours, theirs });
+                }
+            }
+        }
+        let committed = rpc.leader_commit.filter(|id| log.id_at(id.index) == Some(*id));
+        self.acknowledged.commits(committed);
+        None
     }
 
     /// `asked` is the proof of the request.

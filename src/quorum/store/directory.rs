@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 
 use super::{
     StoreError,
@@ -25,6 +25,15 @@ pub(crate) struct Identity {
     pub(crate) peer: PeerId,
     /// The cluster it belongs to, if any yet.
     pub(crate) cluster: Option<u128>,
+    /// A floor of the log was written once: without one, the directory is not whole. Missing in directories that are
+    /// older than floors.
+    #[serde(deserialize_with = "or_default")]
+    pub(crate) has_floor: bool,
+}
+
+/// The last field of a record: records of before end without it.
+pub(super) fn or_default<'de, D: Deserializer<'de>, T: DeserializeOwned + Default>(from: D) -> Result<T, D::Error> {
+    Ok(T::deserialize(from).unwrap_or_default())
 }
 
 /// A locked directory.

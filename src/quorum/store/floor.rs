@@ -13,16 +13,17 @@
 //!   that is whole.
 //!
 //! There are two slots, each within a sector, written in turn. A write that power loss tears leaves the other one,
-//! which is the older.
+//! which is the older. After a second without a write the [`Flusher`] copies the newer one over the older: from then on
+//! either of them says all of it, and one that is damaged takes nothing back.
+//!
+//! A slot also has what other peers are known to have on disk ([`Acknowledged`]), as of when it was written. That needs
+//! no flush of its own: an older one is a lower bound, too.
 
 use std::{
     fs::File,
     os::unix::fs::FileExt as _,
     path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use serde::{Deserialize, Serialize};
@@ -32,38 +33,64 @@ use super::{
     directory::{self, Directory},
     frame::{self, Found, Kind},
 };
-use crate::{codec, raft::LogId};
+use crate::{
+    acknowledged::{Acknowledged, KnownPeers},
+    codec,
+    raft::LogId,
+};
 
 const NAME: &str = "floor";
 /// No disk writes less than that at once.
 const SLOT: usize = 512;
 
 /// What a slot holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct StoredFloor {
     /// Counts the writes: the higher of the two slots is in force.
     pub(crate) number: u64,
     /// What the log ended with.
     pub(crate) last: Option<LogId>,
+    /// What the other peers have.
+    #[serde(deserialize_with = "directory::or_default")]
+    pub(crate) known: KnownPeers,
 }
 
 /// The floor, as the thread that writes the log keeps it.
 #[derive(Debug)]
-pub(crate) struct Floor {
-    file: Arc<File>,
+pub(crate) struct Floor(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    file: File,
     path: PathBuf,
+    acknowledged: Acknowledged,
+    /// Held while a slot is written, never during a flush.
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// What the newer slot holds.
     stored: StoredFloor,
-    unflushed: Arc<AtomicBool>,
+    is_flushed: bool,
+    /// The older slot holds the same.
+    is_copied: bool,
 }
 
 impl Floor {
-    /// What the directory holds; `None` if it is of a version before there were floors, or new.
+    /// What the directory holds; `None` if there is no such file.
     pub(crate) fn read(directory: &Directory) -> Result<Option<StoredFloor>, StoreError> {
         let Some(bytes) = directory.bytes(NAME)? else { return Ok(None) };
-        let damaged = |what: &str| StoreError::Damaged { path: directory.path(NAME), offset: 0, what: what.into() };
+        let path = directory.path(NAME);
         let slots = [slot(&bytes, 0), slot(&bytes, SLOT)];
+        if slots.iter().any(Option::is_none) && slots.iter().any(Option::is_some) {
+            tracing::warn!(path = %path.display(), "one of its two records is not as it was written: power was lost \
+                during a write, or the disk is bad; the other one counts");
+        }
         let newest = slots.into_iter().flatten().max_by_key(|stored| stored.number);
-        newest.map(Some).ok_or_else(|| damaged("neither of its two records is as it was written"))
+        let damaged =
+            || StoreError::Damaged { path, offset: 0, what: "neither of its two records is as it was written".into() };
+        newest.map(Some).ok_or_else(damaged)
     }
 
     /// Goes on from what was read, or begins with what the log ends with.
@@ -71,15 +98,16 @@ impl Floor {
         directory: &Directory,
         read: Option<StoredFloor>,
         last: Option<LogId>,
+        acknowledged: Acknowledged,
     ) -> Result<Floor, StoreError> {
         let path = directory.path(NAME);
         let stored = match read {
             Some(stored) => stored,
             None => {
-                let first = StoredFloor { number: 0, last };
+                let first = StoredFloor { number: 0, last, known: acknowledged.known() };
                 let mut bytes = vec![0; 2 * SLOT];
                 for at in [0, SLOT] {
-                    let record = record(first);
+                    let record = record(&first);
                     bytes[at..at + record.len()].copy_from_slice(&record);
                 }
                 directory::replace_bytes(directory.root(), NAME, &bytes)?;
@@ -87,62 +115,89 @@ impl Floor {
             }
         };
         let file = File::options().write(true).open(&path).map_err(StoreError::io("open", &path))?;
-        Ok(Floor { file: Arc::new(file), path, stored, unflushed: Arc::default() })
+        let state = Mutex::new(State { stored, is_flushed: true, is_copied: false });
+        Ok(Floor(Arc::new(Shared { file, path, acknowledged, state })))
     }
 
     /// The log has come so far. Called when that is on disk.
     pub(crate) fn raise(&mut self, last: LogId) -> Result<(), StoreError> {
-        let is_first = self.stored.last.is_none();
-        self.write(self.stored.last.max(Some(last)))?;
-        if is_first { self.flusher().flush() } else { Ok(()) }
+        let is_first = {
+            let mut state = self.0.state();
+            let before = state.stored.last;
+            self.0.write(&mut state, before.max(Some(last)))?;
+            before.is_none()
+        };
+        if is_first { self.0.flush() } else { Ok(()) }
     }
 
     /// The log will end with this. Durable when it returns: the truncation must not be so before.
     pub(crate) fn lower(&mut self, last: Option<LogId>) -> Result<(), StoreError> {
-        self.write(self.stored.last.min(last))?;
-        self.flusher().flush()
+        {
+            let mut state = self.0.state();
+            let before = state.stored.last;
+            self.0.write(&mut state, before.min(last))?;
+        }
+        self.0.flush()
     }
 
     pub(crate) fn flusher(&self) -> Flusher {
-        Flusher { file: Arc::clone(&self.file), path: self.path.clone(), unflushed: Arc::clone(&self.unflushed) }
+        Flusher(Arc::clone(&self.0))
+    }
+}
+
+impl Shared {
+    /// Ignores poison: nothing that panics happens while it is held.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&mut self, last: Option<LogId>) -> Result<(), StoreError> {
-        self.stored = StoredFloor { number: self.stored.number + 1, last };
-        let at = (self.stored.number % 2) * SLOT as u64;
-        self.file.write_all_at(&record(self.stored), at).map_err(StoreError::io("write", &self.path))?;
-        self.unflushed.store(true, Ordering::Release);
+    /// Over the older slot.
+    fn write(&self, state: &mut State, last: Option<LogId>) -> Result<(), StoreError> {
+        let stored = StoredFloor { number: state.stored.number + 1, last, known: self.acknowledged.known() };
+        let at = (stored.number % 2) * SLOT as u64;
+        self.file.write_all_at(&record(&stored), at).map_err(StoreError::io("write", &self.path))?;
+        let same = |floor: &StoredFloor| (floor.last, floor.known.clone());
+        state.is_copied = same(&stored) == same(&state.stored);
+        (state.stored, state.is_flushed) = (stored, false);
         Ok(())
+    }
+
+    fn flush(&self) -> Result<(), StoreError> {
+        self.state().is_flushed = true;
+        self.file.sync_data().map_err(StoreError::io("flush", &self.path))
     }
 }
 
 /// Flushes the floor in the background.
 #[derive(Debug, Clone)]
-pub(crate) struct Flusher {
-    file: Arc<File>,
-    path: PathBuf,
-    unflushed: Arc<AtomicBool>,
-}
+pub(crate) struct Flusher(Arc<Shared>);
 
 impl Flusher {
     pub(crate) fn is_due(&self) -> bool {
-        self.unflushed.load(Ordering::Acquire)
+        let state = self.0.state();
+        !state.is_flushed || !state.is_copied || state.stored.known != self.0.acknowledged.known()
     }
 
-    /// Blocks.
+    /// Flushes what was written since the last call. If nothing was, makes both slots say the same. Blocks.
     pub(crate) fn flush(&self) -> Result<(), StoreError> {
-        self.unflushed.store(false, Ordering::Release);
-        self.file.sync_data().map_err(StoreError::io("flush", &self.path))
+        {
+            let mut state = self.0.state();
+            if state.is_flushed {
+                let last = state.stored.last;
+                self.0.write(&mut state, last)?;
+            }
+        }
+        self.0.flush()
     }
 }
 
-pub(crate) fn record(stored: StoredFloor) -> Vec<u8> {
+pub(crate) fn record(stored: &StoredFloor) -> Vec<u8> {
     let mut bytes = Vec::new();
-    frame::write(&mut bytes, Kind::Floor, &codec::encode(&stored));
+    frame::write(&mut bytes, Kind::Floor, &codec::encode(stored));
     bytes
 }
 
-fn slot(bytes: &[u8], at: usize) -> Option<StoredFloor> {
+pub(crate) fn slot(bytes: &[u8], at: usize) -> Option<StoredFloor> {
     match frame::read(bytes.get(..at + SLOT)?, at) {
         Found::Frame { kind: Kind::Floor, payload, .. } => codec::decode(payload).ok(),
         _ => None,

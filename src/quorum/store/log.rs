@@ -70,6 +70,14 @@ impl Log {
         self.entries.back().map(|(entry, _)| entry.log_id).or(self.purged)
     }
 
+    /// The entry of this index, if it is known which it is.
+    pub(crate) fn id_at(&self, index: u64) -> Option<LogId> {
+        match self.first() {
+            Some(first) if index >= first => self.entries.get(self.place(index)).map(|(entry, _)| entry.log_id),
+            _ => self.purged.filter(|purged| purged.index == index),
+        }
+    }
+
     /// How many bytes the entries take on disk.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes

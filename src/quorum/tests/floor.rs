@@ -1,6 +1,7 @@
 //! What is missing from the log, and what a torn floor still says.
 
 use std::{
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
     sync::Arc,
@@ -8,7 +9,7 @@ use std::{
 
 use leaseway_core::Millis;
 use openraft::{
-    EntryPayload, Vote,
+    CommittedLeaderId, EntryPayload, Vote,
     storage::{RaftLogStorage as _, RaftLogStorageExt as _},
 };
 use tempfile::TempDir;
@@ -17,8 +18,9 @@ use tokio::runtime::{Builder, Runtime};
 use super::segments::log_id;
 use crate::{
     Settings,
+    acknowledged::{Acknowledged, Known, MAX_REMEMBERED},
     open::{Opened, open},
-    raft::Entry,
+    raft::{Entry, LogId},
     store::{
         directory::{Directory, Identity},
         floor::{Floor, StoredFloor, record},
@@ -87,7 +89,10 @@ impl UsedDirectory {
 }
 
 fn cut(path: &Path, bytes: usize) {
-    let whole = fs::read(path).expect("it can be read");
+    cut_to(path, &fs::read(path).expect("it can be read"), bytes);
+}
+
+fn cut_to(path: &Path, whole: &[u8], bytes: usize) {
     fs::write(path, &whole[..bytes]).expect("it can be written");
 }
 
@@ -146,12 +151,35 @@ fn a_start_that_was_cut_short_before_the_first_entry_is_no_loss() {
 }
 
 #[test]
-fn a_directory_of_a_version_without_floors_goes_on_and_gets_one() {
+fn a_missing_floor_is_refused_though_all_else_is_there() {
     let world = UsedDirectory::new();
     world.vote();
     world.append((0..3).map(|index| entry(1, index)));
+    let whole = fs::read(world.segment()).expect("it can be read");
     fs::remove_file(world.path("floor")).expect("it can be removed");
-    assert!(world.open().expect("its log is there").used);
+    // The last entry is gone, too; or the log is whole, which nothing shows any more.
+    for length in [whole.len() - 1, whole.len()] {
+        fs::write(world.segment(), &whole[..length]).expect("it can be written");
+        for _ in 0..2 {
+            let why = world.refused();
+            for part in ["the file floor is missing", "will join them as a new one", "--take-over"] {
+                assert!(why.contains(part), "`{part}` is not in: {why}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_directory_that_is_older_than_floors_goes_on_and_gets_one() {
+    let world = UsedDirectory::new();
+    world.vote();
+    world.append((0..3).map(|index| entry(1, index)));
+    let opened = world.open().expect("it is whole");
+    let identity = (opened.identity.name.clone(), opened.identity.peer, opened.identity.cluster);
+    opened.directory.replace("identity", Kind::Identity, &identity).expect("it can be written");
+    drop(opened);
+    fs::remove_file(world.path("floor")).expect("it can be removed");
+    assert!(world.open().expect("its log is there").identity.has_floor);
     cut(&world.segment(), 60);
     assert!(world.refused().contains("everything up to entry 2 of term 1"));
 }
@@ -177,7 +205,7 @@ fn a_truncation_takes_the_floor_back_and_what_follows_raises_it() {
 fn a_write_that_was_torn_leaves_the_older_floor_and_two_are_damage() {
     let root = tempfile::tempdir().expect("a temporary directory");
     let directory = Directory::open(root.path()).expect("it opens");
-    let mut floor = Floor::open(&directory, None, None).expect("it is written");
+    let mut floor = Floor::open(&directory, None, None, Acknowledged::default()).expect("it is written");
     for index in 1..4 {
         floor.raise(log_id(1, index)).expect("it is written");
     }
@@ -187,7 +215,9 @@ fn a_write_that_was_torn_leaves_the_older_floor_and_two_are_damage() {
     let whole = fs::read(&path).expect("it can be read");
     assert_eq!(whole.len(), 1024);
     for (slot, older) in [(512, log_id(1, 2)), (0, log_id(1, 3))] {
-        for at in slot..slot + record(StoredFloor { number: 3, last: Some(log_id(1, 3)) }).len() {
+        for at in
+            slot..slot + record(&StoredFloor { number: 3, last: Some(log_id(1, 3)), ..StoredFloor::default() }).len()
+        {
             let mut bytes = whole.clone();
             bytes[at] ^= 0x20;
             fs::write(&path, &bytes).expect("it can be written");
@@ -202,8 +232,121 @@ fn a_write_that_was_torn_leaves_the_older_floor_and_two_are_damage() {
 }
 
 #[test]
+fn after_a_quiet_second_either_record_says_all_of_it() {
+    let root = tempfile::tempdir().expect("a temporary directory");
+    let directory = Directory::open(root.path()).expect("it opens");
+    let acknowledged = Acknowledged::default();
+    let mut floor = Floor::open(&directory, None, None, acknowledged.clone()).expect("it is written");
+    let flusher = floor.flusher();
+    // What the task does every second.
+    let second = || {
+        if flusher.is_due() {
+            flusher.flush().expect("it is written")
+        }
+    };
+    let path = directory.path("floor");
+    let both = || {
+        let whole = fs::read(&path).expect("it can be read");
+        let without = |slot: usize| {
+            let mut bytes = whole.clone();
+            bytes[slot + 20] ^= 1;
+            fs::write(&path, &bytes).expect("it can be written");
+            let read = Floor::read(&directory).expect("the other is whole").expect("it is there");
+            fs::write(&path, &whole).expect("it can be written");
+            (read.last, read.known)
+        };
+        [without(0), without(512)]
+    };
+    for index in 1..4 {
+        floor.raise(log_id(1, index)).expect("it is written");
+        assert_ne!(both()[0].0, both()[1].0, "a write leaves the one before");
+        second();
+        second();
+        assert_eq!(both(), [(Some(log_id(1, index)), BTreeMap::new()), (Some(log_id(1, index)), BTreeMap::new())]);
+        assert!(!flusher.is_due(), "nothing is left to do");
+    }
+    // What others have is stored the same way.
+    acknowledged.has(9, 4, Some(log_id(1, 2)));
+    (0..2).for_each(|_| second());
+    assert_eq!(both().map(|(_, known)| known), [acknowledged.known(), acknowledged.known()]);
+    assert!(!flusher.is_due());
+}
+
+#[test]
+fn a_record_has_room_for_every_peer_that_is_remembered() {
+    let most = log_id(u64::MAX, u64::MAX);
+    let known = (0..MAX_REMEMBERED as u64).map(|peer| {
+        let most = LogId::new(CommittedLeaderId::new(u64::MAX, u64::MAX), most.index);
+        (u64::MAX - peer, Known { incarnation: u64::MAX, log: most })
+    });
+    let stored = StoredFloor { number: u64::MAX, last: Some(most), known: known.collect() };
+    assert!(record(&stored).len() <= 512, "{}", record(&stored).len());
+}
+
+/// The files of a used directory.
+fn files(world: &UsedDirectory) -> Vec<(PathBuf, Vec<u8>)> {
+    let names = ["identity", "vote", "floor", "log/00000000000000000001.log"];
+    names.map(|name| (world.path(name), fs::read(world.path(name)).expect("it can be read"))).into()
+}
+
+#[test]
+fn a_file_that_is_missing_cut_short_or_damaged_in_any_byte_is_refused_by_name() {
+    let world = UsedDirectory::new();
+    world.vote();
+    world.append((0..3).map(|index| entry(1, index)));
+    let flusher = world.open().expect("it is whole").floor;
+    flusher.flush().expect("it is written");
+    drop(flusher);
+    for (path, whole) in files(&world) {
+        let name = path.file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
+        fs::remove_file(&path).expect("it can be removed");
+        let why = world.refused();
+        assert!(why.contains(&name) || why.contains("log is empty"), "without {name}: {why}");
+        fs::write(&path, &whole[..whole.len() / 2 - 1]).expect("it can be written");
+        let cut = world.open().map(|opened| opened.log.log().last()).ok();
+        assert!(cut.is_none(), "{name} cut short: {cut:?}");
+        for at in 0..whole.len() {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1 << (at % 8);
+            fs::write(&path, &bytes).expect("it can be written");
+            match world.open() {
+                // One of two records, or what lies between them.
+                Ok(opened) => {
+                    assert_eq!((&*name, opened.log.log().last()), ("floor", Some(log_id(1, 2))), "byte {at}");
+                    drop(opened);
+                    // The other one misses what is gone.
+                    let segment = fs::read(world.segment()).expect("it can be read");
+                    cut_to(&world.segment(), &segment, segment.len() - 1);
+                    fs::write(&path, &bytes).expect("it can be written");
+                    assert!(world.refused().contains("everything up to entry 2"), "byte {at}");
+                    fs::write(world.segment(), segment).expect("it can be written");
+                }
+                Err(why) => assert!(why.contains(&name) && why.contains("is damaged"), "{name}, byte {at}: {why}"),
+            }
+        }
+        fs::write(&path, &whole).expect("it can be written");
+        assert!(world.open().is_ok(), "all is as it was");
+    }
+}
+
+#[test]
+fn a_vote_that_is_older_than_the_log_is_refused() {
+    let world = UsedDirectory::new();
+    world.vote();
+    let older = fs::read(world.path("vote")).expect("it can be read");
+    let mut opened = world.open().expect("it opens");
+    world.runtime.block_on(opened.log.save_vote(&Vote::new_committed(2, 8))).expect("it is written");
+    drop(opened);
+    world.append((0..3).map(|index| entry(2, index)));
+    assert!(world.open().is_ok());
+    fs::write(world.path("vote"), older).expect("it can be written");
+    assert!(world.refused().contains("the vote is older than the log"));
+}
+
+#[test]
 fn the_stored_bytes_of_a_floor_have_not_changed() {
-    let bytes = record(StoredFloor { number: 300, last: Some(log_id(2, 9)) });
-    assert_eq!(bytes[..8], [8, crate::codec::COMMON, 0, 0, 7, 0, 0, 0], "kind, format, length");
-    assert_eq!(bytes[16..], [251, 44, 1, 1, 2, 7, 9]);
+    let known = BTreeMap::from([(5, Known { incarnation: 6, log: log_id(2, 8) })]);
+    let bytes = record(&StoredFloor { number: 300, last: Some(log_id(2, 9)), known });
+    assert_eq!(bytes[..8], [8, crate::codec::COMMON, 0, 0, 13, 0, 0, 0], "kind, format, length");
+    assert_eq!(bytes[16..], [251, 44, 1, 1, 2, 7, 9, 1, 5, 6, 2, 7, 8]);
 }

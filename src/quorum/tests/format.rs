@@ -132,6 +132,9 @@ fn entries(facts: &[Fact]) -> Vec<Entry> {
     payloads.into_iter().zip(0..).map(|(payload, index)| Entry { log_id: log_id(index), payload }).collect()
 }
 
+/// As it was before directories had floors.
+const IDENTITY: (&str, u64, Option<u128>) = ("a", 99, Some(1 << 100));
+
 /// One frame of each kind, as in files.
 fn everything() -> Vec<u8> {
     written(&all_facts())
@@ -145,8 +148,7 @@ fn written(facts: &[Fact]) -> Vec<u8> {
     }
     segments::write(&mut bytes, &Record::Truncate(2));
     segments::write(&mut bytes, &Record::Purge(log_id(1)));
-    let identity = Identity { name: "a".into(), peer: 99, cluster: Some(1 << 100) };
-    frame::write(&mut bytes, Kind::Identity, &codec::encode(&identity));
+    frame::write(&mut bytes, Kind::Identity, &codec::encode(&IDENTITY));
     frame::write(&mut bytes, Kind::Vote, &codec::encode(&Vote::<u64>::new_committed(3, 99)));
     let mut known = Facts::default();
     let reign = known.begin_reign();
@@ -164,6 +166,18 @@ fn written(facts: &[Fact]) -> Vec<u8> {
 
 fn fixture() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/format-{FORMAT}.bin"))
+}
+
+#[test]
+fn the_stored_bytes_of_an_identity_have_not_changed_and_one_without_the_mark_is_read() {
+    let older = codec::encode(&IDENTITY);
+    let identity = |has_floor| Identity { name: "a".into(), peer: 99, cluster: Some(1 << 100), has_floor };
+    assert_eq!(codec::encode(&identity(true)), [&older[..], &[1]].concat());
+    assert_eq!(codec::decode::<Identity>(&older).expect("it decodes"), identity(false));
+    for has_floor in [false, true] {
+        let bytes = codec::encode(&identity(has_floor));
+        assert_eq!(codec::decode::<Identity>(&bytes).expect("it decodes"), identity(has_floor));
+    }
 }
 
 #[test]

@@ -29,7 +29,7 @@ use crate::{
 /// So small that a few entries fill a segment.
 const FULL: u64 = 150;
 
-pub(super) fn log_id(term: u64, index: u64) -> LogId {
+pub(crate) fn log_id(term: u64, index: u64) -> LogId {
     LogId::new(CommittedLeaderId::new(term, 7), index)
 }
 
@@ -330,7 +330,7 @@ fn a_vote_for_this_peer_comes_back_as_one_that_was_not_granted() {
     let root = Arc::new(crate::store::directory::Directory::open(directory.path()).expect("it opens"));
     let (segments, log) = Segments::open(&directory.path().join("log"), None).expect("it opens");
     let failing = crate::store::disk::Failing::new();
-    let floor = crate::store::floor::Floor::open(&root, None, None).expect("it opens");
+    let floor = crate::store::floor::Floor::open(&root, None, None, Default::default()).expect("it opens");
     let snapshots = crate::store::snapshots::Snapshots::new(Arc::clone(&root), failing.clone());
     let disk = crate::store::disk::Disk::start(root, segments, floor, None, failing);
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");

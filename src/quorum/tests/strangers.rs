@@ -34,6 +34,8 @@ pub(super) fn introduction(world: &World, name: &str, peer: u64) -> Introduction
         bootstraps: Vec::new(),
         take_over_ms: 0,
         backup: 0,
+        incarnation: 0,
+        started_with: None,
     }
 }
 

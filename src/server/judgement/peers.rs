@@ -1,5 +1,7 @@
 //! Whether a node has a master, and whether its peers take part.
 
+use std::collections::BTreeSet;
+
 use leaseway_proto::admin::{ListPeersResponse, PeerReport, Role};
 
 use super::{Finding, NodeSeen, PeersSeen, ServerSeen, bad, fine, or_fine, unanswered, warn};
@@ -7,6 +9,8 @@ use super::{Finding, NodeSeen, PeersSeen, ServerSeen, bad, fine, or_fine, unansw
 /// Entries of the log that a peer may lack.
 const LAGS: u64 = 1_000;
 const START: &str = "start it again, or replace it (`leaseway peers add`, then `leaseway peers remove`)";
+const REJOIN: &str = "leases may have been given twice: stop that peer, empty its data directory and start it again, so \
+                      that it rejoins; see the runbook, `a data directory was put back to an older copy`";
 const RUNBOOK: &str = "see the runbook, `a peer takes no part`; the others go on without it";
 
 pub(super) fn master(node: &NodeSeen) -> Vec<Finding> {
@@ -71,6 +75,9 @@ pub(super) fn peers(node: &NodeSeen) -> Vec<Finding> {
         .filter_map(|(_, status)| Some((&status.server_id, status.takes_no_part.as_ref()?)))
         .map(|(server, absence)| bad(format!("{server} takes no part: {}", absence.why), RUNBOOK))
         .collect();
+    // Several may have noticed the same.
+    let losses: BTreeSet<&String> = node.statuses().flat_map(|(_, status)| &status.losses).collect();
+    found.extend(losses.into_iter().map(|loss| bad(loss, REJOIN)));
     let well = match &node.peers {
         PeersSeen::Alone => "the server is alone and keeps nothing".to_owned(),
         PeersSeen::Elsewhere => "the master hears from them".to_owned(),

@@ -109,6 +109,11 @@ fn faults_of_peers_are_found() {
         let why = "removed by an operator".into();
         status(node, 2).takes_no_part = Some(Absence { reason: "removed".into(), why });
     });
+    finds(Bad, "peers", "c has lost entries", |node| {
+        for notices in [0, 1] {
+            status(node, notices).losses.push("c has lost entries of the log".into());
+        }
+    });
     finds(Warn, "peers", "they are not known: no token", |node| node.peers = PeersSeen::Unknown("no token".into()));
 }
 

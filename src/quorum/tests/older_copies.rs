@@ -1,0 +1,211 @@
+//! A peer's data directory is put back to an older copy: the others notice.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    Quorum,
+    store::{
+        directory::Directory,
+        floor::{StoredFloor, slot},
+    },
+    tests::{
+        strangers::identity,
+        world::{World, agree, said, until},
+    },
+};
+
+/// What was copied, and the changes that the peer has acknowledged since.
+struct Copied {
+    world: World,
+    /// Of this peer.
+    victim: String,
+    others: Vec<String>,
+    copy: tempfile::TempDir,
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("it can be made");
+    for entry in fs::read_dir(from).expect("it can be read").map(|entry| entry.expect("it can be read")) {
+        let to = to.join(entry.file_name());
+        match entry.path().is_dir() {
+            true => copy(&entry.path(), &to),
+            false => drop(fs::copy(entry.path(), to).expect("it can be copied")),
+        }
+    }
+}
+
+/// Of all files of a directory.
+fn bytes(of: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let entries = fs::read_dir(of).expect("it can be read").map(|entry| entry.expect("it can be read").path());
+    let (folders, files): (Vec<PathBuf>, Vec<PathBuf>) = entries.partition(|path| path.is_dir());
+    let below = folders.iter().flat_map(|folder| bytes(folder));
+    let name = |path: &Path| path.file_name().map(PathBuf::from).unwrap_or_default();
+    let here = files.iter().map(|file| (name(file), fs::read(file).expect("it can be read")));
+    below.chain(here).collect()
+}
+
+fn is_follower(peer: &Quorum) -> bool {
+    peer.has_heard_itself()
+}
+
+impl Copied {
+    /// The directory of a follower is copied, or of the master; everything goes on after that.
+    async fn new(is_master: bool) -> Copied {
+        let mut world = World::new(&["a", "b", "c"]).await;
+        world.bootstrap().await;
+        world.propose(said("before")).await;
+        agree(&world, &world.names, "at first").await;
+        let (master, _) = world.master().await;
+        let victim = world.names.iter().find(|name| (**name == master) == is_master).expect("there is one").clone();
+        let others = world.names.iter().filter(|name| **name != victim).cloned().collect();
+        let kept = tempfile::tempdir().expect("a temporary directory");
+        let copied = Copied { world, victim, others, copy: kept };
+        // Two copies that are the same: nothing was written meanwhile.
+        until("nothing is written", || {
+            let again = tempfile::tempdir().expect("a temporary directory");
+            copy(&copied.data(), copied.copy.path());
+            copy(&copied.data(), again.path());
+            bytes(copied.copy.path()) == bytes(again.path())
+        })
+        .await;
+        copied
+    }
+
+    fn data(&self) -> PathBuf {
+        self.world.data(&self.victim)
+    }
+
+    /// Until all have everything.
+    async fn go_on(&self) {
+        for text in ["one", "two", "three"] {
+            self.world.propose(said(text)).await;
+        }
+        agree(&self.world, &self.world.names, "after the copy").await;
+    }
+
+    /// The victim is down.
+    async fn put_back(&self) {
+        self.world.wipe(&self.victim);
+        copy(self.copy.path(), &self.data());
+        // Nothing of it is refused by itself.
+        drop(Directory::open(&self.data()).expect("it is free"));
+    }
+
+    /// Within a quiet second another peer has stored in both records that the victim has everything.
+    async fn is_stored(&self) {
+        let victim = identity(&self.world, &self.victim).peer;
+        let says_all = |floor: StoredFloor| floor.known.get(&victim).is_some_and(|known| Some(known.log) == floor.last);
+        let has_stored = |name: &String| {
+            let bytes = fs::read(self.world.data(name).join("floor")).expect("it can be read");
+            [0, 512].iter().all(|at| slot(&bytes, *at).is_some_and(says_all))
+        };
+        until("it is stored", || self.others.iter().any(has_stored)).await;
+    }
+
+    /// What the others say about it.
+    fn noticed(&self) -> Vec<String> {
+        let running = self.world.running().filter(|(name, _)| **name != self.victim);
+        running.flat_map(|(_, peer)| peer.losses()).collect()
+    }
+
+    async fn is_noticed(&self) {
+        let victim = format!("{} has lost entries of the log that it had acknowledged", self.victim);
+        until("it is noticed", || self.noticed().iter().any(|loss| loss.starts_with(&victim))).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_older_copy_that_was_put_back_while_all_were_down_is_noticed_when_the_others_come() {
+    for is_master in [false, true] {
+        let mut copied = Copied::new(is_master).await;
+        copied.go_on().await;
+        copied.is_stored().await;
+        for name in copied.world.names.clone() {
+            copied.world.kill(&name);
+        }
+        copied.put_back().await;
+        let victim = copied.victim.clone();
+        copied.world.start(&victim).await;
+        for name in copied.others.clone() {
+            copied.world.start(&name).await;
+        }
+        copied.is_noticed().await;
+        agree(&copied.world, &copied.world.names, "all the same").await;
+        // As it says: with an empty directory it rejoins, and nothing is said any more.
+        copied.world.kill(&victim);
+        copied.world.wipe(&victim);
+        copied.world.start(&victim).await;
+        until("nothing is said any more", || copied.noticed().is_empty()).await;
+        agree(&copied.world, &copied.world.names, "in the end").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_older_copy_that_is_put_back_while_the_others_run_is_noticed_and_harms_no_master() {
+    for is_master in [false, true] {
+        let mut copied = Copied::new(is_master).await;
+        copied.go_on().await;
+        let victim = copied.victim.clone();
+        copied.world.kill(&victim);
+        copied.put_back().await;
+        copied.world.start(&victim).await;
+        copied.is_noticed().await;
+        copied.world.propose(said("after")).await;
+        agree(&copied.world, &copied.world.names, "all the same").await;
+        assert!(copied.world.running().all(|(_, peer)| peer.failure().borrow().is_none() && is_follower(peer)));
+    }
+}
+
+/// A majority that does not know better gives what was given before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_majority_has_lost_is_noticed_by_the_peer_that_has_it() {
+    for runs in [false, true] {
+        let mut copied = Copied::new(false).await;
+        let (knows, _) = copied.world.master().await;
+        let behind = copied.others.iter().find(|name| **name != knows).expect("there are two").clone();
+        copied.world.kill(&behind);
+        for text in ["one", "two", "three"] {
+            copied.world.propose(said(text)).await;
+        }
+        let pair = [knows.clone(), copied.victim.clone()];
+        agree(&copied.world, &pair, "after the copy").await;
+        copied.is_stored().await;
+        let victim = copied.victim.clone();
+        copied.world.kill(&victim);
+        if runs {
+            copied.world.isolate(&knows, true);
+        } else {
+            copied.world.kill(&knows);
+        }
+        copied.put_back().await;
+        copied.world.start(&victim).await;
+        copied.world.start(&behind).await;
+        let forgetful = [behind.clone(), victim.clone()];
+        until("one of the two is master", || copied.world.masters().iter().any(|(name, _)| forgetful.contains(name)))
+            .await;
+        for text in ["four", "five"] {
+            copied.world.propose(said(text)).await;
+        }
+        if runs {
+            copied.world.isolate(&knows, false);
+        } else {
+            copied.world.start(&knows).await;
+        }
+        copied.is_noticed().await;
+        let conflict = "the other peers have lost a part of the log that was committed";
+        until("the conflict is noticed", || copied.noticed().iter().any(|loss| loss.starts_with(conflict))).await;
+        if runs {
+            // What it has applied it cannot take back.
+            let failure = || copied.world.peer(&knows).failure().borrow().clone();
+            until("it takes no part any more", || failure().is_some()).await;
+            let failure = failure().expect("just seen").to_string();
+            assert!(failure.starts_with(conflict) && failure.contains("empty its data directory"), "{failure}");
+        } else {
+            agree(&copied.world, &copied.world.names, "it follows").await;
+        }
+    }
+}
