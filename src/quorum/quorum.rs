@@ -186,6 +186,13 @@ impl Quorum {
         failed.or_else(|| self.0.running.local.hearsay.absence())
     }
 
+    /// For how long after the beginning of a reign former masters may have given leases; see [`Timing`](crate::Timing).
+    /// A lone peer has no other master before it but itself.
+    pub fn overlap(&self) -> Millis {
+        let settings = &self.0.settings;
+        if settings.is_lone() { Millis(0) } else { settings.timing.overlap() }
+    }
+
     /// Committed data that other peers have lost, in words, as this peer has noticed since it was started: a directory
     /// that was restored from an older copy, or a disk that has dropped writes.
     pub fn losses(&self) -> Vec<String> {

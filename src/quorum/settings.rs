@@ -126,6 +126,16 @@ impl fmt::Debug for Secret {
 }
 
 /// How quickly mastership moves, and how much delay of the network it bears.
+///
+/// What every timing promises, and `timings_keep_their_promises` asserts, for clocks that are off by up to one part in
+/// a thousand each:
+///
+/// 1. One master: a reign lasts for at most [`reliable`](Timing::reliable) from before a quorum was asked, and that
+///    quorum votes for no other peer within [`lease`](Timing::lease) of its answer.
+/// 2. One sum, also if the first rule were broken: a quorum confirms no reign after it has voted for the next master. So
+///    a former reign, which ends by itself, is over within [`overlap`](Timing::overlap) of the beginning of the next
+///    one. The next master counts the leases of former ones from then on, not from when it began: nothing that was given
+///    in between is believed for longer than that. What they were given from is in the total that it starts with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
     heartbeat: u64,
@@ -201,8 +211,69 @@ impl Timing {
         Millis(self.election_max - self.election_max.div_ceil(500) - 2)
     }
 
+    /// For how long after the beginning of a reign a former one may hold at most, on the new master's clock: it was
+    /// confirmed before, for [`reliable`](Timing::reliable) at most.
+    pub(crate) fn overlap(self) -> Millis {
+        self.lease()
+    }
+
     /// After so long every vote lease has ended, on any follower's clock.
     pub(crate) fn certainly_over(self) -> Duration {
-        Duration::from_millis(self.election_max + self.election_max.div_ceil(500) + 2)
+        Duration::from_millis(self.election_max + self.election_max.div_ceil(499) + 3)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leaseway_core::{Amount, Changes, Epoch, Promises};
+
+    use super::*;
+
+    /// Every election timeout that any accepted timing has: nothing else of a timing counts here.
+    fn accepted() -> impl Iterator<Item = Timing> {
+        let shortest = |max| Timing::new(10, 20, max).ok();
+        let all: Vec<Timing> = (0..=60_001).filter_map(shortest).collect();
+        assert_eq!((all[0].election_max, all[all.len() - 1].election_max), (25, 60_000));
+        let known = [Timing::ONE_SITE, Timing::SEVERAL_SITES, Timing::new(1000, 3000, 5000).expect("accepted")];
+        all.into_iter().chain(known)
+    }
+
+    /// When a clock that is slow by a thousandth has certainly shown more than this, and one that is fast by a
+    /// thousandth shows this at the earliest, in thousandths of a millisecond; readings hide up to a millisecond.
+    fn at_the_latest(reading: u64) -> u64 {
+        (reading + 1) * 1_000_000 / 999 + 1
+    }
+
+    fn at_the_earliest(reading: u64) -> u64 {
+        (reading - 1) * 1_000_000 / 1001
+    }
+
+    #[test]
+    fn timings_keep_their_promises() {
+        const LEASE: u64 = 60_000;
+        let changes = Changes {
+            epoch: Epoch(1),
+            number: 1,
+            total: Amount::clamped(1.0),
+            horizon: Some(Millis(10 * LEASE)),
+            lease: Some(Millis(LEASE)),
+            floor: None,
+            wants: None,
+        };
+        let mut promises = Promises::default();
+        promises.apply(&changes, Millis(0)).expect("in order");
+        for timing in accepted() {
+            // Counted from when the last quorum that confirms the former reign was asked, the earliest at which any of
+            // it can lease its vote and at which the next reign can begin.
+            let ends = at_the_latest(timing.reliable().0);
+            assert!(ends <= at_the_earliest(timing.lease().0), "{timing:?}: two masters");
+            assert!(ends <= at_the_earliest(timing.overlap().0), "{timing:?}: two sums");
+            let certainly_over = timing.certainly_over().as_millis() as u64;
+            assert!(at_the_latest(timing.lease().0) <= at_the_earliest(certainly_over), "{timing:?}: a restart");
+            // The last lease of the former reign, at a holder that rounds up and has a slow clock.
+            let believed = ends.div_ceil(1000) + LEASE + LEASE / 1000 + 1000;
+            let until = promises.believed_until(Millis(0), timing.overlap()).expect("it is counted");
+            assert!(Millis(believed) <= until, "{timing:?}: {believed} {until:?}");
+        }
     }
 }

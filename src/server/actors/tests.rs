@@ -4,8 +4,10 @@ use std::{sync::Arc, task::Poll, time::Duration};
 
 use actix::{Arbiter, System};
 use leaseway_core::{
-    Amount, Answer, Ask, Charged, Claim, Claims, Glob, Has, HolderKind, Millis, Repository, Request, Sum,
+    Amount, Answer, Ask, Changes, Charged, Claim, Claims, Epoch, Glob, Has, HolderKind, Millis, Repository, Request,
+    Sum,
 };
+use leaseway_quorum::{Fact, Mastership, Timing};
 
 use super::{Handover, Membership, NodeHandle, NodeStart, Refused};
 use crate::{
@@ -123,6 +125,62 @@ fn what_is_built_anew_from_its_promises_waits_for_leases_given_just_before_it_fa
         // Leases last for 60 s, and are certainly over a second and a thousandth later.
         assert!(until >= given.plus(Millis(61_060)), "{given:?} {until:?}");
     });
+}
+
+/// Two masters at once would give 200 of 100 if the second one counted the leases of the first from its own beginning.
+#[test]
+fn a_new_master_counts_former_leases_from_when_any_former_reign_has_ended() {
+    for (timing, overlap) in [("one-site", 250), ("several-sites", 1250), ("1000,3000,5000", 5000)] {
+        let data = tempfile::tempdir().expect("a directory");
+        let began = Arc::new(std::sync::OnceLock::new());
+        let of_join = Arc::clone(&began);
+        let former = async |clock: Clock| {
+            let initial = Arc::new(InitialConfiguration::read(None, true).expect("there is no file"));
+            let settings = leaseway_quorum::Settings {
+                bootstrap: true,
+                first_configuration: initial.fact(clock, "alone"),
+                listen: Some("127.0.0.1:0".parse().expect("an address")),
+                peers: vec![("alone".into(), "127.0.0.1:1".into())],
+                timing: match timing {
+                    "one-site" => Timing::ONE_SITE,
+                    "several-sites" => Timing::SEVERAL_SITES,
+                    _ => Timing::new(1000, 3000, 5000).expect("a good timing"),
+                },
+                ..leaseway_quorum::Settings::new("alone", data.path(), Arc::new(move || clock.at()))
+            };
+            let quorum = leaseway_quorum::start(settings).await.expect("a quorum of one");
+            let mut mastership = quorum.mastership();
+            let is_master = mastership.wait_for(|now| matches!(now, Mastership::Master(_))).await.expect("it runs");
+            let Mastership::Master(reign) = is_master.clone() else { unreachable!("just seen") };
+            drop(is_master);
+            let changes = Changes {
+                epoch: Epoch(1),
+                number: 1,
+                total: Amount::clamped(70.0),
+                horizon: Some(Millis(3_600_000)),
+                lease: Some(Millis(60_000)),
+                floor: None,
+                wants: None,
+            };
+            let promised = Fact::Promises { resource: "r".into(), changes };
+            quorum.propose(&reign, vec![promised]).await.expect("it is stored");
+            of_join.set(clock.at()).expect("once");
+            Some(Membership { quorum, handover: Handover::Promises, initial })
+        };
+        with_member(Limits::default(), former, |node, _| async move {
+            let r: Arc<str> = "r".into();
+            let asked = async {
+                while node.submit(&r, ask("b", 70.0)).await.is_err() {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            soon(asked).await;
+            let promises = node.resource_status(&r, 0, 0).await.and_then(|status| status.promises);
+            let until = promises.expect("promises are kept").inherited_until;
+            let began = *began.get().expect("it has joined");
+            assert!(until >= began.plus(Millis(overlap + 61_060)), "{timing}: {began:?} {until:?}");
+        });
+    }
 }
 
 #[test]

@@ -85,8 +85,8 @@ impl NodeActor {
 
     /// A resource that no holder has anything of, unless masters before this one gave it.
     fn begin(&mut self, id: Arc<str>, reign: Option<Reign>, ctx: &mut Context<Self>) -> ResourceHandle {
-        let since = self.since;
-        self.begin_after(id, since, reign, ctx)
+        let given_until = self.former_masters_end();
+        self.begin_after(id, given_until, reign, ctx)
     }
 
     /// The same; `given_until`: masters and incarnations before this one have given nothing since.
@@ -127,12 +127,12 @@ impl NodeActor {
         let (generation, now) = (before.generation(), self.clock.at());
         if before.lost_commit() {
             tracing::debug!(resource = %id, generation, "built anew: what it had promised was not stored");
-            return self.begin_after(id, now, reign, ctx);
+            return self.begin_after(id, now.max(self.former_masters_end()), reign, ctx);
         }
         metrics::resource_restarted();
         if self.keeps_promises().is_some() {
             tracing::error!(resource = %id, generation, "resource failed; built anew from what it has promised");
-            return self.begin_after(id, now, reign, ctx);
+            return self.begin_after(id, now.max(self.former_masters_end()), reign, ctx);
         }
         tracing::error!(resource = %id, generation, "resource failed; built anew, it learns for one lease length");
         let lineage = Lineage::Rebuilt(now);
@@ -202,6 +202,12 @@ impl NodeActor {
         let handle = resource::start(start, arbiter);
         self.shared.directory.put(id, handle.clone());
         handle
+    }
+
+    /// Masters before this one give no leases after this, whatever `--timing` is.
+    fn former_masters_end(&self) -> Millis {
+        let overlap = self.membership.as_ref().map_or(Millis(0), |membership| membership.quorum.overlap());
+        self.since.plus(overlap)
     }
 
     /// The part in the quorum, if masters keep promises.
