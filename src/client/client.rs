@@ -179,7 +179,8 @@ impl Builder {
         self
     }
 
-    /// The longest pause between attempts while no server answers (15 s). The first is 100 ms.
+    /// The longest pause between attempts while no server answers (15 s). The first is 100 ms. Pauses also end early
+    /// enough to try every endpoint once in a refresh interval (5 s until a server has said how long it is).
     #[must_use]
     pub fn backoff_max(mut self, pause: Duration) -> Builder {
         self.pace.backoff_max = millis(pause);

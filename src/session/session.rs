@@ -9,8 +9,8 @@
 //! - All resources are asked for in one request, when the first of them is due.
 //! - What was given is confirmed by echoing it with the next request. A holder that has been cut asks again after
 //!   100 ms, only to confirm (rule 10): another may be waiting for what it gave up.
-//! - A failure is followed by a pause that grows, and by the next endpoint. Redirects are followed at once, a few
-//!   times.
+//! - A failure is followed by a pause, and by the next endpoint. The pause grows until all endpoints are tried once
+//!   in a refresh interval. Redirects are followed at once, a few times.
 //! - A release names the newest lease it gives back and never overtakes a request that is under way. What was asked for
 //!   but never arrived is not given back: a release without a name that came late could free a newer lease. It ends by
 //!   itself.
@@ -418,7 +418,11 @@ impl<D: Demand> Session<D> {
     fn gave_up(&mut self, now: Millis, under_way: &UnderWay, longest: Millis) {
         self.failures = self.failures.saturating_add(1);
         self.route.failed();
-        self.pause_until = now.plus(self.pace.backoff(self.failures, longest, &mut self.rng));
+        let leases = self.entries.values().filter_map(|entry| entry.lease);
+        let refresh = leases.map(|lease| lease.refresh).min();
+        let longest = longest.min(self.pace.longest_retry(refresh, self.route.endpoints().len()));
+        let took = now.since(under_way.sent);
+        self.pause_until = now.plus(self.pace.backoff(self.failures, longest, took, &mut self.rng));
         match under_way.kind {
             Kind::Ask => {
                 for id in &under_way.ids {

@@ -3,6 +3,7 @@
 
 mod former_life;
 mod late;
+mod outages;
 mod redirects;
 mod releases;
 mod steps;
@@ -294,7 +295,7 @@ fn failures_are_followed_by_pauses_that_grow_and_by_the_next_endpoint() {
         now = wake;
     }
     assert!(targets.windows(2).all(|pair| pair[0] != pair[1]), "{targets:?}");
-    assert!((50..=100).contains(&pauses[0]) && (7_500..=15_000).contains(&pauses[13]), "{pauses:?}");
+    assert!((50..=100).contains(&pauses[0]) && (1_250..=2_500).contains(&pauses[13]), "{pauses:?}");
     let outgoing = session.poll(now).expect("it asks");
     session.answered(now, outgoing.number, vec![given("r", 1.0, 1)]);
     session.hint(now.plus(Millis(1_000)), "r");

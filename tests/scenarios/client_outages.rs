@@ -113,3 +113,22 @@ fn hints_are_heard_again_as_soon_as_the_server_that_is_back_has_answered() {
     eprintln!("both have a half again {:?} after the server was back", back.elapsed());
     assert!([&alice, &bob].iter().all(|one| one.usable().basis == Basis::Lease));
 }
+
+/// Pauses that go on growing need more than two minutes for so many attempts.
+#[test]
+fn a_client_tries_about_once_in_a_refresh_interval_however_long_an_outage_lasts() {
+    let file = ConfigFile::of(&[Template { refresh: 1, ..Template::fair("*", 100.0) }]);
+    let [listen, http] = addresses_of_its_own();
+    let start = || Server::start(&["--listen", &listen, "--http", &http, "--config", file.path()], &[]);
+    let server = start();
+    let client = build(Client::builder().endpoint(&listen).id("erin"));
+    let resource = client.resource("r").wants(40.0).open().unwrap();
+    eventually("it has a lease", || (resource.capacity().get() == 40.0).then_some(()));
+    server.signal(Signal::KILL);
+    server.finish();
+    eventually("it has tried often", || (client.health().failures >= 25).then_some(()));
+    let _server = start();
+    let back = Instant::now();
+    eventually("it has been answered", || (client.health().failures == 0).then_some(()));
+    eprintln!("answered {:?} after the server was back", back.elapsed());
+}

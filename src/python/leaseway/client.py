@@ -61,7 +61,8 @@ class Client(_native.Client):
     token            says with every request who asks; sent over TLS, or to this machine
     token_file       a file with it, which is read again when it changes
     deadline         seconds that an answer may take (3)
-    backoff_max      the longest pause between attempts while no server answers, in seconds (15)
+    backoff_max      the longest pause between attempts while no server answers, in seconds (15); every server is
+                     tried once in a refresh interval all the same
     refresh_min      refreshes come no sooner than that, in seconds (1)
     book             keeps what could be used because of leases, for audits: see `take_book`
 
