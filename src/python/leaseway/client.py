@@ -79,14 +79,16 @@ class Client(_native.Client):
     @classmethod
     def from_env(
         cls,
-        environ: Mapping[str, str] = os.environ,
+        environ: Optional[Mapping[str, str]] = None,
         *,
         servers: Union[str, Iterable[str], None] = None,
         **options: Unpack[Options],
     ) -> Self:
         """A client as LEASEWAY_SERVER (several with commas), LEASEWAY_TLS, LEASEWAY_TLS_CA, LEASEWAY_TLS_CERT,
         LEASEWAY_TLS_KEY, LEASEWAY_TLS_SERVER_NAME and LEASEWAY_TOKEN_FILE have it, as for `leaseway get`; what is
-        said besides goes before."""
+        said besides goes before. Without `environ` they are those of this process."""
+        if environ is None:
+            environ = os.environ
         if servers is None:
             servers = environ.get("LEASEWAY_SERVER", "127.0.0.1:5100").split(",")
         found: Options = {

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import pydoc
 import signal
 import threading
 import time
@@ -164,6 +165,14 @@ def test_the_environment_names_servers():
         assert client.health.endpoints == ["127.0.0.1:1", "127.0.0.1:2"]
     with pytest.raises(leaseway.BuildError, match="LEASEWAY_TLS='maybe': expected true or false"):
         Client.from_env({"LEASEWAY_TLS": "maybe"})
+
+
+def test_the_environment_of_the_process_is_the_default_and_help_does_not_show_it(monkeypatch):
+    monkeypatch.setenv("LEASEWAY_SERVER", "127.0.0.1:3")
+    with Client.from_env() as client:
+        assert client.health.endpoints == ["127.0.0.1:3"]
+    text = pydoc.plain(pydoc.render_doc(Client))
+    assert "from_env" in text and "environ({" not in text and os.environ["PATH"] not in text
 
 
 def test_books_are_on_the_clock_of_the_machine(server):
