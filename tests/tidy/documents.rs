@@ -137,3 +137,17 @@ fn files_and_tests_in_internals_exist() {
     }
     complain("named in documents, and not there", &missing);
 }
+
+/// Node reads a program with `require` as CommonJS, where `await` stands in functions only.
+#[test]
+fn snippets_for_node_are_programs() {
+    let mut wrong = Vec::new();
+    for (path, text) in files_below(&root().join("docs"), &["md"]) {
+        for snippet in text.split("\n```js\n").skip(1).filter_map(|rest| rest.split("\n```").next()) {
+            let is_outside = |line: &&str| !line.starts_with(' ') && line.contains("await ");
+            let lines = snippet.lines().filter(is_outside).filter(|_| snippet.contains("require("));
+            wrong.extend(lines.map(|line| format!("{}: {line}", short(&path))));
+        }
+    }
+    complain("`await` outside of a function beside `require`", &wrong);
+}
