@@ -15,9 +15,10 @@ use leaseway_server::config::MAX_BYTES;
 use tonic::{Code, Response, Status};
 
 use crate::{
-    connect::{Security, Target, TimeLimit, addresses, connect, from_below, not_grpc, refused, within},
+    connect::{Security, Target, TimeLimit, connect, found, from_below, not_grpc, refused, within},
     error::CliError,
     ports::{self, Wanted},
+    run_file::{Found, Port},
     search::{Attempt, Attempted, Patience, search},
 };
 
@@ -31,11 +32,10 @@ const MESSAGE_OVERHEAD: usize = 64 << 10;
 #[derive(clap::Args)]
 pub(crate) struct AdminTarget {
     /// The admin address of any peer of the node; what needs the master finds it from there. Several, with commas:
-    /// where one cannot answer the next is asked
+    /// where one cannot answer the next is asked [default: the peers of a running leaseway up, else 127.0.0.1:5160]
     #[arg(
         long,
         env = "LEASEWAY_ADMIN",
-        default_value = "127.0.0.1:5160",
         value_delimiter = ',',
         value_parser = admin_endpoint,
         value_name = "HOST:PORT,…"
@@ -68,9 +68,9 @@ impl AdminTarget {
         Ok(AdminTarget { admin: vec![admin], admin_token_file: token, limit, security })
     }
 
-    /// The addresses that were given.
+    /// Where to ask, with commas.
     pub(crate) fn addresses(&self) -> String {
-        addresses(&self.admin).join(",")
+        found(Port::Operators, &self.admin).addresses.join(",")
     }
 
     /// How they are reached.
@@ -113,9 +113,9 @@ impl AdminTarget {
         may_repeat: bool,
     ) -> Result<T, CliError> {
         let transport = self.transport()?;
-        let admin = addresses(&self.admin);
-        search(&admin, Patience::of(self.limit.timeout), async |address: &str, attempt: Attempt| {
-            let unreachable = |why| CliError::NoAdmin { address: address.to_owned(), why };
+        let Found { addresses, origin } = found(Port::Operators, &self.admin);
+        let answer = search(&addresses, Patience::of(self.limit.timeout), async |address: &str, attempt: Attempt| {
+            let unreachable = |why| CliError::NoAdmin { address: address.to_owned(), why, origin: None };
             let channel = match connect(&transport, address, attempt).await {
                 Ok(channel) => channel,
                 Err(broken) => return broken.attempted(address, unreachable),
@@ -125,8 +125,8 @@ impl AdminTarget {
                 Ok(answer) => Attempted::Answer(answer.into_inner()),
                 Err(status) => failed(address, channel, &status, may_repeat).await,
             }
-        })
-        .await
+        });
+        answer.await.map_err(|error| error.with_origin(origin))
     }
 
     fn limit(&self) -> Duration {
@@ -139,7 +139,7 @@ impl AdminTarget {
         address: &str,
         ask: impl AsyncFn(Client) -> Result<Response<T>, Status>,
     ) -> Result<T, CliError> {
-        let unreachable = |why| CliError::NoAdmin { address: address.to_owned(), why };
+        let unreachable = |why| CliError::NoAdmin { address: address.to_owned(), why, origin: None };
         let connected = connect(&self.transport()?, address, Attempt::within(self.limit())).await;
         let channel = connected.map_err(|broken| unreachable(broken.to_string()))?;
         ask(node_client(channel)).await.map(Response::into_inner).map_err(|status| explained(address, &status))

@@ -21,6 +21,7 @@ use crate::{
     error::CliError,
     pages::Pages,
     ports::{self, Wanted},
+    run_file::{self, Found, Origin, Port},
     search::{Attempt, Attempted, Patience, search},
 };
 
@@ -47,11 +48,10 @@ pub(crate) struct TimeLimit {
 #[derive(clap::Args)]
 pub(crate) struct Target {
     /// Any server of the node; it names the master if it is not. Several, with commas: where one cannot answer the next
-    /// is asked. https:// before it means TLS
+    /// is asked. https:// before it means TLS [default: the peers of a running leaseway up, else 127.0.0.1:5100]
     #[arg(
         long,
         env = "LEASEWAY_SERVER",
-        default_value = "127.0.0.1:5100",
         value_name = "HOST:PORT,…",
         value_delimiter = ',',
         value_parser = endpoint::read
@@ -71,9 +71,13 @@ pub(crate) struct Observed {
 }
 
 impl Target {
-    /// The addresses that were given.
+    /// Where to ask.
     pub(crate) fn addresses(&self) -> Vec<String> {
-        addresses(&self.server)
+        self.found().addresses
+    }
+
+    fn found(&self) -> Found {
+        found(Port::Clients, &self.server)
     }
 
     /// Other servers, reached in the same way.
@@ -109,8 +113,8 @@ impl Target {
         ask: impl Fn(Channel) -> F,
         mastership: impl Fn(&T) -> Option<&Mastership>,
     ) -> Result<T, CliError> {
-        let transport = self.transport()?;
-        search(&self.addresses(), Patience::of(self.limit.timeout), async |address: &str, attempt: Attempt| {
+        let (transport, Found { addresses, origin }) = (self.transport()?, self.found());
+        let found = search(&addresses, Patience::of(self.limit.timeout), async |address: &str, attempt: Attempt| {
             let channel = match reach(&transport, address, attempt).await {
                 Ok(channel) => channel,
                 Err(heard) => return heard,
@@ -124,14 +128,15 @@ impl Target {
                 Some(Some(master)) => Attempted::Elsewhere(master),
                 Some(None) => Attempted::NotNow(CliError::NoMaster { address: address.to_owned() }),
             }
-        })
-        .await
+        });
+        found.await.map_err(|error| error.with_origin(origin))
     }
 
     /// The status of the master, which alone knows the leases; with `here`, or where no master is known, that of
     /// another server.
     pub(crate) async fn observe(&self, request: &GetStatusRequest, here: bool) -> Result<Observed, CliError> {
-        let (headless, transport, servers) = (RefCell::new(None), self.transport()?, self.addresses());
+        let (headless, transport) = (RefCell::new(None), self.transport()?);
+        let Found { addresses: servers, origin } = self.found();
         let found = search(&servers, Patience::of(self.limit.timeout), async |address: &str, attempt: Attempt| {
             let observed = match look(&transport, address, attempt, request).await {
                 Ok(observed) => observed,
@@ -149,7 +154,7 @@ impl Target {
                 }
             }
         });
-        found.await.or_else(|error| headless.take().ok_or(error))
+        found.await.or_else(|error| headless.take().ok_or(error.with_origin(origin)))
     }
 
     /// The status of the server at this address, reached as those that were named.
@@ -187,18 +192,23 @@ pub(crate) async fn within<T>(limit: Duration, asked: impl Future<Output = Resul
     timeout(limit, asked).await.unwrap_or_else(|_| Err(late()))
 }
 
-pub(crate) fn addresses(servers: &[Endpoint]) -> Vec<String> {
-    servers.iter().map(|server| server.address.clone()).collect()
+/// Where to ask: at `told`, or, if a command was told nothing, where servers are found.
+pub(crate) fn found(port: Port, told: &[Endpoint]) -> Found {
+    if told.is_empty() {
+        return run_file::find(port);
+    }
+    let addresses = told.iter().map(|server| server.address.clone()).collect();
+    Found { addresses, origin: Origin::of_told(port) }
 }
 
 async fn reach<T>(transport: &Transport, address: &str, attempt: Attempt) -> Result<Channel, Attempted<T>> {
-    let unreachable = |why| CliError::Unreachable { address: address.to_owned(), why };
+    let unreachable = |why| CliError::Unreachable { address: address.to_owned(), why, origin: None };
     connect(transport, address, attempt).await.map_err(|broken| broken.attempted(address, unreachable))
 }
 
 /// What follows from an error instead of an answer, where asking again does no harm.
 async fn failed<T>(address: &str, channel: Channel, status: &Status, wanted: Wanted) -> Attempted<T> {
-    let unreachable = |why| CliError::Unreachable { address: address.to_owned(), why };
+    let unreachable = |why| CliError::Unreachable { address: address.to_owned(), why, origin: None };
     if let Some(why) = tls_error(status) {
         return Attempted::Never(CliError::Tls { address: address.to_owned(), why });
     }

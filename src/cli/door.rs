@@ -18,10 +18,11 @@ use tracing_subscriber::EnvFilter;
 use crate::{
     Outcome,
     config::file_path,
-    connect::addresses,
+    connect::found,
     error::CliError,
     output::say,
     quotas::QuotaFlags,
+    run_file::Port,
     serve::{access::AccessFlags, checks, log, tls::ListenerTls},
 };
 
@@ -58,11 +59,10 @@ pub(crate) struct RunDoor {
     #[arg(long, env = "LEASEWAY_METRICS", value_name = "ADDRESS")]
     metrics: Option<SocketAddr>,
     /// Servers of the cluster; any of them will do, it names the master. https:// before an address means TLS, as
-    /// --tls-ca does where there is no scheme
+    /// --tls-ca does where there is no scheme [default: the peers of a running leaseway up, else 127.0.0.1:5100]
     #[arg(
         long,
         env = "LEASEWAY_SERVER",
-        default_value = "127.0.0.1:5100",
         value_name = "HOST:PORT,…",
         value_delimiter = ',',
         value_parser = endpoint::read
@@ -243,7 +243,7 @@ impl RunDoor {
         crate::planted::plant()?;
         let options = Options {
             bridge: BridgeOptions {
-                servers: addresses(&self.server),
+                servers: found(Port::Clients, &self.server).addresses,
                 transport,
                 id: self.id,
                 most_resources: self.limits.max_resources,

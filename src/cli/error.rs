@@ -10,7 +10,7 @@ use leaseway_server::{
 };
 use tonic::Code;
 
-use crate::format::number;
+use crate::{format::number, run_file::Origin};
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -29,17 +29,20 @@ pub(crate) enum CliError {
     Rules(#[from] RulesError),
     #[error(transparent)]
     Config(#[from] LoadError),
-    #[error(
-        "cannot reach a server at {address}: {why}. Is one running there? `leaseway serve` starts one; --server says where to look, at several with commas"
-    )]
-    Unreachable { address: String, why: String },
+    #[error("cannot reach a server at {address}: {why}{}", sentence(". ", origin.as_ref()))]
+    Unreachable { address: String, why: String, origin: Option<Origin> },
     /// Several were asked, or one more than once with different answers.
-    #[error("no server could answer within {} s; what each said last:{tried}", number(spent.as_secs_f64().round()))]
+    #[error(
+        "no server could answer within {} s; what each said last:{tried}{}",
+        number(spent.as_secs_f64().round()),
+        sentence("\n", origin.as_ref())
+    )]
     NoAnswer {
         spent: Duration,
         tried: String,
         /// Some only wait for a master.
         electing: bool,
+        origin: Option<Origin>,
     },
     #[error("{address} {what}")]
     WrongPort { address: String, what: String },
@@ -49,9 +52,9 @@ pub(crate) enum CliError {
     #[error("{0}")]
     Flags(String),
     #[error(
-        "nothing answers at the admin address {address}: {why}. A server opens one when it is started with --data, at 127.0.0.1:5160 unless its --admin says otherwise, or with --admin alone; --admin says here where to look"
+        "nothing answers at the admin address {address}: {why}. Servers with --data have one, at 127.0.0.1:5160 unless their --admin says otherwise; others only with --admin{}", sentence(". ", origin.as_ref())
     )]
-    NoAdmin { address: String, why: String },
+    NoAdmin { address: String, why: String, origin: Option<Origin> },
     #[error(
         "the server at {address} does not know this: it was started without --data and keeps neither configurations nor peers, or this is not its admin address"
     )]
@@ -167,7 +170,23 @@ pub(crate) enum CliError {
     Runtime(std::io::Error),
 }
 
+/// Where the addresses come from, if that helps.
+fn sentence(before: &str, origin: Option<&Origin>) -> String {
+    origin.map_or_else(String::new, |origin| format!("{before}{origin}"))
+}
+
 impl CliError {
+    /// Says where the addresses come from at which no server was reached.
+    pub(crate) fn with_origin(mut self, of_addresses: Origin) -> CliError {
+        if let CliError::Unreachable { origin, .. }
+        | CliError::NoAdmin { origin, .. }
+        | CliError::NoAnswer { origin, .. } = &mut self
+        {
+            origin.get_or_insert(of_addresses);
+        }
+        self
+    }
+
     /// As sysexits.h has them where it has one: scripts can tell a bad file from a server that is away.
     pub(crate) fn exit_code(&self) -> ExitCode {
         /// Of `check`.

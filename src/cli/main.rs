@@ -24,6 +24,7 @@ mod planted;
 mod pool;
 mod ports;
 mod quotas;
+mod run_file;
 mod search;
 mod serve;
 mod shell;
@@ -55,15 +56,16 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Try it:
-  leaseway serve                        start a development server: every resource has 100, shared fairly
+  leaseway up                           start three peers on this machine: every resource has 100, shared fairly.
+                                        Kill one, the others go on; a later start remembers what was promised
   leaseway get alice mysql 40           in another terminal: alice asks for 40 of `mysql`
   leaseway get bob mysql 1000           bob asks for more than there is, and gets what is left
   leaseway status mysql                 who has what
   leaseway explain mysql bob            why bob has what he has
   leaseway check                        whether all is well, and what to do if it is not
   leaseway shell                        several clients at once, with their leases kept refreshed
-  leaseway up                           three peers on this machine: kill one, the others go on
-  leaseway up --tls                     the same over TLS, with certificates that it makes
+  leaseway up --tls                     three peers over TLS, with certificates that it makes
+  leaseway serve                        start a single server that remembers nothing, for development
 
 Every flag of serve, and those that say where a server is, can also be set by a variable: --listen is LEASEWAY_LISTEN. A
 flag on the command line wins.

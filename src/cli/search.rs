@@ -152,7 +152,7 @@ impl LastErrors {
             format!("\n  {}: {}{asked}", leaseway_core::escaped(address), leaseway_core::escaped(&error.brief()))
         };
         let electing = self.0.iter().any(|(_, error, _)| error.is_for_want_of_a_master());
-        CliError::NoAnswer { spent, tried: self.0.iter().map(line).collect(), electing }
+        CliError::NoAnswer { spent, tried: self.0.iter().map(line).collect(), electing, origin: None }
     }
 }
 
@@ -171,7 +171,7 @@ mod tests {
     }
 
     fn unreachable(address: &str) -> CliError {
-        CliError::Unreachable { address: address.to_owned(), why: "connection refused".into() }
+        CliError::Unreachable { address: address.to_owned(), why: "connection refused".into(), origin: None }
     }
 
     #[tokio::test(start_paused = true)]

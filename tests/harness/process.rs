@@ -9,6 +9,9 @@ use super::{binary, wait::eventually};
 /// Variables for a process besides those that all have.
 pub(crate) type Variables<'a> = &'a [(&'a str, &'a str)];
 
+/// Where `leaseway up` writes down the addresses of its peers.
+const RUN_DIR: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/run");
+
 pub(crate) struct Process(leaseway_process::Process);
 
 /// All that a process that has ended has said.
@@ -55,8 +58,9 @@ impl Process {
 
     fn run(start: Start, arguments: &[&str], variables: Variables<'_>) -> Process {
         let kept = || Output::Kept(tempfile::tempfile().unwrap());
-        // What the developer has set is not meant for the tests.
-        let start = start.without("LEASEWAY_", None).arguments(arguments).variables(variables.iter().copied());
+        // What the developer has set, or runs, is not meant for the tests.
+        let start = start.without("LEASEWAY_", None).variables([("LEASEWAY_RUN_DIR", RUN_DIR)]);
+        let start = start.arguments(arguments).variables(variables.iter().copied());
         Process(start.output(kept(), kept()).start().unwrap())
     }
 

@@ -2,7 +2,10 @@
 
 use serde_json::Value;
 
-use crate::harness::{process::leaseway, server::Server};
+use crate::harness::{
+    process::{Process, leaseway},
+    server::Server,
+};
 
 #[test]
 fn a_first_get_on_a_server_without_a_configuration_is_answered_with_capacity() {
@@ -142,9 +145,19 @@ fn a_server_that_cannot_be_reached_is_named_with_what_to_do() {
     for command in [&["get", "alice", "mysql", "1"][..], &["release", "alice", "mysql"], &["status"]] {
         let said = leaseway(&[command, &["--server", "127.0.0.1:1"]].concat());
         assert_eq!((said.code, said.stdout.as_str()), (Some(69), ""), "{said:?}");
-        for part in ["cannot reach a server at 127.0.0.1:1", "refused", "leaseway serve", "--server"] {
+        for part in ["cannot reach a server at 127.0.0.1:1", "refused", "--server takes several addresses"] {
             assert!(said.stderr.contains(part), "`{part}` is not in {}", said.stderr);
         }
+        assert!(!said.stderr.contains("leaseway serve"), "a lone server would give away what peers promised: {said:?}");
+    }
+}
+
+#[test]
+fn the_error_says_which_variable_named_the_address() {
+    for (command, variable) in [(&["status"][..], "LEASEWAY_SERVER"), (&["peers", "list"], "LEASEWAY_ADMIN")] {
+        let said = Process::start(command, &[(variable, "127.0.0.1:1")]).finish();
+        assert_eq!(said.code, Some(69), "{said:?}");
+        assert!(said.stderr.contains(&format!("The address is from {variable}")), "{said:?}");
     }
 }
 

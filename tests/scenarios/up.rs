@@ -245,3 +245,46 @@ fn a_policy_in_the_file_is_in_force_and_the_masters_are_found_under_it() {
         assert!(refused.code != Some(0) && refused.stderr.contains(says), "{name}: {refused:?}");
     }
 }
+
+/// The first peer is not started again, which is to commands as if it had been killed.
+#[test]
+fn commands_find_the_peers_of_a_running_up_also_when_the_first_of_them_is_down() {
+    let _seat = Seat::take();
+    let [grpc, admin, peer] = [(); 3].map(|()| [(); 3].map(|()| addresses_of_its_own()[0].clone()));
+    let peers = (0..3).map(|n| {
+        let (name, grpc, admin, peer) = (["a", "b", "c"][n], &grpc[n], &admin[n], &peer[n]);
+        format!("      {name}: {{grpc: '{grpc}', http: '{ANYWHERE}', admin: '{admin}', peer: '{peer}'}}\n")
+    });
+    let peers: String = peers.collect();
+    let file = ConfigFile::new(&format!("nodes:\n  root:\n    options: {{threads: 1}}\n    peers:\n{peers}"));
+    let directory = tempfile::tempdir().unwrap();
+    let run_directory = [("LEASEWAY_RUN_DIR", directory.path().to_str().unwrap())];
+    let asked = |command: &[&str]| Process::start(command, &run_directory).finish();
+    let granted = |up: &Process| {
+        eventually("a grant without a word on where to ask", || {
+            let ended = up.ended();
+            assert!(ended.is_none(), "it ended: {}\n{}", up.stdout(), up.stderr());
+            let serves = up.stdout().contains("Ctrl-C stops");
+            let said = serves.then(|| asked(&["get", "alice", "mysql", "40"]))?;
+            said.stdout.contains("may use 40 of `mysql`").then_some(())
+        });
+    };
+    let all = Process::start(&["up", file.path()], &run_directory);
+    granted(&all);
+    all.signal(Signal::TERM);
+    assert_eq!(all.finish().code, Some(0));
+    let up = Process::start(&["up", file.path(), "--only", "b,c"], &run_directory);
+    granted(&up);
+    for command in [&["status", "mysql"][..], &["peers", "list"], &["config", "show"], &["check"]] {
+        let said = asked(command);
+        // A peer is missing, which `check` warns of.
+        assert!(matches!(said.code, Some(0 | 3)), "{command:?}: {said:?}");
+        let process = format!("asking the peers of `leaseway up`, process {}", up.id());
+        assert!(said.stderr.contains(&process), "{command:?}: {said:?}");
+    }
+    let flag = asked(&["status", "--server", "127.0.0.1:1"]);
+    assert!(flag.code == Some(69) && flag.stderr.contains("cannot reach a server at 127.0.0.1:1"), "{flag:?}");
+    up.signal(Signal::TERM);
+    up.finish();
+    assert_eq!(directory.path().read_dir().unwrap().count(), 0, "the file of an orderly end is removed");
+}

@@ -6,7 +6,11 @@ use super::{
     plan::{NodePlan, Plan, quoted},
     process::Served,
 };
-use crate::{certs::Member, output::table};
+use crate::{
+    certs::Member,
+    output::table,
+    run_file::{Port, Running, RunningNode},
+};
 
 /// `served` says where the peers of the plan serve, in its order; those that have ended already do not.
 pub(super) fn text(plan: &Plan, served: &[Option<&Served>]) -> String {
@@ -19,11 +23,12 @@ pub(super) fn text(plan: &Plan, served: &[Option<&Served>]) -> String {
     }
     let mut parts = vec![table(&rows)];
     parts.extend(plan.certificates.as_ref().map(|set| needed(&set.client())));
+    let running = plan.running(served);
     if plan.nodes.iter().any(|node| node.parent.is_some()) {
-        let nodes = Nodes::new(plan, served);
+        let nodes = Nodes::new(plan, served, &running);
         parts.push(nodes.drawn());
         parts.push(nodes.hints());
-    } else if let Some(first) = served.iter().flatten().next() {
+    } else if let Some(first) = running.nodes.first() {
         parts.push(hints(first));
     }
     let stops = if served.len() == 1 { "it".to_owned() } else { format!("all {}", served.len()) };
@@ -46,35 +51,44 @@ fn needed(client: &Member) -> String {
 }
 
 /// Commands that show what this is about. What is the default need not be said.
-fn hints(at: &Served) -> String {
-    let (server, admin) = (server(at), admin(at));
+fn hints(node: &RunningNode) -> String {
+    let (server, admin) = (told(node, Port::Clients), told(node, Port::Operators));
     format!(
         "  leaseway get alice mysql 40{server}\n  leaseway status{server}\n  leaseway shell{server}\n  leaseway peers list{admin}"
     )
 }
 
-fn server(at: &Served) -> String {
-    if at.grpc == "127.0.0.1:5100" { String::new() } else { format!(" --server {}", at.grpc) }
+/// The flag that leads to a node: all its peers, so that the command works when one of them is down.
+fn told(node: &RunningNode, port: Port) -> String {
+    let addresses = port.of(node);
+    let is_default = addresses.iter().any(|address| address == port.default_address());
+    if is_default { String::new() } else { format!(" {} {}", port.flag(), addresses.join(",")) }
 }
 
-fn admin(at: &Served) -> String {
-    if at.admin == "127.0.0.1:5160" { String::new() } else { format!(" --admin {}", at.admin) }
+/// A node that is started here, and the first of its peers that serves.
+struct NodeHere<'p> {
+    node: &'p NodePlan,
+    at: Option<&'p Served>,
+    running: &'p RunningNode,
 }
 
-/// The nodes of a tree that are started here, each with the first of its peers that serves.
-struct Nodes<'p>(Vec<(&'p NodePlan, Option<&'p Served>)>);
+/// The nodes of a tree that are started here.
+struct Nodes<'p>(Vec<NodeHere<'p>>);
 
 impl<'p> Nodes<'p> {
-    fn new(plan: &'p Plan, served: &[Option<&'p Served>]) -> Nodes<'p> {
+    fn new(plan: &'p Plan, served: &[Option<&'p Served>], running: &'p Running) -> Nodes<'p> {
         let mut served = served.iter();
-        let first = |node: &'p NodePlan| (node, served.by_ref().take(node.peers.len()).copied().fold(None, Option::or));
-        Nodes(plan.nodes.iter().map(first).collect())
+        let here = |(node, running): (&'p NodePlan, &'p RunningNode)| {
+            let at = served.by_ref().take(node.peers.len()).copied().fold(None, Option::or);
+            NodeHere { node, at, running }
+        };
+        Nodes(plan.nodes.iter().zip(&running.nodes).map(here).collect())
     }
 
-    fn children(&self, parent: Option<&str>) -> impl Iterator<Item = &(&'p NodePlan, Option<&'p Served>)> {
-        let here = |name: &str| self.0.iter().any(|(node, _)| node.name == name);
+    fn children(&self, parent: Option<&str>) -> impl Iterator<Item = &NodeHere<'p>> {
+        let here = |name: &str| self.0.iter().any(|other| other.node.name == name);
         // Whose parent is started elsewhere stands at the top.
-        self.0.iter().filter(move |(node, _)| node.parent.as_deref().filter(|name| here(name)) == parent)
+        self.0.iter().filter(move |other| other.node.parent.as_deref().filter(|name| here(name)) == parent)
     }
 
     fn is_leaf(&self, node: &NodePlan) -> bool {
@@ -89,7 +103,7 @@ impl<'p> Nodes<'p> {
     }
 
     fn draw(&self, parent: Option<&str>, depth: usize, rows: &mut Vec<Vec<String>>) {
-        for (node, at) in self.children(parent) {
+        for NodeHere { node, at, .. } in self.children(parent) {
             let at = at.filter(|_| self.is_leaf(node)).map_or_else(String::new, |at| at.grpc.clone());
             rows.push(vec![format!("{}{}", "  ".repeat(depth), node.name), at]);
             self.draw(Some(&node.name), depth + 1, rows);
@@ -100,15 +114,16 @@ impl<'p> Nodes<'p> {
     fn hints(&self) -> String {
         let mut rows = Vec::new();
         let mut hint = |command: String, why: &str| rows.push((format!("  leaseway {command}"), why.to_owned()));
-        let leaf = self.0.iter().find(|(node, at)| self.is_leaf(node) && at.is_some());
-        if let Some((leaf, Some(at))) = leaf {
-            let (name, server) = (&leaf.name, server(at));
+        let leaf = self.0.iter().find(|here| self.is_leaf(here.node) && here.at.is_some());
+        if let Some(leaf) = leaf {
+            let (name, server) = (&leaf.node.name, told(leaf.running, Port::Clients));
             hint(format!("get alice mysql 40{server}"), &format!("a client of {name}"));
             hint(format!("status{server}"), &format!("{name}, and its place in the tree"));
         }
-        let root = self.0.iter().find(|(node, at)| node.parent.is_none() && at.is_some());
-        if let Some((root, Some(at))) = root {
-            let (name, server, admin) = (&root.name, server(at), admin(at));
+        let root = self.0.iter().find(|here| here.node.parent.is_none() && here.at.is_some());
+        if let Some(root) = root {
+            let (server, admin) = (told(root.running, Port::Clients), told(root.running, Port::Operators));
+            let name = &root.node.name;
             hint(format!("status mysql{server}"), &format!("{name}, and what its child nodes hold"));
             hint(format!("config show{admin}"), &format!("what there is; {name} alone has a configuration"));
             hint(format!("peers list{admin}"), &format!("who is master of {name}"));
@@ -132,12 +147,13 @@ mod tests {
         let nowhere: SocketAddr = ([127, 0, 0, 1], 0).into();
         let peers = (0..size).map(|n| PeerPlan {
             label: format!("{name}/{n}"),
-            data: name.into(),
+            data: Path::new(name).join(n.to_string()),
             addresses: Peer { name: n.to_string(), grpc: nowhere, http: nowhere, admin: nowhere, peer: nowhere },
             arguments: Vec::new(),
         });
-        let (peers, parent) = (peers.collect(), parent.map(str::to_owned));
-        NodePlan { name: name.into(), parent, directory: name.into(), inline: None, peers, size, first: None }
+        let peers: Vec<PeerPlan> = peers.collect();
+        let (members, parent) = (peers.iter().map(|peer| peer.addresses.clone()).collect(), parent.map(str::to_owned));
+        NodePlan { name: name.into(), parent, directory: name.into(), inline: None, peers, members, first: None }
     }
 
     fn served(ports: impl IntoIterator<Item = u16>) -> Vec<Served> {
@@ -155,6 +171,8 @@ mod tests {
         let text = introduced(one(), &served([5100]));
         assert!(!text.contains("--") && text.ends_with("  leaseway peers list\n\nCtrl-C stops it\n"), "{text}");
         let other = introduced(one(), &served([7]));
+        let three = introduced(vec![node("root", None, 3)], &served([7, 8, 9]));
+        assert!(three.contains("leaseway status --server 127.0.0.1:7,127.0.0.1:8,127.0.0.1:9\n"), "{three}");
         for hint in ["leaseway status --server 127.0.0.1:7\n", "leaseway peers list --admin 127.0.0.1:67\n"] {
             assert!(other.contains(hint), "{other}");
         }

@@ -11,8 +11,14 @@ use leaseway_server::config;
 use super::{
     file::{Configuration, Node, NodeSet, Peer},
     founding,
+    process::Served,
 };
-use crate::{certs::LocalSet, error::CliError, serve::TakeOverFlag};
+use crate::{
+    certs::LocalSet,
+    error::CliError,
+    run_file::{Running, RunningNode},
+    serve::TakeOverFlag,
+};
 
 /// Where certificates are kept, beside the directories of the nodes.
 const CERTIFICATES: &str = "certs";
@@ -36,8 +42,8 @@ pub(super) struct NodePlan {
     /// What is written there first.
     pub(super) inline: Option<(PathBuf, String)>,
     pub(super) peers: Vec<PeerPlan>,
-    /// How many peers the node has, started here or not.
-    pub(super) size: usize,
+    /// All its peers, started here or not.
+    pub(super) members: Vec<Peer>,
     /// Its peers have promised nothing yet: what they are told for that.
     pub(super) first: Option<String>,
 }
@@ -98,7 +104,15 @@ pub(super) fn plan(set: &NodeSet, data: &Path, base: &Path, start: &Start<'_>) -
             arguments: arguments(node, peer, &directory, &shared, first.clone()),
         });
         let (name, parent) = (node.name.clone(), node.parent.clone());
-        nodes.push(NodePlan { name, parent, peers: peers.collect(), directory, inline, size: node.peers.len(), first });
+        nodes.push(NodePlan {
+            name,
+            parent,
+            peers: peers.collect(),
+            directory,
+            inline,
+            members: node.peers.clone(),
+            first,
+        });
     }
     nodes.retain(|node| !node.peers.is_empty());
     Ok(Plan { nodes, certificates })
@@ -179,7 +193,7 @@ fn arguments(node: &Node, peer: &Peer, directory: &Path, shared: &[String], firs
 impl NodePlan {
     /// How many peers must run for one of them to be master.
     pub(super) fn majority(&self) -> usize {
-        self.size / 2 + 1
+        self.members.len() / 2 + 1
     }
 
     /// The CA of its peers' certificates, if they have any.
@@ -198,6 +212,29 @@ impl Plan {
 
     pub(super) fn peers(&self) -> impl Iterator<Item = &PeerPlan> {
         self.nodes.iter().flat_map(|node| &node.peers)
+    }
+
+    /// Where peers serve, for commands that are not told: `served` has those of the plan, in its order.
+    pub(super) fn running(&self, served: &[Option<&Served>]) -> Running {
+        let here: Vec<_> = self.peers().map(|peer| &peer.data).zip(served).collect();
+        let address = |known: Option<String>, planned: &SocketAddr| {
+            known.or_else(|| (planned.port() != 0).then(|| planned.to_string()))
+        };
+        let node = |node: &NodePlan| {
+            let at = |peer: &Peer| here.iter().find(|(data, _)| **data == node.directory.join(&peer.name))?.1.cloned();
+            let members: Vec<_> = node.members.iter().map(|peer| (peer, at(peer))).collect();
+            let servers =
+                members.iter().filter_map(|(peer, at)| address(at.as_ref().map(|at| at.grpc.clone()), &peer.grpc));
+            let admins =
+                members.iter().filter_map(|(peer, at)| address(at.as_ref().map(|at| at.admin.clone()), &peer.admin));
+            RunningNode {
+                name: node.name.clone(),
+                is_root: node.parent.is_none(),
+                servers: servers.collect(),
+                admins: admins.collect(),
+            }
+        };
+        Running { process: std::process::id(), nodes: self.nodes.iter().map(node).collect() }
     }
 
     /// Where all of its peers can be reached.

@@ -1,7 +1,7 @@
 //! All peers of a plan as processes, from their start until the last has ended. A node is started when its parent has a
 //! master: what it asks is answered then.
 
-use std::{net::TcpListener, ops::Range, path::Path, process::ExitStatus};
+use std::{io, net::TcpListener, ops::Range, path::Path, process::ExitStatus};
 
 use leaseway_process::{Process, Signal, tether};
 use leaseway_server::StopSignals;
@@ -17,7 +17,12 @@ use super::{
     plan::{PeerPlan, Plan},
     process::{self, Event, Served},
 };
-use crate::{Outcome, error::CliError, output::say};
+use crate::{
+    Outcome,
+    error::CliError,
+    output::{note, say},
+    run_file::{self, Running, Written},
+};
 
 /// Before anything is started or deleted: whether every port can be had. All that cannot are told at once.
 pub(super) fn check_ports(plan: &Plan) -> Outcome {
@@ -39,11 +44,20 @@ pub(super) async fn run(plan: &Plan, again: &str) -> Outcome {
     // Before there is anything to stop.
     let mut signals = StopSignals::new().map_err(CliError::Runtime)?;
     let program = std::env::current_exe().map_err(CliError::Runtime)?;
-    supervise(plan, &program, again, async || signals.received().await).await
+    supervise(plan, &program, again, run_file::write, async || signals.received().await).await
 }
 
+/// Writes down where the peers serve.
+type WriteRunFile = fn(&Running) -> io::Result<Option<Written>>;
+
 /// Each time `stop` returns, all are asked to stop, and killed the second time.
-async fn supervise(plan: &Plan, program: &Path, again: &str, mut stop: impl AsyncFnMut()) -> Outcome {
+async fn supervise(
+    plan: &Plan,
+    program: &Path,
+    again: &str,
+    write: WriteRunFile,
+    mut stop: impl AsyncFnMut(),
+) -> Outcome {
     let peers: Vec<&PeerPlan> = plan.peers().collect();
     let width = peers.iter().map(|peer| peer.label.len()).max().unwrap_or_default();
     // Each peer becomes ready once and ends once, each node gets a master once.
@@ -59,6 +73,8 @@ async fn supervise(plan: &Plan, program: &Path, again: &str, mut stop: impl Asyn
         processes: Vec::new(),
         has_master: vec![false; plan.nodes.len()],
         is_introduced: false,
+        write,
+        run_file: None,
         stop: None,
         refused: None,
         failed: Vec::new(),
@@ -117,6 +133,9 @@ struct Set<'p> {
     /// Which nodes have been seen with one.
     has_master: Vec<bool>,
     is_introduced: bool,
+    write: WriteRunFile,
+    /// Kept until the end of this process.
+    run_file: Option<Written>,
     /// They are stopping; those that run then are killed.
     stop: Option<Instant>,
     /// Why they could not all be started.
@@ -182,6 +201,12 @@ impl Set<'_> {
             self.is_introduced = true;
             let served: Vec<_> = self.states.iter().map(State::served).collect();
             say(introduction::text(self.plan, &served))?;
+            self.run_file = (self.write)(&self.plan.running(&served)).unwrap_or_else(|error| {
+                note(format_args!(
+                    "cannot write down where the peers serve: {error}. Commands need --server and --admin"
+                ));
+                None
+            });
         }
         let node = (0..self.plan.nodes.len()).find(|node| self.members(*node).contains(&peer));
         let node = node.expect("every peer is one of a node");
@@ -191,7 +216,7 @@ impl Set<'_> {
     /// Says which peer is master of a node, as soon as one is.
     fn watch(&self, node: usize) -> Outcome {
         let (plan, members) = (&self.plan.nodes[node], self.members(node));
-        let (here, size, most) = (plan.peers.len(), plan.size, plan.majority());
+        let (here, size, most) = (plan.peers.len(), plan.members.len(), plan.majority());
         if here < most {
             let name = &plan.name;
             say(format_args!("{here} of {size} peers of {name} run here; it has a master only while {most} run"))?;

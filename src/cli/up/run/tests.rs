@@ -30,14 +30,14 @@ impl Scripts {
     fn tree(scripts: &[&str], size: usize) -> Scripts {
         let mut set = Scripts::new(scripts);
         let root = &mut set.plan.nodes[0];
-        root.size = size;
+        root.members.resize(size, root.members[0].clone());
         let leaf = NodePlan {
             name: "leaf".into(),
             parent: Some(root.name.clone()),
             directory: root.directory.clone(),
             inline: None,
+            members: vec![root.members[0].clone()],
             peers: root.peers.split_off(scripts.len() - 1),
-            size: 1,
             first: None,
         };
         set.plan.nodes.push(leaf);
@@ -57,10 +57,11 @@ impl Scripts {
                 arguments: vec!["-c".into(), script],
             }
         });
-        let (peers, size) = (peers.collect(), scripts.len());
+        let peers: Vec<PeerPlan> = peers.collect();
+        let members = peers.iter().map(|peer| peer.addresses.clone()).collect();
         let (name, directory_of_node) = ("root".to_owned(), directory.path().to_owned());
         let node =
-            NodePlan { name, parent: None, directory: directory_of_node, inline: None, peers, size, first: None };
+            NodePlan { name, parent: None, directory: directory_of_node, inline: None, peers, members, first: None };
         Scripts { plan: Plan { nodes: vec![node], certificates: None }, directory }
     }
 
@@ -72,7 +73,7 @@ impl Scripts {
                 std::future::pending().await
             }
         };
-        let supervised = supervise(&self.plan, Path::new("/bin/sh"), "leaseway up", stop);
+        let supervised = supervise(&self.plan, Path::new("/bin/sh"), "leaseway up", |_| Ok(None), stop);
         tokio::join!(supervised, operator(ask)).0
     }
 
@@ -155,7 +156,8 @@ async fn asked_twice_it_kills() {
 #[tokio::test]
 async fn a_program_that_cannot_be_started_is_named() {
     let scripts = Scripts::new(&[""]);
-    let outcome = supervise(&scripts.plan, Path::new("/no/such/program"), "leaseway up", std::future::pending).await;
+    let program = Path::new("/no/such/program");
+    let outcome = supervise(&scripts.plan, program, "leaseway up", |_| Ok(None), std::future::pending).await;
     assert!(outcome.expect_err("there is none").to_string().starts_with("cannot start a: "));
 }
 
