@@ -93,6 +93,7 @@ pub(crate) fn router(pages: Pages) -> Router {
         .route("/readyz", get(readyz))
         .fallback(|| async { (StatusCode::MOVED_PERMANENTLY, [(header::LOCATION, "/debug/status")]) })
         .layer(middleware::from_fn(gzip::compress))
+        .layer(middleware::map_response(page::protected))
         .layer(middleware::from_fn_with_state(requires_certificates, certified));
     #[cfg(feature = "otlp")]
     let router = router.layer(middleware::from_fn(crate::traces::page));

@@ -75,3 +75,17 @@ fn ids_with_html_in_them_are_text_and_nothing_else() {
     let page = server.page(link);
     assert!(page.contains("&lt;img src=x onerror=") && page.contains("&lt;script&gt;alert"), "{page}");
 }
+
+#[test]
+fn browsers_are_told_to_frame_no_page_and_to_run_nothing_inline() {
+    let server = Server::development();
+    for path in ["/", "/debug/status", "/debug/resources", "/debug/resources?resource=x", "/metrics", "/healthz", "/no"]
+    {
+        let response = http::get(server.http(), path);
+        let header = |name| response.header(name).unwrap_or_default();
+        assert!(header("content-security-policy").contains("frame-ancestors 'none'"), "{path}: {response:?}");
+        assert!(!header("content-security-policy").contains("unsafe"), "{path}: {response:?}");
+        assert_eq!((header("x-content-type-options"), header("x-frame-options")), ("nosniff", "DENY"), "{path}");
+        assert!(!response.body.contains("<style") && !response.body.contains("style=\""), "{path}: {response:?}");
+    }
+}

@@ -7,21 +7,17 @@ use axum::{
 use leaseway_core::{HolderKind, Millis, PoolReport, SafeCapacity, Terms, escaped, escaped_lines};
 use maud::{DOCTYPE, Markup, html};
 
-use super::Pages;
+use super::{Pages, page::asset_path};
 use crate::actors::{ConfigInForce, NotMaster, Status};
 
 /// The most rows on a page: a list of a million clients is of no use and would keep the resource busy.
 const ROWS: usize = 1000;
 
-const STYLE: &str = "body{font:14px system-ui,sans-serif;margin:2em;max-width:80em}\
-table{border-collapse:collapse;margin:.5em 0 1.5em}th,td{padding:.25em .7em;border:1px solid #ccc;text-align:left}\
-td.n{text-align:right;font-variant-numeric:tabular-nums}th{background:#f3f3f3}.bad{color:#a00}";
-
 fn page(title: &str, body: &Markup) -> Html<String> {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
-            head { meta charset="utf-8"; title { "Leaseway: " (escaped(title)) } style { (STYLE) } }
+            head { meta charset="utf-8"; title { "Leaseway: " (escaped(title)) } link rel="stylesheet" href=(asset_path("debug.css")); }
             body {
                 p { a href="/debug/status" { "status" } " · " a href="/debug/resources" { "resources" } " · " a href="/metrics" { "metrics" } }
                 h1 { (escaped(title)) }

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use axum::{
     Router,
     extract::{Query, RawQuery, State},
-    http::{HeaderName, StatusCode, Uri, header},
+    http::{HeaderName, HeaderValue, StatusCode, Uri, header},
     response::{Html, IntoResponse, Response},
     routing::get,
 };
@@ -25,6 +25,7 @@ use leaseway_core::escaped;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde::de::DeserializeOwned;
 
+pub(super) use self::assets::path as asset_path;
 use self::changes::ChangesQuery;
 pub(crate) use self::plan::PASTED_BYTES;
 use super::{
@@ -191,17 +192,23 @@ fn page(pages: &Pages, title: &str, live: Option<(&str, &str)>, parts: &Parts) -
             }
         }
     };
-    (parts.status, headers(), Html(body.into_string())).into_response()
+    (parts.status, Html(body.into_string())).into_response()
 }
 
-fn headers() -> [(HeaderName, &'static str); 5] {
-    [
-        (header::CONTENT_SECURITY_POLICY, POLICY),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (header::REFERRER_POLICY, "no-referrer"),
-        (header::X_FRAME_OPTIONS, "DENY"),
-        (header::CACHE_CONTROL, "no-store"),
-    ]
+/// What browsers are told of every response, whichever page it is. A page that may be kept has said so.
+const HEADERS: [(HeaderName, HeaderValue); 5] = [
+    (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
+    (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+    (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+    (header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
+    (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
+];
+
+pub(super) async fn protected(mut response: Response) -> Response {
+    for (name, value) in HEADERS {
+        response.headers_mut().entry(name).or_insert(value);
+    }
+    response
 }
 
 fn head(pages: &Pages, path: &str) -> Markup {

@@ -15,8 +15,9 @@ struct Asset {
     text: &'static str,
 }
 
-const ASSETS: [Asset; 3] = [
+const ASSETS: [Asset; 4] = [
     Asset { name: "page.css", kind: "text/css; charset=utf-8", text: include_str!("../assets/page.css") },
+    Asset { name: "debug.css", kind: "text/css; charset=utf-8", text: include_str!("../assets/debug.css") },
     Asset { name: "page.js", kind: "text/javascript; charset=utf-8", text: include_str!("../assets/page.js") },
     Asset { name: "icon.svg", kind: "image/svg+xml", text: include_str!("../assets/icon.svg") },
 ];
@@ -35,7 +36,7 @@ fn named() -> &'static [String; ASSETS.len()] {
 }
 
 /// Where an asset is.
-pub(super) fn path(name: &str) -> String {
+pub(in super::super) fn path(name: &str) -> String {
     let place = ASSETS.iter().position(|asset| asset.name == name);
     place.map_or_else(String::new, |place| format!("/assets/{}", named()[place]))
 }
@@ -45,11 +46,8 @@ pub(super) async fn serve(Path(name): Path<String>) -> Response {
     match place.map(|place| &ASSETS[place]) {
         None => (StatusCode::NOT_FOUND, "no such asset: reload the page, another version is running\n").into_response(),
         Some(asset) => {
-            let headers = [
-                (header::CONTENT_TYPE, asset.kind),
-                (header::CACHE_CONTROL, "public, max-age=31536000, immutable"),
-                (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-            ];
+            let headers =
+                [(header::CONTENT_TYPE, asset.kind), (header::CACHE_CONTROL, "public, max-age=31536000, immutable")];
             (headers, asset.text).into_response()
         }
     }
