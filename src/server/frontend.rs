@@ -34,7 +34,7 @@ use crate::{
     audit::Event,
     config::{self, LoadError},
     error::ServeError,
-    http::{Serving, certified, serve},
+    http::{HostNames, Serving, certified, serve},
     limits::Limits,
     listen::{Caller, Listener, bind, local},
     metrics::CallKind,
@@ -62,6 +62,8 @@ pub struct Frontend {
     gate: Arc<Gate>,
     tls: Option<Arc<Tls>>,
     limits: Limits,
+    /// Those of HTTP in the clear.
+    names: HostNames,
     listeners: ListenerSet,
     stop: watch::Sender<bool>,
 }
@@ -89,7 +91,8 @@ impl Frontend {
         }
         spawn(reload_on_change(reload, Arc::clone(&gate), files));
         let (stop, _) = watch::channel(false);
-        Ok(Frontend { gate, tls, limits, listeners, stop })
+        let names = HostNames::new(&access.http_names, None);
+        Ok(Frontend { gate, tls, limits, names, listeners, stop })
     }
 
     /// Serves HTTP; answers where. Requests carry a [`Guest`]. Where certificates are required, /healthz and /readyz
@@ -109,7 +112,8 @@ impl Frontend {
             .layer(middleware::from_fn_with_state(requires_certificates, certified));
         let listener = Listener::new(tcp, self.listeners.pages.clone());
         let patience = Duration::from_secs(self.limits.request_secs);
-        let serving = Serving { pages, gate: Arc::clone(&self.gate), body_bytes };
+        let names = (!self.has_tls()).then(|| self.names.clone());
+        let serving = Serving { pages, gate: Arc::clone(&self.gate), body_bytes, names };
         spawn(serve(listener, serving, patience, self.stop.subscribe()));
         Ok(address)
     }

@@ -7,6 +7,7 @@ mod gauge_text;
 mod gauges;
 mod guard;
 mod gzip;
+mod host;
 mod live;
 mod page;
 mod serving;
@@ -28,6 +29,7 @@ use tokio::{sync::Semaphore, time::sleep};
 
 use self::{gauge_text::GaugeText, view::ResourceCache};
 pub(crate) use self::{
+    host::HostNames,
     live::LivePages,
     page::PASTED_BYTES,
     serving::{Serving, certified, serve},

@@ -27,7 +27,7 @@ use crate::{
     guests::{Guests, Host},
     health::HealthSources,
     history::History,
-    http::{self, LivePages, Looks, Pages},
+    http::{self, HostNames, LivePages, Looks, Pages},
     initial_config::InitialConfiguration,
     limits::Limits,
     listen::{Addresses, Listener, ListenerSettings, Openings, arbiter_queue, bind, distribute, local},
@@ -96,6 +96,8 @@ pub struct AccessOptions {
     pub audit: Option<AuditTarget>,
     /// Others may reach this server although there is no TLS, or no policy.
     pub insecure: bool,
+    /// Names under which its HTTP port without TLS is reached, besides its address.
+    pub http_names: Vec<String>,
 }
 
 /// Serves until SIGTERM or SIGINT. `ready` is called once connections are accepted.
@@ -233,7 +235,12 @@ async fn serve(options: Options, guests: Option<Guests>, ready: impl FnOnce(Addr
     spawn(history.keep(node.clone()));
     let http_listener = Listener::new(http_listener, listeners.pages);
     let patience = Duration::from_secs(limits.request_secs);
-    let serving = http::Serving { pages: http::router(pages), gate: Arc::clone(&gate), body_bytes: http::PASTED_BYTES };
+    let serving = http::Serving {
+        pages: http::router(pages),
+        gate: Arc::clone(&gate),
+        body_bytes: http::PASTED_BYTES,
+        names: (!has_tls).then(|| HostNames::new(&options.access.http_names, Some(&info.advertise))),
+    };
     spawn(http::serve(http_listener, serving, patience, stopped.clone()));
     spawn(tick(node.clone()));
     let watched = spawn(watch_absence(node.clone(), health.clone()));

@@ -25,6 +25,13 @@ pub(crate) fn get(server: SocketAddr, path: &str) -> Response {
     response(&head, String::from_utf8(body).unwrap())
 }
 
+/// Under this name.
+pub(crate) fn get_as(server: SocketAddr, path: &str, host: &str) -> Response {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    let (head, body) = exchange(server, &request);
+    response(&head, String::from_utf8(body).unwrap())
+}
+
 /// As a client on another machine.
 pub(crate) fn get_from(address: IpAddr, server: SocketAddr, path: &str) -> Response {
     let request = format!("GET {path} HTTP/1.1\r\nHost: {server}\r\nConnection: close\r\n\r\n");

@@ -89,3 +89,18 @@ fn browsers_are_told_to_frame_no_page_and_to_run_nothing_inline() {
         assert!(!response.body.contains("<style") && !response.body.contains("style=\""), "{path}: {response:?}");
     }
 }
+
+#[test]
+fn pages_are_for_the_names_of_the_server_alone() {
+    let server = Server::with_flags(&["--http-names", "limits.example,other.example"]);
+    let status = |path: &str, host: &str| http::get_as(server.http(), path, host).status;
+    for path in ["/", "/debug/status", "/metrics", "/api/v1/status"] {
+        for host in ["127.0.0.1", "localhost:5150", "limits.example", "OTHER.example:80"] {
+            assert_eq!(status(path, host), 200, "{path} at {host}");
+        }
+        assert_eq!(status(path, "rebound.example:5150"), 421, "{path}");
+    }
+    assert_eq!(status("/healthz", "rebound.example"), 200, "probes use any name");
+    let refused = http::get_as(server.http(), "/", "rebound.example");
+    assert!(refused.body.contains("--http-names") && refused.body.contains("`rebound.example`"), "{refused:?}");
+}

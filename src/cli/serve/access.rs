@@ -44,6 +44,10 @@ pub(crate) struct AccessFlags {
     /// it that may do everything
     #[arg(long, env = "LEASEWAY_INSECURE")]
     insecure: bool,
+    /// Names under which browsers and proxies reach an HTTP port without TLS, besides its address, localhost and
+    /// --advertise: requests for other names are refused (DNS rebinding)
+    #[arg(long, env = "LEASEWAY_HTTP_NAMES", value_name = "NAME,…", value_delimiter = ',')]
+    http_names: Vec<String>,
 }
 
 fn audit_target(text: &str) -> Result<AuditTarget, String> {
@@ -61,11 +65,12 @@ impl AccessFlags {
     }
 
     pub(crate) fn options(self) -> AccessOptions {
-        let AccessFlags { tokens, jwks, jwt_issuer, jwt_audience, jwt_claim: claim, audit, insecure } = self;
+        let AccessFlags { tokens, jwks, jwt_issuer, jwt_audience, jwt_claim: claim, audit, insecure, http_names } =
+            self;
         let jwt = match (jwks, jwt_issuer, jwt_audience) {
             (Some(jwks), Some(issuer), Some(audience)) => Some(JwtOptions { jwks, issuer, audience, claim }),
             _ => None,
         };
-        AccessOptions { tokens, jwt, audit, insecure }
+        AccessOptions { tokens, jwt, audit, insecure, http_names }
     }
 }

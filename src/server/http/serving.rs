@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    fmt::Display,
     pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll, ready},
@@ -28,9 +29,10 @@ use hyper_util::{
 use tokio::sync::watch;
 use tonic::codegen::Service as _;
 
+use super::host::HostNames;
 use crate::{
     access::{Gate, Visitor},
-    budget::{BeyondBudget, Charge, ChargedBytes, REQUEST},
+    budget::{Charge, ChargedBytes, REQUEST},
     listen::{Accepted, Caller, Listener},
     open_connections::{Ending, OpenConnection},
     signals::until,
@@ -51,6 +53,8 @@ pub(crate) struct Serving {
     pub(crate) gate: Arc<Gate>,
     /// The most bytes that the body of a request may have: they are charged before it is read.
     pub(crate) body_bytes: usize,
+    /// The names that this listener answers to; none: to all, because it speaks TLS.
+    pub(crate) names: Option<HostNames>,
 }
 
 /// Serves until `stop`; requests under way are still answered. The head of a request has to come within `patience`,
@@ -84,7 +88,14 @@ async fn attend(accepted: Accepted, http: auto::Builder<TokioExecutor>, serving:
         request.extensions_mut().insert(caller.clone());
         request.extensions_mut().insert(Arc::clone(&visitor));
         let bytes = if request.body().is_end_stream() { REQUEST } else { REQUEST + serving.body_bytes };
-        answer(serving.pages.clone(), Arc::clone(&open), bytes, request.map(axum::body::Body::new))
+        let meant = serving.is_meant(&request);
+        let (pages, open) = (serving.pages.clone(), Arc::clone(&open));
+        async move {
+            match meant {
+                Ok(()) => answer(pages, open, bytes, request.map(axum::body::Body::new)).await,
+                Err(why) => Ok(refusal(StatusCode::MISDIRECTED_REQUEST, &why)),
+            }
+        }
     });
     let mut served = pin!(http.serve_connection(TokioIo::new(connection), service));
     let ended = tokio::select! {
@@ -110,7 +121,7 @@ async fn answer(
 ) -> Result<http::Response<Page>, Infallible> {
     let under_way = match Charge::request(&connection.budget, bytes) {
         Ok(under_way) => under_way,
-        Err(why) => return Ok(refusal(why)),
+        Err(why) => return Ok(refusal(StatusCode::SERVICE_UNAVAILABLE, &why)),
     };
     let (head, body) = pages.call(request).await?.into_parts();
     if head.extensions.get::<Streamed>().is_some() {
@@ -120,14 +131,24 @@ async fn answer(
     let bytes = to_bytes(body, usize::MAX).await.unwrap_or_default();
     Ok(match under_way.answered(bytes.len()) {
         Ok(charge) => http::Response::from_parts(head, Page::whole(bytes, Some(charge))),
-        Err(why) => refusal(why),
+        Err(why) => refusal(StatusCode::SERVICE_UNAVAILABLE, &why),
     })
 }
 
-fn refusal(why: BeyondBudget) -> http::Response<Page> {
+fn refusal(status: StatusCode, why: &dyn Display) -> http::Response<Page> {
     let mut response = http::Response::new(Page::whole(format!("{why}\n").into(), None));
-    *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    *response.status_mut() = status;
     response
+}
+
+impl Serving {
+    /// Whether a request may be answered under the name that it is for. Probes use any.
+    fn is_meant(&self, request: &http::Request<Incoming>) -> Result<(), String> {
+        match &self.names {
+            Some(names) if !FOR_ALL.contains(&request.uri().path()) => names.check(request.uri(), request.headers()),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Marks a response whose body goes on, and has no more than one frame in memory.
