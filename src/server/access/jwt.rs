@@ -21,6 +21,9 @@ use serde_json::{Map, Value};
 /// Clocks of issuers may differ from ours by so many seconds.
 const LEEWAY: u64 = 30;
 
+/// The last second of the year 9999. A token that holds for longer is a mistake of its issuer.
+const LATEST_EXP: f64 = 253_402_300_799.0;
+
 /// What is expected of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JwtOptions {
@@ -132,7 +135,7 @@ impl Jwts {
         let mut why = JwtError::NoKey { algorithm: format!("{:?}", header.alg), key: header.kid.clone() };
         for key in self.keys.iter().filter(is_meant) {
             match decode::<Map<String, Value>>(token, &key.key, &validation) {
-                Ok(token) => return self.identity(&token.claims),
+                Ok(token) => return Jwts::check_form(&token.claims).and_then(|()| self.identity(&token.claims)),
                 Err(error) => why = in_words(&error),
             }
             if why != JwtError::Signature {
@@ -140,6 +143,20 @@ impl Jwts {
             }
         }
         Err(why)
+    }
+
+    /// What the library lets pass: `iss` as a list of several, which RFC 7519 does not know, and any `exp`.
+    fn check_form(claims: &Map<String, Value>) -> Result<(), JwtError> {
+        if !claims.get("iss").is_some_and(Value::is_string) {
+            return Err(JwtError::Malformed("its claim `iss` is no text".into()));
+        }
+        let exp = claims.get("exp").and_then(Value::as_f64).unwrap_or(f64::INFINITY);
+        if !(0.0..=LATEST_EXP).contains(&exp) {
+            return Err(JwtError::Malformed(
+                "its claim `exp` is beyond the year 9999; it counts seconds since 1970, not milliseconds".into(),
+            ));
+        }
+        Ok(())
     }
 
     fn identity(&self, claims: &Map<String, Value>) -> Result<(Identity, SystemTime), JwtError> {

@@ -174,6 +174,27 @@ fn what_is_wrong_with_claims_is_said() {
 }
 
 #[test]
+fn a_list_of_issuers_and_an_absurd_end_are_refused() {
+    let issuer = Issuer::new();
+    for (name, value) in [
+        ("iss", json!(["https://issuer.test"])),
+        ("iss", json!(["https://other.test", "https://issuer.test"])),
+        ("iss", json!(7)),
+        ("exp", json!(1e300)),
+        ("exp", json!(u64::MAX)),
+        ("exp", json!((now() + 3600) * 1000)),
+        ("exp", json!((now() + 3600).to_string())),
+        ("exp", json!(-1)),
+    ] {
+        let claims = with(claims(), name, value);
+        let token = issuer.sign(&json!({ "alg": "EdDSA" }), &claims);
+        assert!(verified(&issuer, &token).is_err(), "{claims}");
+    }
+    let last = with(claims(), "exp", json!(LATEST_EXP));
+    assert!(verified(&issuer, &issuer.sign(&json!({ "alg": "EdDSA" }), &last)).is_ok());
+}
+
+#[test]
 fn a_token_that_was_changed_or_is_of_another_issuer_is_refused() {
     let (issuer, other) = (Issuer::new(), Issuer::new());
     for algorithm in ["ES256", "EdDSA"] {
