@@ -1,6 +1,8 @@
 //! `leaseway get` and `leaseway release`.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::{
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use clap::Args;
 use leaseway_core::{Amount, escaped};
@@ -8,6 +10,7 @@ use leaseway_proto::doorman::{
     GetCapacityRequest, GetCapacityResponse, Lease, ReleaseCapacityRequest, ResourceRequest, ResourceResponse,
     capacity_client::CapacityClient,
 };
+use leaseway_proto::status::GetStatusRequest;
 use serde_json::{Value, json};
 
 use crate::{
@@ -44,7 +47,7 @@ fn parse_amount(text: &str) -> Result<Amount, String> {
 
 impl Get {
     pub(crate) fn run(self) -> Outcome {
-        let GetCapacityResponse { response, problem, .. } = block_on(self.ask())?;
+        let (GetCapacityResponse { response, problem, .. }, learning) = block_on(self.ask_and_look())?;
         let found = response.into_iter().find(|answer| answer.resource_id.as_deref() == Some(self.resource.as_str()));
         let Some(answer) = found else {
             if let Some(problem) = problem.iter().find(|problem| problem.reason() != "too_soon") {
@@ -53,7 +56,21 @@ impl Get {
             }
             return Err(CliError::TooSoon { resource: self.resource, client: self.client });
         };
-        self.output.print(|| self.as_text(&answer), || self.as_json(&answer))
+        self.output.print(|| self.as_text(&answer, learning), || self.as_json(&answer, learning))
+    }
+
+    /// The answer, and if it is less than wanted, for how many milliseconds the resource still learns.
+    async fn ask_and_look(&self) -> Result<(GetCapacityResponse, u64), CliError> {
+        let answer = self.ask().await?;
+        let capacity = |given: &ResourceResponse| given.gets.and_then(|lease| lease.capacity).unwrap_or_default();
+        if answer.response.iter().all(|given| capacity(given) >= self.wants.get()) {
+            return Ok((answer, 0));
+        }
+        let of_resource = GetStatusRequest { resource_id: self.resource.clone(), page_size: 1, ..Default::default() };
+        // A Doorman server has no status, and a policy may keep it from this caller: the answer is shown all the same.
+        let seen = self.target.observe(&of_resource, false).await.ok();
+        let learning = seen.and_then(|seen| seen.status.resources.first().map(|resource| resource.learning_ms));
+        Ok((answer, learning.unwrap_or_default()))
     }
 
     async fn ask(&self) -> Result<GetCapacityResponse, CliError> {
@@ -80,24 +97,38 @@ impl Get {
         self.target.ask_master(ask, |answer| answer.mastership.as_ref()).await
     }
 
-    fn as_text(&self, answer: &ResourceResponse) -> String {
+    fn as_text(&self, answer: &ResourceResponse, learning_ms: u64) -> String {
         let lease = answer.gets.unwrap_or_default();
         let safe = match answer.safe_capacity {
             Some(safe) if safe < 0.0 => "no limit".to_owned(),
             safe => number(safe.unwrap_or_default()),
         };
+        let capacity = lease.capacity.unwrap_or_default();
+        let (client, resource) = (escaped(&self.client), escaped(&self.resource));
+        if learning_ms > 0 {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let until = utc((now + Duration::from_millis(learning_ms)).as_secs() as i64);
+            let got = if capacity > 0.0 { format!("only {} of", number(capacity)) } else { "nothing of".to_owned() };
+            return format!(
+                "{client} has {got} `{resource}` yet (wanted {}): it is learning until {until} ({} s), because leases from \
+                 before the server started may still be in use; ask again in {} s; if the server is gone by then: {safe}",
+                number(self.wants.get()),
+                learning_ms.div_ceil(1000),
+                lease.refresh_interval.unwrap_or_default(),
+            );
+        }
         format!(
             "{} may use {} of `{}` (wanted {}) {}; ask again in {} s; if the server is gone by then: {safe}",
-            escaped(&self.client),
-            number(lease.capacity.unwrap_or_default()),
-            escaped(&self.resource),
+            client,
+            number(capacity),
+            resource,
             number(self.wants.get()),
             how_long(&lease, SystemTime::now()),
             lease.refresh_interval.unwrap_or_default(),
         )
     }
 
-    fn as_json(&self, answer: &ResourceResponse) -> Value {
+    fn as_json(&self, answer: &ResourceResponse, learning_ms: u64) -> Value {
         let lease = answer.gets.unwrap_or_default();
         json!({
             "client": self.client,
@@ -111,6 +142,7 @@ impl Get {
             "token": lease.token.map(|token| token.to_string()),
             "safe_capacity": answer.safe_capacity,
             "priority": answer.priority,
+            "learning_ms": learning_ms,
         })
     }
 }
@@ -164,8 +196,6 @@ impl Release {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]

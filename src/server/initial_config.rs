@@ -1,6 +1,9 @@
 //! The configuration that a server starts with if no other is in force.
 
-use std::path::Path;
+use std::{
+    path::Path,
+    time::{Duration, SystemTime},
+};
 
 use leaseway_core::{Millis, Repository, Settings};
 use leaseway_quorum::Configuration;
@@ -46,7 +49,24 @@ impl InitialConfiguration {
                 is_file: false,
             });
         };
-        InitialConfiguration::of_file(path, false)
+        let read = InitialConfiguration::of_file(path, false)?;
+        let learning = read
+            .loaded
+            .repository
+            .templates()
+            .filter(|template| template.settings.shares())
+            .map(|template| template.settings.learning_until(Millis(0)));
+        if let Some(learning) = learning.max().filter(|learning| !remembers && learning.0 > 0) {
+            tracing::warn!(
+                "without --data this server remembers nothing. It is learning until {}: for {} s clients keep what they \
+                 have from before, and others get nothing, because leases from before this start may still be in use. \
+                 --data DIRECTORY avoids that at later starts; `learning_mode_duration: 0` in a template ends it at once, \
+                 and is safe only if no client can have a lease of an earlier server",
+                humantime::format_rfc3339_seconds(SystemTime::now() + Duration::from_millis(learning.0)),
+                learning.0.div_ceil(1000)
+            );
+        }
+        Ok(read)
     }
 
     /// The configuration of a node whose parent has the templates. A file says only who may do what.
