@@ -130,9 +130,10 @@ resources:
 #[test]
 fn lengths_that_are_not_given() {
     for (algorithm, lease, refresh) in [
-        ("{kind: STATIC}", 60, 16),
-        ("{kind: STATIC, lease_length: 300}", 300, 16),
-        ("{kind: STATIC, lease_length: 10}", 10, 10),
+        ("{kind: STATIC}", 60, 5),
+        ("{kind: STATIC, lease_length: 300}", 300, 5),
+        ("{kind: STATIC, lease_length: 10}", 10, 5),
+        ("{kind: STATIC, lease_length: 3}", 3, 3),
         ("{kind: STATIC, refresh_interval: 60}", 60, 60),
         ("{kind: STATIC, lease_length: 2678400, refresh_interval: 2678400}", 2_678_400, 2_678_400),
     ] {
@@ -277,4 +278,11 @@ resources:
     assert_eq!(words, ["web-*: weight 3, at least 10", "batch: at most 0", "*: as any client"]);
     let told = found(&repository, "r").settings.parameters();
     assert_eq!(told[0], NamedParameter { name: "client".into(), value: Some("3 10 - web-*".into()) });
+}
+
+#[test]
+fn the_refresh_interval_is_the_same_with_and_without_a_file() {
+    let development = found(&development().repository, "a").settings.clone();
+    let text = "resources: [{identifier_glob: a, capacity: 1, algorithm: {kind: FAIR_SHARE}}]";
+    assert_eq!(found(&accepted(text), "a").settings.refresh, development.refresh);
 }

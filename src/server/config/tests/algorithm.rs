@@ -188,13 +188,13 @@ fn lengths(algorithm: &str) -> (u64, u64, Option<u64>) {
 fn whole_seconds_may_be_written_with_a_point() {
     let written = "{kind: STATIC, lease_length: 60.0, refresh_interval: 5., learning_mode_duration: 1e1}";
     assert_eq!(lengths(written), (60, 5, Some(10)));
-    assert_eq!(lengths("{kind: STATIC, learning_mode_duration: -1.0}"), (60, 16, Some(0)));
+    assert_eq!(lengths("{kind: STATIC, learning_mode_duration: -1.0}"), (60, 5, Some(0)));
 }
 
 #[test]
 fn null_is_as_if_it_were_not_there() {
     let written = "{kind: STATIC, lease_length: null, refresh_interval: ~, learning_mode_duration: , parameters: null}";
-    assert_eq!(lengths(written), (60, 16, None));
+    assert_eq!(lengths(written), (60, 5, None));
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn lengths_as_the_design_document_names_them() {
     }
     assert_eq!(
         lengths(&with("lease_length: 30, parameters: {lease_duration_secs: 30}")),
-        (30, 16, None),
+        (30, 5, None),
         "twice the same"
     );
     assert_eq!(lengths(&with("parameters: {lease_duration_secs: 5}")), (5, 5, None));
