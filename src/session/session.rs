@@ -418,10 +418,7 @@ impl<D: Demand> Session<D> {
     fn gave_up(&mut self, now: Millis, under_way: &UnderWay, longest: Millis) {
         self.failures = self.failures.saturating_add(1);
         self.route.failed();
-        let leases = self.entries.values().filter_map(|entry| entry.lease);
-        let refresh = leases.map(|lease| lease.refresh).min();
-        let longest = longest.min(self.pace.longest_retry(refresh, self.route.endpoints().len()));
-        let took = now.since(under_way.sent);
+        let (longest, took) = (longest.min(self.longest_retry()), now.since(under_way.sent));
         self.pause_until = now.plus(self.pace.backoff(self.failures, longest, took, &mut self.rng));
         match under_way.kind {
             Kind::Ask => {

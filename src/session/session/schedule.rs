@@ -25,6 +25,13 @@ impl<D: Demand> Session<D> {
         [send, Some(end).filter(|end| *end < NEVER)].into_iter().flatten().min()
     }
 
+    /// The longest pause between two attempts while none succeeds.
+    pub(super) fn longest_retry(&self) -> Millis {
+        let leases = self.entries.values().filter_map(|entry| entry.lease);
+        let refresh = leases.map(|lease| lease.refresh).min();
+        self.pace.longest_retry(refresh, self.route.endpoints().len())
+    }
+
     pub(super) fn first_due(&self) -> Millis {
         let first = self.first_due.get(|| self.entries.values().map(|entry| entry.due).min());
         debug_assert!(
