@@ -1,6 +1,7 @@
 //! `leaseway get` and `leaseway release`.
 
 use std::{
+    collections::BTreeMap,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -10,12 +11,13 @@ use leaseway_proto::doorman::{
     GetCapacityRequest, GetCapacityResponse, Lease, ReleaseCapacityRequest, ResourceRequest, ResourceResponse,
     capacity_client::CapacityClient,
 };
-use leaseway_proto::status::GetStatusRequest;
+use leaseway_proto::status::{ExplainRequest, GetStatusRequest, status_client::StatusClient};
 use serde_json::{Value, json};
+use tonic::Code;
 
 use crate::{
     Outcome,
-    connect::{Target, block_on},
+    connect::{Observed, Target, block_on},
     error::CliError,
     format::{number, utc},
     output::Output,
@@ -185,12 +187,39 @@ impl Release {
             let request = request.clone();
             async move { Ok(CapacityClient::new(channel).release_capacity(request).await?.into_inner()) }
         };
-        block_on(self.target.ask_master(ask, |answer| answer.mastership.as_ref()))?;
-        let text = || {
-            let resources: Vec<_> = self.resources.iter().map(|resource| escaped(resource)).collect();
-            format!("{} gave back {}", escaped(&self.client), resources.join(", "))
-        };
-        self.output.print(text, || json!({ "client": self.client, "resources": self.resources }))
+        let (held, nothing): (Vec<&String>, Vec<&String>) = block_on(async {
+            let known = self.known().await;
+            self.target.ask_master(ask, |answer| answer.mastership.as_ref()).await?;
+            Ok(self.resources.iter().partition(|resource| known.get(*resource) != Some(&false)))
+        })?;
+        let in_words =
+            |resources: &[&String]| resources.iter().map(|resource| escaped(resource)).collect::<Vec<_>>().join(", ");
+        if !held.is_empty() {
+            let text = || format!("{} gave back {}", escaped(&self.client), in_words(&held));
+            self.output.print(text, || json!({ "client": self.client, "resources": held }))?;
+        }
+        match nothing.is_empty() {
+            true => Ok(()),
+            false => Err(CliError::NothingHeld { client: self.client.clone(), resources: in_words(&nothing) }),
+        }
+    }
+
+    /// Which resources the master knows this client at. The answer to a release does not say. Of what cannot be found
+    /// out (at a Doorman server, or under a policy) there is no entry.
+    async fn known(&self) -> BTreeMap<String, bool> {
+        let mut known = BTreeMap::new();
+        for resource in &self.resources {
+            let of_resource = GetStatusRequest { resource_id: resource.clone(), page_size: 1, ..Default::default() };
+            let Ok(Observed { channel, .. }) = self.target.observe(&of_resource, false).await else { break };
+            let (resource_id, holder_id) = (resource.clone(), self.client.clone());
+            let request = ExplainRequest { resource_id, holder_id, is_server: false };
+            match StatusClient::new(channel).explain(request).await {
+                Ok(answer) => known.insert(resource.clone(), answer.into_inner().holder.is_some()),
+                Err(status) if status.code() == Code::NotFound => known.insert(resource.clone(), false),
+                Err(_) => break,
+            };
+        }
+        known
     }
 }
 

@@ -157,6 +157,9 @@ pub(crate) enum CliError {
         "the server at {address} does not know `{client}` at `{resource}`: it has not asked, or its lease has ended; `leaseway status {resource}` shows those it knows, and --node says that it is a child node"
     )]
     NoSuchHolder { client: String, resource: String, address: String },
+    /// What the client did have was given back.
+    #[error("`{client}` has nothing of {resources}: it has not asked, or its lease has ended, or it has another id")]
+    NothingHeld { client: String, resources: String },
     #[error("{0}")]
     Client(String),
     #[error("there is no lease yet: {why}. It goes on trying; `show` tells when there is one")]

@@ -73,7 +73,7 @@ fn what_is_released_is_there_for_others() {
     let said = server.cli(&["get", "bob", "mysql", "100"]);
     assert!(said.stdout.starts_with("bob may use 0 of `mysql`"), "all of it is alice's: {said:?}");
     let said = server.cli(&["release", "alice", "mysql", "never asked for"]);
-    assert_eq!((said.code, said.stdout.as_str()), (Some(0), "alice gave back mysql, never asked for\n"));
+    assert_eq!((said.code, said.stdout.as_str()), (Some(1), "alice gave back mysql\n"));
     let said = server.cli(&["get", "bob", "mysql", "100"]);
     assert!(said.stdout.starts_with("bob may use 100 of `mysql`"), "{said:?}");
 }
@@ -168,4 +168,19 @@ fn the_readme_shows_the_quickstart_as_it_is() {
     let example = std::fs::read_to_string(root.join("src/client/examples/quickstart.rs")).unwrap();
     let (_, code) = example.split_once("use leaseway_client").unwrap();
     assert!(readme.contains(&format!("```rust\nuse leaseway_client{code}```")), "README.md shows another quickstart");
+}
+
+#[test]
+fn a_release_of_nothing_is_no_success() {
+    let server = Server::development();
+    server.cli(&["get", "alice", "mysql", "40"]);
+    for (client, resource) in [("nosuch", "mysql"), ("alice", "nosuch")] {
+        let said = server.cli(&["release", client, resource]);
+        assert_eq!((said.code, said.stdout.as_str()), (Some(1), ""), "{said:?}");
+        assert!(said.stderr.contains(&format!("`{client}` has nothing of {resource}")), "{said:?}");
+    }
+    let said = server.cli(&["release", "alice", "mysql", "nosuch"]);
+    assert_eq!((said.code, said.stdout.as_str()), (Some(1), "alice gave back mysql\n"), "{said:?}");
+    let said = server.cli(&["release", "alice", "mysql"]);
+    assert_eq!(said.code, Some(1), "it was given back before: {said:?}");
 }
