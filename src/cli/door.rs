@@ -20,6 +20,7 @@ use crate::{
     config::file_path,
     connect::found,
     error::CliError,
+    listen_address::listen_address,
     output::say,
     quotas::QuotaFlags,
     run_file::Port,
@@ -32,16 +33,22 @@ use crate::{
 #[command(group = clap::ArgGroup::new("protocol").args(["rls", "rlqs", "http"]).multiple(true).required(true))]
 pub(crate) struct RunDoor {
     /// Where Envoys ask for each request (RLS, ShouldRateLimit)
-    #[arg(long, env = "LEASEWAY_RLS", value_name = "ADDRESS", requires = "ratelimit_config")]
+    #[arg(
+        long,
+        env = "LEASEWAY_RLS",
+        value_name = "ADDRESS",
+        requires = "ratelimit_config",
+        value_parser = listen_address
+    )]
     rls: Option<SocketAddr>,
     /// The rules, as envoyproxy/ratelimit has them: YAML files, or directories of them. Read again when they change
     #[arg(long, env = "LEASEWAY_RATELIMIT_CONFIG", value_name = "FILE|DIR,…", value_delimiter = ',', requires = "rls")]
     ratelimit_config: Vec<PathBuf>,
     /// Where Envoys report what they let through and are assigned what they may (RLQS)
-    #[arg(long, env = "LEASEWAY_RLQS", value_name = "ADDRESS")]
+    #[arg(long, env = "LEASEWAY_RLQS", value_name = "ADDRESS", value_parser = listen_address)]
     rlqs: Option<SocketAddr>,
     /// Where everything else asks, by HTTP and JSON: leases and permits; besides /metrics, /healthz, /readyz
-    #[arg(long, env = "LEASEWAY_HTTP", value_name = "ADDRESS")]
+    #[arg(long, env = "LEASEWAY_HTTP", value_name = "ADDRESS", value_parser = listen_address)]
     http: Option<SocketAddr>,
     /// Budgets of a minute or a day at --http: resources, by patterns as templates have them, of which so many permits
     /// may be used in so many seconds, and what is not used can be saved up for as long. How many pass is up to the
@@ -56,7 +63,7 @@ pub(crate) struct RunDoor {
     )]
     window: Vec<LongWindow>,
     /// Where to serve /metrics, /healthz and /readyz, if not at --http
-    #[arg(long, env = "LEASEWAY_METRICS", value_name = "ADDRESS")]
+    #[arg(long, env = "LEASEWAY_METRICS", value_name = "ADDRESS", value_parser = listen_address)]
     metrics: Option<SocketAddr>,
     /// Servers of the cluster; any of them will do, it names the master. https:// before an address means TLS, as
     /// --tls-ca does where there is no scheme [default: the peers of a running leaseway up, else 127.0.0.1:5100]

@@ -15,6 +15,7 @@ mod error;
 mod explain;
 mod files;
 mod format;
+mod listen_address;
 mod manual;
 mod output;
 mod pages;

@@ -15,16 +15,28 @@ use leaseway_server::{AdminOptions, Handover, Options, ParentOptions, PeerOption
 use tracing_subscriber::EnvFilter;
 
 use self::limits::LimitFlags;
-use crate::{Outcome, config::file_path, output::say, quotas::QuotaFlags};
+use crate::{Outcome, config::file_path, listen_address::listen_address, output::say, quotas::QuotaFlags};
 
 /// Runs a server. Without --config and --parent it is a development server.
 #[derive(Args)]
 pub(crate) struct Serve {
     /// Where to serve gRPC: the Doorman protocol, status, push hints, health, reflection
-    #[arg(long, env = "LEASEWAY_LISTEN", default_value = "127.0.0.1:5100", value_name = "ADDRESS")]
+    #[arg(
+        long,
+        env = "LEASEWAY_LISTEN",
+        default_value = "127.0.0.1:5100",
+        value_name = "ADDRESS",
+        value_parser = listen_address
+    )]
     listen: SocketAddr,
     /// Where to serve HTTP: the page at /, its JSON below /api/v1, /metrics, /healthz, /readyz, /debug/…
-    #[arg(long, env = "LEASEWAY_HTTP", default_value = "127.0.0.1:5150", value_name = "ADDRESS")]
+    #[arg(
+        long,
+        env = "LEASEWAY_HTTP",
+        default_value = "127.0.0.1:5150",
+        value_name = "ADDRESS",
+        value_parser = listen_address
+    )]
     http: SocketAddr,
     /// The configuration: YAML, as Doorman has it. `leaseway config example` prints one
     #[arg(long, env = "LEASEWAY_CONFIG", value_name = "FILE", value_parser = file_path)]
@@ -51,7 +63,7 @@ pub(crate) struct Serve {
     #[arg(long, env = "LEASEWAY_LOG_FORMAT", value_enum, default_value = "text", value_name = "FORM")]
     log_format: log::LogFormat,
     /// Where Envoys report what they let through and are assigned what they may (RLQS), as at a door of its own
-    #[arg(long, env = "LEASEWAY_RLQS", value_name = "ADDRESS")]
+    #[arg(long, env = "LEASEWAY_RLQS", value_name = "ADDRESS", value_parser = listen_address)]
     rlqs: Option<SocketAddr>,
     #[command(flatten)]
     quotas: QuotaFlags,
@@ -125,7 +137,13 @@ struct PeerFlags {
     )]
     peers: Vec<PeerAddress>,
     /// Where to listen for peers [default: this peer's address in --peers]
-    #[arg(long, env = "LEASEWAY_PEER_LISTEN", value_name = "ADDRESS", requires = "peers")]
+    #[arg(
+        long,
+        env = "LEASEWAY_PEER_LISTEN",
+        value_name = "ADDRESS",
+        requires = "peers",
+        value_parser = listen_address
+    )]
     peer_listen: Option<SocketAddr>,
     /// A secret that all peers share, and that is never sent; without it or certificates they only listen on loopback
     #[arg(long, env = "LEASEWAY_PEER_SECRET_FILE", value_name = "FILE", requires = "peers")]
@@ -173,7 +191,7 @@ struct PeerTlsFlags {
 struct AdminFlags {
     /// Where `leaseway pool`, and with --data `leaseway config apply` and `leaseway peers`, are served [default:
     /// 127.0.0.1:5160 with --data, nowhere without]
-    #[arg(long, env = "LEASEWAY_ADMIN", value_name = "ADDRESS")]
+    #[arg(long, env = "LEASEWAY_ADMIN", value_name = "ADDRESS", value_parser = listen_address)]
     admin: Option<SocketAddr>,
     /// A file with the token that operators must send; without it only loopback is served
     #[arg(long, env = "LEASEWAY_ADMIN_TOKEN_FILE", value_name = "FILE")]

@@ -184,3 +184,12 @@ fn a_release_of_nothing_is_no_success() {
     let said = server.cli(&["release", "alice", "mysql"]);
     assert_eq!(said.code, Some(1), "it was given back before: {said:?}");
 }
+
+#[test]
+fn a_port_alone_is_no_address_and_the_error_says_what_to_write() {
+    for (flag, text) in [("--listen", "5100"), ("--http", ":5100"), ("--admin", "localhost:5100")] {
+        let said = leaseway(&["serve", flag, text]);
+        assert_eq!(said.code, Some(2), "{said:?}");
+        assert!(said.stderr.contains("write 127.0.0.1:5100"), "{said:?}");
+    }
+}
