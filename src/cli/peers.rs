@@ -1,6 +1,9 @@
 //! `leaseway peers`.
 
+use std::io::{self, IsTerminal as _};
+
 use clap::{Args, Subcommand};
+use leaseway_client::endpoint::{self, DEFAULT_PORT};
 use leaseway_core::escaped;
 use leaseway_proto::admin::{AddPeerRequest, ListPeersRequest, ListPeersResponse, PeerReport, RemovePeerRequest, Role};
 use serde_json::{Value, json};
@@ -12,7 +15,7 @@ use crate::{
     connect::block_on,
     error::CliError,
     format::number,
-    output::{Output, note, progress, table},
+    output::{self, Output, note, progress, say, table},
 };
 
 #[derive(Subcommand)]
@@ -126,8 +129,8 @@ pub(crate) fn as_json(answer: &ListPeersResponse) -> Value {
 pub(crate) struct Add {
     /// What it is called; no other peer is
     name: String,
-    /// Where its peers will reach it: its peer listener
-    #[arg(value_name = "HOST:PORT")]
+    /// Where its peers will reach it: its peer listener. Without a port it is 5120
+    #[arg(value_name = "HOST:PORT", value_parser = peer_endpoint)]
     address: String,
     #[command(flatten)]
     output: Output,
@@ -139,6 +142,14 @@ impl Add {
     async fn run(self) -> Outcome {
         let Add { name, address, output, target } = &self;
         let peers = ask(target).await?;
+        if let Some(other) = peers.peer.iter().find(|peer| peer.name != *name && peer.peer_address == *address) {
+            let (host, offset) = (host(address), free_offset(name, host(address), &peers));
+            return Err(CliError::Flags(format!(
+                "{address} is the address of peer `{}`: name another port, such as {host}:{}",
+                escaped(&other.name),
+                PEER_PORT + offset
+            )));
+        }
         let request = AddPeerRequest { name: name.clone(), address: address.clone() };
         let added = target.ask_once(async |mut client| {
             let request = request.clone();
@@ -171,16 +182,45 @@ impl Add {
     }
 }
 
+/// By custom. Peers on one host use the next ports.
+const PEER_PORT: u16 = 5120;
+
+fn peer_endpoint(text: &str) -> Result<String, endpoint::BadEndpoint> {
+    endpoint::parse_with(text, PEER_PORT)
+}
+
+fn host(address: &str) -> &str {
+    address.rsplit_once(':').map_or(address, |(host, _)| host)
+}
+
+/// How far from the usual ports nothing listens on this host, as far as the other peers tell.
+fn free_offset(name: &str, on: &str, peers: &ListPeersResponse) -> u16 {
+    let others = peers.peer.iter().filter(|peer| peer.name != name);
+    let used = others.flat_map(|peer| [(&peer.peer_address, PEER_PORT), (&peer.grpc_address, DEFAULT_PORT)]);
+    let used = used.filter(|(address, _)| host(address) == on).filter_map(|(address, first)| {
+        let port: u16 = address.rsplit_once(':')?.1.parse().ok()?;
+        port.checked_sub(first).filter(|offset| *offset < MOST_OFFSET)
+    });
+    used.max().map_or(0, |offset| offset + 1)
+}
+
+/// Beyond that a port has nothing to do with the usual one.
+const MOST_OFFSET: u16 = 20;
+
 /// What to start on the new machine. Where clients and operators reach it is for it to say; beside its peer listener is
 /// a good place.
 fn command(name: &str, address: &str, peers: &ListPeersResponse) -> String {
     let others = peers.peer.iter().filter(|peer| peer.name != name);
     let mut all: Vec<String> = others.map(|peer| format!("{}={}", peer.name, peer.peer_address)).collect();
     all.push(format!("{name}={address}"));
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let (host, offset) = (host(address), free_offset(name, host(address), peers));
+    // By default operators are served at 5160 of loopback, which is another peer's if there is one on this host.
+    let admin = if offset > 0 { format!(" --admin 127.0.0.1:{}", 5160 + offset) } else { String::new() };
     format!(
-        "leaseway serve --id {name} --data ./leaseway-data/{name} --peers {} --listen {host}:5100 --http {host}:5150",
-        all.join(",")
+        "leaseway serve --id {name} --data ./leaseway-data/{name} --peers {} --listen {host}:{} --http {host}:{}{admin}",
+        all.join(","),
+        DEFAULT_PORT + offset,
+        5150 + offset
     )
 }
 
@@ -189,6 +229,9 @@ fn command(name: &str, address: &str, peers: &ListPeersResponse) -> String {
 pub(crate) struct Remove {
     /// Which
     name: String,
+    /// Does not ask; without a terminal that is so anyway
+    #[arg(long)]
+    yes: bool,
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
@@ -197,6 +240,7 @@ pub(crate) struct Remove {
 
 impl Remove {
     async fn run(self) -> Outcome {
+        self.obtain_consent().await?;
         let request = RemovePeerRequest { name: self.name.clone() };
         self.target
             .ask_once(async |mut client| {
@@ -213,6 +257,24 @@ impl Remove {
         };
         self.output.print(text, || json!({ "removed": self.name }))
     }
+
+    /// Asks at a terminal, and says how many peers may fail afterwards.
+    async fn obtain_consent(&self) -> Outcome {
+        if self.yes || self.output.is_json() || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+            return Ok(());
+        }
+        let peers = ask(&self.target).await?;
+        say(left_without(&self.name, &peers))?;
+        if output::ask("remove it for good? [y/N] ")? { Ok(()) } else { Err(CliError::Declined) }
+    }
+}
+
+/// What a removal leaves.
+fn left_without(name: &str, peers: &ListPeersResponse) -> String {
+    let voters = peers.peer.iter().filter(|peer| peer.name != name && peer.role() != Role::Learner).count();
+    let may_fail = voters.saturating_sub(1) / 2;
+    let warning = if may_fail == 0 { "; no lease is given while one of them is down" } else { "" };
+    format!("without {} there are {voters} voting peers, of which {may_fail} may fail{warning}", escaped(name))
 }
 
 #[cfg(test)]
@@ -281,5 +343,24 @@ mod tests {
             --listen 10.0.0.5:5100 --http 10.0.0.5:5150";
         assert_eq!(command("e", "10.0.0.5:5120", &answer()), expected);
         assert_eq!(command("d", "10.0.0.5:5120", &answer()).matches("d=").count(), 1, "it may be listed already");
+    }
+
+    #[test]
+    fn a_new_peer_beside_others_is_given_ports_that_none_of_them_uses() {
+        let said = command("e", "127.0.0.1:5124", &answer());
+        let ports = "--listen 127.0.0.1:5104 --http 127.0.0.1:5154 --admin 127.0.0.1:5164";
+        assert!(said.ends_with(ports), "{said}");
+        assert_eq!(peer_endpoint("127.0.0.1").as_deref(), Ok("127.0.0.1:5120"));
+        assert!(peer_endpoint("127.0.0.1:port").is_err());
+    }
+
+    #[test]
+    fn a_removal_says_how_many_may_fail_afterwards() {
+        assert_eq!(left_without("d", &answer()), "without d there are 3 voting peers, of which 1 may fail");
+        let two = left_without("c", &answer());
+        assert_eq!(
+            two,
+            "without c there are 2 voting peers, of which 0 may fail; no lease is given while one of them is down"
+        );
     }
 }
