@@ -89,6 +89,12 @@ pub(super) fn peers(node: &NodeSeen) -> Vec<Finding> {
         PeersSeen::Listed(list) => {
             let (up, all) = voters(node, list);
             found.extend(list.peer.iter().filter_map(|peer| peer_fault(node, list, peer, (up, all))));
+            if (all, list.peer.len()) == (2, 2) {
+                found.push(warn(
+                    "there are two: while one of them is down no lease is given",
+                    "add a third (`leaseway peers add`), so that one may fail",
+                ));
+            }
             format!("{up} of {all} take part")
         }
     };

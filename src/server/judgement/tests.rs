@@ -237,3 +237,13 @@ fn a_server_judges_what_it_knows_and_nothing_else() {
     assert_eq!(about, [(Grade::Bad, "disks"), (Grade::Warn, "peers")], "{worst_first:?}");
     assert!(worst_first[1].found.contains("c is down or cut off"), "{worst_first:?}");
 }
+
+#[test]
+fn two_peers_are_warned_of() {
+    let found = found(|node| {
+        list(node).peer.pop();
+        node.servers.pop();
+    });
+    let expected = "there are two: while one of them is down no lease is given";
+    assert_eq!(found, [(Grade::Warn, "peers", expected.to_owned())]);
+}
