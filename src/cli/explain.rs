@@ -21,10 +21,10 @@ const LEVELS: usize = 16;
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Explain {
-    /// The resource
-    resource: String,
     /// The client, or the child node
     client: String,
+    /// The resource
+    resource: String,
     /// It is a child node: its --node
     #[arg(long)]
     node: bool,
@@ -36,9 +36,9 @@ pub(crate) struct Explain {
 
 const EXAMPLES: &str = "\
 Examples:
-  leaseway explain mysql alice                      why alice has what she has
-  leaseway explain mysql east --node                why the node east has what it has, asked at its parent
-  leaseway explain mysql alice -o json | jq .levels[0].rule";
+  leaseway explain alice mysql                      why alice has what she has
+  leaseway explain east mysql --node                why the node east has what it has, asked at its parent
+  leaseway explain alice mysql -o json | jq .levels[0].rule";
 
 /// One node's answer.
 struct Level {

@@ -62,7 +62,7 @@ Try it:
   leaseway get alice mysql 40           in another terminal: alice asks for 40 of `mysql`
   leaseway get bob mysql 1000           bob asks for more than there is, and gets what is left
   leaseway status mysql                 who has what
-  leaseway explain mysql bob            why bob has what he has
+  leaseway explain bob mysql            why bob has what he has
   leaseway check                        whether all is well, and what to do if it is not
   leaseway shell                        several clients at once, with their leases kept refreshed
   leaseway up --tls                     three peers over TLS, with certificates that it makes

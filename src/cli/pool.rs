@@ -46,12 +46,12 @@ a priority client; all others are free clients, which get `min_capacity` where t
 Commands go to the admin address of any peer, and find the master from there.
 
   leaseway pool show searches                how much there is, who has it, what is used
-  leaseway pool set searches acme 40         acme may have 40, if need be what free clients had
-  leaseway pool set searches acme 25%        ... or a quarter of the total
-  leaseway pool set searches acme none       acme is a free client again
+  leaseway pool set acme searches 40         acme may have 40, if need be what free clients had
+  leaseway pool set acme searches 25%        ... or a quarter of the total
+  leaseway pool set acme searches none       acme is a free client again
   leaseway pool clients searches --only assigned
   leaseway pool watch searches               who comes and goes, and warnings in time to act
-  leaseway pool alarm searches acme 10000    ... one of which comes when acme has cost so much
+  leaseway pool alarm acme searches 10000    ... one of which comes when acme has cost so much
   leaseway pool load searches 80%            the backends can serve less for now
 
 A server without --data serves these with --admin ADDRESS, and forgets them when it ends.";
@@ -73,10 +73,10 @@ impl PoolCommand {
 /// A holder of capacity in a pool.
 #[derive(Args)]
 struct Who {
-    /// The pool
-    resource: String,
     /// The client, as it calls itself
     client: String,
+    /// The pool
+    resource: String,
     /// It is a child node, by the name it has at this one
     #[arg(long)]
     node: bool,

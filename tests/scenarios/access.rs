@@ -208,7 +208,7 @@ fn operators_may_do_what_rules_say_of_them() {
         ("auditor", vec!["peers", "list"], true),
         ("auditor", vec!["peers", "remove", "c"], false),
         ("auditor", vec!["pool", "load", "db/1", "5"], false),
-        ("auditor", vec!["pool", "set", "db/1", "web-1", "5"], false),
+        ("auditor", vec!["pool", "set", "web-1", "db/1", "5"], false),
         ("reader", vec!["peers", "list"], true),
         ("web-1", vec!["peers", "list"], false),
         ("web-1", vec!["config", "show"], false),
@@ -221,7 +221,7 @@ fn operators_may_do_what_rules_say_of_them() {
         assert!(allowed || said.stderr.contains("may not"), "{said:?}");
     }
     // No pool, but not for want of permission.
-    for arguments in [&["pool", "set", "db/1", "web-1", "5"][..], &["pool", "load", "db/1", "5"]] {
+    for arguments in [&["pool", "set", "web-1", "db/1", "5"][..], &["pool", "load", "db/1", "5"]] {
         let said = cluster.operate("ops", arguments);
         assert!(said.code != Some(0) && said.code != Some(77), "{said:?}");
     }

@@ -32,7 +32,7 @@ fn facts(peers: &Peers) -> [Value; 3] {
     let mut kept = json(&peers.operated(peer, &["config", "show", "-o", "json"]));
     let mut overrides = json(&peers.operated(peer, &["capacity", "-o", "json"]));
     overrides["overrides"][0]["remaining_ms"].take();
-    let assigned = json(&peers.operated(peer, &["pool", "get", "searches", "acme", "-o", "json"]))["assigned"].take();
+    let assigned = json(&peers.operated(peer, &["pool", "get", "acme", "searches", "-o", "json"]))["assigned"].take();
     [kept.take(), overrides, assigned]
 }
 
@@ -53,7 +53,7 @@ fn a_set_that_lost_everything_has_the_same_facts_and_gives_nothing_away_that_cli
     let changed = ConfigFile::of(&[pool, Template { glob: "other", ..all }, all]);
     peers.operated(peers.follower(), &["config", "apply", changed.path(), "--yes"]);
     peers.operated(peers.follower(), &["capacity", "db*", "50%", "--for", "1h", "--why", "a test"]);
-    peers.operated(peers.follower(), &["pool", "set", "searches", "acme", "15"]);
+    peers.operated(peers.follower(), &["pool", "set", "acme", "searches", "15"]);
     let (mut alice, mut carol, mut bob) = (peers.client("alice"), peers.client("carol"), peers.client("bob"));
     let before = facts(&peers);
     let said = peers.operated(peers.follower(), &["backup", file.to_str().unwrap()]);

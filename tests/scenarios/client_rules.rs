@@ -25,7 +25,7 @@ fn a_rule_binds_and_is_named_and_its_change_is_foreseen() {
         });
     };
     settled(&mut clients, [70.0, 10.0, 20.0]);
-    let explained = |id| leaseway(&["explain", "r", id, "--server", &root.endpoints().join(",")]).stdout;
+    let explained = |id| leaseway(&["explain", id, "r", "--server", &root.endpoints().join(",")]).stdout;
     let (web, batch) = (explained("web-1"), explained("batch-1"));
     assert!(
         web.contains("at least, 70, and its share is less") && web.contains("web-*: weight 3, at least 70"),
@@ -54,7 +54,7 @@ fn a_minimum_a_weight_and_a_maximum_reach_clients_of_a_leaf() {
         // Two share what the minimum and the maximum leave.
         (own == 20.0 && below == [70.0, 10.0, 20.0]).then_some(())
     });
-    let said = leaseway(&["explain", "r", "web-1", "--server", &leaf.endpoints().join(",")]);
+    let said = leaseway(&["explain", "web-1", "r", "--server", &leaf.endpoints().join(",")]);
     assert!(said.stdout.contains("web-*: weight 3, at least 70"), "{}", said.stdout);
 }
 

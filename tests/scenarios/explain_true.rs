@@ -75,7 +75,7 @@ struct Level {
 }
 
 fn levels(server: &str, resource: &str, client: &str) -> Vec<Level> {
-    let said = leaseway(&["explain", resource, client, "--json", "--timeout", "2", "--server", server]);
+    let said = leaseway(&["explain", client, resource, "--json", "--timeout", "2", "--server", server]);
     let read: Value = serde_json::from_str(&said.stdout).unwrap_or_else(|_| panic!("{said:?}"));
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let texts = |value: &Value| value.as_array().unwrap().iter().map(text).collect::<Vec<_>>();
@@ -286,7 +286,7 @@ fn a_leaf_names_its_parents_lease_and_one_whose_parent_is_gone_says_so() {
     assert_eq!(told(&at, "r", "ann").rule, "level", "of what the parent lends");
 
     root.kill(0);
-    let words = leaseway(&["explain", "r", "ann", "--server", &at, "--timeout", "1"]);
+    let words = leaseway(&["explain", "ann", "r", "--server", &at, "--timeout", "1"]);
     assert_eq!(words.code, Some(0), "{words:?}");
     assert!(words.stdout.contains("ann wants 100") && words.stdout.contains("does not answer:"), "{words:?}");
     let ended = eventually("the loan has ended", || {

@@ -166,7 +166,7 @@ fn of_overrides(printed: &mut Printed, peers: &Peers) {
     assert_eq!(printed.operate(peers, "capacity", &half)["resources"][0]["capacity"], 50.0);
     assert_eq!(printed.operate(peers, "capacity", &[])["overrides"][0]["factor"], 0.5);
     assert_eq!(printed.ask(peers, "status", &["mysql"])["resources"][0]["overridden"]["set_to"], "50 %");
-    let explained = printed.ask(peers, "explain", &["mysql", "alice"]);
+    let explained = printed.ask(peers, "explain", &["alice", "mysql"]);
     assert_eq!(explained["levels"][0]["overridden"]["why"], "a test");
     assert!(printed.operate(peers, "capacity", &["mysql", "--clear"])["override"].is_null());
     printed.ask(peers, "release", &["alice", "mysql"]);
@@ -178,18 +178,18 @@ fn of_pools(printed: &mut Printed, peers: &Peers) {
     let watch = Process::start(&events, &[]);
     eventually("it watches", || watch.stdout().contains("begin").then_some(()));
     for capacity in ["50%", "10", "10"] {
-        printed.operate(peers, "pool set", &["searches", "acme", capacity]);
-        printed.operate(peers, "pool get", &["searches", "acme"]);
+        printed.operate(peers, "pool set", &["acme", "searches", capacity]);
+        printed.operate(peers, "pool get", &["acme", "searches"]);
         if capacity == "50%" {
             printed.ask(peers, "get", &["acme", "searches", "10"]);
-            printed.operate(peers, "pool get", &["searches", "acme"]);
+            printed.operate(peers, "pool get", &["acme", "searches"]);
         }
         printed.operate(peers, "pool clients", &["searches"]);
     }
     printed.note("pool watch", &watch.finish());
     assert_eq!(printed.operate(peers, "pool show", &["searches"])["memory"], "quorum");
     assert_eq!(printed.operate(peers, "pool load", &["searches", "80%"])["capacity"], 16.0);
-    assert_eq!(printed.operate(peers, "pool alarm", &["searches", "acme", "1000"])["mark"], 1000.0);
+    assert_eq!(printed.operate(peers, "pool alarm", &["acme", "searches", "1000"])["mark"], 1000.0);
     printed.ask(peers, "status", &["searches"]);
 }
 
@@ -204,7 +204,7 @@ fn of_a_tree(printed: &mut Printed, root: &Peers) {
         terms.is_some_and(|terms| !terms.is_empty()).then_some(())
     });
     printed.ask(&leaf, "check", &[]);
-    let explained = printed.ask(&leaf, "explain", &["mysql", "alice"]);
+    let explained = printed.ask(&leaf, "explain", &["alice", "mysql"]);
     assert_eq!(explained["levels"].as_array().map(Vec::len), Some(2), "{explained}");
     printed.ask(&leaf, "release", &["alice", "mysql"]);
 }

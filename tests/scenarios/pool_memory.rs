@@ -39,7 +39,7 @@ fn balances_costs_and_the_total_outlive_a_master_that_is_killed() {
         eventually("it listens", || (begins() >= times).then_some(()));
     };
     begins(1);
-    peers.operated(operator, &["pool", "set", "searches", "acme", "20"]);
+    peers.operated(operator, &["pool", "set", "acme", "searches", "20"]);
     let endpoints = peers.endpoints();
     let (acme_client, tom) = (client(&endpoints, "acme"), client(&endpoints, "tom"));
     let acme = rate(&acme_client, "searches", 20.0);
@@ -107,7 +107,7 @@ fn a_retired_pool_comes_back_with_its_balances_and_one_that_stops_sends_its_bill
     eventually("nothing is held, and the pool is gone", || {
         peers.status(0, &[])["resources"].as_array().unwrap().is_empty().then_some(())
     });
-    peers.operated(0, &["pool", "set", "searches", "acme", "10"]);
+    peers.operated(0, &["pool", "set", "acme", "searches", "10"]);
     let (tom_client, acme) = (client(&peers.endpoints(), "tom"), client(&peers.endpoints(), "acme"));
     let tom = rate(&tom_client, "searches", 10.0);
     gets(&tom, 10.0);

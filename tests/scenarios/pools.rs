@@ -82,7 +82,7 @@ fn a_priority_client_displaces_a_free_one_and_the_next_master_keeps_the_assignme
     gets(&tim, 10.0);
     assert_eq!(tom.resource().pool().unwrap().standing, Standing::Free);
 
-    let set = peers.operated(operator, &["pool", "set", "searches", "acme", "10"]);
+    let set = peers.operated(operator, &["pool", "set", "acme", "searches", "10"]);
     assert_eq!(set, "acme has 10 of searches assigned; before: nothing\n");
     let acme = rate(&acme, "searches", 15.0);
     gets(&acme, 10.0);
@@ -103,7 +103,7 @@ fn a_priority_client_displaces_a_free_one_and_the_next_master_keeps_the_assignme
     peers.kill(master);
     let shown = || json(&peers.operated(operator, &["pool", "show", "searches", "--json"]));
     eventually("the next master vouches", || (shown()["priority_assigned"] == 10.0).then_some(()));
-    assert!(peers.operated(operator, &["pool", "get", "searches", "acme"]).starts_with("10\n"));
+    assert!(peers.operated(operator, &["pool", "get", "acme", "searches"]).starts_with("10\n"));
     eventually("acme is at the new master, as who it is", || {
         (shown()["priority_connected"] == 10.0 && acme.resource().capacity().get() == 10.0).then_some(())
     });
@@ -111,7 +111,7 @@ fn a_priority_client_displaces_a_free_one_and_the_next_master_keeps_the_assignme
         (watch.stdout().matches("from here on nothing is missing").count() == 2).then_some(())
     });
     assert!(watch.stderr().contains("looking for the master"));
-    peers.operated(operator, &["pool", "set", "searches", "acme", "none"]);
+    peers.operated(operator, &["pool", "set", "acme", "searches", "none"]);
     seen("its assignment has changed");
     let clients = || json(&peers.operated(operator, &["pool", "clients", "searches", "--json"]));
     eventually("all have asked it", || (clients()["clients"].as_array()?.len() == 3).then_some(()));
@@ -147,7 +147,7 @@ fn a_client_with_its_own_limiter_reports_use_and_a_rate_saves_up_what_the_pool_a
         (used() == 0.0).then_some(())
     });
     let cost =
-        || json(&managed.done(&["get", "searches", "own", "--json"]))["client"]["request_cost"].as_f64().unwrap();
+        || json(&managed.done(&["get", "own", "searches", "--json"]))["client"]["request_cost"].as_f64().unwrap();
     eventually("what it has used is billed", || {
         own.report_use(5, Duration::from_secs(10)).unwrap();
         (cost() >= 20.0 && used() == 10.0).then_some(())
@@ -217,7 +217,7 @@ fn a_watch_that_knows_all_peers_goes_on_when_the_one_it_listens_to_is_gone() {
     eventually("the watch is at the new master", || {
         (of_all.stdout().matches("from here on nothing is missing").count() >= 2).then_some(())
     });
-    let set = ["pool", "set", "searches", "acme", "10", "--admin", &admins.join(",")];
+    let set = ["pool", "set", "acme", "searches", "10", "--admin", &admins.join(",")];
     assert_eq!(leaseway(&set).stdout, "acme has 10 of searches assigned; before: nothing\n", "the first is not there");
     assert!(of_one.stderr().contains("looking for the master"));
     assert_eq!(of_one.stdout().matches("from here on nothing is missing").count(), 1, "it knows of no other");
@@ -235,12 +235,12 @@ fn a_parent_knows_what_the_clients_of_its_nodes_use() {
     gets(&tom, 10.0);
     let used = || root.shown()["recharging"].as_f64().unwrap();
     eventually("who does nothing below uses nothing above", || (used() == 0.0).then_some(()));
-    let stands = root.done(&["get", "searches", "leaf", "--node"]);
+    let stands = root.done(&["get", "leaf", "searches", "--node"]);
     assert!(stands.starts_with("nothing\nconnected (free) with 10; cost "), "{stands}");
     let busy = runtime().spawn(async move { while tom.wait().await.is_ok() {} });
     eventually("who does what it can uses all", || (used() > 9.0).then_some(()));
     eventually("and what that has cost is known", || {
-        let stands = json(&root.done(&["get", "searches", "leaf", "--node", "--json"]));
+        let stands = json(&root.done(&["get", "leaf", "searches", "--node", "--json"]));
         stands["client"]["request_cost"].as_f64().filter(|cost| *cost > 20.0).map(drop)
     });
     busy.abort();
@@ -283,28 +283,28 @@ impl Managed {
 #[test]
 fn what_makes_no_sense_is_refused_with_what_would() {
     let managed = Managed::start(&two_places(), &[]);
-    let said = managed.refused(&["set", "searches", "acme", "5"]);
+    let said = managed.refused(&["set", "acme", "searches", "5"]);
     assert!(said.contains("5 is less than the least useful capacity, 10"), "{said}");
-    let said = managed.refused(&["set", "searches", "acme", "120%"]);
+    let said = managed.refused(&["set", "acme", "searches", "120%"]);
     assert!(said.contains("assigned.share") && said.contains("at most 1"), "{said}");
     let said = managed.refused(&["show", "mysql"]);
     assert!(said.contains("`mysql` is no pool") && said.contains("PRIORITY_POOL"), "{said}");
     let said = managed.refused(&["load", "searches", "10"]);
     assert!(said.contains("capacity_floor"), "{said}");
-    let said = managed.refused(&["set", "searches", "", "10"]);
+    let said = managed.refused(&["set", "", "searches", "10"]);
     assert!(said.contains("holder.id") && said.contains("empty"), "{said}");
     let said = managed.refused(&["watch", "mysql"]);
     assert!(said.contains("`mysql` is no pool"), "{said}");
     // Assigned may be more than there is, for those who are not here; who is here cannot have what is not.
-    managed.done(&["set", "searches", "globex", "200"]);
-    managed.done(&["set", "searches", "acme", "10"]);
+    managed.done(&["set", "globex", "searches", "200"]);
+    managed.done(&["set", "acme", "searches", "10"]);
     let mut acme = managed.server.client("acme");
     assert_eq!(acme.ask("searches", 100.0), 10.0);
-    let said = managed.refused(&["set", "searches", "acme", "30"]);
+    let said = managed.refused(&["set", "acme", "searches", "30"]);
     assert!(said.contains("30 does not fit"), "{said}");
-    let stands = managed.done(&["get", "searches", "acme"]);
+    let stands = managed.done(&["get", "acme", "searches"]);
     assert!(stands.starts_with("10\nconnected (priority) with 10; cost "), "{stands}");
-    assert_eq!(managed.done(&["get", "searches", "globex"]), "200\nnot connected, and does not wait\n");
+    assert_eq!(managed.done(&["get", "globex", "searches"]), "200\nnot connected, and does not wait\n");
     assert_eq!(managed.shown()["priority_assigned"], 210.0);
     assert_eq!(managed.shown()["memory"], "process");
 }
@@ -312,13 +312,13 @@ fn what_makes_no_sense_is_refused_with_what_would() {
 #[test]
 fn without_a_data_directory_assignments_live_as_long_as_the_process_and_that_is_said() {
     let managed = Managed::start(&two_places(), &["--idle-secs", "1"]);
-    let said = managed.pool(&["set", "searches", "acme", "50%"]);
+    let said = managed.pool(&["set", "acme", "searches", "50%"]);
     assert_eq!((said.code, said.stdout.as_str()), (Some(0), "acme has 50% of searches assigned; before: nothing\n"));
     assert!(said.stderr.contains("forgotten when the server ends"), "{}", said.stderr);
     eventually("nothing is held, and the pool is gone", || {
         managed.server.status(&[])["resources"].as_array().unwrap().is_empty().then_some(())
     });
-    let stands = managed.done(&["get", "searches", "acme"]);
+    let stands = managed.done(&["get", "acme", "searches"]);
     assert_eq!(stands, "50%\nnot connected, and does not wait\n", "it begins anew with what was said");
     assert_eq!(managed.server.client("acme").ask("searches", 100.0), 10.0);
     let assigned = json(&managed.done(&["clients", "searches", "--only", "priority-connected", "--json"]));
@@ -356,13 +356,13 @@ fn off_loopback_management_needs_the_token() {
     let token = ConfigFile::new("open sesame\n");
     let other = ConfigFile::new("open barley\n");
     let managed = Managed::start(&config, &["--admin-token-file", token.path()]);
-    for arguments in [&["show", "searches"][..], &["set", "searches", "eve", "20"], &["watch", "searches"]] {
+    for arguments in [&["show", "searches"][..], &["set", "eve", "searches", "20"], &["watch", "searches"]] {
         assert!(managed.refused(arguments).contains("does not accept the token"));
         assert!(managed.refused(&[arguments, &["--admin-token-file", other.path()]].concat()).contains("token"));
     }
     assert_eq!(managed.pool(&["show", "searches"]).code, Some(77));
-    managed.done(&["set", "searches", "acme", "20", "--admin-token-file", token.path()]);
-    let stands = managed.done(&["get", "searches", "acme", "--admin-token-file", token.path()]);
+    managed.done(&["set", "acme", "searches", "20", "--admin-token-file", token.path()]);
+    let stands = managed.done(&["get", "acme", "searches", "--admin-token-file", token.path()]);
     assert!(stands.starts_with("20\n"), "{stands}");
 }
 
@@ -375,7 +375,7 @@ fn a_client_tells_how_much_it_uses_and_one_that_does_not_counts_as_using_all() {
     let ours = rate(&ours, "searches", 10.0);
     gets(&ours, 10.0);
     eventually("who does nothing uses nothing", || (managed.shown()["recharging"] == 10.0).then_some(()));
-    managed.done(&["alarm", "searches", "ours", "200"]);
+    managed.done(&["alarm", "ours", "searches", "200"]);
     let watch = Process::start(
         &["pool", "watch", "searches", "--only", "alarm", "--events", "2", "--json", "--admin", &managed.admin],
         &[],
@@ -437,12 +437,12 @@ fn the_guides_own_example_of_a_pool_takes_every_command_that_it_lists() {
     assert!(pool(&["load", "rpc/x", "0"]).starts_with("rpc/x has 20 now"));
     assert!(pool(&["load", "rpc/x", "none"]).starts_with("rpc/x has 100 now"));
     for capacity in ["8", "25%", "none"] {
-        pool(&["set", "rpc/x", "acme", capacity]);
+        pool(&["set", "acme", "rpc/x", capacity]);
     }
     pool(&["show", "rpc/x"]);
-    pool(&["get", "rpc/x", "acme"]);
+    pool(&["get", "acme", "rpc/x"]);
     pool(&["clients", "rpc/x"]);
     pool(&["watch", "rpc/x", "--events", "1"]);
-    pool(&["alarm", "rpc/x", "acme", "1000"]);
-    pool(&["alarm", "rpc/x", "acme", "none"]);
+    pool(&["alarm", "acme", "rpc/x", "1000"]);
+    pool(&["alarm", "acme", "rpc/x", "none"]);
 }

@@ -377,7 +377,7 @@ impl<'a> Striker<'a> {
         let first = strike.dice as usize;
         let assignments = (0..POOL_CLIENTS / 3).map(|turn| {
             let part = ["none", "5%", "20%", "45%"][(first >> (2 * turn)) % 4];
-            self.cluster.operator(0, &["pool", "set", POOL, &pool_client((first + turn) % POOL_CLIENTS), part])
+            self.cluster.operator(0, &["pool", "set", &pool_client((first + turn) % POOL_CLIENTS), POOL, part])
         });
         let assignments: Vec<_> = assignments.collect();
         thread::spawn(move || assignments.iter().for_each(|one| drop(one.run())));

@@ -105,9 +105,9 @@ fn sentences(explained: &Explained) -> Markup {
 /// What this node has to give comes from above.
 fn above(parent: &ParentRow, explained: &Explained) -> Markup {
     let command = format!(
-        "leaseway explain {} {} --server {}",
-        escaped(&explained.resource),
+        "leaseway explain {} {} --node --server {}",
         escaped(&parent.node),
+        escaped(&explained.resource),
         if parent.master.is_empty() { parent.addresses.join(",") } else { parent.master.clone() }
     );
     html! {
