@@ -144,13 +144,16 @@ struct Seat {
     keep: Amount,
     /// What it may have at most.
     most: Amount,
+    /// The lease of an earlier master that it claims: at most what it may keep.
+    claimed: Amount,
     /// It is left out of the answer rather than given less than it wants.
     all_or_nothing: bool,
 }
 
 impl Seat {
     fn of(slot: u32) -> Seat {
-        Seat { slot, answer: 0, keep: Amount::ZERO, most: Amount::MAX, all_or_nothing: false }
+        let (keep, claimed) = (Amount::ZERO, Amount::ZERO);
+        Seat { slot, answer: 0, keep, most: Amount::MAX, claimed, all_or_nothing: false }
     }
 }
 

@@ -82,7 +82,8 @@ impl Resource {
         }
         let keep = leases.kept(named, now);
         let is_beyond = self.has_estate() && outstanding.is_some_and(|outstanding| outstanding > named);
-        Ok(Seat { keep, most: if is_beyond { named } else { Amount::MAX }, ..Seat::of(slot) })
+        let most = if is_beyond { named } else { Amount::MAX };
+        Ok(Seat { keep, most, claimed: keep.min(named), ..Seat::of(slot) })
     }
 
     /// It names a lease of an earlier master that has ended (rule E12). Below a parent that may be another's by now, so
@@ -98,7 +99,7 @@ impl Resource {
         let seat = self.hear_name(slot, token, had, outstanding, now)?;
         let keeps = !self.has_parent() || planted::is(Fault::KeepsWhatLapsed);
         let keep = if keeps { seat.keep } else { self.ledger.holder(slot).leases.current(now) };
-        Ok(Seat { keep, ..seat })
+        Ok(Seat { keep, claimed: keep.min(seat.claimed), ..seat })
     }
 
     /// A holder that does not tell leases of this master from earlier ones, or takes answers that come after the end of
@@ -114,7 +115,7 @@ impl Resource {
         }
         let keep = named.min(self.ledger.holder(slot).leases.moved());
         let grows = planted::is(Fault::PlainGrows) || !self.is_bounded();
-        Ok(Seat { keep, most: if grows { Amount::MAX } else { keep }, ..Seat::of(slot) })
+        Ok(Seat { keep, most: if grows { Amount::MAX } else { keep }, claimed: keep, ..Seat::of(slot) })
     }
 
     /// It says nothing about what it has. If something was moved here, the rest of what it may have is not known

@@ -2,9 +2,10 @@
 
 use std::num::NonZeroU32;
 
-use super::{Resource, Workspace};
+use super::{Resource, Seat, Workspace};
 use crate::{
     Amount, Answer, Cause, Claim, HolderKind, Lease, Millis, Now, Reuse, SafeCapacity, Sum, Terms,
+    claim::wanted,
     hints::{NOT_WATCHED, apart, waits},
     leases::Grant,
     ledger::Holder,
@@ -83,6 +84,7 @@ impl Resource {
             // A pool that learns places no client: all get back what they had.
             let gives_back = learning && self.pool.is_some() && !self.supply_has_ended(now);
             let due = if gives_back { seat.keep } else { self.due_now(seat.slot, now, &mut workspace.terms) };
+            let due = if learning { due.max(self.claimed(seat, now)) } else { due };
             let due = due.min(if may_give_more { seat.most } else { seat.keep });
             let held = holder.leases.held(now);
             let floor = match self.reuse(holder.kind) {
@@ -93,6 +95,19 @@ impl Resource {
             workspace.parties.push(Party { due, current, floor });
         }
         free
+    }
+
+    /// What a holder gets back at least while the resource learns: the lease that it claims, as far as it still wants
+    /// that. Divided by the wants heard so far, the answer would depend on the order in which holders are heard. Only
+    /// while the claims heard so far fit, and no more is held than there is.
+    fn claimed(&self, seat: &Seat, now: Millis) -> Amount {
+        let fits = self.counters.learning_excess == 0 && self.ledger.sums().held <= Sum::from(self.total());
+        if !fits || !self.settings.shares() || self.supply_has_ended(now) {
+            return Amount::ZERO;
+        }
+        let claims = wanted(&self.ledger.holder(seat.slot).claims);
+        let wants: Sum = claims.map(|claim| self.division.ruled(claim).wants).collect();
+        seat.claimed.min(wants.floor())
     }
 
     /// Whether holders may be given more than they say they have. Not where more may be out than is counted: what is

@@ -66,6 +66,31 @@ fn of_more_than_there_is_all_get_a_fair_part_within_a_few_refreshes_in_any_order
 }
 
 #[test]
+fn claims_that_fit_get_the_same_answers_in_any_order_and_never_less_than_claimed() {
+    for named in [true, false] {
+        for order in [[0, 1], [1, 0]] {
+            let mut server = learner(fair(100.0));
+            let mut got = [0.0; 2];
+            for n in order {
+                let has = Some(inherited([20.0, 80.0][n], 50));
+                got[n] = server.deliver(Ask { drops_late: named, ..ask(&n.to_string(), 80.0, has) });
+            }
+            assert_eq!(got, [20.0, 80.0], "{order:?}, with names: {named}");
+        }
+    }
+}
+
+#[test]
+fn a_claim_gives_no_more_than_is_wanted_nor_than_a_rule_allows() {
+    let mut server = learner(fair(100.0));
+    assert_eq!(server.deliver(ask("a", 10.0, Some(inherited(80.0, 50)))), 10.0);
+    let mut server = learner(fair(100.0));
+    server.deliver(ask("a", 90.0, Some(inherited(20.0, 50))));
+    server.resource.configure(fair(50.0));
+    assert_eq!(server.deliver(ask("b", 90.0, Some(inherited(80.0, 50)))), 25.0, "there is less than is claimed");
+}
+
+#[test]
 fn one_that_goes_leaves_its_part_to_the_others_at_once() {
     let mut server = learner(fair(100.0));
     for (id, had) in [("a", 70.0), ("b", 50.0)] {

@@ -111,7 +111,7 @@ fn learning_gives_no_crumbs_back() {
         expiry_time: now_at(Millis(0)).unix + 50,
     };
     assert_eq!(server.deliver(ask("a", 90.0, Some(had(3.5e-15)))), 0.0);
-    assert_eq!(server.deliver(ask("b", 190.0, Some(had(100.0 - 1e-12)))), 50.0);
+    assert_eq!(server.deliver(ask("b", 190.0, Some(had(100.0 - 1e-12)))), 100.0 - 1e-12);
     assert_eq!(server.deliver(ask("c", 90.0, Some(had(1.0)))), 0.0);
 }
 
