@@ -117,6 +117,8 @@ pub(crate) struct Pool {
     /// In an overload by priority clients: what the total falls to, regardless of which of them give way.
     surge_total: Option<f64>,
     underrun: Option<Underrun>,
+    /// An underrun has ended, but members still have more than the total: [`PoolEventKind::Relieved`] is to come.
+    awaits_relief: bool,
     events: Events,
     /// The total of the last event.
     told_total: Amount,
@@ -166,6 +168,7 @@ impl Pool {
             overloads: 0,
             surge_total: None,
             underrun: None,
+            awaits_relief: false,
             events: Events::default(),
             told_total: settings.capacity,
             bands: BTreeMap::new(),
@@ -202,6 +205,16 @@ impl Pool {
             _ => Amount::ZERO,
         };
         member.target.saturating_add(places)
+    }
+
+    /// What priority clients are due and do not have yet.
+    pub(crate) fn owed(&self) -> Sum {
+        self.priority.owed()
+    }
+
+    /// The part of that of one holder.
+    pub(crate) fn owed_to(&self, slot: u32) -> Amount {
+        self.member(slot).map_or(Amount::ZERO, Member::owed)
     }
 
     /// Whether it is a priority client.
@@ -254,11 +267,11 @@ impl Pool {
             return;
         }
         self.cut_overload(&mut budget);
+        self.tell_total();
         self.reckon_shares(&mut budget);
         self.place_priority(&mut budget);
         self.watch_underrun(now, &mut budget);
         self.place_free(&mut budget);
-        self.tell_total();
     }
 
     /// When something is to be done even without requests.
@@ -306,6 +319,7 @@ impl Pool {
         if self.assignments.passes_mark(kind, &id, cost) {
             self.tell(slot, PoolEventKind::Alarm, Cause::Used);
         }
+        self.tell_relief();
     }
 
     /// A holder was forgotten.

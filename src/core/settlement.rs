@@ -67,12 +67,14 @@ pub(crate) fn settle(free: Sum, parties: &[Party], indivisible: bool, grants: &m
     }
 }
 
-/// The same, one after the other: first those that go first, then the others, in order. A grant of less than `least`
-/// would be of no use, and is left for the next.
+/// The same, one after the other: first those that go first, then the others, in order; from these so much is withheld,
+/// because it is `owed` to parties that go first and do not take part now, or did not get all in this round. A grant of
+/// less than `least` would be of no use, and is left for the next.
 pub(crate) fn settle_in_turn(
     mut free: Sum,
     parties: &[Party],
     goes_first: impl Fn(usize) -> bool,
+    mut owed: Sum,
     least: impl Fn(usize) -> Amount,
     grants: &mut Vec<Amount>,
 ) {
@@ -81,10 +83,14 @@ pub(crate) fn settle_in_turn(
     for turn in [true, false] {
         for (at, party) in parties.iter().enumerate().filter(|(at, _)| goes_first(*at) == turn) {
             one.clear();
-            settle(free, std::slice::from_ref(party), false, &mut one);
+            let withheld = if turn { Sum::ZERO } else { owed };
+            settle(free - withheld, std::slice::from_ref(party), false, &mut one);
             let grant = one[0];
             grants[at] = if grant < party.due && grant < least(at) { Amount::ZERO } else { grant };
             free -= Sum::from(grants[at].max(party.floor)) - Sum::from(party.floor);
+            if turn {
+                owed += party.due.saturating_sub(grants[at]);
+            }
         }
     }
 }

@@ -159,6 +159,11 @@ impl Member {
         self.granted > Amount::ZERO
     }
 
+    /// What it may have as a priority client beyond its lease.
+    pub(super) fn owed(&self) -> Amount {
+        self.target.saturating_sub(self.granted)
+    }
+
     /// Whether it is a free client with a place.
     pub(super) fn is_placed(&self) -> bool {
         matches!(self.free, Free::Pending(_) | Free::Served(_))

@@ -32,6 +32,8 @@ pub(super) struct PriorityClients {
     connected_sum: Sum,
     /// Their leases.
     granted: Sum,
+    /// What members may have beyond their leases: it is due to them before a free client gets anything.
+    owed: Sum,
     /// Members with a share of the total, by the total it was computed from.
     shares: BTreeSet<(BalanceKey, u32)>,
 }
@@ -55,6 +57,7 @@ impl PriorityClients {
         if member.is_priority() {
             self.granted += member.granted;
         }
+        self.owed += member.owed();
         if let Some(total) = member.demand.reckoned_by {
             self.shares.insert((BalanceKey(total.get()), slot));
         }
@@ -77,6 +80,7 @@ impl PriorityClients {
         if member.is_priority() {
             self.granted -= member.granted;
         }
+        self.owed -= member.owed();
         if let Some(total) = member.demand.reckoned_by {
             self.shares.remove(&(BalanceKey(total.get()), slot));
         }
@@ -97,6 +101,11 @@ impl PriorityClients {
     /// What connected members have.
     pub(super) fn granted(&self) -> Sum {
         self.granted
+    }
+
+    /// What they may have and do not have yet.
+    pub(super) fn owed(&self) -> Sum {
+        self.owed
     }
 
     pub(super) fn waiting(&self) -> usize {
@@ -245,6 +254,16 @@ impl Pool {
     fn end_underrun(&mut self) {
         if self.underrun.take().is_some() {
             self.surge_total = None;
+            self.awaits_relief = true;
+        }
+        self.tell_relief();
+    }
+
+    /// The underrun is over once members have given up what they may not keep: after the events that say so.
+    pub(super) fn tell_relief(&mut self) {
+        let is_over = self.underrun.is_none() && self.priority.granted() <= Sum::from(self.total);
+        if self.awaits_relief && is_over {
+            self.awaits_relief = false;
             self.tell_all(PoolEventKind::Relieved, None);
         }
     }

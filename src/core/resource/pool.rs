@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Resource, Seat};
 use crate::{
     Amount, Ask, AssignError, Assigned, Cause, HolderKind, Kind, Load, Millis, Override, PoolEvent, PoolFilter,
-    PoolMember, PoolNotes, PoolPage, PoolPlace, PoolReport, PoolState, PrincipalShare, Settings,
+    PoolMember, PoolNotes, PoolPage, PoolPlace, PoolReport, PoolState, PrincipalShare, Settings, Sum,
     pool::{MOVES_PER_REQUEST, MOVES_PER_TICK, Pool, PoolRequest},
     settlement,
 };
@@ -359,10 +359,11 @@ impl Resource {
     }
 
     /// Settles one holder after the other, priority clients first: a part of the least useful capacity is of no use.
+    /// What priority clients are owed that have not asked in this round is not free for others.
     pub(super) fn settle_pool(
         pool: &Pool,
         learning: bool,
-        free: crate::Sum,
+        free: Sum,
         seats: &[Seat],
         parties: &[settlement::Party],
         kinds: impl Fn(u32) -> HolderKind,
@@ -372,6 +373,9 @@ impl Resource {
             HolderKind::Client if !learning => pool.least_grant(),
             _ => Amount::ZERO,
         };
-        settlement::settle_in_turn(free, parties, |at| pool.is_priority(seats[at].slot), least, grants);
+        let goes_first = |at: usize| pool.is_priority(seats[at].slot);
+        let owed = seats.iter().fold(pool.owed(), |owed, seat| owed - pool.owed_to(seat.slot).into());
+        let owed = if learning { Sum::ZERO } else { owed };
+        settlement::settle_in_turn(free, parties, goes_first, owed, least, grants);
     }
 }

@@ -54,6 +54,30 @@ fn the_client_that_has_used_more_has_to_go_first() {
     assert_eq!([pond.due("a"), pond.due("b"), pond.due("c"), pond.due("p")], [1.0, 0.0, 0.0, 2.0]);
 }
 
+/// The starvation when left out: with no bias strangers swap places at every refresh, and of the places that come free
+/// each goes to the first that asks.
+#[test]
+fn what_comes_free_goes_to_a_priority_client_before_any_stranger() {
+    let mut pond = Pond::new(10.0, &[("connected_bias_s", "0")]);
+    let strangers: Vec<String> = (0..20).map(|n| format!("s{n}")).collect();
+    let refresh = |pond: &mut Pond| {
+        for stranger in &strangers {
+            pond.asks(stranger, 1.0);
+        }
+        pond.pass(5);
+    };
+    (0..5).for_each(|_| refresh(&mut pond));
+    pond.assign("p", 4.0).expect("fits");
+    let mut got = Vec::new();
+    for _ in 0..4 {
+        got.push(pond.asks("p", 4.0));
+        refresh(&mut pond);
+    }
+    // Those that have to go say so with their first request, and show that they know with their second.
+    assert_eq!(got.last(), Some(&4.0), "{got:?}");
+    assert_eq!(pond.resource.sums().held.get(), 10.0, "the other places are taken");
+}
+
 #[test]
 fn a_report_that_is_repeated_is_paid_once() {
     let mut pond = Pond::new(3.0, &[]);

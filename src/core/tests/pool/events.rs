@@ -68,6 +68,27 @@ fn an_alarm_rings_once_when_the_mark_is_passed() {
 }
 
 #[test]
+fn an_underrun_is_over_after_the_client_that_has_to_give_way_has_done_so() {
+    use PoolEventKind::{Disconnected, Relieved, Total, Underrun};
+    let mut pond = Pond::new(10.0, &[]);
+    for (id, assigned) in [("p", 6.0), ("q", 3.0)] {
+        pond.assign(id, assigned).expect("fits");
+        pond.asks(id, assigned);
+    }
+    pond.happened();
+    pond.capacity(6.0);
+    assert_eq!(pond.happened(), [Total, Underrun], "the total falls, and that is an underrun");
+    pond.pass(5);
+    pond.tick();
+    assert_eq!((pond.due("q"), pond.happened()), (0.0, vec![]), "the pool has chosen, but q does not know yet");
+    pond.asks("q", 3.0);
+    assert_eq!(pond.happened(), [Disconnected, Relieved]);
+    pond.capacity(5.0);
+    pond.capacity(10.0);
+    assert_eq!(pond.happened(), [Total, Underrun, Total, Relieved], "it is over at once if there is more again");
+}
+
+#[test]
 fn filters_let_pass_what_they_say() {
     let mut pond = Pond::new(10.0, &[]);
     pond.assign("p", 8.0).expect("fits");
@@ -80,10 +101,10 @@ fn filters_let_pass_what_they_say() {
         passed.map(|event| event.kind).collect::<Vec<_>>()
     };
     use PoolEventKind::{Connected, Total, Underrun};
-    assert_eq!(passed(PoolEventFilter::default()), [Connected, Connected, Underrun, Total]);
+    assert_eq!(passed(PoolEventFilter::default()), [Connected, Connected, Total, Underrun]);
     assert_eq!(
         passed(PoolEventFilter { priority_only: true, ..Default::default() }),
-        [Connected, Underrun, Total],
+        [Connected, Total, Underrun],
         "nothing about free clients"
     );
     assert_eq!(passed(PoolEventFilter { only_underrun: true, ..Default::default() }), [Underrun]);
