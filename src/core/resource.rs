@@ -107,6 +107,8 @@ pub struct Resource {
     reforms: u64,
     /// Holders that have come with the last round.
     newcomers: Vec<u32>,
+    /// Answers of the last round that the parent may raise, in ascending order.
+    short: Vec<usize>,
     /// Where there is a pool: holders whose leases have ended, and whether they are gone.
     lapsed: Vec<(u32, bool)>,
     lives: Lives,
@@ -188,6 +190,7 @@ impl Resource {
             turns: 0,
             reforms: 0,
             newcomers: Vec::new(),
+            short: Vec::new(),
             lapsed: Vec::new(),
             lives: Lives::default(),
         };
@@ -222,6 +225,7 @@ impl Resource {
         self.step_pool(now.at, MOVES_PER_REQUEST * (1 + requests.len()));
         self.begin_sub_round();
         self.newcomers.clear();
+        self.short.clear();
         self.look_ahead(requests, &mut workspace.slots);
         for request in requests.drain(..) {
             // Kept until it is settled; then it is the answer.
@@ -351,6 +355,12 @@ impl Resource {
     /// dropped is the caller's to give back.
     pub fn drain_passages(&mut self) -> impl Iterator<Item = Passage> {
         self.ledger.drain_passages()
+    }
+
+    /// The answers of the last round, by their places, that may be larger once the parent knows what is wanted here now.
+    /// In ascending order.
+    pub fn short(&self) -> &[usize] {
+        &self.short
     }
 
     /// How many holders it has.

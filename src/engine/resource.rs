@@ -12,10 +12,12 @@ mod parking;
 #[cfg(test)]
 mod tests;
 
+use std::collections::VecDeque;
+
 #[cfg(feature = "planted")]
 use leaseway_core::planted::{self, Fault};
 use leaseway_core::{
-    Answer, Birth, Condensed, HolderKind, Kind, LoadReport, Millis, Passage, PrincipalShare, Request, Resource,
+    Amount, Answer, Birth, Condensed, HolderKind, Kind, LoadReport, Millis, Passage, PrincipalShare, Request, Resource,
     Settings, Source, Supply,
 };
 
@@ -113,6 +115,18 @@ impl<T> ResourceEngine<T> {
     /// Runs a round over a batch. Answers that promise nothing new leave at once, the others with their commit; the
     /// batch is left empty.
     pub fn run_round(&mut self, moment: Moment<'_>, batch: &mut Batch<T>, effects: &mut Effects<T>) {
+        let copies = self.copies(&batch.requests);
+        self.decide(moment, batch, copies, effects);
+    }
+
+    /// Runs a round. `copies`: the requests that may be parked, by their places; none if it is empty.
+    fn decide(
+        &mut self,
+        moment: Moment<'_>,
+        batch: &mut Batch<T>,
+        copies: Vec<Option<Request>>,
+        effects: &mut Effects<T>,
+    ) {
         if batch.requests.is_empty() {
             return;
         }
@@ -122,15 +136,14 @@ impl<T> ResourceEngine<T> {
             self.refuse_parked(effects);
             return;
         }
-        // Nothing can be granted before the parent has lent anything; but what is wanted has to be known for that.
-        let to_park = if self.awaits_supply() { batch.requests.clone() } else { Vec::new() };
         self.resource.set_max_holders(moment.max_holders);
         self.resource.round(moment.now, &mut batch.requests, &mut batch.answers, &mut batch.workspace);
-        if let Some(number) = self.settle(moment, effects) {
-            self.hold_back(number, batch);
+        let awaits = self.settle(moment, effects);
+        if !copies.is_empty() {
+            self.park(copies, moment.now.at, batch, effects);
         }
-        if !to_park.is_empty() {
-            self.park(to_park, moment.now.at, batch, effects);
+        if let Some(number) = awaits {
+            self.hold_back(number, batch);
         }
         let answered = batch.tickets.drain(..).zip(batch.answers.drain(..));
         effects.replies.extend(answered.map(|(ticket, answer)| (ticket, Ok(answer))));
@@ -140,8 +153,8 @@ impl<T> ResourceEngine<T> {
     /// turn to note that it has wanted has come.
     pub fn tick(&mut self, moment: Moment<'_>, may_note: bool, effects: &mut Effects<T>) {
         let now = moment.now.at;
-        self.answer_overdue(moment, effects);
         if !moment.may_decide {
+            self.refuse_parked(effects);
             return;
         }
         self.woken_at = self.woken_at.filter(|at| *at > now);
@@ -160,9 +173,16 @@ impl<T> ResourceEngine<T> {
     /// It has asked to be woken now, see [`Effects::wake_at`].
     pub fn wake(&mut self, moment: Moment<'_>, effects: &mut Effects<T>) {
         self.woken_at = None;
-        self.answer_overdue(moment, effects);
-        if moment.may_decide {
+        if !moment.may_decide {
+            self.refuse_parked(effects);
+            return;
+        }
+        let mut batch = Batch::default();
+        self.end_patience(moment, &mut batch, effects);
+        if batch.is_empty() {
             self.settle(moment, effects);
+        } else {
+            self.decide(moment, &mut batch, Vec::new(), effects);
         }
     }
 
@@ -210,11 +230,13 @@ impl<T> ResourceEngine<T> {
         effects: &mut Effects<T>,
     ) {
         let Some(parking) = self.parking.as_mut().filter(|_| moment.may_decide) else { return };
-        if self.resource.awaits_supply() {
+        let is_first = self.resource.awaits_supply();
+        if is_first {
             let has_met_strangers = self.resource.counters().unaccounted > 0;
             self.resource.listen_until(parking.learning_until(&settings, has_met_strangers));
         }
-        for Parked { request, ticket, .. } in parking.parked.drain(..) {
+        parking.gave_up = false;
+        for Parked { request, ticket, .. } in parking.answered_by_supply(is_first) {
             batch.push(request, ticket);
         }
         self.resource.configure(settings);
@@ -223,7 +245,7 @@ impl<T> ResourceEngine<T> {
         if batch.is_empty() {
             self.settle(moment, effects);
         } else {
-            self.run_round(moment, batch, effects);
+            self.decide(moment, batch, Vec::new(), effects);
         }
     }
 
@@ -234,6 +256,7 @@ impl<T> ResourceEngine<T> {
         }
         if let Some(parking) = &mut self.parking {
             parking.has_asked = false;
+            parking.reports += 1;
         }
         Some(self.resource.condense(moment.now.at))
     }
@@ -345,37 +368,72 @@ impl<T> ResourceEngine<T> {
         self.parking.is_some() && self.resource.awaits_supply()
     }
 
-    /// Keeps those requests of the round whose answer is "not yet".
-    fn park(&mut self, requests: Vec<Request>, now: Millis, batch: &mut Batch<T>, effects: &mut Effects<T>) {
+    /// Copies of the requests that may have to wait for a supply: all before the first, because nothing can be granted
+    /// then but what is wanted has to be known; later those that may be short.
+    fn copies(&self, requests: &[Request]) -> Vec<Option<Request>> {
+        let awaits_supply = self.awaits_supply();
+        if !awaits_supply && self.parking.as_ref().is_none_or(|parking| parking.gave_up) {
+            return Vec::new();
+        }
+        let may_be_short = |request: &Request| match request {
+            Request::Ask(ask) | Request::Renew(ask) => {
+                ask.kind == HolderKind::Node || ask.has.is_none_or(|has| has.capacity == Amount::ZERO)
+            }
+            Request::Release(_) => false,
+        };
+        if !awaits_supply && !requests.iter().any(may_be_short) {
+            return Vec::new();
+        }
+        let copy = |request: &Request| (awaits_supply || may_be_short(request)).then(|| request.clone());
+        requests.iter().map(copy).collect()
+    }
+
+    /// Takes the requests out of the round that wait for a supply, and their answers: before the first those that are
+    /// answered "not yet", later those that are short. What such an answer has granted counts as if it had been lost.
+    fn park(&mut self, copies: Vec<Option<Request>>, now: Millis, batch: &mut Batch<T>, effects: &mut Effects<T>) {
+        let awaits_supply = self.awaits_supply();
         let Some(parking) = &mut self.parking else { return };
-        let (tickets, answers) = (std::mem::take(&mut batch.tickets), std::mem::take(&mut batch.answers));
-        debug_assert_eq!(requests.len(), tickets.len(), "nothing is granted, so nothing was held back");
-        for ((request, ticket), answer) in requests.into_iter().zip(tickets).zip(answers) {
-            if answer == Answer::NotYet {
-                parking.parked.push_back(Parked { until: now.plus(PATIENCE), request, ticket });
+        let short = self.resource.short();
+        let after = parking.reports;
+        let mut parked = VecDeque::new();
+        // From the last on, so that taking one out does not move those that are still to come.
+        for (place, copy) in copies.into_iter().enumerate().rev() {
+            let waits = if awaits_supply {
+                batch.answers[place] == Answer::NotYet
             } else {
-                effects.replies.push((ticket, Ok(answer)));
+                short.binary_search(&place).is_ok()
+            };
+            if let Some(request) = copy.filter(|_| waits) {
+                batch.answers.swap_remove(place);
+                let ticket = batch.tickets.swap_remove(place);
+                parked.push_front(Parked { until: now.plus(PATIENCE), after, request, ticket });
             }
         }
+        if !awaits_supply && !parked.is_empty() {
+            effects.asks_parent |= !std::mem::replace(&mut parking.has_asked, true);
+        }
+        parking.parked.append(&mut parked);
         self.await_patience(effects);
     }
 
-    /// Parked requests that have waited for long enough go without.
-    fn answer_overdue(&mut self, moment: Moment<'_>, effects: &mut Effects<T>) {
-        if !moment.may_decide {
-            self.refuse_parked(effects);
-            return;
-        }
+    /// Parked requests that have waited for long enough: before the first supply they go without; later they are to be
+    /// decided with what there is.
+    fn end_patience(&mut self, moment: Moment<'_>, batch: &mut Batch<T>, effects: &mut Effects<T>) {
+        let awaits_supply = self.awaits_supply();
         let Some(parking) = &mut self.parking else { return };
-        let overdue = parking.parked.partition_point(|parked| parked.until <= moment.now.at);
         #[cfg(feature = "planted")]
         if let (true, Some(twin)) = (planted::is(Fault::AnswersParkedTwice), self.twin) {
-            let kept = parking.parked.iter().take(overdue);
+            let kept = parking.parked.iter().take_while(|parked| parked.until <= moment.now.at);
             effects.replies.extend(kept.map(|parked| (twin(&parked.ticket), Ok(Answer::NotYet))));
             return;
         }
-        let overdue = parking.parked.drain(..overdue);
-        effects.replies.extend(overdue.map(|parked| (parked.ticket, Ok(Answer::NotYet))));
+        let overdue = parking.overdue(moment.now.at);
+        if awaits_supply {
+            effects.replies.extend(overdue.into_iter().map(|parked| (parked.ticket, Ok(Answer::NotYet))));
+        } else {
+            parking.gave_up |= !overdue.is_empty();
+            overdue.into_iter().for_each(|parked| batch.push(parked.request, parked.ticket));
+        }
         self.await_patience(effects);
     }
 

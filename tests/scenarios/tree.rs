@@ -56,6 +56,20 @@ fn the_first_request_of_a_new_resource_is_answered_with_a_grant() {
 }
 
 #[test]
+fn another_client_of_a_leaf_is_answered_with_what_the_root_has_and_not_with_zero() {
+    let tree = Tree::start(1, 1, ConfigFile::of(&[Template::fair("*", 120.0)]));
+    let (mut ann, mut ben) = (client(&tree.leaves[0], "ann"), client(&tree.leaves[0], "ben"));
+    let mut resources = 0;
+    // A request waits for a second at most. On a busy machine that may be too short: then for another resource.
+    eventually("the first request is granted all that it wants", || {
+        resources += 1;
+        let resource = format!("r-{resources}");
+        assert_eq!(ann.ask(&resource, 8.0), 8.0);
+        (ben.ask(&resource, 20.0) == 20.0).then_some(())
+    });
+}
+
+#[test]
 fn while_the_parent_is_away_leases_run_to_their_end_and_when_it_is_back_all_is_as_before() {
     let lease = Duration::from_secs(10);
     let template = Template { lease: lease.as_secs(), refresh: 1, ..Template::fair("*", 100.0) };

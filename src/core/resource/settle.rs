@@ -57,6 +57,9 @@ impl Resource {
                 self.ledger.remember(seat.slot, now.at, certain_end(now.at, self.settings.lease));
                 answers[seat.answer] = Answer::NotYet;
             } else {
+                if self.parent_may_add(seat, party.due, *grant, now.at) {
+                    self.short.push(seat.answer);
+                }
                 answers[seat.answer] = self.grant(seat.slot, *grant, now, &mut workspace.terms);
             }
         }

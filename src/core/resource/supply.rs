@@ -6,6 +6,7 @@ use crate::{
     Amount, Answer, Claims, Condensed, HolderKind, Kind, Lease, Millis, Settings, Source, Sum, Supplied, Supply, Terms,
     claim::wanted,
     division::Division,
+    hints::waits,
     ledger::Holder,
     planted::{self, Fault},
     supply::Reported,
@@ -179,6 +180,31 @@ impl Resource {
             self.ledger.remember(seat.slot, now, until);
             answers[seat.answer] = Answer::NotYet;
         }
+    }
+
+    /// Whether the parent, once it knows what is wanted here now, may lend more for this holder: it has nothing yet, or
+    /// is a child node, gets less than it wants, and the parent had enough for all when it lent last. It does not
+    /// matter where the parent decides nothing: with an override that lowers what it lends, and while it learns.
+    pub(super) fn parent_may_add(&self, seat: &Seat, due: Amount, grant: Amount, now: Millis) -> bool {
+        if !self.has_parent() || self.is_learning(now) || self.supply_has_ended(now) {
+            return false;
+        }
+        let divides = |(_, terms): &(i16, Terms)| !matches!(terms, Terms::Wants | Terms::Each(_));
+        if self.division.parent_terms().iter().any(divides) || self.settings.capacity < self.measured.template {
+            return false;
+        }
+        let holder = self.ledger.holder(seat.slot);
+        let wants = match &self.pool {
+            // A stranger without a place is known to the parent after its first request.
+            Some(_) if grant > Amount::ZERO || holder.leases.is_live(now) => return false,
+            Some(_) => holder.wants().floor(),
+            None if self.settings.shares() => {
+                wanted(&holder.claims).map(|claim| self.division.ruled(claim).wants).collect::<Sum>().floor()
+            }
+            None => due,
+        };
+        let has_nothing = seat.keep == Amount::ZERO;
+        (has_nothing || holder.kind == HolderKind::Node) && waits(wants.min(seat.most), grant)
     }
 
     /// What a child node is told with its lease.

@@ -1,14 +1,19 @@
-//! A resource of a node with a parent: requests that wait for the first supply, and when the parent should be told.
+//! A resource of a node with a parent: requests that wait for a supply, and when the parent should be told.
 //!
 //! A request that comes before the parent has lent anything is *parked*: the core hears what is wanted, so that the
 //! parent can be told, and the answer waits for the supply, which most often takes one round trip. After a second it
 //! goes without: "not yet", and the holder keeps what it has.
+//!
+//! Later a request is parked if its holder has nothing yet, or is a child node, and the parent may lend more once it
+//! knows of it ([`Resource::short`](leaseway_core::Resource::short)). It waits for the first supply that follows a
+//! report made since, at most a second; then it is decided with what there is. After one such wait in vain no request
+//! waits until the parent has answered again.
 
 use std::collections::VecDeque;
 
 use leaseway_core::{Millis, Request, Settings};
 
-/// For so long a request waits for the first supply. The protocol's clients ask again in a second anyway.
+/// How long a request waits for a supply. The protocol's clients ask again in a second anyway.
 pub(super) const PATIENCE: Millis = Millis::from_secs(1);
 
 /// Until when an incarnation learns that does not know all that holders may have. The parent says how long leases are,
@@ -39,20 +44,40 @@ pub(super) struct Parking<T> {
     since: Millis,
     /// The uplink has been told that the parent should hear of this resource, and has not condensed it since.
     pub(super) has_asked: bool,
+    /// How often it has been condensed.
+    pub(super) reports: u64,
+    /// A parked request has waited in vain, and the parent has lent nothing since.
+    pub(super) gave_up: bool,
     /// In the order in which they came.
     pub(super) parked: VecDeque<Parked<T>>,
 }
 
-/// A request that waits for the first supply.
+/// A request that waits for a supply.
 pub(super) struct Parked<T> {
     pub(super) until: Millis,
+    /// The supply that it waits for follows a later report than this.
+    pub(super) after: u64,
     pub(super) request: Request,
     pub(super) ticket: T,
 }
 
 impl<T> Parking<T> {
     pub(super) fn new(lineage: Option<Lineage>, since: Millis) -> Parking<T> {
-        Parking { lineage, since, has_asked: false, parked: VecDeque::new() }
+        Parking { lineage, since, has_asked: false, reports: 0, gave_up: false, parked: VecDeque::new() }
+    }
+
+    /// Takes out the requests that a supply answers: those that the parent has been told of. The first answers all.
+    pub(super) fn answered_by_supply(&mut self, is_first: bool) -> VecDeque<Parked<T>> {
+        let reports = self.reports;
+        let (answered, rest) = self.parked.drain(..).partition(|parked| is_first || parked.after < reports);
+        self.parked = rest;
+        answered
+    }
+
+    /// Takes out the requests that have waited for long enough.
+    pub(super) fn overdue(&mut self, now: Millis) -> Vec<Parked<T>> {
+        let overdue = self.parked.partition_point(|parked| parked.until <= now);
+        self.parked.drain(..overdue).collect()
     }
 
     /// Until when this incarnation learns, now that it is known how long leases are.

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use leaseway_core::{
     Amount, Answer, Ask, Assigned, Birth, Charged, Claim, Claims, Epoch, HolderKind, Inherited, Kind, Load, Millis,
-    Now, PoolNotes, Release, Request, Settings, Source,
+    Now, PoolNotes, Release, Request, Settings, Source, Terms,
 };
 
 use super::*;
