@@ -37,28 +37,60 @@ pub(crate) fn in_parts<T>(parts: impl IntoIterator<Item = T>, mut work: impl FnM
     }
 }
 
-/// On Linux this is of the calling thread, elsewhere of the process.
+/// Lowers the priority of the calling thread, if it is not as low already. Only on Linux: elsewhere it would be that of
+/// the process.
+#[cfg(target_os = "linux")]
 fn give_way() {
-    #[cfg(target_os = "linux")]
-    let _ = rustix::process::setpriority_process(None, NICE);
+    use rustix::process::{getpriority_process, setpriority_process};
+
+    if getpriority_process(None).is_ok_and(|nice| nice < NICE) {
+        // A thread that cannot give way does its work all the same.
+        let _ = setpriority_process(None, NICE);
+    }
 }
+
+#[cfg(not(target_os = "linux"))]
+fn give_way() {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn nice() -> Option<i32> {
-        rustix::process::getpriority_process(None).ok()
+    #[tokio::test]
+    async fn work_is_done_on_another_thread_and_its_failure_ends_that_only() {
+        let here = thread::current().id();
+        assert_ne!(in_background(|| thread::current().id()).await, Some(here));
+        assert_eq!(in_background(|| panic!("planted")).await, None::<()>);
     }
 
-    #[tokio::test]
-    async fn work_is_done_on_a_thread_that_gives_way_and_others_do_not() {
-        let before = nice();
-        assert_eq!(in_background(|| 7).await, Some(7));
-        if cfg!(target_os = "linux") {
-            assert_eq!(in_background(nice).await.flatten(), before.map(|before| before.max(NICE)));
-            assert_eq!(nice(), before);
+    #[cfg(target_os = "linux")]
+    mod on_linux {
+        use rustix::process::{getpriority_process, setpriority_process};
+
+        use super::*;
+
+        /// The priority of a background thread that is started by one of priority `own`, or of a lower one if the tests
+        /// run at that; and the priority of the starter afterwards.
+        fn started_at(own: i32) -> (i32, i32, i32) {
+            let started = move || {
+                let lowered = getpriority_process(None).unwrap().max(own);
+                setpriority_process(None, lowered).unwrap();
+                let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+                let there = runtime.block_on(in_background(|| getpriority_process(None).unwrap())).unwrap();
+                (lowered, there, getpriority_process(None).unwrap())
+            };
+            thread::spawn(started).join().unwrap()
         }
-        assert_eq!(in_background(|| panic!("planted")).await, None::<()>);
+
+        #[test]
+        fn a_background_thread_gives_way_and_others_do_not() {
+            let (own, there, after) = started_at(0);
+            assert_eq!((there, after), (own.max(NICE), own));
+        }
+
+        #[test]
+        fn a_thread_of_the_lowest_priority_starts_none_of_a_higher() {
+            assert_eq!(started_at(19), (19, 19, 19));
+        }
     }
 }
