@@ -7,6 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::process::{Pid, Signal, kill_process};
+
 const BENCH: &str = env!("CARGO_BIN_EXE_leaseway-bench");
 
 fn compare(a: &str, seconds: &str, flags: &[&str]) -> Command {
@@ -72,17 +74,22 @@ fn servers_end_when_the_comparison_is_interrupted() {
     // Written as no other process has it, to find the server among all processes; the comparison has it within a word.
     const ODD: &str = "\u{0}0013\u{0}";
     let a = format!("{BENCH} ceiling --threads 0013 --listen 127.0.0.1:{{port}}");
-    // Were it deaf to the signal, it would end well after ten seconds, and this test fail.
-    let mut child = compare(&a, "5", &["--reps", "1", "--clients", "1"]).spawn().unwrap();
-    let deadline = Instant::now() + Duration::from_secs(10);
-    let wait_for = |count: usize| {
-        while running(ODD) != count {
-            assert!(Instant::now() < deadline, "{} instead of {count} servers run", running(ODD));
+    // Were it deaf to the signal, it would end long after the deadline, and this test fail.
+    let mut child = compare(&a, "300", &["--reps", "1", "--clients", "1"]).spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(120);
+    let wait_until = |what: &str, mut is_so: Box<dyn FnMut() -> bool + '_>| {
+        while !is_so() {
+            assert!(Instant::now() < deadline, "waited in vain until {what}; {} servers run", running(ODD));
             thread::sleep(Duration::from_millis(20));
         }
     };
-    wait_for(1);
-    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    assert!(!child.wait().unwrap().success());
-    wait_for(0);
+    wait_until("a server runs", Box::new(|| running(ODD) == 1));
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let mut ended = None;
+    wait_until("the comparison ends", Box::new(|| {
+        ended = child.try_wait().unwrap();
+        ended.is_some()
+    }));
+    assert!(!ended.unwrap().success());
+    wait_until("no server runs", Box::new(|| running(ODD) == 0));
 }
