@@ -12,7 +12,7 @@ use leaseway_proto::doorman::{
 };
 use tonic::{Code, Status, transport::Channel};
 
-use super::wait::block_on;
+use super::wait::{block_on, eventually};
 
 /// A client or child node that asks for one resource after another; some kinds remember what they were given.
 pub(crate) trait Asks {
@@ -200,9 +200,10 @@ impl Client {
 }
 
 impl Asks for Client {
+    /// Asks again if it is left out, as it is at a node whose parent answers late.
     #[track_caller]
     fn ask(&mut self, resource: &str, wants: f64) -> f64 {
-        let response = self.try_ask(resource, wants).unwrap().expect("it is not too soon");
+        let response = eventually("it is answered", || self.try_ask(resource, wants).unwrap());
         assert_eq!(response.resource_id.as_deref(), Some(resource));
         capacity(response.gets)
     }
