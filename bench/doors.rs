@@ -2,7 +2,7 @@
 //! keep to one limit. Everything is started here, on free loopback ports, and ended again.
 //!
 //! `services` is what doors are measured against; `cluster` starts both; `lanes` asks over `wire`; `versus`,
-//! `descriptors`, `shares` and `envoys` are what is measured.
+//! `descriptors`, `shares` and `envoys` (with `gateways`) are what is measured.
 
 use std::{net::SocketAddr, num::NonZeroU32, time::Duration};
 
@@ -40,7 +40,10 @@ Examples:
   leaseway-bench doors shares
 
   # One limit at three Envoys with moving traffic, the master killed meanwhile, beside an even split and Redis:
-  leaseway-bench doors envoys --envoy envoy --svg envoys.svg";
+  leaseway-bench doors envoys --envoy envoy --svg envoys.svg
+
+  # One limit at three Envoys while a door is killed, stopped or started again, and while the master changes:
+  leaseway-bench doors gateways --envoy envoy";
 
 #[derive(clap::Subcommand)]
 enum DoorsCommand {
@@ -49,6 +52,7 @@ enum DoorsCommand {
     Descriptors(descriptors::DescriptorsArgs),
     Shares(shares::SharesArgs),
     Envoys(envoys::EnvoysArgs),
+    Gateways(envoys::gateways::GatewaysArgs),
     Serve(services::ServiceArgs),
 }
 
@@ -93,6 +97,7 @@ pub(crate) fn main(args: &DoorsArgs) -> Result<(), Error> {
         DoorsCommand::Descriptors(args) => descriptors::main(args),
         DoorsCommand::Shares(args) => shares::main(args),
         DoorsCommand::Envoys(args) => envoys::main(args),
+        DoorsCommand::Gateways(args) => envoys::gateways::main(args),
         DoorsCommand::Serve(args) => services::main(args),
     }
 }

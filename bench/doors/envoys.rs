@@ -4,13 +4,15 @@
 mod backend;
 mod config;
 mod flow;
+pub(super) mod gateways;
 mod peers;
 
 use std::{net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
 
+use leaseway_process::Signal;
 use serde::Serialize;
 use tempfile::TempDir;
-use tokio::task::LocalSet;
+use tokio::{task::LocalSet, time::sleep};
 
 use self::{
     backend::Backend,
@@ -121,8 +123,13 @@ pub(super) fn main(args: &EnvoysArgs) -> Result<(), Error> {
     let mut systems = Vec::new();
     {
         let mut trio = Trio::start(args.server.as_deref(), capacity, &interrupt)?;
-        let (_door, door) = trio.door(&interrupt)?;
-        systems.push(args.measure("quotas of a door", &Limiting::Quotas(door), Some(&mut trio), &interrupt)?);
+        let door = trio.door("door-1", free()?, &interrupt)?;
+        systems.push(args.measure(
+            "quotas of a door",
+            &Limiting::Quotas(vec![door.address]),
+            Some(&mut trio),
+            &interrupt,
+        )?);
     }
     if !args.alone {
         let even = capacity / ENVOYS as u32;
@@ -170,7 +177,15 @@ impl EnvoysArgs {
             let rates = PHASES.iter().map(|(_, parts)| parts.map(|part| part * capacity).to_vec()).collect();
             let flow = Flow { phases: rates, phase: self.phase };
             let addresses: Vec<_> = envoys.iter().map(|envoy| envoy.address).collect();
-            let poured = pour_over(&addresses, &flow, &backend, trio, interrupt).await?;
+            let last = self.phase * (PHASES.len() as u32 - 1);
+            let event = async {
+                sleep(last).await;
+                match trio {
+                    Some(trio) => trio.signal_master(Signal::KILL).await.map(|_| ()),
+                    None => Ok(()),
+                }
+            };
+            let poured = pour_over(&addresses, &flow, &backend, event, interrupt).await?;
             envoys.iter().try_for_each(|envoy| envoy.process.check())?;
             Ok::<_, Error>(poured)
         })?;

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 
 /// What an Envoy goes by.
 pub(super) enum Limiting {
-    /// Quotas of the door at this address.
-    Quotas(SocketAddr),
+    /// Quotas of the doors at these addresses: of the first that is alive.
+    Quotas(Vec<SocketAddr>),
     /// So many a second of its own.
     Even(u32),
     /// What the service at this address says of each request.
@@ -16,9 +16,9 @@ const EXTENSION: &str = "type.googleapis.com/envoy.extensions";
 
 impl Limiting {
     /// The filter, on a line, and the service that it asks.
-    fn filter(&self, name: &str) -> (String, Option<SocketAddr>) {
+    fn filter(&self, name: &str) -> (String, Vec<SocketAddr>) {
         match self {
-            Limiting::Quotas(door) => {
+            Limiting::Quotas(doors) => {
                 let bucket = "action: {name: quota, typed_config: {\"@type\": \
                               EXTENSION.filters.http.rate_limit_quota.v3.RateLimitQuotaBucketSettings, \
                               reporting_interval: 5s, bucket_id_builder: {bucket_id_builder: {route: {string_value: \
@@ -31,7 +31,7 @@ impl Limiting {
                      rlqs_server: {{envoy_grpc: {{cluster_name: limiter}}, initial_metadata: [{{key: \
                      leaseway-client, value: {name}}}]}}, bucket_matchers: {{on_no_match: {{{bucket}}}}}}}}}"
                 );
-                (filter, Some(*door))
+                (filter, doors.clone())
             }
             Limiting::Even(limit) => {
                 let always = "{default_value: {numerator: 100, denominator: HUNDRED}}";
@@ -41,7 +41,7 @@ impl Limiting {
                      {{max_tokens: {limit}, tokens_per_fill: {limit}, fill_interval: 1s}}, filter_enabled: {always}, \
                      filter_enforced: {always}}}}}"
                 );
-                (filter, None)
+                (filter, Vec::new())
             }
             Limiting::Counted(service) => {
                 let filter = format!(
@@ -50,20 +50,20 @@ impl Limiting {
                      true, rate_limit_service: {{transport_api_version: V3, grpc_service: {{envoy_grpc: \
                      {{cluster_name: limiter}}}}}}}}}}"
                 );
-                (filter, Some(*service))
+                (filter, vec![*service])
             }
         }
     }
 }
 
 pub(super) fn of(name: &str, limiting: &Limiting, listener: SocketAddr, backend: SocketAddr) -> String {
-    let (filter, service) = limiting.filter(name);
+    let (filter, services) = limiting.filter(name);
     let actions = match limiting {
         Limiting::Counted(_) => ", rate_limits: [{actions: [{generic_key: {descriptor_value: cart}}]}]",
         _ => "",
     };
-    let backend = cluster("backend", backend, "");
-    let service = service.map_or_else(String::new, |service| cluster("limiter", service, "http2_protocol_options: {}"));
+    let backend = cluster("backend", &[backend]);
+    let service = if services.is_empty() { String::new() } else { cluster("limiter", &services) };
     format!(
         "static_resources:
   listeners:
@@ -92,18 +92,34 @@ fn socket(address: SocketAddr) -> String {
     format!("{{socket_address: {{address: {}, port_value: {}}}}}", address.ip(), address.port())
 }
 
-fn cluster(name: &str, address: SocketAddr, protocol: &str) -> String {
-    let protocol = if protocol.is_empty() { "http_protocol_options: {}" } else { protocol };
+/// The first of several addresses is preferred for as long as it is healthy.
+fn cluster(name: &str, addresses: &[SocketAddr]) -> String {
+    let is_limiter = name == "limiter";
+    let protocol = if is_limiter {
+        "http2_protocol_options: {connection_keepalive: {interval: 5s, timeout: 2s}}"
+    } else {
+        "http_protocol_options: {}"
+    };
+    let checks = "health_checks: [{timeout: 1s, interval: 1s, no_traffic_interval: 1s, unhealthy_threshold: 1, \
+                  healthy_threshold: 1, grpc_health_check: {}}]\n    ";
+    let checks = if addresses.len() > 1 { checks } else { "" };
+    let endpoints: Vec<String> = addresses
+        .iter()
+        .enumerate()
+        .map(|(nth, address)| {
+            format!("{{priority: {nth}, lb_endpoints: [{{endpoint: {{address: {}}}}}]}}", socket(*address))
+        })
+        .collect();
     format!(
         "  - name: {name}
     type: STATIC
-    connect_timeout: 5s
-    typed_extension_protocol_options:
+    connect_timeout: 1s
+    {checks}typed_extension_protocol_options:
       envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
         \"@type\": {EXTENSION}.upstreams.http.v3.HttpProtocolOptions
         explicit_http_config: {{{protocol}}}
-    load_assignment: {{cluster_name: {name}, endpoints: [{{lb_endpoints: [{{endpoint: {{address: {}}}}}]}}]}}
+    load_assignment: {{cluster_name: {name}, endpoints: [{}]}}
 ",
-        socket(address)
+        endpoints.join(", ")
     )
 }

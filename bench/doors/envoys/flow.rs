@@ -13,7 +13,7 @@ use tokio::{
     time::{sleep, sleep_until},
 };
 
-use super::{super::wire::HttpLane, backend::Backend, peers::Trio};
+use super::{super::wire::HttpLane, backend::Backend};
 use crate::{doors::pour::Poured, error::Error, signal::Interrupt};
 
 /// Connections to each Envoy, of which each has its part of the requests.
@@ -25,12 +25,12 @@ pub(super) struct Flow {
     pub(super) phase: Duration,
 }
 
-/// The master of the trio is killed when the last phase begins.
+/// Pours over all phases. `event` runs meanwhile.
 pub(super) async fn pour_over(
     envoys: &[SocketAddr],
     flow: &Flow,
     backend: &Backend,
-    mut trio: Option<&mut Trio>,
+    event: impl Future<Output = Result<(), Error>>,
     interrupt: &Interrupt,
 ) -> Result<Poured, Error> {
     let latency_us = Histogram::new_with_bounds(1, 60_000_000, 3).expect("the bounds are constants in order");
@@ -46,16 +46,14 @@ pub(super) async fn pour_over(
         }
     }
     let end = flow.phase * flow.phases.len() as u32;
-    let last = end - flow.phase;
-    while began.elapsed() < end {
-        interrupt.check()?;
-        if began.elapsed() >= last
-            && let Some(trio) = trio.take()
-        {
-            trio.kill_master().await?;
+    let pouring = async {
+        while began.elapsed() < end {
+            interrupt.check()?;
+            sleep(Duration::from_millis(50)).await;
         }
-        sleep(Duration::from_millis(50)).await;
-    }
+        Ok(())
+    };
+    tokio::try_join!(pouring, event)?;
     let poured = poured.borrow();
     Ok(Poured { passed_ms: backend.came(began), latency_us: poured.latency_us.clone(), failed: poured.failed })
 }

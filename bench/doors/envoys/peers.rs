@@ -61,25 +61,37 @@ impl Trio {
         Ok(trio)
     }
 
-    /// A door for quotas, and where it listens.
-    pub(super) fn door(&self, interrupt: &Interrupt) -> Result<(Server, SocketAddr), Error> {
-        let address = free()?;
+    /// A door for quotas that listens there.
+    pub(super) fn door(&self, id: &str, address: SocketAddr, interrupt: &Interrupt) -> Result<QuotaDoor, Error> {
+        let door = self.begin_door(id, address)?;
+        await_listening(&door.process, address, interrupt)?;
+        Ok(door)
+    }
+
+    /// As [`door`](Self::door), without waiting until it listens.
+    pub(super) fn begin_door(&self, id: &str, address: SocketAddr) -> Result<QuotaDoor, Error> {
         let servers: Vec<String> = self.addresses.iter().map(SocketAddr::to_string).collect();
         let (listen, servers) = (address.to_string(), servers.join(","));
         let program = self.program.iter().map(String::as_str).take_while(|word| *word != "serve");
-        let door = process(program.chain(["door", "--rlqs", &listen, "--server", &servers, "--id", "door-1"]))?;
-        await_listening(&door, address, interrupt)?;
-        Ok((door, address))
+        let process = process(program.chain(["door", "--rlqs", &listen, "--server", &servers, "--id", id]))?;
+        Ok(QuotaDoor { process, address })
     }
 
-    pub(super) async fn kill_master(&mut self) -> Result<(), Error> {
+    /// Sends a signal to the master, and returns it.
+    pub(super) async fn signal_master(&mut self, signal: Signal) -> Result<&Server, Error> {
         let addresses = self.addresses.clone();
         let found = spawn_blocking(move || follow_to_master(&addresses, &Dialer::default()));
         let master = found.await.expect("it does not panic")?;
         let nth = self.addresses.iter().position(|address| *address == master);
         let server = &mut self.servers[nth.expect("it is one of them")];
         server.expect_end();
-        server.signal(Signal::KILL);
-        Ok(())
+        server.signal(signal);
+        Ok(server)
     }
+}
+
+/// A door for quotas. It ends with this value.
+pub(super) struct QuotaDoor {
+    pub(super) process: Server,
+    pub(super) address: SocketAddr,
 }
