@@ -16,12 +16,12 @@ use leaseway_server::config::{
 
 use super::{
     meters::Meters,
-    rules::{Domain, Level, Limit, Node, Rule, Rules, ValueMatch},
+    rules::{Domain, Level, Limit, Node, Rule, Rules, ValueMatch, ValuePattern},
     unit::Unit,
 };
 
 /// Of envoyproxy/ratelimit's files. It looks at no other, nor where they stand.
-const KEYS: [&str; 15] = [
+const KEYS: [&str; 16] = [
     "domain",
     "descriptors",
     "key",
@@ -37,9 +37,10 @@ const KEYS: [&str; 15] = [
     "quota_mode",
     "share_threshold",
     "value_to_metric",
+    "metadata",
 ];
 const OF_FILE: [&str; 2] = ["domain", "descriptors"];
-const OF_DESCRIPTOR: [&str; 9] = [
+const OF_DESCRIPTOR: [&str; 10] = [
     "key",
     "value",
     "rate_limit",
@@ -49,6 +50,7 @@ const OF_DESCRIPTOR: [&str; 9] = [
     "quota_mode",
     "share_threshold",
     "value_to_metric",
+    "metadata",
 ];
 const OF_LIMIT: [&str; 5] = ["unit", "requests_per_unit", "unlimited", "name", "replaces"];
 const OF_REPLACED: [&str; 1] = ["name"];
@@ -203,12 +205,12 @@ fn read_descriptor<'n>(item: &Field<'n, '_>, parent: &str, found: &mut Findings)
     let value = value.unwrap_or_default();
     let path = if value.is_empty() { format!("{parent}{key}") } else { format!("{parent}{key}_{value}") };
     let shares = flag(&fields, "share_threshold", found);
-    let value = match value.strip_suffix('*') {
-        Some(beginning) => ValueMatch::Begins(beginning.into()),
+    let value = match ValuePattern::new(value) {
+        Some(pattern) => ValueMatch::Like(pattern),
         None if value.is_empty() => ValueMatch::Any,
         None => ValueMatch::Exactly(value.into()),
     };
-    let shares_values = shares && matches!(value, ValueMatch::Begins(_));
+    let shares_values = shares && matches!(value, ValueMatch::Like(_));
     warn_of_flags(&fields, shares && !shares_values, found);
     let shadow = flag(&fields, "shadow_mode", found);
     let detailed = flag(&fields, "detailed_metric", found);
@@ -227,7 +229,7 @@ fn read_descriptor<'n>(item: &Field<'n, '_>, parent: &str, found: &mut Findings)
 
 fn warn_of_flags(fields: &Fields<'_, '_>, shares_nothing: bool, found: &mut Findings) {
     if let Some(field) = fields.get("share_threshold").filter(|_| shares_nothing) {
-        found.warn(field.key, "`share_threshold` means nothing where the `value` does not end in `*`");
+        found.warn(field.key, "`share_threshold` means nothing where the `value` has no `*`");
     }
     for (key, why) in [
         ("quota_mode", "there is no other kind of answer to it: the limit is one like all others"),
@@ -236,6 +238,9 @@ fn warn_of_flags(fields: &Fields<'_, '_>, shares_nothing: bool, found: &mut Find
         if let Some(field) = fields.get(key).filter(|_| flag(fields, key, found)) {
             found.warn(field.key, format!("`{key}` changes nothing: {why}"));
         }
+    }
+    if let Some(field) = fields.get("metadata") {
+        found.warn(field.key, "`metadata` changes nothing: answers carry no dynamic metadata");
     }
 }
 

@@ -1,13 +1,14 @@
 //! Which rule a descriptor falls under.
 //!
 //! Rules form a tree for each domain, as the files write them. A descriptor is followed entry by entry. At each level
-//! the most specific rule counts: the one of key and value, else the first whose value ends in `*` and begins as the
-//! entry's value does, else the one of the key alone. A limit counts for descriptors that end at its level: one with
+//! the most specific rule counts: the one of key and value, else the first whose value has a `*` and that the entry's
+//! value is like, else the one of the key alone. A limit counts for descriptors that end at its level: one with
 //! more entries, or with fewer, is under no limit.
 
 use std::{collections::HashMap, sync::Arc};
 
 use super::{meters::Meters, unit::Unit};
+use crate::resource_id;
 
 /// All rules of a door, by domain.
 #[derive(Debug, Default)]
@@ -36,8 +37,8 @@ pub struct Level(HashMap<Box<str>, Values>);
 #[derive(Debug, Default)]
 struct Values {
     exact: HashMap<Box<str>, Node>,
-    /// Beginnings of values, in the order of the file.
-    beginnings: Vec<(Box<str>, Node)>,
+    /// In the order of the file.
+    patterns: Vec<(ValuePattern, Node)>,
     any: Option<Box<Node>>,
 }
 
@@ -46,10 +47,46 @@ struct Values {
 pub enum ValueMatch {
     /// It is this one.
     Exactly(Box<str>),
-    /// It begins so.
-    Begins(Box<str>),
+    /// It is like this.
+    Like(ValuePattern),
     /// It may be any.
     Any,
+}
+
+/// A value with at least one `*`, each of which stands for any characters.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ValuePattern(Box<str>);
+
+impl ValuePattern {
+    /// `None`: there is no `*` in it.
+    pub fn new(text: &str) -> Option<ValuePattern> {
+        text.contains('*').then(|| ValuePattern(text.into()))
+    }
+
+    /// Whether a value is like this.
+    pub fn matches(&self, value: &str) -> bool {
+        let mut parts = self.0.split('*');
+        let (first, last) = (parts.next().unwrap_or_default(), parts.next_back().unwrap_or_default());
+        let Some(mut rest) = value.strip_prefix(first).and_then(|rest| rest.strip_suffix(last)) else { return false };
+        parts.all(|part| match rest.split_once(part) {
+            Some((_, after)) => {
+                rest = after;
+                true
+            }
+            None => false,
+        })
+    }
+
+    /// What values that are like this have in common, as the name of what they share: the beginning where only the end
+    /// is open, else the whole pattern.
+    pub fn common(&self) -> &str {
+        self.0.strip_suffix('*').filter(|beginning| !beginning.contains('*')).unwrap_or(&self.0)
+    }
+
+    /// As a template's pattern has it.
+    pub fn glob(&self) -> String {
+        self.0.split('*').map(resource_id::pattern).collect::<Vec<_>>().join("*")
+    }
 }
 
 /// One descriptor of a file.
@@ -163,8 +200,8 @@ impl Level {
         let values = self.0.entry(key.into()).or_default();
         match value {
             ValueMatch::Exactly(value) if !values.exact.contains_key(&value) => drop(values.exact.insert(value, node)),
-            ValueMatch::Begins(text) if !values.beginnings.iter().any(|(other, _)| *other == text) => {
-                values.beginnings.push((text, node));
+            ValueMatch::Like(pattern) if !values.patterns.iter().any(|(other, _)| *other == pattern) => {
+                values.patterns.push((pattern, node));
             }
             ValueMatch::Any if values.any.is_none() => values.any = Some(Box::new(node)),
             _ => return false,
@@ -176,9 +213,9 @@ impl Level {
     pub fn descriptors(&self) -> impl Iterator<Item = (&str, ValueMatch, &Node)> {
         self.0.iter().flat_map(|(key, values)| {
             let exact = values.exact.iter().map(|(value, node)| (ValueMatch::Exactly(value.clone()), node));
-            let beginnings = values.beginnings.iter().map(|(text, node)| (ValueMatch::Begins(text.clone()), node));
+            let patterns = values.patterns.iter().map(|(pattern, node)| (ValueMatch::Like(pattern.clone()), node));
             let any = values.any.iter().map(|node| (ValueMatch::Any, &**node));
-            exact.chain(beginnings).chain(any).map(|(value, node)| (&**key, value, node))
+            exact.chain(patterns).chain(any).map(|(value, node)| (&**key, value, node))
         })
     }
 
@@ -188,8 +225,8 @@ impl Level {
         if let Some((value, node)) = values.exact.get_key_value(value) {
             return Some((node, value));
         }
-        if let Some((text, node)) = values.beginnings.iter().find(|(text, _)| value.starts_with(&**text)) {
-            return Some((node, text));
+        if let Some((pattern, node)) = values.patterns.iter().find(|(pattern, _)| pattern.matches(value)) {
+            return Some((node, pattern.common()));
         }
         values.any.as_deref().map(|node| (node, ""))
     }

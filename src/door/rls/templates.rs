@@ -22,7 +22,7 @@ struct Template {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Openness {
     Nothing,
-    /// What follows a beginning, which has this place among those of its key.
+    /// What a `*` stands for in a pattern, which has this place among those of its key.
     Rest(usize),
     Everything,
 }
@@ -64,9 +64,11 @@ fn collect(level: &Level, before: &str, separator: char, openness: &[Openness], 
     for (place, (key, value, node)) in level.descriptors().enumerate() {
         let (value, open) = match value {
             ValueMatch::Exactly(value) => (resource_id::pattern(&value), Openness::Nothing),
-            // All values are one resource, which has the name of the beginning.
-            ValueMatch::Begins(text) if node.shares_values => (resource_id::pattern(&text), Openness::Nothing),
-            ValueMatch::Begins(text) => (resource_id::pattern(&text) + "*", Openness::Rest(place)),
+            // All values are one resource, which has the name of what they have in common.
+            ValueMatch::Like(pattern) if node.shares_values => {
+                (resource_id::pattern(pattern.common()), Openness::Nothing)
+            }
+            ValueMatch::Like(pattern) => (pattern.glob(), Openness::Rest(place)),
             ValueMatch::Any => ("*".to_owned(), Openness::Everything),
         };
         let glob = format!("{before}{separator}{}={value}", resource_id::pattern(key));

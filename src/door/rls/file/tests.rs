@@ -59,8 +59,12 @@ fn what_the_service_pays_no_heed_to_is_told_and_let_be() {
     for (text, warns) in [
         ("domain: d\nkey: x", Some("2:1: `key` means nothing here")),
         ("domain: d\ndescriptors: [{key: a, shadow_mode: true}]", Some("means nothing without a `rate_limit`")),
-        ("domain: d\ndescriptors: [{key: a, share_threshold: true}]", Some("where the `value` does not end in `*`")),
+        ("domain: d\ndescriptors: [{key: a, share_threshold: true}]", Some("where the `value` has no `*`")),
         ("domain: d\ndescriptors: [{key: a, quota_mode: true}]", Some("`quota_mode` changes nothing")),
+        (
+            "domain: d\ndescriptors: [{key: a, metadata: {any: {name: [x, 1]}}}]",
+            Some("2:24: `metadata` changes nothing"),
+        ),
         ("domain: d\ndescriptors: [{key: a, value: 1, rate_limit: {unit: SECOND, requests_per_unit: 1}}]", None),
         ("domain: d\ndescriptors:", None),
     ] {

@@ -77,6 +77,45 @@ descriptors:
 }
 
 #[test]
+fn a_star_stands_for_any_characters_wherever_it_is() {
+    let text = "
+domain: routes
+descriptors:
+- {key: path, value: /api/*/action, rate_limit: {unit: second, requests_per_unit: 1}}
+- {key: path, value: '*/v*/*.html', rate_limit: {unit: second, requests_per_unit: 2}}
+- {key: path, value: a*a, rate_limit: {unit: second, requests_per_unit: 3}}
+- {key: path, value: /api/*, rate_limit: {unit: second, requests_per_unit: 4}}
+";
+    let table = [
+        ("path=/api/42/action", "1/second"),
+        ("path=/api/a/b/action", "1/second"),
+        ("path=/api//action", "1/second"),
+        ("path=/api/action", "4/second"),
+        ("path=/api/42/action/", "4/second"),
+        ("path=x/v1/y.html", "2/second"),
+        ("path=/v/.html", "2/second"),
+        ("path=x/v1.html", ""),
+        ("path=aa", "3/second"),
+        ("path=a", ""),
+    ];
+    assert_says(text, &table);
+}
+
+#[test]
+fn values_that_share_a_limit_are_named_by_their_pattern() {
+    let text = "
+domain: routes
+descriptors:
+- {key: path, value: /api/*/action, share_threshold: true, rate_limit: {unit: second, requests_per_unit: 1}}
+- {key: path, value: /files/*, share_threshold: true, rate_limit: {unit: second, requests_per_unit: 1}}
+";
+    let domain = domain(text);
+    let shared = |value| domain.shared([("path", value)]).collect::<Vec<_>>();
+    assert_eq!(shared("/api/1/action"), [("path", "/api/*/action")]);
+    assert_eq!(shared("/files/a.pdf"), [("path", "/files/")]);
+}
+
+#[test]
 fn descriptors_have_as_many_entries_as_their_rule() {
     let flat = "
 domain: example4

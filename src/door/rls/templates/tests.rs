@@ -13,6 +13,7 @@ descriptors:
 - {key: user, rate_limit: {unit: second, requests_per_unit: 10}}
 - {key: user, value: root, rate_limit: {unlimited: true}}
 - {key: user, value: '*x?', rate_limit: {unit: minute, requests_per_unit: 60}}
+- {key: path, value: /api/*/act, rate_limit: {unit: hour, requests_per_unit: 10800}}
 - {key: path, value: /api/*, rate_limit: {unit: hour, requests_per_unit: 7200}}
 - {key: path, value: /api/v2*, rate_limit: {unit: hour, requests_per_unit: 3600}}
 - key: path
@@ -33,6 +34,7 @@ descriptors:
         (&[("user", "yxz")], 10.0),
         (&[("path", "/api/v1")], 2.0),
         (&[("path", "/api/v2")], 2.0),
+        (&[("path", "/api/9/act")], 3.0),
         (&[("path", "/v2/x")], 4.0),
         (&[("path", "/v2/x"), ("user", "ann")], 0.01),
     ] {
