@@ -13,7 +13,8 @@ use crate::serve::checks;
 #[command(next_help_heading = "Quotas of Envoys (--rlqs)")]
 pub(crate) struct QuotaFlags {
     /// An Envoy may go by what it was told for so many seconds, if it is told nothing else. What it gives up is free
-    /// for others when they are over, and one second more; it looks for a lost door every five
+    /// for others when they are over, and one second more; it looks for a lost door every five. The same at all doors
+    /// of the same Envoys
     #[arg(
         long,
         env = "LEASEWAY_ASSIGNMENT_SECS",

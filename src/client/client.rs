@@ -114,6 +114,13 @@ impl Client {
         self.keeper.shared.changes()
     }
 
+    /// Asks for leases for `span` from now on and not after it, until this is called again; an answer that comes later
+    /// does not count. Leases live on until they end, and can be given back. For those that pass on their leases to
+    /// somebody who may go to another client of the same id: this one may ask as long as nobody can have gone there.
+    pub fn ask_for(&self, span: Duration) {
+        self.keeper.shared.ask_for(span);
+    }
+
     /// Ends without giving anything back: what it was leased counts until it ends by itself. For those that have passed
     /// on what they were leased, and cannot wait until that is over.
     pub fn abandon(&self) {

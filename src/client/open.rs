@@ -1,6 +1,6 @@
 //! Opening a resource, as a rate, a gauge, or as it is.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use leaseway_limiter::Window;
 use leaseway_session::Mode;
@@ -26,14 +26,14 @@ pub struct ResourceBuilder {
     burst: Burst,
     window: Option<Window>,
     max_debt: Option<u64>,
-    former_life: Duration,
+    in_use: f64,
 }
 
 impl ResourceBuilder {
     pub(crate) fn new(keeper: Arc<Keeper>, id: Arc<str>) -> ResourceBuilder {
         let mode = keeper.mode;
-        let (burst, former_life) = (Burst::default(), Duration::ZERO);
-        ResourceBuilder { keeper, id, wants: None, priority: 0, mode, burst, window: None, max_debt: None, former_life }
+        let (burst, in_use) = (Burst::default(), 0.0);
+        ResourceBuilder { keeper, id, wants: None, priority: 0, mode, burst, window: None, max_debt: None, in_use }
     }
 
     /// How much to ask for. Without this it is estimated from what passes the limiter and what waits there.
@@ -55,10 +55,9 @@ impl ResourceBuilder {
         self
     }
 
-    /// For so long what a former life of this client was given may still be in use, if the client has the same id
-    /// again: the server goes on counting it. The resource must not be closed before.
-    pub fn former_life(mut self, span: Duration) -> ResourceBuilder {
-        self.former_life = span;
+    /// So much may be in use from the beginning, as [`Resource::hold`] says it later. For a handle without a limiter.
+    pub fn in_use(mut self, in_use: f64) -> ResourceBuilder {
+        self.in_use = in_use;
         self
     }
 
@@ -118,12 +117,13 @@ impl ResourceBuilder {
         kind: &'static str,
         limiter: impl FnOnce(&Arc<tokio::sync::Notify>) -> Limiter,
     ) -> Result<Resource, OpenError> {
-        let ResourceBuilder { keeper, id, wants, priority, mode, window, former_life, .. } = self;
+        let ResourceBuilder { keeper, id, wants, priority, mode, window, in_use, .. } = self;
         check_id(&id).map_err(OpenError::BadId)?;
         let wants = wants.map(check_wants).transpose()?;
         let make = |nudge: &_| {
             let opened = Opened::new(Arc::clone(&id), mode, priority, limiter(nudge), wants);
-            opened.of_window(window).after(former_life)
+            opened.hold(in_use);
+            opened.of_window(window)
         };
         let opened = keeper.shared.open(&id, make, |opened| match opened.limiter.kind() {
             is if is == kind => Ok(()),

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use leaseway_core::Millis;
+use leaseway_core::{Amount, Millis};
 use leaseway_limiter::{
     Window, WindowDemand, WindowLook,
     demand::{Demand, Kind, Sample},
@@ -30,8 +30,6 @@ pub(crate) struct Opened {
     /// As the server counts it.
     counted_at: AtomicI64,
     pub(crate) limiter: Limiter,
-    /// For so long what a former life of the client was given may still be in use.
-    pub(crate) former_life: Millis,
     source: Mutex<WantsSource>,
     /// What is limited is a window.
     window: Option<Mutex<WindowDemand>>,
@@ -92,7 +90,6 @@ impl Opened {
             priority,
             counted_at: AtomicI64::new(priority),
             limiter,
-            former_life: Millis(0),
             source: Mutex::new(source),
             window: None,
             place: Mutex::default(),
@@ -119,10 +116,6 @@ impl Opened {
         if self.estimates_wants() {
             self.estimate_wants();
         }
-    }
-
-    pub(crate) fn after(self, former_life: Duration) -> Opened {
-        Opened { former_life: Millis(u64::try_from(former_life.as_millis()).unwrap_or(u64::MAX)), ..self }
     }
 
     pub(crate) fn fix_wants(&self, wants: f64) {
@@ -169,9 +162,10 @@ impl Opened {
         true
     }
 
-    /// A caller that limits itself may be using so much. Returns whether that is new.
+    /// A caller that limits itself may be using so much; no limit stands for all that is held for it. Returns whether
+    /// that is new.
     pub(crate) fn hold(&self, in_use: f64) -> bool {
-        let in_use = if in_use.is_nan() { 0.0 } else { in_use.max(0.0) };
+        let in_use = if in_use.is_nan() { 0.0 } else { in_use.clamp(0.0, Amount::MAX.get()) };
         std::mem::replace(&mut *self.in_use.lock().unwrap_or_else(PoisonError::into_inner), in_use) != in_use
     }
 

@@ -142,7 +142,6 @@ impl Shared {
         let opened = Arc::new(make(&self.pressure));
         state.opened.insert(Arc::clone(id), Registration { handles: 1, opened: Arc::clone(&opened), look_at: None });
         state.want(now, id);
-        state.session.name_from(id, now.plus(opened.former_life));
         if opened.estimates_wants() {
             state.session.put_off(id, now.plus(FIRST_CALLER));
         }
@@ -219,6 +218,14 @@ impl Shared {
     pub(crate) fn abandon(&self) {
         self.lock().abandoned = true;
         self.close();
+    }
+
+    /// Asks for so long, and not after it.
+    pub(crate) fn ask_for(&self, span: Duration) {
+        let span = Millis(u64::try_from(span.as_millis()).unwrap_or(u64::MAX));
+        let now = self.clock.now();
+        self.lock().session.ask_until(now.plus(span));
+        self.nudge.notify_one();
     }
 
     /// What may be used has changed, of any resource.

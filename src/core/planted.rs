@@ -98,6 +98,10 @@ pub enum Fault {
     ForgetsAssignments,
     /// An assignment may be believed for longer than the lease that it is made of.
     AssignmentOutlastsLease,
+    /// What another gateway has told an Envoy does not count.
+    ForgetsOtherGateways,
+    /// A gateway goes on asking for an Envoy that may have gone to another.
+    AsksForEnvoysElsewhere,
     /// What may be a client at all may release the leases of any.
     ReleasesUnasked,
     /// A master that no quorum confirms any more goes on. In real processes only: the simulation has no elections.
@@ -108,7 +112,7 @@ pub enum Fault {
 
 impl Fault {
     /// All that a simulation can show: those of the state machines.
-    pub const SIMULATED: [Fault; 45] = [
+    pub const SIMULATED: [Fault; 47] = [
         Fault::KeepsWhatIsHeld,
         Fault::LearningConfirms,
         Fault::HasReplaces,
@@ -153,6 +157,8 @@ impl Fault {
         Fault::RaiseIsFree,
         Fault::ForgetsAssignments,
         Fault::AssignmentOutlastsLease,
+        Fault::ForgetsOtherGateways,
+        Fault::AsksForEnvoysElsewhere,
         Fault::ReleasesUnasked,
     ];
 
@@ -209,6 +215,8 @@ impl Fault {
             Fault::RaiseIsFree => "raise-is-free",
             Fault::ForgetsAssignments => "forgets-assignments",
             Fault::AssignmentOutlastsLease => "assignment-outlasts-lease",
+            Fault::ForgetsOtherGateways => "forgets-other-gateways",
+            Fault::AsksForEnvoysElsewhere => "asks-for-envoys-elsewhere",
             Fault::ReleasesUnasked => "releases-unasked",
             Fault::OldMasterGoesOn => "old-master-goes-on",
             Fault::StaleHandOver => "stale-hand-over",
@@ -248,6 +256,8 @@ impl Fault {
             Fault::RaiseIsFree => "what there is more while a resource learns goes to its estate",
             Fault::ForgetsAssignments => "any assignment may be the one that is believed",
             Fault::AssignmentOutlastsLease => "no assignment outlasts its lease",
+            Fault::ForgetsOtherGateways => "what another gateway has told an Envoy counts",
+            Fault::AsksForEnvoysElsewhere => "a gateway asks for an Envoy only while that is certainly there",
             Fault::ReleasesUnasked => "a release is as much as asking",
             Fault::OldMasterGoesOn => "a reign that no quorum confirms lapses",
             Fault::StaleHandOver => "a request to take over counts only for the reign that has ended with it",

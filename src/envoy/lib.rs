@@ -10,7 +10,7 @@ mod quota;
 
 pub use self::{
     beliefs::TRANSIT,
-    machine::{Action, Bucket, Envoy, Lease, Leases, Settings},
+    machine::{Action, Bucket, Envoy, Lease, Leases, STAYS, Settings, stays},
     offered::{REPORTS, Usage},
     quota::Quota,
 };

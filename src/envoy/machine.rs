@@ -3,6 +3,17 @@
 //! It outlives the Envoy's stream: what was told is believed until its time is over, with the stream or without. So
 //! long its lease is kept, and the server is told that so much of it may be in use, also when the lease has become
 //! smaller since.
+//!
+//! An Envoy is one holder for the cluster, whichever gateway it reports to, and goes to another gateway when it loses
+//! its stream. These rules keep what it believes within what is held for it:
+//!
+//! - For as long as an assignment lasts after an Envoy has come, this gateway does not know what another has told it. It
+//!   says that all that is held for the Envoy may be in use, so that nothing of it is given to others. A bucket that the
+//!   Envoy has just made is exempt ([`Usage::is_first`]).
+//! - An Envoy opens a stream with a regular report only. So for [`STAYS`] after each it is certainly here, and for as
+//!   long this gateway may ask under the Envoy's name; a lease that comes later does not count ([`stays`]).
+//! - Each stream begins without a lease, so that what is assigned over it comes from a lease that is newer than all that
+//!   gateways before have named.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -35,8 +46,8 @@ pub trait Leases {
     /// Wants so much of a resource; it may be new.
     fn want(&mut self, resource: &Arc<str>, wants: f64);
 
-    /// So much may be in use, until something else is said. Returns the lease that the server will be told of together
-    /// with this, if there is one.
+    /// So much may be in use, until something else is said; infinity stands for all that the cluster holds for this
+    /// Envoy. Returns the lease that the server will be told of together with this, if there is one.
     fn hold(&mut self, resource: &Arc<str>, in_use: f64) -> Option<Lease>;
 
     /// Wants nothing of a resource any more, of which nothing is in use.
@@ -75,6 +86,8 @@ pub struct Action<Id> {
 pub struct Envoy<Id> {
     settings: Settings,
     buckets: BTreeMap<Arc<str>, State<Id>>,
+    /// Since when it has its stream, or had its last.
+    since: Millis,
     /// When it last had a stream, if it has none now.
     left: Option<Millis>,
     /// It is not waited for when it has no stream.
@@ -93,13 +106,25 @@ struct State<Id> {
     subscribed: bool,
     /// It is to be told that the bucket was given up.
     abandoned: bool,
-    opened: Millis,
+    /// Until then the Envoy may go by what another gateway has told it.
+    elsewhere: Millis,
     heard: Millis,
     active: Millis,
 }
 
 /// A bucket that is not reported for so long is gone.
 const SILENCE: Millis = Millis(REPORTS.0 * 3);
+
+/// After a regular report an Envoy has no other stream for so long: the report was on its way for no longer than
+/// [`TRANSIT`], and the Envoy opens streams with its next one.
+pub const STAYS: Millis = Millis(REPORTS.0 - TRANSIT.0);
+
+/// For how long after this report its Envoy is certainly here. One that only says that there is a new bucket may come
+/// right before a regular one; it shows that the stream works, so the Envoy does not give that up at once.
+pub fn stays<'u>(begins_stream: bool, mut usages: impl ExactSizeIterator<Item = &'u Usage>) -> Millis {
+    let is_lone = usages.len() == 1 && usages.all(Usage::is_first);
+    if begins_stream || !is_lone { STAYS } else { TRANSIT }
+}
 
 /// An Envoy that has lost its stream comes back with its next report.
 const RETURN: Millis = Millis(REPORTS.0 + 2_000);
@@ -110,13 +135,13 @@ const AGAIN: Millis = Millis(500);
 impl<Id: Clone> Envoy<Id> {
     /// One that has never been heard of.
     pub fn new(settings: Settings, now: Millis) -> Envoy<Id> {
-        Envoy { settings, buckets: BTreeMap::new(), left: Some(now), is_done: false }
+        Envoy { settings, buckets: BTreeMap::new(), since: now, left: Some(now), is_done: false }
     }
 
     /// It has a stream, which knows of nothing that was told over another.
     pub fn connected(&mut self, now: Millis) {
         self.disconnected(now);
-        self.left = None;
+        (self.since, self.left) = (now, None);
     }
 
     /// Its stream was ended for good: nothing is kept for it any more when it believes in nothing.
@@ -146,13 +171,15 @@ impl<Id: Clone> Envoy<Id> {
             told: None,
             subscribed: false,
             abandoned: false,
-            opened: now,
+            elsewhere: now,
             heard: now,
             active: now,
         });
         if !state.subscribed {
             // One that was given up has been forgotten; one of a new stream may have been.
             (state.subscribed, state.abandoned, state.told, state.active) = (true, false, None, now);
+            // A bucket that the Envoy has just made goes by nothing.
+            state.elsewhere = if usage.is_first() { now } else { self.since.plus(self.settings.longest_belief()) };
         }
         let quota = state.beliefs.most(now);
         state.offered.reported(now, usage, quota);
@@ -174,9 +201,9 @@ impl<Id: Clone> Envoy<Id> {
             if takes {
                 actions.extend(state.tell(now, settings, resource, leases));
             }
-            let keeps = state.subscribed || now < state.leaves(settings, is_done);
+            let keeps = state.subscribed || now < state.leaves(is_done);
             if keeps {
-                leases.hold(resource, state.beliefs.most(now));
+                leases.hold(resource, state.in_use(now));
             } else {
                 leases.give_back(resource);
             }
@@ -254,8 +281,15 @@ impl<Id: Clone> State<Id> {
         }
     }
 
+    /// What the cluster must assume in use. What another gateway has told the Envoy is not known here, but the cluster
+    /// holds at least that for it.
+    fn in_use(&self, now: Millis) -> f64 {
+        let counts = now < self.elsewhere && !planted::is(Fault::ForgetsOtherGateways);
+        if counts { f64::INFINITY } else { self.beliefs.most(now) }
+    }
+
     fn hold(&self, now: Millis, resource: &Arc<str>, leases: &mut impl Leases) -> Option<Lease> {
-        let mut lease = leases.hold(resource, self.beliefs.most(now))?;
+        let mut lease = leases.hold(resource, self.in_use(now))?;
         if planted::is(Fault::AssignmentOutlastsLease) {
             lease.end = Millis(u64::MAX);
         }
@@ -265,6 +299,10 @@ impl<Id: Clone> State<Id> {
     /// What it should be told because of a lease, if that is not what it was told.
     fn due(&self, now: Millis, settings: &Settings, lease: Lease) -> Option<(Quota, u32)> {
         let quota = Quota::of(lease.capacity);
+        if quota == Quota::Nothing && now < self.elsewhere {
+            // What another gateway has assigned counts for this Envoy anyway: it may use it up.
+            return None;
+        }
         let lasts = lease.end.since(now.plus(TRANSIT)).0 / 1000;
         let secs = match quota {
             // Nothing needs no lease.
@@ -281,17 +319,16 @@ impl<Id: Clone> State<Id> {
     }
 
     /// When it is given back at the earliest, once it is not subscribed.
-    fn leaves(&self, settings: &Settings, is_done: bool) -> Millis {
-        // What a door told that ran before under the same id, and was killed.
-        let before = self.opened.plus(settings.longest_belief());
+    fn leaves(&self, is_done: bool) -> Millis {
         let returns = if is_done { Millis(0) } else { self.heard.plus(RETURN) };
-        self.beliefs.end().max(before).max(returns)
+        self.beliefs.end().max(self.elsewhere).max(returns)
     }
 
     fn wake(&self, now: Millis, settings: &Settings, is_done: bool) -> Millis {
         let falls = self.beliefs.falls(now).unwrap_or(Millis(u64::MAX));
+        let falls = if now < self.elsewhere { falls.min(self.elsewhere) } else { falls };
         if !self.subscribed {
-            return falls.min(self.leaves(settings, is_done));
+            return falls.min(self.leaves(is_done));
         }
         // What there was nothing or not enough of: a lease that is only renewed is no news to the caller.
         let extends = self.told.map_or(now, |(_, end)| settings.extends(end));

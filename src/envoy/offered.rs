@@ -19,6 +19,13 @@ pub struct Usage {
     pub denied: u64,
 }
 
+impl Usage {
+    /// Whether it is the first report of a bucket that its Envoy has just made, with the request that it was made for.
+    pub fn is_first(&self) -> bool {
+        self.elapsed == Millis(0) && self.allowed.saturating_add(self.denied) <= 1
+    }
+}
+
 /// Envoy reports every five seconds, and takes no notice of what is configured.
 pub const REPORTS: Millis = Millis(5_000);
 
@@ -62,11 +69,14 @@ impl Offered {
 
     /// A report has come, of what passed and what did not at an Envoy that was assigned `quota` meanwhile.
     pub(crate) fn reported(&mut self, now: Millis, usage: &Usage, quota: f64) {
-        // The first one comes with the first request.
-        let Some(heard) = self.heard.replace(now) else { return };
         // Seconds are cut. A report that was held up is as long as it says, and so is the next.
         let least = usage.elapsed.0;
-        let elapsed = now.since(heard).0.clamp(least, least.saturating_add(999));
+        let elapsed = match self.heard.replace(now) {
+            Some(heard) => now.since(heard).0.clamp(least, least.saturating_add(999)),
+            // The first one comes with the first request; or its Envoy has reported to another gateway before.
+            None if usage.elapsed < SHORTEST => return,
+            None => least,
+        };
         let allowed = usage.allowed as f64;
         let passable = allowed.max(quota.min(f64::MAX).max(self.first) * elapsed as f64 / 1000.0);
         let offered = allowed + (usage.denied as f64).min(passable * DENIED);

@@ -26,8 +26,6 @@ pub(super) struct Entry<D> {
     pub(super) due: Millis,
     /// Not asked for before, not even together with others.
     pub(super) not_before: Millis,
-    /// Requests before name no lease.
-    pub(super) unnamed_until: Millis,
     /// A release has been sent: the lease may not be used any more, even if the release is lost.
     pub(super) given_back: bool,
     /// What the caller was last told.
@@ -46,7 +44,6 @@ impl<D: Demand> Entry<D> {
             failed: false,
             due: now,
             not_before: Millis(0),
-            unnamed_until: Millis(0),
             given_back: false,
             told: None,
         }

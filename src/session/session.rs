@@ -76,6 +76,8 @@ pub struct Session<D> {
     release_failed: bool,
     /// Nothing is sent before.
     pause_until: Millis,
+    /// Nothing is asked for after, and no answer counts.
+    asks_until: Millis,
     last_sent: Option<Millis>,
 }
 
@@ -130,6 +132,7 @@ impl<D: Demand> Session<D> {
             failures: 0,
             release_failed: false,
             pause_until: Millis(0),
+            asks_until: NEVER,
             last_sent: None,
         }
     }
@@ -221,13 +224,11 @@ impl<D: Demand> Session<D> {
         }
     }
 
-    /// Before `at` no lease of a resource is named, so that the server goes on counting all that it gave: what was
-    /// given to a former life of this client may still be used, and it is not known how much that is. For as long, it
-    /// must not be given back either.
-    pub fn name_from(&mut self, id: &str, at: Millis) {
-        if let Some(entry) = self.entries.get_mut(id) {
-            entry.unnamed_until = at;
-        }
+    /// After `at` nothing is asked for and no answer counts, until this is called again. Leases live on, and what is
+    /// released is given back. For a client that passes on its leases to somebody who may go to another client of the
+    /// same id: as long as it is certain that nobody else asks under this id, it may ask.
+    pub fn ask_until(&mut self, at: Millis) {
+        self.asks_until = at;
     }
 
     /// Gives a request up whose deadline has passed.
@@ -244,7 +245,7 @@ impl<D: Demand> Session<D> {
             return None;
         }
         // Releases that always fail must not let the leases of everything else end.
-        let asks_first = self.release_failed && self.first_due() <= now;
+        let asks_first = self.release_failed && self.may_ask(now) && self.first_due() <= now;
         self.release_failed = false;
         let releases = if asks_first { None } else { self.releases(now) };
         let (kind, ids, body) = match releases {
@@ -278,6 +279,10 @@ impl<D: Demand> Session<D> {
             self.leaving.retain(|id, _| !under_way.concerns(id));
             return true;
         }
+        if !self.may_ask(now) {
+            self.ask_again(&under_way, now);
+            return false;
+        }
         for given in given {
             // What was not asked for is not ours, even if the server thinks so.
             if under_way.concerns(&given.id) {
@@ -301,12 +306,7 @@ impl<D: Demand> Session<D> {
     pub fn redirected(&mut self, now: Millis, number: u64, master: Option<&str>) -> bool {
         let Some(under_way) = self.landed(number) else { return false };
         if master.is_some_and(|master| self.route.redirected(master)) {
-            for id in &under_way.ids {
-                if let Some(entry) = self.entries.get_mut(id) {
-                    entry.ask_by(now);
-                    self.first_due.comes(entry.due);
-                }
-            }
+            self.ask_again(&under_way, now);
         } else {
             // Servers that are there and have no master will soon have one.
             let longest = if master.is_none() { self.pace.masterless_max } else { self.pace.backoff_max };
@@ -415,6 +415,21 @@ impl<D: Demand> Session<D> {
         self.under_way.take().or(Some(UnderWay { number, sent, deadline: sent, ids, kind: Kind::Ask }))
     }
 
+    /// Whether anything may be asked for now.
+    fn may_ask(&self, now: Millis) -> bool {
+        now <= self.asks_until || planted::is(Fault::AsksForEnvoysElsewhere)
+    }
+
+    /// What a request asked for is due at once.
+    fn ask_again(&mut self, under_way: &UnderWay, now: Millis) {
+        for id in &under_way.ids {
+            if let Some(entry) = self.entries.get_mut(id) {
+                entry.ask_by(now);
+                self.first_due.comes(entry.due);
+            }
+        }
+    }
+
     fn gave_up(&mut self, now: Millis, under_way: &UnderWay, longest: Millis) {
         self.failures = self.failures.saturating_add(1);
         self.route.failed();
@@ -456,9 +471,8 @@ impl<D: Demand> Session<D> {
             entry.asked = Some(entry.demand.clone());
             self.first_due.goes(entry.due);
             entry.due = NOT_BEFORE_ANSWER;
-            let newest = entry.lease.filter(|_| entry.unnamed_until <= now);
-            let has = newest.filter(|lease| lease.is_live(now));
-            let had = newest.filter(|lease| has.is_none() && lease.token.is_some());
+            let has = entry.lease.filter(|lease| lease.is_live(now));
+            let had = entry.lease.filter(|lease| has.is_none() && lease.token.is_some());
             entry.named_until = has.map(|lease| lease.end);
             Some(Ask { id, demand: entry.demand.clone(), has, had })
         });

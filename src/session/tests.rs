@@ -1,9 +1,9 @@
 //! The rules of a session one by one; `world` runs many against the core's resource over a bad network, `steps` does
 //! anything in any order.
 
-mod former_life;
 mod late;
 mod outages;
+mod pause;
 mod redirects;
 mod releases;
 mod steps;

@@ -68,7 +68,7 @@ impl Machine {
     pub(crate) fn hint(&mut self, now: Millis, resource: &str) {
         match self {
             Machine::Session(session) => session.hint(now, resource),
-            Machine::Envoy(envoy) => envoy.session().hint(now, resource),
+            Machine::Envoy(envoy) => envoy.hint(now, resource),
             Machine::Limiter(limiter) => limiter.tell(now, |session| session.hint(now, resource)),
             Machine::Original(_) => {}
         }
@@ -90,7 +90,9 @@ impl Machine {
                 session.answered(now, number, given.into_iter().collect());
             }
             Machine::Envoy(envoy) => {
-                envoy.session().answered(now, number, given.into_iter().collect());
+                if let Some((session, number)) = envoy.session_of(number) {
+                    session.answered(now, number, given.into_iter().collect());
+                }
             }
             Machine::Limiter(limiter) => {
                 limiter.tell(now, |session| session.answered(now, number, given.into_iter().collect()));
@@ -105,7 +107,9 @@ impl Machine {
                 session.redirected(now, number, master);
             }
             Machine::Envoy(envoy) => {
-                envoy.session().redirected(now, number, master);
+                if let Some((session, number)) = envoy.session_of(number) {
+                    session.redirected(now, number, master);
+                }
             }
             Machine::Limiter(limiter) => {
                 limiter.tell(now, |session| session.redirected(now, number, master));

@@ -5,8 +5,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use leaseway_core::Millis;
-use leaseway_envoy::{Action, Bucket, Envoy, Lease, Leases, Quota, REPORTS, Settings, TRANSIT, Usage};
+use leaseway_core::{Amount, Millis};
+use leaseway_envoy::{Action, Bucket, Envoy, Lease, Leases, Quota, REPORTS, Settings, TRANSIT, Usage, stays};
 use leaseway_session::{self as session, Mode, Outgoing, Session, Wants as Asked};
 
 /// How doors serve Envoys here: with short assignments, so that many are under way.
@@ -15,14 +15,19 @@ fn settings() -> Settings {
 }
 
 /// Reports are no later than this, until all is well.
-const LATE: u64 = 4_000;
+const LATE: u64 = TRANSIT.0;
 /// Each end of a stream that is broken notices within this.
 const NOTICED: u64 = 20_000;
+/// An Envoy without a stream opens one to any of so many gateways.
+const GATEWAYS: usize = 2;
+/// Requests of each session have numbers of their own.
+const NUMBERS: u64 = 1 << 32;
 
 /// A door's client, its Envoy, and what is on the way between them.
 pub(crate) struct EnvoyClient {
     resource: Arc<str>,
-    door: Served,
+    gateways: [Served; GATEWAYS],
+    sessions: Sessions,
     played: Played,
     way: BTreeMap<(Millis, u64), OnTheWay>,
     /// Nothing comes over this stream any more.
@@ -33,11 +38,29 @@ pub(crate) struct EnvoyClient {
     rng: fastrand::Rng,
 }
 
-/// What a door keeps of an Envoy.
+/// Makes sessions: each stream begins with one of its own.
+struct Sessions {
+    settings: session::Settings,
+    made: u64,
+}
+
+impl Sessions {
+    fn make(&mut self) -> (u64, Session<Asked>) {
+        self.made += 1;
+        let settings = self.settings.clone();
+        let seed = settings.seed.wrapping_add(self.made);
+        (self.made, Session::new(session::Settings { seed, ..settings }))
+    }
+}
+
+/// What a gateway keeps of an Envoy.
 struct Served {
     envoy: Envoy<()>,
-    session: Session<Asked>,
+    /// The number of the session, and itself.
+    session: (u64, Session<Asked>),
     stream: Option<u64>,
+    has_begun: bool,
+    here_until: Millis,
     in_use: f64,
     wanted: Option<f64>,
 }
@@ -47,7 +70,8 @@ struct Served {
 struct Played {
     has_bucket: bool,
     believes: Option<(Quota, Millis)>,
-    stream: Option<u64>,
+    /// Where its stream goes, and its number.
+    stream: Option<(usize, u64)>,
     offered: f64,
     /// Absent while it is not there.
     reports_at: Option<Millis>,
@@ -56,8 +80,8 @@ struct Played {
 #[derive(Clone, Copy)]
 enum OnTheWay {
     Told { stream: u64, assignment: Option<(Quota, u32)> },
-    Reported { stream: u64, usage: Usage },
-    DoorNotices { stream: u64 },
+    Reported { gateway: usize, stream: u64, usage: Usage },
+    DoorNotices { gateway: usize, stream: u64 },
     EnvoyNotices { stream: u64 },
 }
 
@@ -72,19 +96,18 @@ struct SessionLeases<'s> {
 impl SessionLeases<'_> {
     fn say(&mut self, resource: &Arc<str>) {
         let Some(amount) = *self.wanted else { return };
-        let asked = Asked { amount, outstanding: *self.in_use, ..Asked::default() };
+        let outstanding = self.in_use.min(Amount::MAX.get());
+        let asked = Asked { amount, outstanding, ..Asked::default() };
         self.session.want(self.now, resource, asked, Mode::Pessimistic);
     }
 }
 
 impl Leases for SessionLeases<'_> {
     fn want(&mut self, resource: &Arc<str>, wants: f64) {
-        let is_new = self.wanted.replace(wants).is_none();
-        self.say(resource);
-        if is_new {
-            // As the client library does: a door that ran before under this id may have told its Envoy something.
-            self.session.name_from(resource, self.now.plus(settings().longest_belief()));
+        if self.wanted.replace(wants).is_none() {
+            *self.in_use = f64::INFINITY;
         }
+        self.say(resource);
     }
 
     fn hold(&mut self, resource: &Arc<str>, in_use: f64) -> Option<Lease> {
@@ -101,9 +124,16 @@ impl Leases for SessionLeases<'_> {
 }
 
 impl Served {
-    fn new(settings: Settings, now: Millis, session: session::Settings) -> Served {
-        let session = Session::new(session);
-        Served { envoy: Envoy::new(settings, now), session, stream: None, in_use: 0.0, wanted: None }
+    fn new(now: Millis, sessions: &mut Sessions) -> Served {
+        Served {
+            envoy: Envoy::new(settings(), now),
+            session: sessions.make(),
+            stream: None,
+            has_begun: false,
+            here_until: now,
+            in_use: 0.0,
+            wanted: None,
+        }
     }
 
     fn with_leases<R>(
@@ -111,8 +141,41 @@ impl Served {
         now: Millis,
         work: impl FnOnce(&mut Envoy<()>, &mut SessionLeases<'_>, bool) -> R,
     ) -> R {
-        let Served { envoy, session, in_use, wanted, stream } = self;
+        let Served { envoy, session: (_, session), in_use, wanted, stream, .. } = self;
         work(envoy, &mut SessionLeases { session, in_use, wanted, now }, stream.is_some())
+    }
+
+    /// As the task of a door does it.
+    fn reported(&mut self, now: Millis, resource: &Arc<str>, stream: u64, usage: &Usage, sessions: &mut Sessions) {
+        if self.stream.is_some_and(|current| current > stream) {
+            return;
+        }
+        let begins = self.stream != Some(stream);
+        if begins {
+            self.stream = Some(stream);
+            if std::mem::replace(&mut self.has_begun, true) {
+                self.session = sessions.make();
+                self.in_use = f64::INFINITY;
+                self.with_leases(now, |_, leases, _| leases.say(resource));
+            }
+            self.envoy.connected(now);
+        }
+        self.here_until = self.here_until.max(now.plus(stays(begins, [usage].into_iter())));
+        self.session.1.ask_until(self.here_until);
+        let bucket = Bucket { id: (), resource: Arc::clone(resource) };
+        self.with_leases(now, |envoy, leases, _| envoy.reported(now, bucket, usage, leases));
+    }
+
+    /// Its stream is gone.
+    fn left(&mut self, now: Millis) {
+        self.stream = None;
+        self.here_until = now;
+        self.session.1.ask_until(now);
+        self.envoy.disconnected(now);
+    }
+
+    fn wake(&self, now: Millis) -> Option<Millis> {
+        [self.session.1.wake(now), self.envoy.wake(now)].into_iter().flatten().min()
     }
 }
 
@@ -124,22 +187,31 @@ impl Played {
 
 impl EnvoyClient {
     pub(crate) fn new(now: Millis, resource: Arc<str>, session: session::Settings, seed: u64) -> EnvoyClient {
-        let door = Served::new(settings(), now, session);
-        let rng = fastrand::Rng::with_seed(seed);
+        let mut sessions = Sessions { settings: session, made: 0 };
         EnvoyClient {
             resource,
-            door,
+            gateways: std::array::from_fn(|_| Served::new(now, &mut sessions)),
+            sessions,
             played: Played::default(),
             way: BTreeMap::new(),
             broken: None,
             late: LATE,
             number: 0,
-            rng,
+            rng: fastrand::Rng::with_seed(seed),
         }
     }
 
-    pub(crate) fn session(&mut self) -> &mut Session<Asked> {
-        &mut self.door.session
+    /// The session that sent this request, if it is still there, with the number that the request has there.
+    pub(crate) fn session_of(&mut self, number: u64) -> Option<(&mut Session<Asked>, u64)> {
+        let made = number / NUMBERS;
+        let served = self.gateways.iter_mut().find(|served| served.session.0 == made)?;
+        Some((&mut served.session.1, number % NUMBERS))
+    }
+
+    pub(crate) fn hint(&mut self, now: Millis, resource: &str) {
+        for served in &mut self.gateways {
+            served.session.1.hint(now, resource);
+        }
     }
 
     /// So much is offered to the Envoy from now on.
@@ -152,26 +224,27 @@ impl EnvoyClient {
     pub(crate) fn end(&mut self, now: Millis) {
         self.played = Played::default();
         self.way.clear();
-        if self.door.stream.take().is_some() {
-            self.door.envoy.disconnected(now);
+        for served in self.gateways.iter_mut().filter(|served| served.stream.is_some()) {
+            served.left(now);
         }
     }
 
     /// What was on its way down the stream is lost, and what is said from now on; its ends notice when they do.
     pub(crate) fn break_stream(&mut self, now: Millis) {
-        let Some(stream) = self.played.stream else { return };
+        let Some((gateway, stream)) = self.played.stream else { return };
         self.broken = Some(stream);
         self.way.retain(|_, what| !matches!(what, OnTheWay::Told { .. } | OnTheWay::Reported { .. }));
         let (door, envoy) = (self.rng.u64(0..NOTICED), self.rng.u64(0..NOTICED));
-        self.put(now.plus(Millis(door)), OnTheWay::DoorNotices { stream });
+        self.put(now.plus(Millis(door)), OnTheWay::DoorNotices { gateway, stream });
         self.put(now.plus(Millis(envoy)), OnTheWay::EnvoyNotices { stream });
     }
 
-    /// The door dies, and another begins under its id; the Envoy goes on with what it was told.
-    pub(crate) fn kill_door(&mut self, now: Millis, session: session::Settings) {
-        self.door = Served::new(settings(), now, session);
-        self.played.stream = None;
-        self.way.clear();
+    /// The door that the Envoy reports to dies, and another begins in its place; the Envoy goes on with what it was
+    /// told.
+    pub(crate) fn kill_door(&mut self, now: Millis) {
+        let Some((gateway, _)) = self.played.stream.take() else { return };
+        self.gateways[gateway] = Served::new(now, &mut self.sessions);
+        self.way.retain(|_, what| matches!(what, OnTheWay::DoorNotices { gateway: other, .. } if *other != gateway));
     }
 
     /// From now on reports take the same time, so that rates look as they are.
@@ -179,9 +252,10 @@ impl EnvoyClient {
         self.late = 0;
     }
 
-    /// What the door wants for it.
+    /// What is wanted for it, where it reports to.
     pub(crate) fn wanted(&self) -> f64 {
-        self.door.wanted.unwrap_or_default()
+        let gateway = self.played.stream.map_or(0, |(gateway, _)| gateway);
+        self.gateways[gateway].wanted.unwrap_or_default()
     }
 
     /// What the Envoy believes.
@@ -197,17 +271,23 @@ impl EnvoyClient {
         if self.played.reports_at.is_some_and(|at| at <= now) {
             self.report(now);
         }
-        let actions = self.door.with_leases(now, |envoy, leases, takes| envoy.poll(now, leases, takes));
-        if let Some(stream) = self.door.stream.filter(|stream| self.broken != Some(*stream)) {
+        for gateway in 0..GATEWAYS {
+            let served = &mut self.gateways[gateway];
+            let actions = served.with_leases(now, |envoy, leases, takes| envoy.poll(now, leases, takes));
+            let Some(stream) = served.stream.filter(|stream| self.broken != Some(*stream)) else { continue };
             for Action { assignment, .. } in actions {
-                let told = |what: &OnTheWay| matches!(what, OnTheWay::Told { .. });
                 // In order, as over a stream.
+                let told = |what: &OnTheWay| matches!(what, OnTheWay::Told { stream: other, .. } if *other == stream);
                 let last = self.way.iter().rev().find(|(_, what)| told(what)).map_or(now, |((at, _), _)| *at);
                 let at = last.max(now.plus(Millis(self.rng.u64(0..=TRANSIT.0))));
                 self.put(at, OnTheWay::Told { stream, assignment });
             }
         }
-        self.door.session.poll(now)
+        self.gateways.iter_mut().find_map(|served| {
+            let (made, session) = &mut served.session;
+            let outgoing = session.poll(now)?;
+            Some(Outgoing { number: outgoing.number + *made * NUMBERS, ..outgoing })
+        })
     }
 
     fn put(&mut self, at: Millis, what: OnTheWay) {
@@ -216,8 +296,9 @@ impl EnvoyClient {
     }
 
     fn arrives(&mut self, now: Millis, what: OnTheWay) {
+        let is_current = |played: &Played, stream: u64| played.stream.is_some_and(|(_, current)| current == stream);
         match what {
-            OnTheWay::Told { stream, assignment } if self.played.stream == Some(stream) => match assignment {
+            OnTheWay::Told { stream, assignment } if is_current(&self.played, stream) => match assignment {
                 // It counts from when it comes.
                 Some((quota, secs)) if self.played.has_bucket => {
                     self.played.believes = Some((quota, now.plus(Millis::from_secs(secs.into()))));
@@ -225,21 +306,13 @@ impl EnvoyClient {
                 Some(_) => {}
                 None => (self.played.has_bucket, self.played.believes) = (false, None),
             },
-            OnTheWay::Reported { stream, usage } => {
-                if self.door.stream.is_none_or(|current| current < stream) {
-                    self.door.stream = Some(stream);
-                    self.door.envoy.connected(now);
-                }
-                if self.door.stream == Some(stream) {
-                    let bucket = Bucket { id: (), resource: Arc::clone(&self.resource) };
-                    self.door.with_leases(now, |envoy, leases, _| envoy.reported(now, bucket, &usage, leases));
-                }
+            OnTheWay::Reported { gateway, stream, usage } => {
+                self.gateways[gateway].reported(now, &self.resource, stream, &usage, &mut self.sessions);
             }
-            OnTheWay::DoorNotices { stream } if self.door.stream == Some(stream) => {
-                self.door.stream = None;
-                self.door.envoy.disconnected(now);
+            OnTheWay::DoorNotices { gateway, stream } if self.gateways[gateway].stream == Some(stream) => {
+                self.gateways[gateway].left(now);
             }
-            OnTheWay::EnvoyNotices { stream } if self.played.stream == Some(stream) => self.played.stream = None,
+            OnTheWay::EnvoyNotices { stream } if is_current(&self.played, stream) => self.played.stream = None,
             OnTheWay::Told { .. } | OnTheWay::DoorNotices { .. } | OnTheWay::EnvoyNotices { .. } => {}
         }
     }
@@ -247,26 +320,30 @@ impl EnvoyClient {
     /// The Envoy says what has passed, over a stream that it opens if it has none.
     fn report(&mut self, now: Millis) {
         self.played.reports_at = Some(now.plus(REPORTS));
-        let stream = *self.played.stream.get_or_insert(self.number);
-        let is_first = !std::mem::replace(&mut self.played.has_bucket, true);
-        let seconds = if is_first { 0 } else { REPORTS.0 / 1000 };
-        let offered = self.played.offered * seconds.max(1) as f64;
-        let passed = offered.min(self.played.believed(now) * seconds.max(1) as f64);
-        let (allowed, denied) = (passed as u64, (offered - passed) as u64);
+        let (gateway, stream) = match self.played.stream {
+            Some(stream) => stream,
+            None => *self.played.stream.insert((self.rng.usize(0..GATEWAYS), self.number)),
+        };
         if self.broken == Some(stream) {
             return;
         }
-        let usage = Usage { elapsed: Millis::from_secs(seconds), allowed, denied };
-        let reported = |what: &OnTheWay| matches!(what, OnTheWay::Reported { .. });
+        let is_first = !std::mem::replace(&mut self.played.has_bucket, true);
+        let seconds = if is_first { 0 } else { REPORTS.0 / 1000 };
+        let offered = self.played.offered * seconds as f64;
+        let passed = offered.min(self.played.believed(now) * seconds as f64);
+        let denied = if is_first { 1 } else { (offered - passed) as u64 };
+        let usage = Usage { elapsed: Millis::from_secs(seconds), allowed: passed as u64, denied };
+        // In order, as over a stream.
+        let reported = |what: &OnTheWay| matches!(what, OnTheWay::Reported { stream: other, .. } if *other == stream);
         let last = self.way.iter().rev().find(|(_, what)| reported(what)).map_or(now, |((at, _), _)| *at);
         let at = last.max(now.plus(Millis(self.rng.u64(0..=self.late))));
-        self.put(at, OnTheWay::Reported { stream, usage });
+        self.put(at, OnTheWay::Reported { gateway, stream, usage });
     }
 
     pub(crate) fn wake(&self, now: Millis) -> Option<Millis> {
         let way = self.way.first_key_value().map(|((at, _), _)| *at);
         let end = self.played.believes.map(|(_, end)| end).filter(|end| now < *end);
-        let door = [self.door.session.wake(now), self.door.envoy.wake(now)];
-        door.into_iter().chain([way, end, self.played.reports_at]).flatten().min()
+        let gateways = self.gateways.iter().map(|served| served.wake(now));
+        gateways.chain([way, end, self.played.reports_at]).flatten().min()
     }
 }

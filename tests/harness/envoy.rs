@@ -82,20 +82,31 @@ pub(crate) fn socket(address: SocketAddr) -> String {
 
 /// A cluster of one endpoint, for `static_resources.clusters`; `http2` for gRPC.
 pub(crate) fn cluster(name: &str, address: SocketAddr, http2: bool) -> String {
+    cluster_of(name, &[address], http2)
+}
+
+/// A cluster whose first healthy endpoint is used.
+pub(crate) fn cluster_of(name: &str, addresses: &[SocketAddr], http2: bool) -> String {
     let protocol = if http2 { "http2_protocol_options: {}" } else { "http_protocol_options: {}" };
+    let checks = "health_checks: [{timeout: 1s, interval: 1s, no_traffic_interval: 1s, unhealthy_threshold: 1, \
+                  healthy_threshold: 1, grpc_health_check: {}}]\n    ";
+    let checks = if addresses.len() > 1 { checks } else { "" };
+    let endpoint = |(nth, address): (usize, &SocketAddr)| {
+        format!("{{priority: {nth}, lb_endpoints: [{{endpoint: {{address: {}}}}}]}}", socket(*address))
+    };
+    let endpoints = addresses.iter().enumerate().map(endpoint).collect::<Vec<_>>().join(", ");
     format!(
         "  - name: {name}
     type: STATIC
     connect_timeout: 5s
-    typed_extension_protocol_options:
+    {checks}typed_extension_protocol_options:
       envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
         \"@type\": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
         explicit_http_config: {{{protocol}}}
     load_assignment:
       cluster_name: {name}
-      endpoints: [{{lb_endpoints: [{{endpoint: {{address: {}}}}}]}}]
-",
-        socket(address)
+      endpoints: [{endpoints}]
+"
     )
 }
 

@@ -1,6 +1,6 @@
 //! Callers that speak Envoy's protocol without being one.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Once, time::Duration};
 
 use leaseway_proto::envoy::quota::{
     BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports,
@@ -10,11 +10,11 @@ use leaseway_proto::envoy::quota::{
     rate_limit_strategy::{BlanketRule, Strategy},
 };
 use prost::Message as _;
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::sleep};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status, Streaming, transport::Channel};
 
-use super::wait::block_on;
+use super::wait::{block_on, runtime};
 
 /// A stream of an Envoy of this name.
 pub(crate) fn stream(door: Channel, name: Option<&str>) -> QuotaStream {
@@ -25,12 +25,13 @@ pub(crate) fn stream(door: Channel, name: Option<&str>) -> QuotaStream {
     }
     let mut service = RateLimitQuotaServiceClient::new(door);
     let told = block_on(service.stream_rate_limit_quotas(request)).unwrap().into_inner();
-    QuotaStream { reports, told }
+    QuotaStream { reports, told, has_begun: Once::new() }
 }
 
 pub(crate) struct QuotaStream {
     reports: mpsc::Sender<RateLimitQuotaUsageReports>,
     told: Streaming<RateLimitQuotaResponse>,
+    has_begun: Once,
 }
 
 /// What is told of a bucket: a rate and for how many seconds, or that it is given up.
@@ -59,6 +60,19 @@ impl QuotaStream {
     pub(crate) fn send(&self, reports: RateLimitQuotaUsageReports) {
         // A stream that has ended says why when it is read.
         let _ = block_on(self.reports.send(reports));
+        // Its gateway sees that the Envoy is still there, as with a real one.
+        self.has_begun.call_once(|| {
+            let reports = self.reports.downgrade();
+            runtime().spawn(async move {
+                loop {
+                    sleep(Duration::from_secs(1)).await;
+                    let Some(reports) = reports.upgrade() else { return };
+                    if reports.send(RateLimitQuotaUsageReports::default()).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        });
     }
 
     /// What comes next, of each bucket; or why the stream has ended.

@@ -15,7 +15,7 @@ use std::{
 use crate::harness::{
     config::{ConfigFile, Template},
     door::Door,
-    envoy::{self, Envoy, cluster, socket},
+    envoy::{self, Envoy, cluster, cluster_of, socket},
     peers::Peers,
     wait::eventually,
 };
@@ -111,8 +111,8 @@ impl Drop for Driver {
 }
 
 /// As docs/guide/envoy.md has it.
-fn config(name: &str, listener: SocketAddr, backend: SocketAddr, door: SocketAddr) -> String {
-    let (backend, door) = (cluster("backend", backend, false), cluster("leaseway", door, true));
+fn config(name: &str, listener: SocketAddr, backend: SocketAddr, doors: &[SocketAddr]) -> String {
+    let (backend, door) = (cluster("backend", backend, false), cluster_of("leaseway", doors, true));
     format!(
         "static_resources:
   listeners:
@@ -157,8 +157,9 @@ fn config(name: &str, listener: SocketAddr, backend: SocketAddr, door: SocketAdd
     )
 }
 
-fn start(binary: &Path, name: &str, backend: &Backend, door: &Door) -> Envoy {
-    Envoy::start(binary, |listener| config(name, listener, backend.address, door.rlqs()))
+fn start(binary: &Path, name: &str, backend: &Backend, doors: &[&Door]) -> Envoy {
+    let doors: Vec<SocketAddr> = doors.iter().map(|door| door.rlqs()).collect();
+    Envoy::start(binary, |listener| config(name, listener, backend.address, &doors))
 }
 
 /// Waits until each has let through so many more.
@@ -176,7 +177,7 @@ fn three_envoys_let_through_no_more_than_there_is_whatever_is_offered_and_a_dead
     let mut peers = Peers::start(3, ConfigFile::of(&[template]), &[]);
     let door = Door::for_quotas(&peers.endpoints(), &["--assignment-secs", "4", "--id", "door-1"]);
     let backend = Backend::start();
-    let envoys = ["envoy-1", "envoy-2", "envoy-3"].map(|name| start(&binary, name, &backend, &door));
+    let envoys = ["envoy-1", "envoy-2", "envoy-3"].map(|name| start(&binary, name, &backend, &[&door]));
     let offered = envoys.iter().zip([200, 50, 10]);
     let drivers: Vec<Driver> = offered.map(|(envoy, rate)| Driver::start(envoy.listener, rate)).collect();
     pass("each has a share", &drivers, 30);
@@ -194,5 +195,28 @@ fn three_envoys_let_through_no_more_than_there_is_whatever_is_offered_and_a_dead
     drop(drivers);
     let excess = backend.excess(CAPACITY);
     // All buckets of tokens together hold what comes in a second.
+    assert!(excess <= CAPACITY, "{excess} more than {CAPACITY} a second came, of {}", backend.count());
+}
+
+/// Leases outlast the test: what a killed door took with it would not come back.
+#[test]
+fn three_envoys_whose_door_is_killed_go_on_at_another() {
+    let Some(binary) = envoy::binary() else { return };
+    let template = Template { refresh: 2, ..Template::fair("shop/*", CAPACITY) };
+    let peers = Peers::start(3, ConfigFile::of(&[template]), &[]);
+    let [first, second] = ["door-1", "door-2"].map(|id| Door::for_quotas(&peers.endpoints(), &["--id", id]));
+    let backend = Backend::start();
+    let envoys = ["envoy-1", "envoy-2", "envoy-3"].map(|name| start(&binary, name, &backend, &[&first, &second]));
+    let offered = envoys.iter().zip([80, 50, 30]);
+    let drivers: Vec<Driver> = offered.map(|(envoy, rate)| Driver::start(envoy.listener, rate)).collect();
+    pass("each has a share", &drivers, 30);
+    eventually("all is leased", || {
+        let status = peers.status(peers.master(), &["shop/route=cart"]);
+        (status["resources"][0]["granted"].as_f64()? > CAPACITY * 0.99).then_some(())
+    });
+    first.kill();
+    pass("the other door has their leases", &drivers, 300);
+    drop(drivers);
+    let excess = backend.excess(CAPACITY);
     assert!(excess <= CAPACITY, "{excess} more than {CAPACITY} a second came, of {}", backend.count());
 }

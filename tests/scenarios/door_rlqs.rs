@@ -6,7 +6,7 @@ use tonic::Code;
 use crate::harness::{
     config::{self, ConfigFile, Template},
     door::Door,
-    peers::channel,
+    peers::{Peers, channel},
     quotas::{self, QuotaStream, Told},
     server::{ANYWHERE, Server},
     tree::Tree,
@@ -59,14 +59,21 @@ fn what_an_envoy_was_told_counts_until_its_time_is_over_and_is_then_given_back()
     });
 }
 
-#[test]
-fn a_door_that_stops_ends_its_streams_and_gives_back_what_is_believed_no_longer() {
-    let server = server(100.0);
-    let door = door(&server, &[]);
+/// A stream of an Envoy that is assigned nearly all of a capacity of 100, over a report that says so.
+fn with_most_of_it(door: &Door) -> QuotaStream {
     let mut stream = door.stream(Some("envoy-1"));
     stream.report("shop", "cart", 0, 0, 1);
-    stream.assigned("cart");
-    let said = door.stop();
+    stream.report("shop", "cart", 5, 425, 0);
+    eventually("it is assigned what it wants", || (stream.assigned("cart").0 > 80.0).then_some(()));
+    stream
+}
+
+#[test]
+fn a_door_that_stops_ends_its_streams_and_another_goes_on_with_the_leases_of_its_envoys() {
+    let server = server(100.0);
+    let stopped = door(&server, &[]);
+    let mut stream = with_most_of_it(&stopped);
+    let said = stopped.stop();
     assert_eq!(said.code, Some(0), "{said:?}");
     let ended = loop {
         if let Err(status) = stream.next() {
@@ -74,7 +81,76 @@ fn a_door_that_stops_ends_its_streams_and_gives_back_what_is_believed_no_longer(
         }
     };
     assert_eq!(ended.code(), Code::Unavailable, "{ended:?}");
+    assert!(held(&server) > 80.0, "they are still the Envoy's");
+    let other = Door::for_quotas(&[server.grpc().to_string()], &["--assignment-secs", "2", "--id", "door-2"]);
+    let mut stream = other.stream(Some("envoy-1"));
+    stream.report("shop", "cart", 5, 425, 0);
+    assert!(stream.assigned("cart").0 > 80.0);
+}
+
+#[test]
+fn what_an_envoy_without_a_name_was_leased_is_given_back_when_its_door_stops() {
+    let server = server(100.0);
+    let door = door(&server, &[]);
+    let mut stream = door.stream(None);
+    stream.report("shop", "cart", 0, 0, 1);
+    stream.assigned("cart");
+    assert_eq!(door.stop().code, Some(0));
     eventually("all is given back", || (held(&server) == 0.0).then_some(()));
+}
+
+#[test]
+fn an_envoy_whose_door_is_killed_has_its_lease_at_another_at_once() {
+    let server = server(100.0);
+    let killed = door(&server, &[]);
+    let other = Door::for_quotas(&[server.grpc().to_string()], &["--assignment-secs", "2", "--id", "door-2"]);
+    with_most_of_it(&killed);
+    killed.kill();
+    let mut stream = other.stream(Some("envoy-1"));
+    stream.report("shop", "cart", 5, 425, 0);
+    let (rate, _) = stream.assigned("cart");
+    assert!(rate > 80.0, "it is first told {rate}");
+    assert!(held(&server) <= 100.0);
+    // Others have what the Envoy wants no longer, once it no longer believes in it.
+    stream.report("shop", "cart", 5, 5, 0);
+    stream.report("shop", "cart", 5, 5, 0);
+    eventually("it comes free", || {
+        stream.report("shop", "cart", 5, 5, 0);
+        (held(&server) < 10.0).then_some(())
+    });
+}
+
+#[test]
+fn an_envoy_that_moves_between_two_doors_is_one_holder() {
+    let server = server(100.0);
+    let doors = ["door-1", "door-2"]
+        .map(|id| Door::for_quotas(&[server.grpc().to_string()], &["--assignment-secs", "2", "--id", id]));
+    let mut stream = with_most_of_it(&doors[0]);
+    for to in [1, 0, 1] {
+        stream = doors[to].stream(Some("envoy-1"));
+        stream.report("shop", "cart", 5, 425, 0);
+        let (rate, _) = stream.assigned("cart");
+        assert!(rate > 80.0, "{rate} at {to}");
+        let status = server.status(&["shop/route=cart"]);
+        assert_eq!(status["resources"][0]["holders"], 1, "{status}");
+    }
+    drop(stream);
+}
+
+#[test]
+fn a_bucket_keeps_its_lease_when_the_master_dies_right_after_it_was_opened() {
+    let mut peers = Peers::start(3, ConfigFile::of(&[Template::fair("shop/*", 100.0)]), &[]);
+    let door = Door::for_quotas(&peers.endpoints(), &["--assignment-secs", "4", "--id", "door-1"]);
+    let stream = with_most_of_it(&door);
+    peers.kill(peers.master());
+    let master = peers.master();
+    eventually("the next master has heard of it", || {
+        stream.report("shop", "cart", 5, 425, 0);
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        let status = peers.status(master, &[]);
+        let granted = status["resources"].as_array()?.iter().find(|one| one["resource"] == "shop/route=cart")?;
+        (granted["granted"].as_f64()? > 80.0).then_some(())
+    });
 }
 
 #[test]
@@ -100,14 +176,14 @@ fn of_two_streams_of_one_name_the_later_counts() {
     first.assigned("cart");
     let mut second = door.stream(Some("envoy-1"));
     second.report("shop", "cart", 5, 50, 0);
-    assert_eq!(second.assigned("cart").0, 10.0);
+    assert_eq!(second.assigned("cart").0, 12.0, "ten are offered, and two more for chance");
     let ended = loop {
         if let Err(status) = first.next() {
             break status;
         }
     };
     assert_eq!(ended.code(), Code::Aborted, "{ended:?}");
-    assert_eq!(held(&server), 10.0, "they are one holder");
+    assert_eq!(held(&server), 12.0, "they are one holder");
 }
 
 #[test]

@@ -136,6 +136,36 @@ fn what_a_door_had_that_is_killed_comes_back_when_its_lease_ends() {
     assert_eq!(failed, 0);
 }
 
+/// Leases outlast the test: nothing comes free by itself.
+#[test]
+fn a_door_that_is_started_again_under_its_id_has_what_it_had_when_it_was_killed() {
+    let template = Template { refresh: 1, ..Template::fair("*", CAPACITY) };
+    let server = Server::with_config(&ConfigFile::of(&[template]));
+    let rules = rules();
+    let start = |id| Door::for_requests(&[server.grpc().to_string()], &rules, &["--id", id]);
+    let [one, other] = ["door-1", "door-2"].map(start);
+    let load = |door: &Door| Load::on(door.caller(), Duration::from_millis(2));
+    let (busy, also) = (load(&one), load(&other));
+    let all_have_parts = || {
+        let status = server.status(&["d/k=v"]);
+        let holders = status["resources"][0]["holder"].as_array().cloned().unwrap_or_default();
+        let parts: Vec<f64> = holders.iter().filter_map(|holder| holder["granted"].as_f64()).collect();
+        (parts.len() == 2 && parts.iter().all(|part| *part > 20.0)).then_some(())
+    };
+    eventually("both have a part", all_have_parts);
+    busy.end();
+    one.kill();
+    let again = start("door-1");
+    let busy = load(&again);
+    eventually("it has a part again", || {
+        let used = again.page("/debug/resources");
+        (used.contains("d/k=v") && all_have_parts().is_some()).then_some(())
+    });
+    eventually("requests pass there", || again.caller().passes("d", &[("k", "v")]).then_some(()));
+    busy.end();
+    also.end();
+}
+
 #[test]
 fn requests_pass_while_the_master_is_killed_and_another_takes_its_place() {
     let config = ConfigFile::of(&[Template { lease: 60, refresh: 1, ..Template::fair("*", CAPACITY) }]);

@@ -154,6 +154,8 @@ impl Resource {
             _ if planted::is(Fault::BelievesClients) => reported,
             // What former masters of it have given below it is not known here.
             (HolderKind::Node, _) => reported,
+            // It does not know what is in use, but for that it is no more than was held for it.
+            (HolderKind::Client, Reuse::Prompt) if reported == Amount::MAX => held,
             // Older leases are forgotten then.
             (HolderKind::Client, Reuse::Prompt) => reported.min(self.settings.capacity),
             // It has what it was given, and that is held for it until it has confirmed a smaller lease.

@@ -2,8 +2,9 @@
 
 use std::{future::pending, sync::Arc, time::Duration};
 
+use leaseway_client::Client;
 use leaseway_core::{Millis, Principal};
-use leaseway_envoy::{Action, Envoy, Quota, Usage};
+use leaseway_envoy::{Action, Envoy, Quota, Usage, stays};
 use leaseway_proto::envoy::quota::{
     BucketId, RateLimitQuotaResponse,
     rate_limit_quota_response::{
@@ -65,61 +66,85 @@ pub(super) struct Attendant {
     pub(super) owners: Arc<Owners>,
     pub(super) first_wants: f64,
     pub(super) stream: Option<Stream>,
+    /// Whether it has had a stream.
+    pub(super) has_begun: bool,
+    /// Until then the Envoy is certainly here.
+    pub(super) here_until: Millis,
+    /// It keeps its name wherever it reports to.
+    pub(super) is_named: bool,
     pub(super) stop: watch::Receiver<bool>,
     /// A bucket was refused: said once.
     pub(super) has_refused: bool,
 }
 
 impl Attendant {
-    /// Serves it from the first command on. Returns when nothing is left of it.
-    pub(super) async fn attend(mut self, first: Command, commands: &mut mpsc::Receiver<Command>) {
+    /// Serves it from the first command on. Returns when nothing is left of it, with what is to be closed.
+    pub(super) async fn attend(mut self, first: Command, commands: &mut mpsc::Receiver<Command>) -> Client {
         self.heed(first);
-        let mut changes = self.leases.client().changes();
         let mut stopping = *self.stop.borrow();
         loop {
             if stopping {
                 self.end_stream(Status::unavailable(STOPS));
+                if self.is_named {
+                    // It goes on with its leases at another gateway, or at this one once it runs again.
+                    self.leases.client().abandon();
+                    break;
+                }
                 self.envoy.stopped(self.clock.now());
             }
             self.tell();
             metrics::buckets(self.owners.used());
             if self.envoy.is_gone() {
-                return;
+                break;
             }
             let wake = self.envoy.wake(self.clock.now()).map(|at| at.since(self.clock.now()));
             let blocked = self.stream.as_ref().map(|stream| stream.sink.clone()).filter(|sink| sink.capacity() == 0);
             tokio::select! {
                 command = commands.recv() => match command {
                     Some(command) => self.heed(command),
-                    None => return,
+                    None => break,
                 },
-                Ok(()) = changes.changed() => {}
+                () = self.leases.changed() => {}
                 () = sleep_for(wake) => {}
                 Some(_) = has_room(blocked) => {}
                 Ok(()) = self.stop.changed(), if !stopping => stopping = true,
             }
         }
+        self.leases.client().clone()
     }
 
     fn heed(&mut self, command: Command) {
         let now = self.clock.now();
         match command {
             Command::Reported { stream, usages, owner } => {
-                match &self.stream {
+                let begins = match &self.stream {
                     Some(current) if current.number > stream.number => return,
-                    Some(current) if current.number == stream.number => {}
-                    _ => self.connect(stream, now),
+                    Some(current) => current.number < stream.number,
+                    None => true,
+                };
+                if begins {
+                    self.connect(stream, now);
                 }
+                let stays = stays(begins, usages.iter().map(|(_, usage)| usage));
+                self.here_until = self.here_until.max(now.plus(stays));
                 for (bucket, usage) in usages {
                     self.reported(now, bucket, &usage, owner);
                 }
+                self.leases.client().ask_for(Duration::from_millis(self.here_until.since(now).0));
             }
             Command::Left(number) => {
                 if self.stream.take_if(|stream| stream.number == number).is_some() {
-                    self.envoy.disconnected(now);
+                    self.disconnected(now);
                 }
             }
         }
+    }
+
+    /// It may be at another gateway from now on.
+    fn disconnected(&mut self, now: Millis) {
+        self.here_until = now;
+        self.leases.client().ask_for(Duration::ZERO);
+        self.envoy.disconnected(now);
     }
 
     fn connect(&mut self, stream: Stream, now: Millis) {
@@ -130,6 +155,12 @@ impl Attendant {
             );
             self.end_stream(Status::aborted("another stream reports under the same name (leaseway-client)"));
         }
+        if std::mem::replace(&mut self.has_begun, true)
+            && let Err(why) = self.leases.begin_anew()
+        {
+            let _ = stream.sink.try_send(Err(Status::internal(why.to_string())));
+            return;
+        }
         self.envoy.connected(now);
         self.stream = Some(stream);
     }
@@ -138,7 +169,7 @@ impl Attendant {
         if let Some(stream) = self.stream.take() {
             // Where there is no room the stream ends without a word.
             let _ = stream.sink.try_send(Err(status));
-            self.envoy.disconnected(self.clock.now());
+            self.disconnected(self.clock.now());
         }
     }
 

@@ -1,10 +1,11 @@
 //! The leases of an Envoy: those of a client of its name.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc};
 
-use leaseway_client::{Client, OpenError, Resource, session::grpc::Moment};
+use leaseway_client::{BuildError, Client, OpenError, Resource, session::grpc::Moment};
 use leaseway_core::Millis;
 use leaseway_envoy::{Lease, Leases};
+use tokio::sync::watch;
 
 use crate::bridge::Place;
 
@@ -22,12 +23,15 @@ impl Clock {
     }
 }
 
+/// Makes clients of the Envoy's name.
+pub(super) type Clients = Box<dyn Fn() -> Result<Client, BuildError> + Send>;
+
 /// See the module.
 pub(super) struct ClientLeases {
     client: Client,
+    clients: Clients,
+    changes: watch::Receiver<()>,
     clock: Clock,
-    /// What a door told that ran before under the same id, and was killed, may be believed for so long.
-    former_life: Duration,
     open: HashMap<Arc<str>, Open>,
 }
 
@@ -39,22 +43,51 @@ struct Open {
 }
 
 impl ClientLeases {
-    pub(super) fn new(client: Client, clock: Clock, longest_belief: Millis) -> ClientLeases {
-        let former_life = Duration::from_millis(longest_belief.0);
-        ClientLeases { client, clock, former_life, open: HashMap::new() }
+    pub(super) fn new(clients: Clients, clock: Clock) -> Result<ClientLeases, BuildError> {
+        let client = clients()?;
+        let changes = client.changes();
+        Ok(ClientLeases { client, clients, changes, clock, open: HashMap::new() })
     }
 
     /// Opens a resource of which nothing is wanted yet.
     pub(super) fn open(&mut self, resource: &Arc<str>, wants: f64, place: Place) -> Result<(), OpenError> {
-        let builder = self.client.resource(Arc::clone(resource)).wants(wants).former_life(self.former_life);
-        let open = Open { resource: builder.open()?, wants, _place: place };
+        let open = Open { resource: open(&self.client, resource, wants)?, wants, _place: place };
         self.open.insert(Arc::clone(resource), open);
+        Ok(())
+    }
+
+    /// Begins anew: leases and answers of before do not count any more. The cluster goes on counting what it gave.
+    pub(super) fn begin_anew(&mut self) -> Result<(), BuildError> {
+        let client = (self.clients)()?;
+        std::mem::replace(&mut self.client, client).abandon();
+        self.changes = self.client.changes();
+        let client = &self.client;
+        // What could be opened before can be opened again.
+        self.open.retain(|resource, open| match self::open(client, resource, open.wants) {
+            Ok(again) => {
+                open.resource = again;
+                true
+            }
+            Err(_) => false,
+        });
         Ok(())
     }
 
     pub(super) fn client(&self) -> &Client {
         &self.client
     }
+
+    /// Waits until a lease has come or has changed.
+    pub(super) async fn changed(&mut self) {
+        if self.changes.changed().await.is_err() {
+            std::future::pending().await
+        }
+    }
+}
+
+/// What is held for the Envoy may be in use, until the machine knows better.
+fn open(client: &Client, resource: &Arc<str>, wants: f64) -> Result<Resource, OpenError> {
+    client.resource(Arc::clone(resource)).wants(wants).in_use(f64::INFINITY).open()
 }
 
 impl Leases for ClientLeases {

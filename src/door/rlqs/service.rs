@@ -35,6 +35,9 @@ use crate::{
 /// Where an Envoy says what it is called.
 pub const NAME: &str = "leaseway-client";
 
+/// The cluster knows an Envoy of a name as `NAME@envoy`, whichever gateway it reports to.
+const HOLDER: &str = "envoy";
+
 /// How long giving back may take when the door stops.
 const FAREWELL: Duration = Duration::from_secs(2);
 
@@ -64,7 +67,7 @@ struct Registry {
     options: RlqsOptions,
     /// The cluster, and what may be open.
     bridge: BridgeOptions,
-    /// What the door is called: its Envoys are called `NAME@ID`.
+    /// What the door is called: its Envoys without a name are called `NUMBER@ID`.
     id: String,
     clock: Clock,
     owners: Arc<Owners>,
@@ -77,15 +80,9 @@ struct Registry {
 /// The Envoys of now, by name.
 #[derive(Debug, Default)]
 struct Present {
-    envoys: HashMap<Arc<str>, Attended>,
+    /// What their tasks listen to.
+    envoys: HashMap<Arc<str>, mpsc::Sender<Command>>,
     streams: u64,
-}
-
-/// An Envoy that has a task.
-#[derive(Debug)]
-struct Attended {
-    commands: mpsc::Sender<Command>,
-    client: Client,
 }
 
 impl RlqsService {
@@ -111,8 +108,9 @@ impl RlqsService {
         Routes::new(RateLimitQuotaServiceServer::new(self.clone()))
     }
 
-    /// Ends all streams, and gives back what was leased when no Envoy believes in it any more. That takes as long as an
-    /// assignment; what is not given back then ends by itself.
+    /// Ends all streams. What an Envoy with a name was leased stays its own: another gateway goes on with it, or this
+    /// one when it runs again. What one without a name was leased is given back when it believes in it no longer, which
+    /// takes as long as an assignment.
     pub async fn drain(&self) {
         let registry = &self.0;
         registry.stop.send_replace(true);
@@ -120,12 +118,12 @@ impl RlqsService {
         while !registry.present().envoys.is_empty() && Instant::now() < deadline {
             sleep(Duration::from_millis(20)).await;
         }
-        let left: Vec<Client> = registry.present().envoys.drain().map(|(_, attended)| attended.client).collect();
-        left.iter().for_each(Client::abandon);
-        if !left.is_empty() {
+        let left = registry.present().envoys.len();
+        if left > 0 {
             tracing::warn!(
-                envoys = left.len(),
-                "stopping although Envoys may go by what they were told: it is not given back, and ends by itself"
+                envoys = left,
+                "stopping although Envoys without a name may go by what they were told: it is not given back, and ends \
+                 by itself"
             );
         }
     }
@@ -192,7 +190,7 @@ impl Reader {
                 break;
             }
         }
-        let commands = self.registry.present().envoys.get(&self.name).map(|attended| attended.commands.clone());
+        let commands = self.registry.present().envoys.get(&self.name).cloned();
         if let Some(commands) = commands {
             // A task that has ended knows of no stream.
             let _ = commands.send(Command::Left(self.stream.number)).await;
@@ -249,8 +247,8 @@ impl Registry {
     /// What the task of this Envoy listens to; it begins if there is none.
     fn commands(registry: &Arc<Registry>, name: &Arc<str>) -> Result<mpsc::Sender<Command>, Status> {
         let mut present = registry.present();
-        if let Some(attended) = present.envoys.get(name) {
-            return Ok(attended.commands.clone());
+        if let Some(commands) = present.envoys.get(name) {
+            return Ok(commands.clone());
         }
         if *registry.stop.borrow() {
             return Err(Status::unavailable(STOPS));
@@ -259,51 +257,67 @@ impl Registry {
         if present.envoys.len() >= most {
             return Err(Status::resource_exhausted(format!("this door serves as many Envoys as it may: {most}")));
         }
-        let client = registry.client(name).map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let attendant = Registry::attendant(registry, name);
+        let attendant = attendant.map_err(|error| Status::invalid_argument(error.to_string()))?;
         let (commands, listens) = mpsc::channel(COMMANDS);
-        present.envoys.insert(Arc::clone(name), Attended { commands: commands.clone(), client: client.clone() });
+        present.envoys.insert(Arc::clone(name), commands.clone());
         metrics::envoys(present.envoys.len());
         drop(present);
-        tokio::spawn(Registry::serve(Arc::clone(registry), Arc::clone(name), client, listens));
+        tokio::spawn(Registry::serve(Arc::clone(registry), Arc::clone(name), attendant, listens));
         Ok(commands)
     }
 
-    /// A client of the cluster, for one Envoy.
+    /// An Envoy without a name of its own is another with each stream.
+    fn is_named(&self, name: &str) -> bool {
+        !name.starts_with(&self.anonymous)
+    }
+
+    /// A client of the cluster, for one Envoy. One that has a name is the same holder at every gateway.
     fn client(&self, name: &str) -> Result<Client, BuildError> {
         let BridgeOptions { servers, transport, .. } = &self.bridge;
         let builder = Client::builder().endpoints(servers.iter().cloned()).transport(transport);
-        builder.id(format!("{name}@{}", self.id)).mode(Mode::Pessimistic).door().build()
+        let id = if self.is_named(name) { format!("{name}@{HOLDER}") } else { format!("{name}@{}", self.id) };
+        builder.id(id).mode(Mode::Pessimistic).door().build()
     }
 
-    async fn serve(registry: Arc<Registry>, name: Arc<str>, mut client: Client, mut commands: mpsc::Receiver<Command>) {
+    async fn serve(
+        registry: Arc<Registry>,
+        name: Arc<str>,
+        mut attendant: Attendant,
+        mut commands: mpsc::Receiver<Command>,
+    ) {
         // It has begun for a command that is on its way.
         let mut next = commands.recv().await;
         while let Some(command) = next {
-            registry.attendant(&client).attend(command, &mut commands).await;
             // Two clients of one id must not be there at the same time: the next Envoy of this name waits.
-            client.close().await;
+            attendant.attend(command, &mut commands).await.close().await;
             let mut present = registry.present();
             next = commands.try_recv().ok();
-            if next.is_none() {
+            let another = next.as_ref().and_then(|_| Registry::attendant(&registry, &name).ok());
+            let Some(another) = another else {
                 present.envoys.remove(&name);
-            } else if let (Ok(another), Some(attended)) = (registry.client(&name), present.envoys.get_mut(&name)) {
-                (client, attended.client) = (another.clone(), another);
-            }
-            metrics::envoys(present.envoys.len());
+                metrics::envoys(present.envoys.len());
+                return;
+            };
+            attendant = another;
         }
     }
 
-    fn attendant(&self, client: &Client) -> Attendant {
-        let settings = &self.options.envoy;
-        Attendant {
-            envoy: Envoy::new(settings.clone(), self.clock.now()),
-            leases: ClientLeases::new(client.clone(), self.clock, settings.longest_belief()),
-            clock: self.clock,
-            owners: Arc::clone(&self.owners),
+    fn attendant(registry: &Arc<Registry>, name: &Arc<str>) -> Result<Attendant, BuildError> {
+        let settings = &registry.options.envoy;
+        let (clients, called) = (Arc::clone(registry), Arc::clone(name));
+        Ok(Attendant {
+            envoy: Envoy::new(settings.clone(), registry.clock.now()),
+            leases: ClientLeases::new(Box::new(move || clients.client(&called)), registry.clock)?,
+            clock: registry.clock,
+            owners: Arc::clone(&registry.owners),
             first_wants: settings.first_wants,
             stream: None,
-            stop: self.stop.subscribe(),
+            has_begun: false,
+            here_until: registry.clock.now(),
+            is_named: registry.is_named(name),
+            stop: registry.stop.subscribe(),
             has_refused: false,
-        }
+        })
     }
 }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use leaseway_core::Millis;
-use leaseway_envoy::{Action, Envoy, Lease, Leases, Quota, Settings, TRANSIT, Usage};
+use leaseway_envoy::{Action, Envoy, Lease, Leases, Quota, STAYS, Settings, TRANSIT, Usage, stays};
 use leaseway_proto::envoy::quota::BucketId;
 
 use super::report::Bucket;
@@ -175,6 +175,45 @@ fn an_envoy_that_comes_back_is_told_anew() {
     assert_eq!(bench.poll(4_000), [], "it may have forgotten the bucket");
     bench.report(4_001, "a", &usage(5, 10, 0));
     assert_eq!(bench.poll(4_001), [Some((Quota::PerSecond(40), 10))]);
+}
+
+/// An Envoy that has let through 100 a second elsewhere, at 100 s.
+fn from_another_gateway() -> Bench {
+    let mut bench = Bench::connected();
+    bench.envoy.connected(Millis(100_000));
+    assert!(bench.report(100_000, "a", &usage(5, 500, 50)));
+    bench
+}
+
+#[test]
+fn of_an_envoy_from_another_gateway_all_that_is_held_for_it_counts_as_in_use_until_that_is_over() {
+    let mut bench = from_another_gateway();
+    assert_eq!(bench.wants("a"), Some(121.0), "its report says what it wants");
+    bench.held.lease("a", 100.0, 160_000);
+    assert_eq!(bench.poll(100_010), [Some((Quota::PerSecond(100), 10))]);
+    let over = 100_000 + settings().longest_belief().0;
+    for (at, in_use) in [(100_010, f64::INFINITY), (over - 1, f64::INFINITY), (over, 100.0)] {
+        bench.poll(at);
+        assert_eq!(bench.in_use("a"), Some(in_use), "at {at}");
+    }
+}
+
+#[test]
+fn what_another_gateway_has_assigned_is_not_denied_while_it_lasts() {
+    let mut bench = from_another_gateway();
+    bench.held.lease("a", 0.0, 160_000);
+    assert_eq!(bench.poll(100_010), []);
+    assert_eq!(bench.poll(110_999), []);
+    assert_eq!(bench.poll(111_000), [Some((Quota::Nothing, 10))]);
+}
+
+#[test]
+fn after_a_regular_report_an_envoy_stays_and_after_one_of_a_new_bucket_not_for_long() {
+    let (first, regular) = (usage(0, 0, 1), usage(5, 0, 0));
+    assert_eq!(stays(true, [&first].into_iter()), STAYS, "its next regular report comes five seconds later");
+    assert_eq!(stays(false, [&regular].into_iter()), STAYS);
+    assert_eq!(stays(false, [&first, &first].into_iter()), STAYS, "those of new buckets come one by one");
+    assert_eq!(stays(false, [&first].into_iter()), TRANSIT);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leaseway_core::Millis;
+use leaseway_core::{Amount, Millis};
 use leaseway_proto::doorman as wire;
 use tonic::Status;
 
@@ -24,9 +24,7 @@ pub fn get_capacity(client: &str, is_door: bool, asks: Vec<Ask<Wants>>) -> wire:
         has: ask.has.as_ref().map(echo),
         had: ask.had.as_ref().map(echo),
         wants: Some(ask.demand.amount),
-        // The wire has what is in use *beyond* the lease that is echoed.
-        outstanding: Some(ask.demand.outstanding - ask.has.map_or(0.0, |lease| lease.capacity.get()))
-            .filter(|beyond| *beyond > 0.0),
+        outstanding: beyond(ask.demand.outstanding, ask.has.as_ref()),
         usage: ask.demand.usage.map(|usage| wire::Usage {
             recharging_fraction: Some(usage.recharging),
             request_cost: Some(usage.units as f64),
@@ -37,6 +35,13 @@ pub fn get_capacity(client: &str, is_door: bool, asks: Vec<Ask<Wants>>) -> wire:
     let drops_late = Some(true);
     let (client_id, is_door) = (Some(client.to_owned()), is_door.then_some(true));
     wire::GetCapacityRequest { client_id, resource: resource.collect(), drops_late, is_door }
+}
+
+/// The wire has what is in use *beyond* the lease that is echoed. The largest amount stands for all that is held.
+fn beyond(outstanding: f64, has: Option<&Lease>) -> Option<f64> {
+    let within = has.map_or(0.0, |lease| lease.capacity.get());
+    let beyond = if outstanding < Amount::MAX.get() { outstanding - within } else { Amount::MAX.get() };
+    (beyond > 0.0).then_some(beyond)
 }
 
 /// A lease as `has` says that it is known: to the letter.

@@ -15,7 +15,10 @@ impl<D: Demand> Session<D> {
         let send = match &self.under_way {
             Some(under_way) => Some(under_way.deadline),
             None if !self.leaving.is_empty() => Some(self.pause_until),
-            None => Some(self.first_due()).filter(|_| !self.entries.is_empty()).map(|due| due.max(self.pause_until)),
+            None => Some(self.first_due())
+                .filter(|_| !self.entries.is_empty())
+                .map(|due| due.max(self.pause_until))
+                .filter(|due| *due.max(&now) <= self.asks_until),
         };
         if !self.first_end.is_after(now) {
             self.first_end.forget();
@@ -42,12 +45,13 @@ impl<D: Demand> Session<D> {
 
     /// Whether a request would be sent by now: time to bring demands up to date.
     pub fn is_due(&self, now: Millis) -> bool {
-        self.under_way.is_none() && self.pause_until <= now && (!self.leaving.is_empty() || self.first_due() <= now)
+        let asks = self.may_ask(now) && self.first_due() <= now;
+        self.under_way.is_none() && self.pause_until <= now && (!self.leaving.is_empty() || asks)
     }
 
     /// What the next request would ask for if it were sent now.
     pub fn chosen(&self, now: Millis) -> Vec<Arc<str>> {
-        if self.first_due() > now {
+        if self.first_due() > now || !self.may_ask(now) {
             return Vec::new();
         }
         let until = now.plus(self.pace.ahead);

@@ -118,14 +118,10 @@ impl World<'_> {
         if let Machine::Limiter(_) = self.clients[index].machine {
             return self.restart_client(index);
         }
-        let seed = self.rng.u64(..);
-        let node = self.plan.tree.clients[index].node;
-        let (endpoints, deadline) = (self.nodes[node].endpoints.clone(), self.network.deadline());
-        let pace = Pace { deadline, ..Pace::default() };
         let client = &mut self.clients[index];
         if let Machine::Envoy(envoy) = &mut client.machine {
             client.incarnation += 1;
-            envoy.kill_door(self.now, session::Settings { endpoints, pace, resources_per_request: 1, seed });
+            envoy.kill_door(self.now);
         }
         self.step_client(index)
     }
