@@ -21,6 +21,7 @@ pub mod access;
 mod amount;
 mod claim;
 mod clients;
+mod cluster_clock;
 mod division;
 mod escape;
 mod glob;
@@ -50,6 +51,7 @@ mod units;
 pub use amount::{Amount, AmountError, Sum, readable};
 pub use claim::{Claim, Claims, HolderKind, clamp_priority};
 pub use clients::{ClientRule, ClientRuleError, ClientRules, RuleNumber};
+pub use cluster_clock::{ClusterClock, ClusterTime};
 pub use division::Terms;
 pub use escape::{escaped, escaped_lines};
 pub use glob::{Glob, GlobError};
@@ -65,7 +67,7 @@ pub use pool::{
     PoolEventKind, PoolFilter, PoolMember, PoolMemory, PoolNotes, PoolPage, PoolPlace, PoolReport, PoolStanding,
     PoolState, Usage,
 };
-pub use promises::{Changes, Inherited, Promises, Refused};
+pub use promises::{Changes, Inherited, Part, Promises, Refused};
 pub use resource::{
     Answer, Ask, Birth, Block, Counters, DueChange, DueRule, Explanation, Forecast, Foreseen, HolderCopy, HolderReport,
     Lease, LoadError, LoadReport, Moved, Others, Outcome, Overridden, PromiseReport, Release, Request, Resource,

@@ -104,6 +104,12 @@ pub enum Fault {
     AsksForEnvoysElsewhere,
     /// What may be a client at all may release the leases of any.
     ReleasesUnasked,
+    /// The master stores an advance of the clock of the cluster that is more than has passed.
+    ClusterClockIsFast,
+    /// A new master begins with the clock of the cluster ahead of what is stored.
+    ClusterClockJumps,
+    /// What earlier masters promised ends as if the last one had given no lease under its own name.
+    PartIgnoresGrants,
     /// A master that no quorum confirms any more goes on. In real processes only: the simulation has no elections.
     OldMasterGoesOn,
     /// A request to take over counts in a later reign of the same master. In real processes only, too.
@@ -112,7 +118,7 @@ pub enum Fault {
 
 impl Fault {
     /// All that a simulation can show: those of the state machines.
-    pub const SIMULATED: [Fault; 47] = [
+    pub const SIMULATED: [Fault; 50] = [
         Fault::KeepsWhatIsHeld,
         Fault::LearningConfirms,
         Fault::HasReplaces,
@@ -160,6 +166,9 @@ impl Fault {
         Fault::ForgetsOtherGateways,
         Fault::AsksForEnvoysElsewhere,
         Fault::ReleasesUnasked,
+        Fault::ClusterClockIsFast,
+        Fault::ClusterClockJumps,
+        Fault::PartIgnoresGrants,
     ];
 
     /// The fault of that name.
@@ -218,6 +227,9 @@ impl Fault {
             Fault::ForgetsOtherGateways => "forgets-other-gateways",
             Fault::AsksForEnvoysElsewhere => "asks-for-envoys-elsewhere",
             Fault::ReleasesUnasked => "releases-unasked",
+            Fault::ClusterClockIsFast => "cluster-clock-is-fast",
+            Fault::ClusterClockJumps => "cluster-clock-jumps",
+            Fault::PartIgnoresGrants => "part-ignores-grants",
             Fault::OldMasterGoesOn => "old-master-goes-on",
             Fault::StaleHandOver => "stale-hand-over",
         }
@@ -259,6 +271,8 @@ impl Fault {
             Fault::ForgetsOtherGateways => "what another gateway has told an Envoy counts",
             Fault::AsksForEnvoysElsewhere => "a gateway asks for an Envoy only while that is certainly there",
             Fault::ReleasesUnasked => "a release is as much as asking",
+            Fault::ClusterClockIsFast | Fault::ClusterClockJumps => "the clock of the cluster is never early",
+            Fault::PartIgnoresGrants => "E13",
             Fault::OldMasterGoesOn => "a reign that no quorum confirms lapses",
             Fault::StaleHandOver => "a request to take over counts only for the reign that has ended with it",
         }

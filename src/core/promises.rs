@@ -9,15 +9,20 @@
 //! Leases that ended while there was no master are in the total, too. The *floor* says from which lease on that is so,
 //! so that their holders get their part back, and need not wait for the horizon. It may be too high, never too low.
 //!
-//! A horizon is a length of time. Each peer counts it on its own clock from when it learns of it, which is after the
-//! leases under it were decided: being late errs on the safe side. So no two machines need agree on what time it is.
+//! A horizon is a moment on the clock of the cluster ([`ClusterClock`]), which the log keeps: no two machines need agree
+//! on what time it is, and a change of master does not begin it anew. What a master has inherited itself, and no holder
+//! has named, ends before the leases that it gives: the log is told how much that is ([`Part`]), so that its successor
+//! can tell one from the other.
 //!
 //! Deliberately absent: how changes get to peers and in what order (the quorum's log), and how a record is stored.
 
+pub(crate) mod part;
 #[cfg(test)]
 mod tests;
 
-use crate::{Amount, Claims, Epoch, Millis, Token, time::certain_end};
+pub use part::Part;
+
+use crate::{Amount, Claims, ClusterClock, ClusterTime, Epoch, Millis, Sum, Token, time::certain_end};
 
 /// The changes of promises that a round causes. Peers apply these in the order of epoch and number.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,9 +33,8 @@ pub struct Changes {
     pub number: u64,
     /// All that may be believed, leases of earlier epochs included.
     pub total: Amount,
-    /// No lease is believed any longer than this, counted from when it is applied. Only ever later: one that would end
-    /// sooner than the one before changes nothing.
-    pub horizon: Option<Millis>,
+    /// No lease is believed any longer than until then. Only ever later: one before the last changes nothing.
+    pub horizon: Option<ClusterTime>,
     /// No lease given under this is longer; unknown in logs of former versions.
     pub lease: Option<Millis>,
     /// The total contains the leases from this one on, also those that have ended by now. Absent: only those in force.
@@ -38,6 +42,15 @@ pub struct Changes {
     pub floor: Option<Token>,
     /// What the holders want, in slices of similar wants; `None`: about what they wanted before.
     pub wants: Option<Claims>,
+    /// The parts of the total that end before the horizon, in the order of their ends, in place of those before.
+    pub parts: Vec<Part>,
+}
+
+impl Changes {
+    /// What may be believed of the total at a moment: without the parts that have ended.
+    pub fn total_at(&self, moment: ClusterTime) -> Amount {
+        total_at(self.total, &self.parts, moment)
+    }
 }
 
 /// What a new incarnation of a resource starts from.
@@ -54,6 +67,10 @@ pub struct Inherited {
     pub until: Millis,
     /// Leases of earlier incarnations from this one on are in the total also if they have ended.
     pub floor: Option<Token>,
+    /// The parts of the total that end sooner, in the order of their ends; also those that are over.
+    pub parts: Vec<Part>,
+    /// The clock of the cluster in this reign.
+    pub clock: ClusterClock,
 }
 
 impl Inherited {
@@ -93,14 +110,13 @@ pub struct Promises {
     newest: Option<(Epoch, u64)>,
     total: Amount,
     wants: Claims,
-    /// The horizon on the clock of this peer.
-    until: Millis,
-    /// Its full length.
-    length: Millis,
+    /// The horizon.
+    until: ClusterTime,
     /// The longest lease of the newest changes, and of changes before, until when those may be believed.
     lease: Millis,
-    lease_before: (Millis, Millis),
+    lease_before: (Millis, ClusterTime),
     floor: Option<Token>,
+    parts: Vec<Part>,
 }
 
 /// A length of leases that is unknown: longer than any.
@@ -117,18 +133,18 @@ impl Promises {
         if number == expected { Ok(()) } else { Err(Refused::Gap { epoch, expected, got: number }) }
     }
 
-    /// Applies changes, all or none; their horizon counts from `now`.
-    pub fn apply(&mut self, changes: &Changes, now: Millis) -> Result<(), Refused> {
+    /// Applies changes, all or none; `stored`: the moment in the log.
+    pub fn apply(&mut self, changes: &Changes, stored: ClusterTime) -> Result<(), Refused> {
         Promises::follows(self.newest, changes.epoch, changes.number)?;
-        self.take(changes, now);
+        self.take(changes, stored);
         Ok(())
     }
 
-    fn take(&mut self, changes: &Changes, now: Millis) {
+    fn take(&mut self, changes: &Changes, stored: ClusterTime) {
         self.newest = Some((changes.epoch, changes.number));
         let lease = changes.lease.unwrap_or(UNKNOWN);
         if lease < self.lease {
-            self.lease_before = (self.longest(now), self.until);
+            self.lease_before = (self.longest(stored), self.until);
         }
         self.lease = lease;
         if changes.floor.is_none_or(|floor| floor >= Token::first(changes.epoch)) {
@@ -138,24 +154,24 @@ impl Promises {
         if let Some(wants) = &changes.wants {
             self.wants.clone_from(wants);
         }
-        if let Some(horizon) = changes.horizon {
-            self.extend(now, horizon);
-        }
+        self.until = self.until.max(changes.horizon.unwrap_or_default());
+        self.parts.clone_from(&changes.parts);
     }
 
     /// What a new incarnation of the resource starts from, if earlier ones have given nothing since then. Their last
-    /// lease ends with the horizon, or sooner if the longest does.
-    pub fn inherited(&self, now: Millis, since: Millis) -> Inherited {
+    /// lease ends with the horizon, or sooner if the longest does. `now` and `since` are on the master's own clock.
+    pub fn inherited(&self, clock: ClusterClock, now: Millis, since: Millis) -> Inherited {
         let newest = self.newest.map(|(epoch, _)| epoch);
-        let Some(until) = self.believed_until(now, since) else {
-            return Inherited { newest, ..Inherited::default() };
+        let Some(until) = self.believed_until(clock, now, since) else {
+            return Inherited { newest, clock, ..Inherited::default() };
         };
-        Inherited { total: self.total, wants: self.wants.clone(), newest, until, floor: self.floor }
+        let (total, wants, floor, parts) = (self.total, self.wants.clone(), self.floor, self.parts.clone());
+        Inherited { total, wants, newest, until, floor, parts, clock }
     }
 
     /// Until when some of the total may be believed, if nothing was given since then.
-    pub fn believed_until(&self, now: Millis, since: Millis) -> Option<Millis> {
-        let until = certain_end(since, self.longest(now)).min(self.until);
+    pub fn believed_until(&self, clock: ClusterClock, now: Millis, since: Millis) -> Option<Millis> {
+        let until = certain_end(since, self.longest(clock.at(now))).min(clock.local(self.until));
         (now < until).then_some(until)
     }
 
@@ -169,38 +185,41 @@ impl Promises {
         self.total
     }
 
-    /// The horizon on the clock of this peer.
-    pub fn until(&self) -> Millis {
+    /// What may be believed of that at a moment: without the parts that have ended.
+    pub fn total_at(&self, moment: ClusterTime) -> Amount {
+        total_at(self.total, &self.parts, moment)
+    }
+
+    /// The horizon.
+    pub fn until(&self) -> ClusterTime {
         self.until
     }
 
-    fn longest(&self, now: Millis) -> Millis {
+    fn longest(&self, at: ClusterTime) -> Millis {
         let (before, until) = self.lease_before;
-        if now < until { self.lease.max(before) } else { self.lease }
+        if at < until { self.lease.max(before) } else { self.lease }
     }
 
-    /// Everything, for a snapshot: as if the last changes had made all of it.
-    pub fn record(&self, now: Millis) -> Changes {
+    /// Everything, for a snapshot: as if the last changes had made all of it. `stored`: the moment in the log.
+    pub fn record(&self, stored: ClusterTime) -> Changes {
         let (epoch, number) = self.newest.unwrap_or((Epoch(0), 0));
-        let lease = Some(self.longest(now)).filter(|longest| *longest < UNKNOWN);
+        let lease = Some(self.longest(stored)).filter(|longest| *longest < UNKNOWN);
         // One of an earlier epoch has no place there.
         let floor = self.floor.filter(|floor| *floor >= Token::first(epoch));
-        let (total, horizon, wants) = (self.total, Some(self.length), Some(self.wants.clone()));
-        Changes { epoch, number, total, horizon, lease, floor, wants }
+        let (total, horizon, wants) = (self.total, Some(self.until), Some(self.wants.clone()));
+        Changes { epoch, number, total, horizon, lease, floor, wants, parts: self.parts.clone() }
     }
 
-    /// From a snapshot of unknown age: the horizon counts anew from `now`, at its full length.
-    pub fn restore(record: &Changes, now: Millis) -> Promises {
+    /// From a snapshot.
+    pub fn restore(record: &Changes) -> Promises {
         let mut promises = Promises::default();
-        promises.take(record, now);
+        promises.take(record, ClusterTime::default());
         promises
     }
+}
 
-    /// A horizon of `length` was learnt of at `now`. The one that ends later counts.
-    fn extend(&mut self, now: Millis, length: Millis) {
-        let until = now.plus(length);
-        if until >= self.until {
-            (self.until, self.length) = (until, length);
-        }
-    }
+/// What may be believed of a total at a moment.
+pub(crate) fn total_at(total: Amount, parts: &[Part], moment: ClusterTime) -> Amount {
+    let over: Sum = parts.iter().filter(|part| part.until <= moment).map(|part| part.amount).collect();
+    if over == Sum::ZERO { total } else { (Sum::from(total) - over).ceil() }
 }

@@ -376,7 +376,7 @@ impl Resource {
     /// When [`tick`](Self::tick) next has something to do.
     pub fn next_expiry(&self) -> Option<Millis> {
         let of_pool = self.pool.as_ref().and_then(|pool| pool.next_deadline());
-        let others = self.estate_until().into_iter().chain(of_pool).chain(self.load_reported_until());
+        let others = self.next_end_of_estate().into_iter().chain(of_pool).chain(self.load_reported_until());
         self.ledger.next_expiry().into_iter().chain(others).min()
     }
 

@@ -297,11 +297,11 @@ fn is_restorable(record: &Fact) -> bool {
         | Fact::Load { .. }
         | Fact::Override { .. }
         | Fact::Pool { .. } => true,
-        Fact::Ceilings { .. }
-        | Fact::ForgetPromises { .. }
+        Fact::ForgetPromises { .. }
         | Fact::Listen(_)
         | Fact::ForgetPool { .. }
-        | Fact::Promises { .. } => false,
+        | Fact::Promises { .. }
+        | Fact::Clock(_) => false,
     }
 }
 

@@ -11,12 +11,11 @@ use bincode::Options as _;
 use serde::{Serialize, de::DeserializeOwned};
 
 /// The newest version of what is encoded here, on disk and between peers.
-pub(crate) const FORMAT: u8 = 5;
+pub(crate) const FORMAT: u8 = 6;
 /// The version of messages, and of everything stored that has nothing newer in it.
-pub(crate) const COMMON: u8 = 4;
-/// The oldest version that can be read: entries have only got more variants since, and older snapshots are recognized
-/// by their length (`StoredFacts::decode`).
-pub(crate) const OLDEST: u8 = 2;
+pub(crate) const COMMON: u8 = 6;
+/// The oldest version that can be read. Before, a horizon was a length of time and not a moment.
+pub(crate) const OLDEST: u8 = 6;
 
 /// The most bytes that are decoded at once.
 const LIMIT: u64 = 1 << 30;

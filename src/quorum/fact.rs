@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use leaseway_core::{Assigned, Changes, Epoch, HolderKind, Load, PoolNotes};
+use leaseway_core::{Assigned, Changes, ClusterTime, Epoch, HolderKind, Load, PoolNotes};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ceilings::CeilingChanges,
     codec::{COMMON, FORMAT},
     listening::Listening,
     overrides::KeptOverride,
@@ -19,13 +18,6 @@ use crate::{
 pub enum Fact {
     /// The configuration from now on.
     Configuration(Configuration),
-    /// What a master of a version before, which promised by holder, changed about a resource. Never proposed any more.
-    Ceilings {
-        /// Which.
-        resource: Arc<str>,
-        /// What.
-        changes: CeilingChanges,
-    },
     /// A resource is gone, and with it what this epoch and those before it promised. What a later one promised stays.
     ForgetPromises {
         /// Which.
@@ -81,6 +73,8 @@ pub enum Fact {
         /// What. `None`: what templates say counts again.
         set: Option<Box<KeptOverride>>,
     },
+    /// How far the clock of the cluster has got. The master adds it to every entry.
+    Clock(ClusterTime),
 }
 
 impl Fact {

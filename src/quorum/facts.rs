@@ -1,17 +1,17 @@
 //! What a quorum remembers, and how a fact changes it.
 //!
-//! Applying a fact depends on the facts and the log alone, but for time: a peer counts horizons on its own clock from
-//! when it applies them. Deliberately absent: disk, network and consensus.
+//! Applying a fact depends on the facts and the log alone, but for the age of what is remembered of pools, which a peer
+//! counts on its own clock. Ends of promises are moments on the clock of the cluster, which is a fact itself.
+//! Deliberately absent: disk, network and consensus.
 
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::Arc,
 };
 
-use leaseway_core::{Assigned, Changes, Epoch, HolderKind, Load, Millis, PoolMemory, PoolNotes, Promises};
+use leaseway_core::{Assigned, Changes, ClusterTime, Epoch, HolderKind, Load, Millis, PoolMemory, PoolNotes, Promises};
 
 use crate::{
-    ceilings::Ceilings,
     codec::{COMMON, FORMAT},
     fact::{Configuration, Fact},
     listening::Listening,
@@ -33,11 +33,13 @@ type Holder = (HolderKind, Arc<str>);
 #[derive(Debug, Clone, Default)]
 pub struct Facts {
     reign: u64,
+    /// How far the clock of the cluster has got.
+    clock: ClusterTime,
+    /// No promise and no time of listening ends later.
+    last_end: ClusterTime,
     version: u64,
     configurations: VecDeque<Configuration>,
     promises: Parts<Arc<str>, Promises>,
-    /// Of resources whose last change is one of a version that promised by holder.
-    ceilings: BTreeMap<Arc<str>, Ceilings>,
     assignments: Parts<Arc<str>, Parts<Holder, Assigned>>,
     loads: Parts<Arc<str>, Load>,
     overrides: Vec<(Arc<str>, KeptOverride)>,
@@ -45,7 +47,7 @@ pub struct Facts {
     /// Entries of all of them.
     pool_entries: usize,
     /// And until when.
-    listening: Option<(Millis, Listening)>,
+    listening: Option<(ClusterTime, Listening)>,
 }
 
 impl Facts {
@@ -105,9 +107,18 @@ impl Facts {
         self.pools.iter()
     }
 
-    /// Until when promises that these peers know nothing of may be in force, on the clock of this peer; `None` once a
-    /// fact has ended that.
-    pub fn listen_until(&self) -> Option<Millis> {
+    /// How far the clock of the cluster has got, by what is applied here.
+    pub fn clock(&self) -> ClusterTime {
+        self.clock
+    }
+
+    /// When everything has ended that has an end.
+    pub(crate) fn last_end(&self) -> ClusterTime {
+        self.last_end
+    }
+
+    /// Until when promises that these peers know nothing of may be in force; `None` once a fact has ended that.
+    pub fn listen_until(&self) -> Option<ClusterTime> {
         self.listening.map(|(until, _)| until)
     }
 
@@ -157,7 +168,6 @@ impl Facts {
         for fact in facts {
             let (resource, changed) = match fact {
                 Fact::Promises { resource, changes } => (resource, Ok((changes.epoch, changes.number))),
-                Fact::Ceilings { resource, changes } => (resource, Ok((Epoch(changes.epoch), changes.number))),
                 Fact::ForgetPromises { resource, epoch } => (resource, Err(epoch)),
                 Fact::Configuration(_)
                 | Fact::Assignment { .. }
@@ -165,7 +175,8 @@ impl Facts {
                 | Fact::Override { .. }
                 | Fact::Listen(_)
                 | Fact::Pool { .. }
-                | Fact::ForgetPool { .. } => continue,
+                | Fact::ForgetPool { .. }
+                | Fact::Clock(_) => continue,
             };
             let newest =
                 ahead.entry(resource).or_insert_with(|| self.promises.get(resource).and_then(Promises::newest));
@@ -184,26 +195,19 @@ impl Facts {
     fn apply_fact(&mut self, fact: &Fact, now: Millis) {
         match fact {
             Fact::Configuration(configuration) => self.configure(configuration),
-            Fact::Promises { resource, changes } => {
-                self.ceilings.remove(resource);
-                self.promise(resource, changes, now);
-            }
-            Fact::Ceilings { resource, changes } => {
-                let changes = self.ceilings.entry(Arc::clone(resource)).or_default().apply(changes);
-                self.promise(resource, &changes, now);
-            }
+            Fact::Promises { resource, changes } => self.promise(resource, changes),
+            Fact::Clock(reached) => self.clock = self.clock.max(*reached),
             Fact::ForgetPromises { resource, epoch } => {
                 let newest = self.promises.get(resource).and_then(Promises::newest);
                 if newest.is_none_or(|(newest, _)| newest <= *epoch) {
                     self.promises.remove(resource);
-                    self.ceilings.remove(resource);
                 }
             }
             Fact::Assignment { resource, kind, holder, assigned } => self.assign(resource, *kind, holder, *assigned),
             Fact::Load { resource, load: Some(load) } => self.loads.insert(Arc::clone(resource), *load),
             Fact::Load { resource, load: None } => drop(self.loads.remove(resource)),
             Fact::Override { pattern, set } => overrides::apply(&mut self.overrides, pattern, set.as_deref()),
-            Fact::Listen(listening) => self.listen(*listening, now),
+            Fact::Listen(listening) => self.listen(*listening),
             Fact::Pool { resource, notes } => self.apply_notes(resource, notes, now),
             Fact::ForgetPool { resource } => {
                 self.pool_entries -= self.pools.remove(resource).map_or(0, |pool| pool.len());
@@ -211,9 +215,10 @@ impl Facts {
         }
     }
 
-    fn promise(&mut self, resource: &Arc<str>, changes: &Changes, now: Millis) {
+    fn promise(&mut self, resource: &Arc<str>, changes: &Changes) {
         let promises = self.promises.or_default(Arc::clone(resource));
-        promises.apply(changes, now).expect("checked: the change follows the last one");
+        promises.apply(changes, self.clock).expect("checked: the change follows the last one");
+        self.last_end = self.last_end.max(promises.until());
     }
 
     fn apply_notes(&mut self, resource: &Arc<str>, notes: &PoolNotes, now: Millis) {
@@ -223,8 +228,10 @@ impl Facts {
         self.pool_entries = others + pool.len();
     }
 
-    fn listen(&mut self, listening: Listening, now: Millis) {
-        self.listening = (listening.length > Millis(0)).then_some((now.plus(listening.length), listening));
+    fn listen(&mut self, listening: Listening) {
+        let until = self.clock.plus(listening.length);
+        self.listening = (listening.length > Millis(0)).then_some((until, listening));
+        self.last_end = self.last_end.max(until);
     }
 
     fn configure(&mut self, configuration: &Configuration) {
@@ -249,11 +256,12 @@ impl Facts {
 
     /// Everything, for a snapshot.
     pub(crate) fn record(&self, now: Millis) -> StoredFacts {
-        let ceilings = self.ceilings.iter().filter_map(|(resource, ceilings)| {
-            Some(ceilings.record(resource, &self.promises.get(resource)?.record(now)))
-        });
-        let promises = self.promises.iter().filter(|(resource, _)| !self.ceilings.contains_key(*resource));
-        let promises = promises.map(|(resource, promises)| StoredPromises::new(resource, promises.record(now)));
+        let promises = self.promises.iter();
+        let promises = promises.map(|(resource, promises)| StoredPromises::new(resource, promises.record(self.clock)));
+        let still_listens = |(until, listening): (ClusterTime, Listening)| {
+            let length = until.since(self.clock);
+            Listening { length, whole: listening.whole && length > Millis(0) }
+        };
         let assignments = self.assignments.iter().flat_map(|(resource, holders)| {
             let stored = |((kind, holder), assigned): (&Holder, &Assigned)| {
                 (Arc::clone(resource), *kind, Arc::clone(holder), Some(*assigned))
@@ -263,35 +271,33 @@ impl Facts {
         let pools = self.pools.iter().map(|(resource, pool)| (Arc::clone(resource), pool.notes(now)));
         StoredFacts {
             reign: self.reign,
+            clock: self.clock,
             version: self.version,
             configurations: self.configurations.iter().cloned().collect(),
-            ceilings: ceilings.collect(),
             assignments: assignments.collect(),
             loads: self.loads.iter().map(|(resource, load)| (Arc::clone(resource), *load)).collect(),
-            listening: self.listening.unwrap_or_default().1,
+            listening: self.listening.map(still_listens).unwrap_or_default(),
             pools: pools.collect(),
             promises: promises.collect(),
             overrides: self.overrides.iter().cloned().map(|(pattern, set)| (pattern, Some(set))).collect(),
         }
     }
 
-    /// From a snapshot; horizons count anew from `now`.
+    /// From a snapshot.
     pub(crate) fn restore(stored: StoredFacts, now: Millis) -> Facts {
         let mut facts = Facts {
             reign: stored.reign,
+            clock: stored.clock,
             version: stored.version,
             configurations: stored.configurations.into(),
             ..Facts::default()
         };
-        for stored in stored.ceilings {
-            let (ceilings, record) = Ceilings::restore(&stored);
-            facts.promises.insert(Arc::clone(&stored.resource), Promises::restore(&record, now));
-            facts.ceilings.insert(stored.resource, ceilings);
-        }
         for (resource, record) in stored.promises.into_iter().map(StoredPromises::record) {
-            facts.promises.insert(resource, Promises::restore(&record, now));
+            let promises = Promises::restore(&record);
+            facts.last_end = facts.last_end.max(promises.until());
+            facts.promises.insert(resource, promises);
         }
-        facts.listen(stored.listening, now);
+        facts.listen(stored.listening);
         for (resource, kind, holder, assigned) in stored.assignments {
             facts.assign(&resource, kind, &holder, assigned);
         }

@@ -108,8 +108,8 @@ impl Keeper {
             && let Some(until) = self.confirm().await
             && self.facts.read().reign() == number
         {
-            let now = self.now();
-            let reign = Reign::new(number, now, until);
+            let (stored, now) = (self.facts.read().clock(), self.now());
+            let reign = Reign::new(number, now, until, stored);
             if reign.holds(now) {
                 tracing::info!(reign = number, "this peer is the master");
                 metrics::mastership(number, true);

@@ -18,16 +18,15 @@
 
 mod absence;
 mod acknowledged;
+mod advance;
 mod agreement;
 mod backup;
 mod candidacy;
-mod ceilings;
 mod challenge;
 mod codec;
 mod error;
 mod fact;
 mod facts;
-mod floor;
 mod formation;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;

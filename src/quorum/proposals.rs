@@ -14,6 +14,7 @@ use tokio::{
 };
 
 use crate::{
+    Clock,
     fact::Fact,
     metrics,
     propose_error::ProposeError,
@@ -43,6 +44,7 @@ pub(crate) struct Proposal {
 }
 
 pub(crate) type Proposals = mpsc::UnboundedSender<Proposal>;
+pub(crate) type WeakProposals = mpsc::WeakUnboundedSender<Proposal>;
 
 pub(crate) fn queue() -> (Proposals, mpsc::UnboundedReceiver<Proposal>) {
     mpsc::unbounded_channel()
@@ -77,7 +79,7 @@ fn put(queue: &Proposals, reign: &Reign, facts: Vec<Fact>, at_once: bool, done: 
 }
 
 /// Batches proposals and writes them, in order, until the last sender is dropped.
-pub(crate) async fn run(raft: Raft, mut queue: mpsc::UnboundedReceiver<Proposal>) {
+pub(crate) async fn run(raft: Raft, mut queue: mpsc::UnboundedReceiver<Proposal>, clock: Clock) {
     let mut next = None;
     let mut rested = Instant::now();
     loop {
@@ -95,7 +97,7 @@ pub(crate) async fn run(raft: Raft, mut queue: mpsc::UnboundedReceiver<Proposal>
         let (batch, left) = gather(first, &mut queue);
         next = left;
         let began = Instant::now();
-        store(&raft, batch).await;
+        store(&raft, batch, &clock).await;
         rested = Instant::now() + (began.elapsed() * REST).clamp(REST_LEAST, REST_MOST);
     }
 }
@@ -114,16 +116,18 @@ fn gather(first: Proposal, queue: &mut mpsc::UnboundedReceiver<Proposal>) -> (Ve
     (batch, None)
 }
 
-/// One entry for proposals of one reign.
-async fn store(raft: &Raft, batch: Vec<Proposal>) {
+/// One entry for proposals of one reign. It begins with how far the clock of the cluster has got.
+async fn store(raft: &Raft, batch: Vec<Proposal>, clock: &Clock) {
     // A proposal of a reign that is over must not be stored.
     let (over, batch): (Vec<_>, Vec<_>) = batch.into_iter().partition(|proposal| proposal.reign.is_over());
     for proposal in over {
         (proposal.done)(Err(ProposeError::Deposed));
     }
     let Some(reign) = batch.first().map(|proposal| proposal.reign.clone()) else { return };
-    let (proposals, callers): (Vec<_>, Vec<_>) =
+    let reached = Fact::Clock(reign.clock().reached(clock()));
+    let (mut proposals, callers): (Vec<_>, Vec<_>) =
         batch.into_iter().map(|proposal| (proposal.facts, proposal.done)).unzip();
+    proposals.insert(0, vec![reached]);
     metrics::promised(proposals.iter().flatten().filter(|fact| fact.is_of_promises()).count());
     let began = Instant::now();
     let command = Command::Propose { reign: reign.number(), proposals: Arc::new(proposals) };
@@ -143,7 +147,7 @@ fn answer(callers: Vec<Told>, outcome: Option<Outcome>) {
         metrics::proposed("uncertain", callers.len());
         return callers.into_iter().for_each(|done| done(Err(ProposeError::Uncertain)));
     };
-    for (done, result) in callers.into_iter().zip(results) {
+    for (done, result) in callers.into_iter().zip(results.into_iter().skip(1)) {
         metrics::proposed(if result.is_ok() { "stored" } else { "refused" }, 1);
         done(result);
     }

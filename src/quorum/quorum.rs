@@ -114,8 +114,8 @@ impl Quorum {
         let peers = self.peers().into_iter();
         self.read(|facts| {
             let longest = facts.promised().filter_map(|resource| facts.promises(resource));
-            let longest = longest.map(|promises| promises.until().since(now)).max().unwrap_or(Millis(0));
-            let listening = facts.listen_until().map_or(Millis(0), |until| until.since(now));
+            let longest = longest.map(|promises| promises.until().since(facts.clock())).max().unwrap_or(Millis(0));
+            let listening = facts.listen_until().map_or(Millis(0), |until| until.since(facts.clock()));
             let believed = believed.max(longest).max(listening);
             let mut header = BackupHeader::new(program, at_unix, believed);
             header.cluster = self.cluster().unwrap_or_default();

@@ -9,7 +9,7 @@ use std::{
 };
 
 use leaseway_core::{
-    Millis,
+    ClusterClock, ClusterTime, Millis,
     planted::{self, Fault},
 };
 use tokio::sync::watch;
@@ -44,14 +44,18 @@ pub struct Reign(Arc<ReignState>);
 struct ReignState {
     number: u64,
     since: Millis,
+    clock: ClusterClock,
     /// It holds before this. Zero: it is over.
     until: AtomicU64,
     over: watch::Sender<bool>,
 }
 
 impl Reign {
-    pub(crate) fn new(number: u64, since: Millis, until: Millis) -> Reign {
-        Reign(Arc::new(ReignState { number, since, until: AtomicU64::new(until.0), over: watch::Sender::new(false) }))
+    /// `stored`: the moment in the log, with everything applied that came before the reign.
+    pub(crate) fn new(number: u64, since: Millis, until: Millis, stored: ClusterTime) -> Reign {
+        let (clock, until, over) =
+            (ClusterClock::new(stored, since), AtomicU64::new(until.0), watch::Sender::new(false));
+        Reign(Arc::new(ReignState { number, since, clock, until, over }))
     }
 
     /// Counts the reigns of the cluster: no two have the same number, and later reigns have higher ones.
@@ -62,6 +66,11 @@ impl Reign {
     /// When it began, on this peer's clock.
     pub fn since(&self) -> Millis {
         self.0.since
+    }
+
+    /// The clock of the cluster in this reign.
+    pub fn clock(&self) -> ClusterClock {
+        self.0.clock
     }
 
     /// Whether this peer may decide at `now`, on the clock that it was started with. Two peers never may at the same

@@ -17,6 +17,7 @@ use tokio::{
 };
 
 use crate::{
+    advance,
     backup::Backup,
     candidacy::Candidacy,
     error::{ChangeError, StartError},
@@ -30,7 +31,7 @@ use crate::{
     metrics,
     open::{self, Opened},
     peers::{Call, Calls, Contacts, Introducer, LocalPeer, PeerNetwork, PeersService, Prover},
-    proposals::{self, Proposals},
+    proposals::{self, Proposals, WeakProposals},
     raft::{Member, PeerId, Raft},
     reign::Mastership,
     settings::Settings,
@@ -126,6 +127,7 @@ struct Peer {
     origin: Arc<OriginCell>,
     mastership: watch::Sender<Mastership>,
     queue: mpsc::UnboundedReceiver<proposals::Proposal>,
+    own_proposals: WeakProposals,
     joins: mpsc::Receiver<(u64, Member)>,
 }
 
@@ -180,6 +182,7 @@ impl Peer {
             (false, false) => Origin::Empty,
         };
         let (proposals, queue) = proposals::queue();
+        let own_proposals = proposals.downgrade();
         let origin = Arc::new(OriginCell(AtomicU8::new(origin as u8)));
         let running = Running {
             local: Arc::clone(&local),
@@ -192,7 +195,7 @@ impl Peer {
             flushes: opened.flushes.clone(),
             listening,
         };
-        Ok((Peer { settings, local, calls, opened, origin, mastership, queue, joins: asked }, running))
+        Ok((Peer { settings, local, calls, opened, origin, mastership, queue, own_proposals, joins: asked }, running))
     }
 
     async fn run(self, mut inbox: mpsc::UnboundedReceiver<Order>) {
@@ -236,7 +239,7 @@ impl Peer {
 
     /// Starts consensus and all tasks that depend on it.
     async fn start_consensus(self, members: Arc<OnceLock<Arc<Members>>>, mut left: watch::Receiver<bool>) {
-        let Peer { settings, local, calls, opened, origin, mastership, queue, joins } = self;
+        let Peer { settings, local, calls, opened, origin, mastership, queue, own_proposals, joins } = self;
         let Opened { used, members: known, log, floor, machine, failing, .. } = opened;
         let facts = machine.facts();
         if !settings.is_lone() {
@@ -276,7 +279,9 @@ impl Peer {
         });
         let _ = members.set(Arc::clone(&changes));
         tokio::spawn(changes.run(joins));
-        tokio::spawn(proposals::run(raft.clone(), queue));
+        let clock = Arc::clone(&settings.clock);
+        tokio::spawn(proposals::run(raft.clone(), queue, Arc::clone(&clock)));
+        tokio::spawn(advance::run(facts.clone(), mastership.subscribe(), own_proposals, clock));
         tokio::spawn(compact_log(raft.clone(), log));
         tokio::spawn(flush_floor(floor, failing.clone()));
         if !settings.is_lone() {

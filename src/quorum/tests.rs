@@ -4,6 +4,7 @@ mod backup;
 mod callers;
 mod candidacy;
 mod chaos;
+mod clock;
 mod contract;
 pub(crate) mod delays;
 pub(crate) mod disks;

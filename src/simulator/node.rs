@@ -6,8 +6,8 @@ use std::{
 };
 
 use leaseway_core::{
-    Assigned, Changes, HolderKind, Load, Millis, Now, Override, PoolMemory, PoolNotes, Promises, Sum, invariant,
-    invariant::Violation,
+    Assigned, Changes, ClusterClock, ClusterTime, HolderKind, Load, Millis, Now, Override, PoolMemory, PoolNotes,
+    Promises, Sum, invariant, invariant::Violation,
 };
 use leaseway_engine::{Batch, Effects, Environment, LOOKS_APART, Moment, ResourceEngine, uplink::UplinkEngine};
 
@@ -34,6 +34,8 @@ pub(crate) struct Node {
     pub(crate) log: VecDeque<Proposed>,
     /// Those that are.
     pub(crate) promises: Promises,
+    /// How far the clock of the cluster has got, by what is stored.
+    pub(crate) reached: ClusterTime,
     /// What its peers remember of its pool.
     pub(crate) pool: Option<PoolMemory>,
     /// What an operator has set, as its peers remember it.
@@ -52,6 +54,7 @@ pub(crate) struct Node {
 /// An entry of the log.
 pub(crate) struct Proposed {
     pub(crate) changes: Changes,
+    pub(crate) reached: ClusterTime,
     pub(crate) at: Millis,
     /// When the master's own lease ends: the latest end since then, for answers are decided between then and now.
     pub(crate) own_end: Option<Millis>,
@@ -60,6 +63,8 @@ pub(crate) struct Proposed {
 /// What only the master has.
 pub(crate) struct Master {
     pub(crate) peer: u8,
+    /// The clock of the cluster in its reign.
+    pub(crate) clock: ClusterClock,
     pub(crate) engine: ResourceEngine<Ticket>,
     /// Where there is a parent.
     pub(crate) uplink: Option<Uplink>,
@@ -215,6 +220,7 @@ impl Node {
             failed_over: Millis(0),
             log: VecDeque::new(),
             promises: Promises::default(),
+            reached: ClusterTime(0),
             pool: None,
             set: None,
             sets: 0,
@@ -236,17 +242,25 @@ impl Node {
     }
 
     /// The master is gone, and with it everything that only it knew. Of what was not stored, any part may survive.
-    pub(crate) fn depose(&mut self, now: Millis, rng: &mut fastrand::Rng) -> Result<(), Violation> {
+    pub(crate) fn depose(&mut self, rng: &mut fastrand::Rng) -> Result<(), Violation> {
         self.master = None;
         let survive = rng.usize(0..=self.log.len());
         let mut log = std::mem::take(&mut self.log);
         log.truncate(survive);
-        log.iter().try_for_each(|proposed| self.store(&proposed.changes, now))
+        log.iter().try_for_each(|proposed| self.store(proposed))
     }
 
-    pub(crate) fn store(&mut self, changes: &Changes, now: Millis) -> Result<(), Violation> {
+    pub(crate) fn store(&mut self, proposed: &Proposed) -> Result<(), Violation> {
         let refused = |refused: leaseway_core::Refused| Violation { invariant: "I7", detail: refused.to_string() };
-        self.promises.apply(changes, now).map_err(refused)
+        self.reached = self.reached.max(proposed.reached);
+        self.promises.apply(&proposed.changes, self.reached).map_err(refused)
+    }
+
+    /// The master stores how far the clock of the cluster has got, if that is due.
+    pub(crate) fn advance(&mut self, now: Millis) {
+        let Some(master) = &self.master else { return };
+        let advanced = master.clock.advance(now, self.reached, self.promises.until());
+        self.reached = self.reached.max(advanced.unwrap_or_default());
     }
 
     /// The master of this incarnation, if it still is.

@@ -95,3 +95,19 @@ fn run(planted: Option<Fault>, plan: &Plan, seed: u64, keep: Keep) -> Result<Fig
     plant(None);
     outcome
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Faults of the clock of the cluster, and of what ends by it before the rest.
+    #[test]
+    fn a_clock_of_the_cluster_that_is_early_is_found() {
+        let search = Search::new().expect("the scenarios come with the simulator");
+        for fault in [Fault::ClusterClockJumps, Fault::ClusterClockIsFast, Fault::PartIgnoresGrants] {
+            let found = search.find(fault, 0..40, &|| true);
+            let found = found.unwrap_or_else(|| panic!("{} is not found", fault.name()));
+            println!("{}: {} in {}", fault.name(), found.broken.violation.invariant, found.scenario);
+        }
+    }
+}

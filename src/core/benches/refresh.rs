@@ -131,7 +131,7 @@ impl Refreshers {
             wants: self.resource.condense(self.now().at).claims,
             newest: Some(self.epoch),
             until: self.now().at.plus(Millis(1 << 40)),
-            floor: None,
+            ..Inherited::default()
         });
         self.epoch = Epoch(self.epoch.0 + Inherited::EPOCHS_APART);
         let birth = birth(settings, askers, inherited);

@@ -10,9 +10,13 @@
 //! The rules, numbered as in docs/internals/lease-protocol.md, are kept here, in [`super::hearing`] and in
 //! [`crate::leases`].
 
+mod parts;
+
 use super::Resource;
+use parts::Parts;
+
 use crate::{
-    Amount, Ask, Claim, Claims, HolderKind, Inherited, Millis, Sum, Token,
+    Amount, Ask, Claim, Claims, HolderKind, Inherited, Millis, Part, Sum, Token,
     claim::wanted,
     planted::{self, Fault},
 };
@@ -26,18 +30,22 @@ pub(super) struct Estate {
     left: Sum,
     /// Earlier leases from this one on are in it also if they have ended.
     floor: Option<Token>,
+    /// Parts of what is left that end sooner.
+    parts: Parts,
 }
 
 impl Resource {
     /// Begins with the promises of earlier masters.
     pub(super) fn inherit(&mut self, inherited: Inherited) {
-        let Inherited { total, wants, until, floor, .. } = inherited;
+        let Inherited { total, wants, until, floor, parts, clock, .. } = inherited;
         if total > Amount::ZERO {
             self.begin_estate(total.into(), until, wants);
         }
         if let Some(estate) = &mut self.estate {
             estate.floor = floor;
+            estate.parts = Parts::new(clock, parts, until);
         }
+        self.end_of_parts(self.since);
     }
 
     /// A master that knows nothing of earlier leases assumes that all there is was lent, until then.
@@ -49,7 +57,10 @@ impl Resource {
             return;
         }
         match &mut self.estate {
-            Some(estate) => estate.until = estate.until.max(until),
+            Some(estate) => {
+                estate.until = estate.until.max(until);
+                estate.parts.forget();
+            }
             None => self.begin_estate(unknown, until, Claims::new()),
         }
         self.leave(unknown);
@@ -58,7 +69,7 @@ impl Resource {
     fn begin_estate(&mut self, total: Sum, until: Millis, wants: Claims) {
         let slot = self.ledger.insert_estate(wants);
         self.division.insert(slot, &self.ledger.holder(slot).claims);
-        self.estate = Some(Box::new(Estate { slot, until, left: Sum::ZERO, floor: None }));
+        self.estate = Some(Box::new(Estate { slot, until, left: Sum::ZERO, floor: None, parts: Parts::default() }));
         self.leave(total);
         if let Some(pool) = &mut self.pool {
             pool.begin_with(self.ledger.sums().held);
@@ -67,6 +78,7 @@ impl Resource {
 
     /// Ends the estate if the last lease of earlier masters has ended.
     pub(super) fn end_of_estate(&mut self, now: Millis) {
+        self.end_of_parts(now);
         let early = if planted::is(Fault::EstateEndsEarly) { Millis(self.settings.lease.0) } else { Millis(0) };
         let Some(estate) = self.estate.take_if(|estate| estate.until <= now.plus(early)) else { return };
         self.division.remove(estate.slot, &self.ledger.holder(estate.slot).claims);
@@ -75,6 +87,31 @@ impl Resource {
         if let Some(pool) = &mut self.pool {
             pool.remove_estate(estate.slot, self.ledger.sums().held);
         }
+    }
+
+    /// Ends the parts of the estate whose time has come (rule E13): nothing moves out of them any more.
+    fn end_of_parts(&mut self, now: Millis) {
+        let Some(estate) = &mut self.estate else { return };
+        let (before, ended, slot) = (estate.left, estate.parts.end(now), estate.slot);
+        if ended == Sum::ZERO {
+            return;
+        }
+        let (left, over) = ((before - ended).max(Sum::ZERO), estate.parts.over());
+        estate.floor = estate.floor.map(|floor| over.map_or(floor, |over| floor.max(over)));
+        self.leave(left);
+        self.ledger.lapse(over.and_then(|over| Token::new(over.get() - 1)));
+        self.scale_inherited_wants(slot, left.get() / before.get());
+    }
+
+    /// The parts of the estate, in the order of their ends; the last is what earlier masters gave and is in no other.
+    pub(super) fn estate_parts(&self, now: Millis) -> Vec<Part> {
+        let first = Token::first(self.tokens.epoch());
+        self.estate.as_ref().map_or_else(Vec::new, |estate| estate.parts.told(estate.left, estate.until, first, now))
+    }
+
+    /// When the next part of the estate ends, or all of it.
+    pub(super) fn next_end_of_estate(&self) -> Option<Millis> {
+        self.estate.as_ref().map(|estate| estate.parts.next_end().unwrap_or(estate.until).min(estate.until))
     }
 
     /// Whether it still learns. Where capacity is not shared there is nothing to learn.
@@ -112,6 +149,12 @@ impl Resource {
         self.estate.as_ref().map(|estate| estate.until)
     }
 
+    /// When so much of what is left has ended at the latest.
+    pub(super) fn estate_over_by(&self, amount: Amount) -> Option<Millis> {
+        let estate = self.estate.as_ref()?;
+        Some(estate.parts.over_by(amount).unwrap_or(estate.until).min(estate.until))
+    }
+
     fn left(&self) -> Sum {
         self.estate.as_ref().map_or(Sum::ZERO, |estate| estate.left)
     }
@@ -136,13 +179,16 @@ impl Resource {
     }
 
     /// Moves between the estate and a record that has `moved` of it, until the record has `target`, or the estate
-    /// nothing (rule E4). Returns what the record has then.
-    pub(super) fn exchange(&mut self, moved: Amount, target: Amount) -> Amount {
+    /// nothing (rule E4). Returns what the record has then. `token`: the lease that is named, if that is known.
+    pub(super) fn exchange(&mut self, moved: Amount, target: Amount, token: Option<Token>) -> Amount {
+        let is_over = |estate: &Estate| token.is_some_and(|token| estate.parts.is_over(token));
+        let target = if self.estate.as_deref().is_some_and(is_over) { target.min(moved) } else { target };
         let mut both = self.left();
         both += moved;
         let beyond = planted::is(Fault::MovesBeyondEstate) && self.has_estate();
         let target = if Sum::from(target) <= both || beyond { target } else { both.floor() };
-        if self.estate.is_some() {
+        if let Some(estate) = &mut self.estate {
+            estate.parts.take(estate.left, target.saturating_sub(moved), token);
             self.leave((both - target.into()).max(Sum::ZERO));
         }
         target
@@ -199,6 +245,17 @@ impl Resource {
         let rest = Claim { wants, subclients, ..slice };
         self.division.replace(slot, ordinal, &slice, &rest);
         self.ledger.replace_inherited_claim(ordinal, rest);
+    }
+
+    /// So much of the inherited wants is left.
+    fn scale_inherited_wants(&mut self, slot: u32, part: f64) {
+        for ordinal in 0..self.ledger.holder(slot).claims.len() {
+            let slice = self.ledger.holder(slot).claims[ordinal];
+            let subclients = (f64::from(slice.subclients) * part).ceil() as u32;
+            let rest = Claim { wants: Amount::clamped(slice.wants.get() * part), subclients, ..slice };
+            self.division.replace(slot, ordinal, &slice, &rest);
+            self.ledger.replace_inherited_claim(ordinal, rest);
+        }
     }
 
     /// Whether it may be a child node of earlier masters that does not say what it has (rule E11).

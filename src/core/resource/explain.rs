@@ -238,9 +238,10 @@ impl Resource {
         if free < Sum::ZERO {
             blocks.push(Block::Over(Sum::ZERO - free));
         }
-        if let Some(until) = self.estate_until().filter(|_| self.estate_left() > Amount::ZERO) {
+        let (left, lacks) = (self.estate_left(), lacks - free.max(Sum::ZERO));
+        if let Some(until) = self.estate_over_by(lacks.ceil().min(left)).filter(|_| left > Amount::ZERO) {
             let learns = self.is_learning(now);
-            blocks.push(if learns { Block::Learning(until) } else { Block::Estate(self.estate_left(), until) });
+            blocks.push(if learns { Block::Learning(until) } else { Block::Estate(left, until) });
         }
         let others = self.others(slot, now, terms);
         if others.beyond > Sum::ZERO {

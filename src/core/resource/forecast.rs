@@ -106,7 +106,7 @@ impl Resource {
             wants: self.ledger.holder(slot).claims.clone(),
             newest: None,
             until: self.estate_until().unwrap_or(now),
-            floor: None,
+            ..Inherited::default()
         });
         let mut resource = Resource::new(Birth {
             settings: self.settings.clone(),

@@ -74,7 +74,7 @@ impl Resource {
         };
         let is_fresh = leases.is_fresh(now) && !planted::is(Fault::MovesOntoFresh);
         if !is_fresh && (named > leases.moved() || is_another) {
-            self.move_to(slot, named);
+            self.move_named(slot, named, Some(token));
         }
         let leases = &mut self.ledger.holder_mut(slot).leases;
         if planted::is(Fault::FirstNameFrees) {
@@ -179,7 +179,12 @@ impl Resource {
 
     /// Moves what the holder names from the estate into its record, or back; it is counted when all has been heard.
     fn move_to(&mut self, slot: u32, named: Amount) {
-        let target = self.exchange(self.ledger.holder(slot).leases.moved(), named);
+        self.move_named(slot, named, None);
+    }
+
+    /// The same, under the name of a lease.
+    fn move_named(&mut self, slot: u32, named: Amount, token: Option<Token>) {
+        let target = self.exchange(self.ledger.holder(slot).leases.moved(), named, token);
         let until = self.estate_until().unwrap_or_default();
         self.ledger.holder_mut(slot).leases.set_moved(target, until);
     }

@@ -3,10 +3,10 @@
 
 mod keeper;
 
-use keeper::Standing;
+use keeper::{Glance, Standing};
 
 use super::Resource;
-use crate::{Amount, Changes, Epoch, Inherited, Millis};
+use crate::{Amount, Changes, ClusterClock, Epoch, Inherited, Millis};
 
 pub(super) use keeper::Keeper;
 
@@ -29,6 +29,8 @@ pub struct PromiseReport {
     pub estate: Amount,
     /// When the last lease of earlier masters ends.
     pub inherited_until: Millis,
+    /// When what is left of the estate is over, but for the room that masters leave in a total.
+    pub estate_until: Millis,
     /// The acknowledged horizon.
     pub horizon: Millis,
     /// Changes that have not been acknowledged yet.
@@ -55,12 +57,14 @@ impl Resource {
     pub(crate) fn take_changes(&mut self, now: Millis) -> Pending {
         let Some(mut keeper) = self.keeper.take() else { return Pending::default() };
         let (held, lapsed, lease) = (self.ledger.sums().held, self.ledger.lapsed(), self.settings.lease);
-        let pending = keeper.take(held, lease, lapsed, now, || self.standing(), || self.condensed_claims());
+        let glance = Glance { held, lease, lapsed, parts: self.estate_parts(now), now };
+        let clock = keeper.clock();
+        let pending = keeper.take(glance, || self.standing(clock, now), || self.condensed_claims());
         self.keeper = Some(keeper);
         pending
     }
 
-    fn standing(&self) -> Standing {
+    fn standing(&self, clock: ClusterClock, now: Millis) -> Standing {
         let (sums, capacity) = (self.ledger.sums(), self.is_bounded().then_some(self.total()));
         Standing {
             held: sums.held,
@@ -70,6 +74,9 @@ impl Resource {
             lease: self.settings.lease,
             next: self.tokens.next(),
             lapsed: self.ledger.lapsed(),
+            parts: self.estate_parts(now),
+            clock,
+            now,
         }
     }
 
@@ -82,7 +89,9 @@ impl Resource {
 
     /// A report on promises, if they are kept here.
     pub fn promises(&self) -> Option<PromiseReport> {
-        self.keeper.as_ref().map(|keeper| keeper.report(self.estate_left()))
+        let room = Amount::clamped(self.settings.capacity.get() / 32.0);
+        let until = self.estate_over_by(self.estate_left().saturating_sub(room));
+        self.keeper.as_ref().map(|keeper| keeper.report(self.estate_left(), until))
     }
 
     /// A lease may be believed until then.

@@ -1,21 +1,25 @@
 //! The peers of a node as far as a resource can tell: a log that the master appends to, of which a quorum has stored
-//! some, and books that follow it, each in its own time and by its own clock.
+//! some, and books that follow it, each in its own time. Each master counts the clock of the cluster by its own.
 
-use crate::{Amount, Changes, Epoch, Inherited, Millis, Promises, Resource, Sum, invariant::Violation};
+use crate::{
+    Amount, Changes, ClusterClock, ClusterTime, Epoch, Inherited, Millis, Promises, Resource, Sum, invariant::Violation,
+};
 
 /// How far the clocks of the peers are apart.
 const CLOCKS: [u64; 3] = [0, 777_777, 31];
 
-/// One entry of the log, and when (by the world's time) it was appended.
+/// One entry of the log, and the moment that the clock of the cluster had reached.
 struct LogEntry {
     changes: Changes,
-    at: Millis,
+    reached: ClusterTime,
 }
 
 struct Peer {
     book: Promises,
     /// Entries that it has applied.
     applied: usize,
+    /// The moment in what it has applied.
+    stored: ClusterTime,
 }
 
 pub(crate) struct Peers {
@@ -24,6 +28,9 @@ pub(crate) struct Peers {
     stored: usize,
     /// The peer that is master.
     pub(crate) master: usize,
+    clock: ClusterClock,
+    /// The last advance of it that was stored.
+    advanced: ClusterTime,
     peers: Vec<Peer>,
     /// The total, by all that this master has read and written.
     said: Amount,
@@ -37,8 +44,18 @@ pub(super) fn violated(detail: String) -> Result<(), Violation> {
 
 impl Peers {
     pub(crate) fn new() -> Peers {
-        let peers = CLOCKS.iter().map(|_| Peer { book: Promises::default(), applied: 0 }).collect();
-        Peers { log: Vec::new(), stored: 0, master: 0, peers, said: Amount::ZERO, written: 0 }
+        let peers = CLOCKS.iter().map(|_| Peer { book: Promises::default(), applied: 0, stored: ClusterTime(0) });
+        let (peers, clock) = (peers.collect(), ClusterClock::default());
+        Peers {
+            log: Vec::new(),
+            stored: 0,
+            master: 0,
+            clock,
+            advanced: ClusterTime(0),
+            peers,
+            said: Amount::ZERO,
+            written: 0,
+        }
     }
 
     /// What a peer's clock says.
@@ -62,7 +79,7 @@ impl Peers {
             return violated(format!("counts {:?} as promised, the log says {changes:?}", report.total));
         }
         self.written += 1;
-        self.log.push(LogEntry { changes, at: now });
+        self.log.push(LogEntry { changes, reached: self.clock.reached(self.clock(self.master, now)) });
         Ok(())
     }
 
@@ -74,12 +91,12 @@ impl Peers {
     }
 
     /// A peer learns of what has been stored, up to so many entries.
-    pub(crate) fn catch_up(&mut self, peer: usize, entries: usize, now: Millis) -> Result<(), Violation> {
-        let now = self.clock(peer, now);
-        let Peer { book, applied } = &mut self.peers[peer];
+    pub(crate) fn catch_up(&mut self, peer: usize, entries: usize) -> Result<(), Violation> {
+        let Peer { book, applied, stored } = &mut self.peers[peer];
         let until = self.stored.min(applied.saturating_add(entries));
         for entry in &self.log[*applied..until] {
-            if let Err(refused) = book.apply(&entry.changes, now) {
+            *stored = (*stored).max(entry.reached);
+            if let Err(refused) = book.apply(&entry.changes, *stored) {
                 return violated(format!("refused: {refused}"));
             }
         }
@@ -87,11 +104,15 @@ impl Peers {
         Ok(())
     }
 
+    /// The master stores how far the clock of the cluster has got.
+    pub(crate) fn advance(&mut self, now: Millis) {
+        self.advanced = self.clock.reached(self.clock(self.master, now));
+    }
+
     /// A peer starts again from a snapshot of its own.
-    pub(crate) fn restart(&mut self, peer: usize, now: Millis) {
-        let now = self.clock(peer, now);
-        let book = &mut self.peers[peer].book;
-        *book = Promises::restore(&book.record(now), now);
+    pub(crate) fn restart(&mut self, peer: usize) {
+        let Peer { book, stored, .. } = &mut self.peers[peer];
+        *book = Promises::restore(&book.record(*stored));
     }
 
     /// Another peer (or the same one) becomes master: of what no quorum had stored, so much survives.
@@ -99,34 +120,35 @@ impl Peers {
         self.stored = self.log.len().min(self.stored.saturating_add(survive));
         self.log.truncate(self.stored);
         self.master = next % self.peers.len();
-        self.catch_up(self.master, usize::MAX, now)?;
-        let inherited =
-            self.peers[self.master].book.inherited(self.clock(self.master, now), self.clock(self.master, now));
+        self.catch_up(self.master, usize::MAX)?;
+        let now = self.clock(self.master, now);
+        let Peer { book, stored, .. } = &self.peers[self.master];
+        self.clock = ClusterClock::new((*stored).max(self.advanced), now);
+        let inherited = book.inherited(self.clock, now, now);
         self.said = inherited.total;
         self.written = 0;
         Ok(inherited)
     }
 
-    /// A lease leaves that its holder will believe until `end`. What is stored by then must cover it, by the clock of a
-    /// peer that learnt of everything in no time at all.
+    /// A lease leaves that its holder will believe until `end`. What is stored by then must cover it.
     pub(crate) fn covers_until(&self, end: Millis) -> Result<(), Violation> {
         let mut book = Promises::default();
         for entry in &self.log[..self.stored] {
-            book.apply(&entry.changes, entry.at)
+            book.apply(&entry.changes, entry.reached)
                 .map_err(|refused| Violation { invariant: "promises", detail: refused.to_string() })?;
         }
-        if book.until() < end {
-            return violated(format!(
-                "a lease until {end:?} leaves, and nothing is promised beyond {:?}",
-                book.until()
-            ));
+        let until = self.clock.local(book.until());
+        if until < self.clock(self.master, end) {
+            return violated(format!("a lease until {end:?} leaves, and nothing is promised beyond {until:?}"));
         }
         Ok(())
     }
 
     /// So much is believed now: should the master die, its successor must know that, however much of the log survives.
-    pub(crate) fn covers(&self, believed: Sum) -> Result<(), Violation> {
-        let least = self.log[self.stored.saturating_sub(1)..].iter().map(|entry| entry.changes.total);
+    pub(crate) fn covers(&self, believed: Sum, now: Millis) -> Result<(), Violation> {
+        let moment = self.clock.at(self.clock(self.master, now));
+        let entries = self.log[self.stored.saturating_sub(1)..].iter();
+        let least = entries.map(|entry| entry.changes.total_at(moment));
         let least = least.reduce(Amount::min).unwrap_or_default();
         if Sum::from(least) < believed {
             return violated(format!("{believed:?} is believed, and {least:?} promised"));

@@ -15,6 +15,7 @@ mod haste;
 mod hints;
 mod learning;
 mod lives;
+mod masters;
 mod nodes;
 mod numbers;
 mod overrides;

@@ -189,13 +189,11 @@ impl World {
             }
             Event::Store { entries, heard } => self.store(entries, heard)?,
             Event::CatchUp { peer, entries } => {
-                let now = self.now;
-                self.peers.as_mut().map_or(Ok(()), |peers| peers.catch_up(peer % 3, entries, now))?;
+                self.peers.as_mut().map_or(Ok(()), |peers| peers.catch_up(peer % 3, entries))?;
             }
             Event::Restart(peer) => {
-                let now = self.now;
                 if let Some(peers) = &mut self.peers {
-                    peers.restart(peer % 3, now);
+                    peers.restart(peer % 3);
                 }
             }
             Event::Fail { survive, gap, next } => {
@@ -206,6 +204,9 @@ impl World {
                 let at = self.at();
                 self.resource.tick(at);
                 self.propose()?;
+                if let Some(peers) = &mut self.peers {
+                    peers.advance(self.now);
+                }
             }
         }
         invariant::held_within_capacity(&self.resource, before)?;
@@ -413,7 +414,7 @@ impl World {
             invariant::believed_within_capacity(believed(), self.resource.settings().capacity.into())?;
         }
         if let Some(peers) = &self.peers {
-            peers.covers(believed().collect())?;
+            peers.covers(believed().collect(), self.now)?;
         }
         self.audit_each()?;
         invariant::believed_within_capacity(believed(), self.resource.sums().held)

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use leaseway_core::{Amount, Assigned, HolderKind, Load, Millis, NotedBalance, NotedCost, PoolClock, PoolNotes, Token};
+use leaseway_core::{
+    Amount, Assigned, ClusterTime, HolderKind, Load, Millis, NotedBalance, NotedCost, PoolClock, PoolNotes, Token,
+};
 
 use crate::{
     Backup, BackupError, Fact, Facts, KeptOverride, PlaceError, Settings,
@@ -86,9 +88,9 @@ fn all_that_is_kept_comes_back_and_what_was_promised_is_listened_for() {
     assert_eq!(overrides, [("db*", 90_000)], "the other was over when the backup was made");
     let configuration = after.configuration().expect("it had one");
     assert_eq!((&*configuration.text, configuration.version), ("second", 2));
-    assert_eq!((after.listen_until(), after.listens_whole()), (Some(Millis(61_000)), true));
+    assert_eq!((after.listen_until(), after.listens_whole()), (Some(ClusterTime(61_000)), true));
     let longer = restored(&backup.believed_for(Millis(90_000)));
-    assert_eq!(longer.listen_until(), Some(Millis(90_000)));
+    assert_eq!(longer.listen_until(), Some(ClusterTime(90_000)));
 }
 
 #[test]

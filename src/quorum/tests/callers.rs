@@ -5,12 +5,11 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
 
-use leaseway_core::Millis;
 use leaseway_history::{Operation, RegisterCall, unexplained};
 use tokio::{sync::oneshot, task::JoinHandle, time::sleep};
 
@@ -50,7 +49,7 @@ struct Board {
     clock: Clock,
     began: Instant,
     /// When each value was first asked for.
-    values: Mutex<Vec<Millis>>,
+    values: AtomicU64,
     mistake: Mistake,
     dropped: AtomicBool,
     /// Ballast that was stored.
@@ -64,7 +63,7 @@ impl Callers {
             stop: AtomicBool::new(false),
             clock: world.clock(),
             began: Instant::now(),
-            values: Mutex::new(vec![Millis(0)]),
+            values: AtomicU64::new(0),
             mistake,
             dropped: AtomicBool::new(false),
             heavy: AtomicUsize::new(0),
@@ -110,7 +109,7 @@ impl Callers {
         let asked = self.board.now();
         let (name, _) = world.master().await;
         for (register, of) in REGISTERS.iter().enumerate() {
-            let found = world.peer(&name).read(|facts| of.read(facts, |value| self.board.since(value)));
+            let found = world.peer(&name).read(|facts| of.read(facts));
             calls.push(RegisterCall {
                 register,
                 operation: Operation::Read(found),
@@ -127,14 +126,8 @@ impl Board {
         u64::try_from(self.began.elapsed().as_nanos()).expect("no test takes centuries")
     }
 
-    fn since(&self, value: u64) -> Millis {
-        self.values.lock().unwrap()[value as usize]
-    }
-
     fn new_value(&self) -> u64 {
-        let mut values = self.values.lock().unwrap();
-        values.push((self.clock)());
-        values.len() as u64 - 1
+        self.values.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// One that may decide, or one of them if several believe so.
@@ -165,7 +158,7 @@ impl Board {
                     _ => self.master(&mut random).map(|(peer, _)| peer),
                 };
                 let Some(peer) = peer else { continue };
-                let found = peer.read(|facts| of.read(facts, |value| self.since(value)));
+                let found = peer.read(|facts| of.read(facts));
                 calls.push(RegisterCall {
                     register,
                     operation: Operation::Read(found),
@@ -184,7 +177,7 @@ impl Board {
         let (peer, reign) = self.master(random)?;
         let (value, anew) = (self.new_value(), random.u8(..8) == 0);
         let (operation, facts) = peer.read(|facts| {
-            let found = of.read(facts, |value| self.since(value));
+            let found = of.read(facts);
             of.write(facts, found, value, anew)
         });
         if self.mistake == Mistake::DropsOne && value > 20 && !self.dropped.swap(true, Ordering::SeqCst) {

@@ -5,14 +5,13 @@
 use std::{collections::BTreeMap, fs, path::PathBuf, sync::Arc};
 
 use leaseway_core::{
-    Amount, Assigned, Changes, Claim, Epoch, HolderKind, Load, Millis, NotedBalance, NotedCost, PoolClock, PoolNotes,
-    Promises, Token,
+    Amount, Assigned, Changes, Claim, ClusterTime, Epoch, HolderKind, Load, Millis, NotedBalance, NotedCost, Part,
+    PoolClock, PoolNotes, Promises, Token,
 };
 use openraft::{CommittedLeaderId, EntryPayload, Membership, Vote};
 
 use crate::{
     Fact, Facts, KeptOverride, Listening,
-    ceilings::CeilingChanges,
     codec::{self, FORMAT},
     raft::{Command, Entry, LogId, Member, SnapshotMeta, StoredMembership},
     store::{
@@ -32,11 +31,8 @@ fn log_id(index: u64) -> LogId {
 
 fn facts() -> Vec<Fact> {
     let vouched = |kind, assigned| Fact::Assignment { resource: "pool".into(), kind, holder: "one".into(), assigned };
-    let ceilings = [(false, "client", 12.5), (true, "node", 300.0)];
-    let changes = CeilingChanges::of((5 << 22, 1), &ceilings, Some(60_000));
     vec![
         Fact::Configuration(configuration("resources: []")),
-        Fact::Ceilings { resource: "mysql".into(), changes },
         Fact::ForgetPromises { resource: "gone".into(), epoch: Epoch(9) },
         vouched(HolderKind::Client, Some(Assigned::Capacity(Amount::clamped(2.0)))),
         vouched(HolderKind::Node, Some(Assigned::Share(0.25))),
@@ -48,7 +44,6 @@ fn facts() -> Vec<Fact> {
     ]
 }
 
-/// What format 3 adds.
 fn pools() -> Vec<Fact> {
     let cost = NotedCost {
         capacity: Amount::clamped(2.0),
@@ -77,22 +72,25 @@ fn pools() -> Vec<Fact> {
     vec![Fact::Pool { resource: "pool".into(), notes: Box::new(notes) }, Fact::ForgetPool { resource: "old".into() }]
 }
 
-/// What format 4 adds.
 fn totals() -> Vec<Fact> {
     let slice = |wants, subclients, priority| Claim::new(Amount::clamped(wants), subclients, priority);
     let changes = Changes {
         epoch: Epoch(7 << 22),
         number: 1,
         total: Amount::clamped(512.25),
-        horizon: Some(Millis(90_000)),
+        horizon: Some(ClusterTime(90_000)),
         lease: Some(Millis(60_000)),
-        floor: None,
+        floor: Token::new(Token::first(Epoch(7 << 22)).get() + 3),
         wants: Some([slice(80.0, 4, 0), slice(1000.0, 70_000, -3)].into_iter().collect()),
+        parts: vec![Part {
+            until: ClusterTime(70_000),
+            before: Token::first(Epoch(7 << 22)),
+            amount: Amount::clamped(12.5),
+        }],
     };
-    vec![Fact::Promises { resource: "redis".into(), changes }]
+    vec![Fact::Promises { resource: "redis".into(), changes }, Fact::Clock(ClusterTime(2_000))]
 }
 
-/// What format 5 adds.
 fn overrides() -> Vec<Fact> {
     let set = KeptOverride {
         capacity: Load::Factor(0.5),
@@ -205,14 +203,7 @@ fn understood(bytes: &[u8]) -> (Vec<Entry>, Facts) {
         at = end;
     }
     assert_eq!((at, kinds), (bytes.len(), vec![1, 2, 2, 2, 2, 3, 4, 5, 6, 7]));
-    let facts = known.expect("a snapshot");
-    let inherited = facts.promises("mysql").expect("it was promised").inherited(Millis(0), Millis(0));
-    assert_eq!((inherited.total.get(), inherited.until, inherited.wants.len()), (312.5, Millis(60_000), 1));
-    assert_eq!((inherited.wants[0].wants.get(), inherited.wants[0].subclients), (312.5, 2));
-    assert_eq!(facts.assignments("pool").count(), 1, "the client's was taken away");
-    assert_eq!(facts.load("other"), Some(Load::Factor(0.5)));
-    assert_eq!(facts.configuration().map(|configuration| &*configuration.text), Some("resources: []"));
-    (read, facts)
+    (read, known.expect("a snapshot"))
 }
 
 #[test]
@@ -225,50 +216,26 @@ fn stored_bytes_are_read() {
     let pool = facts.pool("pool").expect("it is remembered");
     assert_eq!(pool.len(), 4);
     assert_eq!(pool.notes(Millis(2000)).clock.grown, 92.0, "time goes on");
-    let [Fact::Promises { changes, .. }] = &totals()[..] else { panic!("one change") };
+    assert_eq!(facts.assignments("pool").count(), 1, "the client's was taken away");
+    assert_eq!(facts.load("other"), Some(Load::Factor(0.5)));
+    assert_eq!(facts.configuration().map(|configuration| &*configuration.text), Some("resources: []"));
+    let [Fact::Promises { changes, .. }, _] = &totals()[..] else { panic!("one change") };
     let mut promises = Promises::default();
-    promises.apply(changes, Millis(0)).expect("in order");
+    promises.apply(changes, ClusterTime(0)).expect("in order");
     assert_eq!(facts.promises("redis"), Some(&promises));
+    assert_eq!((facts.clock(), facts.last_end()), (ClusterTime(2_000), ClusterTime(90_000)));
     let [_, Fact::Override { set: Some(set), .. }, _] = &overrides()[..] else { panic!("one is in force") };
     assert_eq!(facts.overrides(), [("db*".into(), (**set).clone())]);
 }
 
-/// Its version goes on with a directory of this one, and talks to peers of this one.
+/// Horizons were lengths of time.
 #[test]
-fn what_format_4_has_is_written_as_it_wrote_it() {
-    let before = include_bytes!("fixtures/format-4.bin");
-    assert!(written(&[facts(), pools(), totals()].concat()) == before, "an older version would not understand it");
-}
-
-/// Format 4 knew nothing of overrides.
-#[test]
-fn format_4_is_read() {
-    let (read, known) = understood(include_bytes!("fixtures/format-4.bin"));
-    assert_eq!(read, entries(&[facts(), pools(), totals()].concat()));
-    assert_eq!((known.overrides().len(), known.promised().count()), (0, 2));
-}
-
-/// Format 3 promised by holder. Its directories are read, and continued in this format.
-#[test]
-fn format_3_is_read() {
-    let (read, known) = understood(include_bytes!("fixtures/format-3.bin"));
-    assert_eq!(read, entries(&[facts(), pools()].concat()));
-    assert_eq!((known.pools().count(), known.promised().count()), (1, 1));
-}
-
-/// Format 2 knew nothing of pools but assignments.
-#[test]
-fn format_2_is_read() {
-    let (read, known) = understood(include_bytes!("fixtures/format-2.bin"));
-    assert_eq!(read, entries(&facts()));
-    assert_eq!(known.pools().count(), 0);
-}
-
-/// Assignments of format 1 had no place for child nodes and shares: such a directory is refused.
-#[test]
-fn format_1_is_refused_by_name() {
-    let bytes = include_bytes!("fixtures/format-1.bin");
-    assert!(matches!(frame::read(bytes, 0), Found::Format(1)));
+fn earlier_formats_are_refused_by_name() {
+    for format in 1..FORMAT {
+        let mut bytes = Vec::new();
+        frame::write_as(format, &mut bytes, Kind::Vote, b"");
+        assert!(matches!(frame::read(&bytes, 0), Found::Format(found) if found == format));
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseway_core::{Amount, Assigned, Changes, Epoch, HolderKind, Millis};
+use leaseway_core::{Amount, Assigned, Changes, ClusterTime, Epoch, HolderKind, Millis};
 
 use crate::{
     Fact, Facts, Mastership, Quorum, Reign, Timing,
@@ -41,10 +41,11 @@ fn promise(number: usize) -> Fact {
         epoch: Epoch(1),
         number: 1,
         total: Amount::clamped(number as f64),
-        horizon: Some(Millis(3_600_000)),
+        horizon: Some(ClusterTime(3_600_000)),
         lease: Some(Millis(60_000)),
         floor: None,
         wants: None,
+        parts: Vec::new(),
     };
     Fact::Promises { resource: format!("resource-{number:07}").into(), changes }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use leaseway_core::{Amount, Assigned, Changes, Epoch, HolderKind, Inherited, Load, Millis, Token};
+use leaseway_core::{Amount, Assigned, Changes, ClusterTime, Epoch, HolderKind, Inherited, Load, Millis, Token};
 use leaseway_history::{Operation, Value};
 
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Longer than any test, so that no horizon is ever over.
-const HORIZON: Millis = Millis(3_600_000);
+const HORIZON: ClusterTime = ClusterTime(3_600_000);
 const LEASE: Millis = Millis(60_000);
 
 #[derive(Debug, Clone, Copy)]
@@ -57,8 +57,8 @@ fn floor(epoch: Epoch, value: u64) -> Option<Token> {
 }
 
 impl Register {
-    /// What is there, checked to be all of one write. `since`: when a value was first asked for.
-    pub(super) fn read(self, facts: &Facts, since: impl Fn(u64) -> Millis) -> Value {
+    /// What is there, checked to be all of one write.
+    pub(super) fn read(self, facts: &Facts) -> Value {
         match self {
             Register::Assignment(holder) => capacity_of(facts, holder),
             Register::Override(pattern) => {
@@ -78,9 +78,9 @@ impl Register {
                 let promises = facts.promises(resource)?;
                 let (epoch, _) = promises.newest()?;
                 let value = promises.total().get() as u64;
-                let record = promises.record(Millis(0));
+                let record = promises.record(ClusterTime(0));
                 assert_eq!((record.lease, record.floor), (Some(LEASE), floor(epoch, value)), "of two writes");
-                assert!(promises.until() >= since(value).plus(HORIZON), "a horizon is too early");
+                assert_eq!(promises.until(), HORIZON, "of another write");
                 Some(value)
             }
             Register::Twins => {
@@ -124,6 +124,7 @@ impl Register {
                     lease: Some(LEASE),
                     floor: floor(epoch, value),
                     wants: None,
+                    parts: Vec::new(),
                 };
                 (operation, vec![Fact::Promises { resource: Arc::from(resource), changes }])
             }

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use leaseway_core::{Amount, Assigned, Changes, Epoch, HolderKind, Load, Millis, Promises, Refused};
+use leaseway_core::{Amount, Assigned, Changes, ClusterTime, Epoch, HolderKind, Load, Millis, Promises, Refused};
 
 use crate::{
     Clock, Fact, Facts, Mastership, ProposeError, Reign, Settings,
@@ -14,7 +14,7 @@ use crate::{
 
 #[test]
 fn a_reign_that_was_seen_to_lapse_is_over_for_ever() {
-    let reign = Reign::new(7, Millis(10), Millis(100));
+    let reign = Reign::new(7, Millis(10), Millis(100), ClusterTime(0));
     assert!(reign.holds(Millis(99)) && reign.extend(Millis(99), Millis(200)));
     assert!(reign.holds(Millis(199)) && !reign.holds(Millis(200)));
     assert!(!reign.holds(Millis(150)), "also for a caller that read the clock before it ended");
@@ -23,22 +23,22 @@ fn a_reign_that_was_seen_to_lapse_is_over_for_ever() {
 
 #[test]
 fn a_reign_is_not_extended_after_it_has_lapsed_even_if_no_caller_looked() {
-    let reign = Reign::new(7, Millis(10), Millis(100));
+    let reign = Reign::new(7, Millis(10), Millis(100), ClusterTime(0));
     assert!(!reign.extend(Millis(100), Millis(200)));
     assert!(!reign.holds(Millis(50)));
 }
 
 #[test]
 fn a_shorter_confirmation_takes_nothing_back() {
-    let reign = Reign::new(7, Millis(10), Millis(100));
+    let reign = Reign::new(7, Millis(10), Millis(100), ClusterTime(0));
     assert!(reign.extend(Millis(20), Millis(60)) && reign.holds(Millis(99)));
 }
 
 fn promises(epoch: u64, number: u64, total: f64) -> Fact {
-    let (epoch, total, horizon) = (Epoch(epoch), Amount::clamped(total), Some(Millis(1000)));
+    let (epoch, total, horizon) = (Epoch(epoch), Amount::clamped(total), Some(ClusterTime(1000)));
     Fact::Promises {
         resource: "r".into(),
-        changes: Changes { epoch, number, total, horizon, lease: None, floor: None, wants: None },
+        changes: Changes { epoch, number, total, horizon, lease: None, floor: None, wants: None, parts: Vec::new() },
     }
 }
 
@@ -116,7 +116,7 @@ async fn a_late_proposal_of_an_earlier_reign_changes_nothing() {
     world.isolate(&first, false);
     let (name, reign) = world.master().await;
     // As if it had been under way all the time: this reign never learned that it is over.
-    let former = Reign::new(reign.number() - 1, Millis(0), Millis(u64::MAX));
+    let former = Reign::new(reign.number() - 1, Millis(0), Millis(u64::MAX), ClusterTime(0));
     let peer = world.peer(&name).clone();
     let (late, now) = tokio::join!(peer.propose(&former, vec![said("late")]), peer.propose(&reign, vec![said("now")]),);
     assert_eq!((late, now), (Err(ProposeError::Deposed), Ok(())));
@@ -142,7 +142,7 @@ async fn proposals_of_one_entry_are_told_apart_and_keep_their_order() {
     assert_eq!(known(&peer), ["text"]);
     let newest = peer.read(|facts| facts.promises("r").map(|promises| (promises.newest(), promises.total())));
     assert_eq!(newest, Some((Some((Epoch(7), 2)), Amount::clamped(2.0))));
-    let former = Reign::new(reign.number() - 1, Millis(0), Millis(0));
+    let former = Reign::new(reign.number() - 1, Millis(0), Millis(0), ClusterTime(0));
     assert!(!former.holds(Millis(1)));
     peer.submit(&former, vec![said("late")], move |result| told.send((4, result)).expect("the test waits"));
     assert_eq!(results.recv().await, Some((4, Err(ProposeError::Deposed))));

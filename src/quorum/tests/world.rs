@@ -244,13 +244,9 @@ pub(super) fn said(text: impl Into<Arc<str>>) -> Fact {
     Fact::Configuration(configuration(text))
 }
 
-/// All facts of a peer. Horizons are counted by each on its own clock, and are left out.
+/// All facts of a peer.
 pub(super) fn whole(peer: &Quorum) -> StoredFacts {
-    peer.read(|facts| {
-        let mut record = facts.record(Millis(0));
-        record.promises.iter_mut().for_each(|promises| promises.horizon = Millis(0));
-        record
-    })
+    peer.read(|facts| facts.record(Millis(0)))
 }
 
 /// Waits until these peers have the same facts.

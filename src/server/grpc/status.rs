@@ -145,7 +145,7 @@ fn promises(report: &PromiseReport, at: Millis) -> Promises {
     Promises {
         total: report.total.get(),
         estate: report.estate.get(),
-        inherited_ms: report.inherited_until.since(at).0,
+        inherited_ms: report.estate_until.since(at).0,
         horizon_ms: report.horizon.since(at).0,
         under_way: report.under_way,
     }

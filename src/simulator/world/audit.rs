@@ -1,9 +1,9 @@
 //! What must hold at every moment of what nodes count and what their holders believe.
 
-use leaseway_core::{Amount, Millis, Reuse, Sum, invariant::Violation};
+use leaseway_core::{Amount, ClusterClock, Millis, Reuse, Sum, invariant::Violation};
 
 use crate::{
-    node::{Node, ROOT},
+    node::{Node, Proposed, ROOT},
     scenario::{Handover, Speaks},
     world::World,
 };
@@ -101,12 +101,14 @@ impl World<'_> {
 
 /// The totals that a master might inherit that came now: any part of what is under way may be stored.
 pub(super) fn survivors(node: &Node, now: Millis) -> impl Iterator<Item = Amount> {
-    let promises = &node.promises;
-    let stored = promises.believed_until(now, now).map_or(Amount::ZERO, |_| promises.total());
-    let mut is_covered = now < node.promises.until();
-    let of_log = node.log.iter().map(move |proposed| {
-        is_covered |= proposed.changes.horizon.is_some();
-        if is_covered { proposed.changes.total } else { Amount::ZERO }
+    // As a master would count that came now.
+    let (promises, clock) = (&node.promises, ClusterClock::new(node.reached, now));
+    let moment = clock.at(now);
+    let stored = promises.believed_until(clock, now, now).map_or(Amount::ZERO, |_| promises.total_at(moment));
+    let mut is_covered = now < clock.local(promises.until());
+    let of_log = node.log.iter().map(move |Proposed { changes, .. }| {
+        is_covered |= changes.horizon.is_some();
+        if is_covered { changes.total_at(moment) } else { Amount::ZERO }
     });
     std::iter::once(stored).chain(of_log)
 }

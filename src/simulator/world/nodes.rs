@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use leaseway_core::{
-    Answer, Assigned, Birth, Epoch, HolderKind, Inherited, Millis, Request, Source, Sum,
+    Answer, Assigned, Birth, ClusterClock, Epoch, HolderKind, Inherited, Millis, Request, Source, Sum,
     invariant::{self, Violation},
 };
 use leaseway_engine::{Effects, Lineage, Moment, ResourceEngine, Setup};
@@ -30,15 +30,16 @@ impl World<'_> {
         if node.master.as_ref().is_some_and(|master| master.peer == peer) {
             return Ok(());
         }
-        node.depose(now, &mut self.rng)?;
+        node.depose(&mut self.rng)?;
         node.incarnation += 1;
+        let cluster_clock = ClusterClock::new(node.reached, now);
         node.failed_over = now;
         let incarnation = node.incarnation;
         // A child node decides nothing before its parent has said how the resource is run.
         let settings = if index == ROOT { &self.settings } else { &self.plan.settings }.clone();
         let learning_until = settings.learning_until(now);
         let (inherited, learning_until, lineage) = match self.plan.handover(index) {
-            Handover::Promises => (Some(node.promises.inherited(now, now)), now, None),
+            Handover::Promises => (Some(node.promises.inherited(cluster_clock, now, now)), now, None),
             Handover::Learning => (None, learning_until, Some(Lineage::NewMaster(now))),
         };
         let notes = node.pool.as_ref().map(|memory| memory.notes(now));
@@ -66,7 +67,8 @@ impl World<'_> {
         };
         let (own_end, woken_at, watchdog) = (None, None, Watchdog::new(&engine));
         let follows = None;
-        let master = Master { peer, engine, uplink, own_end, follows, woken_at, environment, watchdog };
+        let clock = cluster_clock;
+        let master = Master { peer, clock, engine, uplink, own_end, follows, woken_at, environment, watchdog };
         self.nodes[index].master = Some(master);
         #[cfg(feature = "planted")]
         self.remind(index)?;
@@ -127,11 +129,11 @@ impl World<'_> {
     }
 
     pub(super) fn lose_master(&mut self, index: usize) -> Result<bool, Violation> {
-        let (now, node) = (self.now, &mut self.nodes[index]);
+        let node = &mut self.nodes[index];
         if node.master.is_none() {
             return Ok(false);
         }
-        node.depose(now, &mut self.rng)?;
+        node.depose(&mut self.rng)?;
         Ok(true)
     }
 
@@ -172,6 +174,7 @@ impl World<'_> {
             return Ok(());
         }
         self.queue.put(self.now.plus(TICK), Event::Tick { node: index, incarnation });
+        self.nodes[index].advance(self.now);
         self.follow_override(index)?;
         self.input(index, |engine, moment, buffers| engine.tick(moment, true, &mut buffers.effects))
     }
@@ -188,12 +191,13 @@ impl World<'_> {
 
     /// The peers have stored the next entry of the log: answers that waited for it leave.
     pub(super) fn committed(&mut self, index: usize, incarnation: u32) -> Result<(), Violation> {
-        let (now, node) = (self.now, &mut self.nodes[index]);
+        let node = &mut self.nodes[index];
         if node.master_of(incarnation).is_none() {
             return Ok(());
         }
-        let Some(Proposed { changes, at, own_end }) = node.log.pop_front() else { return Ok(()) };
-        node.store(&changes, now)?;
+        let Some(proposed) = node.log.pop_front() else { return Ok(()) };
+        node.store(&proposed)?;
+        let Proposed { changes, at, own_end, .. } = proposed;
         let mut effects = std::mem::take(&mut self.buffers.effects);
         if let Some(master) = &mut node.master {
             master.engine.committed(changes.number, &mut effects);
@@ -239,7 +243,8 @@ impl World<'_> {
             held?;
         }
         if let Some(changes) = effects.changes.take() {
-            node.log.push_back(Proposed { changes, at: now, own_end: master.own_end });
+            let reached = master.clock.reached(now);
+            node.log.push_back(Proposed { changes, reached, at: now, own_end: master.own_end });
             #[cfg(feature = "planted")]
             if let Some(uplink) = &master.uplink {
                 node.remembered = uplink.engine.remembered(now);

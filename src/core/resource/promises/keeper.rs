@@ -2,7 +2,8 @@
 //!
 //! The total is raised when more may be believed than the quorum knows, and before that where it can be foreseen, to
 //! somewhat more than is held or wanted: so it rises a few times while a resource fills, and never once all there is
-//! may be believed. It falls only together with a horizon.
+//! may be believed. It falls only together with a horizon. The room that a horizon leaves follows from how much what is
+//! held has changed since the horizon before: the next master cannot give that room to anyone before its horizon.
 //!
 //! A horizon is proposed again once in half a lease length, and an eighth of one before it would be needed: so in a
 //! steady state no answer waits.
@@ -10,29 +11,35 @@
 //! The floor moves on with each horizon, to where the one before it was proposed: leases of the last half lease length
 //! are above it, and so is each that a holder has which keeps to its refresh interval. Should one above it end all the
 //! same, then before anything else is given the floor rises above that, too.
+//!
+//! While there is an estate the quorum is told of its parts ([`Told`]).
+
+mod told;
 
 use std::collections::VecDeque;
 
 use super::{Pending, PromiseReport};
 use crate::{
-    Amount, Changes, Claims, Epoch, Inherited, Millis, Sum, Token,
+    Amount, Changes, Claims, ClusterClock, Epoch, Inherited, Millis, Part, Sum, Token,
     planted::{self, Fault},
+    promises::total_at,
 };
+use told::Told;
 
-/// The clocks that count a horizon may be faster than the one it was decided on by one part in this many.
-const CLOCK_RATE_ALLOWANCE: u64 = 1000;
 /// A total exceeds what is held or wanted by so much of the capacity, so that few changes fill a resource; where
 /// nothing is shared, by so much of that itself.
 const ROOM: f64 = 1.0 / 8.0;
-/// What earlier masters promised and no holder has named is room that it had already. So much of the room is added all
-/// the same: else each newcomer would wait for the log. More, and a few masters in a row would promise all there is.
+/// And at least by so much: else each newcomer would wait for the log.
 const LEAST_ROOM: f64 = 1.0 / 64.0;
+/// How much of what has changed since the last horizon a total leaves room for.
+const HEADWAY: f64 = 1.5;
 /// It is raised again when so much of that is left: enough for what is granted until then.
 const LEFT: f64 = 1.0 / 8.0;
 
 /// The promises of one incarnation of a resource.
 pub(in crate::resource) struct Keeper {
     epoch: Epoch,
+    clock: ClusterClock,
     inherited_until: Millis,
     /// The number of the last changes that were taken, and of the last that are known to be stored.
     taken: u64,
@@ -48,24 +55,37 @@ pub(in crate::resource) struct Keeper {
     told_wants: Sum,
     /// While no more is held, the newest total is high enough.
     quiet_to: Sum,
+    /// The least and the most that was held since a horizon was last proposed. Absent before the first.
+    swing: Option<(Sum, Sum)>,
+    told: Told,
 }
 
 /// No more than this may be believed, not beyond that, and no lease is longer. Leases from the floor on count in the
 /// total also once they have ended.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Bound {
     total: Amount,
+    /// What of it was free when it was proposed.
+    room: Amount,
     until: Millis,
     lease: Millis,
     floor: Token,
+    /// Parts of the total that end sooner.
+    parts: Vec<Part>,
 }
 
 impl Bound {
     fn covers(&self, standing: &Standing, end: Millis) -> bool {
-        standing.held <= Sum::from(self.total)
+        standing.held <= Sum::from(self.total_at(standing))
             && end <= self.until
             && standing.lease <= self.lease
             && self.is_above(standing.lapsed)
+            && told::are_left(&self.parts, &standing.parts)
+    }
+
+    /// The total without the parts that have ended.
+    fn total_at(&self, standing: &Standing) -> Amount {
+        total_at(self.total, &self.parts, standing.clock.at(standing.now))
     }
 
     /// Whether what was held under those that have ended may be given to others.
@@ -84,8 +104,22 @@ fn ahead_of(end: Millis, lease: Millis) -> Millis {
     end.plus(Millis(lease.0 / 8))
 }
 
+/// What can be seen of a resource at the end of a round without looking closer.
+#[derive(Debug)]
+pub(super) struct Glance {
+    /// All that may be believed, what earlier masters promised included.
+    pub(super) held: Sum,
+    /// How long leases last.
+    pub(super) lease: Millis,
+    /// The newest lease that has ended.
+    pub(super) lapsed: Option<Token>,
+    /// The parts of the estate.
+    pub(super) parts: Vec<Part>,
+    pub(super) now: Millis,
+}
+
 /// What a resource holds and wants at the end of a round, and the settings that promises depend on.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Standing {
     /// All that may be believed, what earlier masters promised included.
     pub(super) held: Sum,
@@ -99,6 +133,10 @@ pub(super) struct Standing {
     /// The lease that is given next, and the newest that has ended.
     pub(super) next: Token,
     pub(super) lapsed: Option<Token>,
+    /// The parts of the estate.
+    pub(super) parts: Vec<Part>,
+    pub(super) clock: ClusterClock,
+    pub(super) now: Millis,
 }
 
 impl Standing {
@@ -118,12 +156,18 @@ impl Standing {
     }
 
     /// The total to propose: what is held or wanted, and some more, but no more than half of what is free: the next
-    /// master has the rest for new holders at once.
-    fn total(&self) -> Amount {
+    /// master has the rest for new holders at once. `changed`: by how much what is held has changed of late, if that is
+    /// known.
+    fn total(&self, changed: Option<f64>) -> Amount {
         let needed = self.held.max(self.wants).get();
-        let Some(capacity) = self.capacity else { return Amount::clamped(needed * (1.0 + ROOM)).max(self.held.ceil()) };
+        let whole = self.capacity.map_or(needed, Amount::get);
+        let (least, most) = (whole * LEAST_ROOM, whole * ROOM);
+        let room = changed.map_or(most, |changed| (changed * HEADWAY).clamp(least, most));
+        let Some(capacity) = self.capacity else { return Amount::clamped(needed + room).max(self.held.ceil()) };
         let free = (capacity.get() - needed).max(0.0);
-        let room = (capacity.get() * ROOM - self.estate.get()).max(capacity.get() * LEAST_ROOM);
+        // What earlier masters promised and no holder has named is room that it had already. More, and a few masters in
+        // a row would promise all there is.
+        let room = (room - self.estate.get()).max(least);
         let total = Amount::clamped(needed + room.min(free / 2.0));
         total.min(capacity).max(self.held.ceil())
     }
@@ -132,20 +176,24 @@ impl Standing {
 impl Keeper {
     /// Of an incarnation with what it inherits.
     pub(in crate::resource) fn new(epoch: Epoch, inherited: &Inherited) -> Keeper {
-        let Inherited { total: inherited, until, floor, .. } = *inherited;
+        let Inherited { total, until, floor, clock, .. } = *inherited;
         let mark = floor.unwrap_or(Token::first(epoch));
+        let parts = inherited.parts.clone();
         Keeper {
             epoch,
+            clock,
             inherited_until: until,
             taken: 0,
             acknowledged: 0,
             // No lease is covered before this epoch has a horizon: an epoch that nothing was stored of has no tokens.
-            stored: Bound { total: inherited, until: Millis(0), lease: Millis(0), floor: mark },
+            stored: Bound { total, room: Amount::ZERO, until: Millis(0), lease: Millis(0), floor: mark, parts },
             under_way: VecDeque::new(),
             furthest: Millis(0),
             mark,
             told_wants: Sum::ZERO,
             quiet_to: Sum::ZERO,
+            swing: None,
+            told: Told::default(),
         }
     }
 
@@ -155,84 +203,98 @@ impl Keeper {
     }
 
     pub(in crate::resource) fn acknowledge(&mut self, number: u64) {
-        while let Some((taken, bound)) = self.under_way.front().copied().filter(|(taken, _)| *taken <= number) {
+        while self.under_way.front().is_some_and(|(taken, _)| *taken <= number) {
+            let Some((taken, bound)) = self.under_way.pop_front() else { return };
             (self.acknowledged, self.stored) = (taken, bound);
-            self.under_way.pop_front();
         }
     }
 
-    pub(in crate::resource) fn report(&self, estate: Amount) -> PromiseReport {
+    pub(in crate::resource) fn report(&self, estate: Amount, until: Option<Millis>) -> PromiseReport {
         PromiseReport {
             total: self.newest().total,
             estate,
             inherited_until: self.inherited_until,
+            estate_until: until.unwrap_or(self.inherited_until),
             horizon: self.stored.until,
             under_way: self.taken - self.acknowledged,
         }
     }
 
+    /// The clock of the cluster.
+    pub(super) fn clock(&self) -> ClusterClock {
+        self.clock
+    }
+
     /// The changes to promise, and what the answers since the last call wait for. Most often there is neither, and that
-    /// is seen without looking at anything but what is `held`.
+    /// is seen at a glance.
     pub(super) fn take(
         &mut self,
-        held: Sum,
-        lease: Millis,
-        lapsed: Option<Token>,
-        now: Millis,
+        glance: Glance,
         standing: impl FnOnce() -> Standing,
         wants: impl FnOnce() -> Claims,
     ) -> Pending {
+        let Glance { held, lease, lapsed, parts, now } = glance;
+        self.swing = self.swing.map(|(least, most)| (least.min(held), most.max(held)));
+        self.told.see(&parts, now);
         let is_stored = self.under_way.is_empty() && self.stored.is_above(lapsed);
-        if held <= self.quiet_to && is_stored && !self.stored.needs_horizon(self.furthest, lease, now) {
+        let is_told = self.told.is_quiet(&self.stored.parts, &parts, self.clock.at(now));
+        if held <= self.quiet_to && is_stored && is_told && !self.stored.needs_horizon(self.furthest, lease, now) {
             self.furthest = Millis(0);
             return Pending::default();
         }
         let furthest = std::mem::take(&mut self.furthest);
         // Where nothing is shared, more may be held than an amount can say.
         let standing = Standing { held: held.min(Amount::MAX.into()), ..standing() };
-        let changes = self.next(&standing, furthest, now).map(|(bound, horizon)| {
+        let changes = self.next(&standing, furthest).map(|(bound, moves_on)| {
             self.taken += 1;
-            self.under_way.push_back((self.taken, bound));
             let have_doubled = standing.wants.get() > self.told_wants.get() * 2.0;
-            let wants = (horizon.is_some() || have_doubled).then(|| {
+            let wants = (moves_on || have_doubled).then(|| {
                 self.told_wants = standing.wants;
                 wants()
             });
+            let horizon = moves_on.then(|| self.clock.end(bound.until, now));
             let (total, lease, floor) = (bound.total, Some(bound.lease), Some(bound.floor));
-            Changes { epoch: self.epoch, number: self.taken, total, horizon, lease, floor, wants }
+            let parts = bound.parts.clone();
+            self.under_way.push_back((self.taken, bound));
+            Changes { epoch: self.epoch, number: self.taken, total, horizon, lease, floor, wants, parts }
         });
-        self.quiet_to = standing.quiet_to(self.newest().total);
+        self.quiet_to = standing.quiet_to(self.newest().total_at(&standing));
         Pending { changes, awaits: if furthest > now { self.awaited(&standing, furthest) } else { None } }
     }
 
-    /// The bound to propose now, if any, and the length of its horizon if that moves on.
-    fn next(&mut self, standing: &Standing, furthest: Millis, now: Millis) -> Option<(Bound, Option<Millis>)> {
-        let newest = self.newest();
-        if newest.needs_horizon(furthest, standing.lease, now) {
-            let until = ahead_of(furthest, standing.lease)
-                .plus(Millis(standing.lease.0 / 2))
-                .max(self.inherited_until)
-                .max(newest.until);
-            let span = until.since(now);
-            let length = span.plus(Millis(span.0.div_ceil(CLOCK_RATE_ALLOWANCE)));
+    /// The bound to propose now, if any, and whether its horizon moves on.
+    fn next(&mut self, standing: &Standing, furthest: Millis) -> Option<(Bound, bool)> {
+        let (newest, now) = (self.newest().clone(), standing.now);
+        let (lease, held) = (standing.lease, standing.held);
+        let room = |total: Amount| Amount::clamped(total.get() - held.get());
+        if newest.needs_horizon(furthest, lease, now) {
+            let until = ahead_of(furthest, lease).plus(Millis(lease.0 / 2)).max(self.inherited_until).max(newest.until);
             let floor = standing.raised(std::mem::replace(&mut self.mark, standing.next));
-            let (total, lease) = (standing.total(), standing.lease);
-            return Some((Bound { total, until, lease, floor }, Some(length)));
+            let swing = self.swing.replace((held, held));
+            let total = standing.total(swing.map(|(least, most)| (most - least).get()));
+            let parts = self.told.tell(&newest.parts, &standing.parts, now);
+            return Some((Bound { total, room: room(total), until, lease, floor, parts }, true));
         }
         let floor = if newest.is_above(standing.lapsed) { newest.floor } else { standing.raised(newest.floor) };
-        let foreseen = standing.total();
-        let is_short = standing.held > Sum::from(newest.total);
-        let room = |total: Amount| total.get() - standing.held.get();
+        let (known, foreseen) = (newest.total_at(standing), standing.total(None));
+        let is_short = held > Sum::from(known);
         // Before it is needed: when most of the room that it gave is used up.
-        let is_foreseen = room(newest.total) < room(foreseen) * LEFT;
-        let total = if is_short || is_foreseen { foreseen } else { newest.total };
-        let is_given_over = furthest > now && floor != newest.floor;
-        (is_short || is_foreseen || is_given_over).then_some((Bound { total, floor, ..newest }, None))
+        let is_foreseen = room(known).get() < room(foreseen).min(newest.room).get() * LEFT;
+        let has_given = furthest > now;
+        let is_given_over = has_given && floor != newest.floor;
+        let is_moved = has_given && !told::are_left(&newest.parts, &standing.parts);
+        let is_loose = self.taken > 0 && self.told.is_loose(&newest.parts, &standing.parts);
+        if !(is_short || is_foreseen || is_given_over || is_moved || is_loose) {
+            return None;
+        }
+        let (total, given) = if is_short || is_foreseen { (foreseen, room(foreseen)) } else { (known, newest.room) };
+        let parts = self.told.tell(&newest.parts, &standing.parts, now);
+        Some((Bound { total, room: given, floor, parts, ..newest }, false))
     }
 
     /// What is proposed last counts, or what is stored.
-    fn newest(&self) -> Bound {
-        self.under_way.back().map_or(self.stored, |(_, bound)| *bound)
+    fn newest(&self) -> &Bound {
+        self.under_way.back().map_or(&self.stored, |(_, bound)| bound)
     }
 
     /// The changes that must be stored before so much may be believed until then: from these on, no change that is
@@ -242,9 +304,10 @@ impl Keeper {
         if planted::is(Fault::LoweringCountsLate) && covers(&self.stored) {
             return None;
         }
-        let stored = (self.acknowledged, self.stored);
-        let bounds = std::iter::once(&stored).chain(&self.under_way).rev();
-        let first = bounds.take_while(|(_, bound)| covers(bound)).last();
-        first.map(|(number, _)| *number).filter(|number| *number > self.acknowledged)
+        let stored = std::iter::once((self.acknowledged, &self.stored));
+        let under_way = self.under_way.iter().map(|(number, bound)| (*number, bound));
+        let bounds: Vec<_> = stored.chain(under_way).collect();
+        let first = bounds.into_iter().rev().take_while(|(_, bound)| covers(bound)).last();
+        first.map(|(number, _)| number).filter(|number| *number > self.acknowledged)
     }
 }

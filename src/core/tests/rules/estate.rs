@@ -9,7 +9,7 @@ const UNTIL: u64 = 90_000;
 fn heir_of(settings: Settings, total: f64, wants: &[f64]) -> Server {
     let wants = wants.iter().map(|wants| Claim::of_client(Amount::clamped(*wants), 0)).collect();
     let total = Amount::clamped(total);
-    let inherited = Inherited { total, wants, newest: Some(Epoch(7)), until: Millis(UNTIL), floor: None };
+    let inherited = Inherited { total, wants, newest: Some(Epoch(7)), until: Millis(UNTIL), ..Inherited::default() };
     Server::born(Birth { inherited: Some(inherited), ..birth(settings) })
 }
 

@@ -132,7 +132,7 @@ fn of_what_earlier_masters_promised() {
         wants: Claims::from_slice(&[slice(2, 20.0, 0)]),
         newest: None,
         until: Millis(45_000),
-        floor: None,
+        ..Inherited::default()
     };
     let mut server = Server::born(Birth { inherited: Some(inherited), ..birth(fair(100.0)) });
     server.asks("new", 50.0);

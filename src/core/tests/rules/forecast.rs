@@ -98,7 +98,8 @@ fn what_is_over_is_over_when_it_was_said_to_be_though_no_holder_asks_again() {
 #[test]
 fn what_earlier_masters_promised_has_to_end_or_be_named() {
     let wants = Claims::from_slice(&[slice(4, 100.0, 0)]);
-    let inherited = Inherited { total: Amount::clamped(80.0), wants, newest: None, until: Millis(50_000), floor: None };
+    let total = Amount::clamped(80.0);
+    let inherited = Inherited { total, wants, until: Millis(50_000), ..Inherited::default() };
     let mut server = Server::born(Birth { inherited: Some(inherited), ..birth(fair(100.0)) });
     server.asks("new", 100.0);
     let foreseen = server.foresee(|settings| settings.capacity = Amount::clamped(50.0));

@@ -7,7 +7,7 @@ use super::{
     words::{number, time},
 };
 use crate::resource::Pending;
-use crate::{Birth, Changes, Epoch, Resource, tests::world::birth};
+use crate::{Birth, Changes, ClusterClock, ClusterTime, Epoch, Millis, Resource, tests::world::birth};
 
 impl Transcript {
     /// What the log is told before the answers leave, or besides.
@@ -16,9 +16,9 @@ impl Transcript {
         let Pending { changes, awaits } = self.resource()?.take_changes(now);
         let mut output = String::new();
         if let Some(changes) = changes {
-            write!(output, "log: {}", told(&changes))?;
+            write!(output, "log: {}", told(&changes, now))?;
             output += if awaits == Some(changes.number) { " (first)\n" } else { "\n" };
-            self.peer.apply(&changes, now)?;
+            self.peer.apply(&changes, ClusterTime(now.0))?;
             self.resource()?.acknowledge(changes.number);
         }
         Ok(output)
@@ -26,7 +26,7 @@ impl Transcript {
 
     /// The master dies, and its successor begins with what the peers know.
     pub(super) fn fail(&mut self) -> Result<(), Failure> {
-        let inherited = self.peer.inherited(self.now, self.now);
+        let inherited = self.peer.inherited(ClusterClock::default(), self.now, self.now);
         let (settings, source) = (self.resource()?.settings().clone(), self.resource()?.source());
         let epoch = inherited.newest.ok_or("nothing was promised yet")?;
         let birth =
@@ -36,10 +36,10 @@ impl Transcript {
     }
 }
 
-fn told(changes: &Changes) -> String {
+fn told(changes: &Changes, now: Millis) -> String {
     let mut told = format!("at most {}", number(changes.total.get()));
     if let Some(horizon) = changes.horizon {
-        told += &format!(", nothing beyond {}", time(horizon));
+        told += &format!(", nothing beyond {}", time(horizon.since(ClusterTime(now.0))));
     }
     told
 }

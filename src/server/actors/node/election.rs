@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use actix::{ActorFutureExt as _, Addr, AsyncContext as _, Context, fut::wrap_future};
-use leaseway_core::{Millis, Repository};
+use leaseway_core::{ClusterTime, Millis, Repository};
 use leaseway_quorum::{Fact, Listening, Mastership, Quorum, Reign};
 
 use super::{
@@ -125,7 +125,7 @@ impl NodeActor {
     fn warn_successors(&mut self, reign: &Reign, wins: bool, ctx: &mut Context<Self>) {
         let Some(membership) = &self.membership else { return };
         let longest = longest_lease(&self.config().repository).max(self.shared.uplink_status.longest());
-        let lasts = |until: Millis| until.since(self.clock.at()) > longest;
+        let lasts = |until: ClusterTime| until.since(reign.clock().at(self.clock.at())) > longest;
         if membership.quorum.read(|facts| facts.listen_until()).is_some_and(lasts) {
             if wins {
                 self.win(reign.clone());

@@ -3,7 +3,7 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use actix::{Addr, AsyncContext as _, Context, dev::SendError};
-use leaseway_core::{Amount, Birth, Epoch, Inherited, Kind, Millis, Settings, Source};
+use leaseway_core::{Amount, Birth, ClusterClock, Epoch, Inherited, Kind, Millis, Promises, Settings, Source};
 use leaseway_engine::{Lineage, Setup, uplink::Notice};
 use leaseway_quorum::{Quorum, Reign};
 
@@ -98,7 +98,8 @@ impl NodeActor {
         ctx: &mut Context<Self>,
     ) -> ResourceHandle {
         let untold = self.keeps_promises().map(|membership| {
-            membership.quorum.read(|facts| (facts.listen_until().unwrap_or_default(), facts.listens_whole()))
+            let (until, whole) = membership.quorum.read(|facts| (facts.listen_until(), facts.listens_whole()));
+            (clock_of(reign.as_ref()).local(until.unwrap_or_default()), whole)
         });
         let lineage = Lineage::NewMaster(self.since);
         if self.uplink.is_some() {
@@ -155,7 +156,7 @@ impl NodeActor {
             metrics::resource_unmatched();
             tracing::warn!(resource = %id, "no template matches: its requests are honoured as they come");
         }
-        let (inherited, promises) = self.inherit(&id, given_until);
+        let (inherited, promises) = self.inherit(&id, given_until, reign.as_ref());
         let birth = Birth {
             source: if has_parent { Source::Parent } else { Source::Own },
             epoch: self.next_epoch(inherited.as_ref().and_then(|inherited| inherited.newest)),
@@ -216,12 +217,13 @@ impl NodeActor {
     }
 
     /// What was promised before, and where to write what will be; neither if promises are not kept.
-    fn inherit(&self, id: &str, given_until: Millis) -> (Option<Inherited>, Option<Quorum>) {
+    fn inherit(&self, id: &str, given_until: Millis, reign: Option<&Reign>) -> (Option<Inherited>, Option<Quorum>) {
         let Some(membership) = self.keeps_promises() else { return (None, None) };
-        let now = self.clock.at();
-        let inherited =
-            membership.quorum.read(|facts| facts.promises(id).map(|promises| promises.inherited(now, given_until)));
-        (Some(inherited.unwrap_or_default()), Some(membership.quorum.clone()))
+        let (now, clock) = (self.clock.at(), clock_of(reign));
+        let promised = |promises: &Promises| promises.inherited(clock, now, given_until);
+        let inherited = membership.quorum.read(|facts| facts.promises(id).map(promised));
+        let inherited = inherited.unwrap_or(Inherited { clock, ..Inherited::default() });
+        (Some(inherited), Some(membership.quorum.clone()))
     }
 
     /// Epochs only rise: they count milliseconds since the epoch, with room for four million tokens in each. Over
@@ -232,6 +234,11 @@ impl NodeActor {
         self.last_epoch = now.max(before.saturating_add(Inherited::EPOCHS_APART));
         Epoch(self.last_epoch)
     }
+}
+
+/// The clock of the cluster, where there is one.
+fn clock_of(reign: Option<&Reign>) -> ClusterClock {
+    reign.map(Reign::clock).unwrap_or_default()
 }
 
 /// Until the parent has said how a resource is run. Nothing is granted by this.

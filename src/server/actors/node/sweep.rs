@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use leaseway_core::{Epoch, Millis, Promises};
+use leaseway_core::{ClusterTime, Epoch, Millis, Promises};
 use leaseway_quorum::{Fact, Listening, Quorum, Reign};
 
 use super::{super::directory::Directory, actor::NodeActor};
@@ -23,7 +23,7 @@ impl NodeActor {
         }
         self.swept = now;
         let Some(membership) = &self.membership else { return };
-        let ended = ended(&membership.quorum, &self.shared.directory, now);
+        let ended = ended(&membership.quorum, &self.shared.directory, now, reign.clock().at(now));
         if ended.is_empty() {
             return;
         }
@@ -38,10 +38,10 @@ impl NodeActor {
 
 /// Resources that were promised and have ended with a master before this one, and the time of listening if that is
 /// over.
-fn ended(quorum: &Quorum, directory: &Directory, now: Millis) -> Vec<Fact> {
+fn ended(quorum: &Quorum, directory: &Directory, now: Millis, moment: ClusterTime) -> Vec<Fact> {
     let ended: Vec<(Arc<str>, Option<Epoch>)> = quorum.read(|facts| {
         let named = facts.promised().filter_map(|resource| Some((resource, facts.promises(resource)?)));
-        let ended = named.filter(|(_, promises)| promises.until() <= now);
+        let ended = named.filter(|(_, promises)| promises.until() <= moment);
         let newest = |promises: &Promises| promises.newest().map(|(epoch, _)| epoch);
         ended.map(|(resource, promises)| (Arc::clone(resource), newest(promises))).take(SWEEP_MOST).collect()
     });
@@ -50,7 +50,7 @@ fn ended(quorum: &Quorum, directory: &Directory, now: Millis) -> Vec<Fact> {
         .map(|(resource, newest)| Fact::ForgetPromises { resource, epoch: newest.unwrap_or(Epoch(0)) })
         .collect();
     facts.extend(ended_pools(quorum, directory, now));
-    if quorum.read(|facts| facts.listen_until()).is_some_and(|until| until <= now) {
+    if quorum.read(|facts| facts.listen_until()).is_some_and(|until| until <= moment) {
         facts.push(Fact::Listen(Listening::default()));
     }
     facts

@@ -1,0 +1,97 @@
+//! What the quorum is told of the parts of an estate.
+//!
+//! A part in the log is never larger than the one that is left when an answer leaves: what holders have named is theirs
+//! by then, and they may hold it for longer (rule E13). So a name that takes from a part waits for the log, unless the
+//! log was told less than was left. How much less follows from how fast a part falls: nothing where none is named, and
+//! twice as much as before each time that it was too little. Once a part has been at rest the log is told all of it.
+
+use crate::{
+    Amount, ClusterTime, Millis, Part, Token,
+    planted::{self, Fault},
+};
+
+/// A part that has not changed for so long is at rest.
+const AT_REST: Millis = Millis(1000);
+/// How much less the log is told of a part that falls, as a part of it: at first, and at most. A part at rest is told
+/// again if the difference is more than the first.
+const FIRST_SLACK: f64 = 1.0 / 64.0;
+const MOST_SLACK: f64 = 1.0 / 8.0;
+
+/// Whether parts in the log are no larger than those that are left.
+pub(super) fn are_left(told: &[Part], left: &[Part]) -> bool {
+    told.iter().all(|told| told.amount <= amount_of(left, told.before)) || planted::is(Fault::PartIgnoresGrants)
+}
+
+fn amount_of(parts: &[Part], before: Token) -> Amount {
+    parts.iter().find(|part| part.before == before).map_or(Amount::ZERO, |part| part.amount)
+}
+
+/// How the parts of an estate change.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    falling: Vec<Falling>,
+    at: Millis,
+}
+
+#[derive(Debug)]
+struct Falling {
+    before: Token,
+    amount: Amount,
+    /// When it last changed.
+    changed: Millis,
+    slack: f64,
+}
+
+impl Falling {
+    fn is_at_rest(&self, now: Millis) -> bool {
+        now.since(self.changed) >= AT_REST
+    }
+}
+
+impl Told {
+    /// Takes note of what is left.
+    pub(super) fn see(&mut self, left: &[Part], now: Millis) {
+        self.at = now;
+        self.falling.retain(|known| left.iter().any(|part| part.before == known.before));
+        for part in left {
+            match self.falling.iter_mut().find(|known| known.before == part.before) {
+                Some(known) if known.amount != part.amount => (known.amount, known.changed) = (part.amount, now),
+                Some(_) => {}
+                None => {
+                    let (before, amount) = (part.before, part.amount);
+                    self.falling.push(Falling { before, amount, changed: now, slack: 0.0 });
+                }
+            }
+        }
+    }
+
+    /// Whether there is nothing to tell.
+    pub(super) fn is_quiet(&self, told: &[Part], left: &[Part], moment: ClusterTime) -> bool {
+        let none_is_over = told.iter().all(|part| part.until > moment);
+        none_is_over && are_left(told, left) && !self.is_loose(told, left)
+    }
+
+    /// Whether a part at rest is larger than the log was told.
+    pub(super) fn is_loose(&self, told: &[Part], left: &[Part]) -> bool {
+        left.iter().any(|part| {
+            let most = part.amount.get() * (1.0 - FIRST_SLACK);
+            let known = self.falling.iter().find(|known| known.before == part.before);
+            amount_of(told, part.before).get() < most && known.is_some_and(|known| known.is_at_rest(self.at))
+        })
+    }
+
+    /// What to tell now, where the log was told that.
+    pub(super) fn tell(&mut self, told: &[Part], left: &[Part], now: Millis) -> Vec<Part> {
+        let mut parts = left.to_vec();
+        for part in &mut parts {
+            let Some(known) = self.falling.iter_mut().find(|known| known.before == part.before) else { continue };
+            if known.is_at_rest(now) {
+                known.slack = 0.0;
+            } else if part.amount < amount_of(told, part.before) {
+                known.slack = (known.slack * 2.0).clamp(FIRST_SLACK, MOST_SLACK);
+            }
+            part.amount = Amount::clamped(part.amount.get() * (1.0 - known.slack)).min(part.amount);
+        }
+        parts
+    }
+}

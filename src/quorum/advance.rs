@@ -1,0 +1,40 @@
+//! Stores how far the clock of the cluster has got, while anything that is stored has an end that is still to come.
+//!
+//! Every entry of proposals begins with the moment, so this writes nothing while there are others. Nor does it where
+//! nothing is promised.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::{
+    Clock,
+    machine::SharedFacts,
+    proposals::{self, WeakProposals},
+    reign::Mastership,
+};
+
+/// How often the master looks whether the advance is due.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+pub(crate) async fn run(
+    facts: SharedFacts,
+    mastership: watch::Receiver<Mastership>,
+    queue: WeakProposals,
+    clock: Clock,
+) {
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let Mastership::Master(reign) = mastership.borrow().clone() else { continue };
+        let (stored, last) = {
+            let facts = facts.read();
+            (facts.clock(), facts.last_end())
+        };
+        if reign.clock().advance(clock(), stored, last).is_none() {
+            continue;
+        }
+        let Some(queue) = queue.upgrade() else { return };
+        // If it is lost, the next look finds it due.
+        let _ = proposals::propose(&queue, &reign, Vec::new()).await;
+    }
+}
