@@ -69,6 +69,14 @@ fn a_server_that_does_not_start_is_quoted() {
     assert!(!status.success() && stderr.contains("exit status: 7") && stderr.contains("is haunted"), "{stderr}");
 }
 
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
 #[test]
 fn servers_end_when_the_comparison_is_interrupted() {
     // Written as no other process has it, to find the server among all processes; the comparison has it within a word.
@@ -76,20 +84,13 @@ fn servers_end_when_the_comparison_is_interrupted() {
     let a = format!("{BENCH} ceiling --threads 0013 --listen 127.0.0.1:{{port}}");
     // Were it deaf to the signal, it would end long after the deadline, and this test fail.
     let mut child = compare(&a, "300", &["--reps", "1", "--clients", "1"]).spawn().unwrap();
-    let deadline = Instant::now() + Duration::from_secs(120);
-    let wait_until = |what: &str, mut is_so: Box<dyn FnMut() -> bool + '_>| {
-        while !is_so() {
-            assert!(Instant::now() < deadline, "waited in vain until {what}; {} servers run", running(ODD));
-            thread::sleep(Duration::from_millis(20));
-        }
-    };
-    wait_until("a server runs", Box::new(|| running(ODD) == 1));
+    wait_until("a server runs", || running(ODD) == 1);
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let mut ended = None;
-    wait_until("the comparison ends", Box::new(|| {
+    wait_until("the comparison ends", || {
         ended = child.try_wait().unwrap();
         ended.is_some()
-    }));
+    });
     assert!(!ended.unwrap().success());
-    wait_until("no server runs", Box::new(|| running(ODD) == 0));
+    wait_until("no server runs", || running(ODD) == 0);
 }

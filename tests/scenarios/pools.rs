@@ -1,6 +1,9 @@
 //! Pools, and how they are managed: real clients, operators at the command line, masters that are lost.
 
-use std::{thread, time::Duration};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 use leaseway_client::{Client, Rate, Standing};
 use serde_json::Value;
@@ -72,7 +75,7 @@ fn a_priority_client_displaces_a_free_one_and_the_next_master_keeps_the_assignme
     let watch = Process::start(&["pool", "watch", "searches", "--admin", &admin], &[]);
     let begun = || watch.stdout().matches("from here on nothing is missing").count();
     eventually("the watch is at a master", || (begun() > 0).then_some(()));
-    // What happens between two masters is not seen, and on a busy machine there may be more masters than are killed here.
+    // What happens between two masters is not seen, and on a busy machine there may be more of them than are killed.
     let seen = |what: &str, before: usize| {
         eventually(what, || (watch.stdout().contains(what) || begun() > before).then_some(()));
     };
@@ -161,8 +164,11 @@ fn a_client_with_its_own_limiter_reports_use_and_a_rate_saves_up_what_the_pool_a
     assert_eq!(saver.resource().pool().unwrap().burst, Some(Duration::from_secs(2)));
     assert!(saver.resource().report_use(1, Duration::ZERO).unwrap_err().to_string().contains("has a limiter"));
     eventually("what two seconds bring can be taken at once", || {
+        let began = Instant::now();
         let taken = (0..1000).take_while(|_| saver.try_acquire(1).is_ok()).count();
-        assert!(taken <= 21, "{taken} at once");
+        // More comes while it takes them.
+        let most = 21.0 + 10.0 * began.elapsed().as_secs_f64();
+        assert!(taken as f64 <= most, "{taken} at once");
         thread::sleep(Duration::from_millis(2500));
         (taken >= 20).then_some(())
     });
