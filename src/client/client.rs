@@ -115,8 +115,8 @@ impl Client {
     }
 
     /// Asks for leases for `span` from now on and not after it, until this is called again; an answer that comes later
-    /// does not count. Leases live on until they end, and can be given back. For those that pass on their leases to
-    /// somebody who may go to another client of the same id: this one may ask as long as nobody can have gone there.
+    /// does not count. Leases live on until they end, and can be given back. For a client that passes on its leases to
+    /// a process that may go to another client of the same id: this one may ask until that process may have gone there.
     pub fn ask_for(&self, span: Duration) {
         self.keeper.shared.ask_for(span);
     }

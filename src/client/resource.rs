@@ -94,10 +94,10 @@ impl Resource {
     }
 
     /// Says how much may be in use from now on: as long as that is more than the lease allows, the server is told so,
-    /// and gives it to no other client. [`f64::INFINITY`] stands for all that is held for this client, of which it knows
-    /// only a part. For a handle without a limiter ([`open`](crate::ResourceBuilder::open)) whose
-    /// user passes on what it is leased, and cannot take it back. Returns the lease that the server will be told of
-    /// together with this, or after it.
+    /// and gives it to no other client. [`f64::INFINITY`] stands for all that is held for this client, of which it may
+    /// know only a part. For a handle without a limiter ([`open`](crate::ResourceBuilder::open)) whose user passes on
+    /// what it is leased, and cannot take it back. Returns the lease that the server will be told of together with
+    /// this, or after it.
     pub fn hold(&self, in_use: f64) -> Option<(Capacity, Duration)> {
         if self.opened.hold(in_use) {
             self.keeper.shared.demand_changed(&self.opened.id);

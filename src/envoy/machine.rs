@@ -7,13 +7,13 @@
 //! An Envoy is one holder for the cluster, whichever gateway it reports to, and goes to another gateway when it loses
 //! its stream. These rules keep what it believes within what is held for it:
 //!
-//! - For as long as an assignment lasts after an Envoy has come, this gateway does not know what another has told it. It
-//!   says that all that is held for the Envoy may be in use, so that nothing of it is given to others. A bucket that the
-//!   Envoy has just made is exempt ([`Usage::is_first`]).
+//! - For as long as an assignment lasts after an Envoy has come, this gateway does not know what another has told it.
+//!   It says that all that is held for the Envoy may be in use, so that nothing of it is given to others. A bucket that
+//!   the Envoy has just made is exempt ([`Usage::is_first`]).
 //! - An Envoy opens a stream with a regular report only. So for [`STAYS`] after each it is certainly here, and for as
 //!   long this gateway may ask under the Envoy's name; a lease that comes later does not count ([`stays`]).
-//! - Each stream begins without a lease, so that what is assigned over it comes from a lease that is newer than all that
-//!   gateways before have named.
+//! - Each stream begins without a lease, so that what is assigned over it comes from a lease that is newer than all
+//!   that gateways before have named.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -19,6 +19,7 @@
 //! in simulation. [`Session::poll`] says what to send, the caller sends it and reports what came back with
 //! [`Session::answered`], [`Session::redirected`] or [`Session::failed`].
 
+mod presence;
 mod schedule;
 
 use std::{
@@ -224,13 +225,6 @@ impl<D: Demand> Session<D> {
         }
     }
 
-    /// After `at` nothing is asked for and no answer counts, until this is called again. Leases live on, and what is
-    /// released is given back. For a client that passes on its leases to somebody who may go to another client of the
-    /// same id: as long as it is certain that nobody else asks under this id, it may ask.
-    pub fn ask_until(&mut self, at: Millis) {
-        self.asks_until = at;
-    }
-
     /// Gives a request up whose deadline has passed.
     pub fn give_up_late(&mut self, now: Millis) {
         if let Some(late) = self.under_way.take_if(|under_way| under_way.deadline <= now) {
@@ -413,21 +407,6 @@ impl<D: Demand> Session<D> {
         let sent = self.last_sent.filter(|_| planted::is(Fault::TakesLateAnswers))?;
         let ids = self.entries.keys().cloned().collect();
         self.under_way.take().or(Some(UnderWay { number, sent, deadline: sent, ids, kind: Kind::Ask }))
-    }
-
-    /// Whether anything may be asked for now.
-    fn may_ask(&self, now: Millis) -> bool {
-        now <= self.asks_until || planted::is(Fault::AsksForEnvoysElsewhere)
-    }
-
-    /// What a request asked for is due at once.
-    fn ask_again(&mut self, under_way: &UnderWay, now: Millis) {
-        for id in &under_way.ids {
-            if let Some(entry) = self.entries.get_mut(id) {
-                entry.ask_by(now);
-                self.first_due.comes(entry.due);
-            }
-        }
     }
 
     fn gave_up(&mut self, now: Millis, under_way: &UnderWay, longest: Millis) {

@@ -139,7 +139,8 @@ fn an_envoy_that_moves_between_two_doors_is_one_holder() {
 
 #[test]
 fn a_bucket_keeps_its_lease_when_the_master_dies_right_after_it_was_opened() {
-    let mut peers = Peers::start(3, ConfigFile::of(&[Template::fair("shop/*", 100.0)]), &[]);
+    let template = Template { refresh: 1, ..Template::fair("shop/*", 100.0) };
+    let mut peers = Peers::start(3, ConfigFile::of(&[template]), &[]);
     let door = Door::for_quotas(&peers.endpoints(), &["--assignment-secs", "4", "--id", "door-1"]);
     let stream = with_most_of_it(&door);
     peers.kill(peers.master());

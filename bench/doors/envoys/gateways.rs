@@ -93,11 +93,11 @@ struct GatewaysReport {
     arguments: Vec<String>,
     machine: Machine,
     capacity: u32,
-    cases: Vec<Case>,
+    cases: Vec<GatewayCase>,
 }
 
 #[derive(Serialize)]
-struct Case {
+struct GatewayCase {
     name: &'static str,
     /// In seconds from the first request on.
     event_s: u64,
@@ -128,7 +128,7 @@ pub(crate) fn main(args: &GatewaysArgs) -> Result<(), Error> {
 }
 
 impl GatewaysArgs {
-    fn measure(&self, name: &'static str, event: Event, at: Duration, interrupt: &Interrupt) -> Result<Case, Error> {
+    fn measure(&self, name: &'static str, event: Event, at: Duration, interrupt: &Interrupt) -> Result<GatewayCase, Error> {
         let capacity = f64::from(self.capacity.get());
         let mut trio = Trio::start(self.server.as_deref(), self.capacity.get(), interrupt)?;
         let first = if let Event::OneOfTwo(first) = event { first } else { [0; ENVOYS] };
@@ -164,12 +164,12 @@ impl GatewaysArgs {
         Ok(self.judge(name, at, &poured))
     }
 
-    fn judge(&self, name: &'static str, at: Duration, poured: &Poured) -> Case {
+    fn judge(&self, name: &'static str, at: Duration, poured: &Poured) -> GatewayCase {
         let capacity = f64::from(self.capacity.get());
         let end = at + self.after;
         let part = |from: Duration| poured.passed(from, end) as f64 / (capacity * (end - from).as_secs_f64());
         let second = |nth: u64| poured.passed(Duration::from_secs(nth), Duration::from_secs(nth + 1));
-        Case {
+        GatewayCase {
             name,
             event_s: at.as_secs(),
             passed: (0..end.as_secs()).map(second).collect(),
@@ -209,7 +209,7 @@ impl Event {
     }
 }
 
-impl Case {
+impl GatewayCase {
     fn line(&self) -> String {
         format!(
             "{}: {:.1} % of what could pass, {:.1} % from two reports on; {:.0} requests beyond the capacity, {} in a \
