@@ -4,7 +4,7 @@ use leaseway_proto::peer::{Introduction, PeerRequest, PeerResponse};
 use tonic::Code;
 
 use crate::{
-    Fact, ProposeError, Secret, Settings, StartError, Timing,
+    Secret, Settings, StartError, Timing,
     codec::{self, COMMON, FORMAT},
     peers::{Call, Connection, HandOver, Prover},
     raft::{LogId, Vote},
@@ -114,26 +114,6 @@ async fn a_peer_of_another_cluster_is_rejected_and_told_why() {
     assert_eq!(hello(elsewhere).await.expect_err("it is rejected").code(), Code::FailedPrecondition);
     let nowhere = Introduction { cluster: Vec::new(), ..good };
     hello(nowhere).await.expect("it may become one of them");
-}
-
-#[tokio::test]
-async fn a_peer_of_an_older_version_is_one_of_them_until_something_is_stored_that_it_does_not_know() {
-    let mut world = World::new(&["a", "b", "c"]).await;
-    world.bootstrap().await;
-    let (master, reign) = world.master().await;
-    let other = world.names.iter().find(|name| **name != master).expect("there are three").clone();
-    let older = Introduction { reads: 0, ..introduction(&world, &other, identity(&world, &other).peer) };
-    let me = identity(&world, &master).peer;
-    let vote = || openraft::raft::VoteRequest::new(Vote::new(0, 1), None);
-    ask_for_vote(&world, &master, me, older.clone(), vote()).await.expect("it is accepted");
-    let nothing = Fact::Override { pattern: "db*".into(), set: None };
-    // The peer that runs says soon what it reads.
-    while let Err(error) = world.peer(&master).propose(&reign, vec![nothing.clone()]).await {
-        assert!(matches!(error, ProposeError::OlderPeer { .. }), "{error}");
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
-    let status = ask_for_vote(&world, &master, me, older, vote()).await.expect_err("it is rejected");
-    assert!(status.message().contains("need a newer version"), "{status}");
 }
 
 #[tokio::test]
