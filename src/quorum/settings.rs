@@ -225,7 +225,7 @@ impl Timing {
 
 #[cfg(test)]
 mod tests {
-    use leaseway_core::{Amount, Changes, Epoch, Promises};
+    use leaseway_core::{Amount, Changes, ClusterClock, ClusterTime, Epoch, Promises};
 
     use super::*;
 
@@ -255,13 +255,14 @@ mod tests {
             epoch: Epoch(1),
             number: 1,
             total: Amount::clamped(1.0),
-            horizon: Some(Millis(10 * LEASE)),
+            horizon: Some(ClusterTime(10 * LEASE)),
             lease: Some(Millis(LEASE)),
             floor: None,
             wants: None,
+            parts: Vec::new(),
         };
         let mut promises = Promises::default();
-        promises.apply(&changes, Millis(0)).expect("in order");
+        promises.apply(&changes, ClusterTime(0)).expect("in order");
         for timing in accepted() {
             // Counted from when the last quorum that confirms the former reign was asked, the earliest at which any of
             // it can lease its vote and at which the next reign can begin.
@@ -272,7 +273,8 @@ mod tests {
             assert!(at_the_latest(timing.lease().0) <= at_the_earliest(certainly_over), "{timing:?}: a restart");
             // The last lease of the former reign, at a holder that rounds up and has a slow clock.
             let believed = ends.div_ceil(1000) + LEASE + LEASE / 1000 + 1000;
-            let until = promises.believed_until(Millis(0), timing.overlap()).expect("it is counted");
+            let until =
+                promises.believed_until(ClusterClock::default(), Millis(0), timing.overlap()).expect("it is counted");
             assert!(Millis(believed) <= until, "{timing:?}: {believed} {until:?}");
         }
     }

@@ -128,7 +128,13 @@ pub(crate) fn main(args: &GatewaysArgs) -> Result<(), Error> {
 }
 
 impl GatewaysArgs {
-    fn measure(&self, name: &'static str, event: Event, at: Duration, interrupt: &Interrupt) -> Result<GatewayCase, Error> {
+    fn measure(
+        &self,
+        name: &'static str,
+        event: Event,
+        at: Duration,
+        interrupt: &Interrupt,
+    ) -> Result<GatewayCase, Error> {
         let capacity = f64::from(self.capacity.get());
         let mut trio = Trio::start(self.server.as_deref(), self.capacity.get(), interrupt)?;
         let first = if let Event::OneOfTwo(first) = event { first } else { [0; ENVOYS] };

@@ -4,8 +4,8 @@ use std::{sync::Arc, task::Poll, time::Duration};
 
 use actix::{Arbiter, System};
 use leaseway_core::{
-    Amount, Answer, Ask, Changes, Charged, Claim, Claims, Epoch, Glob, Has, HolderKind, Millis, Repository, Request,
-    Sum,
+    Amount, Answer, Ask, Changes, Charged, Claim, Claims, ClusterTime, Epoch, Glob, Has, HolderKind, Millis,
+    Repository, Request, Sum,
 };
 use leaseway_quorum::{Fact, Mastership, Timing};
 
@@ -157,10 +157,11 @@ fn a_new_master_counts_former_leases_from_when_any_former_reign_has_ended() {
                 epoch: Epoch(1),
                 number: 1,
                 total: Amount::clamped(70.0),
-                horizon: Some(Millis(3_600_000)),
+                horizon: Some(ClusterTime(3_600_000)),
                 lease: Some(Millis(60_000)),
                 floor: None,
                 wants: None,
+                parts: Vec::new(),
             };
             let promised = Fact::Promises { resource: "r".into(), changes };
             quorum.propose(&reign, vec![promised]).await.expect("it is stored");
