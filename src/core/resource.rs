@@ -357,8 +357,8 @@ impl Resource {
         self.ledger.drain_passages()
     }
 
-    /// The answers of the last round, by their places, that may be larger once the parent knows what is wanted here now.
-    /// In ascending order.
+    /// The places of those answers of the last round that may be larger once the parent knows what is wanted here now, in
+    /// ascending order.
     pub fn short(&self) -> &[usize] {
         &self.short
     }

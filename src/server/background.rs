@@ -59,7 +59,7 @@ mod tests {
     #[tokio::test]
     async fn work_is_done_on_another_thread_and_its_failure_ends_that_only() {
         let here = thread::current().id();
-        assert_ne!(in_background(|| thread::current().id()).await, Some(here));
+        assert_ne!(in_background(|| thread::current().id()).await.expect("it is done"), here);
         assert_eq!(in_background(|| panic!("planted")).await, None::<()>);
     }
 

@@ -60,7 +60,7 @@ impl Parts {
             let part = &mut self.earlier[place];
             let taken = amount.min(part.amount.into());
             part.amount = (Sum::from(part.amount) - taken).floor();
-            amount = amount - taken;
+            amount -= taken;
         }
         self.earlier.retain(|part| part.amount > Amount::ZERO);
     }
