@@ -229,7 +229,7 @@ impl Leases {
         let Some(token) = self.named_by(has).filter(|token| issued(*token) && !ignored) else {
             return Confirmation::Nothing;
         };
-        if self.confirmed.is_some_and(|confirmed| token < confirmed) && !planted::is(Fault::TakesStaleNames) {
+        if self.is_stale(token) {
             return Confirmation::Stale;
         }
         let is_newest = self.first.is_some_and(|first| first <= token);
@@ -256,6 +256,11 @@ impl Leases {
         Confirmation::Known
     }
 
+    /// Whether a request that names this lease, in force or ended, was sent before another that has been heard.
+    pub(crate) fn is_stale(&self, named: Token) -> bool {
+        self.confirmed.is_some_and(|confirmed| named < confirmed) && !planted::is(Fault::TakesStaleNames)
+    }
+
     /// Gives up what was moved here, with the leases that it covers; returns how much that was.
     fn unmove(&mut self) -> Amount {
         let moved = self.moved();
@@ -268,7 +273,7 @@ impl Leases {
     /// lease, so a request that does is a delayed one (rule E3); and one that goes on to a newer one will not use the
     /// answers to what it named before (rule E4). Returns whether the name is another than before.
     pub(crate) fn name_former(&mut self, token: Token, now: Millis) -> Option<bool> {
-        if self.confirmed.is_some_and(|confirmed| token < confirmed) && !planted::is(Fault::TakesStaleNames) {
+        if self.is_stale(token) {
             return None;
         }
         let is_another = self.confirmed != Some(token);

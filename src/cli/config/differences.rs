@@ -154,7 +154,7 @@ mod tests {
         let written_out = "
 - identifier_glob: mysql*
   capacity: 500.0
-  algorithm: {kind: 3, lease_length: 60, refresh_interval: 16, parameters: {reuse: confirmed}}\n";
+  algorithm: {kind: 3, lease_length: 60, refresh_interval: 5, parameters: {reuse: confirmed}}\n";
         assert_eq!(differences(MYSQL, written_out), "no difference");
     }
 

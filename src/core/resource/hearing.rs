@@ -142,7 +142,10 @@ impl Resource {
                 leases.forget_given();
                 Confirmation::Nothing
             }
-            _ => Confirmation::Nothing,
+            None => match ask.had.and_then(|had| had.token).filter(|_| ask.drops_late) {
+                Some(had) if leases.is_stale(had) => Confirmation::Stale,
+                _ => Confirmation::Nothing,
+            },
         };
         let trusted = confirmation == Confirmation::Known || planted::is(Fault::LateReportLowers);
         if confirmation == Confirmation::Stale && !trusted {

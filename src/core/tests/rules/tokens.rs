@@ -114,6 +114,22 @@ fn a_delayed_request_that_names_an_older_lease_is_dropped_whole() {
     assert_eq!(server.counters().stale, 1);
 }
 
+/// Counted as outstanding, it took from the others what nobody used (`simulate drawn --seed 29`: held 4 of 2).
+#[test]
+fn so_is_one_that_names_an_older_lease_as_one_that_has_ended() {
+    let mut server = Server::new(fair(100.0));
+    server.asks("a", 10.0);
+    let ended = server.request("a", 90.0);
+    let delayed = Ask { has: None, had: ended.has, outstanding: Some(Amount::clamped(70.0)), ..ended };
+    for _ in 0..2 {
+        server.pass(16_000);
+        server.asks("a", 20.0);
+    }
+    let before = server.report("a");
+    assert_eq!(server.send(delayed), Answer::Stale);
+    assert_eq!(server.report("a"), before);
+}
+
 /// The leak when left out: 524 of 500.
 #[test]
 fn a_report_of_outstanding_that_proves_nothing_only_raises() {
