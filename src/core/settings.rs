@@ -76,7 +76,7 @@ impl Settings {
     /// The lease length where a template gives none.
     pub const DEFAULT_LEASE: Millis = Millis::from_secs(60);
     /// The refresh interval where a template gives none.
-    pub const DEFAULT_REFRESH: Millis = Millis::from_secs(16);
+    pub const DEFAULT_REFRESH: Millis = Millis::from_secs(5);
     /// The decay factor where a template gives none.
     pub const DEFAULT_DECAY_FACTOR: f64 = 0.5;
     /// The refresh interval decays no further.

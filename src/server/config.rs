@@ -7,7 +7,7 @@
 //!
 //! * A template without `algorithm` takes all of the algorithm of `*`. `*` itself may be missing; if it is there it is
 //!   last.
-//! * Without `lease_length` leases last 60 seconds; without `refresh_interval` clients come back after 16, or after the
+//! * Without `lease_length` leases last 60 seconds; without `refresh_interval` clients come back after 5, or after the
 //!   lease length if that is shorter.
 //! * `parameters` may be a map of names to values instead of a list of `{name, value}`.
 //! * Without `kind` it is NO_ALGORITHM, as in Doorman, with a warning; only there `capacity` may be missing.

@@ -168,7 +168,7 @@ mod tests {
   algorithm:
     kind: PROPORTIONAL_SHARE
     lease_length: 30
-    refresh_interval: 5
+    refresh_interval: 16
     learning_mode_duration: 0
     parameters: {priority: strict, max_priority: 3, reuse: prompt, min_request_interval: 0.5}\n";
         assert_eq!(
@@ -176,7 +176,7 @@ mod tests {
             "mysql*: capacity 500 → 400.5\n\
              mysql*: algorithm FAIR_SHARE → PROPORTIONAL_SHARE\n\
              mysql*: lease length 60 s → 30 s\n\
-             mysql*: refresh interval 16 s → 5 s\n\
+             mysql*: refresh interval 5 s → 16 s\n\
              mysql*: learning mode one lease length → 0 s\n\
              mysql*: safe capacity an equal share → no limit\n\
              mysql*: priority ignore → strict\n\

@@ -49,7 +49,7 @@ struct Server {
 }
 
 fn fair(capacity: f64) -> Settings {
-    Settings::new(Kind::FairShare, Amount::clamped(capacity))
+    Settings { refresh: Millis(16_000), ..Settings::new(Kind::FairShare, Amount::clamped(capacity)) }
 }
 
 fn slice(subclients: u32, wants: f64, priority: i16) -> Claim {

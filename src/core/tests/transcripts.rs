@@ -115,7 +115,7 @@ impl Transcript {
     fn give_birth(&mut self, mut args: ArgumentConsumer<'_>) -> Result<(), Failure> {
         let kind = args.next_pos().ok_or("which algorithm?")?;
         let kind = Kind::ALL.into_iter().find(|known| known.name() == kind).ok_or("no such algorithm")?;
-        let mut settings = Settings::new(kind, Amount::ZERO);
+        let mut settings = Settings { refresh: Millis(16_000), ..Settings::new(kind, Amount::ZERO) };
         let (mut learning_until, mut max_holders, mut inherited) = (Millis(0), usize::MAX, None);
         let mut source = Source::Own;
         while let Some((key, value)) = args.next_key() {

@@ -16,8 +16,6 @@ const KEYS: [&str; 5] = ["kind", "lease_length", "refresh_interval", "learning_m
 
 /// The longest lease. A mistyped lease holds its capacity, once granted, until it ends.
 const MAX_SECONDS: i64 = 31 * 24 * 3600;
-/// The refresh interval where a template gives none, as in `development.yaml`.
-const DEFAULT_REFRESH: Millis = Millis::from_secs(5);
 
 const SECONDS: &str = "whole seconds from 1 to 2678400 (31 days)";
 const LEARNING_SECONDS: &str = "whole seconds up to 2678400 (31 days); 0 or less: no learning mode";
@@ -115,7 +113,7 @@ impl<'n, 't> Lengths<'n, 't> {
         settings.learning = learning;
         settings.lease = lease.value.unwrap_or(Settings::DEFAULT_LEASE);
         // A short lease alone is enough: clients then ask again no later than at its end.
-        settings.refresh = refresh.value.unwrap_or(DEFAULT_REFRESH.min(settings.lease));
+        settings.refresh = refresh.value.unwrap_or(Settings::DEFAULT_REFRESH.min(settings.lease));
         // A lease that could not be read has been complained about; comparing with its stand-in would only confuse.
         let comparable = lease.value.is_some() || lease.written.is_none();
         if let (Some(length), Some(field), true) = (refresh.value, refresh.written, comparable)

@@ -23,7 +23,7 @@ fn supply(server: &mut Server, capacity: f64, until: u64) {
 fn no_lease_outlives_the_nodes_own_and_all_ask_again_before_it_ends() {
     for kind in KINDS {
         for (left, length, refresh) in
-            [(90_000, 60_000, 16_000), (60_000, 60_000, 16_000), (30_000, 30_000, 16_000), (10_000, 10_000, 9_000)]
+            [(90_000, 60_000, 5_000), (60_000, 60_000, 5_000), (30_000, 30_000, 5_000), (5_000, 5_000, 4_000)]
         {
             let mut server = child(kind, 100.0, left);
             server.asks("a", 10.0);

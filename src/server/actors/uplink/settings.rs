@@ -142,7 +142,7 @@ mod tests {
         for none in [None, Some(0), Some(-5)] {
             let said = wire::Algorithm { lease_length: none, refresh_interval: none, ..algorithm(3, &[]) };
             let settings = instructed(Some(&said), None).0.of_child();
-            assert_eq!((settings.lease, settings.refresh), (Millis(60_000), Millis(8_000)));
+            assert_eq!((settings.lease, settings.refresh), (Millis(60_000), Millis(2_000)));
         }
         let said = wire::Algorithm { refresh_interval: Some(i64::MAX), ..algorithm(3, &[]) };
         assert_eq!(instructed(Some(&said), None).0.of_child().refresh, Millis(20_000), "half of the lease");

@@ -91,6 +91,7 @@ resources:
         let get = |id: &str| found(&repository, id).settings.clone();
         let slow = Settings {
             lease: Millis::from_secs(300),
+            refresh: Millis::from_secs(16),
             learning: Some(Millis(0)),
             ..Settings::new(Kind::ProportionalShare, amount(1000.0))
         };
