@@ -2,7 +2,7 @@
 
 mod security;
 
-use std::{cell::RefCell, future::Future, time::Duration};
+use std::{cell::RefCell, future::Future, sync::Once, time::Duration};
 
 use leaseway_client::{
     Channel, NoConnection, Transport,
@@ -19,6 +19,7 @@ use tonic::{Code, Status};
 pub(crate) use self::security::Security;
 use crate::{
     error::CliError,
+    output::note,
     pages::Pages,
     ports::{self, Wanted},
     run_file::{self, Found, Origin, Port},
@@ -195,7 +196,13 @@ pub(crate) async fn within<T>(limit: Duration, asked: impl Future<Output = Resul
 /// Where to ask: at `told`, or, if a command was told nothing, where servers are found.
 pub(crate) fn found(port: Port, told: &[Endpoint]) -> Found {
     if told.is_empty() {
-        return run_file::find(port);
+        let found = run_file::find(port);
+        if let Some(process) = found.elsewhere(port) {
+            // Once: a command may look again and again.
+            static SAID: Once = Once::new();
+            SAID.call_once(|| note(format_args!("asking the peers of `leaseway up`, process {process}")));
+        }
+        return found;
     }
     let addresses = told.iter().map(|server| server.address.clone()).collect();
     Found { addresses, origin: Origin::of_told(port) }

@@ -9,12 +9,9 @@ use std::{
     fs::{self, File, TryLockError},
     io::{self, Write as _},
     path::{Path, PathBuf},
-    sync::Once,
 };
 
 use serde::{Deserialize, Serialize};
-
-use crate::output::note;
 
 /// Where the files are, instead of the directory for files of running programs.
 const DIRECTORY: &str = "LEASEWAY_RUN_DIR";
@@ -143,18 +140,20 @@ pub(crate) struct Found {
     pub(crate) origin: Origin,
 }
 
+impl Found {
+    /// The process ID of the `up` whose peers are asked, although none of them is at the default address.
+    pub(crate) fn elsewhere(&self, port: Port) -> Option<u32> {
+        let is_default = self.addresses.iter().any(|address| address == port.default_address());
+        match &self.origin {
+            Origin::Up { process, .. } if !is_default => Some(*process),
+            _ => None,
+        }
+    }
+}
+
 /// The peers of the node that serves at the default address, else those of the only `up` that runs, else the default.
 pub(crate) fn find(port: Port) -> Found {
-    let found = choose(port, directory().map_or_else(Vec::new, |directory| read_all(&directory)));
-    let is_default = found.addresses.iter().any(|address| address == port.default_address());
-    if let Origin::Up { process, .. } = &found.origin
-        && !is_default
-    {
-        // Once: a command may look again and again.
-        static SAID: Once = Once::new();
-        SAID.call_once(|| note(format_args!("asking the peers of `leaseway up`, process {process}")));
-    }
-    found
+    choose(port, directory().map_or_else(Vec::new, |directory| read_all(&directory)))
 }
 
 fn choose(port: Port, mut files: Vec<RunFile>) -> Found {

@@ -14,6 +14,7 @@ mod options;
 mod plan;
 mod process;
 mod run;
+mod running;
 mod tree;
 
 use std::path::{Path, PathBuf};

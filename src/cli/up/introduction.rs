@@ -5,6 +5,7 @@ use std::path::Path;
 use super::{
     plan::{NodePlan, Plan, quoted},
     process::Served,
+    running::running,
 };
 use crate::{
     certs::Member,
@@ -23,7 +24,7 @@ pub(super) fn text(plan: &Plan, served: &[Option<&Served>]) -> String {
     }
     let mut parts = vec![table(&rows)];
     parts.extend(plan.certificates.as_ref().map(|set| needed(&set.client())));
-    let running = plan.running(served);
+    let running = running(plan, served);
     if plan.nodes.iter().any(|node| node.parent.is_some()) {
         let nodes = Nodes::new(plan, served, &running);
         parts.push(nodes.drawn());

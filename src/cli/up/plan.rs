@@ -11,14 +11,8 @@ use leaseway_server::config;
 use super::{
     file::{Configuration, Node, NodeSet, Peer},
     founding,
-    process::Served,
 };
-use crate::{
-    certs::LocalSet,
-    error::CliError,
-    run_file::{Running, RunningNode},
-    serve::TakeOverFlag,
-};
+use crate::{certs::LocalSet, error::CliError, serve::TakeOverFlag};
 
 /// Where certificates are kept, beside the directories of the nodes.
 const CERTIFICATES: &str = "certs";
@@ -212,29 +206,6 @@ impl Plan {
 
     pub(super) fn peers(&self) -> impl Iterator<Item = &PeerPlan> {
         self.nodes.iter().flat_map(|node| &node.peers)
-    }
-
-    /// Where peers serve, for commands that are not told: `served` has those of the plan, in its order.
-    pub(super) fn running(&self, served: &[Option<&Served>]) -> Running {
-        let here: Vec<_> = self.peers().map(|peer| &peer.data).zip(served).collect();
-        let address = |known: Option<String>, planned: &SocketAddr| {
-            known.or_else(|| (planned.port() != 0).then(|| planned.to_string()))
-        };
-        let node = |node: &NodePlan| {
-            let at = |peer: &Peer| here.iter().find(|(data, _)| **data == node.directory.join(&peer.name))?.1.cloned();
-            let members: Vec<_> = node.members.iter().map(|peer| (peer, at(peer))).collect();
-            let servers =
-                members.iter().filter_map(|(peer, at)| address(at.as_ref().map(|at| at.grpc.clone()), &peer.grpc));
-            let admins =
-                members.iter().filter_map(|(peer, at)| address(at.as_ref().map(|at| at.admin.clone()), &peer.admin));
-            RunningNode {
-                name: node.name.clone(),
-                is_root: node.parent.is_none(),
-                servers: servers.collect(),
-                admins: admins.collect(),
-            }
-        };
-        Running { process: std::process::id(), nodes: self.nodes.iter().map(node).collect() }
     }
 
     /// Where all of its peers can be reached.

@@ -16,6 +16,7 @@ use super::{
     master,
     plan::{PeerPlan, Plan},
     process::{self, Event, Served},
+    running::running,
 };
 use crate::{
     Outcome,
@@ -201,7 +202,7 @@ impl Set<'_> {
             self.is_introduced = true;
             let served: Vec<_> = self.states.iter().map(State::served).collect();
             say(introduction::text(self.plan, &served))?;
-            self.run_file = (self.write)(&self.plan.running(&served)).unwrap_or_else(|error| {
+            self.run_file = (self.write)(&running(self.plan, &served)).unwrap_or_else(|error| {
                 note(format_args!(
                     "cannot write down where the peers serve: {error}. Commands need --server and --admin"
                 ));
