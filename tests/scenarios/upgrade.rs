@@ -1,7 +1,6 @@
 //! From the version before to this one and back, while clients ask.
 
 use std::{
-    fs,
     path::Path,
     sync::atomic::{AtomicBool, Ordering},
     thread,
@@ -13,12 +12,11 @@ use leaseway_proto::doorman::Lease;
 use crate::harness::{
     binary,
     config::{ConfigFile, Template},
-    doorman::{Asks as _, Doorman, one_of_ours},
+    doorman::{Doorman, one_of_ours},
     http,
     peers::{Peers, granted},
     previous,
     process::Process,
-    server::{ANYWHERE, Server},
     wait::eventually,
 };
 
@@ -132,34 +130,4 @@ fn what_the_version_before_does_not_know_waits_until_all_peers_know_it() {
     assert!(said.code != Some(0) && said.stderr.contains("use the version that wrote it"), "{said:?}");
     peers.run(older, &[]);
     assert!(peers.client("alice").ask(&peers, "r", 1000.0) <= CAPACITY / 2.0);
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let (path, to) = (entry.path(), to.join(entry.file_name()));
-        if path.is_dir() {
-            copy(&path, &to);
-        } else {
-            fs::copy(&path, &to).unwrap();
-        }
-    }
-}
-
-/// `fixtures/data-4` was left by a server of format 4 that was killed: 100 in all, 40 each for alice and bob, and an
-/// eighth more promised.
-#[test]
-fn a_directory_of_format_4_is_continued_and_stays_one() {
-    let directory = tempfile::tempdir().unwrap();
-    let data = directory.path().join("data");
-    copy(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/data-4")), &data);
-    let server = Server::with_flags(&["--data", data.to_str().unwrap(), "--admin", ANYWHERE]);
-    let mut carol = server.client("carol");
-    let given = eventually("it is master", || Some(carol.ask("mysql", 1000.0)).filter(|given| *given > 0.0));
-    assert!(given <= 20.0, "{given} of what was not promised");
-    server.stop();
-    for file in ["identity", "vote"] {
-        assert_eq!(fs::read(data.join(file)).unwrap()[1], 4, "{file}: the version before goes on with it");
-    }
 }
