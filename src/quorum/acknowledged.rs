@@ -2,7 +2,7 @@
 //! that has dropped writes.
 //!
 //! A peer cannot notice this by itself, and a majority that lost the same entries cannot either: both look like peers
-//! that are a little behind. But whoever was told by a peer that it has an entry can compare. So every peer remembers
+//! that are a little behind. But a peer that was told what another one has can compare. So every peer remembers
 //! the newest *committed* entry that each other peer is known to have on disk, and which incarnation (process) of that
 //! peer had it:
 //!

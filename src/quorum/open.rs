@@ -8,15 +8,16 @@ use crate::{
     error::StartError,
     formation::random,
     machine::Machine,
-    raft::{Member, Vote},
+    raft::{LogId, Member, Vote},
     settings::Settings,
     store::{
         LogStore, StoreError,
         directory::{Directory, Identity},
         disk::{Disk, Failing},
-        floor::{Floor, Flusher},
+        floor::{Floor, Flusher, StoredFloor},
         flush_times::FlushTimes,
         frame::Kind,
+        log::Log,
         segments::Segments,
         snapshots::Snapshots,
     },
@@ -70,6 +71,50 @@ fn is_loopback(address: SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
 }
 
+/// What was read of a directory.
+struct Contents<'a> {
+    directory: &'a Directory,
+    vote: Option<Vote>,
+    log: &'a Log,
+    /// What the snapshot covers.
+    applied: Option<LogId>,
+    floor: &'a Option<StoredFloor>,
+    known: &'a Option<Identity>,
+}
+
+/// Whether nothing is missing, and nothing is older than the rest.
+fn check_whole(found: &Contents<'_>) -> Result<(), StoreError> {
+    let Contents { directory, vote, log, applied, floor, known } = found;
+    let incomplete =
+        |what: &str| Err(StoreError::Damaged { path: directory.root().to_owned(), offset: 0, what: what.into() });
+    let missing = |what: &str| incomplete(&format!("the {what} is missing, though there is a log or a snapshot"));
+    let last = log.last().max(*applied);
+    let used = vote.is_some() || last.is_some();
+    // The peer that begins a cluster writes its first entry before its first vote.
+    if vote.is_none() && (log.last().is_some_and(|last| last.index > 0) || applied.is_some()) {
+        return missing("vote");
+    }
+    // Entries of a term are stored after a vote in it.
+    if vote.is_some_and(|vote| last.is_some_and(|last| last.leader_id.term > vote.leader_id.term)) {
+        return incomplete("the vote is older than the log: one of them was put back to an older copy");
+    }
+    if log.purged() > *applied {
+        return missing("snapshot");
+    }
+    if used && floor.is_none() && known.as_ref().is_some_and(|identity| identity.has_floor) {
+        return incomplete(
+            "the file floor is missing, which says how far the log has to reach: without it, entries that this server \
+             has acknowledged could be gone without notice",
+        );
+    }
+    // A floor is older than any cluster, so that one that says of nothing excuses a start that was cut short.
+    let has_taken_part = known.as_ref().is_some_and(|identity| identity.cluster.is_some());
+    if has_taken_part && floor.is_none() && log.last().is_none() {
+        return incomplete("it belongs to a cluster, and its log is missing");
+    }
+    if known.is_none() && used { missing("identity") } else { Ok(()) }
+}
+
 pub(crate) fn open(settings: &Settings) -> Result<Opened, StartError> {
     let directory = Arc::new(Directory::open(&settings.data)?);
     let failing = Failing::new();
@@ -85,36 +130,17 @@ pub(crate) fn open(settings: &Settings) -> Result<Opened, StartError> {
     }
     let floor = Floor::read(&directory)?;
     let (segments, log) = Segments::open(&directory.path("log"), floor.as_ref().and_then(|floor| floor.last))?;
-    let incomplete =
-        |what: &str| StoreError::Damaged { path: directory.root().to_owned(), offset: 0, what: what.into() };
-    let missing = |what: &str| incomplete(&format!("the {what} is missing, though there is a log or a snapshot"));
     let used = vote.is_some() || log.last().is_some() || machine.applied().is_some();
-    // The peer that begins a cluster writes its first entry before its first vote.
-    if vote.is_none() && (log.last().is_some_and(|last| last.index > 0) || machine.applied().is_some()) {
-        return Err(missing("vote").into());
-    }
-    // Entries of a term are stored after a vote in it.
-    if vote.is_some_and(|vote| {
-        log.last().max(machine.applied()).is_some_and(|last| last.leader_id.term > vote.leader_id.term)
-    }) {
-        return Err(incomplete("the vote is older than the log: one of them was put back to an older copy").into());
-    }
-    if log.purged() > machine.applied() {
-        return Err(missing("snapshot").into());
-    }
-    // A floor is older than any cluster, so that one that says of nothing excuses a start that was cut short.
-    if used && floor.is_none() && known.as_ref().is_some_and(|identity| identity.has_floor) {
-        let what = "the file floor is missing, which says how far the log has to reach: without it, entries that this \
-                    server has acknowledged could be gone without notice";
-        return Err(incomplete(what).into());
-    }
-    let has_taken_part = known.as_ref().is_some_and(|identity| identity.cluster.is_some());
-    if has_taken_part && floor.is_none() && log.last().is_none() {
-        return Err(incomplete("it belongs to a cluster, and its log is missing").into());
-    }
+    check_whole(&Contents {
+        directory: &directory,
+        vote,
+        log: &log,
+        applied: machine.applied(),
+        floor: &floor,
+        known: &known,
+    })?;
     let identity = match known {
         Some(identity) if used => identity,
-        None if used => return Err(missing("identity").into()),
         // An identity without a log, a vote or a snapshot made under it is worth nothing: a new one is drawn.
         _ => Identity { name: settings.name.clone(), peer: random() as u64 | 1, cluster: None, has_floor: false },
     };

@@ -132,10 +132,10 @@ impl fmt::Debug for Secret {
 ///
 /// 1. One master: a reign lasts for at most [`reliable`](Timing::reliable) from before a quorum was asked, and that
 ///    quorum votes for no other peer within [`lease`](Timing::lease) of its answer.
-/// 2. One sum, also if the first rule were broken: a quorum confirms no reign after it has voted for the next master. So
-///    a former reign, which ends by itself, is over within [`overlap`](Timing::overlap) of the beginning of the next
-///    one. The next master counts the leases of former ones from then on, not from when it began: nothing that was given
-///    in between is believed for longer than that. What they were given from is in the total that it starts with.
+/// 2. One sum, even if the first rule were broken: a quorum confirms no reign after it has voted for the next master.
+///    So a former reign, which ends by itself, is over within [`overlap`](Timing::overlap) of the beginning of the next
+///    one. The next master counts the leases of former ones from then on, not from when it began. What those leases
+///    were given from is in the total that it starts with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
     heartbeat: u64,

@@ -65,11 +65,11 @@ struct Shared {
     path: PathBuf,
     acknowledged: Acknowledged,
     /// Held while a slot is written, never during a flush.
-    state: Mutex<State>,
+    state: Mutex<Slots>,
 }
 
 #[derive(Debug)]
-struct State {
+struct Slots {
     /// What the newer slot holds.
     stored: StoredFloor,
     is_flushed: bool,
@@ -115,7 +115,7 @@ impl Floor {
             }
         };
         let file = File::options().write(true).open(&path).map_err(StoreError::io("open", &path))?;
-        let state = Mutex::new(State { stored, is_flushed: true, is_copied: false });
+        let state = Mutex::new(Slots { stored, is_flushed: true, is_copied: false });
         Ok(Floor(Arc::new(Shared { file, path, acknowledged, state })))
     }
 
@@ -147,12 +147,12 @@ impl Floor {
 
 impl Shared {
     /// Ignores poison: nothing that panics happens while it is held.
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, Slots> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Over the older slot.
-    fn write(&self, state: &mut State, last: Option<LogId>) -> Result<(), StoreError> {
+    fn write(&self, state: &mut Slots, last: Option<LogId>) -> Result<(), StoreError> {
         let stored = StoredFloor { number: state.stored.number + 1, last, known: self.acknowledged.known() };
         let at = (stored.number % 2) * SLOT as u64;
         self.file.write_all_at(&record(&stored), at).map_err(StoreError::io("write", &self.path))?;

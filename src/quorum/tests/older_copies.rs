@@ -31,9 +31,10 @@ fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("it can be made");
     for entry in fs::read_dir(from).expect("it can be read").map(|entry| entry.expect("it can be read")) {
         let to = to.join(entry.file_name());
-        match entry.path().is_dir() {
-            true => copy(&entry.path(), &to),
-            false => drop(fs::copy(entry.path(), to).expect("it can be copied")),
+        if entry.path().is_dir() {
+            copy(&entry.path(), &to);
+        } else {
+            fs::copy(entry.path(), to).expect("it can be copied");
         }
     }
 }

@@ -391,11 +391,6 @@ impl NodeHandle {
         self.quorum.as_ref().and_then(Quorum::absence)
     }
 
-    /// Committed data that other peers have lost, in words, as this peer has noticed.
-    pub(crate) fn losses(&self) -> Vec<String> {
-        self.quorum.as_ref().map_or_else(Vec::new, Quorum::losses)
-    }
-
     /// The reign under which it decides; none for a node that is alone.
     pub fn reign(&self) -> Result<Option<Reign>, NotMaster> {
         let role = self.directory.role();

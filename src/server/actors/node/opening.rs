@@ -205,7 +205,7 @@ impl NodeActor {
         handle
     }
 
-    /// Masters before this one give no leases after this, whatever `--timing` is.
+    /// Masters before this one give no leases after this, with any `--timing`.
     fn former_masters_end(&self) -> Millis {
         let overlap = self.membership.as_ref().map_or(Millis(0), |membership| membership.quorum.overlap());
         self.since.plus(overlap)

@@ -4,6 +4,7 @@ use std::sync::{Arc, atomic::Ordering};
 
 use futures_util::future::join_all;
 use leaseway_core::{Explanation, Glob, HolderKind, Millis};
+use leaseway_quorum::Quorum;
 use tokio::sync::oneshot;
 
 use super::{
@@ -16,6 +17,11 @@ impl NodeHandle {
     /// How long a lease of the parent's may last that this node lends on; zero without one.
     pub(crate) fn longest_loan(&self) -> Millis {
         self.uplink_status.longest()
+    }
+
+    /// Committed data that other peers have lost, in words, as this peer has noticed.
+    pub(crate) fn losses(&self) -> Vec<String> {
+        self.quorum.as_ref().map_or_else(Vec::new, Quorum::losses)
     }
 
     /// How many holders all resources have.
