@@ -61,8 +61,10 @@ impl Connected {
         };
         let length = body.len();
         self.say(
-            format!("{method} {path} HTTP/1.1\r\nHost: door\r\n{headers}{kind}Content-Length: {length}\r\n\r\n{body}")
-                .as_bytes(),
+            format!(
+                "{method} {path} HTTP/1.1\r\nHost: localhost\r\n{headers}{kind}Content-Length: {length}\r\n\r\n{body}"
+            )
+            .as_bytes(),
         );
         self.answer().expect("an answer")
     }

@@ -117,7 +117,7 @@ fn over_tls_a_certificate_says_who_asks_and_probes_need_none() {
     let trust = Files { ca: Some(certificates.ca().into()), ..Files::default() };
     let alice = Files { certificate: file("alice.pem"), key: file("alice.key"), ..trust.clone() };
     let acquire = |files: &Files, resource: &str| {
-        let head = format!("POST /v1/resources/{resource}/acquire HTTP/1.1\r\nHost: door\r\n\r\n");
+        let head = format!("POST /v1/resources/{resource}/acquire HTTP/1.1\r\nHost: localhost\r\n\r\n");
         let answer = Stranger::new(files, b"http/1.1").ask(door.http(), head.as_bytes()).expect("an answer");
         String::from_utf8(answer).unwrap()
     };

@@ -10,7 +10,7 @@ use crate::harness::{
     server::Server,
 };
 
-const ACQUIRE: &str = "POST /v1/resources/mysql/acquire HTTP/1.1\r\nHost: door\r\n";
+const ACQUIRE: &str = "POST /v1/resources/mysql/acquire HTTP/1.1\r\nHost: localhost\r\n";
 
 fn said(door: &Door, bytes: &[u8]) -> Option<HttpAnswer> {
     let mut connection = door.connect();
@@ -78,7 +78,7 @@ fn a_body_that_is_announced_but_too_large_or_never_comes_costs_nothing() {
 fn what_is_no_request_is_refused_and_what_breaks_off_is_forgotten() {
     let server = Server::development();
     let door = Door::for_http(&server.grpc().to_string(), &[]);
-    let long = format!("GET /{} HTTP/1.1\r\nHost: door\r\n\r\n", "x".repeat(100_000));
+    let long = format!("GET /{} HTTP/1.1\r\nHost: localhost\r\n\r\n", "x".repeat(100_000));
     let many = format!("GET / HTTP/1.1\r\n{}\r\n", "A: b\r\n".repeat(1000));
     for nonsense in
         [long.as_bytes(), many.as_bytes(), b"\x16\x03\x01\x02\x00", b"\r\n\r\n\r\n", b"GET", b"\xff\xff\xff\xff"]

@@ -60,7 +60,7 @@ fn call(address: std::net::SocketAddr, stop: &AtomicBool) -> Vec<Permitted> {
     let body = json!({ "permits": 1, "wait": 10 }).to_string();
     while !stop.load(Ordering::Relaxed) {
         let asked = Instant::now();
-        let head = "POST /v1/resources/mysql/acquire HTTP/1.1\r\nHost: door\r\nContent-Type: application/json\r\n";
+        let head = "POST /v1/resources/mysql/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
         connection.say(format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()).as_bytes());
         match connection.answer() {
             Some(told) if told.status == 200 => permitted.push(Permitted { asked, told: Instant::now(), permits: 1 }),

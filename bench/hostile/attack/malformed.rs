@@ -83,7 +83,7 @@ async fn bytes(stranger: Rc<Stranger>) {
     loop {
         let noise: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(1000).collect();
         let beginnings = [
-            b"GET / HTTP/1.1\r\nHost: h\r\n\r\n".to_vec(),
+            b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(),
             // A handshake of TLS that comes to nothing; with TLS one within TLS.
             [&[0x16, 3, 1, 2, 0][..], &noise].concat(),
             noise.clone(),

@@ -34,7 +34,7 @@ pub(super) async fn scrapes(stranger: Rc<Stranger>) {
     on_lanes(stranger, |stranger, _| async move {
         loop {
             let Some(mut wire) = stranger.connect_to_pages().await else { continue };
-            let _ = wire.write_all(b"GET /metrics HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").await;
+            let _ = wire.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await;
             let _ = wire.flush().await;
             let mut buffer = vec![0; 1 << 16];
             while wire.read(&mut buffer).await.is_ok_and(|read| read > 0) {}

@@ -81,13 +81,13 @@ fn the_listeners_of_pages_and_of_operators_have_limits_too() {
         assert!(refused.into_iter().all(|mut stream| hangs_up(&mut stream)));
         // From elsewhere there is still a way in.
         let mut other = dial_plainly(address, Some(ELSEWHERE));
-        other.write_all(b"GET /healthz HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
+        other.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
         assert!(hangs_up(&mut other));
         drop(strangers);
     }
     eventually("there is room again", || {
         let mut again = dial_plainly(server.http(), None);
-        again.write_all(b"GET /healthz HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").ok()?;
+        again.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").ok()?;
         let mut answer = String::new();
         again.read_to_string(&mut answer).ok()?;
         answer.starts_with("HTTP/1.1 200").then_some(())
