@@ -56,9 +56,9 @@ impl Pace {
         Millis(refresh.0 / endpoints.max(1) as u64)
     }
 
-    /// The pause after `failures` in a row, the last of which took `took`: attempts are at most `longest` apart, counted
-    /// from when they are sent. It is between half of the computed pause and all of it, so that clients that failed
-    /// together do not come back together.
+    /// The pause after `failures` in a row, the last of which took `took`. Attempts are at most `longest` apart,
+    /// counted from when they are sent. The pause is between half of the computed one and all of it, so that clients
+    /// that failed together do not come back together.
     pub(super) fn backoff(&self, failures: u32, longest: Millis, took: Millis, rng: &mut fastrand::Rng) -> Millis {
         let exponent = i32::try_from(failures.saturating_sub(1)).unwrap_or(i32::MAX);
         let apart = (self.backoff_first.0 as f64 * BACKOFF_GROWTH.powi(exponent)).min(longest.0 as f64);
