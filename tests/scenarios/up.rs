@@ -256,7 +256,9 @@ fn commands_find_the_peers_of_a_running_up_also_when_the_first_of_them_is_down()
         format!("      {name}: {{grpc: '{grpc}', http: '{ANYWHERE}', admin: '{admin}', peer: '{peer}'}}\n")
     });
     let peers: String = peers.collect();
-    let file = ConfigFile::new(&format!("nodes:\n  root:\n    options: {{threads: 1}}\n    peers:\n{peers}"));
+    let file = ConfigFile::new(&format!(
+        "nodes:\n  root:\n    options: {{threads: 1, timing: several-sites}}\n    peers:\n{peers}"
+    ));
     let directory = tempfile::tempdir().unwrap();
     let run_directory = [("LEASEWAY_RUN_DIR", directory.path().to_str().unwrap())];
     let asked = |command: &[&str]| Process::start(command, &run_directory).finish();
@@ -276,11 +278,13 @@ fn commands_find_the_peers_of_a_running_up_also_when_the_first_of_them_is_down()
     let up = Process::start(&["up", file.path(), "--only", "b,c"], &run_directory);
     granted(&up);
     for command in [&["status", "mysql"][..], &["peers", "list"], &["config", "show"], &["check"]] {
-        let said = asked(command);
-        // A peer is missing, which `check` warns of.
-        assert!(matches!(said.code, Some(0 | 3)), "{command:?}: {said:?}");
         let process = format!("asking the peers of `leaseway up`, process {}", up.id());
-        assert!(said.stderr.contains(&process), "{command:?}: {said:?}");
+        eventually(&format!("{command:?} finds them"), || {
+            let said = asked(command);
+            assert!(said.stderr.contains(&process), "{command:?}: {said:?}");
+            // A peer is missing, which `check` warns of.
+            matches!(said.code, Some(0 | 3)).then_some(())
+        });
     }
     let flag = asked(&["status", "--server", "127.0.0.1:1"]);
     assert!(flag.code == Some(69) && flag.stderr.contains("cannot reach a server at 127.0.0.1:1"), "{flag:?}");
