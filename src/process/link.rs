@@ -1,8 +1,10 @@
 //! A link between two processes that can be made bad: a small TCP proxy, for each link one.
 //!
 //! What is delayed stays in order, as in TCP. A link can be bad in two ways:
-//! - *Silent*: what its connections carry vanishes, for ever; new connections are good. So it is when a host that
-//!   forwards packets forgets them.
+//! - *Stalled*, in one direction or both: the connections that exist deliver nothing until they
+//!   [resume](Link::resume), if they ever do; new connections are good. This happens when a host that forwards packets
+//!   forgets a connection, or when TCP backs off after losses: by the time a message arrives, the two sides may have
+//!   talked over newer connections for long, and its sender may have closed the old one.
 //! - *Cut*, in one direction or both: nothing arrives until it is [healed](Link::heal), then all of it does, late. So
 //!   it is when a cable is pulled: TCP sends again what was lost, and old messages turn up at a bad time.
 //!
@@ -11,8 +13,9 @@
 use std::{
     io,
     net::{Ipv4Addr, SocketAddr},
+    ops::Range,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -32,20 +35,43 @@ use tokio::{
 
 /// One direction.
 struct Direction {
-    /// Connections with a number below lose what they carry.
-    silent_below: AtomicUsize,
     delay_ms: AtomicU64,
-    cut: watch::Sender<bool>,
+    obstacle: watch::Sender<Obstacle>,
+}
+
+/// What holds back everything.
+#[derive(Default)]
+struct Obstacle {
+    is_cut: bool,
+    /// The numbers of the connections that are stalled.
+    stalled: Range<usize>,
 }
 
 impl Direction {
     fn good() -> Direction {
-        Direction { silent_below: AtomicUsize::new(0), delay_ms: AtomicU64::new(0), cut: watch::Sender::new(false) }
+        Direction { delay_ms: AtomicU64::new(0), obstacle: watch::Sender::default() }
     }
 
-    async fn whole(&self) {
+    /// Waits until this connection delivers. Whether it was stalled.
+    async fn delivers(&self, number: usize) -> bool {
+        let was_stalled = self.obstacle.borrow().stalled.contains(&number);
         // An error is impossible: the sender is in `self`.
-        let _ = self.cut.subscribe().wait_for(|cut| !cut).await;
+        let free = |obstacle: &Obstacle| !obstacle.is_cut && !obstacle.stalled.contains(&number);
+        let _ = self.obstacle.subscribe().wait_for(free).await;
+        was_stalled
+    }
+
+    fn set_delay(&self, delay: Duration) {
+        let millis = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+        self.delay_ms.store(millis, Ordering::Relaxed);
+    }
+
+    fn set_cut(&self, is_cut: bool) {
+        self.obstacle.send_modify(|obstacle| obstacle.is_cut = is_cut);
+    }
+
+    fn set_stalled(&self, stalled: Range<usize>) {
+        self.obstacle.send_modify(|obstacle| obstacle.stalled = stalled);
     }
 }
 
@@ -54,6 +80,18 @@ struct Shared {
     there: Direction,
     back: Direction,
     connections: AtomicUsize,
+    stall_at: Mutex<Option<&'static [u8]>>,
+}
+
+impl Shared {
+    /// Before a connection carries this towards the target.
+    fn look_at(&self, piece: &[u8]) {
+        let mut stall_at = self.stall_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if stall_at.is_some_and(|bytes| piece.windows(bytes.len()).any(|window| window == bytes)) {
+            self.there.set_stalled(0..self.connections.load(Ordering::Relaxed));
+            *stall_at = None;
+        }
+    }
 }
 
 /// A link to one address. New connections end with it; those that there are go on until a side closes.
@@ -72,6 +110,7 @@ impl Link {
             there: Direction::good(),
             back: Direction::good(),
             connections: AtomicUsize::new(0),
+            stall_at: Mutex::new(None),
         });
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         listener.set_nonblocking(true)?;
@@ -94,20 +133,49 @@ impl Link {
 
     /// Everything takes so long from now on, in each direction.
     pub fn delay(&self, delay: Duration) {
-        let millis = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
-        self.shared.there.delay_ms.store(millis, Ordering::Relaxed);
-        self.shared.back.delay_ms.store(millis, Ordering::Relaxed);
+        self.shared.there.set_delay(delay);
+        self.shared.back.set_delay(delay);
     }
 
-    /// The connections that there are go silent for ever; new ones are good.
-    pub fn silence(&self) {
-        self.silence_towards();
-        self.shared.back.silent_below.store(self.connections(), Ordering::Relaxed);
+    /// As [`delay`](Self::delay), towards the target only.
+    pub fn delay_towards(&self, delay: Duration) {
+        self.shared.there.set_delay(delay);
     }
 
-    /// As [`silence`](Self::silence), but what the target sends still arrives.
-    pub fn silence_towards(&self) {
-        self.shared.there.silent_below.store(self.connections(), Ordering::Relaxed);
+    /// The connections that exist deliver nothing until they [resume](Self::resume); new ones are good.
+    pub fn stall(&self) {
+        self.stall_towards();
+        self.shared.back.set_stalled(0..self.connections());
+    }
+
+    /// As [`stall`](Self::stall), but what the target sends still arrives.
+    pub fn stall_towards(&self) {
+        self.shared.there.set_stalled(0..self.connections());
+    }
+
+    /// Towards the target all connections stall as soon as one is to carry these bytes, which is the first message that
+    /// is late; `None`: that is called off.
+    pub fn stall_at(&self, bytes: Option<&'static [u8]>) {
+        *self.shared.stall_at.lock().unwrap_or_else(PoisonError::into_inner) = bytes;
+    }
+
+    /// Whether no connection has been to carry them yet.
+    pub fn is_to_stall(&self) -> bool {
+        self.shared.stall_at.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Towards the target the connections that are stalled resume, and those that were made since then stall in their
+    /// place.
+    pub fn stall_newer_towards(&self) {
+        let newer = |obstacle: &mut Obstacle| obstacle.stalled = obstacle.stalled.end..self.connections();
+        self.shared.there.obstacle.send_modify(newer);
+    }
+
+    /// What stalled connections hold back arrives from now on, each in order and at twice the pace at which it was sent,
+    /// also if its sender has closed the connection meanwhile.
+    pub fn resume(&self) {
+        self.shared.there.set_stalled(0..0);
+        self.shared.back.set_stalled(0..0);
     }
 
     /// Nothing arrives any more, in either direction, until it is healed.
@@ -118,18 +186,18 @@ impl Link {
 
     /// Nothing arrives at the target any more; what it sends does.
     pub fn cut_towards(&self) {
-        self.shared.there.cut.send_replace(true);
+        self.shared.there.set_cut(true);
     }
 
     /// Nothing arrives from the target any more; what is sent to it does.
     pub fn cut_back(&self) {
-        self.shared.back.cut.send_replace(true);
+        self.shared.back.set_cut(true);
     }
 
     /// What was held back by a cut arrives now, in order, and the link is good again.
     pub fn heal(&self) {
-        self.shared.there.cut.send_replace(false);
-        self.shared.back.cut.send_replace(false);
+        self.shared.there.set_cut(false);
+        self.shared.back.set_cut(false);
     }
 
     /// How many there have been.
@@ -152,7 +220,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 }
 
 async fn join(near: TcpStream, shared: Arc<Shared>, number: usize) {
-    shared.there.whole().await;
+    shared.there.delivers(number).await;
     // No server is there: the connection closes, as it would without a proxy.
     let Ok(far) = TcpStream::connect(shared.target).await else { return };
     let _ = (near.set_nodelay(true), far.set_nodelay(true));
@@ -166,23 +234,17 @@ type Which = fn(&Shared) -> &Direction;
 
 async fn carry(from: OwnedReadHalf, to: OwnedWriteHalf, shared: Arc<Shared>, number: usize, which: Which) {
     let (send, receive) = mpsc::channel(64);
-    tokio::spawn(deliver(receive, to, Arc::clone(&shared), which));
-    take(from, send, &shared, number, which).await;
+    tokio::spawn(deliver(receive, to, Arc::clone(&shared), number, which));
+    take(from, send, &shared, which).await;
 }
 
 /// Reads along and notes when each piece is to arrive.
-async fn take(
-    mut from: OwnedReadHalf,
-    send: mpsc::Sender<(Instant, Vec<u8>)>,
-    shared: &Shared,
-    number: usize,
-    which: Which,
-) {
+async fn take(mut from: OwnedReadHalf, send: mpsc::Sender<(Instant, Vec<u8>)>, shared: &Shared, which: Which) {
+    let direction = which(shared);
     let mut buffer = vec![0; 16 << 10];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
-        let direction = which(shared);
-        if number < direction.silent_below.load(Ordering::Relaxed) {
-            continue;
+        if std::ptr::eq(direction, &shared.there) {
+            shared.look_at(&buffer[..length]);
         }
         let due = Instant::now() + Duration::from_millis(direction.delay_ms.load(Ordering::Relaxed));
         if send.send((due, buffer[..length].to_vec())).await.is_err() {
@@ -195,17 +257,24 @@ async fn deliver(
     mut receive: mpsc::Receiver<(Instant, Vec<u8>)>,
     mut to: OwnedWriteHalf,
     shared: Arc<Shared>,
+    number: usize,
     which: Which,
 ) {
+    let (mut has_stalled, mut before) = (false, None);
     while let Some((due, piece)) = receive.recv().await {
         sleep_until(due).await;
-        which(&shared).whole().await;
+        has_stalled |= which(&shared).delivers(number).await;
+        // It catches up at twice the pace: what was sent after a while still comes after a while.
+        if let Some((due_before, delivered)) = before.filter(|_| has_stalled) {
+            sleep_until(delivered + (due - due_before) / 2).await;
+        }
+        before = Some((due, Instant::now()));
         if to.write_all(&piece).await.is_err() {
             return;
         }
     }
-    // The other side has closed: so does this one, which a cut delays like everything else.
-    which(&shared).whole().await;
+    // The other side has closed: so does this one, which obstacles delay like everything else.
+    which(&shared).delivers(number).await;
     let _ = to.shutdown().await;
 }
 
@@ -270,16 +339,69 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn silence_is_for_ever_and_for_those_that_are_there() {
+    async fn connections_stall_until_they_resume_and_new_ones_are_good() {
+        for stall in [Link::stall as fn(&Link), Link::stall_towards] {
+            let (link, mut stream) = echo().await;
+            stream.write_all(b"one").await.unwrap();
+            assert_eq!(surely_heard(&mut stream, 3).await, "one");
+            stall(&link);
+            link.heal();
+            stream.write_all(b"two").await.unwrap();
+            assert_eq!(heard(&mut stream, 1).await, None);
+            let mut other = TcpStream::connect(link.address()).await.unwrap();
+            other.write_all(b"new").await.unwrap();
+            assert_eq!(surely_heard(&mut other, 3).await, "new");
+            link.resume();
+            assert_eq!(surely_heard(&mut stream, 3).await, "two");
+        }
+    }
+
+    #[tokio::test]
+    async fn connections_stall_at_a_message() {
         let (link, mut stream) = echo().await;
+        link.stall_at(Some(b"two"));
         stream.write_all(b"one").await.unwrap();
         assert_eq!(surely_heard(&mut stream, 3).await, "one");
-        link.silence();
-        link.heal();
-        stream.write_all(b"two").await.unwrap();
+        assert!(link.is_to_stall());
+        stream.write_all(b"and two").await.unwrap();
         assert_eq!(heard(&mut stream, 1).await, None);
-        let mut other = TcpStream::connect(link.address()).await.unwrap();
-        other.write_all(b"new").await.unwrap();
-        assert_eq!(surely_heard(&mut other, 3).await, "new");
+        assert!(!link.is_to_stall());
+        link.resume();
+        assert_eq!(surely_heard(&mut stream, 7).await, "and two");
+        stream.write_all(b"two").await.unwrap();
+        assert_eq!(surely_heard(&mut stream, 3).await, "two", "it is the first one only");
+    }
+
+    #[tokio::test]
+    async fn old_connections_resume_when_newer_ones_stall_in_their_place() {
+        let (link, mut old) = echo().await;
+        old.write_all(b"one").await.unwrap();
+        assert_eq!(surely_heard(&mut old, 3).await, "one");
+        link.stall_towards();
+        old.write_all(b"two").await.unwrap();
+        let mut newer = TcpStream::connect(link.address()).await.unwrap();
+        newer.write_all(b"new").await.unwrap();
+        assert_eq!(surely_heard(&mut newer, 3).await, "new");
+        link.stall_newer_towards();
+        newer.write_all(b"newer").await.unwrap();
+        assert_eq!(surely_heard(&mut old, 3).await, "two");
+        assert_eq!(heard(&mut newer, 1).await, None);
+        link.resume();
+        assert_eq!(surely_heard(&mut newer, 5).await, "newer");
+    }
+
+    #[tokio::test]
+    async fn what_a_stalled_connection_holds_back_outlives_its_sender() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let link = Link::to(listener.local_addr().unwrap(), &Handle::current()).unwrap();
+        let mut stream = TcpStream::connect(link.address()).await.unwrap();
+        let (mut far, _) = listener.accept().await.unwrap();
+        link.stall_towards();
+        stream.write_all(b"late").await.unwrap();
+        drop(stream);
+        assert_eq!(heard(&mut far, 1).await, None);
+        link.resume();
+        assert_eq!(surely_heard(&mut far, 4).await, "late");
+        assert_eq!(far.read(&mut [0]).await.unwrap(), 0, "then it is closed");
     }
 }

@@ -49,9 +49,9 @@ fn books_stay_within_the_capacity_on_links_that_delay_and_go_silent() {
         link.delay(Duration::from_millis(delay));
         crowd.stir(100);
         if delay == 20 {
-            link.silence()
+            link.stall()
         } else {
-            link.silence_towards()
+            link.stall_towards()
         }
         crowd.stir(100);
     }

@@ -165,9 +165,9 @@ fn a_connection_that_has_died_without_a_word_is_replaced() {
         let resource = client.resource("r").wants(10.0).open().unwrap();
         has_lease(&resource, 10.0);
         if towards_only {
-            link.silence_towards()
+            link.stall_towards()
         } else {
-            link.silence()
+            link.stall()
         }
         resource.set_wants(20.0).unwrap();
         has_lease(&resource, 20.0);
