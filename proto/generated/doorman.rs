@@ -316,6 +316,10 @@ pub struct DiscoveryResponse {
     /// others when that one is gone. Nothing from a server without peers.
     #[prost(string, repeated, tag = "100")]
     pub endpoint: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Which of the node's masters answers: later ones have higher numbers. Two answers with the same number are of one
+    /// master that has decided all the time between them. Nothing from a server that is not master, or has no peers.
+    #[prost(uint64, optional, tag = "101")]
+    pub reign: ::core::option::Option<u64>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct NamedParameter {

@@ -359,14 +359,19 @@ impl Capacity for CapacityService {
     async fn discovery(&self, request: Request<DiscoveryRequest>) -> Result<Response<DiscoveryResponse>, Status> {
         let admitted = admitted(&request, self.node.gate());
         admitted.check_known(CallKind::Discovery)?;
-        let (is_master, mastership) = match self.node.check() {
-            Ok(()) => (true, Mastership { master_address: Some(self.info.advertise.to_string()) }),
-            Err(why) => (false, mastership(&why)),
+        let (is_master, mastership, reign) = match self.node.reign() {
+            Ok(reign) => (
+                true,
+                Mastership { master_address: Some(self.info.advertise.to_string()) },
+                reign.map(|one| one.number()),
+            ),
+            Err(why) => (false, mastership(&why), None),
         };
         let response = wire::DiscoveryResponse {
             mastership: Some(mastership),
             is_master: Some(is_master),
             endpoint: self.endpoints(),
+            reign,
         };
         metered(RequestMethod::Discovery, Instant::now(), Ok(response)).map(Response::new)
     }
