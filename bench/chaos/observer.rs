@@ -141,7 +141,7 @@ impl Observer {
         let now = Instant::now();
         let state = self.seen.lock();
         let claims = state.discovered.iter().flatten().filter(|(master, seen)| {
-            *master == NamedMaster::Itself
+            matches!(master, NamedMaster::Itself { .. })
                 && seen.incarnation == self.seen.incarnations.now(seen.peer)
                 && now - seen.at < STALE
         });
@@ -205,7 +205,7 @@ async fn watch(seen: Arc<Seen>, peer: usize, mut client: RawClient) {
             let observation = Observation { peer, incarnation, asked, at: Instant::now() };
             let mut state = seen.lock();
             state.discovered[peer] = Some((master, observation));
-            if master == NamedMaster::Itself {
+            if matches!(master, NamedMaster::Itself { .. }) {
                 state.claims.push(observation);
             }
         }

@@ -10,9 +10,11 @@ mod beside;
 mod cluster;
 mod door;
 mod envoys;
+mod hand_over;
 mod holders;
 mod layout;
 mod limits;
+mod masters;
 mod operators;
 mod outcome;
 mod packets;
@@ -24,6 +26,7 @@ mod rls;
 mod schedule;
 mod shrink;
 mod striker;
+mod timing;
 mod trial;
 mod weather;
 
@@ -72,7 +75,7 @@ pub(crate) fn main(args: &RandomArgs) -> Result<(), Error> {
         // After each, so that a run that is stopped has shown something.
         write_json(args.json.as_deref(), &report)?;
         args.html.as_ref().map_or(Ok(()), |path| write(path, &report.html()))?;
-        if args.plant.is_some() && report.runs.last().is_some_and(|run| run.over > 0) {
+        if args.plant.is_some() && report.runs.last().is_some_and(TrialReport::shows_fault) {
             break;
         }
     }
@@ -84,10 +87,10 @@ pub(crate) fn main(args: &RandomArgs) -> Result<(), Error> {
     judge(args, &report)
 }
 
-/// A planted fault has to show in the books; without one nothing may be wrong.
+/// A planted fault has to show in the books or in two masters at once; without one nothing may be wrong.
 fn judge(args: &RandomArgs, report: &RandomReport) -> Result<(), Error> {
-    let over = report.runs.iter().find(|run| run.over > 0);
-    match (&args.plant, report.broken(), over) {
+    let shows = report.runs.iter().find(|run| run.shows_fault());
+    match (&args.plant, report.broken(), shows) {
         (None, 0, _) => Ok(()),
         (None, runs, _) => Err(Error::Broken { runs }),
         (Some(fault), _, None) => Err(Error::Unnoticed { fault: fault.clone(), seeds: args.seeds.get() }),
@@ -97,11 +100,15 @@ fn judge(args: &RandomArgs, report: &RandomReport) -> Result<(), Error> {
     }
 }
 
-/// The first run in which clients could use more than there is.
-fn first_over(args: &RandomArgs, interrupt: &Interrupt, say: &dyn Fn(String)) -> Result<Option<TrialReport>, Error> {
+/// The first run in which clients could use more than there is, or two masters decided at once.
+fn first_that_shows(
+    args: &RandomArgs,
+    interrupt: &Interrupt,
+    say: &dyn Fn(String),
+) -> Result<Option<TrialReport>, Error> {
     for seed in args.seeds() {
         let (run, _) = trial::run(args, seed, &strikes(args, seed), interrupt, say)?;
-        if run.over > 0 {
+        if run.shows_fault() {
             return Ok(Some(run));
         }
     }
@@ -110,7 +117,7 @@ fn first_over(args: &RandomArgs, interrupt: &Interrupt, say: &dyn Fn(String)) ->
 
 /// What a seed gives, or those of it that were asked for.
 fn strikes(args: &RandomArgs, seed: u64) -> Vec<Strike> {
-    let mut all = draw(args.plan(), seed);
+    let mut all = draw(args.plan(seed), seed);
     if let Some(kept) = &args.keep_strikes {
         all.retain(|strike| kept.contains(&strike.number));
     }

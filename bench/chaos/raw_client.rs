@@ -27,7 +27,10 @@ pub(super) struct RawClient(CapacityClient<Channel>);
 /// Which peer is master, by the word of one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NamedMaster {
-    Itself,
+    /// Its reign is not known of a server without peers.
+    Itself {
+        reign: Option<u64>,
+    },
     Other,
     Unknown,
 }
@@ -63,7 +66,7 @@ impl RawClient {
         let answer = timeout(DEADLINE, self.0.discovery(DiscoveryRequest {})).await.ok()?.ok()?.into_inner();
         let address = answer.mastership.and_then(|mastership| mastership.master_address).unwrap_or_default();
         Some(match (answer.is_master, address.is_empty()) {
-            (Some(true), _) => NamedMaster::Itself,
+            (Some(true), _) => NamedMaster::Itself { reign: answer.reign },
             (_, false) => NamedMaster::Other,
             (_, true) => NamedMaster::Unknown,
         })

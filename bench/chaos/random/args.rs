@@ -10,6 +10,7 @@ use std::{
 use super::{
     layout::{ClusterShape, POOL, ROUTES, route},
     schedule::{Mishap, Plan},
+    timing::PeerTiming,
 };
 use crate::{
     error::Error,
@@ -68,9 +69,9 @@ pub(crate) struct RandomArgs {
     /// An interpreter with the package `leaseway`: clients of Python are among the holders.
     #[arg(long, value_name = "FILE")]
     pub(super) python: Option<PathBuf>,
-    /// As for `leaseway serve`.
-    #[arg(long, default_value = "200,1200,2000", value_name = "TIMING")]
-    pub(super) timing: String,
+    /// As for `leaseway serve`. [default: one-site, several-sites and 1000,3000,5000 in turn, each for two seeds]
+    #[arg(long, value_name = "TIMING")]
+    pub(super) timing: Option<PeerTiming>,
     /// How long it may take, when all is well again, until there are masters and all clients are served.
     #[arg(long, default_value = "60", value_name = "S", value_parser = seconds)]
     pub(super) patience: Duration,
@@ -122,11 +123,16 @@ impl RandomArgs {
         self.seed..self.seed.saturating_add(self.seeds.get())
     }
 
-    pub(super) fn plan(&self) -> Plan<'_> {
+    pub(super) fn timing(&self, seed: u64) -> PeerTiming {
+        self.timing.clone().unwrap_or_else(|| PeerTiming::in_turn(seed))
+    }
+
+    pub(super) fn plan(&self, seed: u64) -> Plan<'_> {
         Plan {
             shape: self.shape,
             length: self.length,
             lease: self.lease(),
+            vote_lease: self.timing(seed).vote_lease,
             only: &self.only,
             in_namespace: self.namespace,
         }
@@ -214,6 +220,7 @@ impl RandomArgs {
         if self.namespace {
             words.push("--namespace".to_owned());
         }
+        words.extend(self.timing.iter().flat_map(|timing| ["--timing".to_owned(), timing.flag.clone()]));
         words
     }
 
@@ -254,7 +261,8 @@ mod tests {
 
     #[test]
     fn the_command_that_repeats_a_run_is_read_as_the_same() {
-        let flags = "--shape tree --seed 7 --seeds 9 --for 30 --only kill,wipe --lease 4 --clients 12 --namespace";
+        let flags = "--shape tree --seed 7 --seeds 9 --for 30 --only kill,wipe --lease 4 --clients 12 --namespace \
+                     --timing 40,100,200";
         let args = RandomArgs::of(flags);
         let command = args.command(8, Some(&[0, 3]));
         let again = RandomArgs::of(command.strip_prefix("leaseway-bench chaos random").unwrap());

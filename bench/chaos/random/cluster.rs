@@ -14,7 +14,7 @@ use leaseway_process::{Signal, link::Link};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
 
-use super::{args::RandomArgs, layout::NodeLayout};
+use super::{args::RandomArgs, layout::NodeLayout, masters::TwoMasters, schedule::is_over_tls};
 use crate::{
     certificates::Certificates,
     chaos::{
@@ -37,6 +37,7 @@ pub(super) struct Cluster {
     /// `links[i][j]`: over it peer `i` reaches peer `j` of its node.
     pub(super) links: Vec<Vec<Link>>,
     server: Vec<String>,
+    timing: String,
     /// None: nothing is said over TLS.
     pub(super) certificates: Option<Certificates>,
     /// Without a C compiler disks are never bad.
@@ -63,7 +64,7 @@ pub(super) struct PeerProcess {
 
 impl Cluster {
     /// Everything but the processes. Links are served on `runtime`.
-    pub(super) fn prepare(args: &RandomArgs, is_over_tls: bool, runtime: &Handle) -> Result<Cluster, Error> {
+    pub(super) fn prepare(args: &RandomArgs, seed: u64, runtime: &Handle) -> Result<Cluster, Error> {
         let mut directory = tempfile::tempdir().map_err(Error::io("create a directory for the peers"))?;
         if args.keep {
             directory.disable_cleanup(true);
@@ -76,13 +77,14 @@ impl Cluster {
         let bad_disk = bad_disks(directory.path());
         let peers = args.shape.nodes().iter().map(|layout| layout.peers).sum();
         let mut addresses = (0..peers).map(addresses).collect::<Result<Vec<_>, _>>()?;
-        let certificates = is_over_tls.then(|| Certificates::make(&server, directory.path(), &hosts(&addresses)));
+        let certificates = is_over_tls(seed).then(|| Certificates::make(&server, directory.path(), &hosts(&addresses)));
         let certificates = certificates.transpose()?;
         let mut cluster = Cluster {
             peers: Vec::new(),
             nodes: Vec::new(),
             links: Vec::new(),
             server,
+            timing: args.timing(seed).flag,
             certificates,
             has_bad_disks: bad_disk.is_some(),
             ended: Vec::new(),
@@ -91,14 +93,13 @@ impl Cluster {
         let configuration = cluster.write_file(&args.configuration(args.first_capacity()), CONFIGURATION)?;
         for (node, layout) in args.shape.nodes().iter().enumerate() {
             let addresses: Vec<_> = addresses.drain(..layout.peers).collect();
-            cluster.add_node(args, (node, layout), &addresses, &configuration, bad_disk.as_deref(), runtime)?;
+            cluster.add_node((node, layout), &addresses, &configuration, bad_disk.as_deref(), runtime)?;
         }
         Ok(cluster)
     }
 
     fn add_node(
         &mut self,
-        args: &RandomArgs,
         (node, layout): (usize, &NodeLayout),
         addresses: &[[SocketAddr; 3]],
         configuration: &Path,
@@ -124,7 +125,7 @@ impl Cluster {
                 ("--admin", admin.to_string()),
                 ("--id", id.clone()),
                 ("--data", text(&directory.join("data"))),
-                ("--timing", args.timing.clone()),
+                ("--timing", self.timing.clone()),
                 ("--threads", "2".into()),
             ];
             match &parents {
@@ -167,6 +168,11 @@ impl Cluster {
         &self.server
     }
 
+    /// Over it a peer reaches another one of its node.
+    pub(super) fn link(&self, from: usize, to: usize) -> &Link {
+        &self.links[from][to - self.nodes[self.peers[from].node].start]
+    }
+
     /// Where clients of a node, or nodes below it, find its peers.
     pub(super) fn endpoints(&self, peers: std::ops::Range<usize>) -> Vec<String> {
         self.peers[peers].iter().map(|peer| peer.front.address()).collect()
@@ -199,6 +205,20 @@ impl Cluster {
 
     pub(super) fn signal(&self, number: usize, signal: Signal) {
         self.peers[number].server.iter().for_each(|server| server.signal(signal));
+    }
+
+    /// What is to be said of two peers that decided at once, in a run that began then.
+    pub(super) fn told(&self, both: &TwoMasters, began_us: u64) -> String {
+        let TwoMasters { masters: [one, other], from_us, lasted_us, claims } = both;
+        let named = |(peer, reign): (usize, u64)| format!("{} (reign {reign})", self.peers[peer].called());
+        let from = (*from_us as f64 - began_us as f64) / 1e6;
+        format!(
+            "two masters decided at once: {} and {}, from {from:.3} s on for at least {:.3} s, by {claims} answers of \
+             one within the time of the other",
+            named(*one),
+            named(*other),
+            *lasted_us as f64 / 1e6
+        )
     }
 
     /// What an operator's command says, given to the peers of a node.
@@ -346,7 +366,7 @@ mod tests {
     /// Peers that do what this says instead of serving; the first has ended.
     fn cluster(server: &str, runtime: &Runtime) -> Cluster {
         let args = RandomArgs { server: Some(server.to_owned()), ..RandomArgs::of("") };
-        let mut cluster = Cluster::prepare(&args, false, runtime.handle()).unwrap();
+        let mut cluster = Cluster::prepare(&args, 1, runtime.handle()).unwrap();
         cluster.start(0, &[]).unwrap();
         assert!(cluster.peers[0].server.as_ref().unwrap().ends_within(Duration::from_secs(60)));
         cluster

@@ -1,11 +1,11 @@
 //! What runs have shown: as text, as JSON, and as a page with the course of each.
 
-use std::{collections::BTreeMap, ops::Range};
+use std::{collections::BTreeMap, fmt, ops::Range};
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde::{Deserialize, Serialize};
 
-use super::{layout::ClusterShape, packets::PacketCounts, schedule::Mishap, striker::Struck};
+use super::{layout::ClusterShape, masters::TwoMasters, packets::PacketCounts, schedule::Mishap, striker::Struck};
 use crate::{
     audit::Audit,
     book::BookLine,
@@ -41,6 +41,12 @@ pub(super) struct TrialReport {
     pub(super) denied: usize,
     /// What the kernel counted, in a namespace.
     pub(super) packets: Option<PacketCounts>,
+    /// How many answers of masters of nodes with several peers there were that name their reign, and which of them show
+    /// two masters at once.
+    #[serde(default)]
+    pub(super) claims: usize,
+    #[serde(default)]
+    pub(super) two_masters: Vec<TwoMasters>,
     /// Of how many resources more could be used than there is.
     pub(super) over: usize,
     /// What must never happen, and has.
@@ -64,6 +70,27 @@ impl Happening {
         let Struck { strike, whom, began_ms, ended_ms, note } = struck;
         let (number, mishap) = (strike.number, strike.mishap);
         Happening { number, mishap, whom: whom.clone(), began_ms: *began_ms, ended_ms: *ended_ms, note: note.clone() }
+    }
+}
+
+impl fmt::Display for Happening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Happening { number, mishap, whom, began_ms, ended_ms, note } = self;
+        let seconds = |ms: u64| ms as f64 / 1000.0;
+        let whom = whom.as_deref().unwrap_or("did not take place");
+        write!(f, "#{number} {:.1} s to {:.1} s: {}, {whom}", seconds(*began_ms), seconds(*ended_ms), mishap.name())?;
+        if note.is_empty() { Ok(()) } else { write!(f, ", {note}") }
+    }
+}
+
+/// How many pairs of masters decided at once, and for how long at most.
+fn in_words<'a>(two_masters: impl IntoIterator<Item = &'a TwoMasters>) -> String {
+    let all: Vec<_> = two_masters.into_iter().collect();
+    let longest = all.iter().map(|both| both.lasted_us).max().unwrap_or(0) as f64 / 1e6;
+    let claims: usize = all.iter().map(|both| both.claims).sum();
+    match all.len() {
+        0 => "never two masters at once".to_owned(),
+        times => format!("TWO MASTERS AT ONCE {times} times, {longest:.3} s at most, by {claims} answers"),
     }
 }
 
@@ -138,12 +165,15 @@ impl RandomReport {
             0 => "never more than there is, and all was well again each time".to_owned(),
             broken => format!("{broken} OF THEM BROKE A PROMISE"),
         };
+        let claims: usize = self.runs.iter().map(|run| run.claims).sum();
+        let two_masters = in_words(self.runs.iter().flat_map(|run| &run.two_masters));
         let packets = self.runs.iter().filter_map(|run| run.packets).reduce(|one, other| one.and(other));
         let packets = packets.map_or_else(String::new, |packets| format!("\n{packets}"));
         format!(
             "{table}\n\n{runs} runs, {seconds:.0} s: {verdict}.\nBooks of the resource that all share: {entries} \
              entries; Envoys took {assignments} assignments; of the requests that they asked for {passed} passed and \
-             {denied} did not; {calls} calls of operators were answered. Well again after, in seconds: {}.{packets}",
+             {denied} did not; {calls} calls of operators were answered. Masters said {claims} times that they are: \
+             {two_masters}. Well again after, in seconds: {}.{packets}",
             Spread::show(Spread::of(well), 1)
         )
     }
@@ -183,9 +213,21 @@ pre { overflow-x: auto; background: var(--card); padding: 10px 14px; } .bad { co
 svg .over { fill: var(--s1); opacity: .9; } svg .limit { fill: none; stroke: var(--ink); stroke-dasharray: 4 3; } ";
 
 impl TrialReport {
-    /// What a failure says.
+    /// Whether a rule that was left out has shown: in the books, or in two masters at once.
+    pub(super) fn shows_fault(&self) -> bool {
+        self.over > 0 || !self.two_masters.is_empty()
+    }
+
+    /// For how long at least two masters decided at once, and how many claims prove that.
+    pub(super) fn two_masters_in_words(&self) -> String {
+        in_words(&self.two_masters)
+    }
+
+    /// What a failure says, with what was done.
     pub(super) fn complaint(&self) -> String {
-        format!("seed {}: {}\nto repeat it:\n  {}", self.seed, self.violations.join("\n  "), self.command)
+        let done = self.happenings.iter().map(|one| format!("  {one}\n")).collect::<String>();
+        let violations = self.violations.join("\n  ");
+        format!("seed {}: {violations}\nwhat was done:\n{done}to repeat it:\n  {}", self.seed, self.command)
     }
 
     fn section(&self) -> Markup {
@@ -269,6 +311,8 @@ mod tests {
             passed: 1,
             denied: 1,
             packets: None,
+            claims: 1,
+            two_masters: Vec::new(),
             over: 0,
             violations: violations.iter().map(|&violation| violation.to_owned()).collect(),
         }

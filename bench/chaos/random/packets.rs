@@ -20,9 +20,23 @@ pub(super) struct LinkState {
     pub(super) cut_there: bool,
     pub(super) cut_back: bool,
     pub(super) delay: Duration,
+    /// Towards the target only, if that is longer.
+    pub(super) delay_there: Duration,
+    pub(super) stalled: Stalled,
     /// Of a thousand packets in each direction.
     pub(super) lost_per_mille: u16,
     pub(super) late_per_mille: u16,
+}
+
+/// Which connections deliver nothing of what is sent towards the target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Stalled {
+    #[default]
+    Nothing,
+    /// Those that existed when this began.
+    Older,
+    /// Those that were made after the older ones had stalled, which resume now.
+    Newer,
 }
 
 /// Set for the program that runs within the namespace.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{args::RandomArgs, first_over, layout::ClusterShape, schedule::Mishap};
+use super::{args::RandomArgs, first_that_shows, layout::ClusterShape, schedule::Mishap};
 use crate::{
     error::Error,
     output::{note, print},
@@ -58,16 +58,21 @@ pub(super) fn table(args: &RandomArgs, interrupt: &Interrupt, say: &dyn Fn(Strin
             plant: Some(fault.to_owned()),
             ..args.clone()
         };
-        let found = first_over(&with, interrupt, say)?;
+        let found = first_that_shows(&with, interrupt, say)?;
         let flags = with.plan_words().join(" ");
         rows.push(match found {
-            Some(run) => [fault.to_owned(), flags, run.seed.to_string(), run.over.to_string()],
-            None => [fault.to_owned(), flags, "not found".into(), "0".into()],
+            Some(run) => {
+                let masters = run.two_masters_in_words();
+                [fault.to_owned(), flags, run.seed.to_string(), run.over.to_string(), masters]
+            }
+            None => {
+                missed.push(fault);
+                [fault.to_owned(), flags, "not found".into(), "0".into(), String::new()]
+            }
         });
-        missed.extend(rows.last().filter(|row| row[3] == "0").map(|_| fault));
         note(&rows[rows.len() - 1].join(" | "));
     }
-    print(&table::render(&["left out", "flags", "found by seed", "resources over"], 2, &rows))?;
+    print(&table::render(&["left out", "flags", "found by seed", "resources over", "masters"], 2, &rows))?;
     match missed.as_slice() {
         [] => Ok(()),
         missed => Err(Error::Unnoticed { fault: missed.join(", "), seeds: args.seeds.get() }),

@@ -6,7 +6,7 @@ use std::{collections::HashMap, fmt, ops::Range, time::Duration};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use super::layout::ClusterShape;
+use super::{hand_over::LASTING_VOTE_LEASES, layout::ClusterShape};
 use crate::flags::word;
 
 /// What can be done.
@@ -29,8 +29,13 @@ pub(crate) enum Mishap {
     Flapping,
     /// Everything between peers takes up to a third of a second longer.
     Delay,
-    /// The connections between peers lose all that they carry, without a word.
-    Silence,
+    /// The connections that exist between peers deliver nothing that is sent over them, and new ones are good: all of a
+    /// node, or one peer's to another. In half of the cases what they carry arrives when it is over, on the old
+    /// connections; in the others when connections stall the next time, or never.
+    Stall,
+    /// An operator transfers mastership, mostly while messages from the master to the next one are late or lost, and
+    /// while the master is cut off from others afterwards.
+    HandOver,
     /// What clients of the library and child nodes send to a peer, and what it answers, takes up to a second longer.
     SlowClients,
     /// Answers of a peer to clients of the library and child nodes do not arrive until it is over; requests do.
@@ -48,7 +53,8 @@ pub(crate) enum Mishap {
     TornLog,
     /// A peer is killed and its data deleted.
     Wipe,
-    /// A peer is removed by an operator, its data deleted, and added again.
+    /// A peer is removed by an operator, its data deleted, and added again. A master hands over before, as in
+    /// `hand-over`.
     Replace,
     /// A peer is killed and comes back with a wall clock that is wrong by hours.
     ClockJump,
@@ -117,7 +123,8 @@ impl Mishap {
             | Mishap::Bridge
             | Mishap::Flapping
             | Mishap::Delay
-            | Mishap::Silence
+            | Mishap::Stall
+            | Mishap::HandOver
             | Mishap::FlippedBit
             | Mishap::TornLog
             | Mishap::Wipe
@@ -174,6 +181,17 @@ impl Strike {
         self.at_ms + self.lasts_ms
     }
 
+    /// Whether connections that stall resume when it is over.
+    pub(super) fn resumes(&self) -> bool {
+        self.dice.is_multiple_of(2)
+    }
+
+    /// Whether the connections of a link of the node stall.
+    pub(super) fn stalls(&self, node: &Range<usize>, victim: usize, from: usize, to: usize) -> bool {
+        let is_of_all = (self.dice >> 1).is_multiple_of(2);
+        node.contains(&victim) && (is_of_all || (from, to) == (victim, self.next_master(node, victim)))
+    }
+
     /// A number from the dice, from 0 up to but not including 1.
     pub(super) fn part(&self) -> f64 {
         f64::from(self.dice) / (f64::from(u32::MAX) + 1.0)
@@ -213,6 +231,8 @@ pub(super) struct Plan<'a> {
     pub(super) shape: ClusterShape,
     pub(super) length: Duration,
     pub(super) lease: Duration,
+    /// How long a peer leases its vote to a master.
+    pub(super) vote_lease: Duration,
     /// None: all kinds.
     pub(super) only: &'a [Mishap],
     /// Packets can be lost and reordered.
@@ -228,9 +248,9 @@ pub(super) fn is_over_tls(seed: u64) -> bool {
 pub(super) fn draw(plan: Plan<'_>, seed: u64) -> Vec<Strike> {
     let mut random = fastrand::Rng::with_seed(seed);
     let end = (plan.length.as_secs_f64() * 1000.0 * (1.0 - CALM)) as u64;
-    let leases = |random: &mut fastrand::Rng, range: Range<f64>| {
+    let times = |random: &mut fastrand::Rng, length: Duration, range: Range<f64>| {
         let number = range.start + random.f64() * (range.end - range.start);
-        (plan.lease.as_secs_f64() * 1000.0 * number) as u64
+        (length.as_secs_f64() * 1000.0 * number) as u64
     };
     let all = possible(plan, is_over_tls(seed));
     let mut rests: HashMap<(Mishap, usize), u64> = HashMap::new();
@@ -244,12 +264,17 @@ pub(super) fn draw(plan: Plan<'_>, seed: u64) -> Vec<Strike> {
         if !now.is_empty() {
             let (mishap, node, peers) = now[random.usize(..now.len())];
             let peer = random.usize(..peers);
-            let aim = Aim { node, peer: (random.f64() >= AT_MASTER).then_some(peer) };
+            let at_master = random.f64() < AT_MASTER || mishap == Mishap::HandOver;
+            let aim = Aim { node, peer: (!at_master).then_some(peer) };
             let is_long = random.f64() < LONG;
-            let lasts_ms = if is_long { leases(&mut random, LASTING_LEASES) } else { random.u64(LASTING) };
+            let lasts_ms = match mishap {
+                _ if mishap.hands_over() => times(&mut random, plan.vote_lease, LASTING_VOTE_LEASES),
+                _ if is_long => times(&mut random, plan.lease, LASTING_LEASES),
+                _ => random.u64(LASTING),
+            };
             let lasts_ms = lasts_ms.min(end - at_ms);
             strikes.push(Strike { number: strikes.len(), at_ms, lasts_ms, mishap, aim, dice: random.u32(..) });
-            rests.insert((mishap, node), at_ms + lasts_ms + leases(&mut random, REST_LEASES));
+            rests.insert((mishap, node), at_ms + lasts_ms + times(&mut random, plan.lease, REST_LEASES));
         }
         at_ms += random.u64(APART);
     }
@@ -277,7 +302,9 @@ mod tests {
     use super::*;
 
     fn plan(shape: ClusterShape, only: &[Mishap]) -> Plan<'_> {
-        Plan { shape, length: Duration::from_secs(600), lease: Duration::from_secs(5), only, in_namespace: true }
+        let (length, lease, vote_lease) =
+            (Duration::from_secs(600), Duration::from_secs(5), Duration::from_millis(250));
+        Plan { shape, length, lease, vote_lease, only, in_namespace: true }
     }
 
     #[test]

@@ -11,26 +11,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseway_client::Transport;
 use leaseway_process::Signal;
-use tokio::{runtime::Handle, task::JoinSet};
 
 use super::{
     args::RandomArgs,
     cluster::Cluster,
     door::Door,
     envoys::Envoys,
+    hand_over::STAND,
     holders::{Holders, POOL_CLIENTS, pool_client},
     layout::POOL,
+    masters::MasterWatch,
     rls::Routes,
     schedule::{Mishap, Reach, Strike},
     weather::{ActiveStrike, Weather},
 };
-use crate::{
-    certificates::Certificates,
-    chaos::raw_client::{NamedMaster, RawClient},
-    error::Error,
-};
+use crate::{certificates::Certificates, error::Error};
 
 /// How long a peer with damaged data may take until it serves or refuses to.
 const VERDICT_PATIENCE: Duration = Duration::from_secs(20);
@@ -62,14 +58,15 @@ pub(super) struct Struck {
 
 pub(super) struct Striker<'a> {
     args: &'a RandomArgs,
-    runtime: Handle,
-    transport: Transport,
     pub(super) cluster: Cluster,
     pub(super) holders: Holders,
     pub(super) door: Door,
     pub(super) envoys: Envoys,
     pub(super) routes: Routes,
+    pub(super) masters: MasterWatch,
     weather: Weather,
+    /// How long a heartbeat of the peers is.
+    heartbeat: Duration,
     under_way: Vec<(ActiveStrike, Vec<usize>)>,
     pub(super) struck: Vec<Struck>,
     pub(super) applied: Arc<Mutex<Vec<Applied>>>,
@@ -84,17 +81,18 @@ pub(super) struct Striker<'a> {
 impl<'a> Striker<'a> {
     pub(super) fn new(
         args: &'a RandomArgs,
-        runtime: &Handle,
         cluster: Cluster,
         holders: Holders,
         door: Door,
         envoys: Envoys,
         routes: Routes,
-    ) -> Result<Striker<'a>, Error> {
-        Ok(Striker {
-            transport: cluster.transport()?,
+        masters: MasterWatch,
+        heartbeat: Duration,
+    ) -> Striker<'a> {
+        Striker {
             args,
-            runtime: runtime.clone(),
+            masters,
+            heartbeat,
             weather: Weather::good(&cluster, args.namespace),
             bereft: vec![None; cluster.nodes.len()],
             cluster,
@@ -108,7 +106,7 @@ impl<'a> Striker<'a> {
             applying: Arc::default(),
             violations: Vec::new(),
             started: Instant::now(),
-        })
+        }
     }
 
     /// The moment from which a schedule counts.
@@ -126,6 +124,14 @@ impl<'a> Striker<'a> {
         let now = self.now_ms();
         while let Some(at) = self.under_way.iter().position(|(one, _)| one.strike.ends_ms() <= now) {
             self.end(at)?;
+        }
+        for (one, _) in &mut self.under_way {
+            let Some(master) = one.about_to_stop() else { continue };
+            if !one.stalls_at_message() {
+                one.look(self.masters.is_master(master), now);
+            } else if !self.cluster.link(master, one.victims[1]).is_to_stall() {
+                one.is_late(now);
+            }
         }
         self.see_to_weather()
     }
@@ -150,22 +156,7 @@ impl<'a> Striker<'a> {
 
     /// The peer that says that it is master.
     pub(super) fn master(&self, node: usize) -> Option<usize> {
-        let transport = self.transport.clone();
-        let peers = self.cluster.nodes[node].clone().filter(|peer| self.cluster.peers[*peer].runs());
-        let peers: Vec<_> = peers.map(|peer| (peer, self.cluster.peers[peer].grpc)).collect();
-        self.runtime.block_on(async {
-            let mut asking = JoinSet::new();
-            for (peer, address) in peers {
-                let mut client = RawClient::to(&transport, address);
-                asking.spawn(async move { (client.discover().await == Some(NamedMaster::Itself)).then_some(peer) });
-            }
-            while let Some(said) = asking.join_next().await {
-                if let Ok(Some(peer)) = said {
-                    return Some(peer);
-                }
-            }
-            None
-        })
+        self.masters.master(self.cluster.nodes[node].clone())
     }
 
     pub(super) fn begin(&mut self, strike: Strike) -> Result<(), Error> {
@@ -182,14 +173,19 @@ impl<'a> Striker<'a> {
         // For how long it lasts counts from now, however late this is.
         let began = self.now_ms();
         let strike = Strike { at_ms: began, ..strike };
-        let places = self.inflict(&strike, victim)?;
+        let mut victims = vec![victim];
+        if strike.mishap.hands_over() && self.masters.is_master(victim) {
+            victims.push(strike.next_master(&peers, victim));
+        }
+        let one = ActiveStrike::of(strike, victims, self.heartbeat, self.cluster.certificates.is_none());
+        let places = self.inflict(&one)?;
         let whom = match strike.mishap.reach() {
             Reach::Outside => "clients".to_owned(),
             _ => self.cluster.peers[victim].called(),
         };
         let (began_ms, ended_ms, note) = (began, began, String::new());
         self.struck.push(Struck { strike, whom: Some(whom), began_ms, ended_ms, note });
-        self.under_way.push((ActiveStrike { strike, victims: vec![victim] }, places));
+        self.under_way.push((one, places));
         self.see_to_weather()
     }
 
@@ -199,6 +195,9 @@ impl<'a> Striker<'a> {
         let needs_disks = matches!(strike.mishap, Mishap::FullDisk | Mishap::SlowDisks);
         if needs_disks && !self.cluster.has_bad_disks {
             return Some("there is no C compiler to make a bad disk with");
+        }
+        if strike.mishap == Mishap::HandOver && !self.masters.is_master(victim) {
+            return Some("no peer is master");
         }
         if strike.mishap == Mishap::Capacity && self.is_applying() {
             return Some("another capacity is being put in force");
@@ -222,29 +221,28 @@ impl<'a> Striker<'a> {
     }
 
     /// Does it. The places of clients that it has to do with.
-    fn inflict(&mut self, strike: &Strike, victim: usize) -> Result<Vec<usize>, Error> {
+    fn inflict(&mut self, one: &ActiveStrike) -> Result<Vec<usize>, Error> {
+        let (strike, victim) = (&one.strike, one.victims[0]);
         match strike.mishap {
             Mishap::Kill | Mishap::ClockJump | Mishap::ClockRate => self.cluster.kill(victim),
             Mishap::Pause => self.cluster.signal(victim, Signal::STOP),
             // A server that is just being started refuses a full disk in words, and ends.
             Mishap::FullDisk => self.cluster.expect_end(victim),
-            Mishap::Silence => {
-                let node = self.cluster.nodes[strike.aim.node].clone();
-                self.cluster.links[node].iter().flatten().for_each(leaseway_process::link::Link::silence);
+            Mishap::Stall if !strike.resumes() => {
+                let node = &self.cluster.nodes[strike.aim.node];
+                for (from, to) in node.clone().flat_map(|from| node.clone().map(move |to| (from, to))) {
+                    if strike.stalls(node, victim, from, to) {
+                        self.cluster.link(from, to).stall_towards();
+                    }
+                }
             }
+            Mishap::HandOver | Mishap::Replace => self.hand_over(one),
             Mishap::FlippedBit | Mishap::TornLog => {
                 self.cluster.kill(victim);
                 let damaged = damage(&self.cluster, victim, strike);
                 damaged.map_err(Error::io("damage the log of a peer"))?;
             }
             Mishap::Wipe => {
-                self.cluster.kill(victim);
-                self.cluster.peers[victim].delete_data()?;
-            }
-            Mishap::Replace => {
-                let name = self.cluster.peers[victim].name.clone();
-                // It may have been carried out even if that is not known.
-                let _ = self.cluster.operator(strike.aim.node, &["peers", "remove", &name]).run();
                 self.cluster.kill(victim);
                 self.cluster.peers[victim].delete_data()?;
             }
@@ -270,9 +268,12 @@ impl<'a> Striker<'a> {
     }
 
     fn end(&mut self, at: usize) -> Result<(), Error> {
-        let (ActiveStrike { strike, victims }, places) = self.under_way.remove(at);
+        let (ActiveStrike { strike, victims, said, .. }, places) = self.under_way.remove(at);
         let victim = victims[0];
-        let mut note = String::new();
+        if let [master, next] = victims[..] {
+            self.cluster.link(master, next).stall_at(None);
+        }
+        let mut note = said.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match strike.mishap {
             Mishap::Kill | Mishap::Wipe => self.cluster.start(victim, &[])?,
             Mishap::Pause => self.cluster.signal(victim, Signal::CONT),
@@ -289,6 +290,9 @@ impl<'a> Striker<'a> {
             }
             Mishap::FlippedBit | Mishap::TornLog => note = self.start_damaged(victim)?,
             Mishap::Replace => {
+                // The removal may have been carried out even if that is not known.
+                self.cluster.kill(victim);
+                self.cluster.peers[victim].delete_data()?;
                 self.cluster.start(victim, &[])?;
                 self.let_in(strike.aim.node, victim);
             }
@@ -354,6 +358,32 @@ impl<'a> Striker<'a> {
 
     fn certify(&mut self, change: impl FnOnce(&mut Certificates) -> Result<(), Error>) -> Result<(), Error> {
         self.cluster.certificates.as_mut().map_or(Ok(()), change)
+    }
+
+    /// An operator transfers mastership away from a master, and removes a peer that is to be replaced, without waiting
+    /// for that.
+    fn hand_over(&self, one: &ActiveStrike) {
+        let ActiveStrike { strike, victims, said, .. } = one;
+        let name = |peer: usize| self.cluster.peers[peer].name.clone();
+        let mut commands = Vec::new();
+        if let [_, next] = victims[..] {
+            commands.push(self.cluster.operator(strike.aim.node, &["transfer", &name(next)]));
+            if one.stalls_at_message() {
+                self.cluster.link(victims[0], next).stall_at(Some(&STAND));
+            }
+        }
+        if strike.mishap == Mishap::Replace {
+            commands.push(self.cluster.operator(strike.aim.node, &["peers", "remove", &name(victims[0])]));
+        }
+        let said = Arc::clone(said);
+        thread::spawn(move || {
+            for command in commands {
+                let answer = command.run().unwrap_or_else(|error| error.to_string());
+                let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+                said.push_str(&answer.split_whitespace().collect::<Vec<_>>().join(" "));
+                said.push_str("; ");
+            }
+        });
     }
 
     /// Tries to let a peer in until it is, without waiting for that.

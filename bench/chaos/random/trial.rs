@@ -17,6 +17,7 @@ use super::{
     holders::Holders,
     layout::{POOL, ROUTES, route},
     limits::{CapacityChange, limits, may_be_in_force},
+    masters::{MasterWatch, two_masters},
     operators::Operators,
     outcome::{Course, Happening, TrialReport},
     packets::PacketCounts,
@@ -24,7 +25,7 @@ use super::{
     passes::{Excess, Pass, RouteHistory, excess},
     python::PythonClients,
     rls::{RouteTally, Routes},
-    schedule::{Strike, is_over_tls},
+    schedule::Strike,
     striker::{Striker, deceives_originals},
 };
 use crate::{
@@ -52,7 +53,7 @@ pub(super) fn run(
 ) -> Result<(TrialReport, Vec<BookLine>), Error> {
     let runtime = Runtime::new().map_err(Error::io("start a runtime"))?;
     let (book, clock) = (Book::new(), MachineClock::read());
-    let mut cluster = Cluster::prepare(args, is_over_tls(seed), runtime.handle())?;
+    let mut cluster = Cluster::prepare(args, seed, runtime.handle())?;
     for peer in 0..cluster.peers.len() {
         cluster.start(peer, &["--bootstrap".to_owned()])?;
     }
@@ -67,7 +68,9 @@ pub(super) fn run(
     let admins: Vec<_> = cluster.peers[cluster.nodes[0].clone()].iter().map(|peer| peer.admin).collect();
     let python = args.python.as_deref().map(|python| PythonClients::start(python, &cluster, seed)).transpose()?;
     let [for_pairs, for_operators] = [cluster.transport()?, cluster.transport()?];
-    let striker = Striker::new(args, runtime.handle(), cluster, holders, door, envoys, routes)?;
+    let addresses: Vec<_> = cluster.peers.iter().map(|peer| peer.grpc).collect();
+    let masters = MasterWatch::start(&cluster.transport()?, &addresses)?;
+    let striker = Striker::new(args, cluster, holders, door, envoys, routes, masters, args.timing(seed).heartbeat);
     let mut trial = Trial { args, interrupt, striker };
     say(format!("seed {seed}: waiting until all clients are served"));
     let (_, complaint) = trial.settle()?;
@@ -103,7 +106,8 @@ pub(super) fn run(
     }
     trial.check_configuration();
     let seconds = began.elapsed().as_secs_f64();
-    let Striker { struck, applied, holders, door, envoys, routes, cluster, mut violations, .. } = trial.striker;
+    let Striker { struck, applied, holders, door, envoys, routes, masters, cluster, mut violations, .. } =
+        trial.striker;
     violations.extend(cluster.complaints());
     violations.extend(door.complaint());
     let of_python = python.map_or(Ok(Vec::new()), PythonClients::leave);
@@ -120,6 +124,9 @@ pub(super) fn run(
     entries.extend(of_envoys);
     entries.extend(runtime.block_on(door.close()));
     entries.extend(pairs.book());
+    let claims = masters.finish(clock);
+    let two_masters = two_masters(&claims, &cluster.nodes);
+    violations.extend(two_masters.iter().map(|both| cluster.told(both, clock.us(began))));
     drop(cluster);
     entries.extend(book.take());
     let mut lines = clock.lines(entries);
@@ -162,6 +169,8 @@ pub(super) fn run(
         passed: tallies.iter().map(|tally| tally.passed.len()).sum(),
         denied: tallies.iter().map(|tally| tally.denied).sum(),
         packets,
+        claims: claims.len(),
+        two_masters,
         over: over().count() + excesses.len(),
         audit: audits.into_iter().find(|(resource, _)| resource == SCARCE).map(|(_, audit)| audit).unwrap_or_default(),
         violations,

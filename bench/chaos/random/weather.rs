@@ -1,13 +1,17 @@
 //! What the mishaps that are under way make of links and disks. Each moment anew from all of them, so that the end of
 //! one undoes nothing of another.
 
-use std::{ops::Range, time::Duration};
+use std::{
+    ops::Range,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use leaseway_process::link::Link;
 
 use super::{
     cluster::Cluster,
-    packets::{self, LinkState},
+    packets::{self, LinkState, Stalled},
     schedule::{Mishap, Strike},
 };
 use crate::error::Error;
@@ -16,8 +20,24 @@ use crate::error::Error;
 #[derive(Clone, Debug)]
 pub(super) struct ActiveStrike {
     pub(super) strike: Strike,
-    /// Peers, counted through all nodes.
+    /// Peers, counted through all nodes. Where a master hands over: it, and the next one.
     pub(super) victims: Vec<usize>,
+    /// When a master was seen to have stopped that hands over, and when links became bad after that.
+    pub(super) reign_ended_ms: Option<u64>,
+    pub(super) troubled_ms: Option<u64>,
+    /// How long a heartbeat of the peers is.
+    pub(super) heartbeat: Duration,
+    /// Messages between peers can be read: they are not over TLS.
+    pub(super) is_in_the_clear: bool,
+    /// What an operator's command has said.
+    pub(super) said: Arc<Mutex<String>>,
+}
+
+impl ActiveStrike {
+    pub(super) fn of(strike: Strike, victims: Vec<usize>, heartbeat: Duration, is_in_the_clear: bool) -> ActiveStrike {
+        let said = Arc::default();
+        ActiveStrike { strike, victims, reign_ended_ms: None, troubled_ms: None, heartbeat, is_in_the_clear, said }
+    }
 }
 
 impl LinkState {
@@ -69,10 +89,11 @@ impl Weather {
         for (place, (peer, before)) in cluster.peers.iter().zip(&mut self.fronts).enumerate() {
             links.push((&peer.front, before, front(all, place, peer.node)));
         }
+        links.iter().for_each(|(link, before, now)| set_connections(link, **before, *now));
         if self.in_namespace {
             set_packets(links)?;
         } else {
-            links.into_iter().for_each(|(link, before, now)| set(link, before, now));
+            links.into_iter().for_each(|(link, before, now)| set_cuts(link, before, now));
         }
         for (place, peer) in cluster.peers.iter().enumerate() {
             let disk = disk(all, place, peer.node);
@@ -89,24 +110,34 @@ impl Weather {
     }
 }
 
-/// As [`set`], but for delays by what becomes of packets.
+/// What a link does to connections, whether packets are lost or not.
+fn set_connections(link: &Link, before: LinkState, now: LinkState) {
+    if (before.delay, before.delay_there) != (now.delay, now.delay_there) {
+        link.delay(now.delay);
+        link.delay_towards(now.delay.max(now.delay_there));
+    }
+    match now.stalled {
+        same if same == before.stalled => {}
+        Stalled::Nothing => link.resume(),
+        Stalled::Older => link.stall_towards(),
+        Stalled::Newer => link.stall_newer_towards(),
+    }
+}
+
+/// As [`set_cuts`], but by what becomes of packets.
 fn set_packets(links: Vec<(&Link, &mut LinkState, LinkState)>) -> Result<(), Error> {
     if links.iter().all(|(_, before, now)| *before == now) {
         return Ok(());
     }
     let ports: Vec<_> = links.iter().map(|(link, _, now)| (link.port(), *now)).collect();
-    for (link, before, now) in links {
-        link.delay(now.delay);
-        *before = now;
-    }
+    links.into_iter().for_each(|(_, before, now)| *before = now);
     packets::put(&ports)
 }
 
-fn set(link: &Link, before: &mut LinkState, now: LinkState) {
+fn set_cuts(link: &Link, before: &mut LinkState, now: LinkState) {
     if *before == now {
         return;
     }
-    link.delay(now.delay);
     if before.cut_there && !now.cut_there || before.cut_back && !now.cut_back {
         link.heal();
     }
@@ -122,7 +153,7 @@ fn set(link: &Link, before: &mut LinkState, now: LinkState) {
 /// The link over which `from` reaches `to`. The one from a peer to itself is where peers find it that are new.
 fn between(all: &[ActiveStrike], node: &Range<usize>, from: usize, to: usize, now_ms: u64) -> LinkState {
     let mut state = LinkState::default();
-    for ActiveStrike { strike, victims } in all {
+    for one @ ActiveStrike { strike, victims, .. } in all {
         let victim = |peer: usize| victims.contains(&peer);
         let apart = victim(from) != victim(to) || from == to && victim(to);
         let (mut there, mut back) = (false, false);
@@ -140,6 +171,15 @@ fn between(all: &[ActiveStrike], node: &Range<usize>, from: usize, to: usize, no
                 let is_cut = from != to && from != bridge && to != bridge && side(from) != side(to);
                 (there, back) = (is_cut, is_cut);
             }
+            mishap if mishap.hands_over() => {
+                let now = one.hand_over(node, from, to, now_ms);
+                (there, back) = (now.cut_there, now.cut_back);
+                state.delay_there = state.delay_there.max(now.delay_there);
+                state.stalled = state.stalled.max(now.stalled);
+            }
+            Mishap::Stall if strike.resumes() && strike.stalls(node, victims[0], from, to) => {
+                state.stalled = state.stalled.max(Stalled::Older);
+            }
             Mishap::Delay if victims.first().is_some_and(|one| node.contains(one)) => {
                 state.delay = state.delay.max(Duration::from_millis(10).mul_f64(1.0 + 32.0 * strike.part()));
             }
@@ -155,7 +195,7 @@ fn between(all: &[ActiveStrike], node: &Range<usize>, from: usize, to: usize, no
 /// The link over which clients and child nodes reach a peer.
 fn front(all: &[ActiveStrike], place: usize, node: usize) -> LinkState {
     let mut state = LinkState::default();
-    for ActiveStrike { strike, victims } in all {
+    for ActiveStrike { strike, victims, .. } in all {
         match strike.mishap {
             Mishap::SlowClients if victims.contains(&place) => {
                 state.delay = state.delay.max(Duration::from_millis(50).mul_f64(1.0 + 19.0 * strike.part()));
@@ -185,7 +225,7 @@ mod tests {
     fn under_way(mishap: Mishap, victim: usize) -> ActiveStrike {
         let aim = Aim { node: 0, peer: Some(victim) };
         let strike = Strike { number: 0, at_ms: 1000, lasts_ms: 1000, mishap, aim, dice: 0 };
-        ActiveStrike { strike, victims: vec![victim] }
+        ActiveStrike::of(strike, vec![victim], Duration::from_millis(50), false)
     }
 
     /// From each to each of five: `x` nothing arrives, `>` only what the first sends, `<` only what it is sent.
