@@ -146,6 +146,9 @@ pub struct LimitUse {
     pub used: u64,
     #[prost(uint64, tag = "4")]
     pub most: u64,
+    /// Beyond it nothing is refused: some are only not shown.
+    #[prost(bool, tag = "5")]
+    pub soft: bool,
 }
 /// A problem that an operator has to solve.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

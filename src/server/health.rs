@@ -57,14 +57,23 @@ impl HealthSources {
             flag: flag.to_owned(),
             used: used as u64,
             most: most as u64,
+            soft: false,
         };
-        vec![
+        let soft = |what, flag, most| LimitUse { soft: true, ..limit(what, flag, node.resources(), most) };
+        let mut all = vec![
             limit("resources", "--max-resources", node.resources(), limits.resources),
             limit("holders", "--max-clients", node.holders(), limits.clients),
             limit("connections", "--max-connections", self.connections.count(), limits.connections),
             limit("listeners for hints", "--max-watchers", node.watching(), limits.watchers),
             limit("bytes that wait", "--max-waiting-bytes", self.budget.used(), limits.waiting_bytes),
-        ]
+        ];
+        // 0: none are wanted.
+        let shown = [
+            soft("resources with metric series", "--metrics-resources", limits.metrics_resources),
+            soft("resources with a history", "--history-resources", limits.history_resources),
+        ];
+        all.extend(shown.into_iter().filter(|limit| limit.most > 0));
+        all
     }
 }
 

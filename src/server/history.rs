@@ -3,40 +3,18 @@
 use std::{
     collections::{HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, SystemTime},
+    time::SystemTime,
 };
 
-use leaseway_core::ResourceReport;
+use tokio::time::{sleep, sleep_until};
 
-use crate::actors::NodeHandle;
+use crate::{
+    actors::NodeHandle,
+    survey::{SAMPLE_EVERY, Sample, Surveyor},
+};
 
-/// How often samples are taken.
-pub(crate) const SAMPLE_EVERY: Duration = Duration::from_secs(5);
 /// Samples of a resource: a quarter of an hour.
 pub(crate) const SAMPLES: usize = 180;
-
-/// A resource at a moment.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Sample {
-    pub(crate) at: SystemTime,
-    pub(crate) capacity: f64,
-    pub(crate) wants: f64,
-    pub(crate) granted: f64,
-    pub(crate) held: f64,
-}
-
-impl Sample {
-    pub(crate) fn of(report: &ResourceReport, at: SystemTime) -> Sample {
-        let sums = &report.sums;
-        Sample {
-            at,
-            capacity: report.settings.capacity.get(),
-            wants: sums.wants.get(),
-            granted: sums.granted.get(),
-            held: sums.held.get(),
-        }
-    }
-}
 
 /// Samples of resources, 48 bytes each.
 #[derive(Debug)]
@@ -55,26 +33,25 @@ impl History {
         self.rings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes samples of these resources. What has had none for the whole length is forgotten; a new resource takes the
-    /// place of one that has none now.
-    fn take(&self, now: SystemTime, samples: Vec<(Arc<str>, Sample)>) {
+    /// Takes samples of at most [`most`](Self::most) resources. A resource that has had none for the whole length is
+    /// forgotten, and so is one whose place is needed, the one that was sampled longest ago first.
+    fn take(&self, now: SystemTime, samples: &[(Arc<str>, Sample)]) {
         let mut rings = self.rings();
         let length = SAMPLE_EVERY * SAMPLES as u32;
-        rings.retain(|_, ring| {
-            ring.back().is_some_and(|last| now.duration_since(last.at).is_ok_and(|ago| ago <= length))
-        });
+        let last = |ring: &VecDeque<Sample>| ring.back().map_or(SystemTime::UNIX_EPOCH, |last| last.at);
+        rings.retain(|_, ring| now.duration_since(last(ring)).is_ok_and(|ago| ago <= length));
         for (id, sample) in samples {
-            if !rings.contains_key(&id) && rings.len() >= self.most {
-                let gone =
-                    rings.iter().find(|(_, ring)| ring.back().is_some_and(|last| last.at + SAMPLE_EVERY * 2 < now));
-                let Some(gone) = gone.map(|(id, _)| Arc::clone(id)) else { continue };
-                rings.remove(&gone);
-            }
-            let ring = rings.entry(id).or_default();
+            let ring = rings.entry(Arc::clone(id)).or_default();
             if ring.len() == SAMPLES {
                 ring.pop_front();
             }
-            ring.push_back(sample);
+            ring.push_back(*sample);
+        }
+        let excess = rings.len().saturating_sub(self.most);
+        if excess > 0 {
+            let mut by_age: Vec<_> = rings.iter().map(|(id, ring)| (last(ring), Arc::clone(id))).collect();
+            by_age.sort_unstable();
+            by_age.iter().take(excess).for_each(|(_, id)| drop(rings.remove(id)));
         }
     }
 
@@ -88,28 +65,27 @@ impl History {
         self.rings().get(id).map(|ring| ring.iter().copied().collect()).unwrap_or_default()
     }
 
-    /// Takes samples of the first resources by name, for as long as the server runs, while it is master.
-    pub(crate) async fn keep(self: Arc<Self>, node: NodeHandle) {
+    /// Takes samples of the resources under the most pressure, for as long as the server runs, while it is master.
+    pub(crate) async fn keep(self: Arc<Self>, node: NodeHandle, surveyor: Arc<Surveyor>) {
         if self.most == 0 {
             return;
         }
-        let mut interval = tokio::time::interval(SAMPLE_EVERY);
-        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            interval.tick().await;
             if node.check().is_err() {
+                sleep(SAMPLE_EVERY).await;
                 continue;
             }
-            let (statuses, _) = node.statuses("", self.most).await;
-            let now = SystemTime::now();
-            let samples = statuses.into_iter().map(|status| (status.id, Sample::of(&status.report, now)));
-            self.take(now, samples.collect());
+            let survey = surveyor.survey(&node).await;
+            self.take(SystemTime::now(), &survey.history.samples);
+            sleep_until(survey.next().into()).await;
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn sample(at: SystemTime) -> Sample {
@@ -117,7 +93,8 @@ mod tests {
     }
 
     fn take(history: &History, at: SystemTime, ids: &[&str]) {
-        history.take(at, ids.iter().map(|id| (Arc::from(*id), sample(at))).collect());
+        let samples: Vec<_> = ids.iter().map(|id| (Arc::from(*id), sample(at))).collect();
+        history.take(at, &samples);
     }
 
     #[test]
@@ -132,15 +109,12 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_most_a_resource_takes_the_place_of_one_that_is_gone() {
-        let (history, begin) = (History::new(2), SystemTime::UNIX_EPOCH);
-        take(&history, begin, &["a", "b", "c"]);
-        assert!(history.of("c").is_empty() && !history.of("b").is_empty());
-        for number in 1..5 {
-            take(&history, begin + SAMPLE_EVERY * number, &["a", "c"]);
+    fn beyond_the_most_a_resource_takes_the_place_of_the_one_sampled_longest_ago() {
+        let (history, begin) = (History::new(3), SystemTime::UNIX_EPOCH);
+        for (number, ids) in [&["a", "b", "c"][..], &["b", "c"], &["c", "d", "e"]].into_iter().enumerate() {
+            take(&history, begin + SAMPLE_EVERY * number as u32, ids);
         }
-        assert!(!history.of("c").is_empty() && history.of("b").is_empty());
-        assert_eq!(history.rings().len(), 2);
+        assert_eq!(["a", "b", "c", "d", "e"].map(|id| history.of(id).len()), [0, 0, 3, 1, 1]);
         take(&history, begin + Duration::from_secs(3600), &[]);
         assert_eq!(history.rings().len(), 0, "what is gone is forgotten");
     }

@@ -35,13 +35,14 @@ pub(crate) use self::{
     serving::{Serving, certified, serve},
 };
 use crate::{
-    actors::{NodeHandle, NotMaster},
+    actors::{NodeHandle, NotMaster, Status},
     background::{in_background, in_parts},
     health::{HealthSources, free_bytes},
     history::History,
     listen::Caller,
     metrics::put_requests,
     server_info::ServerInfo,
+    survey::{Surveyor, Totals, is_over_capacity},
 };
 
 /// Pages that look at all holders of a resource at the same time.
@@ -62,6 +63,7 @@ pub(crate) struct Pages {
     /// Resources with series of their own.
     pub(crate) metrics_resources: usize,
     pub(crate) history: Arc<History>,
+    pub(crate) surveyor: Arc<Surveyor>,
     pub(crate) live: Arc<LivePages>,
     pub(crate) looks: Looks,
 }
@@ -108,14 +110,11 @@ async fn render_metrics(State(pages): State<Pages>) -> impl IntoResponse {
     let turn = Arc::clone(&pages.scrapes).acquire_owned().await;
     let began = Instant::now();
     let config = pages.node.config();
-    let (statuses, _) = match pages.metrics_resources {
-        0 => (Vec::new(), None),
-        most => pages.node.statuses("", most).await,
-    };
+    let (statuses, rest) = resources_with_series(&pages).await;
     gauges::set_process_gauges(&gauges::ProcessGauges {
         is_master: pages.node.check().is_ok(),
         resources: pages.node.resources(),
-        left_out: pages.node.resources().saturating_sub(statuses.len()),
+        over_capacity: rest.over_capacity + statuses.iter().filter(|status| is_over_capacity(&status.report)).count(),
         connections: pages.health.connections.count(),
         waiting_bytes: pages.health.budget.used(),
         watchers: pages.node.watching(),
@@ -124,6 +123,7 @@ async fn render_metrics(State(pages): State<Pages>) -> impl IntoResponse {
         config_rejected: config.rejected.is_some(),
         overrides: config.overrides.len(),
     });
+    gauges::set_left_out_gauges(pages.node.resources().saturating_sub(statuses.len()), &rest);
     if let Some(expires) = pages.health.tls.as_ref().and_then(|tls| tls.credentials().expires()) {
         gauges::set_certificate_expires(expires);
     }
@@ -154,6 +154,18 @@ async fn render_metrics(State(pages): State<Pages>) -> impl IntoResponse {
         Some(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response(),
         None => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
+}
+
+/// All resources if there are few, else those under the most pressure, and sums over the rest.
+async fn resources_with_series(pages: &Pages) -> (Vec<Status>, Totals) {
+    let most = pages.metrics_resources;
+    if pages.node.resources() <= most {
+        let (statuses, _) = pages.node.statuses("", most).await;
+        return (statuses, Totals::default());
+    }
+    let survey = pages.surveyor.survey(&pages.node).await;
+    let chosen: Vec<Arc<str>> = survey.metrics.samples.iter().map(|(id, _)| Arc::clone(id)).collect();
+    (pages.node.statuses_named(&chosen).await, survey.metrics.rest)
 }
 
 /// Alive means that the node still takes messages, not merely that the process exists; and that this peer takes part in

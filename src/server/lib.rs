@@ -48,6 +48,7 @@ mod signals;
 mod stint;
 mod subscribers;
 mod supervisor;
+mod survey;
 mod tls;
 #[cfg(feature = "otlp")]
 mod traces;

@@ -110,11 +110,11 @@ pub(crate) fn help_of_gauge(name: &str) -> &'static str {
     GAUGES.iter().find(|(known, _)| *known == name).map_or("", |(_, help)| help)
 }
 
-const GAUGES: [(&str, &str); 36] = [
+const GAUGES: [(&str, &str); 42] = [
     ("doorman_server_has", "Capacity of the newest leases of all clients, by resource."),
     ("doorman_server_wants", "Capacity all clients want, by resource."),
     ("doorman_server_subclients", "Clients, those behind child nodes included, by resource."),
-    ("leaseway_resource_capacity", "Capacity there is, by resource."),
+    ("leaseway_resource_capacity", "Capacity there is, by resource; absent where it does not bind."),
     ("leaseway_resource_held", "Capacity that must be assumed in use, by resource."),
     ("leaseway_resource_learning", "1 while the resource learns what was lent before, by resource."),
     ("leaseway_resource_promised", "The most that all holders together may have, as the peers keep it, by resource."),
@@ -137,7 +137,16 @@ const GAUGES: [(&str, &str); 36] = [
     ("leaseway_peer_takes_no_part", "1 while this peer takes no part in its node, by reason."),
     ("leaseway_is_master", "1 if this server answers for its node."),
     ("leaseway_resources", "Resources alive."),
+    (
+        "leaseway_resources_over_capacity",
+        "Resources that hold more than their capacity, those without series of their own included.",
+    ),
     ("leaseway_metrics_resources_left_out", "Resources without series of their own, because there are too many."),
+    ("leaseway_left_out_capacity", "Capacity of the resources without series of their own."),
+    ("leaseway_left_out_wants", "Capacity that clients want of the resources without series of their own."),
+    ("leaseway_left_out_has", "Capacity of the newest leases of the resources without series of their own."),
+    ("leaseway_left_out_held", "Capacity in use, at the most, of the resources without series of their own."),
+    ("leaseway_left_out_subclients", "Clients of the resources without series of their own."),
     ("leaseway_peer_lag_entries", "Entries of the log that a peer is not known to have, by peer, on the master."),
     ("leaseway_peer_last_contact_seconds", "How long ago another peer was heard of, by peer."),
     ("leaseway_data_free_bytes", "Bytes that may still be written where the data directory is."),

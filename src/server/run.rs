@@ -40,6 +40,7 @@ use crate::{
     service::Service,
     signals::StopSignals,
     supervisor,
+    survey::Surveyor,
     tls::{self, Tls, TlsOptions},
 };
 
@@ -221,6 +222,7 @@ async fn serve(options: Options, guests: Option<Guests>, ready: impl FnOnce(Addr
     let listener = Listener::new(listener, listeners.clients);
     let distributor = spawn(distribute(listener, queues));
     let history = Arc::new(History::new(limits.history_resources));
+    let surveyor = Arc::new(Surveyor::new(&limits));
     let pages = Pages {
         node: node.clone(),
         info: info.clone(),
@@ -229,10 +231,11 @@ async fn serve(options: Options, guests: Option<Guests>, ready: impl FnOnce(Addr
         scrapes: Arc::new(Semaphore::new(1)),
         metrics_resources: limits.metrics_resources,
         history: Arc::clone(&history),
+        surveyor: Arc::clone(&surveyor),
         live: Arc::new(LivePages::new(limits.live_pages, stopped.clone())),
         looks: Looks::default(),
     };
-    spawn(history.keep(node.clone()));
+    spawn(history.keep(node.clone(), surveyor));
     let http_listener = Listener::new(http_listener, listeners.pages);
     let patience = Duration::from_secs(limits.request_secs);
     let serving = http::Serving {

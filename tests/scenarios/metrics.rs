@@ -1,7 +1,9 @@
 //! `/metrics`, as a Prometheus reads it and as Doorman's dashboards expect it.
 
+use serde_json::Value;
+
 use crate::harness::{
-    config::{ConfigFile, Template},
+    config::{ConfigFile, Template, text},
     doorman::{Asks as _, entry, node_request, request},
     http,
     peers::Peers,
@@ -202,6 +204,90 @@ fn series_of_resources_are_bounded_and_what_is_left_out_is_counted() {
         assert_eq!(metrics.only("leaseway_metrics_resources_left_out"), (3 - with_series) as f64, "{most}");
         assert_eq!(metrics.only("leaseway_resources"), 3.0);
     }
+}
+
+/// Resources `r0` to `r9` that nobody competes for, and two that come last by name and first by pressure.
+fn ask_for_twelve(server: &Server) {
+    let mut client = server.client("alice");
+    for number in 0..10 {
+        client.ask(&format!("r{number}"), 1.0);
+    }
+    client.ask("z-contended", 500.0);
+    client.ask("z-cut", 80.0);
+}
+
+#[test]
+fn the_resources_under_the_most_pressure_have_series_and_a_history_and_the_rest_is_summed() {
+    let templates = |cut: f64| [Template::fair("z-cut", cut), Template::fair("*", 100.0)];
+    let config = ConfigFile::of(&templates(100.0));
+    let flags = ["--config", config.path(), "--metrics-resources", "2", "--history-resources", "2"];
+    let server = Server::with_flags(&flags);
+    ask_for_twelve(&server);
+    config.rewrite(&text(&templates(40.0)));
+    let has_series =
+        |metrics: &Scrape, resource| metrics.find("leaseway_resource_held", "resource", resource).is_some();
+    let metrics = eventually("both have series", || {
+        let metrics = scrape(&server);
+        (has_series(&metrics, "z-contended") && has_series(&metrics, "z-cut")).then_some(metrics)
+    });
+    assert_eq!(metrics.series("leaseway_resource_held").len(), 2);
+    let metrics = eventually("it is over its capacity", || {
+        let metrics = scrape(&server);
+        (metrics.only("leaseway_resources_over_capacity") == 1.0).then_some(metrics)
+    });
+    assert_eq!(metrics.find("leaseway_resource_held", "resource", "z-cut"), Some(80.0), "the alert says which");
+    assert_eq!(metrics.find("leaseway_resource_capacity", "resource", "z-cut"), Some(40.0), "the alert says which");
+    for (name, sum) in [
+        ("leaseway_metrics_resources_left_out", 10.0),
+        ("leaseway_left_out_capacity", 1000.0),
+        ("leaseway_left_out_wants", 10.0),
+        ("leaseway_left_out_has", 10.0),
+        ("leaseway_left_out_held", 10.0),
+        ("leaseway_left_out_subclients", 10.0),
+    ] {
+        assert_eq!(metrics.only(name), sum, "{name}");
+    }
+    let samples = |resource: &str| {
+        let answer: Value =
+            serde_json::from_str(&server.page(&format!("/api/v1/history?resource={resource}"))).unwrap();
+        answer["samples"].as_array().unwrap().len()
+    };
+    eventually("both have a history", || (samples("z-contended") > 0 && samples("z-cut") > 0).then_some(()));
+    eventually("no more than two have one", || {
+        let with = (0..10).filter(|number| samples(&format!("r{number}")) > 0).count();
+        (with == 0).then_some(())
+    });
+    let told = server.cli(&["check"]).stdout;
+    for part in ["12 resources, but --metrics-resources allows 2", "12 resources, but --history-resources allows 2"] {
+        assert!(told.contains(part), "{told}");
+    }
+    assert_eq!(server.log().matches("raise --metrics-resources").count(), 1, "{}", server.log());
+}
+
+#[test]
+fn a_resource_over_its_capacity_is_counted_even_if_none_has_series() {
+    let config = ConfigFile::of(&[Template::fair("*", 100.0)]);
+    let server = Server::with_flags(&["--config", config.path(), "--metrics-resources", "0"]);
+    ask_for_twelve(&server);
+    config.rewrite(&text(&[Template::fair("z-cut", 40.0), Template::fair("*", 100.0)]));
+    let metrics = eventually("it is counted", || {
+        let metrics = scrape(&server);
+        (metrics.only("leaseway_resources_over_capacity") == 1.0).then_some(metrics)
+    });
+    assert!(metrics.series("leaseway_resource_held").is_empty());
+}
+
+#[test]
+fn a_resource_that_is_not_divided_has_no_capacity_that_could_look_exceeded() {
+    let config = ConfigFile::of(&[Template::fair("known", 100.0)]);
+    let server = Server::with_config(&config);
+    server.client("alice").ask("unmatched", 40.0);
+    server.client("alice").ask("known", 40.0);
+    let metrics = scrape(&server);
+    assert_eq!(metrics.find("leaseway_resource_held", "resource", "unmatched"), Some(40.0));
+    assert_eq!(metrics.find("leaseway_resource_capacity", "resource", "unmatched"), None);
+    assert_eq!(metrics.find("leaseway_resource_capacity", "resource", "known"), Some(100.0));
+    assert_eq!(metrics.only("leaseway_resources_over_capacity"), 0.0);
 }
 
 #[test]

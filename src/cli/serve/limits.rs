@@ -102,7 +102,8 @@ pub(super) struct LimitFlags {
         value_parser = checks::idle_secs()
     )]
     idle_secs: u64,
-    /// Resources with series of their own in /metrics, the first by name; how many are left out is a metric. 0: none
+    /// Maximum number of resources with series of their own in /metrics: those under the most pressure. The others are
+    /// counted and summed. 0: none
     #[arg(
         long,
         env = "LEASEWAY_METRICS_RESOURCES",
@@ -183,7 +184,8 @@ pub(super) struct LimitFlags {
         value_name = "N"
     )]
     max_live_pages: usize,
-    /// Resources whose last quarter of an hour is kept for pages, the first by name; each takes 9 KB. 0: none
+    /// Maximum number of resources whose last quarter of an hour is kept for pages: those under the most pressure. Each
+    /// takes 9 KB. 0: none
     #[arg(
         long,
         env = "LEASEWAY_HISTORY_RESOURCES",

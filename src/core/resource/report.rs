@@ -22,6 +22,13 @@ pub struct ResourceReport {
     pub overridden: Option<Overridden>,
 }
 
+impl ResourceReport {
+    /// Whether the capacity binds its holders: at a root, those of an algorithm that divides; below a parent, always.
+    pub fn is_divided(&self) -> bool {
+        self.settings.shares() || self.supply.is_some()
+    }
+}
+
 /// What a parent has lent, and what it was told.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SupplyReport {

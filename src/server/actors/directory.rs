@@ -107,6 +107,11 @@ impl Directory {
         self.read().resources.values().cloned().collect()
     }
 
+    /// In no order.
+    pub(super) fn ids(&self) -> Vec<Arc<str>> {
+        self.read().resources.keys().cloned().collect()
+    }
+
     /// The ids that come after `after`, in order.
     pub(super) fn ids_after(&self, after: &str) -> Vec<Arc<str>> {
         let mut ids: Vec<Arc<str>> =

@@ -113,7 +113,7 @@ fn resource(status: &actors::Status) -> Resource {
         holder: status.holders.iter().map(|holder| self::holder(holder, status.at)).collect(),
         supply: report.supply.as_ref().map(supply),
         overridden: report.overridden.as_ref().map(|overridden| self::overridden(overridden, status.at)),
-        unbounded: !(report.settings.shares() || report.supply.is_some()),
+        unbounded: !report.is_divided(),
     }
 }
 

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     changes::{Change, ChangeKind},
-    history::{SAMPLE_EVERY, Sample},
+    survey::{SAMPLE_EVERY, Sample},
 };
 
 pub(super) fn routes() -> Router<Pages> {

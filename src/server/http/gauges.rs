@@ -13,14 +13,15 @@ use super::gauge_text::{GaugeText, escaped_label};
 use crate::{
     actors::{Status, UplinkReport},
     metrics::process,
+    survey::Totals,
 };
 
 /// What is true of the process as a whole.
 pub(crate) struct ProcessGauges {
     pub(crate) is_master: bool,
     pub(crate) resources: usize,
-    /// Resources without series of their own.
-    pub(crate) left_out: usize,
+    /// Resources that hold more than their capacity.
+    pub(crate) over_capacity: usize,
     pub(crate) connections: usize,
     pub(crate) waiting_bytes: usize,
     pub(crate) watchers: usize,
@@ -56,7 +57,7 @@ pub(crate) fn set_absence(absence: Option<&Absence>) {
 pub(crate) fn set_process_gauges(gauges: &ProcessGauges) {
     gauge!("leaseway_is_master").set(f64::from(u8::from(gauges.is_master)));
     gauge!("leaseway_resources").set(gauges.resources as f64);
-    gauge!("leaseway_metrics_resources_left_out").set(gauges.left_out as f64);
+    gauge!("leaseway_resources_over_capacity").set(gauges.over_capacity as f64);
     gauge!("leaseway_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
     process::set();
     gauge!("leaseway_connections").set(gauges.connections as f64);
@@ -66,6 +67,16 @@ pub(crate) fn set_process_gauges(gauges: &ProcessGauges) {
     gauge!("leaseway_config_version").set(gauges.config_version as f64);
     gauge!("leaseway_overrides").set(gauges.overrides as f64);
     gauge!("leaseway_config_rejected").set(f64::from(u8::from(gauges.config_rejected)));
+}
+
+/// Sets sums over the resources without series of their own.
+pub(crate) fn set_left_out_gauges(resources: usize, rest: &Totals) {
+    gauge!("leaseway_metrics_resources_left_out").set(resources as f64);
+    gauge!("leaseway_left_out_capacity").set(rest.capacity.get());
+    gauge!("leaseway_left_out_wants").set(rest.wants.get());
+    gauge!("leaseway_left_out_has").set(rest.granted.get());
+    gauge!("leaseway_left_out_held").set(rest.held.get());
+    gauge!("leaseway_left_out_subclients").set(rest.subclients as f64);
 }
 
 /// Sets the gauges of the quorum and its data directory.
@@ -94,7 +105,10 @@ pub(super) fn put_resource_gauges(series: &mut GaugeText, status: &Status) {
     set("doorman_server_has", report.sums.granted.get());
     set("doorman_server_wants", report.sums.wants.get());
     set("doorman_server_subclients", report.sums.subclients as f64);
-    set("leaseway_resource_capacity", report.settings.capacity.get());
+    // Where nothing is divided, a capacity would only look exceeded.
+    if report.is_divided() {
+        set("leaseway_resource_capacity", report.settings.capacity.get());
+    }
     set("leaseway_resource_held", report.sums.held.get());
     set("leaseway_resource_learning", f64::from(u8::from(report.learning.0 > 0)));
     if let Some(supply) = &report.supply {

@@ -1,6 +1,6 @@
 //! What will go wrong in a while: clocks, certificates, disks, limits.
 
-use leaseway_proto::status::Health;
+use leaseway_proto::status::{Health, LimitUse};
 
 use super::{Finding, NodeSeen, ServerSeen, bad, fine, or_fine, warn};
 
@@ -82,7 +82,14 @@ pub(super) fn limits(node: &NodeSeen) -> Vec<Finding> {
     let mut found = Vec::new();
     for (server, health) in healths(node) {
         let nearly = |used: u64, most: u64| used > 0 && used >= most.saturating_mul(NEARLY) / 100;
-        for limit in health.limit.iter().filter(|limit| nearly(limit.used, limit.most)) {
+        let (soft, hard): (Vec<&LimitUse>, Vec<&LimitUse>) = health.limit.iter().partition(|limit| limit.soft);
+        for LimitUse { what, flag, used, most, .. } in soft.into_iter().filter(|limit| limit.used > limit.most) {
+            let text = format!("{server} has {used} resources, but {flag} allows {most} {what}");
+            let next =
+                "those under the most pressure are shown, the rest in sums: raise the flag to have all, or set it to 0";
+            found.push(warn(text, next));
+        }
+        for limit in hard.into_iter().filter(|limit| nearly(limit.used, limit.most)) {
             let text =
                 format!("{server} has {} of {} {}, which {} sets", limit.used, limit.most, limit.what, limit.flag);
             found.push(match limit.used >= limit.most {

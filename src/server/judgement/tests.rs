@@ -188,9 +188,13 @@ fn what_will_go_wrong_in_a_while_is_found() {
     finds(Warn, "disks", "the disk of b is slow: it took 101 ms", |node| health(node).slowest_flush_ms = Some(101));
     assert_eq!(found(|node| health(node).slowest_flush_ms = Some(100)), []);
     finds(Bad, "disks", "b stores nothing", |node| health(node).data_error = "EIO".into());
-    let used = |used| LimitUse { what: "resources".into(), flag: "--max-resources".into(), used, most: 10 };
+    let limit =
+        |used, soft| LimitUse { what: "resources".into(), flag: "--max-resources".into(), used, most: 10, soft };
+    let (used, shown) = (|used| limit(used, false), |used| limit(used, true));
     finds(Warn, "limits", "b has 8 of 10 resources", |node| health(node).limit.push(used(8)));
     finds(Bad, "limits", "b has 10 of 10 resources", |node| health(node).limit.push(used(10)));
+    finds(Warn, "limits", "b has 11 resources, but", |node| health(node).limit.push(shown(11)));
+    assert_eq!(found(|node| health(node).limit.push(shown(10))), [], "all are shown");
 }
 
 #[test]

@@ -74,12 +74,28 @@ impl NodeHandle {
         ids.truncate(limit);
         let next = ids.last().filter(|_| more).cloned();
         let mut statuses = Vec::with_capacity(ids.len());
+        self.look_at_each(&ids, |status| statuses.push(status)).await;
+        (statuses, next)
+    }
+
+    /// Of these resources, those that are alive.
+    pub(crate) async fn statuses_named(&self, ids: &[Arc<str>]) -> Vec<Status> {
+        let mut statuses = Vec::with_capacity(ids.len());
+        self.look_at_each(ids, |status| statuses.push(status)).await;
+        statuses
+    }
+
+    /// Looks at all resources, in no order; none of them is kept.
+    pub(crate) async fn for_each_status(&self, look: impl FnMut(Status)) {
+        self.look_at_each(&self.directory.ids(), look).await;
+    }
+
+    async fn look_at_each(&self, ids: &[Arc<str>], mut look: impl FnMut(Status)) {
         // Threads that answer others do other work between.
         for part in ids.chunks(ENTRIES) {
             let part = part.iter().map(|id| self.resource_status(id, 0, 0));
-            statuses.extend(join_all(part).await.into_iter().flatten());
+            join_all(part).await.into_iter().flatten().for_each(&mut look);
             pause().await;
         }
-        (statuses, next)
     }
 }

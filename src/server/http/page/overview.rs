@@ -288,7 +288,7 @@ fn limits(limits: &[LimitRow]) -> Markup {
                     th scope="row" { (limit.what) }
                     td.n { (text::count(limit.used)) }
                     td.n { (text::count(limit.most)) }
-                    td.n.bad[part >= 80.0] { (format!("{part:.1} %")) }
+                    td.n.bad[part >= 80.0 && !limit.soft] { (format!("{part:.1} %")) }
                     td { code { (limit.flag) } }
                 }
             } }

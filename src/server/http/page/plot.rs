@@ -5,7 +5,10 @@ use std::time::{Duration, SystemTime};
 use maud::{Markup, html};
 
 use super::text;
-use crate::history::{SAMPLE_EVERY, SAMPLES, Sample};
+use crate::{
+    history::SAMPLES,
+    survey::{SAMPLE_EVERY, Sample},
+};
 
 const WIDTH: f64 = 900.0;
 const HEIGHT: f64 = 240.0;
@@ -32,7 +35,7 @@ pub(super) fn plot(samples: &[Sample], kept: usize) -> Markup {
     let Some(last) = samples.last() else {
         return html! {
             p.none {
-                "There is no history of it yet: the first " (text::count(kept)) " resources by name have a sample each "
+                "There is no history of it yet: the " (text::count(kept)) " resources under the most pressure have a sample each "
                 (SAMPLE_EVERY.as_secs()) " s while this peer is master (" code { "--history-resources" } ")."
             }
         };

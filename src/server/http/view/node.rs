@@ -141,6 +141,8 @@ pub(in super::super) async fn node(pages: &Pages) -> NodeView {
         clients: rows.iter().map(|row| row.clients).sum(),
         overrides: overrides(&config, at),
         peers: peers(pages),
+    /// Beyond it nothing is refused: some are only not shown.
+    pub(in super::super) soft: bool,
         parent: parent(pages),
         children: children(pages, at),
         certificate_ends_secs: health.certificate_ends_unix.map(|ends| ends - (health.unix_ms / 1000) as i64),
@@ -189,19 +191,20 @@ fn overrides(config: &ConfigInForce, at: Millis) -> Vec<OverrideRow> {
 
 impl LimitRow {
     fn of(limit: &LimitUse) -> LimitRow {
-        let LimitUse { what, flag, used, most } = limit.clone();
-        LimitRow { what, flag, used: used as usize, most: most as usize }
+        let LimitUse { what, flag, used, most, soft } = limit.clone();
+        LimitRow { what, flag, used: used as usize, most: most as usize, soft }
     }
 
     fn used(&self) -> LimitUse {
-        let LimitRow { what, flag, used, most } = self.clone();
-        LimitUse { what, flag, used: used as u64, most: most as u64 }
+        let LimitRow { what, flag, used, most, soft } = self.clone();
+        LimitUse { what, flag, used: used as u64, most: most as u64, soft }
     }
 }
 
 fn limits(pages: &Pages, health: &Health, rows: &[ResourceRow]) -> Vec<LimitRow> {
     let limits = &pages.node.limits;
-    let row = |what: &str, flag: &str, used, most| LimitRow { what: what.into(), flag: flag.into(), used, most };
+    let row =
+        |what: &str, flag: &str, used, most| LimitRow { what: what.into(), flag: flag.into(), used, most, soft: false };
     let holders = rows.iter().map(|row| row.holders).max().unwrap_or_default();
     let mut all: Vec<LimitRow> = health.limit.iter().map(LimitRow::of).collect();
     all.push(row("holders of one resource", "--max-clients-per-resource", holders, limits.clients_per_resource));

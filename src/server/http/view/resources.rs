@@ -50,7 +50,7 @@ impl ResourceRow {
             resource: Arc::clone(&status.id),
             algorithm: report.settings.kind.name(),
             template: status.template.clone(),
-            is_divided: report.settings.shares() || report.supply.is_some(),
+            is_divided: report.is_divided(),
             capacity: report.settings.capacity.get(),
             wants: report.sums.wants.get(),
             granted: report.sums.granted.get(),
