@@ -107,6 +107,7 @@ mod scenarios {
     mod overrides;
     mod pace;
     mod page;
+    mod page_peers;
     mod pages;
     mod peers;
     mod plan;

@@ -97,6 +97,9 @@ impl ShowStatus {
             ))?;
         }
         say("")?;
+        if status.resources.is_empty() && !status.is_master {
+            return say("resources are not known here: only the master knows them");
+        }
         if status.resources.is_empty() {
             return say("no resources yet: the first request for one creates it");
         }

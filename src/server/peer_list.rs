@@ -7,7 +7,7 @@ use leaseway_quorum::{Mastership, Quorum};
 use crate::{peer_endpoints::PeerEndpoints, server_info::ServerInfo};
 
 /// A peer that was not heard from for so long counts as away.
-const UNREACHABLE: Millis = Millis::from_secs(3);
+pub(crate) const UNREACHABLE: Millis = Millis::from_secs(3);
 
 /// All peers; how the others are is known to the master alone.
 pub(crate) fn peer_list(quorum: &Quorum, info: &ServerInfo) -> ListPeersResponse {

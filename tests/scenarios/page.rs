@@ -140,13 +140,13 @@ fn holders_are_sorted_searched_and_paged() {
 }
 
 /// A stream of server-sent events.
-struct Live {
+pub(super) struct Live {
     lines: BufReader<TcpStream>,
     head: String,
 }
 
 impl Live {
-    fn open(server: SocketAddr, path: &str) -> Live {
+    pub(super) fn open(server: SocketAddr, path: &str) -> Live {
         let mut stream = TcpStream::connect(server).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nHost: {server}\r\n\r\n").unwrap();
@@ -162,10 +162,11 @@ impl Live {
         self.head.starts_with("HTTP/1.1 200") && self.head.contains("text/event-stream")
     }
 
-    fn next(&mut self) -> Value {
+    pub(super) fn next(&mut self) -> Value {
         loop {
             let mut line = String::new();
             assert!(self.lines.read_line(&mut line).unwrap() > 0, "the stream ended");
+            // A sign of life has no data.
             if let Some(data) = line.strip_prefix("data: ") {
                 return serde_json::from_str(data).unwrap();
             }

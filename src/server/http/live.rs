@@ -41,8 +41,9 @@ const PACE: Duration = Duration::from_secs(1);
 const REST: u32 = 20;
 /// Nor sooner than a second for each so many bytes that have changed.
 const BYTES_PER_SECOND: usize = 64 << 10;
-/// A stream that has nothing to say says so this often: what lies between browser and server sees that it lives.
-const SILENCE: Duration = Duration::from_secs(15);
+/// A stream that has nothing to say says so this often: the script, and what lies between browser and server, see that
+/// it lives.
+const SILENCE: Duration = Duration::from_secs(5);
 
 pub(super) fn routes() -> Router<Pages> {
     Router::new().route("/live", get(follow))
@@ -151,6 +152,9 @@ async fn render(pages: Pages, showing: Showing, frames: watch::Sender<Option<Arc
 /// Parts and rows that differ, in the words of the script.
 fn difference(before: &Parts, now: &Parts) -> Map<String, Value> {
     let mut change = Map::new();
+    if now.frame_id() != before.frame_id() {
+        change.insert("frame".to_owned(), json!(now.frame_id()));
+    }
     for (id, part) in now.whole.iter().filter(|(id, part)| before.whole.get(*id) != Some(part)) {
         change.insert((*id).to_owned(), json!(part));
     }
@@ -242,7 +246,7 @@ impl LivePage {
                     self.seen = Some(frame.number);
                     return Some(if follows { frame.change.clone() } else { frame.whole() });
                 }
-                () = tokio::time::sleep(SILENCE) => return Some(Bytes::from_static(b":\n\n")),
+                () = tokio::time::sleep(SILENCE) => return Some(Bytes::from_static(b"event: alive\ndata:\n\n")),
             }
             self.check_again()?;
         }
@@ -264,6 +268,16 @@ mod tests {
         parts.whole.insert("a", whole.to_owned());
         parts.rows.insert("b", rows.iter().map(|row| (*row).to_owned()).collect());
         parts
+    }
+
+    #[test]
+    fn a_page_is_told_when_it_is_put_together_otherwise() {
+        let of = |title| Parts::sentence(StatusCode::OK, title, "It is so.");
+        let change = difference(&of("a"), &of("b"));
+        assert_eq!(change.into_iter().collect::<Vec<_>>(), [("frame".to_owned(), json!(of("b").frame_id()))]);
+        assert!(difference(&of("a"), &of("a")).is_empty());
+        let lost = Parts::sentence(StatusCode::NOT_FOUND, "a", "It is so.");
+        assert_ne!(lost.frame_id(), of("a").frame_id());
     }
 
     #[test]

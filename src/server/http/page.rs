@@ -12,7 +12,10 @@ mod resources;
 mod text;
 mod why;
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+};
 
 use axum::{
     Router,
@@ -30,9 +33,8 @@ use self::changes::ChangesQuery;
 pub(crate) use self::plan::PASTED_BYTES;
 use super::{
     Pages,
-    view::{HolderQuery, ResourceQuery, WhyQuery},
+    view::{HolderQuery, MasterSeen, MasterView, ResourceQuery, WhyQuery},
 };
-use crate::actors::NotMaster;
 
 /// Nothing but what this server serves, and nothing inline.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; \
@@ -74,13 +76,15 @@ impl Showing {
 
     /// What is shown now.
     pub(super) async fn parts(&self, pages: &Pages) -> Parts {
-        match self {
+        let mut parts = match self {
             Showing::Overview => overview::parts(pages).await,
             Showing::Resources(query) => resources::parts(pages, query).await,
             Showing::Resource(query) => resource::parts(pages, query).await,
             Showing::Why(query) => why::parts(pages, query).await,
             Showing::Changes(query) => changes::parts(pages, query),
-        }
+        };
+        parts.put("notice", &notice(&MasterSeen::of(pages)));
+        parts
     }
 
     fn title(&self) -> String {
@@ -108,7 +112,8 @@ pub(super) struct Parts {
     pub(super) whole: BTreeMap<&'static str, String>,
     /// What is inside of each row of the body of a table.
     pub(super) rows: BTreeMap<&'static str, Vec<String>>,
-    /// How the parts are put together: does not change.
+    /// How the parts are put together. A page that is open is loaded again when that changes: what was not known is
+    /// known now, or the other way round.
     frame: Skeleton,
     status: StatusCode,
 }
@@ -137,13 +142,20 @@ impl Parts {
         html! { tbody id=(id) { @for row in rows { tr { (PreEscaped(row)) } } } }
     }
 
+    /// Tells frames apart.
+    pub(super) fn frame_id(&self) -> String {
+        let mut hasher = DefaultHasher::new();
+        (&self.frame.0, self.status.as_u16()).hash(&mut hasher);
+        format!("{:016x}", hasher.finish())
+    }
+
     fn framed(mut self, frame: Markup) -> Parts {
         self.frame = Skeleton(frame.into_string());
         self
     }
 
     /// A page that is a sentence.
-    fn sentence(status: StatusCode, title: &str, sentence: &str) -> Parts {
+    pub(super) fn sentence(status: StatusCode, title: &str, sentence: &str) -> Parts {
         let frame = html! { h1 { (escaped(title)) } p { (escaped(sentence)) } };
         Parts { status, ..Parts::default() }.framed(frame)
     }
@@ -164,11 +176,10 @@ async fn show(State(pages): State<Pages>, uri: Uri, RawQuery(query): RawQuery) -
 fn page(pages: &Pages, title: &str, live: Option<(&str, &str)>, parts: &Parts) -> Response {
     let path = live.map_or("", |(path, _)| path);
     // A plan is of the moment it was asked for.
-    let live =
-        live.filter(|(path, _)| parts.status == StatusCode::OK && *path != "/plan").map(|(path, query)| match query {
-            "" => format!("/live?view={}", text::encoded(path)),
-            query => format!("/live?view={}&{query}", text::encoded(path)),
-        });
+    let live = live.filter(|(path, _)| *path != "/plan").map(|(path, query)| match query {
+        "" => format!("/live?view={}", text::encoded(path)),
+        query => format!("/live?view={}&{query}", text::encoded(path)),
+    });
     let body = html! {
         (DOCTYPE)
         html lang="en" {
@@ -181,11 +192,12 @@ fn page(pages: &Pages, title: &str, live: Option<(&str, &str)>, parts: &Parts) -
                 link rel="stylesheet" href=(assets::path("page.css"));
                 script defer src=(assets::path("page.js")) {}
             }
-            body data-live=[live] {
+            body data-live=[live] data-frame=(parts.frame_id()) {
                 a.skip href="#main" { "Skip to content" }
                 (head(pages, path))
                 main #main tabindex="-1" {
-                    (elsewhere(pages))
+                    p #lost .notice role="status" hidden {}
+                    div.part #notice { (notice(&MasterSeen::of(pages))) }
                     (PreEscaped(&parts.frame.0))
                 }
                 (foot(pages))
@@ -240,15 +252,24 @@ fn head(pages: &Pages, path: &str) -> Markup {
 }
 
 /// What a peer that is not the master shows is not what clients are told.
-fn elsewhere(pages: &Pages) -> Markup {
-    let Err(NotMaster { master: Some(master) }) = pages.node.check() else { return html! {} };
+fn notice(master: &MasterSeen) -> Markup {
     html! {
-        p.notice {
-            "This peer is not the master, so it knows of no resource. The master is "
-            @if master.http.is_empty() {
-                strong { (escaped(&master.grpc)) } "."
-            } @else {
-                a href={ "//" (master.http) "/" } { (escaped(&master.http)) } "."
+        @match master {
+            MasterSeen::Here => {}
+            MasterSeen::At(MasterView { grpc, http }) => p.notice {
+                "This peer is not the master: it does not know the resources. The master is "
+                @if http.is_empty() {
+                    strong { (escaped(grpc)) } "."
+                } @else {
+                    a href={ "//" (http) "/" } { (escaped(http)) } "."
+                }
+            }
+            MasterSeen::Silent(Some(ago)) => p.notice.warn {
+                "This peer is not the master, and has not heard from the last one for " (text::ago(*ago))
+                ": it does not know the resources, nor which peer is master now."
+            }
+            MasterSeen::Silent(None) | MasterSeen::Unknown => p.notice.warn {
+                "This peer is not the master, and knows of none: it does not know the resources."
             }
         }
     }

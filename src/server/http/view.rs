@@ -8,7 +8,7 @@ mod why;
 
 pub(super) use self::{
     holders::{HolderPage, HolderQuery, HolderRow, HolderSort, holders},
-    node::{ChildRow, LimitRow, NodeView, ParentRow, PeerRow, node, verdict},
+    node::{ChildRow, LimitRow, MasterSeen, MasterView, NodeView, ParentRow, PeerRow, node, verdict},
     overrides::OverrideRow,
     resources::{ResourceCache, ResourceDetail, ResourceQuery, ResourceRow, ResourceSort, resource},
     why::{Explained, WhyQuery, explain},

@@ -9,12 +9,45 @@
   if (!url || !window.EventSource) return;
   bar.hidden = false;
 
+  // The server sends something every five seconds at least. One that hangs, or whose host is gone, ends no connection.
+  const PATIENCE_MS = 15000;
+  const lost = document.getElementById("lost");
   let source = null;
   let paused = false;
+  let failures = 0;
+  let heard = new Date();
+  let watchdog = null;
 
   const say = (text) => {
     if (said.textContent !== text) said.textContent = text;
     bar.classList.toggle("stale", text !== "Live");
+  };
+
+  // What is shown is of the past: it says so, and loses its colours.
+  const lose = () => {
+    say("Not live: the server does not answer. Trying again.");
+    const since = heard.toISOString().slice(11, 19);
+    lost.textContent = `This server cannot be reached. What is below was so at ${since} UTC.`;
+    lost.hidden = false;
+    document.body.classList.add("lost");
+  };
+
+  const watch = () => {
+    clearTimeout(watchdog);
+    watchdog = setTimeout(() => {
+      lose();
+      close();
+      open();
+    }, PATIENCE_MS);
+  };
+
+  const hear = () => {
+    heard = new Date();
+    failures = 0;
+    lost.hidden = true;
+    document.body.classList.remove("lost");
+    say("Live");
+    watch();
   };
 
   // What the reader has marked, or stands on with the keyboard, is not taken away. A selection is asked once for all
@@ -44,9 +77,16 @@
   };
 
   const take = (event) => {
-    say("Live");
+    hear();
+    const { frame, ...parts } = JSON.parse(event.data);
+    // There is another page at this address now: what was not known is known, or the other way round.
+    if (frame && frame !== document.body.dataset.frame) {
+      close();
+      location.reload();
+      return;
+    }
     const marked = markedRange();
-    for (const [id, part] of Object.entries(JSON.parse(event.data))) {
+    for (const [id, part] of Object.entries(parts)) {
       const element = document.getElementById(id);
       if (!element) continue;
       if (typeof part === "string") swap(element, part, marked);
@@ -55,6 +95,7 @@
   };
 
   const close = () => {
+    clearTimeout(watchdog);
     if (source) source.close();
     source = null;
   };
@@ -62,12 +103,16 @@
   const open = () => {
     if (source || paused || document.hidden) return;
     source = new EventSource(url);
+    watch();
     source.onmessage = take;
+    source.addEventListener("alive", hear);
     source.onerror = () => {
+      failures += 1;
       if (source && source.readyState === EventSource.CLOSED) {
         say("Not live: the server takes no more pages, or you may not read this one any more. Reload to see newer.");
         close();
-      } else say("Not live: the server does not answer. Trying again.");
+      } else if (failures > 1 || Date.now() - heard > PATIENCE_MS) lose();
+      else say("Not live: the server does not answer. Trying again.");
     };
   };
 
@@ -76,7 +121,7 @@
     pause.textContent = paused ? "Go on" : "Pause";
     pause.setAttribute("aria-pressed", String(paused));
     if (paused) close();
-    say(paused ? "Paused" : "Live");
+    say(paused ? "Paused" : "Not live yet");
     open();
   });
   // A page that is not seen costs nothing, and keeps none of the few connections that a browser opens.

@@ -23,8 +23,9 @@ pub(super) async fn parts(pages: &Pages) -> Parts {
     parts.put("findings", &findings(&view.findings));
     parts.put("figures", &figures(&view));
     parts.put("overrides", &overrides(&view.overrides));
-    parts.put("over", &worst(&rows.rows, Worst::Over));
-    parts.put("contended", &worst(&rows.rows, Worst::Contended));
+    let worst = |which| if view.is_master { worst(&rows.rows, which) } else { not_known() };
+    parts.put("over", &worst(Worst::Over));
+    parts.put("contended", &worst(Worst::Contended));
     parts.put("peers", &peers(&view.peers));
     parts.put("tree", &tree(&view));
     parts.put("limits", &limits(&view.limits));
@@ -76,9 +77,11 @@ fn figures(view: &NodeView) -> Markup {
         dl.figures {
             div { dt { "Role" } dd { (role(view)) } }
             div { dt { "Up for" } dd { (text::length(view.uptime_ms / 10_000 * 10_000)) } }
-            div { dt { "Resources" } dd { a href="/resources" { (text::count(view.resources)) } } }
-            div { dt { "Holders" } dd { (text::count(view.holders)) } }
-            div { dt { "Clients" } dd { (text::count(view.clients)) } }
+            @if let Some(resources) = view.resources {
+                div { dt { "Resources" } dd { a href="/resources" { (text::count(resources)) } } }
+            }
+            @if let Some(holders) = view.holders { div { dt { "Holders" } dd { (text::count(holders)) } } }
+            @if let Some(clients) = view.clients { div { dt { "Clients" } dd { (text::count(clients)) } } }
             div { dt { "Configuration" } dd { a href="/changes?kind=configuration" { "version " (view.config_version) } } }
             @if let Some(left) = view.certificate_ends_secs {
                 div { dt { "Certificate ends in" } dd { (text::length(left.max(0) as u64 / 3600 * 3_600_000)) } }
@@ -133,6 +136,10 @@ fn role(view: &NodeView) -> &'static str {
         (true, false) => "master",
         (false, _) => "follower",
     }
+}
+
+fn not_known() -> Markup {
+    html! { p.none { "Not known here: only the master knows the resources." } }
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -204,12 +211,12 @@ fn peers(peers: &[PeerRow]) -> Markup {
                 tbody { @for peer in peers {
                     tr {
                         th.id scope="row" {
-                            @if peer.is_here || peer.http.is_empty() { (escaped(&peer.peer)) } @else {
+                            @if peer.is_here || peer.http.is_empty() || peer.role == "unreachable" { (escaped(&peer.peer)) } @else {
                                 a href={ "//" (peer.http) "/" } { (escaped(&peer.peer)) }
                             }
                             @if peer.is_here { span.here { " (this one)" } }
                         }
-                        td { (peer.role) }
+                        td.warn[peer.role == "unreachable"] { (peer.role) }
                         td.n { @if let Some(lag) = peer.lag { (text::count(lag)) } @else { "–" } }
                         td.n {
                             @match peer.heard_ms {
@@ -233,7 +240,9 @@ fn tree(view: &NodeView) -> Markup {
             Some(parent) => (parent_line(parent, view.is_master)),
             None => p { "This node is a root: the configuration says how much there is." },
         }
-        @if view.children.is_empty() { p.none { "No child node has asked in the last quarter of an hour." } } @else {
+        @if !view.is_master {
+            p.none { "Child nodes ask the master, if there are any." }
+        } @else if view.children.is_empty() { p.none { "No child node has asked in the last quarter of an hour." } } @else {
             (children(&view.children))
         }
     }

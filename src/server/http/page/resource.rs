@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use super::{
     super::{
         Pages,
-        view::{self, HolderPage, HolderQuery, HolderRow, HolderSort, ResourceDetail},
+        view::{self, HolderPage, HolderQuery, HolderRow, HolderSort, MasterSeen, ResourceDetail},
     },
     Parts, plot, text,
 };
@@ -24,7 +24,7 @@ const COLUMNS: [(HolderSort, &str); 7] = [
 ];
 
 pub(super) async fn parts(pages: &Pages, query: &HolderQuery) -> Parts {
-    let Some(detail) = view::resource(pages, &query.resource).await else { return not_known(query) };
+    let Some(detail) = view::resource(pages, &query.resource).await else { return not_known(pages, query) };
     let page = view::holders(pages, query).await.unwrap_or_default();
     let mut parts = Parts::default();
     parts.put("figures", &figures(&detail));
@@ -68,8 +68,11 @@ pub(super) async fn parts(pages: &Pages, query: &HolderQuery) -> Parts {
     parts.framed(frame)
 }
 
-fn not_known(query: &HolderQuery) -> Parts {
-    let sentence = "There is no such resource here. The first request for one creates it, at the master.";
+fn not_known(pages: &Pages, query: &HolderQuery) -> Parts {
+    let sentence = match MasterSeen::of(pages) {
+        MasterSeen::Here => "There is no such resource. The first request for one creates it.",
+        _ => "Not known here: only the master knows the resources.",
+    };
     Parts::sentence(StatusCode::NOT_FOUND, &query.resource, sentence)
 }
 

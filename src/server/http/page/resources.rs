@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use super::{
     super::{
         Pages,
-        view::{PAGE_ROWS, ResourceQuery, ResourceRow, ResourceSort},
+        view::{MasterSeen, PAGE_ROWS, ResourceQuery, ResourceRow, ResourceSort},
     },
     Parts, text,
 };
@@ -25,7 +25,11 @@ pub(super) async fn parts(pages: &Pages, query: &ResourceQuery) -> Parts {
     let all = pages.looks.resources.get(pages).await;
     let (rows, matching) = all.page(query);
     let mut parts = Parts::default();
-    parts.put("count", &html! { (said(matching, all.rows.len())) });
+    let count = match MasterSeen::of(pages) {
+        MasterSeen::Here => said(matching, all.rows.len()),
+        _ => "Not known here: only the master knows the resources.".to_owned(),
+    };
+    parts.put("count", &html! { (count) });
     parts.put("paging", &paging(matching.div_ceil(PAGE_ROWS), query));
     parts.put_rows("rows", rows.into_iter().map(row));
     let frame = html! {

@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use super::{
     super::{
         Pages,
-        view::{self, Explained, ParentRow, WhyQuery},
+        view::{self, Explained, MasterSeen, ParentRow, WhyQuery},
     },
     Parts, text,
 };
@@ -21,7 +21,7 @@ pub(super) async fn parts(pages: &Pages, query: &WhyQuery) -> Parts {
         };
         return Parts::default().framed(frame);
     }
-    let Some(explained) = view::explain(pages, query).await else { return not_known(query) };
+    let Some(explained) = view::explain(pages, query).await else { return not_known(pages, query) };
     let mut parts = Parts::default();
     parts.put("figures", &figures(&explained));
     parts.put("bar", &bar(&explained));
@@ -39,10 +39,12 @@ pub(super) async fn parts(pages: &Pages, query: &WhyQuery) -> Parts {
     parts.framed(frame)
 }
 
-fn not_known(query: &WhyQuery) -> Parts {
+fn not_known(pages: &Pages, query: &WhyQuery) -> Parts {
     let frame = html! {
         h1 { "Why does it have that?" }
-        p { "There is no holder " strong { (escaped(&query.holder)) } " of " strong { (escaped(&query.resource)) } " here. A holder is known from its first request until its lease has ended." }
+        @if MasterSeen::of(pages) != MasterSeen::Here {
+            p { "Not known here: only the master knows who holds " strong { (escaped(&query.resource)) } "." }
+        } @else { p { "There is no holder " strong { (escaped(&query.holder)) } " of " strong { (escaped(&query.resource)) } " here. A holder is known from its first request until its lease has ended." } }
         (form(query))
     };
     Parts { status: StatusCode::NOT_FOUND, ..Parts::default() }.framed(frame)

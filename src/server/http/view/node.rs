@@ -11,7 +11,7 @@ use crate::{
     judgement::{Grade, PeersSeen, Verdict, judge_alone},
     own_status::own_status,
     peer_endpoints::PeerEndpoints,
-    peer_list::peer_list,
+    peer_list::{UNREACHABLE, peer_list},
 };
 
 /// A server as a whole.
@@ -30,9 +30,10 @@ pub(in super::super) struct NodeView {
     pub(in super::super) config_rejected: Option<String>,
     /// Who may do what, in words; empty where everything is allowed.
     pub(in super::super) access: String,
-    pub(in super::super) resources: usize,
-    pub(in super::super) holders: usize,
-    pub(in super::super) clients: u64,
+    /// Only the master knows resources, and who holds them.
+    pub(in super::super) resources: Option<usize>,
+    pub(in super::super) holders: Option<usize>,
+    pub(in super::super) clients: Option<u64>,
     /// What is not well, the worst first.
     pub(in super::super) findings: Vec<Verdict>,
     pub(in super::super) limits: Vec<LimitRow>,
@@ -50,6 +51,35 @@ pub(in super::super) struct NodeView {
     pub(in super::super) data_failed: Option<String>,
 }
 
+/// Which peer is master, as far as this one knows.
+#[derive(Debug, Clone, PartialEq)]
+pub(in super::super) enum MasterSeen {
+    /// This one.
+    Here,
+    /// Another, which was heard from lately.
+    At(MasterView),
+    /// The last one known here was heard from so many milliseconds ago, or never.
+    Silent(Option<u64>),
+    Unknown,
+}
+
+impl MasterSeen {
+    pub(in super::super) fn of(pages: &Pages) -> MasterSeen {
+        let master = match pages.node.check() {
+            Ok(()) => return MasterSeen::Here,
+            Err(NotMaster { master: None }) => return MasterSeen::Unknown,
+            Err(NotMaster { master: Some(master) }) => master,
+        };
+        let peers = pages.health.stored.as_ref().map(|(quorum, _)| quorum.peers()).unwrap_or_default();
+        let is_it = |peer: &&PeerReport| PeerEndpoints::from(peer.advertise.as_str()).grpc == master.grpc;
+        let heard = peers.iter().find(is_it).and_then(|peer| peer.last_contact);
+        match heard.filter(|ago| *ago <= UNREACHABLE) {
+            Some(_) => MasterSeen::At(MasterView { grpc: master.grpc, http: master.http }),
+            None => MasterSeen::Silent(heard.map(|ago| ago.0)),
+        }
+    }
+}
+
 /// Another peer that is master.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(in super::super) struct MasterView {
@@ -62,7 +92,7 @@ pub(in super::super) struct MasterView {
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(in super::super) struct PeerRow {
     pub(in super::super) peer: String,
-    /// `master`, `follower` or `learner`.
+    /// `master`, `follower`, `learner` or `unreachable`.
     pub(in super::super) role: &'static str,
     /// It answers this page.
     pub(in super::super) is_here: bool,
@@ -111,6 +141,8 @@ pub(in super::super) struct LimitRow {
     pub(in super::super) flag: String,
     pub(in super::super) used: usize,
     pub(in super::super) most: usize,
+    /// Beyond it nothing is refused: some are only not shown.
+    pub(in super::super) soft: bool,
 }
 
 /// Looks at the server.
@@ -119,10 +151,9 @@ pub(in super::super) async fn node(pages: &Pages) -> NodeView {
     let rows = &rows.rows;
     let config = pages.node.config();
     let at = pages.node.clock.at();
-    let (is_master, master) = match pages.node.check() {
-        Ok(()) => (true, None),
-        Err(NotMaster { master }) => (false, master.map(|master| MasterView { grpc: master.grpc, http: master.http })),
-    };
+    let master = MasterSeen::of(pages);
+    let is_master = master == MasterSeen::Here;
+    let known = |number| is_master.then_some(number);
     let health = pages.health.look(&pages.node, &pages.info).await;
     let limits = limits(pages, &health, rows);
     NodeView {
@@ -130,25 +161,23 @@ pub(in super::super) async fn node(pages: &Pages) -> NodeView {
         version: env!("CARGO_PKG_VERSION"),
         uptime_ms: at.0,
         is_master,
-        master,
         absence: pages.node.absence().map(|absence| absence.to_string()),
         config_source: config.source.clone(),
         config_version: config.version,
         config_rejected: config.rejected.clone(),
         access: pages.node.gate().in_words(),
-        resources: pages.node.resources(),
-        holders: rows.iter().map(|row| row.holders).sum(),
-        clients: rows.iter().map(|row| row.clients).sum(),
+        resources: known(pages.node.resources()),
+        holders: known(rows.iter().map(|row| row.holders).sum()),
+        clients: is_master.then(|| rows.iter().map(|row| row.clients).sum()),
         overrides: overrides(&config, at),
-        peers: peers(pages),
-    /// Beyond it nothing is refused: some are only not shown.
-    pub(in super::super) soft: bool,
+        peers: peers(pages, is_master),
         parent: parent(pages),
         children: children(pages, at),
         certificate_ends_secs: health.certificate_ends_unix.map(|ends| ends - (health.unix_ms / 1000) as i64),
         free_bytes: health.free_bytes,
         data_failed: Some(health.data_error.clone()).filter(|error| !error.is_empty()),
-        findings: judge_alone(seen(pages, health, &limits, rows), peers_seen(pages, is_master)),
+        findings: judge_alone(seen(pages, &master, health, &limits, rows), peers_seen(pages, is_master)),
+        master: if let MasterSeen::At(master) = master { Some(master) } else { None },
         limits,
     }
 }
@@ -166,10 +195,19 @@ pub(in super::super) fn verdict(view: &NodeView) -> (Grade, &'static str) {
 }
 
 /// What the server says about itself, with all that verdicts rest on.
-fn seen(pages: &Pages, mut health: Health, limits: &[LimitRow], rows: &[ResourceRow]) -> GetStatusResponse {
+fn seen(
+    pages: &Pages,
+    master: &MasterSeen,
+    mut health: Health,
+    limits: &[LimitRow],
+    rows: &[ResourceRow],
+) -> GetStatusResponse {
     health.limit = limits.iter().map(LimitRow::used).collect();
     let resources: Vec<Resource> = rows.iter().map(ResourceRow::seen).collect();
-    let status = own_status(&pages.node, &pages.info, Some(health));
+    let mut status = own_status(&pages.node, &pages.info, Some(health));
+    if let MasterSeen::Silent(_) = master {
+        status.master_address.clear();
+    }
     GetStatusResponse { resources_total: resources.len() as u64, resources, ..status }
 }
 
@@ -212,14 +250,18 @@ fn limits(pages: &Pages, health: &Health, rows: &[ResourceRow]) -> Vec<LimitRow>
     all
 }
 
-fn peers(pages: &Pages) -> Vec<PeerRow> {
+fn peers(pages: &Pages, is_master: bool) -> Vec<PeerRow> {
     let Some((quorum, _)) = &pages.health.stored else { return Vec::new() };
     let row = |peer: PeerReport| {
         let addresses = PeerEndpoints::from(peer.advertise.as_str());
+        let is_here = peer.name == quorum.name();
+        // Followers hear from the master alone.
+        let hears = !is_here && (is_master || peer.role == Role::Master);
         PeerRow {
-            is_here: peer.name == quorum.name(),
+            is_here,
             peer: peer.name,
             role: match peer.role {
+                _ if hears && peer.last_contact.is_none_or(|ago| ago > UNREACHABLE) => "unreachable",
                 Role::Master => "master",
                 Role::Follower => "follower",
                 Role::Learner => "learner",

@@ -1,0 +1,192 @@
+//! The page of a peer that is not the master, while its master is lost and another one is elected, and the page of a
+//! server that cannot be reached any more.
+
+use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    net::SocketAddr,
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::page::Live;
+use crate::harness::{
+    config::{ConfigFile, Template},
+    http,
+    peers::Peers,
+    process::leaseway,
+    wait::eventually,
+};
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+fn three() -> Peers {
+    Peers::start(3, ConfigFile::of(&[Template::fair("*", 100.0)]), &[])
+}
+
+fn link(peers: &Peers, peer: usize) -> String {
+    format!("href=\"//{}/\"", peers.http(peer))
+}
+
+/// Reads changes until one part of the page is as it should be.
+fn until(live: &mut Live, part: &str, is_so: impl Fn(&str) -> bool) -> String {
+    loop {
+        let message = live.next();
+        if let Some(text) = message[part].as_str().filter(|text| is_so(text)) {
+            return text.to_owned();
+        }
+    }
+}
+
+#[test]
+fn an_open_page_says_which_peer_is_master_now_and_shows_the_resources_once_its_own_peer_is() {
+    let mut peers = three();
+    let first = peers.master();
+    let mut others: Vec<(usize, Live)> = peers
+        .all()
+        .filter(|peer| *peer != first)
+        .map(|peer| (peer, Live::open(peers.http(peer), "/live?view=%2F")))
+        .collect();
+    for (_, live) in &mut others {
+        until(live, "notice", |notice| notice.contains(&link(&peers, first)));
+    }
+    peers.kill(first);
+    let second = peers.master_but(&[first]);
+    peers.client("ann").ask(&peers, "r", 500.0);
+    let at = others.iter().position(|(peer, _)| *peer == second).unwrap();
+    let (_, mut of_second) = others.remove(at);
+    until(&mut of_second, "contended", |part| part.contains("resource=r"));
+    let page = http::get(peers.http(second), "/").body;
+    assert!(!page.contains("This peer is not the master"), "{page}");
+    let (last, mut of_last) = others.remove(0);
+    let notice = until(&mut of_last, "notice", |notice| notice.contains(&link(&peers, second)));
+    assert!(!notice.contains(&link(&peers, first)), "{notice}");
+    // Without a majority no other becomes master: the last peer must not name the one that is gone as if it lived.
+    peers.kill(second);
+    let notice = until(&mut of_last, "notice", |notice| !notice.contains("The master is"));
+    assert!(notice.contains("does not know the resources") && !notice.contains("href"), "{notice}");
+    eventually("the verdict is no longer green", || {
+        let page = http::get(peers.http(last), "/").body;
+        page.contains("class=\"verdict bad\"").then_some(())
+    });
+}
+
+#[test]
+fn a_peer_that_is_not_master_does_not_state_numbers_that_only_the_master_knows() {
+    let peers = three();
+    let (master, follower) = (peers.master(), peers.follower());
+    peers.client("ann").ask(&peers, "r", 10.0);
+    let status = |peer| -> Value { serde_json::from_str(&http::get(peers.http(peer), "/api/v1/status").body).unwrap() };
+    for (name, at_master) in [("resources", 1), ("holders", 1), ("clients", 1)] {
+        assert_eq!(status(master)[name], at_master, "{name}");
+        assert_eq!(status(follower)[name], Value::Null, "{name}");
+    }
+    for view in ["/", "/resources", "/resource?resource=r", "/why?resource=r&holder=ann"] {
+        let page = http::get(peers.http(follower), view).body;
+        assert!(page.contains("only the master knows"), "{view}: {page}");
+        for stated in ["No resource is known", "Nothing is held", "No resource is wanted", "no such resource", "0</a>"]
+        {
+            assert!(!page.contains(stated), "{view} states `{stated}`: {page}");
+        }
+    }
+    let said = leaseway_status(&peers, follower);
+    assert!(said.contains("only the master knows"), "{said}");
+}
+
+fn leaseway_status(peers: &Peers, peer: usize) -> String {
+    let server = peers.grpc(peer).to_string();
+    leaseway(&["status", "--here", "--server", &server]).stdout
+}
+
+#[test]
+fn a_page_is_told_when_what_it_could_not_show_is_known() {
+    let peers = three();
+    let (master, follower) = (peers.master(), peers.follower());
+    let view = "resource?resource=r";
+    let page = http::get(peers.http(follower), &format!("/{view}"));
+    assert_eq!(page.status, 404);
+    let (_, after) = page.body.split_once("data-frame=\"").expect("the page says what it is made of");
+    let shown = after.split('"').next().unwrap().to_owned();
+    let mut live = Live::open(peers.http(follower), "/live?view=%2Fresource&resource=r");
+    assert_eq!(live.next()["frame"], shown.as_str(), "a page that is up to date is not loaded again");
+    peers.operated(master, &["transfer", NAMES[follower]]);
+    peers.client("ann").ask(&peers, "r", 10.0);
+    let message = loop {
+        let message = live.next();
+        if message["figures"].is_string() {
+            break message;
+        }
+    };
+    assert!(message["frame"].is_string() && message["frame"] != shown.as_str(), "{message}");
+}
+
+/// A page in a real browser, which waits for what a test wants to see.
+struct OpenPage {
+    process: Child,
+    ask: ChildStdin,
+    told: BufReader<ChildStdout>,
+}
+
+impl OpenPage {
+    /// None without a browser: `.ci/run` installs one and names it.
+    fn open(server: SocketAddr, path: &str) -> Option<OpenPage> {
+        let Some(chromium) = std::env::var_os("LEASEWAY_TEST_CHROMIUM") else {
+            let told = "SKIPPED: no browser (LEASEWAY_TEST_CHROMIUM names one, LEASEWAY_TEST_NODE_MODULES puppeteer)\n";
+            std::io::stderr().write_all(told.as_bytes()).unwrap();
+            return None;
+        };
+        let mut process = Command::new("node")
+            .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/browser/follow.js"))
+            .arg(format!("http://{server}{path}"))
+            .env("CHROMIUM", chromium)
+            .env("NODE_PATH", std::env::var_os("LEASEWAY_TEST_NODE_MODULES").expect("where puppeteer-core is"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("node runs");
+        let (ask, told) = (process.stdin.take().unwrap(), BufReader::new(process.stdout.take().unwrap()));
+        Some(OpenPage { process, ask, told })
+    }
+
+    /// Until an expression is true in the page.
+    fn until(&mut self, expression: &str) {
+        writeln!(self.ask, "{expression}").unwrap();
+        let mut told = String::new();
+        self.told.read_line(&mut told).unwrap();
+        assert_eq!(told, "true\n", "{expression}");
+    }
+}
+
+impl Drop for OpenPage {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn a_browser_shows_that_a_server_cannot_be_reached_and_follows_it_when_it_is_back() {
+    const LOST: &str = "document.body.classList.contains('lost') && !document.getElementById('lost').hidden && \
+                        document.getElementById('lost').textContent.includes('cannot be reached') && \
+                        getComputedStyle(document.querySelector('h1')).filter.includes('grayscale')";
+    const BACK: &str = "!document.body.classList.contains('lost') && document.getElementById('lost').hidden && \
+                        document.getElementById('live-said').textContent === 'Live'";
+    let mut peers = three();
+    let (master, follower) = (peers.master(), peers.follower());
+    let Some(mut page) = OpenPage::open(peers.http(follower), "/resource?resource=r") else { return };
+    page.until("document.body.innerText.includes('only the master knows')");
+    page.until(BACK);
+    peers.operated(master, &["transfer", NAMES[follower]]);
+    peers.client("ann").ask(&peers, "r", 10.0);
+    page.until("document.querySelector('#rows') && document.querySelector('#rows').innerText.includes('ann')");
+    // One that hangs ends no connection.
+    peers.signal(follower, Signal::STOP);
+    page.until(LOST);
+    peers.signal(follower, Signal::CONT);
+    page.until(BACK);
+    peers.kill(follower);
+    page.until(LOST);
+    peers.run(follower, &[]);
+    page.until(BACK);
+}
