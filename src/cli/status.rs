@@ -255,7 +255,7 @@ fn resource_row(resource: &Resource) -> Vec<String> {
     vec![
         resource.resource_id.clone(),
         // The one who set it, and why, is told with the resource alone.
-        format!("{}{}", number(resource.capacity), if resource.overridden.is_some() { "*" } else { "" }),
+        format!("{}{}", capacity(resource), if resource.overridden.is_some() { "*" } else { "" }),
         number(resource.wants),
         number(resource.granted),
         number(resource.held),
@@ -264,6 +264,16 @@ fn resource_row(resource: &Resource) -> Vec<String> {
         resource.algorithm.clone(),
         if resource.template.is_empty() { "(none)".to_owned() } else { resource.template.clone() },
     ]
+}
+
+/// What there is; a resource that is not limited has no capacity.
+pub(crate) fn capacity(resource: &Resource) -> String {
+    if is_unlimited(resource) { "unlimited".to_owned() } else { number(resource.capacity) }
+}
+
+/// Every request is granted: no template matches, or one with NO_ALGORITHM, and no parent lends it.
+pub(crate) fn is_unlimited(resource: &Resource) -> bool {
+    resource.unbounded && resource.algorithm == "NO_ALGORITHM"
 }
 
 fn overridden_line(overridden: &Overridden) -> String {
@@ -354,7 +364,8 @@ pub(crate) fn as_json(status: &GetStatusResponse) -> Value {
     };
     let resource = |resource: &Resource| {
         json!({
-            "resource": resource.resource_id, "algorithm": resource.algorithm, "capacity": resource.capacity,
+            "resource": resource.resource_id, "algorithm": resource.algorithm,
+            "capacity": (!is_unlimited(resource)).then_some(resource.capacity),
             "wants": resource.wants, "granted": resource.granted, "held": resource.held,
             "holders": resource.holders, "subclients": resource.subclients, "learning_ms": resource.learning_ms,
             "doors": resource.doors, "held_by_doors": resource.held_by_doors,

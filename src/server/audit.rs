@@ -29,7 +29,7 @@ use crate::{
 
 /// Lines that wait to be written.
 const AUDIT_QUEUE: usize = 1024;
-/// Denials that are written in a second.
+/// Denials, and requests that came too soon, that are written in a second.
 const DENIALS_PER_SECOND: u32 = 20;
 
 /// Where the audit log goes.
@@ -140,6 +140,17 @@ impl Audit {
             address,
             ..Change::new(ChangeKind::Denial, call)
         });
+        self.put_limited(what, who, address, why, json!({ "call": call }));
+    }
+
+    /// Writes down which client has asked again too soon, if there are not too many.
+    pub(crate) fn too_soon(&self, who: &Identity, address: Option<IpAddr>, client: &str, resource: &str) {
+        let details = json!({ "client": client, "resource": resource });
+        self.put_limited("asked_too_soon", who.text(), address, "left out of the answer: its lease stays", details);
+    }
+
+    /// Writes no more than some lines in a second; the next one says how many were left out.
+    fn put_limited(&self, what: &str, who: &str, address: Option<IpAddr>, outcome: &str, mut details: Value) {
         let Some(log) = &self.log else { return };
         let left_out = {
             let mut rate = log.denials.lock().expect("no panic while denials are counted");
@@ -153,11 +164,10 @@ impl Audit {
             rate.written += 1;
             std::mem::take(&mut rate.left_out)
         };
-        let mut details = json!({ "call": call });
         if left_out > 0 {
             details["left_out"] = left_out.into();
         }
-        log.put(what, who, address, why, details);
+        log.put(what, who, address, outcome, details);
     }
 
     /// What has changed lately.

@@ -207,3 +207,21 @@ fn a_file_with_mistakes_is_not_planned_and_a_leaf_says_that_its_parent_decides()
     assert_eq!(said.code, Some(1), "{said:?}");
     assert!(said.stderr.contains(&root.endpoints()[0]) && said.stderr.contains("at the root"), "{}", said.stderr);
 }
+
+#[test]
+fn a_resource_that_is_not_limited_has_no_capacity_in_status_or_plan() {
+    let peers = Peers::start(1, file(&template("*", 100.0, "FAIR_SHARE", "")), &[]);
+    peers.client("ann").ask(&peers, "r", 40.0);
+    let unlimited = file(&template("other", 100.0, "FAIR_SHARE", ""));
+    let planned = peers.operated(0, &["config", "plan", unlimited.path()]);
+    assert!(planned.contains("100 → unlimited") && !planned.contains("→ 0"), "{planned}");
+    peers.operated(0, &["config", "apply", unlimited.path()]);
+    let server = peers.grpc(0).to_string();
+    let status = eventually("it is in force", || {
+        let said = leaseway(&["status", "--server", &server]).stdout;
+        said.contains("(none)").then_some(said)
+    });
+    let row = status.lines().find(|line| line.starts_with("r ")).expect("a row");
+    assert_eq!(row.split_whitespace().nth(1), Some("unlimited"), "{status}");
+    assert_eq!(peers.status(0, &["r"])["resources"][0]["capacity"], Value::Null);
+}

@@ -7,10 +7,10 @@ use leaseway_proto::doorman::{
 use tonic::Code;
 
 use crate::harness::{
-    doorman::{assert_left_out, assert_problem, assert_refused, entry, node_request, request},
+    doorman::{Asks as _, assert_left_out, assert_problem, assert_refused, entry, node_request, request},
     process::leaseway,
     server::{Server, babble},
-    wait::block_on,
+    wait::{block_on, eventually},
 };
 
 #[test]
@@ -227,4 +227,25 @@ fn people_are_told_why_a_resource_was_left_out() {
         assert_eq!(said.code, Some(1), "{}", said.stderr);
         assert!(said.stderr.contains("gave no lease") && said.stderr.contains(why), "{}", said.stderr);
     }
+}
+
+#[test]
+fn a_client_that_asks_too_soon_is_named_in_log_and_audit_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let audit = directory.path().join("audit.jsonl");
+    let server = Server::with_flags(&["--audit", audit.to_str().unwrap()]);
+    let mut hasty = server.client("hasty");
+    hasty.ask("mysql", 40.0);
+    assert!(hasty.try_ask("mysql", 40.0).unwrap().is_none(), "nothing has changed since");
+    eventually("the log names it", || {
+        let log = server.log();
+        log.lines().any(|line| line.contains("hasty") && line.contains("too_soon")).then_some(())
+    });
+    let line = eventually("the audit log names it", || {
+        let text = std::fs::read_to_string(&audit).unwrap();
+        text.lines().find(|line| line.contains("asked_too_soon")).map(str::to_owned)
+    });
+    let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert_eq!((&line["client"], &line["resource"]), (&"hasty".into(), &"mysql".into()), "{line}");
+    assert_eq!(line["address"], "127.0.0.1", "{line}");
 }

@@ -140,7 +140,10 @@ fn row(plan: &ResourcePlan) -> Vec<String> {
     let to_end = foreseen.beyond + foreseen.unnamed;
     vec![
         plan.resource_id.clone(),
-        change(foreseen.capacity_before, foreseen.capacity_after),
+        from_to(
+            capacity(&plan.algorithm_before, foreseen.capacity_before),
+            capacity(&plan.algorithm_after, foreseen.capacity_after),
+        ),
         foreseen.due_after.map_or_else(|| "not foreseen".to_owned(), |after| change(foreseen.due_before, after)),
         foreseen.subclients.to_string(),
         moved(foreseen.gaining, foreseen.gained),
@@ -150,7 +153,16 @@ fn row(plan: &ResourcePlan) -> Vec<String> {
 }
 
 fn change(before: f64, after: f64) -> String {
-    if before == after { number(before) } else { format!("{} → {}", number(before), number(after)) }
+    from_to(number(before), number(after))
+}
+
+fn from_to(before: String, after: String) -> String {
+    if before == after { before } else { format!("{before} → {after}") }
+}
+
+/// What there is under an algorithm.
+fn capacity(algorithm: &str, capacity: f64) -> String {
+    if algorithm == "NO_ALGORITHM" { "unlimited".to_owned() } else { number(capacity) }
 }
 
 fn print_resource(plan: &ResourcePlan) -> Outcome {

@@ -11,6 +11,7 @@ use crate::{
     error::CliError,
     format::{learning, number},
     output::in_words,
+    status::capacity,
 };
 
 const EVERY: Duration = Duration::from_secs(1);
@@ -50,7 +51,7 @@ fn heading() -> String {
 fn row(after: Duration, resource: &Resource) -> String {
     columns([
         format!("{} s", after.as_secs()),
-        number(resource.capacity),
+        capacity(resource),
         number(resource.wants),
         number(resource.granted),
         number(resource.held),

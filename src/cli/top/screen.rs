@@ -16,7 +16,10 @@ use super::{
 };
 use leaseway_server::judgement::Grade;
 
-use crate::format::number;
+use crate::{
+    format::number,
+    status::{capacity, is_unlimited},
+};
 
 /// A column: its heading, how wide it is, what stands in it.
 type Column<T> = (&'static str, u16, fn(&T) -> String);
@@ -28,7 +31,7 @@ const ID_WIDTH: u16 = 16;
 const OF_RESOURCES: [Column<Resource>; 7] = [
     ("PRESSURE", 8, |resource| percent(pressure(resource))),
     ("WANTS", 11, |resource| short(resource.wants)),
-    ("CAPACITY", 11, |resource| short(resource.capacity)),
+    ("CAPACITY", 11, |resource| if is_unlimited(resource) { capacity(resource) } else { short(resource.capacity) }),
     ("GRANTED", 11, |resource| short(resource.granted)),
     ("HELD", 11, |resource| short(resource.held)),
     ("CLIENTS", 9, |resource| resource.subclients.max(resource.holders).to_string()),
@@ -175,7 +178,7 @@ fn short(amount: f64) -> String {
 fn state(resource: &Resource) -> String {
     if resource.learning_ms > 0 {
         format!("learning {} s", resource.learning_ms.div_ceil(1000))
-    } else if resource.held > resource.capacity {
+    } else if !resource.unbounded && resource.held > resource.capacity {
         "over capacity".to_owned()
     } else if resource.overridden.is_some() {
         "overridden".to_owned()

@@ -54,7 +54,7 @@ pub(super) struct View {
 
 /// How much of what there is is wanted: 1 is all of it.
 pub(super) fn pressure(resource: &Resource) -> f64 {
-    if resource.wants <= 0.0 { 0.0 } else { resource.wants / resource.capacity.max(0.0) }
+    if resource.wants <= 0.0 || resource.unbounded { 0.0 } else { resource.wants / resource.capacity.max(0.0) }
 }
 
 impl View {

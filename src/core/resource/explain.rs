@@ -73,6 +73,8 @@ pub enum DueRule {
     Pool(PoolState),
     /// The lease of the node from its parent has ended.
     LoanEnded,
+    /// The parent has lent nothing of it to the node.
+    NothingLent,
 }
 
 /// Something that keeps a holder from having just its due.
@@ -126,6 +128,7 @@ impl DueRule {
             DueRule::Units(_) => "units",
             DueRule::Pool(_) => "pool",
             DueRule::LoanEnded => "loan_ended",
+            DueRule::NothingLent => "nothing_lent",
         }
     }
 }
@@ -171,6 +174,9 @@ impl Resource {
         if let Some(state) = self.pool.as_ref().and_then(|pool| pool.state(slot)) {
             return DueRule::Pool(state);
         }
+        if self.has_parent() && self.total() == Amount::ZERO && holder.due < holder.wants {
+            return DueRule::NothingLent;
+        }
         let rule = self.client_rule(slot);
         if let Some(max) = rule.and_then(|rule| rule.max).filter(|max| *max < holder.wants && *max == holder.due) {
             return DueRule::Max(max);
@@ -191,7 +197,7 @@ impl Resource {
         }
         let band = self.division.band(holder.priority);
         let above = self.division.wanted_above(band);
-        if holder.due == Amount::ZERO && above >= Sum::from(self.settings.capacity) {
+        if holder.due == Amount::ZERO && above > Sum::ZERO && above >= Sum::from(self.settings.capacity) {
             return DueRule::Band { band, above };
         }
         if let (true, Some(rotation)) = (self.settings.whole_units, &self.rotation) {

@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Instant};
 
-use leaseway_core::{Answer, Request as Asked, access::AccessRequest};
+use leaseway_core::{
+    Answer, Request as Asked,
+    access::{AccessRequest, Identity},
+};
 use leaseway_proto::doorman::{
     self as wire, DiscoveryRequest, DiscoveryResponse, GetCapacityRequest, GetCapacityResponse,
     GetServerCapacityRequest, GetServerCapacityResponse, Mastership, ReleaseCapacityRequest, ReleaseCapacityResponse,
@@ -76,6 +79,14 @@ impl CapacityService {
         })
     }
 
+    /// Names a client that has asked again too soon in the audit log.
+    #[inline]
+    fn record_haste(&self, problems: &Problems, from: Option<Origin>, subject: Option<&Subject>) {
+        let Some((client, resource)) = problems.too_soon() else { return };
+        let who = subject.map_or(&Identity::Anonymous, |subject| subject.permissions().identity());
+        self.node.gate().audit().too_soon(who, from.map(|from| from.address), client, resource);
+    }
+
     async fn parse_in_turns(&self, request: GetCapacityRequest) -> Result<Parsed, Invalid> {
         let mut turn = PartTurn::take().await;
         let mut reading = convert::Reading::new(request, &self.node.limits)?;
@@ -135,6 +146,7 @@ impl CapacityService {
             }
         }
         let response = granted(requests, answers, &mut problems, convert::resource_response).await?;
+        self.record_haste(&problems, from, subject);
         Ok(GetCapacityResponse { response, mastership: None, problem: problems.into_wire() })
     }
 
@@ -169,6 +181,7 @@ impl CapacityService {
             self.node.children().refused(&child, at);
         }
         let response = granted(requests, answers, &mut problems, convert::server_response).await?;
+        self.record_haste(&problems, from, subject);
         let page = Some(self.info.http.to_string()).filter(|page| !page.is_empty());
         Ok(GetServerCapacityResponse { response, mastership: None, problem: problems.into_wire(), page })
     }

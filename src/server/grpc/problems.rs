@@ -21,7 +21,11 @@ const ID_BYTES: usize = 256;
 
 /// What is wrong with entries of one request.
 #[derive(Debug, Default)]
-pub(crate) struct Problems(Vec<Problem>);
+pub(crate) struct Problems {
+    told: Vec<Problem>,
+    /// The first client that has asked again too soon, and for what.
+    too_soon: Option<(String, String)>,
+}
 
 impl Problems {
     /// Counts a problem with what `client` says about a resource, writes it into the log, and keeps it for the answer.
@@ -29,11 +33,17 @@ impl Problems {
     pub(super) fn note(&mut self, reason: Reason, client: &str, resource: &str, message: &str) {
         metrics::entry_has_problem(reason);
         let resource = cut(resource, ID_BYTES);
-        if !reason.is_harmless() {
-            warn(reason, client, resource, message);
+        match reason {
+            // In normal operation.
+            Reason::NotYet => {}
+            Reason::TooSoon => {
+                self.too_soon.get_or_insert_with(|| (cut(client, ID_BYTES).to_owned(), resource.to_owned()));
+                warn(&HASTY, reason, client, resource, message);
+            }
+            _ => warn(&LOGGED, reason, client, resource, message),
         }
-        if self.0.len() < MOST {
-            self.0.push(Problem {
+        if self.told.len() < MOST {
+            self.told.push(Problem {
                 resource_id: Some(resource.to_owned()),
                 reason: Some(reason.name().to_owned()),
                 message: Some(message.to_owned()),
@@ -73,7 +83,12 @@ impl Problems {
     }
 
     pub(super) fn into_wire(self) -> Vec<Problem> {
-        self.0
+        self.told
+    }
+
+    /// The first client that has asked again too soon, and for what.
+    pub(super) fn too_soon(&self) -> Option<(&str, &str)> {
+        self.too_soon.as_ref().map(|(client, resource)| (&**client, &**resource))
     }
 }
 
@@ -84,10 +99,12 @@ fn cut(text: &str, most: usize) -> &str {
 }
 
 static LOGGED: Throttle = Throttle::new();
+/// Of clients that ask too soon, which may be many, so that they hide no other problem.
+static HASTY: Throttle = Throttle::new();
 
 /// Ids are untrusted: they are cut and escaped.
-fn warn(reason: Reason, client: &str, resource: &str, message: &str) {
-    let Some(unsaid) = LOGGED.turn() else { return };
+fn warn(throttle: &Throttle, reason: Reason, client: &str, resource: &str, message: &str) {
+    let Some(unsaid) = throttle.turn() else { return };
     let (client, resource, message) = (escaped(cut(client, ID_BYTES)), escaped(resource), escaped(message));
     let reason = reason.name();
     tracing::warn!(%client, %resource, reason, unsaid, "an entry of a request has a problem: {message}");

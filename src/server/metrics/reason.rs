@@ -62,9 +62,4 @@ impl Reason {
             Reason::Denied => "denied",
         }
     }
-
-    /// Whether it happens in normal operation.
-    pub(crate) fn is_harmless(self) -> bool {
-        matches!(self, Reason::TooSoon | Reason::NotYet)
-    }
 }

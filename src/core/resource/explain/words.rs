@@ -33,19 +33,22 @@ impl Explanation {
         let clients = match (holder.kind, holder.subclients) {
             (HolderKind::Client, _) => String::new(),
             (HolderKind::Node, 1) => ", a node with one client,".to_owned(),
-            (HolderKind::Node, clients) => format!(", a node with {clients} clients,"),
+            // A client of a node counts as its weight.
+            (HolderKind::Node, clients) => format!(", a node whose clients count as {clients},"),
         };
         let has = match self.holder.end.since(self.at).0 {
             0 => "nothing".to_owned(),
             left => format!("{}, counted for {} s more", amount(holder.granted), left.div_ceil(1000)),
         };
+        let free = match self.rule {
+            DueRule::Unlimited => "There is no limit.".to_owned(),
+            _ => format!("{} of {} is free.", sum(self.free.max(Sum::ZERO)), amount(self.capacity)),
+        };
         format!(
-            "{}{clients} wants {}, is due {} and has {has}. {} of {} is free.",
+            "{}{clients} wants {}, is due {} and has {has}. {free}",
             self.name(),
             amount(holder.wants),
             amount(holder.due),
-            sum(self.free.max(Sum::ZERO)),
-            amount(self.capacity)
         )
     }
 
@@ -93,6 +96,7 @@ impl Explanation {
                 }
             }
             DueRule::LoanEnded => "what the parent lent has ended, and was not renewed".to_owned(),
+            DueRule::NothingLent => "the parent has lent nothing of it to this node".to_owned(),
         }
     }
 
@@ -173,6 +177,7 @@ impl Explanation {
             DueRule::Pool(state) if state.standing == PoolStanding::Waiting => {
                 "An assignment (`leaseway pool set`) would give it a place before others."
             }
+            DueRule::NothingLent => "The parent says why: explain this node there.",
             DueRule::LoanEnded => "Look at the parent: `leaseway status` of this node says when it answered last.",
             _ => return None,
         };

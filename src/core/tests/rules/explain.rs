@@ -218,3 +218,29 @@ fn names_cannot_forge_lines() {
     server.asks("a\nb", 10.0);
     assert!(!words(&server.explain("a\nb")).contains("a\nb"));
 }
+
+#[test]
+fn of_a_client_of_a_node_that_was_lent_nothing() {
+    let mut server = Server::below(fair(0.0));
+    server.supply(0.0, Millis(90_000));
+    server.asks("ann", 10.0);
+    let explanation = server.explain("ann");
+    assert_eq!((&explanation.rule, explanation.holder.due), (&DueRule::NothingLent, Amount::ZERO), "{explanation:?}");
+    assert_says(&explanation, &["ann is due 0: the parent has lent nothing of it to this node."]);
+    assert!(!words(&explanation).contains("priority"), "there is one priority: {}", words(&explanation));
+}
+
+#[test]
+fn of_a_root_without_capacity_no_priority_is_blamed() {
+    let mut server = Server::new(fair(0.0));
+    server.asks("ann", 10.0);
+    assert_says(&server.explain("ann"), &["no client that wants more is due more than 0"]);
+}
+
+#[test]
+fn of_a_resource_without_a_limit_no_capacity_is_named() {
+    let mut server = Server::new(crate::Settings::unmatched());
+    server.asks("ann", 10.0);
+    assert_says(&server.explain("ann"), &["ann wants 10, is due 10 and has 10", "There is no limit."]);
+    assert!(!words(&server.explain("ann")).contains("of 0 is free"));
+}

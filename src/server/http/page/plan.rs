@@ -8,7 +8,7 @@ use axum::{
     http::{HeaderMap, StatusCode},
     response::Response,
 };
-use leaseway_core::{DueChange, Foreseen, HolderKind, escaped, escaped_lines};
+use leaseway_core::{Amount, DueChange, Foreseen, HolderKind, Kind, escaped, escaped_lines};
 use maud::{Markup, html};
 use tokio::time::timeout;
 
@@ -116,18 +116,22 @@ fn table(plan: &Plan) -> Markup {
                     th.id scope="row" {
                         a href={ "/resource?resource=" (text::encoded(&resource.id)) } { (escaped(&resource.id)) }
                     }
-                    @if let Some(foreseen) = &resource.foreseen { (figures(foreseen)) } @else { td colspan="8" {} }
+                    @if let Some(foreseen) = &resource.foreseen { (figures(foreseen, resource.algorithm)) } @else { td colspan="8" {} }
                 }
             } }
         } }
     }
 }
 
-fn figures(foreseen: &Foreseen) -> Markup {
+fn figures(foreseen: &Foreseen, algorithm: (Kind, Kind)) -> Markup {
     let (capacity, due) = (foreseen.capacity, foreseen.due);
+    let said = |kind: Kind, capacity: Amount| match kind {
+        Kind::NoAlgorithm => "unlimited".to_owned(),
+        _ => text::number(capacity.get()),
+    };
     html! {
-        td.n { (text::number(capacity.0.get())) }
-        td.n { (text::number(capacity.1.get())) }
+        td.n { (said(algorithm.0, capacity.0)) }
+        td.n { (said(algorithm.1, capacity.1)) }
         td.n { (text::number(due.0.get())) }
         td.n { @match due.1 { Some(then) => (text::number(then.get())), None => "not foreseen" } }
         td.n { (text::count(foreseen.subclients)) }
