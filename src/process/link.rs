@@ -171,8 +171,8 @@ impl Link {
         self.shared.there.obstacle.send_modify(newer);
     }
 
-    /// What stalled connections hold back arrives from now on, each in order and at twice the pace at which it was sent,
-    /// also if its sender has closed the connection meanwhile.
+    /// What stalled connections hold back arrives from now on, also if its sender has closed the connection meanwhile.
+    /// Each connection delivers in order and at twice the pace at which it was sent.
     pub fn resume(&self) {
         self.shared.there.set_stalled(0..0);
         self.shared.back.set_stalled(0..0);

@@ -2,9 +2,9 @@
 //! or removes the master.
 //!
 //! The message that asks the next master to stand is sent as soon as that one has every entry. Where peers talk in the
-//! clear, connections stall at this message. Over TLS it cannot be told apart: so that it is still under way when the
-//! trouble begins, and the entries are not, messages to the next master take part of a heartbeat, and the trouble begins
-//! up to some such times after the master has stopped. Then, in lengths of a vote lease:
+//! clear, connections stall at this message. Over TLS, and where it is to be lost, it cannot be told apart. There
+//! messages to the next master take part of a heartbeat, and the trouble begins up to three such times after the master
+//! has stopped, at which this message may be under way and the entries may have arrived. Then, in vote leases:
 //!
 //! - *Late*: what the master sends to the next one is lost or stalled, and its answers are lost, for long enough that
 //!   the master gives up and goes on, and connects anew.
@@ -98,8 +98,8 @@ impl ActiveStrike {
         (self.troubled_ms, self.strike.at_ms) = (Some(now_ms), now_ms);
     }
 
-    /// Where the message cannot be told apart: whether the master has stopped, and for long enough that the trouble begins. How long that lasts counts from
-    /// then.
+    /// Where the message cannot be told apart, the trouble begins some time after the master has stopped. How long it
+    /// lasts counts from then.
     pub(super) fn look(&mut self, is_master: bool, now_ms: u64) {
         if self.stalls_at_message() || self.reign_ended_ms.is_none() && is_master {
             return;
@@ -115,9 +115,9 @@ impl ActiveStrike {
         self.heartbeat.mul_f64(DELAY)
     }
 
-    /// How long the master has stopped when the trouble begins. While it stops, a message with entries, or a heartbeat, is
-    /// mostly under way to the next master, and some more follow before the one that is to be late. If none is needed,
-    /// that one is sent at once.
+    /// How long the master has stopped when the trouble begins. While it stops, a message with entries, or a heartbeat,
+    /// is mostly under way to the next master, and some more follow before the one that is to be late. If none is
+    /// needed, that one is sent at once.
     fn until_trouble(&self) -> Duration {
         let part = self.strike.part();
         let messages = if part < 0.3 { 2.5 * part } else { 1.2 + 2.0 * part };

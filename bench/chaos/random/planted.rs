@@ -30,7 +30,7 @@ const fn suited(fault: &'static str, shape: ClusterShape, only: &'static [Mishap
     Suited { fault, shape, only, lease }
 }
 
-const ALL: [Suited; 12] = [
+const ALL: [Suited; 13] = [
     suited("frees-unconfirmed", ClusterShape::Three, MASTERS, 5),
     suited("forgets-early", ClusterShape::Three, MASTERS, 5),
     suited("answers-before-commit", ClusterShape::Three, &[Mishap::Kill, Mishap::SlowDisks], 5),
@@ -38,6 +38,7 @@ const ALL: [Suited; 12] = [
     suited("estate-is-free", ClusterShape::Three, MASTERS, 5),
     suited("first-name-frees", ClusterShape::Three, MASTERS, 5),
     suited("old-master-goes-on", ClusterShape::Three, &[Mishap::CutOff], 10),
+    suited("stale-hand-over", ClusterShape::Three, &[Mishap::HandOver], 5),
     suited("hides-outstanding", ClusterShape::Tree, BELOW, 5),
     suited("outlives-parent", ClusterShape::Tree, &[Mishap::LostParent], 3),
     suited("assignment-outlasts-lease", ClusterShape::Three, &[Mishap::Door], 3),
