@@ -304,6 +304,21 @@ impl Leases {
             .is_some_and(|newest| has.token.map_or_else(|| self.looks_like(newest, has), |token| token == newest.token))
     }
 
+    /// Whether `has` can only be the newest lease of this master, though it carries no token.
+    pub(crate) fn shows_newest(&self, has: &Has) -> bool {
+        self.newest().is_some() && self.named_by(has) == self.newest()
+    }
+
+    /// The newest lease of this master.
+    pub(crate) fn newest(&self) -> Option<Token> {
+        self.grants.last().map(|newest| newest.token).filter(|token| *token != Token::INHERITED)
+    }
+
+    /// Whether it was given a lease, also if that has ended.
+    pub(crate) fn has_given(&self) -> bool {
+        self.first.is_some()
+    }
+
     /// The lease meant by `has`: by its token, else only the newest can be recognised, by exact expiry and capacity. If
     /// an older one may have looked the same, with a larger one between them, nothing is known.
     fn named_by(&self, has: &Has) -> Option<Token> {

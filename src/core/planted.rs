@@ -69,6 +69,10 @@ pub enum Fault {
     LearningGivesMore,
     /// A holder that does not name its leases grows before the estate is over.
     PlainGrows,
+    /// A lease without a token counts as one of this master though it may be one of an earlier.
+    TakesLookalikes,
+    /// A holder without tokens that shows a lease of this master frees all that was moved.
+    ShownFreesAll,
     /// A release that names a lease of an earlier master frees what its holder has here.
     OldReleaseFrees,
     /// What a client reports as outstanding counts, also beyond what it was given.
@@ -118,7 +122,7 @@ pub enum Fault {
 
 impl Fault {
     /// All that a simulation can show: those of the state machines.
-    pub const SIMULATED: [Fault; 50] = [
+    pub const SIMULATED: [Fault; 52] = [
         Fault::KeepsWhatIsHeld,
         Fault::LearningConfirms,
         Fault::HasReplaces,
@@ -149,6 +153,8 @@ impl Fault {
         Fault::LearningKeepsMoved,
         Fault::LearningGivesMore,
         Fault::PlainGrows,
+        Fault::TakesLookalikes,
+        Fault::ShownFreesAll,
         Fault::OldReleaseFrees,
         Fault::BelievesClients,
         Fault::HidesOutstanding,
@@ -210,6 +216,8 @@ impl Fault {
             Fault::LearningKeepsMoved => "learning-keeps-moved",
             Fault::LearningGivesMore => "learning-gives-more",
             Fault::PlainGrows => "plain-grows",
+            Fault::TakesLookalikes => "takes-lookalikes",
+            Fault::ShownFreesAll => "shown-frees-all",
             Fault::OldReleaseFrees => "old-release-frees",
             Fault::BelievesClients => "believes-clients",
             Fault::HidesOutstanding => "hides-outstanding",
@@ -251,7 +259,7 @@ impl Fault {
             Fault::KeepsWhatIsNamed => "E6",
             Fault::FirstNameFrees | Fault::EchoFreesAll | Fault::EchoKeepsCovered | Fault::LearningKeepsMoved => "E7",
             Fault::OldReleaseFrees => "E8",
-            Fault::PlainGrows => "E10",
+            Fault::PlainGrows | Fault::TakesLookalikes | Fault::ShownFreesAll => "E10",
             Fault::FloorStays | Fault::FloorIsNothing | Fault::KeepsWhatLapsed => "E12",
             Fault::LearningConfirms | Fault::LearningGivesMore => "8",
             Fault::UsesEndedLease => "a lease that has ended is not used",

@@ -148,14 +148,26 @@ struct Seat {
     most: Amount,
     /// The lease of an earlier master that it claims: at most what it may keep.
     claimed: Amount,
+    /// What of earlier masters its holder has named, without a token.
+    named: Amount,
     /// It is left out of the answer rather than given less than it wants.
     all_or_nothing: bool,
+    /// It is left out of the answer: a little later there is a better one.
+    is_early: bool,
 }
 
 impl Seat {
     fn of(slot: u32) -> Seat {
-        let (keep, claimed) = (Amount::ZERO, Amount::ZERO);
-        Seat { slot, answer: 0, keep, most: Amount::MAX, claimed, all_or_nothing: false }
+        Seat {
+            slot,
+            answer: 0,
+            keep: Amount::ZERO,
+            most: Amount::MAX,
+            claimed: Amount::ZERO,
+            named: Amount::ZERO,
+            all_or_nothing: false,
+            is_early: false,
+        }
     }
 }
 

@@ -12,11 +12,13 @@
 
 mod parts;
 
+use std::collections::HashMap;
+
 use super::Resource;
 use parts::Parts;
 
 use crate::{
-    Amount, Ask, Claim, Claims, HolderKind, Inherited, Millis, Part, Sum, Token,
+    Amount, Ask, Claim, Claims, HolderKind, Inherited, Millis, Now, Part, Sum, Token,
     claim::wanted,
     planted::{self, Fault},
 };
@@ -32,6 +34,9 @@ pub(super) struct Estate {
     floor: Option<Token>,
     /// Parts of what is left that end sooner.
     parts: Parts,
+    /// By slot, of holders that have shown no lease of this master yet: their newest lease, and what was named in the
+    /// request that it answers (rule E10).
+    named: HashMap<u32, (Token, Amount)>,
 }
 
 impl Resource {
@@ -69,7 +74,8 @@ impl Resource {
     fn begin_estate(&mut self, total: Sum, until: Millis, wants: Claims) {
         let slot = self.ledger.insert_estate(wants);
         self.division.insert(slot, &self.ledger.holder(slot).claims);
-        self.estate = Some(Box::new(Estate { slot, until, left: Sum::ZERO, floor: None, parts: Parts::default() }));
+        let (parts, named) = (Parts::default(), HashMap::new());
+        self.estate = Some(Box::new(Estate { slot, until, left: Sum::ZERO, floor: None, parts, named }));
         self.leave(total);
         if let Some(pool) = &mut self.pool {
             pool.begin_with(self.ledger.sums().held);
@@ -195,8 +201,9 @@ impl Resource {
     }
 
     /// Something that was moved by mistake goes back (rules E4 and E7): it may be another holder's.
-    pub(super) fn give_back(&mut self, moved: Amount) {
-        if moved > Amount::ZERO && !planted::is(Fault::ReturnsToFree) {
+    pub(super) fn give_back(&mut self, moved: impl Into<Sum>) {
+        let moved = moved.into();
+        if moved > Sum::ZERO && !planted::is(Fault::ReturnsToFree) {
             let mut left = self.left();
             left += moved;
             self.leave(left);
@@ -258,9 +265,52 @@ impl Resource {
         }
     }
 
-    /// Whether it may be a child node of earlier masters that does not say what it has (rule E11).
-    pub(super) fn may_have_more(&self, ask: &Ask) -> bool {
+    /// Whether it may be a holder of earlier masters that does not say what it has (rule E11): a child node, or a client
+    /// that has come while some of those were still missing. A client of ours would have named its lease.
+    pub(super) fn may_have_more(&self, slot: u32, is_new: bool, ask: &Ask, now: Millis) -> bool {
         let says_nothing = ask.has.is_none() && ask.had.is_none();
-        ask.kind == HolderKind::Node && says_nothing && self.has_estate() && self.is_bounded()
+        if !says_nothing || !self.has_estate() || !self.is_bounded() {
+            return false;
+        }
+        let leases = &self.ledger.holder(slot).leases;
+        match ask.kind {
+            HolderKind::Node => !leases.is_live(now),
+            HolderKind::Client => {
+                let is_known = ask.drops_late || leases.has_given() || self.pool.is_some();
+                !is_known && (!is_new || self.awaits_former())
+            }
+        }
+    }
+
+    /// Whether some of those that wanted something from earlier masters have not asked this one.
+    fn awaits_former(&self) -> bool {
+        self.estate_slot().is_some_and(|slot| self.ledger.holder(slot).subclients() > 0)
+    }
+
+    /// Whether a lease that expires then, in Unix seconds, ends later than any of an earlier master may (rule E10).
+    pub(super) fn outlasts_estate(&self, expiry_time: i64, now: Now) -> bool {
+        self.estate_until().is_none_or(|until| {
+            let left = i64::try_from(until.since(now.at).0.div_ceil(1000)).unwrap_or(i64::MAX);
+            expiry_time >= now.unix.saturating_add(left)
+        })
+    }
+
+    /// A lease was given to a holder that had named so much.
+    pub(super) fn note_named(&mut self, slot: u32, token: Token, named: Amount) {
+        if let Some(estate) = self.estate.as_mut().filter(|_| named > Amount::ZERO) {
+            estate.named.insert(slot, (token, named));
+        }
+    }
+
+    /// Whether the newest lease of a holder answers a request that named something without a token.
+    pub(super) fn has_named(&self, slot: u32) -> bool {
+        let named = self.estate.as_ref().and_then(|estate| estate.named.get(&slot));
+        named.is_some_and(|(token, _)| self.ledger.holder(slot).leases.newest() == Some(*token))
+    }
+
+    /// What was named for the lease; it can be freed once.
+    pub(super) fn take_named(&mut self, slot: u32, token: Option<Token>) -> Amount {
+        let named = self.estate.as_mut().and_then(|estate| estate.named.remove(&slot));
+        named.filter(|(newest, _)| Some(*newest) == token).map_or(Amount::ZERO, |(_, named)| named)
     }
 }

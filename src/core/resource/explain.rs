@@ -88,6 +88,12 @@ pub enum Block {
     Estate(Amount, Millis),
     /// This master knows nothing of earlier leases, and listens until then.
     Learning(Millis),
+    /// It carries no token, and has shown no lease of this master: until then at the latest it gets no more than it says
+    /// it has.
+    Unshown(Millis),
+    /// It may have a lease of an earlier master, and does not say so: until then its requests are left unanswered, so
+    /// that it keeps that.
+    LeftOut(Millis),
     /// Others hold more than they are due: older leases that they have not confirmed away, and leases that their next
     /// request will cut.
     Others(Others),
@@ -141,6 +147,8 @@ impl Block {
             Block::AwaitsSupply => "awaits_supply",
             Block::Estate(..) => "estate",
             Block::Learning(_) => "learning",
+            Block::Unshown(_) => "unshown",
+            Block::LeftOut(_) => "left_out",
             Block::Others(_) => "others",
             Block::Over(_) => "over",
             Block::Unconfirmed(..) => "unconfirmed",
@@ -235,6 +243,10 @@ impl Resource {
         if holder.granted == holder.due {
             return blocks;
         }
+        if let Some(block) = self.blocked_by_silence(slot, holder) {
+            blocks.push(block);
+            return blocks;
+        }
         let costless = holder.due.min(holder.granted.max(holder.held));
         let lacks = Sum::from(holder.due) - Sum::from(costless);
         if holder.granted > holder.due || lacks <= free.max(Sum::ZERO) || !self.is_bounded() {
@@ -257,6 +269,15 @@ impl Resource {
             blocks.push(Block::Asks);
         }
         blocks
+    }
+
+    /// What a holder of earlier masters does not say of its lease keeps it from growing (rules E10 and E11).
+    fn blocked_by_silence(&self, slot: u32, holder: &HolderReport) -> Option<Block> {
+        let until = self.estate_until().filter(|_| self.is_bounded())?;
+        if !self.ledger.holder(slot).leases.has_given() {
+            return Some(Block::LeftOut(until));
+        }
+        (holder.granted < holder.due && self.has_named(slot)).then_some(Block::Unshown(until))
     }
 
     /// Who else has more than it is due.
@@ -287,7 +308,11 @@ impl Resource {
 /// When the last of them is over, if each has an end.
 fn latest(blocks: &[Block]) -> Option<Millis> {
     let ends = blocks.iter().map(|block| match block {
-        Block::Estate(_, until) | Block::Learning(until) | Block::Unconfirmed(_, until) => Some(*until),
+        Block::Estate(_, until)
+        | Block::Learning(until)
+        | Block::Unshown(until)
+        | Block::LeftOut(until)
+        | Block::Unconfirmed(_, until) => Some(*until),
         Block::Others(others) if !others.incomplete => Some(others.until),
         Block::Others(_) | Block::Over(_) | Block::Asks | Block::AwaitsSupply => None,
     });

@@ -3,12 +3,15 @@
 
 use super::{Resource, Seat};
 use crate::{
-    Amount, Answer, Ask, HolderKind, Millis, Now, Reuse,
+    Amount, Answer, Ask, Has, HolderKind, Millis, Now, Reuse, Sum,
     leases::Confirmation,
     planted::{self, Fault},
     time::certain_end,
     token::Token,
 };
+
+/// The first leases of a master may look like the last ones of the master before. So long after it began none does.
+const SOON_TOLD_APART: Millis = Millis(3_000);
 
 impl Resource {
     /// Hears it, and returns its place in the round.
@@ -23,10 +26,11 @@ impl Resource {
         if is_new && self.is_unaccounted(slot, ask, now) && knows_nothing && self.listens_once_more(now.at) {
             seat = self.hear_lease(slot, ask, now)?;
         }
-        seat.all_or_nothing = self.may_have_more(ask) && !self.ledger.holder(slot).leases.is_live(now.at);
+        let may_have_more = self.may_have_more(slot, is_new, ask, now.at);
+        seat.all_or_nothing = may_have_more;
         let has = ask.has.filter(|has| ask.drops_late || has.expiry_time >= now.unix).map(|has| has.capacity);
         let named = has.or(self.lapsed_name(ask).map(|(_, had)| had));
-        if is_new && (named.is_some() || self.may_have_more(ask)) {
+        if is_new && (named.is_some() || may_have_more) {
             let mut claims = self.counted(ask.kind, ask.heeds_terms(), ask.claims.clone());
             self.settings.put_rule(ask.kind, &ask.id, &mut claims);
             self.heard_in_person(claims, named.unwrap_or_default());
@@ -48,14 +52,26 @@ impl Resource {
             };
         };
         match has.token {
-            Some(token) if ask.drops_late && self.tokens.is_former(token) => {
+            Some(token) if self.tokens.is_former(token) && self.may_name(ask, &has, now) => {
                 self.hear_name(slot, token, has.capacity, ask.outstanding, now.at)
             }
-            Some(_) if ask.drops_late => self.hear_echo(slot, ask, now.at),
+            Some(token) if ask.drops_late || self.echoes(ask, token) => self.hear_echo(slot, ask, now.at),
             _ if self.has_estate() && has.expiry_time < now.unix => self.hear_nothing(slot, now.at),
-            _ if self.has_estate() => self.hear_plain(slot, has.capacity, now.at),
+            _ if self.has_estate() => self.hear_plain(slot, &has, ask, now),
             _ => self.hear_echo(slot, ask, now.at),
         }
+    }
+
+    /// Whether a request may name this lease of an earlier master (rules E3 to E6). A client that takes answers after
+    /// the end of what its request named may do so only while that has not ended by the clock of this master (E10).
+    fn may_name(&self, ask: &Ask, has: &Has, now: Now) -> bool {
+        let is_live = has.expiry_time >= now.unix;
+        ask.drops_late || ask.kind == HolderKind::Client && self.has_estate() && is_live
+    }
+
+    /// Whether it is a client that echoes tokens without knowing what they are, and this is one of this master.
+    fn echoes(&self, ask: &Ask, token: Token) -> bool {
+        ask.kind == HolderKind::Client && self.tokens.issued(token)
     }
 
     /// It names a lease of an earlier master (rules E3 to E6). What is outstanding beyond that stays in the estate.
@@ -102,20 +118,59 @@ impl Resource {
         Ok(Seat { keep, claimed: keep.min(seat.claimed), ..seat })
     }
 
-    /// A holder that does not tell leases of this master from earlier ones, or takes answers that come after the end of
-    /// what it named: it gets back what it says it has, as far as that was moved, and what it says confirms nothing
-    /// (rule E10).
-    fn hear_plain(&mut self, slot: u32, named: Amount, now: Millis) -> Result<Seat, Answer> {
+    /// A holder whose request carries no token, so that leases of this master and of earlier ones look alike (rule
+    /// E10). Until it shows a lease that can only be the newest of this master, it gets back what it says it has, as far
+    /// as that was moved, and what it says confirms nothing.
+    fn hear_plain(&mut self, slot: u32, has: &Has, ask: &Ask, now: Now) -> Result<Seat, Answer> {
+        if self.shows_newest(slot, has, ask, now) {
+            return self.hear_shown(slot, ask, now.at);
+        }
         let leases = &self.ledger.holder(slot).leases;
-        if leases.is_fresh(now) && !planted::is(Fault::MovesOntoFresh) {
-            return Ok(Seat { keep: leases.current(now), ..Seat::of(slot) });
+        if leases.is_fresh(now.at) && !planted::is(Fault::MovesOntoFresh) {
+            return Ok(Seat { keep: leases.current(now.at), ..Seat::of(slot) });
         }
-        if named > leases.moved() {
-            self.move_to(slot, named);
+        if has.capacity > leases.moved() {
+            self.move_to(slot, has.capacity);
         }
-        let keep = named.min(self.ledger.holder(slot).leases.moved());
+        let keep = has.capacity.min(self.ledger.holder(slot).leases.moved());
         let grows = planted::is(Fault::PlainGrows) || !self.is_bounded();
-        Ok(Seat { keep, most: if grows { Amount::MAX } else { keep }, claimed: keep, ..Seat::of(slot) })
+        Ok(Seat {
+            keep,
+            most: if grows { Amount::MAX } else { keep },
+            claimed: keep,
+            named: keep,
+            is_early: self.is_early(has, now),
+            ..Seat::of(slot)
+        })
+    }
+
+    /// Whether a lease given a little later could be told from those of earlier masters, one given now could not, and the
+    /// holder can wait: it keeps what it has. Answered now, it would shrink and could not show that it has.
+    fn is_early(&self, has: &Has, now: Now) -> bool {
+        let length = self.lengths(now.at).0;
+        let can_wait = has.expiry_time.saturating_sub(now.unix) > (length.0 / 2000) as i64;
+        let outlasts = |at: Millis| self.outlasts_estate(now.unix + (at.0 / 1000) as i64, now);
+        can_wait && self.is_bounded() && !outlasts(length) && outlasts(length.plus(SOON_TOLD_APART))
+    }
+
+    /// Whether it shows the newest lease of this record, and one that ends later than any of an earlier master may.
+    fn shows_newest(&self, slot: u32, has: &Has, ask: &Ask, now: Now) -> bool {
+        let is_newest = has.token.is_none() && self.ledger.holder(slot).leases.shows_newest(has);
+        let is_ours = self.outlasts_estate(has.expiry_time, now) || planted::is(Fault::TakesLookalikes);
+        ask.kind == HolderKind::Client && is_newest && is_ours
+    }
+
+    /// It shows a lease of this master, so it uses nothing of earlier ones any more. Of what was moved, as much comes
+    /// free as was named for that lease; the rest may be another holder's (rule E10).
+    fn hear_shown(&mut self, slot: u32, ask: &Ask, now: Millis) -> Result<Seat, Answer> {
+        let leases = &self.ledger.holder(slot).leases;
+        let (moved, newest) = (leases.moved(), leases.newest());
+        let named = self.take_named(slot, newest);
+        let freed = if planted::is(Fault::ShownFreesAll) { moved } else { named.min(moved) };
+        let seat = self.hear_echo(slot, ask, now)?;
+        // Exact: rounded up, more might count than before.
+        self.give_back(Sum::from(moved) - freed.into());
+        Ok(seat)
     }
 
     /// It says nothing about what it has. If something was moved here, the rest of what it may have is not known

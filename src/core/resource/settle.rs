@@ -53,14 +53,14 @@ impl Resource {
         }
         for ((seat, party), grant) in workspace.seats.iter().zip(&workspace.parties).zip(&workspace.grants) {
             self.note(seat.slot, party.due, *grant);
-            if seat.all_or_nothing && (*grant < party.due || !self.may_give_more(now.at)) {
+            if seat.is_early || seat.all_or_nothing && (*grant < party.due || !self.may_give_more(now.at)) {
                 self.ledger.remember(seat.slot, now.at, certain_end(now.at, self.settings.lease));
                 answers[seat.answer] = Answer::NotYet;
             } else {
                 if self.parent_may_add(seat, party.due, *grant, now.at) {
                     self.short.push(seat.answer);
                 }
-                answers[seat.answer] = self.grant(seat.slot, *grant, now, &mut workspace.terms);
+                answers[seat.answer] = self.grant(seat, *grant, now, &mut workspace.terms);
             }
         }
         workspace.clear();
@@ -186,7 +186,8 @@ impl Resource {
         }
     }
 
-    fn grant(&mut self, slot: u32, capacity: Amount, now: Now, known: &mut Vec<(i16, Terms)>) -> Answer {
+    fn grant(&mut self, seat: &Seat, capacity: Amount, now: Now, known: &mut Vec<(i16, Terms)>) -> Answer {
+        let slot = seat.slot;
         let kind = self.ledger.holder(slot).kind;
         let (length, refresh) = self.lengths(now.at);
         let refresh = self.steered(refresh, slot, now.at);
@@ -195,7 +196,9 @@ impl Resource {
         let grant = Grant { token, capacity, end: certain_end(now.at, length) };
         let priority = self.ledger.holder(slot).claims.first().map_or(0, |claim| claim.priority);
         self.ledger.grant(slot, now.at, grant, expiry_time, self.reuse(kind));
-        let refresh = self.hastened(refresh, slot, now.at);
+        self.note_named(slot, token, seat.named);
+        let will_show = seat.named > Amount::ZERO && self.outlasts_estate(expiry_time, now);
+        let refresh = self.hastened(refresh, slot, will_show, now.at);
         self.cover_until(grant.end);
         let pool = self.pool_grants(slot, Cause::Asked);
         self.counters.granted += 1;
@@ -211,7 +214,8 @@ impl Resource {
     /// receive no hints. A holder that was cut asks as soon as it may, to confirm, so that what it gave up can be used;
     /// one that waits asks again when the holders that were cut may have confirmed. Only where the difference is
     /// visible, and only holders that confirm: others would be asked repeatedly until the older lease has ended.
-    fn hastened(&mut self, usual: Millis, slot: u32, now: Millis) -> Millis {
+    /// `will_show`: it is one that names no leases, but its next request confirms this one.
+    fn hastened(&mut self, usual: Millis, slot: u32, will_show: bool, now: Millis) -> Millis {
         let holder = self.ledger.holder(slot);
         // A watched holder receives hints.
         if self.ledger.waiting() == 0 || holder.watch != NOT_WATCHED {
@@ -221,7 +225,8 @@ impl Resource {
             return usual;
         }
         let (held, current) = (holder.leases.held(now), holder.leases.current(now));
-        let awaited = holder.kind == HolderKind::Client && holder.leases.names_leases() && current < held;
+        let confirms = holder.leases.names_leases() || will_show;
+        let awaited = holder.kind == HolderKind::Client && confirms && current < held;
         let sooner = if awaited && apart(held, current) {
             CONFIRMS_AFTER
         } else if holder.waits() {

@@ -123,6 +123,16 @@ impl Explanation {
                 "{} more is held than there is, from before the capacity was cut: until that has ended, no lease grows.",
                 sum(*over)
             ),
+            Block::Unshown(until) => format!(
+                "It sends no lease token, and this master cannot tell yet whether its lease is of an earlier one: until \
+                 a later request shows that, for {} at most, it gets no more than it says it has.",
+                self.in_time(*until)
+            ),
+            Block::LeftOut(until) => format!(
+                "It may have a lease of an earlier master, and does not say so: its requests are left unanswered for {} \
+                 at most, so that it keeps that lease.",
+                self.in_time(*until)
+            ),
             Block::Unconfirmed(held, until) => format!(
                 "{} is held for it: an older lease, until its next request shows that it knows the newer one, or for \
                  {} at most.",

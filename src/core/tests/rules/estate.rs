@@ -1,7 +1,7 @@
 //! What earlier masters promised is moved to the holders that name it (rules E2 to E12).
 
 use super::*;
-use crate::{Epoch, Inherited, Source};
+use crate::{Block, Epoch, Inherited, Source};
 
 const UNTIL: u64 = 90_000;
 
@@ -287,20 +287,149 @@ fn a_release_of_this_master_frees_and_one_of_an_earlier_does_not() {
     assert_eq!((server.held(), server.resource.sums().wants.get()), (50.0, 0.0));
 }
 
+/// A request of a client that knows the original protocol alone.
+fn without_token(ask: Ask) -> Ask {
+    let has = ask.has.map(|has| Has { token: None, ..has });
+    plain(Ask { has, ..ask })
+}
+
+/// Leases of this length, given less than 30 s after the master began, end before `UNTIL`.
 #[test]
-fn without_tokens_a_holder_gets_back_what_it_says_and_confirms_nothing_until_the_horizon() {
+fn without_a_token_a_lease_that_may_be_of_an_earlier_master_is_given_back_and_confirms_nothing() {
     let mut server = heir(100.0);
-    let has_40 = Has { token: None, ..former(0, 40.0) };
-    assert_eq!(server.deliver(plain(ask("a", 90.0, Some(has_40)))), 40.0);
-    server.pass(16_000);
-    assert_eq!(server.deliver(plain(server.request("a", 10.0))), 10.0);
-    server.pass(16_000);
-    assert_eq!(server.deliver(plain(server.request("a", 90.0))), 10.0, "it has told that it has no more");
+    assert_eq!(server.deliver(without_token(names("a", 90.0, 17, 40.0))), 40.0);
+    server.pass(14_000);
+    assert_eq!(server.deliver(without_token(server.request("a", 10.0))), 10.0);
+    server.pass(12_000);
+    assert_eq!(server.deliver(without_token(server.request("a", 90.0))), 10.0, "it has told that it has no more");
     assert_eq!((server.held(), server.estate()), (100.0, 60.0));
     server.release(HolderKind::Client, "a", Some(server.leases["a"].token));
     assert_eq!(server.held(), 100.0);
     server.pass(UNTIL);
-    assert_eq!(server.deliver(plain(server.request("a", 90.0))), 90.0);
+    assert_eq!(server.deliver(without_token(server.request("a", 90.0))), 90.0);
+}
+
+#[test]
+fn without_a_token_the_newest_lease_frees_what_was_named_for_it_once_it_can_be_of_this_master_alone() {
+    let mut server = heir(100.0);
+    server.pass(31_000);
+    assert_eq!(server.deliver(without_token(names("a", 10.0, 17, 40.0))), 10.0);
+    assert_eq!((server.held(), server.estate()), (100.0, 60.0), "it may believe in the 40 until it shows the 10");
+    server.pass(5_000);
+    assert_eq!(server.deliver(without_token(server.request("a", 25.0))), 25.0, "what it gave up is free");
+    assert_eq!((server.held(), server.estate()), (85.0, 60.0));
+    server.pass(5_000);
+    assert_eq!(server.deliver(without_token(server.request("a", 90.0))), 40.0, "it grows like any other");
+}
+
+/// What it would shrink by could not come free before the estate ends.
+#[test]
+fn without_a_token_a_client_is_answered_when_its_lease_will_show_that_it_is_of_this_master() {
+    let mut server = heir(100.0);
+    server.pass(28_000);
+    assert_eq!(server.send(without_token(names("a", 10.0, 17, 40.0))), Answer::NotYet);
+    assert_eq!((server.held(), server.estate()), (100.0, 60.0), "what it has is known");
+    server.pass(2_000);
+    assert_eq!(server.deliver(without_token(names("a", 10.0, 17, 40.0))), 10.0);
+    let mut server = heir(100.0);
+    server.pass(28_000);
+    let ends_soon = Has { expiry_time: now_at(Millis(50_000)).unix, ..former(17, 40.0) };
+    assert_eq!(server.deliver(without_token(ask("a", 10.0, Some(ends_soon)))), 10.0, "it could not wait");
+}
+
+#[test]
+fn a_client_without_tokens_that_was_cut_is_to_show_its_lease_soon_if_others_wait() {
+    let mut server = heir(100.0);
+    server.pass(31_000);
+    server.asks("new", 50.0);
+    let lease = granted(server.send(without_token(names("a", 10.0, 17, 40.0))));
+    assert_eq!(lease.refresh, Millis(1_000));
+    let mut server = heir(100.0);
+    server.asks("new", 50.0);
+    let lease = granted(server.send(without_token(names("a", 10.0, 17, 40.0))));
+    assert_eq!(lease.refresh, Millis(16_000), "that would confirm nothing");
+}
+
+/// Part of what a late request has moved is another holder's.
+#[test]
+fn without_a_token_no_more_is_freed_than_was_named_for_the_lease_that_is_shown() {
+    let mut server = heir(100.0);
+    server.pass(31_000);
+    server.send(without_token(names("a", 10.0, 15, 70.0)));
+    server.pass(1_000);
+    assert_eq!(server.deliver(without_token(names("a", 10.0, 17, 20.0))), 10.0);
+    assert_eq!((server.held(), server.estate()), (100.0, 30.0));
+    server.pass(5_000);
+    assert_eq!(server.deliver(without_token(server.request("a", 10.0))), 10.0);
+    assert_eq!((server.held(), server.estate()), (90.0, 80.0), "10 of the 20 are free");
+}
+
+#[test]
+fn it_is_explained_why_a_client_without_tokens_cannot_grow_yet_or_is_not_answered() {
+    let mut server = heir_of(fair(100.0), 90.0, &[50.0; 2]);
+    server.deliver(without_token(names("a", 50.0, 17, 20.0)));
+    assert_eq!(server.send(plain(ask("silent", 50.0, None))), Answer::NotYet);
+    let explain = |id| server.resource.explain(server.now, HolderKind::Client, id).expect("a known holder");
+    let (shrinks, silent) = (explain("a"), explain("silent"));
+    assert_eq!(shrinks.blocks.last(), Some(&Block::Unshown(Millis(UNTIL))));
+    assert_eq!(silent.blocks, [Block::LeftOut(Millis(UNTIL))]);
+    assert!(shrinks.sentences().join(" ").contains("for 90 s at most, it gets no more than it says it has"));
+    assert!(silent.sentences().join(" ").contains("are left unanswered for 90 s at most"));
+    assert_eq!((shrinks.latest, silent.latest), (Some(Millis(UNTIL + 100)), Some(Millis(UNTIL + 100))));
+    server.pass(UNTIL);
+    assert_eq!(server.deliver(plain(ask("silent", 50.0, None))), 50.0);
+}
+
+#[test]
+fn what_was_named_for_a_lease_is_freed_once() {
+    let mut server = heir(100.0);
+    server.pass(31_000);
+    assert_eq!(server.deliver(without_token(names("a", 0.0, 17, 40.0))), 0.0);
+    server.pass(5_000);
+    server.deliver(without_token(server.request("a", 0.0)));
+    assert_eq!((server.held(), server.estate()), (60.0, 60.0));
+    server.send(without_token(names("a", 0.0, 17, 40.0)));
+    assert_eq!((server.held(), server.estate()), (60.0, 20.0), "late, and it is another's");
+    server.pass(5_000);
+    server.deliver(without_token(server.request("a", 0.0)));
+    server.pass(5_000);
+    server.deliver(without_token(server.request("a", 0.0)));
+    assert_eq!((server.held(), server.estate()), (60.0, 60.0));
+}
+
+#[test]
+fn a_client_that_echoes_tokens_without_knowing_names_and_confirms_like_ours() {
+    let mut server = heir(100.0);
+    assert_eq!(server.deliver(plain(names("a", 10.0, 17, 40.0))), 10.0);
+    server.pass(5_000);
+    assert_eq!(server.deliver(plain(server.request("a", 90.0))), 40.0);
+    assert_eq!((server.held(), server.estate()), (100.0, 60.0));
+    assert_eq!(server.send(plain(names("a", 90.0, 16, 60.0))), Answer::Stale);
+}
+
+/// It may take the answer although its lease ended before, and what it had is another's by then.
+#[test]
+fn a_token_of_an_earlier_master_whose_lease_has_ended_names_nothing_at_a_client_that_takes_late_answers() {
+    let mut server = heir(100.0);
+    server.pass(81_000);
+    assert_eq!(server.deliver(plain(names("a", 90.0, 17, 40.0))), 0.0);
+    assert_eq!(server.estate(), 100.0);
+    assert_eq!(server.deliver(names("b", 90.0, 17, 40.0)), 40.0, "one of ours would drop the answer");
+}
+
+/// It may be one of those that had something.
+#[test]
+fn a_client_that_says_nothing_keeps_what_it_may_have_as_long_as_some_of_those_before_are_missing() {
+    let silent = |id, wants| plain(ask(id, wants, None));
+    let mut server = heir_of(fair(100.0), 90.0, &[50.0; 2]);
+    assert_eq!(server.send(silent("a", 50.0)), Answer::NotYet);
+    assert_eq!(server.deliver(silent("little", 5.0)), 5.0, "where there is room it is answered");
+    assert_eq!(server.deliver(silent("new", 50.0)), 5.0, "all have come");
+    assert_eq!(server.deliver(ask("ours", 50.0, None)), 0.0, "it would say what it has");
+    server.pass(5_000);
+    assert_eq!(server.send(silent("a", 50.0)), Answer::NotYet);
+    server.pass(UNTIL);
+    assert_eq!(server.deliver(silent("a", 50.0)), 50.0);
 }
 
 #[test]
