@@ -83,7 +83,7 @@ impl Draw {
         let mut client = |_| ClientSpec {
             count: self.0.u32(1..=most),
             speaks: if speaks_all {
-                self.one_of([Speaks::Leaseway, Speaks::Doorman, Speaks::Echoes, Speaks::DoormanNode])
+                self.one_of([Speaks::Leaseway, Speaks::Doorman, Speaks::Echoes, Speaks::Silent, Speaks::DoormanNode])
             } else {
                 Speaks::Leaseway
             },

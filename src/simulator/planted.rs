@@ -14,10 +14,12 @@ use crate::{
 
 /// What is tried: everything that goes wrong, with a new master that knows and with one that listens, with few holders
 /// and with many, with leases that change their lengths, and with one that lies.
-const TRIED: [(&str, Handover); 17] = [
+const TRIED: [(&str, Handover); 19] = [
     ("cramped", Handover::Promises),
     ("cramped", Handover::Learning),
     ("cramped_mixed", Handover::Promises),
+    ("cramped_plain", Handover::Promises),
+    ("cramped_alike", Handover::Promises),
     ("cramped_tree", Handover::Promises),
     ("cramped_tree", Handover::Learning),
     ("cramped_nodes", Handover::Promises),

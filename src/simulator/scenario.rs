@@ -154,6 +154,8 @@ pub(crate) enum Speaks {
     Doorman,
     /// The original protocol, but what is not understood is echoed: tokens, too.
     Echoes,
+    /// The original protocol, but it never says what it has.
+    Silent,
     /// It is a child node of the original, which never says what it has. Nothing is below it here.
     DoormanNode,
     /// As our client does, but it reports that all there could be is outstanding.
@@ -169,6 +171,11 @@ impl Speaks {
     /// Whether it knows the protocol as our client does.
     pub(crate) fn is_ours(self) -> bool {
         matches!(self, Speaks::Leaseway | Speaks::Liar | Speaks::Envoy | Speaks::Limiter)
+    }
+
+    /// Whether its requests say which lease it has.
+    pub(crate) fn says_what_it_has(self) -> bool {
+        !matches!(self, Speaks::DoormanNode | Speaks::Silent)
     }
 }
 
@@ -202,6 +209,8 @@ pub(crate) enum Wants {
     Constant(f64),
     /// It goes up or down by up to `step`, `every` so often, from the very first moment on.
     Walk { start: f64, step: Part, every: Span },
+    /// Something between these, drawn anew `every` so often.
+    Drawn { least: f64, most: f64, every: Span },
     /// Many want little and few want very much: the smaller `alpha` the more so.
     Pareto { alpha: f64, least: f64 },
     /// The logarithm is spread by `sigma` around that of the median.
@@ -281,7 +290,7 @@ const fn three() -> u8 {
 }
 
 /// Those that come with the simulator: their names, and the files.
-pub const BUILT_IN: [(&str, &str); 30] = [
+pub const BUILT_IN: [(&str, &str); 33] = [
     ("one", include_str!("scenarios/one.yaml")),
     ("two", include_str!("scenarios/two.yaml")),
     ("three", include_str!("scenarios/three.yaml")),
@@ -294,6 +303,8 @@ pub const BUILT_IN: [(&str, &str); 30] = [
     ("lease_cut", include_str!("scenarios/lease_cut.yaml")),
     ("cramped", include_str!("scenarios/cramped.yaml")),
     ("cramped_mixed", include_str!("scenarios/cramped_mixed.yaml")),
+    ("cramped_plain", include_str!("scenarios/cramped_plain.yaml")),
+    ("cramped_alike", include_str!("scenarios/cramped_alike.yaml")),
     ("cramped_tree", include_str!("scenarios/cramped_tree.yaml")),
     ("cramped_nodes", include_str!("scenarios/cramped_nodes.yaml")),
     ("cramped_middle", include_str!("scenarios/cramped_middle.yaml")),
@@ -307,6 +318,7 @@ pub const BUILT_IN: [(&str, &str); 30] = [
     ("ended", include_str!("scenarios/ended.yaml")),
     ("ended_tree", include_str!("scenarios/ended_tree.yaml")),
     ("handover", include_str!("scenarios/handover.yaml")),
+    ("moving", include_str!("scenarios/moving.yaml")),
     ("newcomers", include_str!("scenarios/newcomers.yaml")),
     ("newcomers_enough", include_str!("scenarios/newcomers_enough.yaml")),
     ("lopsided", include_str!("scenarios/lopsided.yaml")),
@@ -455,6 +467,10 @@ impl ClientSpec {
     }
 }
 
+fn between_steps(every: Span) -> Result<(), String> {
+    if every.0.0 == 0 { Err("`every` is 0s, expected some time between steps".into()) } else { Ok(()) }
+}
+
 impl Wants {
     fn check(&self) -> Result<(), String> {
         let positive = |name: &str, number: f64| match number.is_finite() && number > 0.0 && number < 1e12 {
@@ -463,9 +479,10 @@ impl Wants {
         };
         match *self {
             Wants::Constant(amount) => Amount::new(amount).map(|_| ()).map_err(|error| format!("`constant` {error}")),
-            Wants::Walk { start, every, .. } => {
-                positive("start", start)?;
-                if every.0.0 == 0 { Err("`every` is 0s, expected some time between steps".into()) } else { Ok(()) }
+            Wants::Walk { start, every, .. } => positive("start", start).and(between_steps(every)),
+            Wants::Drawn { least, most, every } => {
+                positive("least", least).and(positive("most", most)).and(between_steps(every))?;
+                if least < most { Ok(()) } else { Err(format!("`most` is {most}, expected more than `least`")) }
             }
             Wants::Pareto { alpha, least } => positive("alpha", alpha).and(positive("least", least)),
             Wants::Lognormal { median, sigma } => positive("median", median).and(positive("sigma", sigma)),
@@ -476,6 +493,7 @@ impl Wants {
     pub(crate) fn first(&self, rng: &mut fastrand::Rng) -> f64 {
         let drawn = match *self {
             Wants::Constant(amount) | Wants::Walk { start: amount, .. } => amount,
+            Wants::Drawn { least, most, .. } => least + (most - least) * rng.f64(),
             Wants::Pareto { alpha, least } => least / (1.0 - rng.f64()).powf(1.0 / alpha),
             Wants::Lognormal { median, sigma } => {
                 // Box and Muller.
@@ -488,8 +506,11 @@ impl Wants {
 
     /// A step on its walk, if it walks, and when the next is.
     pub(crate) fn step(&self, wants: f64, rng: &mut fastrand::Rng) -> Option<(f64, Span)> {
-        let Wants::Walk { step, every, .. } = *self else { return None };
-        let moved = wants + wants * step.0 * (rng.f64() * 2.0 - 1.0);
+        let (moved, every) = match *self {
+            Wants::Walk { step, every, .. } => (wants + wants * step.0 * (rng.f64() * 2.0 - 1.0), every),
+            Wants::Drawn { least, most, every } => (least + (most - least) * rng.f64(), every),
+            Wants::Constant(_) | Wants::Pareto { .. } | Wants::Lognormal { .. } => return None,
+        };
         Some((moved.clamp(0.0, Amount::MAX.get()), every))
     }
 }

@@ -4,7 +4,7 @@ use leaseway_core::{Amount, ClusterClock, Millis, Reuse, Sum, invariant::Violati
 
 use crate::{
     node::{Node, Proposed, ROOT},
-    scenario::{Handover, Speaks},
+    scenario::Handover,
     world::World,
 };
 
@@ -90,7 +90,7 @@ impl World<'_> {
     /// A client that wants something is about to lose all that it has.
     pub(super) fn check_cut(&self, index: usize) -> Result<(), Violation> {
         let (scenario, client) = (&self.plan.scenario, &self.clients[index]);
-        let is_exempt = client.speaks == Speaks::DoormanNode || client.cut_until > self.now;
+        let is_exempt = !client.speaks.says_what_it_has() || client.cut_until > self.now;
         if !scenario.none_is_cut || !self.checked || is_exempt || self.now < scenario.measure_from.0 {
             return Ok(());
         }

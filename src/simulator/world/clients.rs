@@ -351,7 +351,7 @@ impl World<'_> {
                 }
                 let usage = ask.demand.usage.map(uses::heard);
                 let wants = Amount::clamped(ask.demand.amount);
-                let now = has(ask.has).filter(|_| client.speaks != Speaks::DoormanNode);
+                let now = has(ask.has).filter(|_| client.speaks.says_what_it_has());
                 // The wire has what is in use beyond the lease that is echoed.
                 let named = now.map_or(Amount::ZERO, |has| has.capacity);
                 let in_use = Amount::clamped(ask.demand.outstanding);

@@ -9,6 +9,7 @@ use crate::{
 };
 
 mod limiters;
+mod moving;
 
 fn load(name: &str) -> Scenario {
     Scenario::parse(name, built_in(name).expect("it comes with the simulator")).expect("it is valid")
@@ -318,7 +319,11 @@ fn cramped_holders_never_believe_more_than_is_counted() {
         ("ended_tree", 1..4),
         ("drawn", 1..31),
     ];
-    for (name, seeds) in [("cramped", 1..4), ("cramped_mixed", 1..4), ("ended", 1..3)].into_iter().chain(trees) {
+    for (name, seeds) in
+        [("cramped", 1..4), ("cramped_mixed", 1..4), ("cramped_plain", 1..4), ("cramped_alike", 1..4), ("ended", 1..3)]
+            .into_iter()
+            .chain(trees)
+    {
         let plan = scenario(name, |scenario| scenario.length = Span::millis(400_000));
         for seed in seeds {
             run(&plan, seed);
