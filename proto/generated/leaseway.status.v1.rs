@@ -26,7 +26,8 @@ pub struct ExplainResponse {
     /// What its due comes from: wants, unlimited, level, share, each, band, units, pool or loan_ended.
     #[prost(string, tag = "6")]
     pub rule: ::prost::alloc::string::String,
-    /// What keeps it from having just that: asks, awaits_supply, estate, learning, others, over, unconfirmed.
+    /// What keeps it from having just that: asks, awaits_supply, estate, learning, unshown, left_out, others, over,
+    /// unconfirmed.
     #[prost(string, repeated, tag = "7")]
     pub blocks: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// When it is to ask again; absent if it has not asked this master.

@@ -178,7 +178,7 @@ mod tests {
             learn.extend(drawn.nodes.iter().map(|node| (node.name.clone(), node.handover.is_some())));
             speaks.extend(Tree::new(&drawn).clients.iter().map(|client| format!("{:?}", client.speaks)));
         }
-        assert_eq!((speaks.len(), levels.len(), learn.len()), (4, 3, 6));
+        assert_eq!((speaks.len(), levels.len(), learn.len()), (5, 3, 6));
     }
 
     #[test]

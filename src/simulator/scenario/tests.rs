@@ -66,7 +66,7 @@ fn mistakes_are_told_with_file_line_and_what_was_expected() {
         ("capacity: 100", "capacity: lots", "mine.yaml:4:13: "),
         ("  lease: 20s", "  laese: 20s", "mine.yaml:6:3: "),
         ("  lease: 20s", "  laese: 20s", "expected one of capacity, algorithm, parameters, lease"),
-        ("constant: 10", "constnat: 10", "expected one of constant, walk, pareto, lognormal"),
+        ("constant: 10", "constnat: 10", "expected one of constant, walk, drawn, pareto, lognormal"),
         ("about: the least\n", "", "missing field `about`"),
     ] {
         let error = refused(&LEAST.replace(right, wrong));
