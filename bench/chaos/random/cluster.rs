@@ -14,7 +14,7 @@ use leaseway_process::{Signal, link::Link};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
 
-use super::{args::RandomArgs, layout::NodeLayout, masters::TwoMasters, schedule::is_over_tls};
+use super::{args::RandomArgs, layout::NodeLayout, masters::TwoMasters, schedule::is_over_tls, timing::PeerTiming};
 use crate::{
     certificates::Certificates,
     chaos::{
@@ -37,7 +37,7 @@ pub(super) struct Cluster {
     /// `links[i][j]`: over it peer `i` reaches peer `j` of its node.
     pub(super) links: Vec<Vec<Link>>,
     server: Vec<String>,
-    timing: String,
+    pub(super) timing: PeerTiming,
     /// None: nothing is said over TLS.
     pub(super) certificates: Option<Certificates>,
     /// Without a C compiler disks are never bad.
@@ -84,7 +84,7 @@ impl Cluster {
             nodes: Vec::new(),
             links: Vec::new(),
             server,
-            timing: args.timing(seed).flag,
+            timing: args.timing(seed),
             certificates,
             has_bad_disks: bad_disk.is_some(),
             ended: Vec::new(),
@@ -125,7 +125,7 @@ impl Cluster {
                 ("--admin", admin.to_string()),
                 ("--id", id.clone()),
                 ("--data", text(&directory.join("data"))),
-                ("--timing", self.timing.clone()),
+                ("--timing", self.timing.flag.clone()),
                 ("--threads", "2".into()),
             ];
             match &parents {

@@ -65,8 +65,6 @@ pub(super) struct Striker<'a> {
     pub(super) routes: Routes,
     pub(super) masters: MasterWatch,
     weather: Weather,
-    /// How long a heartbeat of the peers is.
-    heartbeat: Duration,
     under_way: Vec<(ActiveStrike, Vec<usize>)>,
     pub(super) struck: Vec<Struck>,
     pub(super) applied: Arc<Mutex<Vec<Applied>>>,
@@ -87,12 +85,10 @@ impl<'a> Striker<'a> {
         envoys: Envoys,
         routes: Routes,
         masters: MasterWatch,
-        heartbeat: Duration,
     ) -> Striker<'a> {
         Striker {
             args,
             masters,
-            heartbeat,
             weather: Weather::good(&cluster, args.namespace),
             bereft: vec![None; cluster.nodes.len()],
             cluster,
@@ -177,7 +173,7 @@ impl<'a> Striker<'a> {
         if strike.mishap.hands_over() && self.masters.is_master(victim) {
             victims.push(strike.next_master(&peers, victim));
         }
-        let one = ActiveStrike::of(strike, victims, self.heartbeat, self.cluster.certificates.is_none());
+        let one = ActiveStrike::of(strike, victims, self.cluster.timing.heartbeat, self.cluster.certificates.is_none());
         let places = self.inflict(&one)?;
         let whom = match strike.mishap.reach() {
             Reach::Outside => "clients".to_owned(),

@@ -70,7 +70,7 @@ pub(super) fn run(
     let [for_pairs, for_operators] = [cluster.transport()?, cluster.transport()?];
     let addresses: Vec<_> = cluster.peers.iter().map(|peer| peer.grpc).collect();
     let masters = MasterWatch::start(&cluster.transport()?, &addresses)?;
-    let striker = Striker::new(args, cluster, holders, door, envoys, routes, masters, args.timing(seed).heartbeat);
+    let striker = Striker::new(args, cluster, holders, door, envoys, routes, masters);
     let mut trial = Trial { args, interrupt, striker };
     say(format!("seed {seed}: waiting until all clients are served"));
     let (_, complaint) = trial.settle()?;

@@ -141,8 +141,8 @@ fn row(plan: &ResourcePlan) -> Vec<String> {
     vec![
         plan.resource_id.clone(),
         from_to(
-            capacity(&plan.algorithm_before, foreseen.capacity_before),
-            capacity(&plan.algorithm_after, foreseen.capacity_after),
+            &capacity(&plan.algorithm_before, foreseen.capacity_before),
+            &capacity(&plan.algorithm_after, foreseen.capacity_after),
         ),
         foreseen.due_after.map_or_else(|| "not foreseen".to_owned(), |after| change(foreseen.due_before, after)),
         foreseen.subclients.to_string(),
@@ -153,11 +153,11 @@ fn row(plan: &ResourcePlan) -> Vec<String> {
 }
 
 fn change(before: f64, after: f64) -> String {
-    from_to(number(before), number(after))
+    from_to(&number(before), &number(after))
 }
 
-fn from_to(before: String, after: String) -> String {
-    if before == after { before } else { format!("{before} → {after}") }
+fn from_to(before: &str, after: &str) -> String {
+    if before == after { before.to_owned() } else { format!("{before} → {after}") }
 }
 
 /// What there is under an algorithm.
