@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use openraft::ServerState;
 
-use crate::{
-    members::Members,
-    transfer::{hand_over, most_complete},
-};
+use crate::{members::Members, transfer::hand_over};
 
 /// Waits until the reign has ended; its keeper has been stopped before. Then, if this peer leads, hands over to the
 /// voter with the longest log. Where this peer's vote and that of the next master are not enough, the next one is
@@ -16,9 +13,9 @@ pub(crate) async fn leave(members: &Members) {
     // The reign is over once all senders of the mastership are gone: only then may this peer vote for another.
     let mut mastership = members.mastership.clone();
     while mastership.changed().await.is_ok() {}
-    let metrics = members.raft.metrics().borrow().clone();
-    if metrics.state == ServerState::Leader
-        && let Some((next, _)) = most_complete(&metrics)
+    let state = members.raft.metrics().borrow().state;
+    if state == ServerState::Leader
+        && let Some(next) = members.most_complete()
     {
         members.local.ballot.release();
         hand_over(members, next).await;

@@ -11,7 +11,7 @@
 //!   own, so a peer that has confirmed one either has that entry and refuses the request, or lacks it and cannot win an
 //!   election, because the entry is committed.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{cmp::Reverse, collections::BTreeSet, time::Duration};
 
 use leaseway_core::planted::{self, Fault};
 use openraft::{ServerState, raft::VoteRequest};
@@ -45,7 +45,7 @@ pub struct Transferred {
 pub(crate) async fn transfer(members: &Members, to: Option<&str>) -> Result<Transferred, ChangeError> {
     let _one = members.changing.lock().await;
     members.check_master()?;
-    let (next, name) = members.successor(to)?;
+    let (next, name) = members.successor(to).await?;
     members.can_give_its_vote().await?;
     members.caught_up(next, &name, CATCH_UP).await?;
     if !members.answers(next).await {
@@ -120,13 +120,6 @@ async fn give_vote(members: &Members, next: PeerId) -> Option<HandOver> {
     given.vote_granted.then_some(order)
 }
 
-/// The other voter with the longest log, and the index of its last entry.
-pub(crate) fn most_complete(metrics: &RaftMetrics) -> Option<(PeerId, Option<u64>)> {
-    let voters = metrics.membership_config.voter_ids().filter(|voter| *voter != metrics.id);
-    let at = |voter: PeerId| metrics.replication.as_ref()?.get(&voter).copied().flatten().map(|log_id| log_id.index);
-    voters.map(|voter| (voter, at(voter))).max_by_key(|(_, at)| *at)
-}
-
 impl Members {
     /// Lets a peer finish the change that stays in it. This one is to go: it would lose its place by an entry that no
     /// other may have yet, and that no election would pass by.
@@ -138,10 +131,13 @@ impl Members {
     }
 
     /// Which peer is to be master next: a voter that is alive.
-    fn successor(&self, to: Option<&str>) -> Result<(PeerId, String), ChangeError> {
+    async fn successor(&self, to: Option<&str>) -> Result<(PeerId, String), ChangeError> {
         let name = match to {
             Some(name) => name.to_owned(),
-            None => self.most_complete_peer().ok_or(ChangeError::Alone)?,
+            None => {
+                let next = self.most_complete_that_answers().await.ok_or(ChangeError::Alone)?;
+                self.members().remove(&next).ok_or(ChangeError::Alone)?.name
+            }
         };
         if name == self.settings.name {
             return Err(ChangeError::IsMasterAlready { name });
@@ -166,8 +162,28 @@ impl Members {
         Ok(())
     }
 
-    fn most_complete_peer(&self) -> Option<String> {
-        let (next, _) = most_complete(&self.raft.metrics().borrow())?;
-        self.members().remove(&next).map(|member| member.name)
+    /// Of the other voters that answer now, the one with the longest log; without any, the first that does not.
+    async fn most_complete_that_answers(&self) -> Option<PeerId> {
+        let candidates = self.by_completeness();
+        for candidate in &candidates {
+            if self.answers(*candidate).await {
+                return Some(*candidate);
+            }
+        }
+        candidates.first().copied()
+    }
+
+    pub(crate) fn most_complete(&self) -> Option<PeerId> {
+        self.by_completeness().first().copied()
+    }
+
+    /// The other voters: first those that are alive, since the log of one that was just lost may be as long as any; of
+    /// these the one with the longest log.
+    fn by_completeness(&self) -> Vec<PeerId> {
+        let metrics = self.raft.metrics().borrow().clone();
+        let log = |voter: PeerId| metrics.replication.as_ref()?.get(&voter).copied().flatten().map(|last| last.index);
+        let mut others: Vec<_> = metrics.membership_config.voter_ids().filter(|voter| *voter != metrics.id).collect();
+        others.sort_by_key(|voter| Reverse((self.is_alive(*voter), log(*voter))));
+        others
     }
 }

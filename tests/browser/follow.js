@@ -2,7 +2,7 @@
 // the page, and prints "true", or else what was wrong. Argument: a URL.
 "use strict";
 const puppeteer = require("puppeteer-core");
-const lines = require("readline").createInterface({ input: process.stdin });
+const readline = require("readline");
 
 (async () => {
   const browser = await puppeteer.launch({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox"] });
@@ -19,6 +19,8 @@ const lines = require("readline").createInterface({ input: process.stdin });
     }
     return `${last}: ${await page.evaluate("document.body.innerText").catch(String)}`.replaceAll("\n", " ");
   };
+  // Made before something is awaited, it would drop the lines that come meanwhile.
+  const lines = readline.createInterface({ input: process.stdin });
   for await (const line of lines) console.log(await isTrue(line));
   await browser.close();
 })();

@@ -323,7 +323,9 @@ mod tests {
         let report = RandomReport { arguments: Vec::new(), runs: vec![run(6, &[]), run(7, &["too much"])] };
         assert_eq!(report.broken(), 1);
         assert!(report.text().contains("2 runs, 20 s: 1 OF THEM BROKE A PROMISE"), "{}", report.text());
-        assert!(report.runs[1].complaint().contains("too much\nto repeat it:\n  leaseway-bench chaos random --seed 7"));
+        let complaint = report.runs[1].complaint();
+        assert!(complaint.starts_with("seed 7: too much\nwhat was done:\n"), "{complaint}");
+        assert!(complaint.ends_with("\nto repeat it:\n  leaseway-bench chaos random --seed 7"), "{complaint}");
         let row = |name: &str| {
             let text = report.text();
             let line = text.lines().find(|line| line.contains(name)).unwrap().to_owned();

@@ -187,6 +187,6 @@ mod tests {
         let none = [Sample { at: SystemTime::UNIX_EPOCH, capacity: 0.0, wants: 0.0, granted: 0.0, held: 0.0 }];
         let page = plot(&none, 1).into_string();
         assert!(page.contains("<svg") && !page.contains("NaN") && !page.contains("inf"), "{page}");
-        assert!(plot(&[], 7).into_string().contains("the first 7 resources"));
+        assert!(plot(&[], 7).into_string().contains("the 7 resources under the most pressure"));
     }
 }
