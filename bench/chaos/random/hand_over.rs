@@ -23,10 +23,6 @@ use super::{
     weather::ActiveStrike,
 };
 
-/// How long all parts last together, in vote leases. A server gives up a connection that stays silent after 30 s, so
-/// what is held back of the longest timing must not be held back for longer.
-pub(super) const LASTING_VOTE_LEASES: Range<f64> = 6.0..7.2;
-
 /// Which part of that has gone when the next part begins.
 const PAIR: f64 = 0.5;
 const ALONE: f64 = 0.8;

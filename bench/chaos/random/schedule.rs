@@ -6,7 +6,7 @@ use std::{collections::HashMap, fmt, ops::Range, time::Duration};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use super::{hand_over::LASTING_VOTE_LEASES, layout::ClusterShape};
+use super::layout::ClusterShape;
 use crate::flags::word;
 
 /// What can be done.
@@ -213,6 +213,9 @@ const LASTING: Range<u64> = 300..3000;
 
 /// This part of them lasts for so many leases: what outlives a lease shows only then.
 const LONG: f64 = 0.25;
+/// How long all parts of a hand-over that is held back last together, in vote leases. A server gives up a connection that stays silent after 30 s, so
+/// what is held back of the longest timing must not be held back for longer.
+const LASTING_VOTE_LEASES: Range<f64> = 6.0..7.2;
 const LASTING_LEASES: Range<f64> = 0.6..2.4;
 
 /// From the end of one to the next of its kind at the same node, in leases: clients have to come by leases for the next
