@@ -91,6 +91,8 @@ impl Resource {
             let due = due.min(if may_give_more { seat.most } else { seat.keep });
             let held = holder.leases.held(now);
             let floor = match self.reuse(holder.kind) {
+                // One that is left out of the answer keeps what it has.
+                Reuse::Prompt if seat.is_early || seat.all_or_nothing => held,
                 Reuse::Confirmed => held,
                 Reuse::Prompt => due.min(current).max(holder.leases.outstanding(now)),
             };

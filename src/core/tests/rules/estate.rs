@@ -337,6 +337,16 @@ fn without_a_token_a_client_is_answered_when_its_lease_will_show_that_it_is_of_t
     assert_eq!(server.deliver(without_token(ask("a", 10.0, Some(ends_soon)))), 10.0, "it could not wait");
 }
 
+/// Under `prompt` what a holder gives up is free at once, but one that is left out gives up nothing.
+#[test]
+fn what_a_client_keeps_that_is_left_out_is_given_to_no_other_in_its_round() {
+    let mut server = heir_of(Settings { reuse: Reuse::Prompt, ..fair(100.0) }, 100.0, &[]);
+    server.pass(28_000);
+    let [other, left_out] = server.send_all([ask("b", 90.0, None), without_token(names("a", 10.0, 17, 100.0))]);
+    assert_eq!((granted(other).capacity, left_out), (Amount::ZERO, Answer::NotYet));
+    assert_eq!(server.held(), 100.0);
+}
+
 #[test]
 fn a_client_without_tokens_that_was_cut_is_to_show_its_lease_soon_if_others_wait() {
     let mut server = heir(100.0);
