@@ -468,7 +468,9 @@ impl<D: Demand> Session<D> {
             // A new master may have taken the request's word for a part of what is promised that is another's by now.
             // The next request names it as one that has ended, so the answer to that counts however late it comes.
             entry.ask_by(soon);
-            self.first_due.comes(entry.due);
+            if is_wanted {
+                self.first_due.comes(entry.due);
+            }
             return;
         }
         let capacity = Capacity::of(given.wire.capacity);

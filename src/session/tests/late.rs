@@ -85,8 +85,10 @@ fn a_lease_that_is_forgotten_meanwhile_was_named_all_the_same() {
 fn what_did_not_count_is_not_given_back() {
     let (mut session, asked) = asking(END - 500);
     session.release("r");
+    assert!(!session.is_due(Millis(END)));
     session.answered(Millis(END), asked, vec![given("r", 50.0, 2)]);
     assert!(session.poll(Millis(END)).is_none() && session.is_idle());
+    assert_eq!(session.wake(Millis(END)), None, "nor is it due");
 }
 
 #[test]
