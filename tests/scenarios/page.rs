@@ -29,6 +29,22 @@ fn with_mysql() -> Server {
 }
 
 #[test]
+fn new_figures_do_not_load_an_open_page_again() {
+    let server = with_mysql();
+    let frames = || {
+        VIEWS.map(|view| {
+            let page = http::get(server.http(), view).body;
+            let (_, after) = page.split_once("data-frame=\"").expect("the id of its frame");
+            after.split('"').next().unwrap().to_owned()
+        })
+    };
+    let before = frames();
+    server.client("alice").ask("mysql", 10.0);
+    server.client("carol").ask("redis", 10.0);
+    assert_eq!(frames(), before);
+}
+
+#[test]
 fn every_view_is_whole_without_a_script_and_has_nothing_inline() {
     let server = with_mysql();
     for view in VIEWS {

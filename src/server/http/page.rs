@@ -112,15 +112,15 @@ pub(super) struct Parts {
     pub(super) whole: BTreeMap<&'static str, String>,
     /// What is inside of each row of the body of a table.
     pub(super) rows: BTreeMap<&'static str, Vec<String>>,
-    /// How the parts are put together. A page that is open is loaded again when that changes: what was not known is
-    /// known now, or the other way round.
-    frame: Skeleton,
+    /// The page around its parts, with a [`MARK`] in place of each. An open page is loaded again when this changes, for
+    /// example when a follower has become master and now knows the resource.
+    frame: String,
     status: StatusCode,
 }
 
-/// What stands between parts.
-#[derive(Debug, Default, PartialEq)]
-struct Skeleton(String);
+/// Begins the place of a part: a comment, which escaped text never contains.
+const MARK: &str = "<!--";
+const MARK_END: &str = "-->";
 
 impl Parts {
     fn put(&mut self, id: &'static str, markup: &Markup) {
@@ -131,26 +131,39 @@ impl Parts {
         self.rows.insert(id, rows.map(|row| row.0).collect());
     }
 
-    /// A part in its place.
-    fn place(&self, id: &'static str) -> Markup {
-        html! { div.part id=(id) { (PreEscaped(self.whole.get(id).map_or("", String::as_str))) } }
+    /// The place of a part in a frame.
+    fn place(id: &'static str) -> Markup {
+        html! { div.part id=(id) { (PreEscaped(format!("{MARK}{id}{MARK_END}"))) } }
     }
 
-    /// Rows in their place.
-    fn place_rows(&self, id: &'static str) -> Markup {
-        let rows = self.rows.get(id).map(Vec::as_slice).unwrap_or_default();
-        html! { tbody id=(id) { @for row in rows { tr { (PreEscaped(row)) } } } }
+    /// The place of rows in a frame.
+    fn place_rows(id: &'static str) -> Markup {
+        html! { tbody id=(id) { (PreEscaped(format!("{MARK}{id}{MARK_END}"))) } }
     }
 
-    /// Tells frames apart.
+    /// The frame with the parts in their places.
+    fn filled(&self) -> Markup {
+        let mut pieces = self.frame.split(MARK);
+        let mut page = pieces.next().unwrap_or_default().to_owned();
+        for (id, rest) in pieces.filter_map(|piece| piece.split_once(MARK_END)) {
+            page.push_str(self.whole.get(id).map_or("", String::as_str));
+            for row in self.rows.get(id).into_iter().flatten() {
+                page.extend(["<tr>", row, "</tr>"]);
+            }
+            page.push_str(rest);
+        }
+        PreEscaped(page)
+    }
+
+    /// A hash of the frame and the status.
     pub(super) fn frame_id(&self) -> String {
         let mut hasher = DefaultHasher::new();
-        (&self.frame.0, self.status.as_u16()).hash(&mut hasher);
+        (&self.frame, self.status.as_u16()).hash(&mut hasher);
         format!("{:016x}", hasher.finish())
     }
 
     fn framed(mut self, frame: Markup) -> Parts {
-        self.frame = Skeleton(frame.into_string());
+        self.frame = frame.into_string();
         self
     }
 
@@ -198,7 +211,7 @@ fn page(pages: &Pages, title: &str, live: Option<(&str, &str)>, parts: &Parts) -
                 main #main tabindex="-1" {
                     p #lost .notice role="status" hidden {}
                     div.part #notice { (notice(&MasterSeen::of(pages))) }
-                    (PreEscaped(&parts.frame.0))
+                    (parts.filled())
                 }
                 (foot(pages))
             }

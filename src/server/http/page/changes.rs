@@ -39,8 +39,8 @@ pub(super) fn parts(pages: &Pages, query: &ChangesQuery) -> Parts {
                 a href={ "/changes?kind=" (one.name()) } aria-current=[(kind == Some(one)).then_some("true")] { (one.name()) }
             }
         }
-        (parts.place("axis"))
-        (parts.place("count"))
+        (Parts::place("axis"))
+        (Parts::place("count"))
         div.scroll tabindex="0" role="group" aria-label="Changes" { table.changes {
             thead { tr {
                 th scope="col" { "Time, UTC" }
@@ -49,7 +49,7 @@ pub(super) fn parts(pages: &Pages, query: &ChangesQuery) -> Parts {
                 th scope="col" { "Who" }
                 th.n scope="col" { "Times" }
             } }
-            (parts.place_rows("rows"))
+            (Parts::place_rows("rows"))
         } }
     };
     parts.framed(frame)

@@ -31,19 +31,19 @@ pub(super) async fn parts(pages: &Pages) -> Parts {
     parts.put("limits", &limits(&view.limits));
     let frame = html! {
         h1.unseen { "Is it fine?" }
-        (parts.place("verdict"))
-        (parts.place("findings"))
-        (parts.place("figures"))
-        (parts.place("overrides"))
+        (Parts::place("verdict"))
+        (Parts::place("findings"))
+        (Parts::place("figures"))
+        (Parts::place("overrides"))
         div.columns {
-            section { h2 { "Most contended" } (parts.place("contended")) }
-            section { h2 { "Over capacity" } (parts.place("over")) }
+            section { h2 { "Most contended" } (Parts::place("contended")) }
+            section { h2 { "Over capacity" } (Parts::place("over")) }
         }
         div.columns {
-            section { h2 { "Peers" } (parts.place("peers")) }
-            section { h2 { "Tree" } (parts.place("tree")) }
+            section { h2 { "Peers" } (Parts::place("peers")) }
+            section { h2 { "Tree" } (Parts::place("tree")) }
         }
-        section { h2 { "Limits" } (parts.place("limits")) }
+        section { h2 { "Limits" } (Parts::place("limits")) }
     };
     parts.framed(frame)
 }

@@ -36,10 +36,10 @@ pub(super) async fn parts(pages: &Pages, query: &HolderQuery) -> Parts {
     parts.put_rows("rows", page.rows.iter().map(|holder| row(holder, &query.resource)));
     let frame = html! {
         h1 { (escaped(&query.resource)) }
-        (parts.place("figures"))
-        section { h2 { "The last 15 minutes" } (parts.place("plot")) }
-        (parts.place("more"))
-        (parts.place("changes"))
+        (Parts::place("figures"))
+        section { h2 { "The last 15 minutes" } (Parts::place("plot")) }
+        (Parts::place("more"))
+        (Parts::place("changes"))
         section {
             h2 { "Holders" }
             form.search action="/resource" role="search" {
@@ -49,7 +49,7 @@ pub(super) async fn parts(pages: &Pages, query: &HolderQuery) -> Parts {
                 input #search name="search" type="search" value=(escaped(&query.search)) maxlength="256";
                 button { "Search" }
             }
-            (parts.place("count"))
+            (Parts::place("count"))
             div.scroll tabindex="0" role="group" aria-label="Holders" { table {
                 thead { tr {
                     @for (sort, name) in COLUMNS {
@@ -60,9 +60,9 @@ pub(super) async fn parts(pages: &Pages, query: &HolderQuery) -> Parts {
                     th.n scope="col" { "Lease left" }
                     th scope="col" { "Why" }
                 } }
-                (parts.place_rows("rows"))
+                (Parts::place_rows("rows"))
             } }
-            (parts.place("paging"))
+            (Parts::place("paging"))
         }
     };
     parts.framed(frame)

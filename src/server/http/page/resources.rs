@@ -40,7 +40,7 @@ pub(super) async fn parts(pages: &Pages, query: &ResourceQuery) -> Parts {
             input type="hidden" name="sort" value=(query.sort.name());
             button { "Search" }
         }
-        (parts.place("count"))
+        (Parts::place("count"))
         div.scroll tabindex="0" role="group" aria-label="Resources" { table {
             thead { tr {
                 @for (sort, name) in COLUMNS {
@@ -51,9 +51,9 @@ pub(super) async fn parts(pages: &Pages, query: &ResourceQuery) -> Parts {
                 th scope="col" { "Algorithm" }
                 th scope="col" { "Template" }
             } }
-            (parts.place_rows("rows"))
+            (Parts::place_rows("rows"))
         } }
-        (parts.place("paging"))
+        (Parts::place("paging"))
     };
     parts.framed(frame)
 }

@@ -30,10 +30,10 @@ pub(super) async fn parts(pages: &Pages, query: &WhyQuery) -> Parts {
     let frame = html! {
         h1 { "Why " (escaped(&query.holder)) " has that" }
         p.of { "of " a href={ "/resource?resource=" (text::encoded(&query.resource)) } { (escaped(&query.resource)) } }
-        (parts.place("figures"))
-        (parts.place("bar"))
-        (parts.place("sentences"))
-        (parts.place("parent"))
+        (Parts::place("figures"))
+        (Parts::place("bar"))
+        (Parts::place("sentences"))
+        (Parts::place("parent"))
         section { h2 { "Another" } (form(query)) }
     };
     parts.framed(frame)
