@@ -23,7 +23,8 @@ pub struct ExplainResponse {
     /// Below zero while more is held than there is.
     #[prost(double, tag = "5")]
     pub free: f64,
-    /// What its due comes from: wants, unlimited, level, share, each, band, units, pool or loan_ended.
+    /// What its due comes from: wants, unlimited, level, share, each, max, min, minimums, band, units, pool, loan_ended or
+    /// nothing_lent.
     #[prost(string, tag = "6")]
     pub rule: ::prost::alloc::string::String,
     /// What keeps it from having just that: asks, awaits_supply, estate, learning, unshown, left_out, others, over,

@@ -256,7 +256,7 @@ impl Leases {
         Confirmation::Known
     }
 
-    /// Whether a request that names this lease, in force or ended, was sent before another that has been heard.
+    /// Whether a request that names this lease, in force or ended, is older than one that was processed already.
     pub(crate) fn is_stale(&self, named: Token) -> bool {
         self.confirmed.is_some_and(|confirmed| named < confirmed) && !planted::is(Fault::TakesStaleNames)
     }

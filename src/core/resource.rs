@@ -150,10 +150,17 @@ struct Seat {
     claimed: Amount,
     /// What of earlier masters its holder has named, without a token.
     named: Amount,
-    /// It is left out of the answer rather than given less than it wants.
-    all_or_nothing: bool,
-    /// It is left out of the answer: a little later there is a better one.
-    is_early: bool,
+    left_out: LeftOut,
+}
+
+/// Whether a request is left out of the answer, so that its holder keeps the lease that it has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LeftOut {
+    Never,
+    /// If the grant is less than its holder wants, which may have more (rule E11).
+    IfShort,
+    /// A lease given a little later will be a better one (rule E10).
+    Always,
 }
 
 impl Seat {
@@ -165,8 +172,7 @@ impl Seat {
             most: Amount::MAX,
             claimed: Amount::ZERO,
             named: Amount::ZERO,
-            all_or_nothing: false,
-            is_early: false,
+            left_out: LeftOut::Never,
         }
     }
 }

@@ -23,7 +23,7 @@ use super::{
     weather::ActiveStrike,
 };
 
-/// Which part of that has gone when the next part begins.
+/// The fractions of a hand-over's duration at which these parts begin.
 const PAIR: f64 = 0.5;
 const ALONE: f64 = 0.8;
 

@@ -213,8 +213,8 @@ const LASTING: Range<u64> = 300..3000;
 
 /// This part of them lasts for so many leases: what outlives a lease shows only then.
 const LONG: f64 = 0.25;
-/// How long all parts of a hand-over that is held back last together, in vote leases. A server gives up a connection that stays silent after 30 s, so
-/// what is held back of the longest timing must not be held back for longer.
+/// The duration of a hand-over whose messages are held back, in vote leases. A server closes a connection that is silent
+/// for 30 s, so even with the longest timing no message may be held back for longer.
 const LASTING_VOTE_LEASES: Range<f64> = 6.0..7.2;
 const LASTING_LEASES: Range<f64> = 0.6..2.4;
 

@@ -1,7 +1,7 @@
 //! What a request says of the leases that its holder has: the rules 1, 2 and E3 to E12 of
 //! docs/internals/lease-protocol.md. It counts even if the request is then ignored.
 
-use super::{Resource, Seat};
+use super::{LeftOut, Resource, Seat};
 use crate::{
     Amount, Answer, Ask, Has, HolderKind, Millis, Now, Reuse, Sum,
     leases::Confirmation,
@@ -10,7 +10,7 @@ use crate::{
     token::Token,
 };
 
-/// The first leases of a master may look like the last ones of the master before. So long after it began none does.
+/// The first leases of a master can look like the last ones of its predecessor. After this time none of them does.
 const SOON_TOLD_APART: Millis = Millis(3_000);
 
 impl Resource {
@@ -27,7 +27,9 @@ impl Resource {
             seat = self.hear_lease(slot, ask, now)?;
         }
         let may_have_more = self.may_have_more(slot, is_new, ask, now.at);
-        seat.all_or_nothing = may_have_more;
+        if may_have_more {
+            seat.left_out = LeftOut::IfShort;
+        }
         let has = ask.has.filter(|has| ask.drops_late || has.expiry_time >= now.unix).map(|has| has.capacity);
         let named = has.or(self.lapsed_name(ask).map(|(_, had)| had));
         if is_new && (named.is_some() || may_have_more) {
@@ -139,13 +141,13 @@ impl Resource {
             most: if grows { Amount::MAX } else { keep },
             claimed: keep,
             named: keep,
-            is_early: self.is_early(has, now),
+            left_out: if self.is_early(has, now) { LeftOut::Always } else { LeftOut::Never },
             ..Seat::of(slot)
         })
     }
 
-    /// Whether a lease given a little later could be told from those of earlier masters, one given now could not, and the
-    /// holder can wait: it keeps what it has. Answered now, it would shrink and could not show that it has.
+    /// Whether the holder is better served by waiting: a lease given now could not be told from those of earlier masters,
+    /// one given in [`SOON_TOLD_APART`] could, and the lease that the holder has lasts long enough.
     fn is_early(&self, has: &Has, now: Now) -> bool {
         let length = self.lengths(now.at).0;
         let can_wait = has.expiry_time.saturating_sub(now.unix) > (length.0 / 2000) as i64;

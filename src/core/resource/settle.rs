@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use super::{Resource, Seat, Workspace};
+use super::{LeftOut, Resource, Seat, Workspace};
 use crate::{
     Amount, Answer, Cause, Claim, HolderKind, Lease, Millis, Now, Reuse, SafeCapacity, Sum, Terms,
     claim::wanted,
@@ -53,7 +53,12 @@ impl Resource {
         }
         for ((seat, party), grant) in workspace.seats.iter().zip(&workspace.parties).zip(&workspace.grants) {
             self.note(seat.slot, party.due, *grant);
-            if seat.is_early || seat.all_or_nothing && (*grant < party.due || !self.may_give_more(now.at)) {
+            let is_left_out = match seat.left_out {
+                LeftOut::Never => false,
+                LeftOut::IfShort => *grant < party.due || !self.may_give_more(now.at),
+                LeftOut::Always => true,
+            };
+            if is_left_out {
                 self.ledger.remember(seat.slot, now.at, certain_end(now.at, self.settings.lease));
                 answers[seat.answer] = Answer::NotYet;
             } else {
@@ -91,9 +96,9 @@ impl Resource {
             let due = due.min(if may_give_more { seat.most } else { seat.keep });
             let held = holder.leases.held(now);
             let floor = match self.reuse(holder.kind) {
-                // One that is left out of the answer keeps what it has.
-                Reuse::Prompt if seat.is_early || seat.all_or_nothing => held,
                 Reuse::Confirmed => held,
+                // A holder that is left out of the answer gives nothing up.
+                Reuse::Prompt if seat.left_out != LeftOut::Never => held,
                 Reuse::Prompt => due.min(current).max(holder.leases.outstanding(now)),
             };
             free += Sum::from(held) - Sum::from(floor);

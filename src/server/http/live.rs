@@ -41,8 +41,7 @@ const PACE: Duration = Duration::from_secs(1);
 const REST: u32 = 20;
 /// Nor sooner than a second for each so many bytes that have changed.
 const BYTES_PER_SECOND: usize = 64 << 10;
-/// A stream that has nothing to say says so this often: the script, and what lies between browser and server, see that
-/// it lives.
+/// The keep-alive interval of an idle stream, for the page's script and for proxies.
 const SILENCE: Duration = Duration::from_secs(5);
 
 pub(super) fn routes() -> Router<Pages> {

@@ -9,7 +9,7 @@
   if (!url || !window.EventSource) return;
   bar.hidden = false;
 
-  // The server sends something every five seconds at least. One that hangs, or whose host is gone, ends no connection.
+  // The server sends an event at least every five seconds. If it hangs or its host is gone, the connection stays open.
   const PATIENCE_MS = 15000;
   const lost = document.getElementById("lost");
   let source = null;
@@ -23,7 +23,7 @@
     bar.classList.toggle("stale", text !== "Live");
   };
 
-  // What is shown is of the past: it says so, and loses its colours.
+  // Shows that the figures on the page are old: a notice, and no colours.
   const lose = () => {
     say("Not live: the server does not answer. Trying again.");
     const since = heard.toISOString().slice(11, 19);
@@ -79,7 +79,7 @@
   const take = (event) => {
     hear();
     const { frame, ...parts } = JSON.parse(event.data);
-    // There is another page at this address now: what was not known is known, or the other way round.
+    // The page has another structure now, for example because this peer has become master.
     if (frame && frame !== document.body.dataset.frame) {
       close();
       location.reload();
