@@ -31,7 +31,6 @@ mod harness {
     pub(crate) mod original;
     pub(crate) mod peers;
     pub(crate) mod preload;
-    pub(crate) mod previous;
     pub(crate) mod process;
     pub(crate) mod prometheus;
     pub(crate) mod push;
@@ -137,7 +136,6 @@ mod scenarios {
     mod tree_mixed;
     mod tree_up;
     mod up;
-    mod upgrade;
     mod uplink;
     mod whole_units;
 }

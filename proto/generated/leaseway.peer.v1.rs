@@ -28,14 +28,11 @@ pub struct Introduction {
     /// What the cluster to begin is restored from: the checksum of the backup, the same on all peers; zero: nothing.
     #[prost(fixed32, tag = "10")]
     pub backup: u32,
-    /// The newest format of entries and snapshots that it reads; zero: that of its payloads.
-    #[prost(uint32, tag = "11")]
-    pub reads: u32,
     /// Random, drawn by each process; zero: its version has none.
-    #[prost(fixed64, tag = "12")]
+    #[prost(fixed64, tag = "11")]
     pub incarnation: u64,
     /// The last entry of its log when this process started; absent: its log was empty.
-    #[prost(message, optional, tag = "13")]
+    #[prost(message, optional, tag = "12")]
     pub started_with: ::core::option::Option<LogPosition>,
 }
 /// An entry of the log.

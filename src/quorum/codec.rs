@@ -1,21 +1,14 @@
 //! The encoding of what is stored and what peers send each other: bincode, with a version of our own beside it.
 //!
 //! bincode does not describe its data: with a field more or less, old bytes mean something else. So every change of a
-//! type that is encoded here needs a new [`FORMAT`]; `tests/format.rs` holds bytes of every version and fails when one
-//! is forgotten.
-//!
-//! Where a format only adds variants and lists, what uses none of them is written as [`COMMON`]: peers of that version
-//! and of this one are peers of one node, and the older version goes on with a directory of this one.
+//! type that is encoded here needs a new [`FORMAT`]; `tests/format.rs` has the stored bytes and fails when one is
+//! forgotten. CONTRIBUTING says how a format is changed once there is a release.
 
 use bincode::Options as _;
 use serde::{Serialize, de::DeserializeOwned};
 
-/// The newest version of what is encoded here, on disk and between peers.
-pub(crate) const FORMAT: u8 = 6;
-/// The version of messages, and of everything stored that has nothing newer in it.
-pub(crate) const COMMON: u8 = 6;
-/// The oldest version that can be read. Before, a horizon was a length of time and not a moment.
-pub(crate) const OLDEST: u8 = 6;
+/// The version of what is encoded here, on disk and between peers.
+pub(crate) const FORMAT: u8 = 1;
 
 /// The most bytes that are decoded at once.
 const LIMIT: u64 = 1 << 30;

@@ -5,12 +5,7 @@ use std::sync::Arc;
 use leaseway_core::{Assigned, Changes, ClusterTime, Epoch, HolderKind, Load, PoolNotes};
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    codec::{COMMON, FORMAT},
-    listening::Listening,
-    overrides::KeptOverride,
-    stored,
-};
+use crate::{listening::Listening, overrides::KeptOverride, stored};
 
 /// Something that must survive a master. Stored in this order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -78,11 +73,6 @@ pub enum Fact {
 }
 
 impl Fact {
-    /// The oldest format that has it.
-    pub(crate) fn format(&self) -> u8 {
-        if matches!(self, Fact::Override { .. }) { FORMAT } else { COMMON }
-    }
-
     pub(crate) fn is_of_promises(&self) -> bool {
         matches!(self, Fact::Promises { .. } | Fact::ForgetPromises { .. })
     }

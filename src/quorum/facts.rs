@@ -12,7 +12,6 @@ use std::{
 use leaseway_core::{Assigned, Changes, ClusterTime, Epoch, HolderKind, Load, Millis, PoolMemory, PoolNotes, Promises};
 
 use crate::{
-    codec::{COMMON, FORMAT},
     fact::{Configuration, Fact},
     listening::Listening,
     overrides::{self, KeptOverride},
@@ -131,11 +130,6 @@ impl Facts {
     pub(crate) fn is_blank(&self) -> bool {
         let Facts { configurations, listening, overrides, promises, .. } = self;
         configurations.is_empty() && listening.is_none() && overrides.is_empty() && promises.is_empty()
-    }
-
-    /// The oldest format that has them all.
-    pub(crate) fn format(&self) -> u8 {
-        if self.overrides.is_empty() { COMMON } else { FORMAT }
     }
 
     /// The number of the newest reign.

@@ -166,7 +166,7 @@ impl RaftStateMachine<Types> for Machine {
         let (facts, bytes) = decoded
             .inspect_err(|error| self.snapshots.fail(error))
             .map_err(|error| unreadable(AnyError::new(&error)))?;
-        self.snapshots.write(meta.clone(), facts.format(), bytes).await?;
+        self.snapshots.write(meta.clone(), bytes).await?;
         let clock = Arc::clone(&self.clock);
         let restore = move || Facts::restore(facts, clock());
         let facts = tokio::task::spawn_blocking(restore).await.map_err(|gone| unreadable(AnyError::new(&gone)))?;
@@ -199,13 +199,10 @@ impl RaftSnapshotBuilder<Types> for FactsSnapshot {
         let facts = self.facts.take().ok_or_else(|| failed(AnyError::error("it was built already")))?;
         let now = self.now;
         // The copy and its record end there, too: freeing very many facts takes as long as copying them.
-        let encode = move || {
-            let record = facts.record(now);
-            (record.encode(), record.format())
-        };
+        let encode = move || facts.record(now).encode();
         let encoded = tokio::task::spawn_blocking(encode).await;
-        let (bytes, format) = encoded.map_err(|gone| failed(AnyError::new(&gone)))?;
-        self.snapshots.write(self.meta.clone(), format, bytes.clone()).await?;
+        let bytes = encoded.map_err(|gone| failed(AnyError::new(&gone)))?;
+        self.snapshots.write(self.meta.clone(), bytes.clone()).await?;
         tracing::info!(bytes = bytes.len(), upto = ?self.meta.last_log_id.map(|id| id.index), "snapshot written");
         Ok(Snapshot { meta: self.meta.clone(), snapshot: Box::new(Cursor::new(bytes)) })
     }

@@ -101,16 +101,12 @@ fn check_whole(found: &Contents<'_>) -> Result<(), StoreError> {
     if log.purged() > *applied {
         return missing("snapshot");
     }
-    if used && floor.is_none() && known.as_ref().is_some_and(|identity| identity.has_floor) {
+    // The identity is written after the floor.
+    if floor.is_none() && known.as_ref().is_some_and(|identity| used || identity.cluster.is_some()) {
         return incomplete(
             "the file floor is missing, which says how far the log has to reach: without it, entries that this server \
              has acknowledged could be gone without notice",
         );
-    }
-    // A floor is older than any cluster, so that one that says of nothing excuses a start that was cut short.
-    let has_taken_part = known.as_ref().is_some_and(|identity| identity.cluster.is_some());
-    if has_taken_part && floor.is_none() && log.last().is_none() {
-        return incomplete("it belongs to a cluster, and its log is missing");
     }
     if known.is_none() && used { missing("identity") } else { Ok(()) }
 }
@@ -139,11 +135,11 @@ pub(crate) fn open(settings: &Settings) -> Result<Opened, StartError> {
         floor: &floor,
         known: &known,
     })?;
-    let identity = match known {
-        Some(identity) if used => identity,
-        // An identity without a log, a vote or a snapshot made under it is worth nothing: a new one is drawn.
-        _ => Identity { name: settings.name.clone(), peer: random() as u64 | 1, cluster: None, has_floor: false },
-    };
+    // An identity without a log, a vote or a snapshot made under it is worth nothing: a new one is drawn.
+    let known = known.filter(|_| used);
+    let is_new = known.is_none();
+    let draw = || Identity { name: settings.name.clone(), peer: random() as u64 | 1, cluster: None };
+    let identity = known.unwrap_or_else(draw);
     let members: Vec<Member> = match log.membership().or_else(|| machine.membership()) {
         Some(membership) if used => membership.nodes().map(|(_, member)| member.clone()).collect(),
         _ => Vec::new(),
@@ -152,15 +148,9 @@ pub(crate) fn open(settings: &Settings) -> Result<Opened, StartError> {
     let known = floor.as_ref().map(|floor| floor.known.clone()).unwrap_or_default();
     let acknowledged = Acknowledged::new(known, |id| log.id_at(id.index) == Some(id));
     let floor = Floor::open(&directory, floor, log.last(), acknowledged.clone())?;
-    // Only now: an identity that says so is not there before the floor is.
-    let identity = match identity.has_floor {
-        true => identity,
-        false => {
-            let identity = Identity { has_floor: true, ..identity };
-            directory.replace("identity", Kind::Identity, &identity)?;
-            identity
-        }
-    };
+    if is_new {
+        directory.replace("identity", Kind::Identity, &identity)?;
+    }
     let flusher = floor.flusher();
     let started_with = log.last().max(machine.applied());
     let incarnation = Incarnation { peer: identity.peer, number: random() as u64 | 1, started_with };

@@ -23,14 +23,6 @@ pub enum ProposeError {
         /// What is possible.
         most: u64,
     },
-    /// A peer is of a version that does not know such facts. Nothing was stored.
-    #[error("the peer {peer:?} is of an older version, which does not know this (format {needed}): upgrade it first")]
-    OlderPeer {
-        /// Its name.
-        peer: String,
-        /// The format that it would have to read.
-        needed: u8,
-    },
     /// The promises do not follow the stored ones: a bug in the proposing code. Nothing was stored.
     #[error("about {resource:?}: {why}")]
     Refused {

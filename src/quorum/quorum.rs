@@ -62,21 +62,7 @@ impl Quorum {
     /// Many concurrent proposals cost little more than one. Proposals of a caller that does not wait in between are
     /// applied in the order in which they were first polled.
     pub async fn propose(&self, reign: &Reign, facts: Vec<Fact>) -> Result<(), ProposeError> {
-        self.check_readers(&facts)?;
         proposals::propose(&self.0.running.proposals, reign, facts).await
-    }
-
-    /// Whether all peers that were heard of read what these facts need.
-    fn check_readers(&self, facts: &[Fact]) -> Result<(), ProposeError> {
-        let needed = facts.iter().map(Fact::format).max().unwrap_or_default();
-        let local = &self.0.running.local;
-        let membership = local.raft.get().map(|raft| raft.metrics().borrow().membership_config.clone());
-        let members = membership.iter().flat_map(|membership| membership.nodes());
-        let mut known = members.filter_map(|(peer, _)| local.contacts.get(*peer));
-        match known.find(|contact| contact.reads < u32::from(needed)) {
-            Some(older) => Err(ProposeError::OlderPeer { peer: older.name, needed }),
-            None => Ok(()),
-        }
     }
 
     /// As [`propose`](Self::propose), without waiting: `done` is told what has become of it, on a thread of this peer;

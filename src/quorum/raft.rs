@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use openraft::{EntryPayload, TokioRuntime};
+use openraft::TokioRuntime;
 use serde::{Deserialize, Serialize};
 
-use crate::{codec::COMMON, fact::Fact, propose_error::ProposeError};
+use crate::{fact::Fact, propose_error::ProposeError};
 
 openraft::declare_raft_types!(
     pub(crate) Types:
@@ -49,16 +49,6 @@ pub(crate) enum Command {
     /// What several callers proposed, each list all or nothing. One entry, so that one write to disk serves all of
     /// them: openraft waits for each entry of its own.
     Propose { reign: u64, proposals: Arc<Vec<Vec<Fact>>> },
-}
-
-/// The oldest format that has all of an entry.
-pub(crate) fn format_of(entry: &Entry) -> u8 {
-    match &entry.payload {
-        EntryPayload::Normal(Command::Propose { proposals, .. }) => {
-            proposals.iter().flatten().map(Fact::format).max().unwrap_or(COMMON)
-        }
-        _ => COMMON,
-    }
 }
 
 /// The result of applying a [`Command`].

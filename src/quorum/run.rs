@@ -138,13 +138,8 @@ impl Peer {
     ) -> Result<(Peer, Running), StartError> {
         // Nothing else runs on this thread yet, so it may block.
         let opened = open::open(&settings)?;
-        let introducer = Introducer::new(
-            Arc::clone(&settings),
-            Arc::clone(&opened.directory),
-            &opened.identity,
-            (opened.log.clone(), opened.machine.facts()),
-            opened.incarnation,
-        );
+        let introducer =
+            Introducer::new(Arc::clone(&settings), Arc::clone(&opened.directory), &opened.identity, opened.incarnation);
         let introducer = Arc::new(introducer);
         let contacts = Arc::new(Contacts::default());
         let (joins, asked) = mpsc::channel(JOINS);

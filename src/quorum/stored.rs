@@ -9,7 +9,7 @@ use leaseway_core::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    codec::{self, COMMON, DecodeError, FORMAT},
+    codec::{self, DecodeError},
     fact::Configuration,
     listening::Listening,
     overrides::KeptOverride,
@@ -83,12 +83,6 @@ pub(crate) struct StoredFacts {
 }
 
 impl StoredFacts {
-    /// The oldest format that has them all.
-    pub(crate) fn format(&self) -> u8 {
-        if self.overrides.is_empty() { COMMON } else { FORMAT }
-    }
-
-    /// In their format.
     pub(crate) fn encode(&self) -> Vec<u8> {
         codec::encode(self)
     }

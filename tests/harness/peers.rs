@@ -54,16 +54,6 @@ impl Peers {
         Peers::begin(number, Some(config), flags, &["--bootstrap"], Vec::new())
     }
 
-    /// So many peers of another version, for the first time ever.
-    pub(crate) fn start_as(program: &Path, number: usize, config: ConfigFile) -> Peers {
-        let mut peers = Peers::found(number, Some(config), &[], Vec::new());
-        for peer in 0..number {
-            peers.run_as(program, peer, &["--bootstrap"]);
-        }
-        peers.master();
-        peers
-    }
-
     /// As [`start`](Self::start), in processes with these variables.
     pub(crate) fn start_within(number: usize, config: ConfigFile, variables: Vec<(String, String)>) -> Peers {
         Peers::begin(number, Some(config), &[], &["--bootstrap"], variables)
@@ -160,14 +150,9 @@ impl Peers {
 
     /// Starts a peer that is not running.
     pub(crate) fn run(&mut self, peer: usize, flags: &[&str]) {
-        self.run_as(binary::path(), peer, flags);
-    }
-
-    /// As [`run`](Self::run), of another version.
-    pub(crate) fn run_as(&mut self, program: &Path, peer: usize, flags: &[&str]) {
         let variables = self.variables.clone();
         let variables: Vec<_> = variables.iter().map(|(name, value)| (&**name, &**value)).collect();
-        self.run_by(peer, &[program.to_str().unwrap()], &variables, flags);
+        self.run_by(peer, &[binary::path().to_str().unwrap()], &variables, flags);
     }
 
     /// Starts a peer that is not running: the program that these words begin with runs it.

@@ -9,7 +9,6 @@ use std::{
 use leaseway_core::Millis;
 use leaseway_proto::peer::Introduction;
 
-use super::introduction::reads;
 use crate::raft::PeerId;
 
 /// Problems with more peers than this are not remembered: then they are logged again.
@@ -22,8 +21,6 @@ const REASONS: usize = 16;
 pub(crate) struct Contact {
     pub(crate) name: String,
     pub(crate) advertise: String,
-    /// The newest format that it reads.
-    pub(crate) reads: u32,
     pub(crate) at: Millis,
 }
 
@@ -39,13 +36,13 @@ impl Contacts {
         let mut known = lock(&self.known);
         match known.get_mut(&other.peer) {
             Some(contact) if contact.name == other.name && contact.advertise == other.advertise => {
-                (contact.at, contact.reads) = (at, reads(other));
+                contact.at = at;
             }
             _ => {
                 // Each directory has its own identity: earlier identities of the same name do not come back.
                 known.retain(|_, contact| contact.name != other.name || at.since(contact.at) < Millis::from_secs(60));
                 let (name, advertise) = (other.name.clone(), other.advertise.clone());
-                let contact = Contact { name, advertise, reads: reads(other), at };
+                let contact = Contact { name, advertise, at };
                 known.insert(other.peer, contact);
             }
         }

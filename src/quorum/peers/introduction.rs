@@ -8,11 +8,10 @@ use openraft::CommittedLeaderId;
 
 use crate::{
     acknowledged::Incarnation,
-    codec::{COMMON, FORMAT},
-    machine::SharedFacts,
+    codec::FORMAT,
     raft::{LogId, PeerId},
     settings::Settings,
-    store::{LogStore, StoreError, directory::Directory, directory::Identity, frame::Kind},
+    store::{StoreError, directory::Directory, directory::Identity, frame::Kind},
 };
 
 /// Metadata key of a rejection: why, for machines.
@@ -27,11 +26,6 @@ pub(crate) enum Rejected {
     Anonymous,
     #[error("it speaks format {theirs}, this peer format {ours}: all peers need versions of the same format")]
     Format { theirs: u32, ours: u8 },
-    #[error(
-        "it reads what is stored up to format {theirs}, and overrides that the peers remember are of format {needed}: \
-         it needs a newer version"
-    )]
-    Reads { theirs: u32, needed: u8 },
     #[error("its secret is not the one of this peer")]
     Secret,
     #[error("its certificate is for the host of no peer: {0}")]
@@ -49,8 +43,6 @@ pub(crate) enum Rejected {
 pub(crate) struct Introducer {
     settings: Arc<Settings>,
     directory: Arc<Directory>,
-    log: LogStore,
-    facts: SharedFacts,
     peer: PeerId,
     incarnation: Incarnation,
     cluster: Mutex<Option<u128>>,
@@ -65,16 +57,12 @@ impl Introducer {
         settings: Arc<Settings>,
         directory: Arc<Directory>,
         identity: &Identity,
-        known: (LogStore, SharedFacts),
         incarnation: Incarnation,
     ) -> Introducer {
-        let (log, facts) = known;
         let backup = settings.restored.as_ref().map_or(0, |backup| backup.checksum());
         Introducer {
             settings,
             directory,
-            log,
-            facts,
             peer: identity.peer,
             incarnation,
             backup,
@@ -106,8 +94,7 @@ impl Introducer {
     pub(crate) fn join_cluster(&self, cluster: u128) -> Result<(), StoreError> {
         let mut ours = self.cluster.lock().unwrap_or_else(PoisonError::into_inner);
         if ours.is_none() {
-            let identity =
-                Identity { name: self.settings.name.clone(), peer: self.peer, cluster: Some(cluster), has_floor: true };
+            let identity = Identity { name: self.settings.name.clone(), peer: self.peer, cluster: Some(cluster) };
             self.directory.replace("identity", Kind::Identity, &identity)?;
             *ours = Some(cluster);
             self.bootstraps.lock().unwrap_or_else(PoisonError::into_inner).clear();
@@ -115,15 +102,9 @@ impl Introducer {
         Ok(())
     }
 
-    /// The oldest format in which another peer can be given all that this one has.
-    fn format(&self) -> u8 {
-        self.facts.read().format().max(self.log.log().format())
-    }
-
     pub(crate) fn introduction(&self) -> Introduction {
         Introduction {
-            format: u32::from(COMMON),
-            reads: u32::from(FORMAT),
+            format: u32::from(FORMAT),
             cluster: self.cluster().map_or_else(Vec::new, |cluster| cluster.to_be_bytes().to_vec()),
             peer: self.peer,
             name: self.settings.name.clone(),
@@ -145,8 +126,8 @@ impl Introducer {
     /// passes with that. Methods decide themselves what such a peer may do.
     pub(crate) fn check(&self, other: Option<Introduction>, is_proven: bool) -> Result<Introduction, Rejected> {
         let other = other.ok_or(Rejected::Anonymous)?;
-        if other.format != u32::from(COMMON) {
-            return Err(Rejected::Format { theirs: other.format, ours: COMMON });
+        if other.format != u32::from(FORMAT) {
+            return Err(Rejected::Format { theirs: other.format, ours: FORMAT });
         }
         if !is_proven {
             return Err(Rejected::Secret);
@@ -163,10 +144,6 @@ impl Introducer {
         if other.name == self.settings.name && other.peer != self.peer {
             return Err(Rejected::Namesake(other.name));
         }
-        let needed = self.format();
-        if reads(&other) < u32::from(needed) {
-            return Err(Rejected::Reads { theirs: reads(&other), needed });
-        }
         Ok(other)
     }
 }
@@ -176,11 +153,6 @@ pub(crate) fn incarnation_of(introduction: &Introduction) -> Incarnation {
     let Introduction { peer, incarnation, started_with, .. } = introduction;
     let log = |log: &LogPosition| LogId::new(CommittedLeaderId::new(log.term, log.leader), log.index);
     Incarnation { peer: *peer, number: *incarnation, started_with: started_with.as_ref().map(log) }
-}
-
-/// The newest format that a peer reads.
-pub(crate) fn reads(introduction: &Introduction) -> u32 {
-    introduction.reads.max(introduction.format)
 }
 
 /// The cluster that a peer belongs to; `None` if the field does not have the right length.

@@ -38,7 +38,7 @@ use super::{
 };
 use crate::{
     acknowledged::{Acknowledged, Conflict},
-    codec::{self, COMMON},
+    codec::{self, FORMAT},
     hearsay::Hearsay,
     incoming::Caller,
     raft::{LogId, Member, PeerId, Raft, State, Types, Vote},
@@ -293,7 +293,7 @@ impl LocalPeer {
         }
         let shown = self.prover.check(&request, call, self.introducer.name(), &caller.challenge);
         let PeerRequest { from, to, payload, proof } = request;
-        let is_of_this_format = from.as_ref().is_some_and(|from| from.format == u32::from(COMMON));
+        let is_of_this_format = from.as_ref().is_some_and(|from| from.format == u32::from(FORMAT));
         if shown == Shown::OtherChallenge && is_of_this_format {
             let mut status = Status::unauthenticated("the challenge is another");
             let challenge = MetadataValue::from_bytes(caller.challenge.bytes());
@@ -471,10 +471,6 @@ fn as_told_to_it(rejected: &Rejected) -> String {
             format!("its election timeout is {ours} ms, that of this peer {theirs}: all peers need the same timing")
         }
         Rejected::Cluster => "it belongs to another cluster".into(),
-        Rejected::Reads { theirs, needed } => format!(
-            "you read what is stored up to format {theirs}, and it remembers overrides, which are of format {needed}: \
-             you need a newer version"
-        ),
         Rejected::Namesake(name) => format!("its name is {name:?} too: every peer needs one of its own"),
     }
 }

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{
     StoreError,
@@ -25,15 +25,6 @@ pub(crate) struct Identity {
     pub(crate) peer: PeerId,
     /// The cluster it belongs to, if any yet.
     pub(crate) cluster: Option<u128>,
-    /// A floor of the log was written once: without one, the directory is not whole. Missing in directories that are
-    /// older than floors.
-    #[serde(deserialize_with = "or_default")]
-    pub(crate) has_floor: bool,
-}
-
-/// The last field of a record: records of before end without it.
-pub(super) fn or_default<'de, D: Deserializer<'de>, T: DeserializeOwned + Default>(from: D) -> Result<T, D::Error> {
-    Ok(T::deserialize(from).unwrap_or_default())
 }
 
 /// A locked directory.
@@ -87,7 +78,7 @@ impl Directory {
 
     /// When this returns the new content is durable; until then the old one stays.
     pub(crate) fn replace<T: Serialize>(&self, name: &str, kind: Kind, value: &T) -> Result<(), StoreError> {
-        replace(&self.root, name, codec::COMMON, kind, &codec::encode(value))
+        replace(&self.root, name, kind, &codec::encode(value))
     }
 }
 
@@ -116,9 +107,9 @@ pub(crate) fn read_all(path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
 }
 
 /// One frame.
-pub(crate) fn replace(root: &Path, name: &str, format: u8, kind: Kind, payload: &[u8]) -> Result<(), StoreError> {
+pub(crate) fn replace(root: &Path, name: &str, kind: Kind, payload: &[u8]) -> Result<(), StoreError> {
     let mut bytes = Vec::with_capacity(frame::HEADER + payload.len());
-    frame::write_as(format, &mut bytes, kind, payload);
+    frame::write(&mut bytes, kind, payload);
     replace_bytes(root, name, &bytes)
 }
 

@@ -51,7 +51,6 @@ pub(crate) struct StoredFloor {
     /// What the log ended with.
     pub(crate) last: Option<LogId>,
     /// What the other peers have.
-    #[serde(deserialize_with = "directory::or_default")]
     pub(crate) known: KnownPeers,
 }
 

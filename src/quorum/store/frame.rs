@@ -3,7 +3,7 @@
 //! The header has a checksum of its own. Without it a damaged length in the middle of the log would look like a frame
 //! that was torn off at the end, and everything after it would be dropped silently.
 
-use crate::codec::{COMMON, FORMAT, OLDEST};
+use crate::codec::FORMAT;
 
 /// kind, format, two zeros, length (4), checksum of these eight (4), checksum of the payload (4).
 pub(crate) const HEADER: usize = 16;
@@ -41,15 +41,10 @@ pub(crate) enum Found<'a> {
 }
 
 pub(crate) fn write(out: &mut Vec<u8>, kind: Kind, payload: &[u8]) {
-    write_as(COMMON, out, kind, payload);
-}
-
-/// As [`write`], with something in it that only readers of this format know.
-pub(crate) fn write_as(format: u8, out: &mut Vec<u8>, kind: Kind, payload: &[u8]) {
     let length = u32::try_from(payload.len()).expect("what is stored is bounded far below 4 GiB");
     let mut header = [0; HEADER];
     header[0] = kind as u8;
-    header[1] = format;
+    header[1] = FORMAT;
     header[4..8].copy_from_slice(&length.to_le_bytes());
     let of_header = crc32fast::hash(&header[..8]);
     header[8..12].copy_from_slice(&of_header.to_le_bytes());
@@ -68,7 +63,7 @@ pub(crate) fn read(bytes: &[u8], at: usize) -> Found<'_> {
     if crc32fast::hash(&header[..8]) != word(8) {
         return Found::Damaged("the checksum of a header is wrong");
     }
-    if !(OLDEST..=FORMAT).contains(&header[1]) {
+    if header[1] != FORMAT {
         return Found::Format(header[1]);
     }
     let Some(kind) = KINDS.into_iter().find(|kind| *kind as u8 == header[0]) else {

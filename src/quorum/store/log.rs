@@ -7,10 +7,7 @@ use std::{collections::VecDeque, ops::Range};
 use openraft::EntryPayload;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    codec::COMMON,
-    raft::{Entry, LogId, Membership, format_of},
-};
+use crate::raft::{Entry, LogId, Membership};
 
 /// So many entries that a snapshot covers are kept for peers that are a little behind …
 const KEEP_ENTRIES: u64 = 1000;
@@ -41,27 +38,14 @@ pub(crate) struct SegmentStart {
 #[error("{0}")]
 pub(crate) struct OutOfOrder(String);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Log {
-    /// The oldest format that has all entries that were ever here since the start.
-    format: u8,
     entries: VecDeque<(Entry, u64)>,
     purged: Option<LogId>,
     bytes: u64,
 }
 
-impl Default for Log {
-    fn default() -> Log {
-        Log { format: COMMON, entries: VecDeque::new(), purged: None, bytes: 0 }
-    }
-}
-
 impl Log {
-    /// The oldest format in which a peer can be given all of it.
-    pub(crate) fn format(&self) -> u8 {
-        self.format
-    }
-
     pub(crate) fn purged(&self) -> Option<LogId> {
         self.purged
     }
@@ -108,7 +92,6 @@ impl Log {
             return Err(OutOfOrder(format!("entry {} comes after entry {}", entry.log_id.index, last.index)));
         }
         self.bytes += size;
-        self.format = self.format.max(format_of(&entry));
         self.entries.push_back((entry, size));
         Ok(())
     }

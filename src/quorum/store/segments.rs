@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     codec::{self, DecodeError, FORMAT},
-    raft::{LogId, format_of},
+    raft::LogId,
 };
 
 /// A segment that has reached this is followed by the next.
@@ -135,7 +135,7 @@ impl Segments {
 /// Encodes a record.
 pub(crate) fn write(out: &mut Vec<u8>, record: &Record) {
     match record {
-        Record::Entry(entry) => frame::write_as(format_of(entry), out, Kind::Entry, &codec::encode(entry)),
+        Record::Entry(entry) => frame::write(out, Kind::Entry, &codec::encode(entry)),
         Record::Truncate(from) => frame::write(out, Kind::Truncate, &codec::encode(from)),
         Record::Purge(upto) => frame::write(out, Kind::Purge, &codec::encode(upto)),
     }

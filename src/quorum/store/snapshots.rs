@@ -113,7 +113,7 @@ impl Snapshots {
 
     /// `facts` are of this format. Nothing is written if the one on disk covers more. A failure ends consensus on this
     /// peer, as with the log.
-    pub(crate) async fn write(&self, meta: SnapshotMeta, format: u8, facts: Vec<u8>) -> Result<(), StorageError> {
+    pub(crate) async fn write(&self, meta: SnapshotMeta, facts: Vec<u8>) -> Result<(), StorageError> {
         let this = self.clone();
         let written = blocking(ErrorVerb::Write, move || {
             let upto = meta.last_log_id;
@@ -125,7 +125,7 @@ impl Snapshots {
             metrics::snapshot(bytes.len());
             #[cfg(test)]
             crate::tests::disks::meet(this.directory.root(), NAME)?;
-            directory::replace(this.directory.root(), NAME, format, Kind::Snapshot, &bytes)?;
+            directory::replace(this.directory.root(), NAME, Kind::Snapshot, &bytes)?;
             this.covers(upto);
             Ok(())
         });

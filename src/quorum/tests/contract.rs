@@ -60,14 +60,8 @@ async fn a_peer_says_nothing_for_a_vote_that_it_has_given_up() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let settings = Arc::new(settings(&directory));
     let mut opened = open(&settings).expect("it opens");
-    let known = (opened.log.clone(), opened.machine.facts());
-    let introducer = Introducer::new(
-        Arc::clone(&settings),
-        Arc::clone(&opened.directory),
-        &opened.identity,
-        known,
-        opened.incarnation,
-    );
+    let introducer =
+        Introducer::new(Arc::clone(&settings), Arc::clone(&opened.directory), &opened.identity, opened.incarnation);
     let calls =
         Calls::new(&settings, Arc::new(Prover::new(None)), Arc::new(introducer), Arc::default(), Default::default());
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");

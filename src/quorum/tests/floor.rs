@@ -170,21 +170,6 @@ fn a_missing_floor_is_refused_though_all_else_is_there() {
 }
 
 #[test]
-fn a_directory_that_is_older_than_floors_goes_on_and_gets_one() {
-    let world = UsedDirectory::new();
-    world.vote();
-    world.append((0..3).map(|index| entry(1, index)));
-    let opened = world.open().expect("it is whole");
-    let identity = (opened.identity.name.clone(), opened.identity.peer, opened.identity.cluster);
-    opened.directory.replace("identity", Kind::Identity, &identity).expect("it can be written");
-    drop(opened);
-    fs::remove_file(world.path("floor")).expect("it can be removed");
-    assert!(world.open().expect("its log is there").identity.has_floor);
-    cut(&world.segment(), 60);
-    assert!(world.refused().contains("everything up to entry 2 of term 1"));
-}
-
-#[test]
 fn a_truncation_takes_the_floor_back_and_what_follows_raises_it() {
     let world = UsedDirectory::new();
     world.vote();
@@ -347,6 +332,6 @@ fn a_vote_that_is_older_than_the_log_is_refused() {
 fn the_stored_bytes_of_a_floor_have_not_changed() {
     let known = BTreeMap::from([(5, Known { incarnation: 6, log: log_id(2, 8) })]);
     let bytes = record(&StoredFloor { number: 300, last: Some(log_id(2, 9)), known });
-    assert_eq!(bytes[..8], [8, crate::codec::COMMON, 0, 0, 13, 0, 0, 0], "kind, format, length");
+    assert_eq!(bytes[..8], [8, crate::codec::FORMAT, 0, 0, 13, 0, 0, 0], "kind, format, length");
     assert_eq!(bytes[16..], [251, 44, 1, 1, 2, 7, 9, 1, 5, 6, 2, 7, 8]);
 }

@@ -15,7 +15,6 @@ use crate::{
     codec::{self, FORMAT},
     raft::{Command, Entry, LogId, Member, SnapshotMeta, StoredMembership},
     store::{
-        directory::Identity,
         frame::{self, Found, Kind},
         log::{Record, SegmentStart},
         segments,
@@ -158,24 +157,12 @@ fn written(facts: &[Fact]) -> Vec<u8> {
     };
     let record = known.record(Millis(0));
     let stored = Stored { meta, facts: record.encode() };
-    frame::write_as(record.format(), &mut bytes, Kind::Snapshot, &codec::encode(&stored));
+    frame::write(&mut bytes, Kind::Snapshot, &codec::encode(&stored));
     bytes
 }
 
 fn fixture() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/format-{FORMAT}.bin"))
-}
-
-#[test]
-fn the_stored_bytes_of_an_identity_have_not_changed_and_one_without_the_mark_is_read() {
-    let older = codec::encode(&IDENTITY);
-    let identity = |has_floor| Identity { name: "a".into(), peer: 99, cluster: Some(1 << 100), has_floor };
-    assert_eq!(codec::encode(&identity(true)), [&older[..], &[1]].concat());
-    assert_eq!(codec::decode::<Identity>(&older).expect("it decodes"), identity(false));
-    for has_floor in [false, true] {
-        let bytes = codec::encode(&identity(has_floor));
-        assert_eq!(codec::decode::<Identity>(&bytes).expect("it decodes"), identity(has_floor));
-    }
 }
 
 #[test]
@@ -228,16 +215,6 @@ fn stored_bytes_are_read() {
     assert_eq!(facts.overrides(), [("db*".into(), (**set).clone())]);
 }
 
-/// Horizons were lengths of time.
-#[test]
-fn earlier_formats_are_refused_by_name() {
-    for format in 1..FORMAT {
-        let mut bytes = Vec::new();
-        frame::write_as(format, &mut bytes, Kind::Vote, b"");
-        assert!(matches!(frame::read(&bytes, 0), Found::Format(found) if found == format));
-    }
-}
-
 #[test]
 fn an_unknown_format_is_refused_by_name() {
     let mut bytes = Vec::new();
@@ -251,18 +228,4 @@ fn an_unknown_format_is_refused_by_name() {
     let opened = crate::store::directory::Directory::open(directory.path()).expect("it opens");
     let error = opened.read::<Vote<u64>>("vote", Kind::Vote).expect_err("it is of another format");
     assert!(error.to_string().contains("use the version that wrote it"), "{error}");
-}
-
-#[test]
-fn length_and_wholeness_of_listening_are_stored_as_one_number() {
-    const LONGEST: u64 = (1 << 63) - 1;
-    for length in [0, 1, 61_060, 31 * 86_400_000, LONGEST, u64::MAX] {
-        for whole in [false, true] {
-            let listening = Listening { length: Millis(length), whole };
-            let expected = Listening { length: Millis(length.min(LONGEST)), whole: whole && length > 0 };
-            assert_eq!(Listening::from(u64::from(listening)), expected, "{length}, {whole}");
-        }
-    }
-    let some = Listening { length: Millis(61_060), whole: false };
-    assert_eq!(u64::from(some), 61_060, "as it was stored before there was anything else");
 }

@@ -5,7 +5,7 @@ use tonic::Code;
 
 use crate::{
     Secret, Settings, StartError, Timing,
-    codec::{self, COMMON, FORMAT},
+    codec::{self, FORMAT},
     peers::{Call, Connection, HandOver, Prover},
     raft::{LogId, Vote},
     start,
@@ -24,8 +24,7 @@ pub(super) fn identity(world: &World, name: &str) -> Identity {
 pub(super) fn introduction(world: &World, name: &str, peer: u64) -> Introduction {
     let cluster = identity(world, &world.names[0]).cluster.expect("it belongs to one");
     Introduction {
-        format: u32::from(COMMON),
-        reads: u32::from(FORMAT),
+        format: u32::from(FORMAT),
         cluster: cluster.to_be_bytes().to_vec(),
         peer,
         name: name.to_owned(),
@@ -76,7 +75,7 @@ async fn a_peer_of_another_cluster_is_rejected_and_told_why() {
     world.master().await;
     let good = introduction(&world, "b", identity(&world, "b").peer);
     let me = identity(&world, "a").peer;
-    let format = format!("format {COMMON}");
+    let format = format!("format {FORMAT}");
     type Tamper = fn(&mut Introduction);
     let cases: [(Tamper, &str); 5] = [
         (|other| other.format += 1, &format),

@@ -26,7 +26,6 @@ pub(super) fn elsewhere(why: &NotMaster) -> Status {
 pub(super) fn unsure(error: &ProposeError) -> Status {
     match error {
         ProposeError::TooLarge { .. } => Status::invalid_argument(error.to_string()),
-        ProposeError::OlderPeer { .. } => Status::aborted(error.to_string()),
         _ => Status::unavailable(format!("{error}; look at what is in force and try again")),
     }
 }
