@@ -98,7 +98,6 @@ impl Certificates {
         [("--tls-cert", text(certificate)), ("--tls-key", text(key)), ("--tls-ca", text(ca))]
     }
 
-    /// Of a client.
     pub(crate) fn client_flags(&self) -> [(&'static str, String); 3] {
         self.flags_of("client")
     }

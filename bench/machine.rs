@@ -11,7 +11,6 @@ pub(crate) struct Machine {
     pub(crate) cores: usize,
     pub(crate) cpu: Option<String>,
     pub(crate) kernel: Option<String>,
-    /// Of this harness.
     pub(crate) version: String,
     pub(crate) optimised: bool,
     /// When the measurement ended.

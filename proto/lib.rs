@@ -5,6 +5,8 @@
 //! it and fails when it has drifted. Deliberately absent: any meaning. What a message must contain is decided where it
 //! is parsed: requests in `src/server/grpc` and `src/door`, answers in `src/session/grpc`.
 
+#![warn(missing_docs)]
+
 /// `package doorman`: what Go clients and servers speak.
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated")]
 pub mod doorman {

@@ -144,7 +144,6 @@ impl NodeSet {
         !fault.ends_processes() || since >= STOP_PATIENCE || victims.iter().all(ended)
     }
 
-    /// Undoes it.
     pub(super) fn end(&mut self, fault: ChaosFault, victims: &[usize]) -> Result<(), Error> {
         for &victim in victims {
             match fault {

@@ -89,7 +89,6 @@ struct State {
     probe: Probe,
 }
 
-/// The known client.
 #[derive(Default)]
 struct Probe {
     newest: Option<Grant>,

@@ -13,7 +13,6 @@ use crate::{
 /// Everything, as JSON has it; the table is a view of it.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct CompareReport {
-    /// The commands compared.
     pub(crate) a: String,
     pub(crate) b: String,
     /// The whole command line, so that it can be repeated.

@@ -51,7 +51,6 @@ impl fmt::Display for Load {
     }
 }
 
-/// What happened.
 pub(super) struct Outcome {
     /// When callers were let through, in nanoseconds since the capacity was set; ascending.
     pub(super) admitted: Vec<u64>,
@@ -97,7 +96,6 @@ impl Cost {
     }
 }
 
-/// What callers share.
 struct Scene {
     limiter: RateLimiter,
     start: Instant,

@@ -55,7 +55,6 @@ impl<'s> Page<'s> {
         Page { title, sources, measured, happened: happened.collect(), cases }
     }
 
-    /// The pictures alone.
     pub(super) fn svg(&self) -> String {
         chart::stacked(self.title, &self.measured.iter().chain(&self.happened).collect::<Vec<_>>())
     }
@@ -216,7 +215,6 @@ fn plain(table: &PageTable) -> Markup {
     }
 }
 
-/// What repeats it.
 fn origin(source: &Source) -> Markup {
     html! {
         p {

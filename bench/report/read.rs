@@ -35,7 +35,6 @@ impl Content {
         }
     }
 
-    /// What repeats it.
     pub(super) fn commands(&self) -> Vec<String> {
         let arguments = match self {
             Content::Simulate(report) => return report.cases.iter().map(|case| case.command.clone()).collect(),

@@ -28,7 +28,6 @@ pub(super) fn draw(simulated: &[Simulated<'_>]) -> Option<String> {
     Some(chart::stacked(&format!("What {} changes", lines[0].parameter), &charts.iter().collect::<Vec<_>>()))
 }
 
-/// What is measured.
 struct Figure {
     what: &'static str,
     of: fn(&Figures) -> f64,

@@ -24,11 +24,9 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// What a command wanted to talk to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// What clients ask.
     Clients,
     /// `leaseway status`.
     Status,
-    /// What operators ask.
     Admin,
 }
 

@@ -52,7 +52,6 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    /// The only one.
     pub(crate) fn within(limit: Duration) -> Attempt {
         Attempt { patience: limit, left: limit }
     }

@@ -38,6 +38,8 @@
 //! [`limiter`], [`demand`], [`balancer`], [`pool`] (what is told of use), and [`session`], the pure state machine that
 //! decides what to send and what still counts.
 
+#![warn(missing_docs)]
+
 mod asker;
 mod balanced;
 pub mod balancer;

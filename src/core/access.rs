@@ -43,7 +43,6 @@ pub enum Action {
 }
 
 impl Action {
-    /// All of them.
     pub const ALL: [Action; 7] =
         [Action::Ask, Action::Lend, Action::Read, Action::Configure, Action::Pools, Action::Peers, Action::Override];
 
@@ -98,7 +97,6 @@ impl Actions {
         self.0 & action.bit() != 0
     }
 
-    /// All of both.
     pub fn union(self, other: Actions) -> Actions {
         Actions(self.0 | other.0)
     }
@@ -130,7 +128,6 @@ pub struct Rule {
     pub who: Vec<Pattern>,
     /// What they may do.
     pub may: Actions,
-    /// To which resources.
     pub resources: Vec<Pattern>,
     /// As which clients they may ask.
     pub clients: Vec<Pattern>,
@@ -163,7 +160,6 @@ impl Rule {
 pub struct AccessRequest<'a> {
     /// What it wants to do.
     pub action: Action,
-    /// To which resource.
     pub resource: Option<&'a str>,
     /// As which client or child node.
     pub holder: Option<&'a str>,
@@ -172,7 +168,6 @@ pub struct AccessRequest<'a> {
 }
 
 impl<'a> AccessRequest<'a> {
-    /// The action alone.
     pub fn to(action: Action) -> AccessRequest<'a> {
         AccessRequest { action, resource: None, holder: None, priority: None }
     }

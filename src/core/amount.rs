@@ -38,7 +38,6 @@ pub enum AmountError {
     /// NaN or an infinity.
     #[error("must be a finite number")]
     NotFinite,
-    /// Below zero.
     #[error("must not be negative")]
     Negative,
     /// Above [`Amount::MAX`].
@@ -47,7 +46,6 @@ pub enum AmountError {
 }
 
 impl Amount {
-    /// Zero.
     pub const ZERO: Amount = Amount(0.0);
     /// The largest amount. Sums of 16 million of these still fit a [`Sum`].
     pub const MAX: Amount = Amount(1e15);
@@ -71,7 +69,6 @@ impl Amount {
         Amount(value.clamp(0.0, Self::MAX.0).abs()) // -0 is 0 here too: `clamp` lets it pass
     }
 
-    /// The plain number.
     pub fn get(self) -> f64 {
         self.0
     }

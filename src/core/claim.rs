@@ -8,7 +8,6 @@ use crate::{Amount, RuleNumber};
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Claim {
-    /// The clients' total.
     pub wants: Amount,
     /// How many clients it counts for; at least one.
     pub subclients: u32,

@@ -39,11 +39,9 @@ pub enum ClientRuleError {
         "`clients` gives `{pattern}` a `{field}`, but {kind} shares nothing between clients; only `max` can be given"
     )]
     NotShared {
-        /// Whose rule.
         pattern: Arc<str>,
         /// `weight` or `min`.
         field: &'static str,
-        /// The algorithm.
         kind: &'static str,
     },
     /// Two ways to set capacity aside.
@@ -52,9 +50,7 @@ pub enum ClientRuleError {
     /// No amount is both.
     #[error("`clients` gives `{pattern}` a `min` of {min}, more than {what}, {most}; at most that")]
     TooMuch {
-        /// Whose rule.
         pattern: Arc<str>,
-        /// Its minimum.
         min: Amount,
         /// What it is compared with.
         what: &'static str,
@@ -64,11 +60,9 @@ pub enum ClientRuleError {
     /// No part of a unit is given.
     #[error("`clients` gives `{pattern}` a `{field}` of {amount}, but `whole_units` is true; a whole number")]
     NotWhole {
-        /// Whose rule.
         pattern: Arc<str>,
         /// `min` or `max`.
         field: &'static str,
-        /// What was written.
         amount: Amount,
     },
 }

@@ -202,7 +202,6 @@ impl Division {
         }
     }
 
-    /// Removes them.
     pub(crate) fn remove(&mut self, slot: u32, claims: &[Claim]) {
         for (ordinal, claim) in claims.iter().enumerate() {
             self.remove_one(slot, ordinal, claim);

@@ -50,9 +50,7 @@ impl Why {
 pub struct Hint {
     /// Client or child node.
     pub kind: HolderKind,
-    /// Its id.
     pub id: Arc<str>,
-    /// Why.
     pub why: Why,
 }
 

@@ -20,7 +20,6 @@ use crate::{Amount, Answer, Lease, Millis, Resource, Sum};
 pub struct Violation {
     /// Which one: `I1` and so on.
     pub invariant: &'static str,
-    /// The numbers.
     pub detail: String,
 }
 

@@ -37,9 +37,7 @@ pub enum Reuse {
 /// A lease as the server remembers it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Grant {
-    /// Its name.
     pub token: Token,
-    /// How much.
     pub capacity: Amount,
     /// When it is certainly over at its holder.
     pub end: Millis,
@@ -50,7 +48,6 @@ pub(crate) struct Grant {
 pub struct Has {
     /// Which lease; holders that drop unknown fields do not say.
     pub token: Option<Token>,
-    /// How much.
     pub capacity: Amount,
     /// Seconds since the epoch, as the lease said.
     pub expiry_time: i64,

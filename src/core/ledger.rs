@@ -110,11 +110,9 @@ struct Counted {
 /// Sums over all holders.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Sums {
-    /// What they want.
     pub wants: Sum,
     /// What must be assumed in use.
     pub held: Sum,
-    /// Their newest leases.
     pub granted: Sum,
     /// Clients they stand for.
     pub subclients: u64,
@@ -131,7 +129,6 @@ struct TableEntry {
     slot: u32,
 }
 
-/// The records.
 pub(crate) struct Ledger {
     holders: Records,
     by_id: HashTable<TableEntry>,

@@ -6,7 +6,6 @@ use std::num::NonZeroU64;
 /// their directories; one without a directory draws another with each start. Its masters are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Life {
-    /// Which node.
     pub node: NonZeroU64,
     /// Which of its masters: later ones have higher numbers.
     pub reign: u64,

@@ -6,7 +6,6 @@ use crate::Amount;
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Load {
-    /// So much.
     #[cfg_attr(feature = "serde", serde(rename = "amount"))]
     Capacity(Amount),
     /// This part of what the template says; finite, not negative.

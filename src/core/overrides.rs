@@ -20,9 +20,7 @@ pub struct Override {
     pub above: bool,
     /// When it ends, on the clock of the process that runs the resource: for people.
     pub ends: Millis,
-    /// The operator.
     pub by: Arc<str>,
-    /// The reason.
     pub why: Arc<str>,
 }
 

@@ -6,7 +6,6 @@ use crate::{Amount, ClientRule, Kind, Millis, Priority, Reuse, Settings, pool};
 /// A name with a value, as written in the configuration or received from a parent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedParameter {
-    /// Which parameter.
     pub name: String,
     /// Its value; there is no parameter that needs none.
     pub value: Option<String>,
@@ -18,7 +17,6 @@ pub enum ParameterError {
     /// There is no such parameter.
     #[error("unknown parameter `{name}`{}; known: {}", suggest(name), known(*.kind))]
     Unknown {
-        /// What was written.
         name: String,
         /// The algorithm that it was to be a parameter of.
         kind: Kind,
@@ -26,7 +24,6 @@ pub enum ParameterError {
     /// It is of another algorithm.
     #[error("parameter `{name}` is for PRIORITY_POOL only; the algorithm here is {}", kind.name())]
     OfPools {
-        /// Which parameter.
         name: &'static str,
         /// The algorithm it was written for.
         kind: Kind,
@@ -34,9 +31,7 @@ pub enum ParameterError {
     /// Its value cannot be used.
     #[error("parameter `{name}` is `{value}`, expected {expected}")]
     BadValue {
-        /// Which parameter.
         name: &'static str,
-        /// What was written.
         value: String,
         /// What would be right.
         expected: &'static str,

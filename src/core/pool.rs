@@ -361,7 +361,6 @@ impl Pool {
         self.put_back(slot, member);
     }
 
-    /// It has ended.
     pub(crate) fn remove_estate(&mut self, slot: u32, held: Sum) {
         self.take_out(slot);
         self.estate = Amount::ZERO;

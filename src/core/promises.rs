@@ -110,7 +110,6 @@ pub struct Promises {
     newest: Option<(Epoch, u64)>,
     total: Amount,
     wants: Claims,
-    /// The horizon.
     until: ClusterTime,
     /// The longest lease of the newest changes, and of changes before, until when those may be believed.
     lease: Millis,
@@ -190,7 +189,6 @@ impl Promises {
         total_at(self.total, &self.parts, moment)
     }
 
-    /// The horizon.
     pub fn until(&self) -> ClusterTime {
         self.until
     }

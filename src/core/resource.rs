@@ -78,7 +78,6 @@ const EXPIRE_PER_REQUEST: usize = 8;
 /// Ends of leases looked at per tick.
 const EXPIRE_PER_TICK: usize = 4096;
 
-/// The state machine.
 pub struct Resource {
     settings: Settings,
     /// Where `settings.capacity` comes from.
@@ -96,7 +95,6 @@ pub struct Resource {
     sub_round: u32,
     watch_list: WatchList,
     keeper: Option<Box<Keeper>>,
-    /// With PRIORITY_POOL.
     pool: Option<Box<Pool>>,
     measured: Measured,
     seed: u64,

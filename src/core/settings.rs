@@ -31,7 +31,6 @@ pub enum SafeCapacity {
 pub struct Settings {
     /// How much there is. For a node with a parent: what the parent's lease says.
     pub capacity: Amount,
-    /// The algorithm.
     pub kind: Kind,
     /// How long leases last.
     pub lease: Millis,

@@ -26,7 +26,6 @@ pub(crate) fn without_crumb(grant: Amount, due: Amount, capacity: Amount) -> Amo
 pub(crate) struct Party {
     /// What it should end up with.
     pub(crate) due: Amount,
-    /// Its newest lease.
     pub(crate) current: Amount,
     /// What stays held on its behalf even if it is given nothing: leases that may still be believed.
     pub(crate) floor: Amount,

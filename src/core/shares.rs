@@ -18,7 +18,6 @@ impl Principal {
 /// To whom a new record is to be counted, and whether that principal may have one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Charged {
-    /// To whom.
     pub principal: Principal,
     /// It has its share of all places: it gets no new record, what it has stays.
     pub is_full: bool,
@@ -27,9 +26,7 @@ pub struct Charged {
 /// How many places a principal has more, or fewer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Passage {
-    /// Whose.
     pub principal: Principal,
-    /// How many.
     pub places: isize,
 }
 
@@ -46,7 +43,6 @@ impl PrincipalShare {
         (part > 0.0 && part <= 1.0).then_some(PrincipalShare(part))
     }
 
-    /// The part.
     pub fn part(self) -> f64 {
         self.0
     }

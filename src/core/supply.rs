@@ -25,9 +25,7 @@ pub enum Source {
 /// A parent's lease, as a resource needs it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Supply {
-    /// How much.
     pub capacity: Amount,
-    /// Until when.
     pub until: Millis,
     /// What the parent divided by, for each priority; empty if it does not say.
     pub terms: Vec<(i16, Terms)>,

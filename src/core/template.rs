@@ -7,7 +7,6 @@ use crate::{Settings, glob::Glob, parameters::NamedParameter};
 pub struct Template {
     /// The id or pattern, as written.
     pub identifier_glob: String,
-    /// What they get.
     pub settings: Settings,
     /// The algorithm's parameters as written, for child nodes; `settings` has them applied.
     pub parameters: Vec<NamedParameter>,

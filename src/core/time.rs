@@ -34,7 +34,6 @@ impl Millis {
 /// The moment of an event, on both clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
-    /// For all decisions.
     pub at: Millis,
     /// Whole seconds since the Unix epoch, for `expiry_time` only.
     pub unix: i64,

@@ -20,7 +20,6 @@ impl Token {
         NonZeroU64::new(number).map(Token)
     }
 
-    /// To the wire.
     pub fn get(self) -> u64 {
         self.0.get()
     }

@@ -14,7 +14,6 @@ use std::{cmp::Reverse, sync::Arc};
 
 use crate::{Amount, Millis};
 
-/// One unit.
 pub(crate) const UNIT: i64 = 1 << 20;
 
 /// The credits of holders, and the present round.

@@ -65,7 +65,6 @@ pub struct BridgeOptions {
 pub enum WithoutLease {
     /// Everything passes: what is behind the limit must bear it.
     Allow,
-    /// Nothing passes.
     #[default]
     Deny,
 }

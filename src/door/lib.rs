@@ -65,13 +65,9 @@ pub struct RlsOptions {
 /// Where a running door can be reached.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Addresses {
-    /// RLS.
     pub rls: Option<SocketAddr>,
-    /// RLQS.
     pub rlqs: Option<SocketAddr>,
-    /// HTTP.
     pub http: Option<SocketAddr>,
-    /// Pages.
     pub metrics: Option<SocketAddr>,
 }
 
@@ -83,7 +79,6 @@ const METRICS_UPKEEP: Duration = Duration::from_secs(5);
 const HEALTH: [&str; 3] =
     ["", "envoy.service.ratelimit.v3.RateLimitService", "envoy.service.rate_limit_quota.v3.RateLimitQuotaService"];
 
-/// A running door.
 #[derive(Debug)]
 pub struct Door {
     bridge: Arc<Bridge>,

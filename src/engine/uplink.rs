@@ -28,7 +28,6 @@ pub use self::{
     messages::{Granted, Lent, Notice, ParentReply, UplinkEffects, UplinkInput},
 };
 
-/// The machine.
 #[derive(Debug)]
 pub struct UplinkEngine {
     session: Session<Condensed>,

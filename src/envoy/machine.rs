@@ -57,9 +57,7 @@ pub trait Leases {
 /// What there is of a resource.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Lease {
-    /// So much.
     pub capacity: f64,
-    /// Until then.
     pub end: Millis,
 }
 
@@ -75,7 +73,6 @@ pub struct Bucket<Id> {
 /// What an Envoy is told of one of its buckets.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Action<Id> {
-    /// Which.
     pub bucket: Id,
     /// What it may let through, and for how many seconds; `None`: it is to forget the bucket.
     pub assignment: Option<(Quota, u32)>,

@@ -3,7 +3,6 @@
 /// A rate in whole requests; never above the capacity that it was made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Quota {
-    /// Nothing passes.
     Nothing,
     /// One request in so many seconds, from two on.
     OneIn(u32),

@@ -70,7 +70,6 @@ const CLOSE: f64 = 1e-3;
 /// What is wanted less than this is not wanted, if there is no demand at all.
 const NEGLIGIBLE: f64 = 1e-3;
 
-/// What is shared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// So much per second.
@@ -82,7 +81,6 @@ pub enum Kind {
 /// What an estimate depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
-    /// What is shared.
     pub kind: Kind,
     /// How often the client asks for capacity.
     pub refresh: Duration,
@@ -90,7 +88,6 @@ pub struct Settings {
     pub remembers: bool,
 }
 
-/// Estimates wants.
 #[derive(Debug)]
 pub struct Demand {
     source: Estimator,

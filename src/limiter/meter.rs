@@ -15,7 +15,6 @@ pub struct Short {
 /// A promise of so many permits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Promise {
-    /// So many.
     pub n: u32,
     /// What the meter needs to know of when it was made.
     pub era: u64,
@@ -56,7 +55,6 @@ pub trait Meter {
     /// What was just taken is for a waiter that does not know it yet.
     fn promise(&mut self, n: u32) -> Promise;
 
-    /// It knows.
     fn claim(&mut self, promise: Promise);
 
     /// Permits taken and not handed back, ever.

@@ -105,7 +105,6 @@ impl WindowDemand {
         }
     }
 
-    /// Of which window.
     pub fn window(&self) -> Window {
         self.window
     }

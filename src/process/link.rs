@@ -33,7 +33,6 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// One direction.
 struct Direction {
     delay_ms: AtomicU64,
     obstacle: watch::Sender<Obstacle>,

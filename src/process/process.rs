@@ -97,7 +97,6 @@ impl Start {
         self
     }
 
-    /// Starts it.
     pub fn start(mut self) -> io::Result<Process> {
         let stdio = |output: &Option<Output>| match output {
             Some(Output::Kept(file)) => file.try_clone().map(Stdio::from),
@@ -148,7 +147,6 @@ pub struct Process {
 }
 
 impl Process {
-    /// Its number.
     pub fn id(&self) -> u32 {
         self.child.id()
     }

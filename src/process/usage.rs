@@ -45,7 +45,6 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
 pub struct Memory {
     /// The most since the process started.
     pub peak_kib: u64,
-    /// Now.
     pub now_kib: u64,
 }
 

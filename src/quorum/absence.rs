@@ -20,10 +20,7 @@ pub enum Absence {
         by: String,
     },
     /// The others are of another cluster than its directory.
-    OtherCluster {
-        /// One of them.
-        by: String,
-    },
+    OtherCluster { by: String },
 }
 
 impl Absence {

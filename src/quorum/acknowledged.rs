@@ -38,7 +38,6 @@ pub(crate) const MAX_REMEMBERED: usize = 10;
 pub(crate) struct Known {
     /// The process that had it.
     pub(crate) incarnation: u64,
-    /// A committed entry.
     pub(crate) log: LogId,
 }
 

@@ -17,7 +17,6 @@ pub struct Disagreement {
     cluster: String,
     /// The peers that it knows, as `NAME=HOST:PORT` where the address is known.
     members: Vec<String>,
-    /// Their names.
     known: Vec<String>,
     /// The other peers in the settings.
     others: Vec<String>,

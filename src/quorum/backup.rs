@@ -34,7 +34,6 @@ const PROPOSAL_BYTES: u64 = 256 << 10;
 /// A peer of the cluster that a backup was made of, for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackedUpPeer {
-    /// Its name.
     pub name: String,
     /// Where its peer listener was.
     pub peer_address: String,
@@ -74,23 +73,18 @@ pub struct Backup {
 /// A file is no backup that can be restored. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BackupError {
-    /// Another file.
     #[error("this is no backup of leaseway: its first line does not say so")]
     NoBackup,
     /// A later program has made it.
     #[error(
         "this backup has format {found}, and this leaseway knows formats up to {BACKUP_FORMAT}: restore it with the version that made it, or a newer one"
     )]
-    Newer {
-        /// Its format.
-        found: u32,
-    },
+    Newer { found: u32 },
     /// It was cut off, or changed.
     #[error("line {line} of this backup is damaged: {what}; take another copy")]
     Damaged {
         /// Counted from 1.
         line: usize,
-        /// What is wrong.
         what: String,
     },
 }
@@ -101,7 +95,6 @@ pub enum PlaceError {
     /// Something is in it.
     #[error("{} is not empty, and a directory that was used is never restored into: choose another, or delete it if nothing in it is needed any more", .0.display())]
     NotEmpty(PathBuf),
-    /// The disk.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -113,7 +106,6 @@ pub struct BackupCounts {
     pub assignments: usize,
     /// What protected resources can serve.
     pub loads: usize,
-    /// Overrides.
     pub overrides: usize,
     /// Records of pools' balances and costs.
     pub pools: usize,
@@ -141,7 +133,6 @@ impl Backup {
         Backup { header, records }
     }
 
-    /// The file.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut text = String::new();
         line(&mut text, &self.header);

@@ -7,7 +7,6 @@ const NONCE: usize = 16;
 
 pub(crate) type Nonce = [u8; NONCE];
 
-/// A new one.
 pub(crate) fn nonce() -> Nonce {
     let mut nonce = [0; NONCE];
     // Without chance in the system there is no identity of this peer either.

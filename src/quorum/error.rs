@@ -24,12 +24,7 @@ pub enum StartError {
     Disagreement(#[from] Box<Disagreement>),
     /// The address cannot be bound.
     #[error("cannot listen on {address}: {source}")]
-    Listen {
-        /// Where.
-        address: SocketAddr,
-        /// Why not.
-        source: io::Error,
-    },
+    Listen { address: SocketAddr, source: io::Error },
     /// The operating system refuses threads.
     #[error("cannot start the threads of the quorum: {0}")]
     Threads(#[source] io::Error),
@@ -75,51 +70,33 @@ pub enum ChangeError {
         name: String,
         /// Where it should be.
         address: String,
-        /// What is wrong.
         why: String,
     },
     /// A running peer must not be replaced.
     #[error("{name:?} is a peer already, and it is alive: stop it or remove it first")]
-    Alive {
-        /// Its name.
-        name: String,
-    },
+    Alive { name: String },
     /// No peer has this name.
     #[error("there is no peer {name:?}: {known} are there")]
     Unknown {
-        /// The name.
         name: String,
         /// The names of the members.
         known: String,
     },
     /// A master does not remove itself.
     #[error("{name:?} is the master: stop it first, so that another one takes over, and remove it there")]
-    IsMaster {
-        /// This peer.
-        name: String,
-    },
+    IsMaster { name: String },
     /// Mastership cannot move.
     #[error("this is the only peer with a vote, so that no other can be master: `leaseway peers add` lets one in")]
     Alone,
     /// Mastership is where it is wanted.
     #[error("{name:?} is the master already")]
-    IsMasterAlready {
-        /// This peer.
-        name: String,
-    },
+    IsMasterAlready { name: String },
     /// A learner cannot be master.
     #[error("{name:?} has no vote yet: it can be master once it has caught up")]
-    NoVote {
-        /// The peer.
-        name: String,
-    },
+    NoVote { name: String },
     /// It would not be elected.
     #[error("{name:?} is down or cut off: choose another, or bring it back first")]
-    Silent {
-        /// The peer.
-        name: String,
-    },
-    /// Mastership stays.
+    Silent { name: String },
     #[error("{name:?} was not elected in time, and this peer is master again: try again, or choose another")]
     NotTaken {
         /// The peer that was to be master.
@@ -136,7 +113,6 @@ pub enum ChangeError {
     /// It was added as a learner and remains one until this is repeated, or it is removed.
     #[error("{name:?} has not caught up within {seconds} s; it goes on, try again later")]
     Behind {
-        /// The peer.
         name: String,
         /// How long the master waited for it.
         seconds: u64,

@@ -15,19 +15,16 @@ pub enum Fact {
     Configuration(Configuration),
     /// A resource is gone, and with it what this epoch and those before it promised. What a later one promised stays.
     ForgetPromises {
-        /// Which.
         resource: Arc<str>,
         /// The incarnation that has ended.
         epoch: Epoch,
     },
     /// A part of a resource is assigned to a holder, in place of an earlier assignment.
     Assignment {
-        /// Of what.
         resource: Arc<str>,
         /// To a client, or to a child node.
         #[serde(rename = "node")]
         kind: HolderKind,
-        /// The holder's id.
         holder: Arc<str>,
         /// How much in all. `None` removes the assignment.
         assigned: Option<Assigned>,
@@ -36,28 +33,17 @@ pub enum Fact {
     Listen(Listening),
     /// A protected resource can serve so much from now on. Takes precedence over its template.
     Load {
-        /// Which.
         resource: Arc<str>,
         /// How much. `None`: as much as its template says.
         load: Option<Load>,
     },
     /// What has changed about a pool. Not a promise: losing it costs fairness, not safety.
-    Pool {
-        /// Which.
-        resource: Arc<str>,
-        /// What.
-        notes: Box<PoolNotes>,
-    },
+    Pool { resource: Arc<str>, notes: Box<PoolNotes> },
     /// A pool is to be forgotten.
-    ForgetPool {
-        /// Which.
-        resource: Arc<str>,
-    },
+    ForgetPool { resource: Arc<str> },
     /// What a master changed about the promises of a resource.
     Promises {
-        /// Which.
         resource: Arc<str>,
-        /// What.
         #[serde(with = "stored::changes")]
         changes: Changes,
     },

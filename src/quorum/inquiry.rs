@@ -64,7 +64,6 @@ impl Verdict {
 }
 
 impl Inquiry {
-    /// Never returns.
     pub(crate) async fn run(self) {
         let (mut asked, mut said) = (0, 0);
         let mut restored = None;

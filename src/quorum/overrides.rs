@@ -16,7 +16,6 @@ pub struct KeptOverride {
     pub above: bool,
     /// Since when, in milliseconds since the epoch.
     pub from_unix_ms: u64,
-    /// Until when.
     pub until_unix_ms: u64,
     /// The operator, for people.
     pub by: Arc<str>,

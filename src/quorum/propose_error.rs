@@ -20,15 +20,9 @@ pub enum ProposeError {
     TooLarge {
         /// As they would be stored.
         bytes: u64,
-        /// What is possible.
         most: u64,
     },
     /// The promises do not follow the stored ones: a bug in the proposing code. Nothing was stored.
     #[error("about {resource:?}: {why}")]
-    Refused {
-        /// Which resource.
-        resource: Arc<str>,
-        /// What is wrong.
-        why: Refused,
-    },
+    Refused { resource: Arc<str>, why: Refused },
 }

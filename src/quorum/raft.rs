@@ -58,6 +58,5 @@ pub(crate) enum Outcome {
     None,
     /// The number of the reign that began.
     ReignBegan(u64),
-    /// For each proposal.
     Proposed(Vec<Result<(), ProposeError>>),
 }

@@ -14,7 +14,6 @@ use leaseway_core::{
 };
 use tokio::sync::watch;
 
-/// Which peer decides.
 #[derive(Debug, Clone)]
 pub enum Mastership {
     /// This peer, as long as the reign [holds](Reign::holds).
@@ -31,9 +30,7 @@ pub enum Mastership {
 /// Where clients find a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerAddress {
-    /// Its name.
     pub name: String,
-    /// What it advertises.
     pub advertise: String,
 }
 

@@ -22,13 +22,11 @@ pub enum Role {
 /// A peer, as this one sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerReport {
-    /// Its name.
     pub name: String,
     /// Where its peer listener is.
     pub address: String,
     /// Where clients reach it.
     pub advertise: String,
-    /// Its role.
     pub role: Role,
     /// The newest Raft term that this peer knows of. (Reigns are counted separately.)
     pub term: u64,

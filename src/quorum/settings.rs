@@ -53,7 +53,6 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// A lone peer.
     pub fn new(name: impl Into<String>, data: impl Into<PathBuf>, clock: Clock) -> Settings {
         Settings {
             name: name.into(),
@@ -152,7 +151,6 @@ pub enum TimingError {
     /// One lost heartbeat must not end a mastership.
     #[error("elections must not begin before two heartbeats ({} ms), not after {min}", heartbeat * 2)]
     TooSoon {
-        /// The heartbeat.
         heartbeat: u64,
         /// The shortest election timeout.
         min: u64,
@@ -162,12 +160,7 @@ pub enum TimingError {
         "the longest election timeout ({max} ms) must be at least a quarter above the shortest ({min} ms), and at \
          most 60 s"
     )]
-    Range {
-        /// The shortest.
-        min: u64,
-        /// The longest.
-        max: u64,
-    },
+    Range { min: u64, max: u64 },
 }
 
 impl Timing {

@@ -31,22 +31,16 @@ use std::{io, path::PathBuf};
 /// Why a directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// An I/O error.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was tried.
         action: &'static str,
         /// On which file.
         path: PathBuf,
-        /// Why not.
         source: io::Error,
     },
     /// Another process has it, or another peer of this one.
     #[error("{} is in use by another process", path.display())]
-    InUse {
-        /// The directory.
-        path: PathBuf,
-    },
+    InUse { path: PathBuf },
     /// Not as it was written. Nothing was changed.
     #[error(
         "{} is damaged at byte {offset}: {what}. Nothing of this directory can be relied on.\n\
@@ -58,11 +52,9 @@ pub enum StoreError {
         path.display()
     )]
     Damaged {
-        /// The file.
         path: PathBuf,
         /// Where in it.
         offset: u64,
-        /// How.
         what: String,
     },
     /// Written by a version that this one does not know.
@@ -71,9 +63,7 @@ pub enum StoreError {
         path.display()
     )]
     Format {
-        /// The file.
         path: PathBuf,
-        /// What it is.
         found: u8,
         /// What would be understood.
         known: u8,
@@ -84,7 +74,6 @@ pub enum StoreError {
         path.display()
     )]
     OtherPeer {
-        /// The directory.
         path: PathBuf,
         /// The peer it belongs to.
         found: String,

@@ -18,7 +18,6 @@ use leaseway_quorum::{Fact, ProposeError, Quorum, Reign};
 /// Where assignments and loads are kept.
 #[derive(Clone)]
 pub(crate) enum AssignmentStore {
-    /// By the quorum.
     Peers(Quorum),
     /// In this process.
     Process(Arc<Mutex<HashMap<Arc<str>, Override>>>),

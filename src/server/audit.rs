@@ -35,7 +35,6 @@ const DENIALS_PER_SECOND: u32 = 20;
 /// Where the audit log goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AuditTarget {
-    /// Standard output.
     Stdout,
     /// The end of a file, which is made if need be.
     File(PathBuf),

@@ -248,7 +248,6 @@ impl Charge {
         Charge::new(connection, bytes, Kind::Request)
     }
 
-    /// Of an answer.
     pub(crate) fn answer(connection: &Arc<ConnectionBudget>, bytes: usize) -> Result<Charge, BeyondBudget> {
         Charge::new(connection, bytes, Kind::Answer)
     }

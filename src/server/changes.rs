@@ -72,7 +72,6 @@ impl ChangeKind {
 pub(crate) struct Change {
     pub(crate) at: SystemTime,
     pub(crate) kind: ChangeKind,
-    /// In words.
     pub(crate) what: String,
     /// How it ended, or why it was refused; may be empty.
     pub(crate) outcome: String,

@@ -25,7 +25,6 @@ pub(crate) struct Child {
     pub(crate) taken: Option<Millis>,
 }
 
-/// The child nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Children(Mutex<HashMap<String, Child>>);
 

@@ -43,7 +43,6 @@ impl Clock {
         Now { at: self.at(), unix: (self.unix_ms() / 1000) as i64 }
     }
 
-    /// Monotonic only.
     pub fn at(&self) -> Millis {
         let elapsed = self.origin.elapsed();
         // Exact unless skewed.

@@ -80,7 +80,6 @@ pub enum LoadError {
     /// It could not be read.
     #[error("cannot read the configuration file {}: {error}; name a file that this user may read", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
         /// What the operating system says.
         #[source]

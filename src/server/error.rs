@@ -16,7 +16,6 @@ pub enum ServeError {
     /// A port cannot be had. Nothing was started.
     #[error("cannot listen on {address}: {error}{}", listen_hint(.error, .flag))]
     Listen {
-        /// Where.
         address: SocketAddr,
         /// What the system said.
         error: std::io::Error,
@@ -66,7 +65,6 @@ pub enum ServeError {
     /// A file with a secret cannot be used. Nothing was started.
     #[error("cannot take a secret from {}: {why}", path.display())]
     Secret {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         why: String,
@@ -88,7 +86,6 @@ pub enum ServeError {
     /// The audit log cannot be opened. Nothing was started.
     #[error("cannot write the audit log to {}: {error}", path.display())]
     Audit {
-        /// The file.
         path: PathBuf,
         /// What the system said.
         error: std::io::Error,

@@ -25,7 +25,6 @@ pub(crate) struct Exposure<'a> {
      everything, --insecure starts it all the same", lacks(.tls, .policy)
 )]
 pub struct ExposedError {
-    /// Which listener.
     pub flag: &'static str,
     /// Where it was to listen.
     pub address: SocketAddr,

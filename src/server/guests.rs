@@ -12,7 +12,6 @@ pub type StartGuests = Box<dyn FnOnce(Host<'_>) -> Result<GuestServices, String>
 pub struct Guests {
     /// The flag that says where.
     pub flag: &'static str,
-    /// Where.
     pub listen: SocketAddr,
     /// Makes the services, within the server's runtime, once it is known what the server calls itself.
     pub start: StartGuests,
@@ -27,7 +26,6 @@ pub struct Host<'h> {
     pub address: &'h str,
 }
 
-/// What guests serve.
 pub struct GuestServices {
     /// The services. Requests carry a [`GrpcGuest`](crate::GrpcGuest).
     pub routes: Routes,

@@ -19,7 +19,6 @@ const DISK_PATIENCE: Duration = Duration::from_millis(500);
 /// Where it is looked up.
 #[derive(Clone)]
 pub(crate) struct HealthSources {
-    /// Of clients.
     pub(crate) connections: OpenConnections,
     pub(crate) budget: Arc<Budget>,
     /// What is stored, and where.

@@ -20,7 +20,6 @@ const SILENT_MS: u64 = 5_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Grade {
-    /// All is well.
     #[default]
     Ok,
     /// It works, and should be looked at.
@@ -30,7 +29,6 @@ pub enum Grade {
 }
 
 impl Grade {
-    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Grade::Ok => "ok",
@@ -50,11 +48,9 @@ impl Grade {
 pub struct Verdict {
     /// How bad it is.
     pub grade: Grade,
-    /// The node.
     pub node: String,
     /// What was looked at.
     pub about: &'static str,
-    /// What is so.
     pub found: String,
     /// What to do; empty where nothing is to be done.
     pub next: &'static str,

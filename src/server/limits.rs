@@ -21,7 +21,6 @@ pub struct Limits {
     pub id_bytes: usize,
     /// Bytes of a message.
     pub message_bytes: usize,
-    /// Open connections.
     pub connections: usize,
     /// Holders that listen for hints.
     pub watchers: usize,

@@ -30,9 +30,7 @@ use crate::error::ServeError;
 /// Where a running server can be reached.
 #[derive(Debug, Clone, Copy)]
 pub struct Addresses {
-    /// gRPC.
     pub grpc: SocketAddr,
-    /// HTTP.
     pub http: SocketAddr,
     /// For peers, if there are any.
     pub peers: Option<SocketAddr>,

@@ -264,7 +264,6 @@ const RELOADS: [&str; 4] = ["applied", "unchanged", "kept", "rejected"];
 /// How a request to the parent ended.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ParentOutcome {
-    /// Its master answered.
     Answered,
     /// Another is the master.
     Redirected,

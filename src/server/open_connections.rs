@@ -78,7 +78,6 @@ struct ConnectionEntry {
     is_leaving: bool,
 }
 
-/// An open connection.
 #[derive(Debug)]
 pub(crate) struct OpenConnection {
     address: IpAddr,
@@ -105,7 +104,6 @@ pub(crate) enum Ending {
     WhenDone,
     /// The same, but soon.
     Soon,
-    /// At once.
     Now,
 }
 

@@ -5,7 +5,6 @@ use leaseway_proto::status::{Absence, GetStatusResponse, Health, Uplink};
 
 use crate::{actors::NodeHandle, server_info::ServerInfo};
 
-/// All but resources.
 pub(crate) fn own_status(node: &NodeHandle, info: &ServerInfo, health: Option<Health>) -> GetStatusResponse {
     let config = node.config();
     let (is_master, master) = match node.check() {

@@ -31,11 +31,7 @@ pub enum ParentError {
         "the token of --parent-token-file would cross the network to {address} without TLS, where all that is between \
          could read it: write https://{address}, or give --tls-ca"
     )]
-    TokenInTheClear {
-        /// Of the parent.
-        address: String,
-    },
-    /// It is none.
+    TokenInTheClear { address: String },
     #[error("--parent-token-file: {0}")]
     Token(#[from] BadToken),
     /// Its certificate cannot be checked.

@@ -5,7 +5,6 @@ use std::fmt;
 /// The addresses of one peer. The quorum carries them as one opaque text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PeerEndpoints {
-    /// For clients.
     pub grpc: String,
     /// For operators; empty if it is not known.
     pub admin: String,

@@ -48,7 +48,6 @@ pub struct PeerOptions {
 pub enum TakeOver {
     /// As long as the longest under the configuration.
     LongestLease,
-    /// So long.
     For(Millis),
 }
 

@@ -22,7 +22,6 @@ const ROW: usize = 128;
 /// A configuration that is considered.
 #[derive(Debug, Clone)]
 pub(crate) struct PlanRequest {
-    /// The text.
     pub(crate) text: String,
     /// What complaints call it.
     pub(crate) source: String,
@@ -32,7 +31,6 @@ pub(crate) struct PlanRequest {
     pub(crate) holders: usize,
 }
 
-/// What would change.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Plan {
     /// The version that is in force now.
@@ -52,7 +50,6 @@ pub(crate) struct Plan {
 /// What would become of one resource.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ResourcePlan {
-    /// Its id.
     pub(crate) id: Arc<str>,
     /// The template that it follows and would follow; `None` where none matches.
     pub(crate) template: (Option<String>, Option<String>),

@@ -55,7 +55,6 @@ const MOST_OPENING: usize = 1024;
 /// The names that health checkers may ask for: the server as a whole, or its main service.
 const HEALTH: [&str; 2] = ["", "doorman.Capacity"];
 
-/// How to run.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Where gRPC is served.

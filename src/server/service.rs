@@ -5,13 +5,9 @@ use leaseway_tls::Protocol;
 /// What is served at a listener: its name in logs and metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Service {
-    /// gRPC.
     Clients,
-    /// HTTP.
     Pages,
-    /// gRPC.
     Operators,
-    /// gRPC.
     Peers,
 }
 

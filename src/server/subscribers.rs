@@ -25,7 +25,6 @@ const QUEUE: usize = 1024;
 /// Streams of all pools, at most.
 const MOST: usize = 256;
 
-/// All subscribers.
 #[derive(Debug, Default)]
 pub(crate) struct Subscribers {
     listening: Mutex<HashMap<Arc<str>, Vec<Arc<Subscriber>>>>,
@@ -35,7 +34,6 @@ pub(crate) struct Subscribers {
     changes: Arc<Changes>,
 }
 
-/// One stream.
 #[derive(Debug)]
 struct Subscriber {
     filter: PoolEventFilter,

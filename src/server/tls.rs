@@ -20,7 +20,6 @@ pub struct TlsOptions {
     pub peer_ca: Option<PathBuf>,
 }
 
-/// A server's certificates.
 #[derive(Debug, Clone)]
 pub(crate) struct Tls {
     credentials: Credentials,

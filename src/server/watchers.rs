@@ -36,7 +36,6 @@ const MOST_PENDING: usize = 64;
 /// tick. A resource that is further behind gets all listeners.
 const LOG: usize = 16_384;
 
-/// All listeners.
 #[derive(Debug)]
 pub(crate) struct Watchers {
     listening: Mutex<Listeners>,
@@ -68,7 +67,6 @@ impl Listeners {
     }
 }
 
-/// One listener.
 #[derive(Debug, Default)]
 struct Watcher {
     pending: Mutex<PendingHints>,
@@ -236,7 +234,6 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Whose it is.
     pub(crate) fn holder(&self) -> (HolderKind, &str) {
         (self.kind, &self.id)
     }

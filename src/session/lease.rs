@@ -33,7 +33,6 @@ pub struct Wire {
     pub expiry_time: i64,
     /// Seconds.
     pub refresh_interval: i64,
-    /// As sent.
     pub capacity: f64,
 }
 

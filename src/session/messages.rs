@@ -38,11 +38,9 @@ pub struct Outgoing<D> {
     pub target: Arc<str>,
     /// Give up then.
     pub deadline: Millis,
-    /// What.
     pub body: Body<D>,
 }
 
-/// What to send.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Body<D> {
     /// Asks for capacity.
@@ -54,9 +52,7 @@ pub enum Body<D> {
 /// One resource of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ask<D> {
-    /// Which.
     pub id: Arc<str>,
-    /// What is wanted.
     pub demand: D,
     /// The newest lease, while it lives.
     pub has: Option<Lease>,
@@ -67,7 +63,6 @@ pub struct Ask<D> {
 /// One resource that is given back.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Release {
-    /// Which.
     pub id: Arc<str>,
     /// The newest lease known of.
     pub token: Option<u64>,
@@ -76,7 +71,6 @@ pub struct Release {
 /// One resource of an answer, as the server gave it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Given {
-    /// Which.
     pub id: Arc<str>,
     /// How long, counted from when the request was sent.
     pub length: Millis,
@@ -84,7 +78,6 @@ pub struct Given {
     pub refresh: Millis,
     /// Its name, if it has one.
     pub token: Option<u64>,
-    /// To be echoed.
     pub wire: Wire,
     /// What to use once the lease has ended.
     pub safe: Option<f64>,
@@ -93,7 +86,6 @@ pub struct Given {
 /// What a resource may be used at now, and why.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Usable {
-    /// So much.
     pub capacity: Capacity,
     /// Because of this.
     pub basis: Basis,

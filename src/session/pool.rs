@@ -46,7 +46,6 @@ pub enum Standing {
 pub struct Meter {
     /// When this was so.
     pub at: Millis,
-    /// Permits.
     pub taken: u64,
     /// Rates: for how long the capacity was in use.
     pub recharging: Duration,
@@ -57,7 +56,6 @@ pub struct Meter {
 pub struct Usage {
     /// The part of the time in which the capacity was in use; of a gauge, the largest part of it that was.
     pub recharging: f64,
-    /// Permits taken.
     pub units: u64,
     /// How long that was.
     pub interval: Millis,

@@ -47,15 +47,12 @@ use crate::{
 pub struct Settings {
     /// Servers of the node, as `host:port`; at least one.
     pub endpoints: Vec<Arc<str>>,
-    /// Its times.
     pub pace: Pace,
     /// So many resources in one request; what is left over goes into the next.
     pub resources_per_request: usize,
-    /// For jitter.
     pub seed: u64,
 }
 
-/// The state machine.
 #[derive(Debug)]
 pub struct Session<D> {
     pace: Pace,
@@ -87,7 +84,6 @@ struct UnderWay {
     number: u64,
     sent: Millis,
     deadline: Millis,
-    /// Sorted.
     ids: Vec<Arc<str>>,
     kind: Kind,
 }

@@ -70,7 +70,6 @@ pub struct UsageFigures {
     pub over_events: u64,
     /// The largest of these samples, of the capacity.
     pub over_most_sampled: f64,
-    /// Their average.
     pub over_mean_sampled: f64,
     /// For how long there was more than the capacity, exactly.
     pub over_seconds: f64,

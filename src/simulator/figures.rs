@@ -37,14 +37,12 @@ pub struct Figures {
     pub newcomers_median_s: Option<f64>,
     /// The one that waited longest.
     pub newcomers_worst_s: Option<f64>,
-    /// With PRIORITY_POOL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<PoolFigures>,
     /// Requests, answers and hints, also those that were lost, by virtual time.
     pub messages_per_s: f64,
     /// So much happened.
     pub events: u64,
-    /// Of real time.
     pub took_s: f64,
     /// The same for the same seed, or something is wrong.
     pub digest: String,
@@ -58,11 +56,9 @@ pub struct Figures {
 pub struct Point {
     /// When that was.
     pub at: Millis,
-    /// What they wanted.
     pub wants: f64,
     /// What they might use.
     pub had: f64,
-    /// With PRIORITY_POOL.
     pub pool: Option<PoolPoint>,
 }
 

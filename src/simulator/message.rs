@@ -5,7 +5,6 @@ use std::sync::Arc;
 use leaseway_core::{Amount, Has, HolderKind, Lease, Millis, Request, Supplied, Token};
 use leaseway_session::{self as session, Given, Wire};
 
-/// What asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Party {
     Client(usize),
@@ -45,7 +44,6 @@ pub(crate) struct Sender {
     pub(crate) number: u64,
 }
 
-/// An answer.
 #[derive(Debug, Clone)]
 pub(crate) struct Reply {
     pub(crate) to: Party,

@@ -10,7 +10,6 @@ use crate::units::{Between, Part, Span};
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Network {
-    /// One way.
     pub delay: Between,
     /// So many copies never arrive.
     pub loss: Part,

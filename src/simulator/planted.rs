@@ -38,7 +38,6 @@ const TRIED: [(&str, Handover); 19] = [
 
 /// A fault that was found.
 pub struct Found {
-    /// By its name.
     pub scenario: String,
     /// What new masters knew in it.
     pub handover: Handover,

@@ -46,7 +46,6 @@ struct PoolIntegrals {
 pub struct Kicks {
     /// Since the run began.
     pub minute: u64,
-    /// How many.
     pub clients: u64,
 }
 

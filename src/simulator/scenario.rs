@@ -18,13 +18,11 @@ use crate::{
 
 pub(crate) use self::fault::{Fault, Set};
 
-/// A whole file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
     /// In a line, for choosing one.
     pub about: String,
-    /// Of virtual time.
     pub length: Span,
     /// Before that nothing is measured.
     #[serde(default)]
@@ -61,7 +59,6 @@ pub struct Scenario {
     /// Each seed draws a scenario of its own: see `draw.rs`.
     #[serde(default)]
     pub(crate) draws: bool,
-    /// What happens when.
     #[serde(default)]
     pub(crate) events: Vec<Timed>,
     /// What happens by chance.
@@ -150,7 +147,6 @@ pub(crate) enum Speaks {
     /// As our client does: with tokens, and late answers are dropped.
     #[default]
     Leaseway,
-    /// The original protocol.
     Doorman,
     /// The original protocol, but what is not understood is echoed: tokens, too.
     Echoes,
@@ -201,7 +197,6 @@ pub(crate) struct ClientSpec {
     pub(crate) window: Span,
 }
 
-/// What clients want.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Wants {

@@ -7,7 +7,6 @@ use crate::{
     uses::Uses,
 };
 
-/// One node.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TreeNode {
     /// With a number if the file has several alike.
@@ -19,7 +18,6 @@ pub(crate) struct TreeNode {
     pub(crate) peers: u8,
 }
 
-/// One client.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TreeClient {
     pub(crate) node: usize,

@@ -12,7 +12,6 @@ pub struct Span(pub Millis);
 /// From the one to the other: `10..100ms`, `0s..60s`, or just `5ms`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Between {
-    /// The one.
     pub least: Millis,
     /// The other, not less.
     pub most: Millis,

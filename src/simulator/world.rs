@@ -43,7 +43,6 @@ const ENOUGH: f64 = 0.9;
 /// Within this part of what is due counts as settled.
 const SETTLED: f64 = 1.0;
 
-/// What happens.
 #[derive(Debug, Clone, Copy)]
 enum Event {
     Deliver(usize),
@@ -73,7 +72,6 @@ struct World<'p> {
     network: Network,
     rng: fastrand::Rng,
     books: Books,
-    /// With PRIORITY_POOL.
     pools: Option<Pools>,
     resource: Arc<str>,
     buffers: Buffers,

@@ -23,13 +23,11 @@ mod tag {
     pub(super) const SET: u8 = 0x31;
     /// A DNS name among alternative names.
     pub(super) const DNS: u8 = 0x82;
-    /// A URI there.
     pub(super) const URI: u8 = 0x86;
     /// An IP address there.
     pub(super) const IP: u8 = 0x87;
     /// The version of a certificate.
     pub(super) const VERSION: u8 = 0xa0;
-    /// Its extensions.
     pub(super) const EXTENSIONS: u8 = 0xa3;
 }
 

@@ -133,7 +133,6 @@ pub fn channel(tls: Option<&ClientTls>, endpoint: Endpoint) -> Channel {
     }
 }
 
-/// The same, connected.
 pub async fn connected_channel(
     tls: Option<&ClientTls>,
     endpoint: Endpoint,

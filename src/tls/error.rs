@@ -22,7 +22,6 @@ pub enum TlsError {
     /// A file cannot be read.
     #[error("cannot read {}: {why}", file.display())]
     Unreadable {
-        /// Which.
         file: PathBuf,
         /// What the system says.
         why: String,
@@ -30,23 +29,16 @@ pub enum TlsError {
     /// A file holds something else.
     #[error("{} holds no {expected} in PEM: expected a block that begins with -----BEGIN {begin}-----{}", file.display(), explained(why))]
     NotPem {
-        /// Which.
         file: PathBuf,
         /// What it is to hold.
         expected: &'static str,
-        /// How that begins.
         begin: &'static str,
         /// What the reader stumbled over, if that says more.
         why: String,
     },
     /// A certificate or key that is none, or of a kind that is not supported.
     #[error("{} cannot be used: {why}", file.display())]
-    Unusable {
-        /// The file.
-        file: PathBuf,
-        /// What is wrong.
-        why: String,
-    },
+    Unusable { file: PathBuf, why: String },
     /// The key belongs to another certificate.
     #[error("the key in {} does not belong to the certificate in {}", key.display(), certificate.display())]
     KeyMismatch {
@@ -58,7 +50,6 @@ pub enum TlsError {
     /// The certificate is not valid any more.
     #[error("the certificate in {} has expired: it was valid until {until}", file.display())]
     Expired {
-        /// The file.
         file: PathBuf,
         /// When it ended.
         until: String,
@@ -66,7 +57,6 @@ pub enum TlsError {
     /// The certificate is not valid yet.
     #[error("the certificate in {} is not valid before {from}: is the clock right?", file.display())]
     NotYetValid {
-        /// The file.
         file: PathBuf,
         /// When it begins.
         from: String,
@@ -83,7 +73,6 @@ pub enum TlsError {
     /// It took too long.
     #[error("no TLS handshake with {with} within {} s: is that a port of another service?", deadline.as_secs())]
     Late {
-        /// The other side.
         with: String,
         /// How long was waited.
         deadline: Duration,

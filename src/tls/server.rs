@@ -84,7 +84,6 @@ struct BuiltServer {
 
 /// A connection after its handshake.
 pub struct Secured {
-    /// The connection.
     pub stream: TlsStream<TcpStream>,
     /// What the client's certificate proves, if it has shown one.
     pub names: Option<Arc<Names>>,

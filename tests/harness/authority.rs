@@ -18,7 +18,6 @@ pub(crate) enum Valid {
     Seconds(u64),
     /// Not any more.
     Past,
-    /// Not yet.
     Future,
 }
 

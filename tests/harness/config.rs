@@ -40,7 +40,6 @@ impl<'a> Template<'a> {
     }
 }
 
-/// A whole configuration.
 pub(crate) fn text(templates: &[Template<'_>]) -> String {
     let templates: String = templates.iter().map(Template::text).collect();
     format!("resources:\n{templates}")

@@ -100,7 +100,6 @@ impl Door {
         self.finish()
     }
 
-    /// SIGKILL.
     pub(crate) fn kill(self) {
         self.signal(Signal::KILL);
         self.finish();
@@ -116,7 +115,6 @@ impl Door {
         quotas::stream(channel(self.rlqs()), name)
     }
 
-    /// By HTTP.
     pub(crate) fn connect(&self) -> Connected {
         Connected::to(self.http())
     }

@@ -64,7 +64,6 @@ struct FakeService {
 }
 
 impl Fake {
-    /// One as Doorman's.
     pub(crate) fn new(manner: Manner) -> Fake {
         Fake::start(manner, false)
     }

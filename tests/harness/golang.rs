@@ -24,7 +24,6 @@ pub(crate) fn client(directory: &Path) -> Option<PathBuf> {
     None
 }
 
-/// What it prints.
 pub(crate) fn call(program: &Path, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).stderr(Stdio::inherit()).output().unwrap();
     String::from_utf8(output.stdout).unwrap()

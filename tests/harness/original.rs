@@ -98,7 +98,6 @@ impl Original {
         Original { raw, id: id.into(), unknown, leases: HashMap::new() }
     }
 
-    /// Its newest lease.
     pub(crate) fn lease(&self, resource: &str) -> &DynamicMessage {
         &self.leases[resource]
     }

@@ -173,7 +173,6 @@ impl Peers {
         self.process(peer).signal(signal);
     }
 
-    /// SIGKILL.
     pub(crate) fn kill(&mut self, peer: usize) {
         self.signal(peer, Signal::KILL);
         self.members[peer].process.take().expect("it runs").finish();

@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-/// One time series.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Sample {
     pub(crate) name: String,

@@ -37,7 +37,6 @@ with grpc.secure_channel(address, credentials) as channel:
         print("failed", error.code().name, error.details())
 "#;
 
-/// Its first line.
 pub(crate) fn call(python: &PathBuf, arguments: &[&str]) -> String {
     let output = Command::new(python).arg("-c").arg(CALL).args(arguments).stderr(Stdio::inherit()).output().unwrap();
     assert!(output.status.success(), "{output:?}");

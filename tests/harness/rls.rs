@@ -18,7 +18,6 @@ pub(crate) type Entries<'a> = &'a [(&'a str, &'a str)];
 pub(crate) struct RlsCaller(RateLimitServiceClient<Channel>);
 
 impl RlsCaller {
-    /// By this connection.
     pub(crate) fn on(channel: Channel) -> RlsCaller {
         RlsCaller(RateLimitServiceClient::new(channel))
     }
@@ -64,7 +63,6 @@ impl RlsCaller {
 /// What an answer says.
 pub(crate) trait Answered {
     fn passes(&self) -> bool;
-    /// Of each descriptor.
     fn all_pass(&self) -> Vec<bool>;
 }
 

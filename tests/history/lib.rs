@@ -14,7 +14,6 @@ pub type Value = Option<u64>;
 pub enum Operation {
     /// This is there from now on.
     Write(Value),
-    /// This is there.
     Read(Value),
     /// The second is there from now on, in place of the first. Where another one is, it does not take place.
     Exchange(Value, Value),
@@ -23,11 +22,8 @@ pub enum Operation {
 /// What was asked of one register and when, in any unit. What was refused for certain is left out.
 #[derive(Clone, Copy, Debug)]
 pub struct RegisterCall {
-    /// Of which register.
     pub register: usize,
-    /// What.
     pub operation: Operation,
-    /// When.
     pub asked: u64,
     /// None: it may take place at any later time, or never.
     pub answered: Option<u64>,

@@ -14,12 +14,10 @@ use crate::{
     table,
 };
 
-/// One run.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct TrialReport {
     pub(super) shape: ClusterShape,
     pub(super) seed: u64,
-    /// What repeats it.
     pub(super) command: String,
     pub(super) seconds: f64,
     /// How long it took after the last mishap until all was well.

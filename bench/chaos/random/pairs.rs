@@ -48,7 +48,6 @@ pub(super) struct Pairs {
 /// What all pairs share.
 #[derive(Clone)]
 struct Place {
-    /// Of each node.
     peers: Arc<Vec<Vec<SocketAddr>>>,
     transport: Transport,
     lease: Duration,

@@ -24,7 +24,6 @@ pub(super) struct RouteHistory<'a> {
     pub(super) starts_us: &'a [u64],
     /// What the other client believes in, at first nothing.
     pub(super) believed: &'a [(u64, f64)],
-    /// What there is.
     pub(super) limits: &'a [(u64, f64)],
 }
 

@@ -160,7 +160,6 @@ fn beside(args: &RandomArgs, number: usize, transport: &Transport, cluster: &Clu
 
 struct RouteAsker {
     door: SocketAddr,
-    /// Of the route.
     number: usize,
     /// Among those that ask for it.
     place: usize,

@@ -132,7 +132,6 @@ impl<'a> Striker<'a> {
         self.see_to_weather()
     }
 
-    /// Ends everything.
     pub(super) fn end_all(&mut self) -> Result<(), Error> {
         while !self.under_way.is_empty() {
             self.end(0)?;

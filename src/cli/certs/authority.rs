@@ -41,7 +41,6 @@ impl Subject {
     }
 }
 
-/// A new CA.
 pub(super) fn generate(name: &str, now: SystemTime, days: u64) -> Result<Pair, CliError> {
     let mut params = CertificateParams::default();
     params.distinguished_name = common_name(name);

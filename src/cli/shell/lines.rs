@@ -16,7 +16,6 @@ use crate::error::CliError;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Line {
     Text(String),
-    /// Ctrl-C.
     Interrupted,
     /// Ctrl-D, or the end of the file.
     End,

@@ -17,11 +17,9 @@ use crate::{error::CliError, output};
 
 /// Where results and complaints go.
 pub(super) trait Screen {
-    /// A result.
     fn say(&mut self, text: &str) -> Result<(), CliError>;
     /// A result, while a line is being typed.
     fn say_above(&mut self, text: &str) -> Result<(), CliError>;
-    /// What went wrong.
     fn complain(&mut self, text: &str);
 }
 

@@ -72,7 +72,6 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View) {
     frame.render_widget(Paragraph::new(key_line(view)).style(Style::new().add_modifier(Modifier::DIM)), keys);
 }
 
-/// The verdict first.
 fn heading(view: &View) -> Vec<Line<'static>> {
     let Some(seen) = &view.seen else {
         let what = view.error.as_deref().map_or("the cluster is being asked".to_owned(), |error| escaped(error).into());

@@ -20,7 +20,6 @@ use crate::{check, connect::Target, error::CliError};
 /// Clients of a resource that are looked at.
 const MOST_HOLDERS: u32 = 1000;
 
-/// What has happened.
 pub(super) enum News {
     Seen(Box<Result<Snapshot, String>>),
     /// A signal has asked it to end.

@@ -14,12 +14,19 @@ use crate::error::CliError;
 /// What is told about the processes, in the order it happens.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// It serves, there.
-    Ready { peer: usize, at: Served },
+    Ready {
+        peer: usize,
+        at: Served,
+    },
     /// It has ended, and all that it said has been passed on.
-    Ended { peer: usize },
+    Ended {
+        peer: usize,
+    },
     /// The peer with this label is master of the node.
-    Master { node: usize, label: String },
+    Master {
+        node: usize,
+        label: String,
+    },
 }
 
 /// Where a peer serves: known once it says so, because the system may have chosen the ports.

@@ -128,7 +128,6 @@ struct Set<'p> {
     events: mpsc::Sender<Event>,
     /// Those that did not stop in time are killed.
     is_killing: bool,
-    /// Of each peer.
     states: Vec<State>,
     processes: Vec<Option<Process>>,
     /// Which nodes have been seen with one.

@@ -26,7 +26,6 @@ struct Granted {
 /// Whether something is allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Decision<'p> {
-    /// It is.
     pub allowed: bool,
     /// The rule that allows it; of a denial the one that comes nearest, if one is for the identity at all.
     pub rule: Option<&'p str>,
@@ -90,7 +89,6 @@ impl Permissions {
         Permissions { identity: identity.clone(), granted: rules.map(|rule| Granted::of(rule, identity)).collect() }
     }
 
-    /// Whose they are.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
@@ -141,7 +139,6 @@ impl Permissions {
 }
 
 impl Decision<'_> {
-    /// In words.
     pub fn sentence(&self, identity: &Identity, request: &AccessRequest<'_>) -> String {
         let who = format!("`{identity}`");
         let Some(rule) = self.rule else {

@@ -39,7 +39,6 @@ fn birth(settings: Settings, askers: u32, inherited: Option<Inherited>) -> Birth
     }
 }
 
-/// What asks.
 #[derive(Clone, Copy, PartialEq)]
 enum AskerKind {
     Clients,

@@ -194,7 +194,6 @@ impl Branch {
     }
 }
 
-/// The tree.
 pub(crate) struct Index {
     leaves: Slab<Leaf>,
     branches: Slab<Branch>,

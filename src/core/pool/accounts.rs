@@ -117,7 +117,6 @@ pub(super) struct Tab {
     began_with: f64,
 }
 
-/// The accounts.
 #[derive(Debug)]
 pub(super) struct Accounts {
     accounts: Slab<Account>,

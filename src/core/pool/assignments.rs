@@ -13,7 +13,6 @@ const MOST_MARKS: usize = 10_000;
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Assigned {
-    /// So much.
     #[cfg_attr(feature = "serde", serde(rename = "amount"))]
     Capacity(Amount),
     /// This part of the total, from 0 to 1.
@@ -47,10 +46,7 @@ pub enum AssignError {
     },
     /// The share is not a part of the total.
     #[error("{share} is no part of the total, expected more than 0 and at most 1")]
-    BadShare {
-        /// What was given.
-        share: f64,
-    },
+    BadShare { share: f64 },
     /// The holder is connected, and priority clients would have more than the total.
     #[error("{capacity} does not fit: priority clients would have {connected} of {total} together")]
     OverTotal {
@@ -58,7 +54,6 @@ pub enum AssignError {
         capacity: Amount,
         /// What priority clients would have.
         connected: f64,
-        /// What there is.
         total: Amount,
     },
     /// There are too many.

@@ -269,7 +269,6 @@ impl Pool {
         before
     }
 
-    /// A holder's assignment.
     pub(crate) fn assigned(&self, kind: HolderKind, id: &str) -> Option<Assigned> {
         self.assignments.get(kind, id)
     }

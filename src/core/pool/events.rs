@@ -8,7 +8,6 @@ use crate::{Amount, HolderKind, Millis, Sum};
 /// Events that wait to be taken, at most.
 const WAITING: usize = 1024;
 
-/// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PoolEventKind {
     /// A client has capacity and had none.
@@ -52,9 +51,7 @@ impl PoolEventKind {
 /// Why something happened to a client, or why it has no more than it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Cause {
-    /// It asked.
     Asked,
-    /// It wants nothing.
     Unasked,
     /// It gave back what it had.
     Released,
@@ -103,7 +100,6 @@ impl Cause {
 pub struct PoolClient {
     /// Client or child node.
     pub kind: HolderKind,
-    /// Its id.
     pub id: Arc<str>,
     /// What it has now.
     pub capacity: Amount,
@@ -120,9 +116,7 @@ pub struct PoolClient {
 pub struct PoolEvent {
     /// Rises by one with each event of this incarnation of the resource.
     pub seq: u64,
-    /// When.
     pub at: Millis,
-    /// What.
     pub kind: PoolEventKind,
     /// What may be connected.
     pub total: Amount,

@@ -33,7 +33,6 @@ pub(super) enum Free {
 pub(super) struct Demand {
     /// As a priority client.
     pub(super) wanted: Amount,
-    /// Its priority.
     pub(super) rank: i16,
     /// The total that a share was computed from.
     pub(super) reckoned_by: Option<Amount>,
@@ -58,7 +57,6 @@ pub(super) struct Member {
     pub(super) free: Free,
     /// Its account, while it is a free client.
     pub(super) account: Option<u32>,
-    /// Its newest lease.
     pub(super) granted: Amount,
     /// What it has was promised by an earlier master; it has not asked yet.
     pub(super) inherited: bool,
@@ -90,7 +88,6 @@ pub(super) struct Member {
 /// What peers know of its costs.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Note {
-    /// Something.
     pub(super) is_noted: bool,
     /// When the next note is due.
     pub(super) due: Option<Millis>,

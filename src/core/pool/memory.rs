@@ -61,7 +61,6 @@ pub enum NotedBalance {
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct NotedCost {
-    /// What it has.
     pub capacity: Amount,
     /// Capacity times seconds, less what that is for all the time that the pool has lived.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::amount::stored_number"))]

@@ -30,7 +30,6 @@ pub(super) struct PriorityClients {
     connected: Crowd<Rank>,
     pending_sum: Sum,
     connected_sum: Sum,
-    /// Their leases.
     granted: Sum,
     /// What members may have beyond their leases: it is due to them before a free client gets anything.
     owed: Sum,

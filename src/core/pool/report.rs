@@ -48,14 +48,12 @@ pub struct PoolReport {
     pub remembered: usize,
     /// Clients keep buckets of so much time of their capacity.
     pub burst: Millis,
-    /// The newest event.
     pub newest_event: u64,
 }
 
 /// The standing of a client in its pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PoolStanding {
-    /// It has nothing.
     Waiting,
     /// It has, or may have, the capacity of a free client.
     Free,
@@ -80,7 +78,6 @@ impl PoolStanding {
 /// What a client is told of its standing.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PoolState {
-    /// Its standing.
     pub standing: PoolStanding,
     /// Its assignment, if it is a priority client.
     pub assigned: Amount,
@@ -119,15 +116,12 @@ pub enum PoolPlace {
 pub struct PoolMember {
     /// Client or child node.
     pub kind: HolderKind,
-    /// Its id.
     pub id: Arc<str>,
-    /// What it has.
     pub capacity: Amount,
     /// What it should have.
     pub due: Amount,
     /// What is assigned to it.
     pub assigned: Option<Assigned>,
-    /// Its standing.
     pub standing: PoolStanding,
     /// The balance of a free client.
     pub balance: f64,
@@ -140,7 +134,6 @@ pub struct PoolMember {
 /// A page of a list.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PoolPage {
-    /// In order.
     pub members: Vec<PoolMember>,
     /// Where the next page begins; `None` at the end.
     pub next: Option<PoolPlace>,

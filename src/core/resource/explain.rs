@@ -14,11 +14,9 @@ const NAMED: usize = 5;
 /// Why one holder has what it has.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Explanation {
-    /// The holder itself.
     pub holder: HolderReport,
     /// When this was so.
     pub at: Millis,
-    /// What there is.
     pub capacity: Amount,
     /// What of it nothing that is held keeps; below zero while more is held than there is.
     pub free: Sum,
@@ -47,7 +45,6 @@ pub enum DueRule {
     Level(f64),
     /// An equal share for each of its clients, and this part of what is wanted beyond it.
     Share {
-        /// For each client.
         equal: f64,
         /// From 0 to 1.
         top_up: f64,

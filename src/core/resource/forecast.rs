@@ -43,7 +43,6 @@ pub struct Foreseen {
     pub holders: usize,
     /// See `holders`.
     pub subclients: u64,
-    /// What they want.
     pub wants: Sum,
     /// What must be assumed in use.
     pub held: Sum,
@@ -70,22 +69,18 @@ pub struct Foreseen {
 /// Holders, and how much their dues change together.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Moved {
-    /// How many.
     pub holders: usize,
-    /// How much.
     pub amount: Sum,
 }
 
 /// One holder whose due changes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DueChange {
-    /// Its id.
     pub id: Arc<str>,
     /// Client or child node.
     pub kind: HolderKind,
     /// Clients it stands for.
     pub subclients: u64,
-    /// What it wants.
     pub wants: Amount,
     /// What must be assumed in use.
     pub held: Amount,

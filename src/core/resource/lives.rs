@@ -24,7 +24,6 @@ use crate::{Amount, Answer, Ask, Claims, HolderKind, Life, Millis, Release, hint
 #[derive(Debug, Default)]
 pub(super) struct Lives(BTreeMap<Arc<str>, Tenancy>);
 
-/// Of one name.
 #[derive(Debug, Clone)]
 struct Tenancy {
     /// The record of the name is its.

@@ -12,7 +12,6 @@ use crate::{
 pub struct Ask {
     /// Client or child node; the two have separate names.
     pub kind: HolderKind,
-    /// Its id.
     pub id: Arc<str>,
     /// What it wants, by priority.
     pub claims: Claims,
@@ -57,7 +56,6 @@ impl Ask {
 pub struct Release {
     /// Client or child node.
     pub kind: HolderKind,
-    /// Its id.
     pub id: Arc<str>,
     /// The newest lease given back. Absent (Doorman clients): everything that the holder has by now.
     pub token: Option<Token>,
@@ -65,7 +63,6 @@ pub struct Release {
     pub life: Option<Life>,
 }
 
-/// A request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Request {
     /// Asks for capacity.
@@ -80,9 +77,7 @@ pub enum Request {
 /// A lease, as it goes to its holder.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Lease {
-    /// Its name.
     pub token: Token,
-    /// How much.
     pub capacity: Amount,
     /// How long, counted from when the request was sent.
     pub length: Millis,
@@ -101,7 +96,6 @@ pub struct Lease {
 /// A lease for a child node, and how to divide it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Supplied {
-    /// The lease.
     pub lease: Lease,
     /// The terms for each priority in its request.
     pub terms: Vec<(i16, Terms)>,
@@ -130,7 +124,6 @@ pub enum Answer {
     Unknown,
     /// Another node of its name holds leases.
     NameTaken,
-    /// Given back.
     Released,
 }
 
@@ -149,9 +142,7 @@ impl Answer {
 /// Counters since the resource was created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Rounds run.
     pub rounds: u64,
-    /// Leases granted.
     pub granted: u64,
     /// Requests ignored because they came too soon.
     pub too_soon: u64,

@@ -11,7 +11,6 @@ use crate::{
 /// An override, as a resource sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Overridden {
-    /// Which.
     pub by: Arc<Override>,
     /// What there is by it.
     pub capacity: Amount,

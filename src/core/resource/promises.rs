@@ -31,7 +31,6 @@ pub struct PromiseReport {
     pub inherited_until: Millis,
     /// When what is left of the estate is over, but for the room that masters leave in a total.
     pub estate_until: Millis,
-    /// The acknowledged horizon.
     pub horizon: Millis,
     /// Changes that have not been acknowledged yet.
     pub under_way: u64,

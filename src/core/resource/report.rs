@@ -45,7 +45,6 @@ pub struct SupplyReport {
 /// One of its holders.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HolderReport {
-    /// Its id.
     pub id: Arc<str>,
     /// Client or child node.
     pub kind: HolderKind,
@@ -55,11 +54,9 @@ pub struct HolderReport {
     pub priority: i16,
     /// Clients it stands for.
     pub subclients: u64,
-    /// What it wants.
     pub wants: Amount,
     /// What it should end up with.
     pub due: Amount,
-    /// Its newest lease.
     pub granted: Amount,
     /// What must be assumed in use.
     pub held: Amount,

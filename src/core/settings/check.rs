@@ -13,7 +13,6 @@ pub enum SettingsError {
     MinOverCapacity {
         /// The least useful capacity.
         min: Amount,
-        /// What there is.
         capacity: Amount,
     },
     /// The most that the total may be is less than what there is.
@@ -23,7 +22,6 @@ pub enum SettingsError {
     MaxUnderCapacity {
         /// The most that the total may be.
         max: Amount,
-        /// What there is.
         capacity: Amount,
     },
     /// A pool has a unit of its own.
@@ -48,7 +46,6 @@ pub enum SettingsError {
         "parameters `capacity_floor` and `capacity_ceiling` are {floor} and {ceiling}; the capacity, {capacity}, must lie between"
     )]
     Bounds {
-        /// The lower bound.
         floor: Amount,
         /// The upper bound.
         ceiling: Amount,

@@ -33,7 +33,6 @@ pub enum FreeKey {
     PeerIp,
     /// The part of the client's id before the first `:`, or else all of it.
     Host,
-    /// The client's id.
     ClientId,
 }
 
@@ -69,7 +68,6 @@ pub struct PoolSettings {
     pub raise_threshold: f64,
     /// When it grows.
     pub raise_mode: RaiseMode,
-    /// How it falls.
     pub drop_mode: DropMode,
     /// With [`DropMode::Exp`]: the exponent of the fall if all clients were victims.
     pub drop_factor: f64,

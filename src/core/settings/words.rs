@@ -8,9 +8,7 @@ use crate::{Amount, ClientRule, ClientRules, Kind, Millis, Reuse, readable};
 pub struct FieldChange {
     /// As configuration files call it, in words.
     pub field: &'static str,
-    /// What it was.
     pub from: String,
-    /// What it is.
     pub to: String,
 }
 

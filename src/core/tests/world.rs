@@ -95,7 +95,6 @@ impl AnswerUnderWay {
     }
 }
 
-/// All of it.
 pub(crate) struct World {
     pub(crate) resource: Resource,
     pub(crate) actors: Vec<Actor>,

@@ -89,7 +89,6 @@ impl Slot {
         }
     }
 
-    /// Which.
     pub fn id(&self) -> &str {
         self.rate.resource().id()
     }

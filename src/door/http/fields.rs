@@ -19,10 +19,15 @@ pub(super) enum FieldKind {
     Id,
     /// How much of a resource.
     Amount,
-    /// A whole number.
-    Whole { least: i64, most: i64 },
+    Whole {
+        least: i64,
+        most: i64,
+    },
     /// A span of time in seconds.
-    Seconds { least: f64, most: f64 },
+    Seconds {
+        least: f64,
+        most: f64,
+    },
     /// The name of a lease, as it was given.
     LeaseToken,
 }
@@ -40,7 +45,6 @@ pub(super) struct Field {
     /// What it is where it is not said; without that it has to be said, or may be missing.
     pub(super) default: Option<f64>,
     pub(super) required: bool,
-    /// For people.
     pub(super) about: &'static str,
 }
 

@@ -14,7 +14,6 @@ pub(super) const PATH: &str = "/openapi.json";
 const ABOUT: &str = "Leases on shares of something limited, and permits of them. A lease is the client's own: it keeps \
     it, and keeps to it. Permits are taken at this door, which holds the lease.";
 
-/// The document.
 pub(super) fn document() -> Value {
     let mut paths = Map::new();
     for operation in Operation::ALL {

@@ -162,7 +162,6 @@ const STANDING: &[Member] = &[
 
 /// Of any request with a body or a query.
 const READ: [ProblemKind; 4] = [ProblemKind::BadValue, ProblemKind::Slow, ProblemKind::TooLarge, ProblemKind::NotJson];
-/// Of any request.
 const CALL: [ProblemKind; 3] = [ProblemKind::Unauthenticated, ProblemKind::Denied, ProblemKind::Closing];
 const OF_LEASES: &[ProblemKind] = &[ProblemKind::TooSoon, ProblemKind::BadCluster];
 const OF_PERMITS: &[ProblemKind] = &[ProblemKind::OverLimit];

@@ -30,7 +30,6 @@ const WINDOW: Window = Window { length: Duration::from_secs(1), rate: 100.0 };
 /// Resources of which what is not used can be saved for longer than a second.
 #[derive(Debug, Clone)]
 pub struct LongWindow {
-    /// Which.
     pub resources: Glob,
     /// For how long; and no more is asked for than its rate.
     pub window: Window,
@@ -58,7 +57,6 @@ pub(super) fn check(guest: &Guest, resource: &str) -> Result<(), Problem> {
     Ok(guest.check_resource(Action::Ask, resource)?)
 }
 
-/// Takes permits.
 pub(super) async fn acquire(
     door: &HttpDoor,
     guest: &Guest,

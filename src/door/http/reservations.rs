@@ -37,7 +37,6 @@ struct ReservationTable<P> {
     by_resource: HashMap<String, usize>,
 }
 
-/// One of them.
 struct Reserved<P> {
     resource: String,
     principal: Principal,

@@ -38,7 +38,6 @@ pub(super) type Sink = mpsc::Sender<Result<RateLimitQuotaResponse, Status>>;
 pub(super) enum Command {
     /// It reports over a stream; one with a higher number takes the place of those before.
     Reported {
-        /// Its stream.
         stream: Stream,
         /// Of buckets that it may ask for.
         usages: Vec<(Bucket, Usage)>,
@@ -49,12 +48,10 @@ pub(super) enum Command {
     Left(u64),
 }
 
-/// A stream.
 #[derive(Clone)]
 pub(super) struct Stream {
     /// Later ones have higher numbers.
     pub(super) number: u64,
-    /// Down it.
     pub(super) sink: Sink,
 }
 

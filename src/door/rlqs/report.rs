@@ -18,12 +18,7 @@ pub type Bucket = leaseway_envoy::Bucket<BucketId>;
 pub enum BadReport {
     /// It is neither of the two forms.
     #[error("bucket_quota_usages[{at}] is neither a BucketQuotaUsage nor an entry of a map of them: {why}")]
-    Garbled {
-        /// Which.
-        at: usize,
-        /// In words.
-        why: String,
-    },
+    Garbled { at: usize, why: String },
     /// A bucket without id.
     #[error("bucket_quota_usages[{0}].bucket_id is empty: a bucket has at least one key")]
     NoBucket(usize),
@@ -33,9 +28,7 @@ pub enum BadReport {
          {MOST_BYTES} bytes, together with their values, are read"
     )]
     TooLarge {
-        /// Which.
         at: usize,
-        /// Its keys.
         entries: usize,
         /// Of all keys and values.
         bytes: usize,

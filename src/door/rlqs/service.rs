@@ -103,7 +103,6 @@ impl RlqsService {
         }))
     }
 
-    /// To be attended.
     pub fn routes(&self) -> Routes {
         Routes::new(RateLimitQuotaServiceServer::new(self.clone()))
     }

@@ -65,7 +65,6 @@ const REQUESTS: &str = "a whole number from 0 to 4294967295";
 /// Rules that can be used.
 #[derive(Debug)]
 pub struct LoadedRules {
-    /// All of them.
     pub rules: Rules,
     /// What is allowed but probably not meant, in the order of the files.
     pub warnings: Vec<Diagnostic>,
@@ -77,7 +76,6 @@ pub enum RulesError {
     /// A file or a directory could not be read.
     #[error("cannot read {}: {error}; name a file, or a directory of .yaml files, that this user may read", path.display())]
     Read {
-        /// Which.
         path: PathBuf,
         /// What the operating system says.
         #[source]
@@ -135,7 +133,6 @@ pub fn load(paths: &[PathBuf]) -> Result<LoadedRules, RulesError> {
 /// What one file says.
 #[derive(Debug)]
 pub struct Parsed {
-    /// Its domain.
     pub domain: Domain,
     at: Position,
     /// What is allowed but probably not meant.

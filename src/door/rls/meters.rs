@@ -8,7 +8,6 @@ use metrics::{Counter, counter};
 /// What becomes of a request, or of one of its descriptors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It passes.
     Ok,
     /// There is too little.
     OverLimit,
@@ -19,10 +18,8 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// All of them.
     pub const ALL: [Verdict; 4] = [Verdict::Ok, Verdict::OverLimit, Verdict::Shadow, Verdict::NoLease];
 
-    /// Its label.
     pub fn name(self) -> &'static str {
         match self {
             Verdict::Ok => "ok",

@@ -19,11 +19,9 @@ pub struct Rules {
 /// The rules of a domain.
 #[derive(Debug)]
 pub struct Domain {
-    /// Its name.
     pub name: Arc<str>,
     /// The file that they are from.
     pub file: Arc<str>,
-    /// Its first entries.
     pub descriptors: Level,
     /// What is counted of requests.
     pub meters: Meters,
@@ -94,7 +92,6 @@ impl ValuePattern {
 pub struct Node {
     /// What holds for descriptors that end here.
     pub rule: Option<Arc<Rule>>,
-    /// What may follow.
     pub below: Level,
     /// All values that fall under it share what there is.
     pub shares_values: bool,
@@ -122,13 +119,10 @@ pub struct Rule {
 /// How much may pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
-    /// Everything.
     Unlimited,
     /// So many in a window.
     PerUnit {
-        /// How many.
         requests: u32,
-        /// The window.
         unit: Unit,
     },
 }
@@ -136,7 +130,6 @@ pub enum Limit {
 /// A rule that a descriptor falls under.
 #[derive(Debug, Clone, Copy)]
 pub struct Matched<'r> {
-    /// The rule.
     pub rule: &'r Arc<Rule>,
     /// Some of its values share what there is: [`shared`](Rules::shared) says which.
     pub shares: bool,

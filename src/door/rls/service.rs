@@ -17,7 +17,6 @@ use crate::bridge::Bridge;
 
 const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// Decides requests.
 #[derive(Debug, Clone)]
 pub struct RlsService {
     rules: Arc<CurrentRules>,

@@ -11,11 +11,9 @@ pub enum Unit {
     Second,
     /// Sixty of them.
     Minute,
-    /// Sixty minutes.
     Hour,
     /// 24 hours, from any moment on.
     Day,
-    /// Seven days.
     Week,
     /// Thirty days, as Envoy counts it.
     Month,

@@ -7,7 +7,6 @@ use leaseway_core::{
 /// The world around a resource at the moment of an input.
 #[derive(Clone, Copy)]
 pub struct Moment<'a> {
-    /// Both clocks.
     pub now: Now,
     /// Whether this node may decide: it is the master, and its reign holds.
     pub may_decide: bool,

@@ -15,12 +15,7 @@ pub enum UplinkInput {
     /// The parent hints that asking for these now would change something; `None` stands for all.
     Hinted(Option<Vec<String>>),
     /// A request has ended.
-    Ended {
-        /// Which.
-        number: u64,
-        /// How.
-        reply: ParentReply,
-    },
+    Ended { number: u64, reply: ParentReply },
     /// What the resources say that [`UplinkEffects::condense`] named, at this moment. Those that are left out say
     /// nothing.
     Condensed(Vec<(Arc<str>, Condensed)>),
@@ -42,14 +37,12 @@ pub enum ParentReply {
     Granted(Vec<Granted>),
     /// Another server has to be asked, if it is known which.
     Elsewhere(Option<String>),
-    /// No answer.
     Failed,
 }
 
 /// One resource of a parent's answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Granted {
-    /// The lease.
     pub given: Given,
     /// What the parent divided by, for each priority; empty if it does not say.
     pub terms: Vec<(i16, Terms)>,
@@ -65,7 +58,6 @@ pub struct UplinkEffects {
     /// Something is to be sent: run again with what these say ([`UplinkInput::Condensed`]). If there are none,
     /// something is given back.
     pub condense: Option<Vec<Arc<str>>>,
-    /// To be sent.
     pub send: Option<Outgoing<Aggregate>>,
     /// The request whose answer still counts.
     pub under_way: Option<u64>,
@@ -82,7 +74,6 @@ pub struct UplinkEffects {
 /// What the parent lends a resource.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Lent {
-    /// Which.
     pub id: Arc<str>,
     /// How much, and until when.
     pub supply: Supply,

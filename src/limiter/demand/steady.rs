@@ -26,7 +26,6 @@ const UNSEEN: f64 = 0.25;
 /// What has been seen of a flow up to a moment; all of it ever.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Seen {
-    /// Arrivals.
     pub(super) count: u64,
     /// Those among them that found none waiting.
     pub(super) freely: u64,
@@ -37,7 +36,6 @@ pub(super) struct Seen {
 /// Arrivals per second.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Flow {
-    /// All of them.
     pub(super) all: f64,
     /// Those that found none waiting, in the time in which none waited; the first of them is left out, for the time
     /// may begin with it. Callers that come back when they have been served come so often without a limit, and callers
@@ -56,7 +54,6 @@ struct Mark {
 pub(super) struct Steady {
     /// Milliseconds.
     refresh: u64,
-    /// Oldest first.
     marks: VecDeque<Mark>,
     /// How many were there when the look at the flow began.
     first: f64,

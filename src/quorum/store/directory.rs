@@ -27,7 +27,6 @@ pub(crate) struct Identity {
     pub(crate) cluster: Option<u128>,
 }
 
-/// A locked directory.
 #[derive(Debug)]
 pub(crate) struct Directory {
     root: PathBuf,
@@ -106,7 +105,6 @@ pub(crate) fn read_all(path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
     }
 }
 
-/// One frame.
 pub(crate) fn replace(root: &Path, name: &str, kind: Kind, payload: &[u8]) -> Result<(), StoreError> {
     let mut bytes = Vec::with_capacity(frame::HEADER + payload.len());
     frame::write(&mut bytes, kind, payload);

@@ -40,7 +40,6 @@ impl Held {
         self.state.answered.notified().await;
     }
 
-    /// Delivers it.
     pub(super) fn release(&self) {
         self.state.released.notify_one();
     }

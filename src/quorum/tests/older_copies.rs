@@ -21,7 +21,6 @@ use crate::{
 /// What was copied, and the changes that the peer has acknowledged since.
 struct Copied {
     world: World,
-    /// Of this peer.
     victim: String,
     others: Vec<String>,
     copy: tempfile::TempDir,

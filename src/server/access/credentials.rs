@@ -29,7 +29,6 @@ pub(crate) struct CredentialFiles {
     pub(crate) operator: Option<PathBuf>,
 }
 
-/// What tokens prove.
 #[derive(Default)]
 pub(crate) struct Credentials {
     operator: Option<OperatorToken>,

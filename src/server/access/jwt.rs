@@ -54,7 +54,6 @@ pub(super) enum JwtError {
     NoKey {
         /// What it is signed with.
         algorithm: String,
-        /// By which key.
         key: Option<String>,
     },
     /// It was not signed by the issuer, or changed since.
@@ -69,20 +68,13 @@ pub(super) enum JwtError {
     /// A claim is missing.
     #[error("it has no claim `{0}`")]
     Missing(String),
-    /// Of another issuer.
     #[error("it is of another issuer than --jwt-issuer says")]
     Issuer,
-    /// For another server.
     #[error("it is for another audience than --jwt-audience says")]
     Audience,
     /// Its claim is no identity.
     #[error("its claim `{claim}` is no identity: {error}")]
-    Identity {
-        /// Which claim.
-        claim: String,
-        /// Why not.
-        error: IdentityError,
-    },
+    Identity { claim: String, error: IdentityError },
 }
 
 fn with_id(key: Option<&str>) -> String {

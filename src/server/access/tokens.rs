@@ -37,7 +37,6 @@ pub(super) enum TokensError {
     Identity {
         /// The first is 1.
         line: usize,
-        /// Why not.
         error: IdentityError,
     },
     /// One token cannot prove two names.
@@ -48,7 +47,6 @@ pub(super) enum TokensError {
         /// Where it was before.
         first: usize,
     },
-    /// Too many.
     #[error("more than {MOST} tokens")]
     TooMany,
 }

@@ -9,7 +9,6 @@ use crate::config::Loaded;
 /// A configuration, and where it came from.
 #[derive(Debug, Clone, Default)]
 pub struct ConfigInForce {
-    /// The templates.
     pub repository: Repository,
     /// Who may do what, if the configuration says it.
     pub access: Option<Arc<Policy>>,

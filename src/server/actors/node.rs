@@ -60,7 +60,6 @@ pub struct Gone;
 
 /// What a node needs to come to life.
 pub struct NodeStart {
-    /// The first configuration.
     pub repository: Repository,
     /// Who may do what, if that configuration says it.
     pub access: Option<Arc<Policy>>,
@@ -68,9 +67,7 @@ pub struct NodeStart {
     pub source: String,
     /// Decides by it whether calls are allowed.
     pub(crate) gate: Arc<Gate>,
-    /// Bounds.
     pub limits: Arc<Limits>,
-    /// Time.
     pub clock: Clock,
     /// Where resources live.
     pub arbiters: Vec<ArbiterHandle>,
@@ -87,7 +84,6 @@ pub struct NodeStart {
 /// The part of a node in the quorum of its peers.
 #[derive(Clone)]
 pub struct Membership {
-    /// The quorum.
     pub quorum: Quorum,
     /// What a new master starts from.
     pub handover: Handover,
@@ -123,7 +119,6 @@ pub struct NodeHandle {
     /// One plan is made at a time.
     planning: Arc<Semaphore>,
     accounts: Arc<Accounts>,
-    /// Of all resources.
     holders: Arc<AtomicUsize>,
     children: Arc<Children>,
     /// Everything else may read the time from here.

@@ -61,11 +61,9 @@ const PARENT: &str = "(parent)";
 /// What a resource says about itself.
 #[derive(Debug, Clone)]
 pub struct Status {
-    /// Its id.
     pub id: Arc<str>,
     /// The pattern or name of its template, or that the parent says how it is run; `None` when it matches none.
     pub template: Option<String>,
-    /// The whole.
     pub report: ResourceReport,
     /// The pool, if it is one.
     pub pool: Option<PoolReport>,

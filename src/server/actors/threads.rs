@@ -19,7 +19,6 @@ pub fn spawn<T: 'static>(task: impl Future<Output = T> + 'static) -> JoinHandle<
 pub struct Threads(Vec<Arbiter>);
 
 impl Threads {
-    /// So many.
     pub fn start(count: usize) -> Threads {
         let threads = Threads((0..count).map(|_| Arbiter::new()).collect());
         // Beside the tasks that it wakes: actors have a queue of their own.

@@ -14,7 +14,6 @@ const MAX_MESSAGE: usize = 500;
 /// A place in a file. Lines and columns (in characters) count from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
-    /// The line.
     pub line: usize,
     /// The character in the line.
     pub column: usize,

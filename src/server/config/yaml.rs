@@ -13,7 +13,6 @@ use super::{MAX_BYTES, Position, diagnostic::Lines, node};
 /// A file without mistakes.
 #[derive(Debug)]
 pub struct Document<'b, T> {
-    /// What it says.
     pub content: T,
     /// The text that says it.
     pub text: &'b str,

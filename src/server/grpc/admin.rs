@@ -56,7 +56,6 @@ const MESSAGE_OVERHEAD: usize = 64 << 10;
 /// Where operators are served.
 #[derive(Debug, Clone)]
 pub struct AdminOptions {
-    /// The address.
     pub listen: SocketAddr,
     /// The file with the operators' token; without it only loopback is served.
     pub token_file: Option<PathBuf>,

@@ -21,7 +21,6 @@ use crate::{
 /// Bounds on the body of a request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BodyLimits {
-    /// The longest message.
     pub(super) message_bytes: usize,
     /// How long it may take until all of the body has come; of a stream of requests, all of one message.
     pub(super) patience: Duration,
@@ -60,7 +59,6 @@ impl RequestBody {
         self.charge
     }
 
-    /// The longest message.
     pub(super) fn message_bytes(&self) -> usize {
         self.limits.message_bytes
     }

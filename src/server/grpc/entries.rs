@@ -34,7 +34,6 @@ pub(super) struct EntryCount {
     inner: usize,
 }
 
-/// What comes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Part {
     #[default]

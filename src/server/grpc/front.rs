@@ -101,7 +101,6 @@ struct Extras {
     /// The message is compressed, or said not to be.
     has_encoding: bool,
     timeout: Option<Duration>,
-    /// What they take.
     bytes: usize,
 }
 

@@ -33,7 +33,6 @@ use super::{
 };
 use crate::limits::Limits;
 
-/// The longest message.
 const MOST: usize = 1 << 16;
 
 /// Whether a body ends within a message.

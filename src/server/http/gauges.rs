@@ -137,7 +137,6 @@ fn put_pool_gauges(series: &mut GaugeText, resource: &str, pool: &PoolReport) {
     set("leaseway_pool_waiting", (pool.free_waiting + pool.priority_waiting) as f64);
 }
 
-/// The longest label.
 const LABEL: usize = 128;
 
 /// An id as a label: as people read it, and cut if it is long, with a number that tells it from others that begin the

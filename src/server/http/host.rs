@@ -9,7 +9,6 @@ use std::net::IpAddr;
 
 use http::{HeaderMap, Uri, header};
 
-/// The names.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HostNames(Vec<String>);
 

@@ -169,7 +169,6 @@ fn difference(before: &Parts, now: &Parts) -> Map<String, Value> {
 }
 
 impl Frame {
-    /// All of it.
     fn whole(&self) -> Bytes {
         let made = || message(&Value::Object(difference(&Parts::default(), &self.parts)));
         self.whole.get_or_init(made).clone()

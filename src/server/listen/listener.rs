@@ -42,7 +42,6 @@ pub(crate) struct ListenerSettings {
     pub(crate) openings: Openings,
 }
 
-/// Accepts connections.
 pub(crate) struct Listener {
     tcp: TcpListener,
     settings: ListenerSettings,
@@ -121,7 +120,6 @@ pub(crate) struct Accepted {
 enum Refusal {
     /// It was closed before it said anything, as health checks of load balancers do, or broke off.
     Gone,
-    /// In words.
     Because(String),
 }
 

@@ -27,7 +27,6 @@ pub(super) enum Opening {
     Http2,
     /// In the clear; HTTP/1, or what looks like it.
     Http1,
-    /// Neither.
     Other,
     /// It was closed before it said anything.
     Closed,

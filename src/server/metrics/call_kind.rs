@@ -9,13 +9,10 @@ pub(crate) enum CallKind {
     ReleaseCapacity,
     Watch,
     GetStatus,
-    /// Of configurations.
     Config,
-    /// Of the membership.
     Peers,
     /// Of the management of pools.
     Pools,
-    /// A page.
     Http,
     /// What another protocol asks for at a door.
     Door,

@@ -99,7 +99,6 @@ impl RequestCounts {
         self.0[own_stripe()].0[method as usize].count(took, failed);
     }
 
-    /// Of all threads.
     fn sum(&self, method: RequestMethod, of: impl Fn(&MethodCount) -> &AtomicU64) -> u64 {
         self.0.iter().map(|stripe| of(&stripe.0[method as usize]).load(Ordering::Relaxed)).sum()
     }

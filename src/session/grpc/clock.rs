@@ -28,7 +28,6 @@ const APART: Duration = Duration::from_millis(100);
 pub struct Moment(Duration);
 
 impl Moment {
-    /// This one.
     pub fn now() -> Moment {
         let time = clock_gettime(CLOCK);
         let (secs, nanos) = (u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0));
@@ -52,7 +51,6 @@ pub struct Suspensions {
 }
 
 impl Suspensions {
-    /// None yet.
     pub fn begin() -> Suspensions {
         Suspensions { since: Moment::now(), awake: Awake::now(), seen: AtomicU64::new(0) }
     }

@@ -44,7 +44,6 @@ pub type Call<A> = Pin<Box<dyn Future<Output = Result<Reply<A>, Status>> + Send>
 /// What is to be done now.
 #[derive(Debug)]
 pub struct Step<D> {
-    /// To be sent.
     pub outgoing: Option<Outgoing<D>>,
     /// The request whose answer still counts.
     pub under_way: Option<u64>,
@@ -64,7 +63,6 @@ pub enum Reply<A> {
 /// A request that has ended.
 #[derive(Debug)]
 pub struct Ended<'a, A> {
-    /// Which.
     pub number: u64,
     /// Where it went.
     pub server: &'a Arc<str>,
@@ -72,7 +70,6 @@ pub struct Ended<'a, A> {
     pub connection: Option<&'a Arc<Connection>>,
     /// How long that was.
     pub took: Duration,
-    /// How.
     pub outcome: Outcome<A>,
 }
 
@@ -81,7 +78,6 @@ pub struct Ended<'a, A> {
 pub enum Outcome<A> {
     /// A server has replied.
     Replied(Reply<A>),
-    /// It has failed.
     Failed(Status),
     /// There was no answer in time; the session has given it up already.
     Late,
@@ -107,7 +103,6 @@ struct Sent<A> {
     call: Call<A>,
 }
 
-/// What has happened.
 enum Happened<A> {
     Ended(Result<Reply<A>, Status>),
     Hinted(Option<Vec<String>>),

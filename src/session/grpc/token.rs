@@ -39,7 +39,6 @@ pub enum BadToken {
     /// The file cannot be read.
     #[error("cannot read the token in {}: {why}", file.display())]
     Unreadable {
-        /// Which.
         file: PathBuf,
         /// What the system says.
         why: String,
@@ -50,7 +49,6 @@ pub enum BadToken {
 }
 
 impl Token {
-    /// This text.
     pub fn new(text: &str) -> Result<Token, BadToken> {
         Ok(Token(Arc::new(Source::Given(header(text, "the token")?))))
     }

@@ -59,7 +59,6 @@ impl Passes {
         Ok(())
     }
 
-    /// One was not.
     pub(super) fn refused(&mut self, at: Nanos) -> Result<(), Violation> {
         self.advance(at);
         if self.capacity() > 0.0 && self.left > 1.0 + CLOSE {

@@ -12,12 +12,10 @@ pub(crate) enum Event {
     },
     /// A request arrives, and stays under way to arrive again.
     ArriveTwice(usize),
-    /// An answer arrives.
     Answer(usize),
     /// A request or an answer is lost.
     LoseRequest(usize),
     LoseAnswer(usize),
-    /// Time passes.
     Pass(u64),
     /// A holder changes its mind about what it wants.
     Want(usize, f64),
@@ -27,7 +25,6 @@ pub(crate) enum Event {
     Release(usize),
     /// A holder dies; its successor has another id.
     Die(usize),
-    /// The capacity changes.
     Capacity(f64),
     /// The parent has lent so much for so long.
     Supply {

@@ -68,7 +68,6 @@ impl Message for NodeCommand {
 
 /// What the node and its handles share.
 pub(super) struct NodeShared {
-    /// Of all resources.
     pub(super) holders: Arc<AtomicUsize>,
     pub(super) accounts: Arc<Accounts>,
     pub(super) directory: Directory,

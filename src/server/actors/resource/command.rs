@@ -17,17 +17,31 @@ use super::{
 /// Everything but requests.
 pub(in super::super) enum Command {
     /// Time has passed.
-    Tick { config: Arc<ConfigInForce> },
+    Tick {
+        config: Arc<ConfigInForce>,
+    },
     /// The parent has lent this, to be divided so.
-    Supply { supply: Supply, settings: Box<Settings> },
+    Supply {
+        supply: Supply,
+        settings: Box<Settings>,
+    },
     /// The parent is about to be asked.
-    Condense { reply: oneshot::Sender<Condensed> },
+    Condense {
+        reply: oneshot::Sender<Condensed>,
+    },
     /// An operator wants this done.
-    Operate { work: Work },
-    /// This master goes.
-    Part { reply: oneshot::Sender<Option<NotesUnderWay>> },
+    Operate {
+        work: Work,
+    },
+    Part {
+        reply: oneshot::Sender<Option<NotesUnderWay>>,
+    },
     /// What the resource says about itself, with a page of holders.
-    Report { from: usize, limit: usize, reply: oneshot::Sender<Status> },
+    Report {
+        from: usize,
+        limit: usize,
+        reply: oneshot::Sender<Status>,
+    },
 }
 
 impl Message for Command {

@@ -27,7 +27,6 @@ use crate::{
 const MOST: usize = 100;
 /// The longest time, in milliseconds: seven days.
 const LONGEST_MS: u64 = 7 * 86_400_000;
-/// The shortest.
 const SHORTEST_MS: u64 = 1000;
 /// The longest reason, in bytes.
 const WHY_MOST: usize = 500;

@@ -9,7 +9,6 @@ use serde::Deserialize;
 use super::{super::Pages, Parts, text};
 use crate::changes::{Change, ChangeKind};
 
-/// Which changes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(in super::super) struct ChangesQuery {

@@ -25,7 +25,6 @@ const SOURCE: &str = "pasted";
 const SHOWN: usize = 20;
 const HOLDERS: usize = 5;
 
-/// The form alone.
 pub(super) async fn form(State(pages): State<Pages>) -> Response {
     show(&pages, StatusCode::OK, "", &html! {})
 }

@@ -13,7 +13,6 @@ const LOOK: usize = 10_000;
 /// Holders that can be reached by paging; those further on by searching.
 const REACHED: usize = 100_000;
 
-/// A holder.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(in super::super) struct HolderRow {
     pub(in super::super) holder: String,
@@ -98,7 +97,6 @@ impl HolderSort {
     }
 }
 
-/// Which holders.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(in super::super) struct HolderQuery {

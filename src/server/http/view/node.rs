@@ -37,7 +37,6 @@ pub(in super::super) struct NodeView {
     /// What is not well, the worst first.
     pub(in super::super) findings: Vec<Verdict>,
     pub(in super::super) limits: Vec<LimitRow>,
-    /// The newest first.
     pub(in super::super) overrides: Vec<OverrideRow>,
     /// Empty for a server without a data directory.
     pub(in super::super) peers: Vec<PeerRow>,
@@ -54,7 +53,6 @@ pub(in super::super) struct NodeView {
 /// Which peer is master, as far as this one knows.
 #[derive(Debug, Clone, PartialEq)]
 pub(in super::super) enum MasterSeen {
-    /// This one.
     Here,
     /// Another, which was heard from lately.
     At(MasterView),
@@ -88,7 +86,6 @@ pub(in super::super) struct MasterView {
     pub(in super::super) http: String,
 }
 
-/// A peer.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(in super::super) struct PeerRow {
     pub(in super::super) peer: String,
@@ -123,7 +120,6 @@ pub(in super::super) struct ParentRow {
     pub(in super::super) resources: usize,
 }
 
-/// A child node.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(in super::super) struct ChildRow {
     pub(in super::super) node: String,
@@ -137,7 +133,6 @@ pub(in super::super) struct ChildRow {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(in super::super) struct LimitRow {
     pub(in super::super) what: String,
-    /// What raises it.
     pub(in super::super) flag: String,
     pub(in super::super) used: usize,
     pub(in super::super) most: usize,

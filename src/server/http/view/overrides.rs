@@ -3,18 +3,14 @@
 use leaseway_core::{Millis, Overridden, Override};
 use serde::Serialize;
 
-/// An override.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(in super::super) struct OverrideRow {
-    /// Of which resources.
     pub(in super::super) pattern: String,
     /// `40`, or `50 %`.
     pub(in super::super) set_to: String,
     /// Then it ends by itself.
     pub(in super::super) remaining_ms: u64,
-    /// The operator.
     pub(in super::super) by: String,
-    /// The reason.
     pub(in super::super) why: String,
 }
 

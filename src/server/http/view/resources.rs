@@ -169,7 +169,6 @@ impl ResourceSort {
     }
 }
 
-/// Which resources.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(in super::super) struct ResourceQuery {

@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 
 use super::{super::Pages, holders::HolderRow, node::ParentRow, node::parent};
 
-/// Which holder.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(in super::super) struct WhyQuery {
@@ -15,7 +14,6 @@ pub(in super::super) struct WhyQuery {
     pub(in super::super) kind: String,
 }
 
-/// An explanation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(in super::super) struct Explained {
     #[serde(flatten)]

@@ -35,7 +35,6 @@ pub(super) struct Says {
     pub(super) terms: Vec<wire::Terms>,
     /// Another server is the master.
     pub(super) elsewhere: Option<String>,
-    /// It never answers.
     pub(super) silent: bool,
     /// It has no names for leases.
     pub(super) original: bool,
@@ -58,7 +57,6 @@ impl Says {
     }
 }
 
-/// The parent.
 #[derive(Clone)]
 pub(super) struct Fake(pub(super) Arc<FakeState>);
 
