@@ -3,7 +3,7 @@
 //! Absolute figures move with the machine, so everything here aims at ratios: `ceiling` is a server that does nothing,
 //! the most that this stack of libraries allows; `load` measures one server; `compare` runs two in turns and divides.
 //!
-//! `doors` measures doors: the cost of a request, many descriptors, one limit at several of them.
+//! `gateways` measures gateways: the cost of a request, many descriptors, one limit at several of them.
 //!
 //! `chaos` starts the peers of a node, breaks things, and has the books of real clients added up.
 //!
@@ -31,13 +31,13 @@ mod chaos;
 mod chart;
 mod clients;
 mod compare;
-mod doors;
 #[cfg(test)]
 mod end_to_end;
 mod error;
 mod failover;
 mod flags;
 mod fleet;
+mod gateways;
 mod hostile;
 mod limiter;
 mod load;
@@ -88,7 +88,7 @@ enum Command {
     Chaos(Box<chaos::ChaosLine>),
     Load(load::LoadArgs),
     Compare(compare::CompareArgs),
-    Doors(doors::DoorsArgs),
+    Gateways(gateways::GatewaysArgs),
     Failover(failover::FailoverArgs),
     Fleet(fleet::FleetArgs),
     Hostile(hostile::HostileArgs),
@@ -106,7 +106,7 @@ fn main() -> ExitCode {
         Command::Chaos(args) => chaos::main(&args),
         Command::Load(args) => load::main(&args),
         Command::Compare(args) => compare::main(&args),
-        Command::Doors(args) => doors::main(&args),
+        Command::Gateways(args) => gateways::main(&args),
         Command::Failover(args) => failover::main(&args),
         Command::Fleet(args) => fleet::main(&args),
         Command::Hostile(args) => hostile::main(&args),

@@ -1,9 +1,9 @@
-//! The wire and nothing else: the Doorman protocol ([`doorman`]), Leaseway's own services, and Envoy's as far as doors
+//! The wire and nothing else: the Doorman protocol ([`doorman`]), Leaseway's own services, and Envoy's as far as gateways
 //! speak them.
 //!
 //! `generated/` is committed, so that building needs no protobuf compiler of any kind; `tests/generated.rs` regenerates
 //! it and fails when it has drifted. Deliberately absent: any meaning. What a message must contain is decided where it
-//! is parsed: requests in `src/server/grpc` and `src/door`, answers in `src/session/grpc`.
+//! is parsed: requests in `src/server/grpc` and `src/gateway`, answers in `src/session/grpc`.
 
 #![warn(missing_docs)]
 
@@ -13,7 +13,7 @@ pub mod doorman {
     include!("generated/doorman.rs");
 }
 
-/// Envoy's protocols, as far as doors speak them.
+/// Envoy's protocols, as far as gateways speak them.
 #[cfg(feature = "envoy")]
 pub mod envoy {
     /// `package envoy.service.rate_limit_quota.v3`: Envoy reports what it lets through and is assigned what it may.

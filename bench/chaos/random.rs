@@ -8,8 +8,8 @@
 mod args;
 mod beside;
 mod cluster;
-mod door;
 mod envoys;
+mod gateway;
 mod hand_over;
 mod holders;
 mod layout;

@@ -90,7 +90,7 @@ impl RawClient {
             client_id: Some(request.client.to_string()),
             resource: vec![resource],
             drops_late: request.drops_late.then_some(true),
-            is_door: None,
+            is_gateway: None,
         };
         let asked = Instant::now();
         let answer = timeout(DEADLINE, self.0.get_capacity(request)).await.ok()?.ok()?.into_inner();

@@ -64,7 +64,7 @@ pub struct GetCapacityRequest {
     pub drops_late: ::core::option::Option<bool>,
     /// It limits others with what it is given: reports of the server say so, and nothing else depends on it.
     #[prost(bool, optional, tag = "101")]
-    pub is_door: ::core::option::Option<bool>,
+    pub is_gateway: ::core::option::Option<bool>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ResourceResponse {

@@ -233,11 +233,11 @@ pub struct Resource {
     /// What an operator has set in place of the template's capacity; absent: nothing.
     #[prost(message, optional, tag = "16")]
     pub overridden: ::core::option::Option<Overridden>,
-    /// Holders that are doors, and what they have of `held`.
+    /// Holders that are gateways, and what they have of `held`.
     #[prost(uint64, tag = "17")]
-    pub doors: u64,
+    pub gateways: u64,
     #[prost(double, tag = "18")]
-    pub held_by_doors: f64,
+    pub held_by_gateways: f64,
 }
 /// A capacity that an operator has set for a time.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -360,7 +360,7 @@ pub struct Holder {
     pub remaining_ms: u64,
     /// A client that limits others with what it has.
     #[prost(bool, tag = "10")]
-    pub is_door: bool,
+    pub is_gateway: bool,
 }
 /// Generated client implementations.
 pub mod status_client {

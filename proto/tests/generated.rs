@@ -15,7 +15,7 @@ const FILES: [&str; 8] = [
     "push.proto",
     "status.proto",
 ];
-/// Peers and doors have ports of their own; a server's reflection tells of what is asked at its own.
+/// Peers and gateways have ports of their own; a server's reflection tells of what is asked at its own.
 const NOT_FOR_REFLECTION: [&str; 5] = [
     "envoy_quota.proto",
     "envoy_ratelimit.proto",

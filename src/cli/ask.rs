@@ -90,7 +90,7 @@ impl Get {
             client_id: Some(self.client.clone()),
             resource: vec![entry],
             drops_late: None,
-            is_door: None,
+            is_gateway: None,
         };
         let ask = |channel| {
             let request = request.clone();

@@ -9,7 +9,7 @@ mod plan;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use leaseway_door::rls::{file, templates};
+use leaseway_gateway::rls::{file, templates};
 use leaseway_proto::admin::{GetConfigRequest, GetConfigResponse};
 use leaseway_server::config::{self, Loaded};
 use serde_json::json;

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use leaseway_client::{BadToken, TlsError};
-use leaseway_door::{DoorError, RulesError};
+use leaseway_gateway::{GatewayError, RulesError};
 use leaseway_server::{
     ServeError,
     config::{ConfigError, LoadError},
@@ -18,7 +18,7 @@ pub(crate) enum CliError {
     #[error(transparent)]
     Serve(#[from] ServeError),
     #[error(transparent)]
-    Door(#[from] DoorError),
+    Gateway(#[from] GatewayError),
     /// A file that was named cannot be restored.
     #[error("{0}")]
     Backup(String),
@@ -206,7 +206,7 @@ impl CliError {
             CliError::Flags(_) | CliError::NoTerminal => ExitCode::from(WRONG_COMMAND_LINE),
             CliError::Config(_) | CliError::ConfigRefused { .. } | CliError::NodeSet(_) => ExitCode::from(EX_CONFIG),
             CliError::Serve(error) if error.is_configuration() => ExitCode::from(EX_CONFIG),
-            CliError::Door(error) if error.is_configuration() => ExitCode::from(EX_CONFIG),
+            CliError::Gateway(error) if error.is_configuration() => ExitCode::from(EX_CONFIG),
             CliError::Rules(_) | CliError::Backup(_) => ExitCode::from(EX_CONFIG),
             CliError::BadToken(_) | CliError::TlsFiles(_) => ExitCode::from(EX_CONFIG),
             CliError::Refused { code: Code::PermissionDenied, .. } => ExitCode::from(EX_NOPERM),
@@ -236,7 +236,7 @@ impl CliError {
                 | CliError::NodeSet(_)
                 | CliError::Ports(_)
                 | CliError::Serve(_)
-                | CliError::Door(_)
+                | CliError::Gateway(_)
                 | CliError::Rules(_)
                 | CliError::NoAnswer { .. }
         )

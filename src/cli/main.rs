@@ -10,11 +10,11 @@ mod check;
 mod config;
 mod connect;
 mod debug;
-mod door;
 mod error;
 mod explain;
 mod files;
 mod format;
+mod gateway;
 mod listen_address;
 mod manual;
 mod output;
@@ -77,7 +77,7 @@ enum Command {
     /// Runs a server until SIGTERM or Ctrl-C; SIGHUP, or a change of its file, reloads the configuration
     Serve(Box<serve::Serve>),
     /// Lets in callers that speak another protocol: HTTP, Envoy's rate limit service
-    Door(Box<door::RunDoor>),
+    Gateway(Box<gateway::RunGateway>),
     /// Runs the peers of a node on this machine, each a process of its own, until Ctrl-C; without a file: three
     Up(up::Up),
     /// Works with configuration files, and with the configuration that the peers of a node keep
@@ -135,9 +135,9 @@ fn main() -> ExitCode {
             leaseway_process::tether::obey();
             serve.run()
         }
-        Command::Door(door) => {
+        Command::Gateway(gateway) => {
             leaseway_process::tether::obey();
-            door.run()
+            gateway.run()
         }
         Command::Up(up) => up.run(),
         Command::Access(command) => command.run(),
@@ -198,10 +198,10 @@ mod tests {
     }
 
     #[test]
-    fn every_flag_of_a_door_has_its_variable() {
+    fn every_flag_of_a_gateway_has_its_variable() {
         let cli = Cli::command();
-        let door = cli.find_subcommand("door").expect("it exists");
-        door.get_arguments().filter(|flag| flag.get_id() != "help").for_each(assert_has_its_variable);
+        let gateway = cli.find_subcommand("gateway").expect("it exists");
+        gateway.get_arguments().filter(|flag| flag.get_id() != "help").for_each(assert_has_its_variable);
     }
 
     /// What all commands have that connect.

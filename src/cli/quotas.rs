@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use clap::Args;
 use leaseway_core::Millis;
-use leaseway_door::rlqs::{RlqsOptions, Settings};
+use leaseway_gateway::rlqs::{RlqsOptions, Settings};
 
 use crate::serve::checks;
 
@@ -13,7 +13,7 @@ use crate::serve::checks;
 #[command(next_help_heading = "Quotas of Envoys (--rlqs)")]
 pub(crate) struct QuotaFlags {
     /// An Envoy may go by what it was told for so many seconds, if it is told nothing else. What it gives up is free
-    /// for others when they are over, and one second more; it looks for a lost door every five. The same at all doors
+    /// for others when they are over, and one second more; it looks for a lost gateway every five. The same at all gateways
     /// of the same Envoys
     #[arg(
         long,

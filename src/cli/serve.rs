@@ -62,7 +62,7 @@ pub(crate) struct Serve {
     /// How it is logged: lines for people, or an object of JSON a line
     #[arg(long, env = "LEASEWAY_LOG_FORMAT", value_enum, default_value = "text", value_name = "FORM")]
     log_format: log::LogFormat,
-    /// Where Envoys report what they let through and are assigned what they may (RLQS), as at a door of its own
+    /// Where Envoys report what they let through and are assigned what they may (RLQS), as at a gateway of its own
     #[arg(long, env = "LEASEWAY_RLQS", value_name = "ADDRESS", value_parser = listen_address)]
     rlqs: Option<SocketAddr>,
     #[command(flatten)]

@@ -111,8 +111,8 @@ impl ShowStatus {
                 if let Some(overridden) = &resource.overridden {
                     say(overridden_line(overridden))?;
                 }
-                if resource.doors > 0 {
-                    say(format!("doors: {}, holding {}", resource.doors, number(resource.held_by_doors)))?;
+                if resource.gateways > 0 {
+                    say(format!("gateways: {}, holding {}", resource.gateways, number(resource.held_by_gateways)))?;
                 }
                 if let Some(pool) = &resource.pool {
                     say(pool_line(pool))?;
@@ -322,7 +322,7 @@ fn holder_row(holder: &Holder) -> Vec<String> {
     vec![
         match holder {
             Holder { is_server: true, id, .. } => format!("{id} (node)"),
-            Holder { is_door: true, id, .. } => format!("{id} (door)"),
+            Holder { is_gateway: true, id, .. } => format!("{id} (gateway)"),
             Holder { id, .. } => id.clone(),
         },
         number(holder.wants),
@@ -340,7 +340,7 @@ pub(crate) fn as_json(status: &GetStatusResponse) -> Value {
         json!({
             "id": holder.id, "is_server": holder.is_server, "priority": holder.priority,
             "subclients": holder.subclients, "wants": holder.wants, "due": holder.due, "granted": holder.granted,
-            "held": holder.held, "remaining_ms": holder.remaining_ms, "is_door": holder.is_door,
+            "held": holder.held, "remaining_ms": holder.remaining_ms, "is_gateway": holder.is_gateway,
         })
     };
     let terms = |terms: &Terms| {
@@ -368,7 +368,7 @@ pub(crate) fn as_json(status: &GetStatusResponse) -> Value {
             "capacity": (!is_unlimited(resource)).then_some(resource.capacity),
             "wants": resource.wants, "granted": resource.granted, "held": resource.held,
             "holders": resource.holders, "subclients": resource.subclients, "learning_ms": resource.learning_ms,
-            "doors": resource.doors, "held_by_doors": resource.held_by_doors,
+            "gateways": resource.gateways, "held_by_gateways": resource.held_by_gateways,
             "template": resource.template, "promises": resource.promises.as_ref().map(promises_as_json),
             "overridden": resource.overridden.as_ref().map(overridden_as_json),
             "pool": resource.pool.as_ref().map(pool_as_json), "supply": resource.supply.as_ref().map(supply),

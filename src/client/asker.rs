@@ -26,7 +26,7 @@ use crate::{
 
 pub(crate) struct ClientAsker {
     shared: Arc<Shared>,
-    is_door: bool,
+    is_gateway: bool,
     deadline: Duration,
     discovery: Discovery,
     outage: Outage,
@@ -76,10 +76,10 @@ impl Leases {
 }
 
 impl ClientAsker {
-    pub(crate) fn new(shared: Arc<Shared>, is_door: bool, deadline: Duration) -> ClientAsker {
+    pub(crate) fn new(shared: Arc<Shared>, is_gateway: bool, deadline: Duration) -> ClientAsker {
         ClientAsker {
             shared,
-            is_door,
+            is_gateway,
             deadline,
             discovery: Discovery::default(),
             outage: Outage::default(),
@@ -161,7 +161,7 @@ impl Asker for ClientAsker {
             Body::Ask(asks) => {
                 self.method = "GetCapacity";
                 self.told.extend(asks.iter().filter_map(|ask| Some((Arc::clone(&ask.id), ask.demand.usage?))));
-                Box::pin(ask(channel, wire::get_capacity(client, self.is_door, asks)))
+                Box::pin(ask(channel, wire::get_capacity(client, self.is_gateway, asks)))
             }
             Body::Release(releases) => {
                 self.method = "ReleaseCapacity";

@@ -67,7 +67,7 @@ pub struct Builder {
     token: Option<Token>,
     seed: Option<u64>,
     without_hints: bool,
-    is_door: bool,
+    is_gateway: bool,
     book: Option<Book>,
 }
 
@@ -165,10 +165,10 @@ impl Builder {
         self
     }
 
-    /// It limits others with what it is leased: servers show it as a door.
+    /// It limits others with what it is leased: servers show it as a gateway.
     #[must_use]
-    pub fn door(mut self) -> Builder {
-        self.is_door = true;
+    pub fn gateway(mut self) -> Builder {
+        self.is_gateway = true;
         self
     }
 
@@ -272,7 +272,7 @@ impl Builder {
             Session::new(Settings { endpoints, pace: self.pace, resources_per_request: RESOURCES_PER_REQUEST, seed });
         let shared = Arc::new(Shared::new(id, session, self.book));
         let hints = (!self.without_hints).then(|| Hints::new(Listener::Client(Arc::clone(&shared.id))));
-        let asker = ClientAsker::new(Arc::clone(&shared), self.is_door, deadline);
+        let asker = ClientAsker::new(Arc::clone(&shared), self.is_gateway, deadline);
         let driver = Driver::new(asker, transport, hints);
         let keeper = Keeper { shared, mode: self.mode, runtime, _gone: gone };
         Ok((Client { keeper: Arc::new(keeper) }, driver))

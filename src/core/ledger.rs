@@ -116,10 +116,10 @@ pub struct Sums {
     pub granted: Sum,
     /// Clients they stand for.
     pub subclients: u64,
-    /// Those of them that are doors, and what must be assumed in use at these.
-    pub doors: u64,
-    /// See `doors`.
-    pub held_by_doors: Sum,
+    /// Those of them that are gateways, and what must be assumed in use at these.
+    pub gateways: u64,
+    /// See `gateways`.
+    pub held_by_gateways: Sum,
 }
 
 #[derive(Clone, Copy)]
@@ -389,9 +389,9 @@ impl Ledger {
         self.sums.held += counted.held;
         self.sums.granted -= holder.counted.granted;
         self.sums.granted += counted.granted;
-        if holder.manner == Manner::Door {
-            self.sums.held_by_doors -= holder.counted.held;
-            self.sums.held_by_doors += counted.held;
+        if holder.manner == Manner::Gateway {
+            self.sums.held_by_gateways -= holder.counted.held;
+            self.sums.held_by_gateways += counted.held;
         }
         self.changes += u64::from(counted != holder.counted);
         if counted.held < holder.counted.held {

@@ -1,7 +1,7 @@
-//! Envoys that report what they let through, and are assigned what they may (RLQS): what a door decides.
+//! Envoys that report what they let through, and are assigned what they may (RLQS): what a gateway decides.
 //!
 //! Time, reports and leases are arguments, and buckets have names of any kind. Deliberately absent: streams, messages
-//! and tasks, which are the door's, and how leases are had.
+//! and tasks, which are the gateway's, and how leases are had.
 
 mod beliefs;
 mod machine;

@@ -1,4 +1,4 @@
-//! One Envoy as the door has it: reports, leases and time go in, assignments come out.
+//! One Envoy as the gateway has it: reports, leases and time go in, assignments come out.
 //!
 //! It outlives the Envoy's stream: what was told is believed until its time is over, with the stream or without. So
 //! long its lease is kept, and the server is told that so much of it may be in use, also when the lease has become

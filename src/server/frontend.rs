@@ -221,7 +221,7 @@ impl Guest {
 
     /// Whether it may do this to a resource, under any name: remembered, for what is asked again and again.
     pub fn check_resource(&self, action: Action, resource: &str) -> Result<(), GuestRefusal> {
-        Ok(self.admitted()?.check_remembered(CallKind::Door, &AccessRequest::on(action, resource))?)
+        Ok(self.admitted()?.check_remembered(CallKind::Gateway, &AccessRequest::on(action, resource))?)
     }
 
     /// Whether it may read all there is.

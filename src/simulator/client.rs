@@ -156,7 +156,7 @@ impl Client {
         if self.is_here { self.wants } else { Amount::ZERO }
     }
 
-    /// What its node is asked for: of an Envoy what its door makes of the reports, of a limiter what it estimates.
+    /// What its node is asked for: of an Envoy what its gateway makes of the reports, of a limiter what it estimates.
     pub(crate) fn asks_for(&self) -> Amount {
         match &self.machine {
             Machine::Envoy(envoy) => Amount::clamped(envoy.wanted()),

@@ -1,7 +1,7 @@
-//! A client of the cluster that is a door's for one Envoy: the real machine and the real session, the stream between
-//! door and Envoy, and the Envoy, which acknowledges nothing.
+//! A client of the cluster that is a gateway's for one Envoy: the real machine and the real session, the stream between
+//! gateway and Envoy, and the Envoy, which acknowledges nothing.
 //!
-//! What such a client "may use" is what its *Envoy* believes and not what the door and the server count.
+//! What such a client "may use" is what its *Envoy* believes and not what the gateway and the server count.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -9,7 +9,7 @@ use leaseway_core::{Amount, Millis};
 use leaseway_envoy::{Action, Bucket, Envoy, Lease, Leases, Quota, REPORTS, Settings, TRANSIT, Usage, stays};
 use leaseway_session::{self as session, Mode, Outgoing, Session, Wants as Asked};
 
-/// How doors serve Envoys here: with short assignments, so that many are under way.
+/// How gateways serve Envoys here: with short assignments, so that many are under way.
 fn settings() -> Settings {
     Settings { assignment_secs: 10, idle: Millis(60_000), first_wants: 10.0, buckets: 1 }
 }
@@ -23,7 +23,7 @@ const GATEWAYS: usize = 2;
 /// Requests of each session have numbers of their own.
 const NUMBERS: u64 = 1 << 32;
 
-/// A door's client, its Envoy, and what is on the way between them.
+/// A gateway's client, its Envoy, and what is on the way between them.
 pub(crate) struct EnvoyClient {
     resource: Arc<str>,
     gateways: [Served; GATEWAYS],
@@ -81,11 +81,11 @@ struct Played {
 enum OnTheWay {
     Told { stream: u64, assignment: Option<(Quota, u32)> },
     Reported { gateway: usize, stream: u64, usage: Usage },
-    DoorNotices { gateway: usize, stream: u64 },
+    GatewayNotices { gateway: usize, stream: u64 },
     EnvoyNotices { stream: u64 },
 }
 
-/// The door's leases are those of its session.
+/// The gateway's leases are those of its session.
 struct SessionLeases<'s> {
     session: &'s mut Session<Asked>,
     in_use: &'s mut f64,
@@ -145,7 +145,7 @@ impl Served {
         work(envoy, &mut SessionLeases { session, in_use, wanted, now }, stream.is_some())
     }
 
-    /// As the task of a door does it.
+    /// As the task of a gateway does it.
     fn reported(&mut self, now: Millis, resource: &Arc<str>, stream: u64, usage: &Usage, sessions: &mut Sessions) {
         if self.stream.is_some_and(|current| current > stream) {
             return;
@@ -220,7 +220,7 @@ impl EnvoyClient {
         self.played.reports_at.get_or_insert(now);
     }
 
-    /// The Envoy ends, and its stream with it, which the door notices at once.
+    /// The Envoy ends, and its stream with it, which the gateway notices at once.
     pub(crate) fn end(&mut self, now: Millis) {
         self.played = Played::default();
         self.way.clear();
@@ -234,17 +234,17 @@ impl EnvoyClient {
         let Some((gateway, stream)) = self.played.stream else { return };
         self.broken = Some(stream);
         self.way.retain(|_, what| !matches!(what, OnTheWay::Told { .. } | OnTheWay::Reported { .. }));
-        let (door, envoy) = (self.rng.u64(0..NOTICED), self.rng.u64(0..NOTICED));
-        self.put(now.plus(Millis(door)), OnTheWay::DoorNotices { gateway, stream });
+        let (gateway, envoy) = (self.rng.u64(0..NOTICED), self.rng.u64(0..NOTICED));
+        self.put(now.plus(Millis(gateway)), OnTheWay::GatewayNotices { gateway, stream });
         self.put(now.plus(Millis(envoy)), OnTheWay::EnvoyNotices { stream });
     }
 
-    /// The door that the Envoy reports to dies, and another begins in its place; the Envoy goes on with what it was
+    /// The gateway that the Envoy reports to dies, and another begins in its place; the Envoy goes on with what it was
     /// told.
-    pub(crate) fn kill_door(&mut self, now: Millis) {
+    pub(crate) fn kill_gateway(&mut self, now: Millis) {
         let Some((gateway, _)) = self.played.stream.take() else { return };
         self.gateways[gateway] = Served::new(now, &mut self.sessions);
-        self.way.retain(|_, what| matches!(what, OnTheWay::DoorNotices { gateway: other, .. } if *other != gateway));
+        self.way.retain(|_, what| matches!(what, OnTheWay::GatewayNotices { gateway: other, .. } if *other != gateway));
     }
 
     /// From now on reports take the same time, so that rates look as they are.
@@ -309,11 +309,11 @@ impl EnvoyClient {
             OnTheWay::Reported { gateway, stream, usage } => {
                 self.gateways[gateway].reported(now, &self.resource, stream, &usage, &mut self.sessions);
             }
-            OnTheWay::DoorNotices { gateway, stream } if self.gateways[gateway].stream == Some(stream) => {
+            OnTheWay::GatewayNotices { gateway, stream } if self.gateways[gateway].stream == Some(stream) => {
                 self.gateways[gateway].left(now);
             }
             OnTheWay::EnvoyNotices { stream } if is_current(&self.played, stream) => self.played.stream = None,
-            OnTheWay::Told { .. } | OnTheWay::DoorNotices { .. } | OnTheWay::EnvoyNotices { .. } => {}
+            OnTheWay::Told { .. } | OnTheWay::GatewayNotices { .. } | OnTheWay::EnvoyNotices { .. } => {}
         }
     }
 

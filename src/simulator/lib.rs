@@ -3,7 +3,7 @@
 //! Real, and the same code as ships: each master's [`ResourceEngine`](leaseway_engine::ResourceEngine) with the core in
 //! it, each child node's [`UplinkEngine`](leaseway_engine::uplink::UplinkEngine), each client's
 //! [`Session`](leaseway_session::Session), what a limiter lets through ([`Bucket`](leaseway_limiter::Bucket)) and how
-//! much its callers want ([`WindowDemand`](leaseway_limiter::WindowDemand)), what a door makes of an Envoy's reports
+//! much its callers want ([`WindowDemand`](leaseway_limiter::WindowDemand)), what a gateway makes of an Envoy's reports
 //! ([`Envoy`](leaseway_envoy::Envoy)), what an access policy lets in ([`Policy`](leaseway_core::access::Policy)), and
 //! what the quorum's state machine makes of promises ([`Promises`](leaseway_core::Promises)).
 //!
@@ -11,9 +11,9 @@
 //! is stored after a while; of what was not, any part survives its master), elections (an event; at most one master of
 //! a node at any moment), clients of the original protocol and the leases of child nodes that speak it, and what
 //! clients want and use, callers of limiters, operators that override capacities, Envoys and the streams to their
-//! doors, and strangers that ask and release under names of others.
+//! gateways, and strangers that ask and release under names of others.
 //!
-//! Absent: callers that wait, and with them the lines of the client library; what RLS and HTTP doors have around a
+//! Absent: callers that wait, and with them the lines of the client library; what RLS and HTTP gateways have around a
 //! limiter; sockets, encodings, disks, threads within a run, clocks that differ, and Raft. These are the business of
 //! the end-to-end tests and of `leaseway-bench chaos`.
 //!

@@ -1,8 +1,8 @@
-//! A client of the cluster with a limiter that lets callers through or refuses them at once: a door's (RLS, HTTP), or a
+//! A client of the cluster with a limiter that lets callers through or refuses them at once: a gateway's (RLS, HTTP), or a
 //! program's. The real session, the real bucket and the real estimate of wants; callers come at random, and each wants
 //! one permit.
 //!
-//! When wants are looked at is as in the client library and at a door's bridge, whose tasks and locks are absent. A
+//! When wants are looked at is as in the client library and at a gateway's bridge, whose tasks and locks are absent. A
 //! caller is refused while there is no lease: none waits for the first, and when one has ended nothing may be used.
 
 mod passes;
@@ -59,7 +59,7 @@ pub(crate) struct CallerCounts {
     pub(crate) passed: u64,
 }
 
-/// What a client and a door keep of a resource that is open.
+/// What a client and a gateway keep of a resource that is open.
 struct OpenLimiter {
     bucket: Bucket,
     demand: Demand,

@@ -41,7 +41,7 @@ pub(crate) fn dues(settings: &Settings, demands: &[(Amount, i16)]) -> Vec<Amount
             outstanding: None,
             learning: false,
             drops_late: true,
-            is_door: false,
+            is_gateway: false,
             life: None,
             news: None,
             charged: Charged::default(),

@@ -156,7 +156,7 @@ pub(crate) enum Speaks {
     DoormanNode,
     /// As our client does, but it reports that all there could be is outstanding.
     Liar,
-    /// It is a door's for one Envoy, which may let through what the door told it.
+    /// It is a gateway's for one Envoy, which may let through what the gateway told it.
     Envoy,
     /// As our client does, and what it has is what its limiter lets through of the callers that come; what it wants is
     /// estimated from those. `wants` is how many come per second.

@@ -302,7 +302,7 @@ impl<'p> World<'p> {
         }
         if let Some(mut settling) = self.settling.take() {
             if self.plan.has_envoys() {
-                // What a door wants for its Envoys follows from their reports.
+                // What a gateway wants for its Envoys follows from their reports.
                 settling.dues = self.dues();
             }
             let settled = oracle::apart(&settling.dues, self.has(&settling.dues)).worst <= SETTLED;

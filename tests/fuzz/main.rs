@@ -42,10 +42,10 @@ targets! {
     records: leaseway_quorum::fuzzing::seeds() => leaseway_quorum::fuzzing::records;
     snapshot: leaseway_quorum::fuzzing::seeds() => leaseway_quorum::fuzzing::snapshot;
     peer_messages: leaseway_quorum::fuzzing::seeds() => leaseway_quorum::fuzzing::messages;
-    rate_limit_rules: seeds::rules() => leaseway_door::fuzzing::rules;
-    quota_reports: seeds::reports() => leaseway_door::fuzzing::reports;
-    http_fields: seeds::fields() => leaseway_door::fuzzing::fields;
-    lease_token: seeds::texts(&["1f.4059000000000000.65f0.5", "0.0.0.0"]) => leaseway_door::fuzzing::lease_token;
+    rate_limit_rules: seeds::rules() => leaseway_gateway::fuzzing::rules;
+    quota_reports: seeds::reports() => leaseway_gateway::fuzzing::reports;
+    http_fields: seeds::fields() => leaseway_gateway::fuzzing::fields;
+    lease_token: seeds::texts(&["1f.4059000000000000.65f0.5", "0.0.0.0"]) => leaseway_gateway::fuzzing::lease_token;
     address: seeds::texts(&["127.0.0.1:5100", "[::1]:1", "http://a.example:80", "a"]) => check_address;
     glob: seeds::texts(&["mysql*\nmysql-1", "[a-c]?*\nab", "\\*\n*"]) => check_glob;
     identity: seeds::texts(&["spiffe://a/b", "alice", "dns:a.example"]) => check_identity;

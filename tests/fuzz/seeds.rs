@@ -51,7 +51,7 @@ pub(crate) fn capacity() -> Vec<Vec<u8>> {
         client_id: Some("c".to_owned()),
         resource,
         drops_late: Some(true),
-        is_door: Some(true),
+        is_gateway: Some(true),
     };
     vec![framed(&of(vec![ask("a", None)])), framed(&of(vec![ask("a", Some(lease())), ask("b", None)]))]
 }

@@ -66,7 +66,7 @@ impl Doorman {
 }
 
 pub(crate) fn request(client: &str, resource: Vec<ResourceRequest>) -> GetCapacityRequest {
-    GetCapacityRequest { client_id: Some(client.into()), resource, drops_late: None, is_door: None }
+    GetCapacityRequest { client_id: Some(client.into()), resource, drops_late: None, is_gateway: None }
 }
 
 pub(crate) fn entry(resource: &str, wants: f64) -> ResourceRequest {

@@ -17,13 +17,13 @@ use tonic::{Request, Status, Streaming, transport::Channel};
 use super::wait::{block_on, runtime};
 
 /// A stream of an Envoy of this name.
-pub(crate) fn stream(door: Channel, name: Option<&str>) -> QuotaStream {
+pub(crate) fn stream(gateway: Channel, name: Option<&str>) -> QuotaStream {
     let (reports, sent) = mpsc::channel(16);
     let mut request = Request::new(ReceiverStream::new(sent));
     if let Some(name) = name {
         request.metadata_mut().insert("leaseway-client", name.parse().unwrap());
     }
-    let mut service = RateLimitQuotaServiceClient::new(door);
+    let mut service = RateLimitQuotaServiceClient::new(gateway);
     let told = block_on(service.stream_rate_limit_quotas(request)).unwrap().into_inner();
     QuotaStream { reports, told, has_begun: Once::new() }
 }

@@ -1,4 +1,4 @@
-//! What Envoy would ask a door for each request.
+//! What Envoy would ask a gateway for each request.
 
 use leaseway_proto::envoy::ratelimit::{
     RateLimitDescriptor, RateLimitRequest, RateLimitResponse,

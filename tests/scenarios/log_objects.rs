@@ -44,10 +44,10 @@ fn every_line_of_a_servers_log_is_an_object_and_ids_stay_within_their_field() {
 }
 
 #[test]
-fn a_door_writes_objects_where_its_variable_says_so() {
+fn a_gateway_writes_objects_where_its_variable_says_so() {
     let variables = [("LEASEWAY_LOG_FORMAT", "json"), ("LEASEWAY_LOG", "debug")];
-    let door = Process::start(&["door", "--http", ANYWHERE, "--server", "127.0.0.1:1"], &variables);
-    eventually("the door serves", || door.stdout().contains("serving").then_some(()));
-    door.signal(Signal::TERM);
-    objects(&door.finish().stderr);
+    let gateway = Process::start(&["gateway", "--http", ANYWHERE, "--server", "127.0.0.1:1"], &variables);
+    eventually("the gateway serves", || gateway.stdout().contains("serving").then_some(()));
+    gateway.signal(Signal::TERM);
+    objects(&gateway.finish().stderr);
 }

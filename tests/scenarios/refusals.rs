@@ -32,7 +32,7 @@ fn a_missing_required_field_is_named() {
         assert_refused(answer, Code::InvalidArgument, &[field, "required field is missing"]);
     }
     let answer =
-        doorman.get(GetCapacityRequest { client_id: None, resource: vec![good], drops_late: None, is_door: None });
+        doorman.get(GetCapacityRequest { client_id: None, resource: vec![good], drops_late: None, is_gateway: None });
     assert_refused(answer, Code::InvalidArgument, &["client_id: required field is missing"]);
     let status = server.status(&[]);
     assert_eq!(status["resources_total"], 0, "nothing of a request is carried out if any of it is wrong");

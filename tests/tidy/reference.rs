@@ -253,11 +253,11 @@ fn exit_codes_are_documented() {
 #[test]
 fn http_paths_are_documented() {
     let code =
-        [root().join("src/server"), root().join("src/door")].map(|folder| files_below(&folder, &["rs"])).concat();
+        [root().join("src/server"), root().join("src/gateway")].map(|folder| files_below(&folder, &["rs"])).concat();
     let routes = code.iter().flat_map(|(_, text)| text.split(".route(\"").skip(1));
     let mut routes: BTreeSet<String> = routes.map(|rest| rest.split('"').next().unwrap().to_owned()).collect();
-    // Those of the door stand in a table of operations, and beside its document.
-    let tables = [read("src/door/http/operation.rs"), read("src/door/http/openapi.rs")];
+    // Those of the gateway stand in a table of operations, and beside its document.
+    let tables = [read("src/gateway/http/operation.rs"), read("src/gateway/http/openapi.rs")];
     let is_path = |text: &&str| text.starts_with("/v1/") || text.ends_with(".json");
     routes.extend(tables.iter().flat_map(|text| text.split('"')).filter(is_path).map(str::to_owned));
     let rows = rows(&read("docs/reference/http.md"));

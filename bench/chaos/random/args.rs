@@ -19,8 +19,8 @@ use crate::{
 
 /// Draws from a seed what goes wrong and when, does that to real processes, and adds up the books of their clients.
 ///
-/// At no moment may clients together believe in more than there is, nor may a door that is asked for each request let
-/// more pass; when all is well again there has to be a master, and all clients, and the Envoys of a door, have to be
+/// At no moment may clients together believe in more than there is, nor may a gateway that is asked for each request let
+/// more pass; when all is well again there has to be a master, and all clients, and the Envoys of a gateway, have to be
 /// served. A run that fails is repeated with fewer and fewer mishaps, and the command that repeats it is printed.
 /// Servers and clients of even seeds speak TLS with each other.
 #[derive(Clone, clap::Args)]

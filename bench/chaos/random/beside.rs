@@ -1,5 +1,5 @@
-//! A client that shares a limit with a door and wants all of it. It asks past the links that clients' troubles are made
-//! with: what the door is lent and cannot renew, this one has next.
+//! A client that shares a limit with a gateway and wants all of it. It asks past the links that clients' troubles are made
+//! with: what the gateway is lent and cannot renew, this one has next.
 
 use std::time::{Duration, Instant};
 

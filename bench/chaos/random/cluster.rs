@@ -139,7 +139,7 @@ impl Cluster {
             }
             if let Some(certificates) = &self.certificates {
                 flags.extend(certificates.flags());
-                // The door shows none.
+                // The gateway shows none.
                 flags.push(("--tls-client-auth", "optional".into()));
             }
             let mut words = vec!["env".to_owned()];
@@ -163,7 +163,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// What peers and doors are started with.
+    /// What peers and gateways are started with.
     pub(super) fn program(&self) -> &[String] {
         &self.server
     }

@@ -1,4 +1,4 @@
-//! Envoys: each has a stream to the door (RLQS), reports buckets, and believes what it is told of them as Envoy does.
+//! Envoys: each has a stream to the gateway (RLQS), reports buckets, and believes what it is told of them as Envoy does.
 //!
 //! An assignment counts from when it arrives until another takes its place or its time is over, with the stream or
 //! without; then all is denied. Of each bucket there is a client besides that wants all: what an Envoy believes and
@@ -63,7 +63,7 @@ struct EnvoySeat {
     envoy: JoinHandle<Vec<Entry>>,
 }
 
-/// How an Envoy gets on with the door.
+/// How an Envoy gets on with the gateway.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Contact {
     Well,
@@ -78,9 +78,9 @@ enum Contact {
 type Standing = Result<Instant, String>;
 
 impl Envoys {
-    /// At this door, for buckets of which there is so much each.
+    /// At this gateway, for buckets of which there is so much each.
     pub(super) fn gather(
-        door: SocketAddr,
+        gateway: SocketAddr,
         capacity: f64,
         seed: u64,
         cluster: &Cluster,
@@ -97,7 +97,7 @@ impl Envoys {
             Ok((client, resource))
         };
         let rivals = (0..BUCKETS).map(rival).collect::<Result<_, Error>>()?;
-        let envoys = (0..ENVOYS).map(|number| EnvoySeat::take(number, door, capacity * OFFERED, seed)).collect();
+        let envoys = (0..ENVOYS).map(|number| EnvoySeat::take(number, gateway, capacity * OFFERED, seed)).collect();
         Ok(Envoys { envoys, rivals })
     }
 
@@ -151,12 +151,12 @@ fn resource(bucket: usize) -> String {
 }
 
 impl EnvoySeat {
-    fn take(number: usize, door: SocketAddr, most: f64, seed: u64) -> EnvoySeat {
+    fn take(number: usize, gateway: SocketAddr, most: f64, seed: u64) -> EnvoySeat {
         let contact = watch::Sender::new(Contact::Well);
         let (stands, standing) = watch::channel(Err("it has told nothing".to_owned()));
         let envoy = Envoy {
             name: format!("envoy:{number}").into(),
-            door,
+            gateway,
             random: fastrand::Rng::with_seed(seed.wrapping_add(number as u64)),
             most,
             buckets: array::from_fn(|bucket| Bucket { resource: resource(bucket).into(), rate: 0.0, ends: None }),
@@ -172,7 +172,7 @@ impl EnvoySeat {
 
 struct Envoy {
     name: Arc<str>,
-    door: SocketAddr,
+    gateway: SocketAddr,
     random: fastrand::Rng,
     /// What is offered to a bucket at most, per second.
     most: f64,
@@ -240,7 +240,7 @@ impl Envoy {
     async fn report(&mut self) {
         let is_new = self.stream.is_none();
         if is_new {
-            let opened = timeout(DEADLINE, open(self.door, &self.name)).await;
+            let opened = timeout(DEADLINE, open(self.gateway, &self.name)).await;
             match opened.unwrap_or_else(|_| Err("no stream within a second".to_owned())) {
                 Ok(stream) => self.stream = Some(stream),
                 Err(why) => self.stand(Err(why)),
@@ -324,8 +324,8 @@ fn rate(strategy: RateLimitStrategy) -> f64 {
 }
 
 /// A stream on a connection of its own.
-async fn open(door: SocketAddr, name: &str) -> Result<QuotaStream, String> {
-    let channel = Transport::new().connect_lazy(&door.to_string(), |endpoint: Endpoint| endpoint.tcp_nodelay(true));
+async fn open(gateway: SocketAddr, name: &str) -> Result<QuotaStream, String> {
+    let channel = Transport::new().connect_lazy(&gateway.to_string(), |endpoint: Endpoint| endpoint.tcp_nodelay(true));
     let channel = channel.expect("a socket address makes a URI, and there is no token");
     let (reports, sent) = mpsc::channel(4);
     let mut request = Request::new(ReceiverStream::new(sent));

@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 /// What is shared as a pool.
 pub(super) const POOL: &str = "pool";
 
-/// Routes of which a door is asked for each request: how many requests there are of each per second, at first.
+/// Routes of which a gateway is asked for each request: how many requests there are of each per second, at first.
 pub(super) const ROUTES: [f64; 3] = [20.0, 50.0, 100.0];
 
-/// What the rules of the door call a route.
+/// What the rules of the gateway call a route.
 pub(super) const ROUTE_DOMAIN: &str = "asked";
 pub(super) const ROUTE_KEY: &str = "route";
 

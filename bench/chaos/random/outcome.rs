@@ -32,7 +32,7 @@ pub(super) struct TrialReport {
     /// How many assignments Envoys have taken.
     #[serde(default)]
     pub(super) assignments: usize,
-    /// How many requests that a door was asked for passed, and how many did not.
+    /// How many requests that a gateway was asked for passed, and how many did not.
     #[serde(default)]
     pub(super) passed: usize,
     #[serde(default)]

@@ -1,11 +1,11 @@
-//! What a door lets through, request by request, beside what a client believes that shares the limit with it.
+//! What a gateway lets through, request by request, beside what a client believes that shares the limit with it.
 //!
-//! Of a limit for a second a door has saved up at most what its lease brings in a second, and one permit at least; what
+//! Of a limit for a second a gateway has saved up at most what its lease brings in a second, and one permit at least; what
 //! is saved is cut with the lease. At any moment it is lent what the other does not believe in, and no more. So over
 //! any span at most ∫ (what there is − what is believed) passes, and besides it a second of that difference as it is
 //! when the span begins.
 //!
-//! A door that is started begins full: once more as much, at the moment when it is first lent something. That lies
+//! A gateway that is started begins full: once more as much, at the moment when it is first lent something. That lies
 //! between its start and the first answer to a request that was sent later.
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ pub(super) struct Pass {
 /// All that is known of one limit. A level holds from its moment on; moments ascend.
 pub(super) struct RouteHistory<'a> {
     pub(super) passes: &'a [Pass],
-    /// When doors were started.
+    /// When gateways were started.
     pub(super) starts_us: &'a [u64],
     /// What the other client believes in, at first nothing.
     pub(super) believed: &'a [(u64, f64)],
@@ -86,7 +86,7 @@ pub(super) fn excess(history: &RouteHistory<'_>) -> Option<Excess> {
     worst
 }
 
-/// At most, by a door that is lent so much.
+/// At most, by a gateway that is lent so much.
 fn saved(lent: f64) -> f64 {
     (lent * WINDOW).max(1.0)
 }
@@ -112,17 +112,17 @@ impl RouteHistory<'_> {
         steps
     }
 
-    /// Nothing passes before a door is started.
+    /// Nothing passes before a gateway is started.
     fn first(&self) -> u64 {
         self.starts_us.iter().copied().min().unwrap_or(0)
     }
 
-    /// What a door can be lent at that moment.
+    /// What a gateway can be lent at that moment.
     fn free(&self, at: u64) -> f64 {
         level(self.limits, at) - level(self.believed, at)
     }
 
-    /// By a door that is first lent something between these moments.
+    /// By a gateway that is first lent something between these moments.
     fn most_saved(&self, from: u64, until: u64) -> f64 {
         let changes = self.limits.iter().chain(self.believed).map(|(at, _)| *at);
         let within = changes.filter(|at| (from..=until).contains(at)).chain([from]);
@@ -146,7 +146,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000;
 
-    /// A limit of 100 a second, of which the other believes in 60, and a door that was started at the beginning.
+    /// A limit of 100 a second, of which the other believes in 60, and a gateway that was started at the beginning.
     fn history(passes: &[Pass]) -> RouteHistory<'_> {
         RouteHistory { passes, starts_us: &[0], believed: &[(0, 60.0)], limits: &[(0, 100.0)] }
     }
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_door_is_lent_and_what_it_has_saved_at_its_start_may_pass() {
+    fn what_a_gateway_is_lent_and_what_it_has_saved_at_its_start_may_pass() {
         let passes = [flow(0, 100, 40), flow(0, 25_000, 400)].concat();
         assert_eq!(excess(&history(&passes)), None);
     }
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_door_that_is_started_again_begins_full_and_no_other() {
+    fn a_gateway_that_is_started_again_begins_full_and_no_other() {
         let passes = [flow(4 * SECOND, 100, 1), flow(5 * SECOND, 100, 40), flow(5_100_000, 100, 40)].concat();
         let started = |again| requests(&RouteHistory { starts_us: &[0, again], ..history(&passes) });
         assert!(requests(&history(&passes)) > 20.0);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_door_that_goes_on_with_what_the_other_has_by_now_is_found() {
+    fn a_gateway_that_goes_on_with_what_the_other_has_by_now_is_found() {
         let passes = flow(0, 25_000, 160);
         let believed = [(0, 60.0), (2 * SECOND, 100.0)];
         let found = excess(&RouteHistory { believed: &believed, ..history(&passes) }).unwrap();

@@ -24,7 +24,7 @@ const LENGTH: Duration = Duration::from_secs(40);
 const MASTERS: &[Mishap] = &[Mishap::Kill, Mishap::Pause, Mishap::Herd, Mishap::Crash];
 const BELOW: &[Mishap] = &[Mishap::Capacity, Mishap::LostAnswers, Mishap::Kill, Mishap::Crash];
 
-const DOOR_ALONE: &[Mishap] = &[Mishap::LostParent, Mishap::LostAnswers, Mishap::SlowClients];
+const GATEWAY_ALONE: &[Mishap] = &[Mishap::LostParent, Mishap::LostAnswers, Mishap::SlowClients];
 
 const fn suited(fault: &'static str, shape: ClusterShape, only: &'static [Mishap], lease: u32) -> Suited {
     Suited { fault, shape, only, lease }
@@ -41,9 +41,9 @@ const ALL: [Suited; 13] = [
     suited("stale-hand-over", ClusterShape::Three, &[Mishap::HandOver], 5),
     suited("hides-outstanding", ClusterShape::Tree, BELOW, 5),
     suited("outlives-parent", ClusterShape::Tree, &[Mishap::LostParent], 3),
-    suited("assignment-outlasts-lease", ClusterShape::Three, &[Mishap::Door], 3),
+    suited("assignment-outlasts-lease", ClusterShape::Three, &[Mishap::Gateway], 3),
     suited("forgets-assignments", ClusterShape::Three, &[Mishap::Crash], 10),
-    suited("uses-ended-lease", ClusterShape::Three, DOOR_ALONE, 3),
+    suited("uses-ended-lease", ClusterShape::Three, GATEWAY_ALONE, 3),
 ];
 
 /// One after the other, as far as there are seeds.

@@ -1,5 +1,5 @@
-//! Envoys that ask the door for each request (RLS). Of each route several ask at the same time, half of the time for
-//! more than there is. [Beside](super::beside) them a client wants all of the same: what the door lets pass and should
+//! Envoys that ask the gateway for each request (RLS). Of each route several ask at the same time, half of the time for
+//! more than there is. [Beside](super::beside) them a client wants all of the same: what the gateway lets pass and should
 //! not, that one has, too.
 
 use std::{
@@ -39,7 +39,7 @@ const ASKERS: usize = 4;
 const DEADLINE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// For so long a route is asked for at one pace: a door is lent more within seconds.
+/// For so long a route is asked for at one pace: a gateway is lent more within seconds.
 const SPELL: Duration = Duration::from_secs(4);
 
 /// For so long after a request has passed a route counts as served: seldom asked for it is seldom let through.
@@ -66,12 +66,12 @@ pub(super) struct RouteTally {
     /// When requests that passed were sent, and when they were answered.
     pub(super) passed: Vec<(Instant, Instant)>,
     pub(super) denied: usize,
-    /// What the client beside the door believed in, from when on.
+    /// What the client beside the gateway believed in, from when on.
     pub(super) believed: Vec<(Instant, f64)>,
     last: String,
 }
 
-/// The rules of the door, as envoyproxy/ratelimit has them.
+/// The rules of the gateway, as envoyproxy/ratelimit has them.
 pub(super) fn rules() -> String {
     let rule = |(number, limit): (usize, f64)| {
         format!(
@@ -86,11 +86,11 @@ pub(super) fn rules() -> String {
 }
 
 impl Routes {
-    /// At this door.
+    /// At this gateway.
     pub(super) fn gather(
         args: &RandomArgs,
         seed: u64,
-        door: SocketAddr,
+        gateway: SocketAddr,
         cluster: &Cluster,
         runtime: &Handle,
     ) -> Result<Routes, Error> {
@@ -102,7 +102,7 @@ impl Routes {
             let tally = Arc::<Mutex<RouteTally>>::default();
             let asker = |place: usize| {
                 let random = fastrand::Rng::with_seed(seed.wrapping_add((number * ASKERS + place) as u64));
-                let asker = RouteAsker { door, number, place, seed, began, random, tally: Arc::clone(&tally) };
+                let asker = RouteAsker { gateway, number, place, seed, began, random, tally: Arc::clone(&tally) };
                 tokio::spawn(asker.live(away.subscribe()))
             };
             let askers = (0..ASKERS).map(asker).collect();
@@ -128,7 +128,7 @@ impl Routes {
         self.seats.iter().enumerate().find_map(|(number, seat)| {
             let tally = lock(&seat.tally);
             let is_served = tally.passed.last().is_some_and(|(_, answered)| answered.elapsed() <= GAP);
-            (!is_served).then(|| format!("of `{}` the door lets nothing pass: {}", route(number), tally.last))
+            (!is_served).then(|| format!("of `{}` the gateway lets nothing pass: {}", route(number), tally.last))
         })
     }
 
@@ -159,7 +159,7 @@ fn beside(args: &RandomArgs, number: usize, transport: &Transport, cluster: &Clu
 }
 
 struct RouteAsker {
-    door: SocketAddr,
+    gateway: SocketAddr,
     number: usize,
     /// Among those that ask for it.
     place: usize,
@@ -184,7 +184,7 @@ impl RouteAsker {
     /// Over a connection of its own, for as long as it is here.
     async fn ask(&mut self) {
         let channel =
-            Transport::new().connect_lazy(&self.door.to_string(), |endpoint: Endpoint| endpoint.tcp_nodelay(true));
+            Transport::new().connect_lazy(&self.gateway.to_string(), |endpoint: Endpoint| endpoint.tcp_nodelay(true));
         let channel = channel.expect("a socket address makes a URI, and there is no token");
         let mut client = RateLimitServiceClient::new(channel);
         let entries = vec![Entry { key: ROUTE_KEY.to_owned(), value: self.number.to_string() }];

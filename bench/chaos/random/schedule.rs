@@ -69,8 +69,8 @@ pub(crate) enum Mishap {
     Crash,
     /// Capacity of the pool is assigned to some of its clients, and taken away from others.
     Assign,
-    /// The door is killed, and started again.
-    Door,
+    /// The gateway is killed, and started again.
+    Gateway,
     /// Servers and clients get other certificates.
     Certificates,
     /// Another CA is trusted, too; then servers and clients get certificates of it.
@@ -107,7 +107,7 @@ impl Mishap {
             | Mishap::Herd
             | Mishap::Crash
             | Mishap::Assign
-            | Mishap::Door
+            | Mishap::Gateway
             | Mishap::Certificates
             | Mishap::Authority => Reach::Outside,
             _ => Reach::Around,
@@ -136,7 +136,7 @@ impl Mishap {
     /// Whether it is about the root alone.
     fn is_of_root(self) -> bool {
         self.is_of_certificates()
-            || matches!(self, Mishap::LostParent | Mishap::Capacity | Mishap::Assign | Mishap::Door)
+            || matches!(self, Mishap::LostParent | Mishap::Capacity | Mishap::Assign | Mishap::Gateway)
     }
 
     /// Whether it needs TLS.

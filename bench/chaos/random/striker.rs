@@ -16,8 +16,8 @@ use leaseway_process::Signal;
 use super::{
     args::RandomArgs,
     cluster::Cluster,
-    door::Door,
     envoys::Envoys,
+    gateway::Gateway,
     hand_over::STAND,
     holders::{Holders, POOL_CLIENTS, pool_client},
     layout::POOL,
@@ -60,7 +60,7 @@ pub(super) struct Striker<'a> {
     args: &'a RandomArgs,
     pub(super) cluster: Cluster,
     pub(super) holders: Holders,
-    pub(super) door: Door,
+    pub(super) gateway: Gateway,
     pub(super) envoys: Envoys,
     pub(super) routes: Routes,
     pub(super) masters: MasterWatch,
@@ -81,7 +81,7 @@ impl<'a> Striker<'a> {
         args: &'a RandomArgs,
         cluster: Cluster,
         holders: Holders,
-        door: Door,
+        gateway: Gateway,
         envoys: Envoys,
         routes: Routes,
         masters: MasterWatch,
@@ -93,7 +93,7 @@ impl<'a> Striker<'a> {
             bereft: vec![None; cluster.nodes.len()],
             cluster,
             holders,
-            door,
+            gateway,
             envoys,
             routes,
             under_way: Vec::new(),
@@ -243,7 +243,7 @@ impl<'a> Striker<'a> {
             }
             Mishap::Capacity => self.apply(self.args.first_capacity() * (0.4 + 1.2 * strike.part()))?,
             Mishap::Assign => self.assign(strike),
-            Mishap::Door => self.door.kill(),
+            Mishap::Gateway => self.gateway.kill(),
             Mishap::Certificates => self.certify(|certificates| certificates.renew())?,
             Mishap::Authority => self.certify(Certificates::add_authority)?,
             Mishap::Herd => {
@@ -297,7 +297,7 @@ impl<'a> Striker<'a> {
                 self.routes.come_back();
                 self.holders.come_back(&places)?;
             }
-            Mishap::Door => self.door.start()?,
+            Mishap::Gateway => self.gateway.start()?,
             Mishap::Authority => self.certify(Certificates::exchange)?,
             _ => {}
         }

@@ -12,8 +12,8 @@ use tokio::runtime::Runtime;
 use super::{
     args::RandomArgs,
     cluster::Cluster,
-    door::Door,
     envoys::{Envoys, assignments},
+    gateway::Gateway,
     holders::Holders,
     layout::{POOL, ROUTES, route},
     limits::{CapacityChange, limits, may_be_in_force},
@@ -62,15 +62,15 @@ pub(super) fn run(
     let peers = |node: &std::ops::Range<usize>| cluster.peers[node.clone()].iter().map(|peer| peer.grpc).collect();
     let peers = cluster.nodes.iter().map(peers).collect();
     let refresh = Duration::from_secs(args.refresh.get().into());
-    let door = Door::open(&cluster, refresh, seed, runtime.handle())?;
-    let envoys = Envoys::gather(door.rlqs, args.first_capacity(), seed, &cluster, &book, runtime.handle())?;
-    let routes = Routes::gather(args, seed, door.rls, &cluster, runtime.handle())?;
+    let gateway = Gateway::open(&cluster, refresh, seed, runtime.handle())?;
+    let envoys = Envoys::gather(gateway.rlqs, args.first_capacity(), seed, &cluster, &book, runtime.handle())?;
+    let routes = Routes::gather(args, seed, gateway.rls, &cluster, runtime.handle())?;
     let admins: Vec<_> = cluster.peers[cluster.nodes[0].clone()].iter().map(|peer| peer.admin).collect();
     let python = args.python.as_deref().map(|python| PythonClients::start(python, &cluster, seed)).transpose()?;
     let [for_pairs, for_operators] = [cluster.transport()?, cluster.transport()?];
     let addresses: Vec<_> = cluster.peers.iter().map(|peer| peer.grpc).collect();
     let masters = MasterWatch::start(&cluster.transport()?, &addresses)?;
-    let striker = Striker::new(args, cluster, holders, door, envoys, routes, masters);
+    let striker = Striker::new(args, cluster, holders, gateway, envoys, routes, masters);
     let mut trial = Trial { args, interrupt, striker };
     say(format!("seed {seed}: waiting until all clients are served"));
     let (_, complaint) = trial.settle()?;
@@ -106,10 +106,10 @@ pub(super) fn run(
     }
     trial.check_configuration();
     let seconds = began.elapsed().as_secs_f64();
-    let Striker { struck, applied, holders, door, envoys, routes, masters, cluster, mut violations, .. } =
+    let Striker { struck, applied, holders, gateway, envoys, routes, masters, cluster, mut violations, .. } =
         trial.striker;
     violations.extend(cluster.complaints());
-    violations.extend(door.complaint());
+    violations.extend(gateway.complaint());
     let of_python = python.map_or(Ok(Vec::new()), PythonClients::leave);
     let calls = runtime.block_on(operators.leave());
     violations.extend(unexplained(&calls).map(|call| format!("no order of what operators did explains this: {call}")));
@@ -117,12 +117,12 @@ pub(super) fn run(
         violations.push("no operator could assign anything".to_owned());
     }
     let tallies = runtime.block_on(routes.close());
-    let starts_us: Vec<_> = door.starts.iter().map(|start| clock.us(*start)).collect();
+    let starts_us: Vec<_> = gateway.starts.iter().map(|start| clock.us(*start)).collect();
     let of_envoys = runtime.block_on(envoys.close());
     let assignments = assignments(&of_envoys);
     let mut entries = runtime.block_on(holders.leave());
     entries.extend(of_envoys);
-    entries.extend(runtime.block_on(door.close()));
+    entries.extend(runtime.block_on(gateway.close()));
     entries.extend(pairs.book());
     let claims = masters.finish(clock);
     let two_masters = two_masters(&claims, &cluster.nodes);

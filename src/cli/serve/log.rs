@@ -22,7 +22,7 @@ const TARGETS: [&str; 7] = [
     "leaseway",
     "leaseway_client",
     "leaseway_core",
-    "leaseway_door",
+    "leaseway_gateway",
     "leaseway_quorum",
     "leaseway_server",
     "leaseway_session",

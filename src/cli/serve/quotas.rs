@@ -1,10 +1,10 @@
-//! A door for quotas in the process of a server.
+//! A gateway for quotas in the process of a server.
 
 use std::{net::SocketAddr, time::Duration};
 
 use leaseway_client::{ClientTls, Credentials, Transport};
 use leaseway_core::PrincipalShare;
-use leaseway_door::{
+use leaseway_gateway::{
     bridge::{Bridge, BridgeOptions, WithoutLease},
     rlqs::RlqsService,
 };

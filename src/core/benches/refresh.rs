@@ -229,7 +229,7 @@ impl Refreshers {
             outstanding,
             learning: false,
             drops_late: true,
-            is_door: false,
+            is_gateway: false,
             life: None,
             news: None,
             charged: Charged::default(),

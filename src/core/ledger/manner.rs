@@ -8,7 +8,7 @@ pub(crate) enum Manner {
     /// A child node that knows terms.
     HeedsTerms,
     /// A client that limits others with what it has.
-    Door,
+    Gateway,
 }
 
 impl Holder {
@@ -26,14 +26,14 @@ impl Ledger {
     pub(crate) fn set_manner(&mut self, slot: u32, manner: Manner) {
         let holder = &mut self.holders[slot];
         let before = std::mem::replace(&mut holder.manner, manner);
-        match (before == Manner::Door, manner == Manner::Door) {
+        match (before == Manner::Gateway, manner == Manner::Gateway) {
             (false, true) => {
-                self.sums.doors += 1;
-                self.sums.held_by_doors += holder.counted.held;
+                self.sums.gateways += 1;
+                self.sums.held_by_gateways += holder.counted.held;
             }
             (true, false) => {
-                self.sums.doors -= 1;
-                self.sums.held_by_doors -= holder.counted.held;
+                self.sums.gateways -= 1;
+                self.sums.held_by_gateways -= holder.counted.held;
             }
             _ => {}
         }

@@ -27,7 +27,7 @@ pub struct Ask {
     /// and only the answer to its latest request counts.
     pub drops_late: bool,
     /// It limits others with what it is given: for reports.
-    pub is_door: bool,
+    pub is_gateway: bool,
     /// A child node: which of all that may be called so.
     pub life: Option<Life>,
     /// PRIORITY_POOL: its account, and what it has used.
@@ -45,7 +45,7 @@ impl Ask {
     pub(crate) fn manner(&self) -> Manner {
         match self.kind {
             HolderKind::Node if self.outstanding.is_some() => Manner::HeedsTerms,
-            HolderKind::Client if self.is_door => Manner::Door,
+            HolderKind::Client if self.is_gateway => Manner::Gateway,
             HolderKind::Node | HolderKind::Client => Manner::Plain,
         }
     }

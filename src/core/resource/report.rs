@@ -49,7 +49,7 @@ pub struct HolderReport {
     /// Client or child node.
     pub kind: HolderKind,
     /// A client that limits others with what it has.
-    pub is_door: bool,
+    pub is_gateway: bool,
     /// The priority it counts at (its first claim's).
     pub priority: i16,
     /// Clients it stands for.
@@ -97,7 +97,7 @@ impl Resource {
         HolderReport {
             id: Arc::clone(&holder.id),
             kind: holder.kind,
-            is_door: holder.manner() == Manner::Door,
+            is_gateway: holder.manner() == Manner::Gateway,
             priority: holder.claims.first().map_or(0, |claim| claim.priority),
             subclients: holder.subclients(),
             wants: match &holder.claims[..] {

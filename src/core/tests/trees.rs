@@ -93,7 +93,7 @@ impl Node {
                 has,
                 had: None,
                 drops_late: true,
-                is_door: false,
+                is_gateway: false,
                 outstanding,
                 learning,
                 life: None,

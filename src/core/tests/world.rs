@@ -49,7 +49,7 @@ pub(crate) fn ask(id: &str, wants: f64, has: Option<Has>) -> Ask {
         outstanding: None,
         learning: false,
         drops_late: true,
-        is_door: false,
+        is_gateway: false,
         life: None,
         news: None,
         charged: Charged::default(),

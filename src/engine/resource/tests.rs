@@ -97,7 +97,7 @@ impl World {
             outstanding: None,
             learning: false,
             drops_late: true,
-            is_door: false,
+            is_gateway: false,
             life: None,
             news: None,
             charged: Charged::default(),

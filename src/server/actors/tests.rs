@@ -29,7 +29,7 @@ fn ask(client: &str, wants: f64) -> Request {
         outstanding: None,
         learning: false,
         drops_late: true,
-        is_door: false,
+        is_gateway: false,
         life: None,
         news: None,
         charged: Charged::default(),

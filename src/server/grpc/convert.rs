@@ -61,7 +61,7 @@ pub(crate) struct Parsed {
 struct Sender {
     id: Arc<str>,
     drops_late: bool,
-    is_door: bool,
+    is_gateway: bool,
     /// Of a child node.
     life: Option<Life>,
 }
@@ -81,9 +81,9 @@ pub(super) struct Reading {
 
 impl Reading {
     pub(super) fn new(request: wire::GetCapacityRequest, limits: &Limits) -> Result<Reading, Invalid> {
-        let (drops_late, is_door) = (request.drops_late(), request.is_door());
+        let (drops_late, is_gateway) = (request.drops_late(), request.is_gateway());
         let client = id(request.client_id, limits, || "client_id".into())?.into();
-        let sender = Sender { id: client, drops_late, is_door, life: None };
+        let sender = Sender { id: client, drops_late, is_gateway, life: None };
         let parsed = Parsed { requests: Vec::with_capacity(request.resource.len()), ..Parsed::default() };
         Ok(Reading { sender, entries: request.resource.into_iter().enumerate(), parsed })
     }
@@ -133,10 +133,10 @@ fn client_ask(
     let news = heed.value(usage(entry.usage, at))?.flatten();
     let goes_by = wants.unwrap_or_else(|| has.map_or(Amount::ZERO, |has| has.capacity));
     let claims = Claims::from_slice(&[Claim::of_client(goes_by, priority)]);
-    let Sender { id, drops_late, is_door, life } = sender.clone();
+    let Sender { id, drops_late, is_gateway, life } = sender.clone();
     let (kind, charged) = (HolderKind::Client, Charged::default());
     let learning = false;
-    let ask = Ask { kind, id, claims, has, had, outstanding, learning, drops_late, is_door, life, news, charged };
+    let ask = Ask { kind, id, claims, has, had, outstanding, learning, drops_late, is_gateway, life, news, charged };
     Ok(Some((resource, if wants.is_some() { Request::Ask(ask) } else { Request::Renew(ask) })))
 }
 
@@ -234,7 +234,7 @@ fn has(lease: Option<wire::Lease>, field: impl Fn() -> String) -> Result<Option<
 pub(crate) fn get_server_capacity(request: wire::GetServerCapacityRequest, limits: &Limits) -> Result<Parsed, Invalid> {
     let node = id(request.server_id, limits, || "server_id".into())?.into();
     let life = Life::new(request.node.unwrap_or_default(), request.reign.unwrap_or_default());
-    let sender = Sender { id: node, drops_late: request.drops_late.unwrap_or_default(), is_door: false, life };
+    let sender = Sender { id: node, drops_late: request.drops_late.unwrap_or_default(), is_gateway: false, life };
     let mut problems = Problems::default();
     let mut requests = Vec::with_capacity(request.resource.len());
     for (at, entry) in request.resource.into_iter().enumerate() {
@@ -274,11 +274,11 @@ fn node_ask(
     let had = heed.value(had)?.flatten();
     let outstanding = outstanding.flatten().or(heeds_terms.then_some(Amount::ZERO));
     let news = heed.value(usage(entry.usage, at))?.flatten();
-    let Sender { id, drops_late, is_door, life } = sender.clone();
+    let Sender { id, drops_late, is_gateway, life } = sender.clone();
     let ask = |claims| {
         let learning = entry.learning.unwrap_or_default();
         let (kind, charged) = (HolderKind::Node, Charged::default());
-        Ask { kind, id, claims, has, had, outstanding, learning, drops_late, is_door, life, news, charged }
+        Ask { kind, id, claims, has, had, outstanding, learning, drops_late, is_gateway, life, news, charged }
     };
     let request = match claims {
         Some(claims) => Request::Ask(ask(claims)),

@@ -222,7 +222,7 @@ impl ConnectionService {
         let path = request.uri().path();
         let shortcut = front.shortcuts.iter().find(|shortcut| shortcut.is_to(path) && !extras.has_encoding);
         let (Some(shortcut), Some(visitor)) = (shortcut, visitor) else { return self.pass_on(request, extras) };
-        let guest = match visitor.admit(request.headers(), CallKind::Door) {
+        let guest = match visitor.admit(request.headers(), CallKind::Gateway) {
             Ok(admitted) => GrpcGuest::from(admitted),
             Err(status) => return refused(status),
         };

@@ -24,13 +24,13 @@ impl GrpcGuest {
 
     /// Whether it may ask for a resource.
     pub fn may_ask(&self, resource: &str) -> Result<(), Status> {
-        self.admitted.check_remembered(CallKind::Door, &AccessRequest::on(Action::Ask, resource))
+        self.admitted.check_remembered(CallKind::Gateway, &AccessRequest::on(Action::Ask, resource))
     }
 
     /// Whether it may ask for a resource as this client.
     pub fn may_ask_as(&self, resource: &str, client: &str) -> Result<(), Status> {
         let request = AccessRequest { holder: Some(client), ..AccessRequest::on(Action::Ask, resource) };
-        self.admitted.check_remembered(CallKind::Door, &request)
+        self.admitted.check_remembered(CallKind::Gateway, &request)
     }
 
     /// To whom what it leaves behind is counted.

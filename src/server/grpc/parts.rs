@@ -95,7 +95,7 @@ mod tests {
             ..ResourceRequest::default()
         };
         let resource = (0..entries).map(entry).collect();
-        GetCapacityRequest { client_id: Some("c".into()), resource, drops_late: Some(true), is_door: None }
+        GetCapacityRequest { client_id: Some("c".into()), resource, drops_late: Some(true), is_gateway: None }
     }
 
     fn answer(entries: usize) -> GetCapacityResponse {

@@ -104,8 +104,8 @@ fn resource(status: &actors::Status) -> Resource {
         granted: report.sums.granted.get(),
         holders: report.holders as u64,
         subclients: report.sums.subclients,
-        doors: report.sums.doors,
-        held_by_doors: report.sums.held_by_doors.get(),
+        gateways: report.sums.gateways,
+        held_by_gateways: report.sums.held_by_gateways.get(),
         learning_ms: report.learning.0,
         template: status.template.clone().unwrap_or_default(),
         promises: status.promises.map(|report| promises(&report, status.at)),
@@ -183,7 +183,7 @@ fn holder(holder: &HolderReport, at: Millis) -> Holder {
         granted: holder.granted.get(),
         held: holder.held.get(),
         remaining_ms: holder.end.since(at).0,
-        is_door: holder.is_door,
+        is_gateway: holder.is_gateway,
     }
 }
 

@@ -240,7 +240,7 @@ fn holder_table(status: &Status) -> Markup {
                 tr {
                     td { (escaped(&holder.id)) }
                     td { @match holder.kind {
-                        HolderKind::Client if holder.is_door => "door",
+                        HolderKind::Client if holder.is_gateway => "gateway",
                         HolderKind::Client => "client",
                         HolderKind::Node => "node",
                     } }

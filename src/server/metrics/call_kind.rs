@@ -14,8 +14,8 @@ pub(crate) enum CallKind {
     /// Of the management of pools.
     Pools,
     Http,
-    /// What another protocol asks for at a door.
-    Door,
+    /// What another protocol asks for at a gateway.
+    Gateway,
     /// What no service knows.
     Other,
 }
@@ -32,7 +32,7 @@ impl CallKind {
         CallKind::Peers,
         CallKind::Pools,
         CallKind::Http,
-        CallKind::Door,
+        CallKind::Gateway,
         CallKind::Other,
     ];
 
@@ -49,7 +49,7 @@ impl CallKind {
             CallKind::Peers => "Peers",
             CallKind::Pools => "Pools",
             CallKind::Http => "HTTP",
-            CallKind::Door => "door",
+            CallKind::Gateway => "gateway",
             CallKind::Other => "other",
         }
     }
@@ -60,7 +60,7 @@ impl CallKind {
             return None;
         }
         if path.starts_with("/envoy.") {
-            return Some(CallKind::Door);
+            return Some(CallKind::Gateway);
         }
         let method = path.rsplit('/').next().unwrap_or_default();
         Some(CallKind::ALL.into_iter().find(|call| call.name() == method).unwrap_or(CallKind::Other))

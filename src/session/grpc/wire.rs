@@ -16,8 +16,8 @@ use crate::{
     wants::Wants,
 };
 
-/// Asks for what a client wants, which may be a door.
-pub fn get_capacity(client: &str, is_door: bool, asks: Vec<Ask<Wants>>) -> wire::GetCapacityRequest {
+/// Asks for what a client wants, which may be a gateway.
+pub fn get_capacity(client: &str, is_gateway: bool, asks: Vec<Ask<Wants>>) -> wire::GetCapacityRequest {
     let resource = asks.into_iter().map(|ask| wire::ResourceRequest {
         resource_id: Some(ask.id.to_string()),
         priority: Some(ask.demand.priority),
@@ -33,8 +33,8 @@ pub fn get_capacity(client: &str, is_door: bool, asks: Vec<Ask<Wants>>) -> wire:
     });
     // The session keeps that.
     let drops_late = Some(true);
-    let (client_id, is_door) = (Some(client.to_owned()), is_door.then_some(true));
-    wire::GetCapacityRequest { client_id, resource: resource.collect(), drops_late, is_door }
+    let (client_id, is_gateway) = (Some(client.to_owned()), is_gateway.then_some(true));
+    wire::GetCapacityRequest { client_id, resource: resource.collect(), drops_late, is_gateway }
 }
 
 /// The wire has what is in use *beyond* the lease that is echoed. The largest amount stands for all that is held.

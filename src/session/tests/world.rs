@@ -189,7 +189,7 @@ fn request(client: usize, body: Body<Wants>) -> Request {
             outstanding: None,
             learning: false,
             drops_late: true,
-            is_door: false,
+            is_gateway: false,
             life: None,
             news: None,
             charged: core::Charged::default(),

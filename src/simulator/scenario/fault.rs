@@ -40,8 +40,8 @@ pub(crate) enum Fault {
     Override(Set),
     /// The streams of Envoys break; both ends notice later.
     BreakStreams { clients: u32 },
-    /// Doors die, and others begin under their ids. Their Envoys go on.
-    KillDoors { clients: u32 },
+    /// Gateways die, and others begin under their ids. Their Envoys go on.
+    KillGateways { clients: u32 },
     /// So many requests and releases come under names of others. With this, nodes have an access policy.
     Forge { requests: u32 },
 }

@@ -105,7 +105,7 @@ impl World<'_> {
         Machine::Session(Box::new(Session::new(settings)))
     }
 
-    /// The stream of its Envoy breaks, if it is one of a door.
+    /// The stream of its Envoy breaks, if it is one of a gateway.
     pub(super) fn break_stream(&mut self, index: usize) -> Result<(), Violation> {
         if let Machine::Envoy(envoy) = &mut self.clients[index].machine {
             envoy.break_stream(self.now);
@@ -113,15 +113,15 @@ impl World<'_> {
         self.step_client(index)
     }
 
-    /// Its door dies, and another begins under its id.
-    pub(super) fn kill_door(&mut self, index: usize) -> Result<(), Violation> {
+    /// Its gateway dies, and another begins under its id.
+    pub(super) fn kill_gateway(&mut self, index: usize) -> Result<(), Violation> {
         if let Machine::Limiter(_) = self.clients[index].machine {
             return self.restart_client(index);
         }
         let client = &mut self.clients[index];
         if let Machine::Envoy(envoy) = &mut client.machine {
             client.incarnation += 1;
-            envoy.kill_door(self.now);
+            envoy.kill_gateway(self.now);
         }
         self.step_client(index)
     }
@@ -368,7 +368,7 @@ impl World<'_> {
                     },
                     learning: false,
                     drops_late: client.speaks.is_ours(),
-                    is_door: matches!(client.speaks, Speaks::Envoy | Speaks::Limiter),
+                    is_gateway: matches!(client.speaks, Speaks::Envoy | Speaks::Limiter),
                     life: None,
                     news: usage.map(|usage| Box::new(News { key: None, usage: Some(usage) })),
                     charged: core::Charged::default(),

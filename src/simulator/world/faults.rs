@@ -92,8 +92,8 @@ impl World<'_> {
             Fault::BreakStreams { clients } => {
                 self.some_clients(*clients).into_iter().try_for_each(|client| self.break_stream(client))
             }
-            Fault::KillDoors { clients } => {
-                self.some_clients(*clients).into_iter().try_for_each(|client| self.kill_door(client))
+            Fault::KillGateways { clients } => {
+                self.some_clients(*clients).into_iter().try_for_each(|client| self.kill_gateway(client))
             }
             Fault::Forge { requests } => {
                 (0..*requests).for_each(|_| self.forge());

@@ -101,7 +101,7 @@ impl World<'_> {
                 outstanding: Some(Amount::ZERO),
                 learning: false,
                 drops_late: asks == 1,
-                is_door: false,
+                is_gateway: false,
                 life: None,
                 news: None,
                 charged: Charged::default(),

@@ -345,7 +345,7 @@ fn more_than_a_pool_has_promised_is_found() {
 }
 
 #[test]
-fn operators_strangers_and_doors_with_envoys_break_nothing() {
+fn operators_strangers_and_gateways_with_envoys_break_nothing() {
     for name in ["cramped_overrides", "cramped_envoys"] {
         let plan = scenario(name, |_| {});
         for seed in 1..=3 {
@@ -356,7 +356,7 @@ fn operators_strangers_and_doors_with_envoys_break_nothing() {
 }
 
 #[test]
-fn what_is_offered_to_envoys_passes_when_all_is_well_and_their_doors_do_not_spin() {
+fn what_is_offered_to_envoys_passes_when_all_is_well_and_their_gateways_do_not_spin() {
     let plan = scenario("cramped_envoys", |_| {});
     for seed in 4..=8 {
         let mut world = World::new(&plan, seed, Keep::default());

@@ -126,7 +126,7 @@ impl World<'_> {
                     outstanding: Some(ask.demand.outstanding),
                     learning: ask.demand.learning,
                     drops_late: true,
-                    is_door: false,
+                    is_gateway: false,
                     life,
                     news,
                     charged: Charged::default(),

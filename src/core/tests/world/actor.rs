@@ -76,7 +76,7 @@ impl Actor {
             has: live,
             had,
             drops_late,
-            is_door: false,
+            is_gateway: false,
             outstanding,
             learning: false,
             life: None,

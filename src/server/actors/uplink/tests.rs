@@ -109,7 +109,7 @@ fn request(client: &str, claim: (f64, i64), has: Option<Has>) -> Request {
         outstanding: None,
         learning: false,
         drops_late: true,
-        is_door: false,
+        is_gateway: false,
         life: None,
         news: None,
         charged: leaseway_core::Charged::default(),

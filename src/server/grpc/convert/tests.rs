@@ -17,7 +17,7 @@ fn entry() -> wire::ResourceRequest {
 }
 
 fn of_client(resource: Vec<wire::ResourceRequest>) -> wire::GetCapacityRequest {
-    wire::GetCapacityRequest { client_id: Some("c".into()), resource, drops_late: None, is_door: None }
+    wire::GetCapacityRequest { client_id: Some("c".into()), resource, drops_late: None, is_gateway: None }
 }
 
 fn of_node(resource: Vec<wire::ServerCapacityResourceRequest>) -> wire::GetServerCapacityRequest {

@@ -78,8 +78,8 @@ async fn both(service: CapacityService, node: NodeHandle) -> [SocketAddr; 2] {
         while let Ok((stream, from)) = fronts.accept().await {
             let place = open.admit(from.ip()).expect("there is room");
             let caller = Caller { address: from.ip(), names: None, connection: Arc::clone(&place.connection) };
-            let door = ConnectionService::new(Arc::clone(&front), caller, Arc::clone(&place.connection));
-            let served = http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), door);
+            let gateway = ConnectionService::new(Arc::clone(&front), caller, Arc::clone(&place.connection));
+            let served = http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), gateway);
             tokio::spawn(async move {
                 let _place = place;
                 served.await
@@ -183,7 +183,7 @@ fn message() -> Bytes {
         client_id: Some("c".into()),
         resource: vec![resource("r"), resource("s")],
         drops_late: None,
-        is_door: None,
+        is_gateway: None,
     };
     let mut framed = vec![0, 0, 0, 0, u8::try_from(request.encoded_len()).expect("short")];
     request.encode(&mut framed).expect("a vector grows");

@@ -108,7 +108,7 @@ async fn asks(node: &NodeHandle, id: &str, wants: f64) -> f64 {
         outstanding: None,
         learning: false,
         drops_late: true,
-        is_door: false,
+        is_gateway: false,
         life: None,
         news: None,
         charged: Charged::default(),

@@ -15,7 +15,7 @@ fn request() -> GetCapacityRequest {
         wants: Some(10.0),
         ..ResourceRequest::default()
     };
-    GetCapacityRequest { client_id: Some("c".into()), resource: vec![resource], drops_late: None, is_door: None }
+    GetCapacityRequest { client_id: Some("c".into()), resource: vec![resource], drops_late: None, is_gateway: None }
 }
 
 fn parsed(framed: &[u8]) -> Result<GetCapacityRequest, (Code, String)> {

@@ -119,8 +119,8 @@ fn figures(detail: &ResourceDetail) -> Markup {
             div { dt { "Held" } dd.bad[row.over() > row.capacity * 1e-9] { (text::number(row.held)) } }
             @if row.is_divided { div { dt { "Free" } dd { (text::number(detail.free)) } } }
             div { dt { "Clients" } dd { (text::count(row.clients)) } }
-            @if row.doors > 0 {
-                div { dt { "Doors" } dd { (text::count(row.doors)) ", holding " (text::number(row.held_by_doors)) } }
+            @if row.gateways > 0 {
+                div { dt { "Gateways" } dd { (text::count(row.gateways)) ", holding " (text::number(row.held_by_gateways)) } }
             }
             div { dt { "Algorithm" } dd { (row.algorithm) } }
             div { dt { "Template" } dd { @match &row.template { Some(glob) => code { (escaped(glob)) }, None => span.warn { "none: honoured as asked" } } } }

@@ -16,7 +16,7 @@ const REACHED: usize = 100_000;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(in super::super) struct HolderRow {
     pub(in super::super) holder: String,
-    /// `client`, `node` or `door`: a client that limits others with what it has.
+    /// `client`, `node` or `gateway`: a client that limits others with what it has.
     pub(in super::super) kind: &'static str,
     pub(in super::super) priority: i16,
     pub(in super::super) clients: u64,
@@ -34,7 +34,7 @@ impl HolderRow {
             holder: holder.id.to_string(),
             kind: match holder.kind {
                 HolderKind::Node => "node",
-                HolderKind::Client if holder.is_door => "door",
+                HolderKind::Client if holder.is_gateway => "gateway",
                 HolderKind::Client => "client",
             },
             priority: holder.priority,
@@ -190,7 +190,7 @@ mod tests {
         HolderReport {
             id: format!("client-{number:06}").into(),
             kind: HolderKind::Client,
-            is_door: false,
+            is_gateway: false,
             priority: 0,
             subclients: 1,
             // Each once, in no order.

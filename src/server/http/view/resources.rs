@@ -33,9 +33,9 @@ pub(in super::super) struct ResourceRow {
     pub(in super::super) held: f64,
     pub(in super::super) holders: usize,
     pub(in super::super) clients: u64,
-    /// Holders that are doors, and what of `held` they have.
-    pub(in super::super) doors: u64,
-    pub(in super::super) held_by_doors: f64,
+    /// Holders that are gateways, and what of `held` they have.
+    pub(in super::super) gateways: u64,
+    pub(in super::super) held_by_gateways: f64,
     /// 0 when it divides.
     pub(in super::super) learning_ms: u64,
     /// Which loan of the parent it is, and for how long; absent at a root.
@@ -57,8 +57,8 @@ impl ResourceRow {
             held: report.sums.held.get(),
             holders: report.holders,
             clients: report.sums.subclients,
-            doors: report.sums.doors,
-            held_by_doors: report.sums.held_by_doors.get(),
+            gateways: report.sums.gateways,
+            held_by_gateways: report.sums.held_by_gateways.get(),
             learning_ms: report.learning.0,
             loan: report.supply.as_ref().map(|supply| (supply.edition, supply.remaining.0)),
         }
@@ -315,8 +315,8 @@ mod tests {
             held,
             holders: 1,
             clients: 1,
-            doors: 0,
-            held_by_doors: 0.0,
+            gateways: 0,
+            held_by_gateways: 0.0,
             learning_ms: 0,
             loan: None,
         }

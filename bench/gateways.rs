@@ -1,0 +1,103 @@
+//! `leaseway-bench gateways`: what a request costs at a gateway, how many descriptors one bears, and how well several of them
+//! keep to one limit. Everything is started here, on free loopback ports, and ended again.
+//!
+//! `services` is what gateways are measured against; `cluster` starts both; `lanes` asks over `wire`; `versus`,
+//! `descriptors`, `shares` and `envoys` (with `failures`) are what is measured.
+
+use std::{net::SocketAddr, num::NonZeroU32, time::Duration};
+
+use crate::{error::Error, flags::seconds};
+
+mod cluster;
+mod descriptors;
+mod envoys;
+mod lanes;
+mod pour;
+mod redis;
+mod services;
+mod shares;
+mod versus;
+mod wire;
+
+/// Measures gateways: the cost of a request, many descriptors, and one limit at several gateways.
+#[derive(clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct GatewaysArgs {
+    #[command(subcommand)]
+    command: GatewaysCommand,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  # ShouldRateLimit at a gateway beside a tonic service that always says OK; acquire beside such an axum service:
+  leaseway-bench gateways rls
+  leaseway-bench gateways http
+
+  # A hundred thousand descriptors at one gateway: how soon all have a lease, what they cost, how soon they are given back:
+  leaseway-bench gateways descriptors --descriptors 100000
+
+  # One limit at five gateways with skewed traffic, beside counters in Redis (redis-server has to be there) and an even split:
+  leaseway-bench gateways shares
+
+  # One limit at three Envoys with moving traffic, the master killed meanwhile, beside an even split and Redis:
+  leaseway-bench gateways envoys --envoy envoy --svg envoys.svg
+
+  # One limit at three Envoys while a gateway is killed, stopped or started again, and while the master changes:
+  leaseway-bench gateways failures --envoy envoy";
+
+#[derive(clap::Subcommand)]
+enum GatewaysCommand {
+    Rls(versus::VersusArgs),
+    Http(versus::VersusArgs),
+    Descriptors(descriptors::DescriptorsArgs),
+    Shares(shares::SharesArgs),
+    Envoys(envoys::EnvoysArgs),
+    Failures(envoys::failures::FailuresArgs),
+    Serve(services::ServiceArgs),
+}
+
+/// What is asked of a server, and for how long.
+#[derive(Clone, Debug, clap::Args)]
+struct AskArgs {
+    /// Connections to open.
+    #[arg(long, default_value = "4", value_name = "C")]
+    connections: NonZeroU32,
+    /// Requests in flight on each connection of gRPC; HTTP/1.1 has one.
+    #[arg(long, default_value = "16", value_name = "F")]
+    in_flight: NonZeroU32,
+    /// How long to measure.
+    #[arg(long, default_value = "5", value_name = "S", value_parser = seconds)]
+    seconds: Duration,
+    /// How long to run before measuring, in seconds.
+    #[arg(long, default_value = "1", value_name = "S", value_parser = seconds)]
+    warmup: Duration,
+}
+
+/// Which protocol a gateway speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Protocol {
+    /// Envoy's ShouldRateLimit.
+    Rls,
+    /// Permits by HTTP.
+    Http,
+}
+
+/// Where something is served, and by which process.
+#[derive(Clone, Copy, Debug)]
+struct Served {
+    protocol: Protocol,
+    address: SocketAddr,
+    pid: u32,
+}
+
+pub(crate) fn main(args: &GatewaysArgs) -> Result<(), Error> {
+    match &args.command {
+        GatewaysCommand::Rls(args) => versus::main(Protocol::Rls, args),
+        GatewaysCommand::Http(args) => versus::main(Protocol::Http, args),
+        GatewaysCommand::Descriptors(args) => descriptors::main(args),
+        GatewaysCommand::Shares(args) => shares::main(args),
+        GatewaysCommand::Envoys(args) => envoys::main(args),
+        GatewaysCommand::Failures(args) => envoys::failures::main(args),
+        GatewaysCommand::Serve(args) => services::main(args),
+    }
+}

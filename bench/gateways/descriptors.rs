@@ -1,0 +1,188 @@
+//! Many descriptors at one gateway.
+
+use std::{
+    num::NonZeroU32,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use leaseway_process::usage;
+use serde::Serialize;
+use tokio::task::LocalSet;
+
+use super::{
+    AskArgs, Protocol,
+    cluster::{GatewayCluster, Running},
+    lanes::{Heard, ask_all, listen, pause},
+    wire::HttpLane,
+};
+use crate::{
+    error::Error,
+    machine::Machine,
+    output::{arguments, note, print, write_json},
+    runtime::current_thread,
+    signal::Interrupt,
+    table::render,
+};
+
+/// Many descriptors at one gateway: how soon all have a lease, what each costs, and how soon they are given back.
+#[derive(clap::Args)]
+pub(crate) struct DescriptorsArgs {
+    #[command(flatten)]
+    ask: AskArgs,
+    /// Distinct descriptors, which are distinct resources.
+    #[arg(long, default_value = "100000", value_name = "N")]
+    descriptors: NonZeroU32,
+    /// What the gateway is asked by.
+    #[arg(long, value_enum, default_value_t = Protocol::Rls)]
+    protocol: Protocol,
+    /// For how long leases last, and after how long they are asked for again, in seconds.
+    #[arg(long, default_value = "60,16", value_name = "LEASE,REFRESH", value_delimiter = ',', num_args = 1)]
+    lease: Vec<u32>,
+    /// `--idle-secs` of the gateway: longer than it takes to ask for all of them.
+    #[arg(long, default_value = "60", value_name = "S", value_parser = crate::flags::seconds)]
+    idle: Duration,
+    /// When to give up, in seconds.
+    #[arg(long, default_value = "300", value_name = "S", value_parser = crate::flags::seconds)]
+    patience: Duration,
+    /// The command of the server, up to `serve`; default: `leaseway` beside this program, or in PATH.
+    #[arg(long, value_name = "COMMAND")]
+    server: Option<String>,
+    /// Also write everything that was measured to a file.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Of each descriptor: what is offered to it in all that is measured stays below.
+const CAPACITY: u32 = 1_000;
+
+#[derive(Serialize)]
+struct DescriptorsReport {
+    arguments: Vec<String>,
+    machine: Machine,
+    /// Until each was asked for once, and until something passed under each.
+    asked_s: f64,
+    leased_s: f64,
+    /// CPU time of the gateway until then, each descriptor.
+    first_cpu_us: f64,
+    /// Resident memory of the gateway and of the server, each descriptor.
+    gateway_bytes: f64,
+    server_bytes: f64,
+    /// While none asks, the cores that keeping the leases takes.
+    gateway_cores: f64,
+    server_cores: f64,
+    /// While all are asked for in turn.
+    heard: Heard,
+    /// After the last request until the gateway has none; what it then has resident, of what it
+    /// had at most.
+    given_back_s: f64,
+    resident_after: f64,
+}
+
+pub(super) fn main(args: &DescriptorsArgs) -> Result<(), Error> {
+    let interrupt = Interrupt::watch()?;
+    let [lease, refresh] = args.lease[..] else {
+        return Err(Error::Usage("--lease expects two numbers of seconds, as 60,16".into()));
+    };
+    let cluster = GatewayCluster::start(args.server.as_deref(), CAPACITY, [lease, refresh], &interrupt)?;
+    let many = args.descriptors.get();
+    let bound = many.saturating_add(1_000).to_string();
+    let idle = args.idle.as_secs().to_string();
+    let flags = ["--max-resources", &bound, "--idle-secs", &idle, "--first-wait-ms", "0"];
+    let gateway = cluster.gateway(args.protocol, &flags, &interrupt)?;
+    let runtime = current_thread().map_err(Error::io("start a runtime"))?;
+    let local = LocalSet::new();
+
+    let cpu = |pid| usage::cpu_time(pid).map_err(Error::process(pid));
+    let idle_cpu = cpu(gateway.served.pid)?;
+    let before = [memory(gateway.served.pid)?, memory(cluster.pid())?];
+    let began = Instant::now();
+    let mut left = local.block_on(&runtime, ask_all(gateway.served, &args.ask, (0..many).collect()))?;
+    let asked_s = began.elapsed().as_secs_f64();
+    while !left.is_empty() {
+        interrupt.check()?;
+        note(&format!("{:.1} s: {} of {many} have a lease", began.elapsed().as_secs_f64(), many as usize - left.len()));
+        if began.elapsed() > args.patience {
+            let without = left.len();
+            return Err(Error::Usage(format!("{without} descriptors have no lease after {:?}", args.patience)));
+        }
+        left = local.block_on(&runtime, async {
+            pause(Duration::from_millis(500), &interrupt).await?;
+            ask_all(gateway.served, &args.ask, left).await
+        })?;
+    }
+    let leased_s = began.elapsed().as_secs_f64();
+    let first_cpu = cpu(gateway.served.pid)? - idle_cpu;
+    let after = [memory(gateway.served.pid)?, memory(cluster.pid())?];
+    // Nothing is asked, but not for so long that something is given back.
+    let quiet = Duration::from_secs(8);
+    let used = [cpu(gateway.served.pid)?, cpu(cluster.pid())?];
+    local.block_on(&runtime, pause(quiet, &interrupt))?;
+    let cores = |before: Duration, after: Duration| (after - before).as_secs_f64() / quiet.as_secs_f64();
+    let [gateway_cores, server_cores] = [cores(used[0], cpu(gateway.served.pid)?), cores(used[1], cpu(cluster.pid())?)];
+    let heard = listen(gateway.served, &args.ask, many, &interrupt)?;
+    let peak = memory(gateway.served.pid)?;
+    let silent = Instant::now();
+    while local.block_on(&runtime, open_resources(&gateway))? > 0.0 {
+        local.block_on(&runtime, pause(Duration::from_millis(500), &interrupt))?;
+        if silent.elapsed() > args.patience {
+            return Err(Error::Usage(format!("not all is given back after {:?}", args.patience)));
+        }
+    }
+    let given_back_s = silent.elapsed().as_secs_f64();
+    local.block_on(&runtime, pause(Duration::from_secs(3), &interrupt))?;
+    let each = |at: usize| (after[at] - before[at]) / f64::from(many);
+    let report = DescriptorsReport {
+        arguments: arguments(),
+        machine: Machine::read(),
+        asked_s,
+        leased_s,
+        first_cpu_us: first_cpu.as_secs_f64() * 1e6 / f64::from(many),
+        gateway_bytes: each(0),
+        server_bytes: each(1),
+        gateway_cores,
+        server_cores,
+        heard,
+        given_back_s,
+        resident_after: memory(gateway.served.pid)? / peak,
+    };
+    gateway.check()?;
+    print(&report.text())?;
+    write_json(args.json.as_deref(), &report)
+}
+
+impl DescriptorsReport {
+    fn text(&self) -> String {
+        let Heard { per_second, p50_us, p99_us, cpu_us, refused, errors } = &self.heard;
+        let rows = [
+            ["all were asked for once after".to_owned(), format!("{:.1} s", self.asked_s)],
+            ["all had a lease after".to_owned(), format!("{:.1} s", self.leased_s)],
+            ["gateway, CPU for each until then".to_owned(), format!("{:.0} µs", self.first_cpu_us)],
+            ["gateway, memory for each".to_owned(), format!("{:.0} bytes", self.gateway_bytes)],
+            ["server, memory for each".to_owned(), format!("{:.0} bytes", self.server_bytes)],
+            ["gateway, cores to keep the leases".to_owned(), format!("{:.3}", self.gateway_cores)],
+            ["server, cores to keep the leases".to_owned(), format!("{:.3}", self.server_cores)],
+            ["asked in turn".to_owned(), format!("{per_second:.0} requests/s")],
+            ["p50, p99".to_owned(), format!("{p50_us} µs, {p99_us} µs")],
+            ["gateway, CPU for each request".to_owned(), format!("{cpu_us:.2} µs")],
+            ["refused, failed".to_owned(), format!("{refused}, {}", errors.values().sum::<u64>())],
+            ["given back after".to_owned(), format!("{:.1} s", self.given_back_s)],
+            ["resident after that, of the most".to_owned(), format!("{:.0} %", self.resident_after * 100.0)],
+        ];
+        format!("{}\n{}", render(&["what", "value"], 1, &rows), self.machine.text())
+    }
+}
+
+/// Resident, in bytes.
+fn memory(pid: u32) -> Result<f64, Error> {
+    Ok(usage::memory(pid).map_err(Error::process(pid))?.now_kib as f64 * 1024.0)
+}
+
+/// How many resources the gateway says that it has open.
+async fn open_resources(gateway: &Running) -> Result<f64, Error> {
+    const NAME: &str = "leaseway_gateway_resources ";
+    let page = async { HttpLane::open(gateway.pages).await?.get("/metrics").await };
+    let page = page.await.map_err(|reason| Error::Unreachable { target: gateway.pages, reason })?;
+    let value = page.lines().find_map(|line| line.strip_prefix(NAME)?.parse().ok());
+    value.ok_or_else(|| Error::Usage(format!("{} does not tell {NAME}", gateway.pages)))
+}

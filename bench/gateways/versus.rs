@@ -1,0 +1,116 @@
+//! A gateway beside a service that says OK to everything, in turns.
+
+use std::{num::NonZeroU32, path::PathBuf};
+
+use serde::Serialize;
+use tokio::task::LocalSet;
+
+use super::{
+    AskArgs, Protocol,
+    cluster::{GatewayCluster, Running, service},
+    lanes::{Heard, ask_all, listen},
+};
+use crate::{
+    error::Error,
+    machine::Machine,
+    output::{arguments, note, print, write_json},
+    runtime::current_thread,
+    signal::Interrupt,
+    spread::Spread,
+    table::render,
+};
+
+/// A gateway beside a bare service that says OK to everything: CPU time for each request, and how long callers wait.
+///
+/// Both run on a work-stealing runtime over all cores, the usual way to run tonic and axum. They are asked in turns, so
+/// that what else happens on the machine hits both.
+#[derive(clap::Args)]
+pub(crate) struct VersusArgs {
+    #[command(flatten)]
+    ask: AskArgs,
+    /// Runs of each.
+    #[arg(long, default_value = "5", value_name = "N")]
+    reps: NonZeroU32,
+    /// Distinct descriptors, which are distinct resources.
+    #[arg(long, default_value = "100", value_name = "N")]
+    descriptors: NonZeroU32,
+    /// The command of the server, up to `serve`; default: `leaseway` beside this program, or in PATH.
+    #[arg(long, value_name = "COMMAND")]
+    server: Option<String>,
+    /// Also write everything that was measured to a file.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Enough for all that can be asked.
+const CAPACITY: u32 = 100_000_000;
+
+#[derive(Serialize)]
+struct VersusReport {
+    arguments: Vec<String>,
+    machine: Machine,
+    gateway: Vec<Heard>,
+    bare: Vec<Heard>,
+}
+
+pub(super) fn main(protocol: Protocol, args: &VersusArgs) -> Result<(), Error> {
+    let interrupt = Interrupt::watch()?;
+    let cluster = GatewayCluster::start(args.server.as_deref(), CAPACITY, [300, 5], &interrupt)?;
+    let gateway = cluster.gateway(protocol, &["--first-wait-ms", "5000"], &interrupt)?;
+    let bare = service(protocol, &[], &interrupt)?;
+    warm(&gateway, args)?;
+    let measure = |running: &Running| {
+        let heard = listen(running.served, &args.ask, args.descriptors.get(), &interrupt)?;
+        running.check()?;
+        for (kind, count) in &heard.errors {
+            note(&format!("warning: {count} requests failed: {kind}"));
+        }
+        if heard.refused > 0 {
+            note(&format!("warning: {} requests were refused, though there is enough for all", heard.refused));
+        }
+        Ok::<_, Error>(heard)
+    };
+    let (mut of_gateway, mut of_bare) = (Vec::new(), Vec::new());
+    for _ in 0..args.reps.get() {
+        of_gateway.push(measure(&gateway)?);
+        of_bare.push(measure(&bare)?);
+    }
+    let ratio = |of: fn(&Heard) -> f64| {
+        let ratios: Vec<f64> = of_gateway.iter().zip(&of_bare).map(|(gateway, bare)| of(gateway) / of(bare)).collect();
+        spread(&ratios, 2)
+    };
+    let row = |name: &str, heard: &[Heard]| {
+        let of = |of: fn(&Heard) -> f64, digits| spread(&heard.iter().map(of).collect::<Vec<_>>(), digits);
+        let [p50, p99] = [|heard: &Heard| heard.p50_us as f64, |heard: &Heard| heard.p99_us as f64];
+        vec![name.to_owned(), of(|heard| heard.per_second, 0), of(|heard| heard.cpu_us, 2), of(p50, 0), of(p99, 0)]
+    };
+    let ratios = vec![
+        "gateway / bare".to_owned(),
+        ratio(|heard| heard.per_second),
+        ratio(|heard| heard.cpu_us),
+        ratio(|heard| heard.p50_us as f64),
+        ratio(|heard| heard.p99_us as f64),
+    ];
+    let rows = [row("gateway", &of_gateway), row("bare", &of_bare), ratios];
+    let machine = Machine::read();
+    let head = ["", "requests/s", "CPU µs/request", "p50 µs", "p99 µs"];
+    print(&format!("{}\n{}", render(&head, 1, &rows), machine.text()))?;
+    write_json(
+        args.json.as_deref(),
+        &VersusReport { arguments: arguments(), machine, gateway: of_gateway, bare: of_bare },
+    )
+}
+
+/// Asks under each descriptor once: a first request opens a resource and waits for its lease, which costs as much as
+/// many decisions, and is measured by `descriptors`.
+fn warm(gateway: &Running, args: &VersusArgs) -> Result<(), Error> {
+    let runtime = current_thread().map_err(Error::io("start a runtime"))?;
+    let all = (0..args.descriptors.get()).collect();
+    LocalSet::new().block_on(&runtime, ask_all(gateway.served, &args.ask, all)).map(|_| ())
+}
+
+/// The median, and between what it lies.
+fn spread(values: &[f64], digits: usize) -> String {
+    Spread::of(values.iter().copied())
+        .map_or_else(String::new, |spread| spread.text(|value| format!("{value:.digits$}")))
+}

@@ -1,0 +1,27 @@
+//! What strangers and operators send to gateways, from any bytes. Each function panics where reading it breaks a rule.
+
+use leaseway_proto::envoy::quota::RateLimitQuotaUsageReports;
+use prost::Message as _;
+
+use crate::{resource_id, rlqs::report, rls::file};
+
+pub use crate::http::fuzzing::{fields, lease_token};
+
+/// A file of rules as envoyproxy/ratelimit reads them.
+pub fn rules(bytes: &[u8]) {
+    if let Err(error) = file::parse("fuzz.yaml", bytes) {
+        let error = error.to_string();
+        assert!(error.starts_with("fuzz.yaml"), "{error}");
+    }
+}
+
+/// A report of an Envoy.
+pub fn reports(bytes: &[u8]) {
+    let Ok(reports) = RateLimitQuotaUsageReports::decode(bytes) else { return };
+    for (at, usage) in reports.bucket_quota_usages.into_iter().enumerate() {
+        match report::read(&reports.domain, at, &usage) {
+            Ok((bucket, _)) => assert!(!bucket.resource.is_empty() && bucket.resource.len() <= resource_id::MOST_BYTES),
+            Err(why) => assert!(!why.to_string().is_empty()),
+        }
+    }
+}

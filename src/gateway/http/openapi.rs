@@ -1,0 +1,204 @@
+//! The OpenAPI document, made from the table of operations.
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    fields::{Field, FieldKind, MOST_AMOUNT, MOST_ID_BYTES},
+    operation::{Member, MemberKind, Operation},
+    problem::{PROBLEM_JSON, ProblemKind},
+};
+
+/// Where it is served.
+pub(super) const PATH: &str = "/openapi.json";
+
+const ABOUT: &str = "Leases on shares of something limited, and permits of them. A lease is the client's own: it keeps \
+    it, and keeps to it. Permits are taken at this gateway, which holds the lease.";
+
+pub(super) fn document() -> Value {
+    let mut paths = Map::new();
+    for operation in Operation::ALL {
+        let path = paths.entry(operation.path()).or_insert_with(|| json!({}));
+        path[operation.method().as_str().to_lowercase()] = describe(operation);
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Leaseway",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": ABOUT,
+            "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
+        },
+        "security": [{}, { "bearer": [] }],
+        "paths": paths,
+        "components": {
+            "securitySchemes": { "bearer": { "type": "http", "scheme": "bearer" } },
+            "schemas": { "Problem": problem_schema() },
+        },
+    })
+}
+
+fn describe(operation: Operation) -> Value {
+    let mut described = json!({
+        "operationId": operation.name(),
+        "summary": operation.about(),
+        "parameters": parameters(operation),
+        "responses": responses(operation),
+    });
+    let body = operation.body();
+    if !body.is_empty() {
+        described["requestBody"] = json!({
+            "required": body.iter().any(|field| field.required),
+            "content": { "application/json": { "schema": object(body) } },
+        });
+    }
+    described
+}
+
+fn parameters(operation: Operation) -> Vec<Value> {
+    let in_path = operation.parameter().map(|name| {
+        // Names of reservations are given by the gateway, and of the same form as any id.
+        let about = if name == "resource" { "The resource." } else { "As it was named in the answer." };
+        json!({ "name": name, "in": "path", "required": true, "description": about, "schema": schema(FieldKind::Id) })
+    });
+    let in_query = operation.query().iter().map(|field| {
+        let Field { name, required, about, .. } = field;
+        let schema = schema(field.kind);
+        json!({ "name": name, "in": "query", "required": required, "description": about, "schema": schema })
+    });
+    in_path.into_iter().chain(in_query).collect()
+}
+
+fn object(fields: &[Field]) -> Value {
+    let mut properties = Map::new();
+    for field in fields {
+        let mut property = schema(field.kind);
+        property["description"] = field.about.into();
+        if let Some(default) = field.default {
+            property["default"] = match field.kind {
+                FieldKind::Whole { .. } => (default as i64).into(),
+                _ => default.into(),
+            };
+        }
+        properties.insert(field.name.into(), property);
+    }
+    let required: Vec<_> = fields.iter().filter(|field| field.required).map(|field| field.name).collect();
+    json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })
+}
+
+fn schema(kind: FieldKind) -> Value {
+    match kind {
+        FieldKind::Id => json!({ "type": "string", "minLength": 1, "maxLength": MOST_ID_BYTES }),
+        FieldKind::Amount => json!({ "type": "number", "minimum": 0, "maximum": MOST_AMOUNT }),
+        FieldKind::Whole { least, most } => json!({ "type": "integer", "minimum": least, "maximum": most }),
+        FieldKind::Seconds { least, most } => json!({ "type": "number", "minimum": least, "maximum": most }),
+        FieldKind::LeaseToken => json!({ "type": "string", "pattern": "^[0-9a-f]{1,16}(\\.[0-9a-f]{1,16}){3}$" }),
+    }
+}
+
+fn responses(operation: Operation) -> Value {
+    let (status, members) = operation.answer();
+    let mut answer = json!({ "description": "It was carried out." });
+    if !members.is_empty() {
+        answer["content"] = json!({ "application/json": { "schema": answer_schema(members) } });
+    }
+    if operation.tells_quota() {
+        answer["headers"] = quota_headers();
+    }
+    if operation == Operation::Reserve {
+        let about = "Where the reservation is settled.";
+        answer["headers"]["Location"] = json!({ "description": about, "schema": { "type": "string" } });
+    }
+    let mut responses = Map::new();
+    responses.insert(status.to_string(), answer);
+    for kind in operation.problems() {
+        responses.insert(kind.status().as_u16().to_string(), problem(kind));
+    }
+    Value::Object(responses)
+}
+
+fn answer_schema(members: &[Member]) -> Value {
+    let mut properties = Map::new();
+    for Member { name, kind, about } in members {
+        let kind = match kind {
+            MemberKind::Text => json!("string"),
+            MemberKind::Number => json!("number"),
+            MemberKind::NumberOrNull => json!(["number", "null"]),
+            MemberKind::Whole => json!("integer"),
+        };
+        properties.insert((*name).into(), json!({ "type": kind, "description": about }));
+    }
+    let required: Vec<_> = members.iter().map(|member| member.name).collect();
+    json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })
+}
+
+fn quota_headers() -> Value {
+    let header = |about: &str| json!({ "description": about, "schema": { "type": "string" } });
+    json!({
+        "RateLimit-Policy": header("What this gateway has of the resource, as draft-ietf-httpapi-ratelimit-headers has it."),
+        "RateLimit": header("What is left of it."),
+    })
+}
+
+fn problem(kind: ProblemKind) -> Value {
+    let mut described = json!({
+        "description": kind.title(),
+        "content": { PROBLEM_JSON: { "schema": { "$ref": "#/components/schemas/Problem" } } },
+    });
+    if kind == ProblemKind::OverLimit {
+        described["headers"] = quota_headers();
+    }
+    if matches!(kind, ProblemKind::OverLimit | ProblemKind::Closing | ProblemKind::TooSoon) {
+        let about = "Seconds after which it may be worth asking again, if that is known.";
+        described["headers"]["Retry-After"] = json!({ "description": about, "schema": { "type": "integer" } });
+    }
+    described
+}
+
+fn problem_schema() -> Value {
+    let text = |about: &str| json!({ "type": "string", "description": about });
+    json!({
+        "type": "object",
+        "description": "What is wrong (RFC 9457).",
+        "properties": {
+            "type": text("`about:blank`, or a registered type."),
+            "title": text("The kind of problem, for people."),
+            "status": { "type": "integer", "description": "The status of the answer." },
+            "reason": text("The kind of problem, for programs."),
+            "detail": text("What is wrong with this request."),
+            "field": text("The field that is meant."),
+            "violated-policies": {
+                "type": "array",
+                "items": { "type": "string" },
+                "description": "The resources of which there is not enough.",
+            },
+        },
+        "required": ["type", "title", "status", "reason", "detail"],
+        "additionalProperties": false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operation_is_in_the_document_with_all_its_answers() {
+        let document = document();
+        for operation in Operation::ALL {
+            let described = &document["paths"][operation.path()][operation.method().as_str().to_lowercase()];
+            assert_eq!(described["operationId"], operation.name());
+            let responses = described["responses"].as_object().expect("answers");
+            assert_eq!(responses.len(), 1 + operation.problems().len(), "{operation:?}");
+        }
+    }
+
+    #[test]
+    fn what_every_reference_means_is_there() {
+        let document = document();
+        let text = document.to_string();
+        for reference in text.split("\"$ref\":\"#").skip(1) {
+            let pointer = reference.split('"').next().expect("an end");
+            assert!(document.pointer(pointer).is_some(), "{pointer}");
+        }
+    }
+}

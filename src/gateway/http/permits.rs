@@ -1,0 +1,270 @@
+//! Permits of resources whose lease this gateway holds: taken, charged, and told of.
+
+use std::{pin::pin, sync::Arc, time::Duration};
+
+use axum::http::StatusCode;
+use leaseway_client::{
+    Basis, Reservation, Window,
+    limiter::{Closed, DebtExceeded},
+};
+use leaseway_core::{Glob, access::Action, escaped};
+use leaseway_server::Guest;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::{
+    HttpAnswer, HttpGateway, closing,
+    fields::Fields,
+    problem::{Problem, ProblemKind},
+    rate_limit_fields::{self, Budget},
+};
+use crate::{
+    bridge::{NotOpened, Slot},
+    pages::basis,
+};
+
+/// What is not used within a second is lost, where nothing else is said; and so many are wanted until it is known how
+/// many are asked for.
+const WINDOW: Window = Window { length: Duration::from_secs(1), rate: 100.0 };
+
+/// Resources of which what is not used can be saved for longer than a second.
+#[derive(Debug, Clone)]
+pub struct LongWindow {
+    pub resources: Glob,
+    /// For how long; and no more is asked for than its rate.
+    pub window: Window,
+}
+
+fn window_of(windows: &[LongWindow], resource: &str) -> Window {
+    windows.iter().find(|long| long.resources.matches(resource)).map_or(WINDOW, |long| long.window)
+}
+
+/// A share that was not asked for grows when callers wait for it: after this time it shows whether there is more ...
+const GROWS_WITHIN: Duration = Duration::from_secs(2);
+
+/// ... and from then on by so much at most.
+const GROWTH: u32 = 16;
+
+/// The first request for a resource waits at least so long for a lease: callers by HTTP are not in a hurry of
+/// milliseconds, and no answer of the cluster takes so long where there is a master.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+
+/// When to come back where it is not known.
+const WHILE_UNKNOWN: Duration = Duration::from_secs(1);
+
+/// Whether the caller may ask for a resource.
+pub(super) fn check(guest: &Guest, resource: &str) -> Result<(), Problem> {
+    Ok(guest.check_resource(Action::Ask, resource)?)
+}
+
+pub(super) async fn acquire(
+    gateway: &HttpGateway,
+    guest: &Guest,
+    resource: &str,
+    fields: &Fields,
+) -> Result<HttpAnswer, Problem> {
+    check(guest, resource)?;
+    let slot = open(gateway, guest, resource, fields).await?;
+    let permits = fields.number("permits") as u32;
+    if slot.has_capacity() && slot.rate().try_acquire(permits).is_err() {
+        stand_in_line(gateway, &slot, permits, fields, slot.rate().wait_many(permits)).await?;
+    }
+    let quota = quota(&slot);
+    let json = json!({
+        "resource": resource,
+        "permits": permits,
+        "remaining": told(quota.remaining),
+        "capacity": told(quota.per_second),
+    });
+    Ok(HttpAnswer::of(StatusCode::OK, json).with(rate_limit_fields::fields(resource, quota)))
+}
+
+/// Takes permits that can be given back.
+pub(super) async fn reserve(gateway: &HttpGateway, slot: &Arc<Slot>, fields: &Fields) -> Result<Reservation, Problem> {
+    let permits = fields.number("permits") as u32;
+    if let Ok(reserved) = slot.rate().try_reserve(permits) {
+        return Ok(reserved);
+    }
+    stand_in_line(gateway, slot, permits, fields, slot.rate().reserve(permits)).await
+}
+
+/// Counts permits that were used already.
+pub(super) async fn charge(
+    gateway: &HttpGateway,
+    guest: &Guest,
+    resource: &str,
+    fields: &Fields,
+) -> Result<HttpAnswer, Problem> {
+    check(guest, resource)?;
+    let slot = open(gateway, guest, resource, fields).await?;
+    let permits = fields.number("permits") as u64;
+    told_of_debt(resource, slot.rate().charge(permits))?;
+    let json = json!({ "resource": resource, "permits": permits, "debt": slot.rate().debt() });
+    Ok(HttpAnswer::of(StatusCode::OK, json))
+}
+
+/// Tells what this gateway has.
+pub(super) fn standing(gateway: &HttpGateway, guest: &Guest, resource: &str) -> Result<HttpAnswer, Problem> {
+    guest.check_resource(Action::Read, resource)?;
+    let Some(slot) = gateway.bridge.look(resource) else {
+        let why = "this gateway holds no lease of it: none has asked here for some time";
+        return Err(Problem::new(ProblemKind::NotFound, why));
+    };
+    let (quota, opened) = (quota(&slot), slot.rate().resource());
+    let json = json!({
+        "resource": resource,
+        "capacity": told(quota.per_second),
+        "basis": basis(opened.usable().basis),
+        "lease_expires_in": opened.lease().map(|(_, left)| left.as_secs_f64()),
+        "remaining": told(quota.remaining),
+        "debt": slot.rate().debt(),
+        "reservations": gateway.reservations.of(resource),
+    });
+    Ok(HttpAnswer::of(StatusCode::OK, json).with(rate_limit_fields::fields(resource, quota)))
+}
+
+/// The resource, with a lease or what stands in for one. A first request waits for that, if it has to for as long as it
+/// is ready to wait for permits. Without any it is as the gateway was started: everything passes, or nothing.
+pub(super) async fn open(
+    gateway: &HttpGateway,
+    guest: &Guest,
+    resource: &str,
+    fields: &Fields,
+) -> Result<Arc<Slot>, Problem> {
+    let window = window_of(&gateway.windows, resource);
+    let slot = gateway.bridge.open(resource, window, guest.principal()).map_err(|why| not_opened(&why))?;
+    let opened = slot.rate().resource();
+    if opened.usable().basis == Basis::Unknown {
+        let wait = FIRST_WAIT.max(patience_of(fields));
+        // Whether it came is looked at below.
+        let _ = wait_for(gateway, wait, opened.answered()).await?;
+    }
+    if opened.usable().basis == Basis::Lease || slot.has_capacity() || gateway.bridge.passes_without_lease() {
+        return Ok(slot);
+    }
+    let why = format!(
+        "there is no lease of `{}`, and without one nothing passes (--without-lease): no master has answered this gateway",
+        escaped(resource)
+    );
+    Err(Problem::new(ProblemKind::NoLease, why).retry_after(WHILE_UNKNOWN))
+}
+
+fn not_opened(why: &NotOpened) -> Problem {
+    let told = Problem::new(ProblemKind::NoRoom, why.to_string());
+    match why {
+        NotOpened::TooMany(_) | NotOpened::OfCaller(_) | NotOpened::OfEnvoy(_) => {
+            told.in_word("too_many_resources").retry_after(WHILE_UNKNOWN)
+        }
+        NotOpened::Refused(_) => closing(),
+    }
+}
+
+fn patience_of(fields: &Fields) -> Duration {
+    Duration::from_secs_f64(fields.number_if_known("wait").unwrap_or_default())
+}
+
+/// Waits for permits as long as the caller does. A share grows when callers wait; where it does not grow enough within
+/// a moment the request is refused then: one that waits in vain would hold up those behind it.
+async fn stand_in_line<T>(
+    gateway: &HttpGateway,
+    slot: &Arc<Slot>,
+    permits: u32,
+    fields: &Fields,
+    turn: impl Future<Output = Result<T, Closed>>,
+) -> Result<T, Problem> {
+    gateway.bridge.refused(slot);
+    let wait = patience_of(fields);
+    if wait.is_zero() {
+        return Err(over_limit(slot, permits));
+    }
+    let taken = wait_in_turn(gateway, slot, permits, wait, turn).await?;
+    taken.ok_or_else(|| over_limit(slot, permits))?.map_err(|Closed| closing())
+}
+
+/// None: in vain. The turn is given up then, and with it what was being saved for it.
+async fn wait_in_turn<T>(
+    gateway: &HttpGateway,
+    slot: &Slot,
+    permits: u32,
+    wait: Duration,
+    turn: impl Future<Output = T>,
+) -> Result<Option<T>, Problem> {
+    let mut turn = pin!(turn);
+    let first = wait.min(GROWS_WITHIN);
+    let taken = wait_for(gateway, first, &mut turn).await?;
+    let rest = wait - first;
+    if taken.is_some() || rest.is_zero() || needed(slot, permits) / GROWTH > rest {
+        return Ok(taken);
+    }
+    wait_for(gateway, rest, turn).await
+}
+
+/// How long it takes until there are so many, if no others take any.
+fn needed(slot: &Slot, permits: u32) -> Duration {
+    let standing = slot.standing();
+    // With debt it is less than nothing that is there.
+    let missing = (f64::from(permits) - standing.available).max(0.0);
+    // Without capacity it is not known when there will be some.
+    if standing.capacity.get() == 0.0 {
+        return Duration::ZERO;
+    }
+    Duration::try_from_secs_f64(missing / standing.capacity.get()).unwrap_or(Duration::MAX)
+}
+
+/// None: time is up.
+async fn wait_for<T>(
+    gateway: &HttpGateway,
+    wait: Duration,
+    permits: impl Future<Output = T>,
+) -> Result<Option<T>, Problem> {
+    let mut closing_now = gateway.closing.clone();
+    tokio::select! {
+        taken = timeout(wait, permits) => Ok(taken.ok()),
+        _ = closing_now.wait_for(|closing| *closing) => Err(closing()),
+    }
+}
+
+fn over_limit(slot: &Slot, permits: u32) -> Problem {
+    let (resource, burst) = (slot.id(), slot.standing().burst);
+    let needed = needed(slot, permits).max(Duration::from_millis(1));
+    let (name, most) = (escaped(resource), burst.floor());
+    let why = if slot.standing().capacity.get() == 0.0 {
+        format!("there are no permits of `{name}` now: the cluster lends this gateway none")
+    } else if f64::from(permits) > most {
+        format!("{permits} permits of `{name}` take {needed:.0?}; no more than {most} can be had without waiting")
+    } else {
+        format!("{permits} permits of `{name}` are there in {needed:.0?}")
+    };
+    let quota = Budget { more_in: Some(needed), ..quota(slot) };
+    let problem = Problem::new(ProblemKind::OverLimit, why);
+    problem.beyond(resource, rate_limit_fields::fields(resource, quota)).retry_after(needed)
+}
+
+/// What there is of it at this gateway.
+pub(super) fn quota(slot: &Slot) -> Budget {
+    let standing = slot.standing();
+    Budget {
+        per_second: standing.capacity.get(),
+        window: slot.window(),
+        remaining: standing.available.floor().max(0.0),
+        more_in: None,
+    }
+}
+
+/// A number, or `null` for what has no limit.
+pub(super) fn told(number: f64) -> Value {
+    if number.is_finite() { number.into() } else { Value::Null }
+}
+
+/// More debt than is remembered.
+pub(super) fn told_of_debt(resource: &str, charged: Result<(), DebtExceeded>) -> Result<(), Problem> {
+    charged.map_err(|exceeded| {
+        let why = format!("`{}`: {exceeded}", escaped(resource));
+        Problem::new(ProblemKind::OverLimit, why).in_word("debt_exceeded")
+    })
+}
+
+/// What is owed of a resource.
+pub(super) fn debt(gateway: &HttpGateway, resource: &str) -> u64 {
+    gateway.bridge.look(resource).map_or(0, |slot| slot.rate().debt())
+}

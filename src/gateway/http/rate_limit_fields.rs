@@ -1,0 +1,137 @@
+//! The fields `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-11), with the resource as the
+//! policy's name.
+
+use std::time::Duration;
+
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::problem::whole_seconds;
+
+const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+
+/// Structured fields have integers of fifteen digits.
+const MOST: f64 = 999_999_999_999_999.0;
+
+/// The longest window that is said, for rates of next to nothing.
+const LONGEST_WINDOW: f64 = 31_536_000.0;
+
+/// What there is of a resource at this gateway.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Budget {
+    /// Permits per second. Infinite: there is no limit, and nothing to say.
+    pub(super) per_second: f64,
+    /// For how long they can be saved.
+    pub(super) window: Duration,
+    /// Permits that could be had at once.
+    pub(super) remaining: f64,
+    /// When there will be more, if there are none.
+    pub(super) more_in: Option<Duration>,
+}
+
+/// Both fields, for what there is of a resource.
+pub(super) fn fields(resource: &str, quota: Budget) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    let Budget { per_second, window, remaining, more_in } = quota;
+    if per_second.is_infinite() {
+        return headers;
+    }
+    let (permits, window) = policy(per_second, window.as_secs().max(1));
+    let name = quoted(resource);
+    let remaining = whole(remaining);
+    let until = if remaining > 0 { window } else { more_in.map_or(window, whole_seconds).min(LONGEST_WINDOW as u64) };
+    for (field, value) in
+        [(POLICY, format!("{name};q={permits};w={window}")), (LIMIT, format!("{name};r={remaining};t={until}"))]
+    {
+        if let Ok(value) = HeaderValue::try_from(value) {
+            headers.insert(field, value);
+        }
+    }
+    headers
+}
+
+/// Whole permits in whole seconds: of the window where that brings one, else of as many as it takes.
+fn policy(per_second: f64, window: u64) -> (u64, u64) {
+    let permits = per_second * window as f64;
+    if permits >= 1.0 {
+        return (whole(permits), window);
+    }
+    if per_second <= 1.0 / LONGEST_WINDOW {
+        return (0, LONGEST_WINDOW as u64);
+    }
+    (1, (1.0 / per_second).ceil() as u64)
+}
+
+fn whole(amount: f64) -> u64 {
+    // NaN is nothing.
+    amount.clamp(0.0, MOST) as u64
+}
+
+/// A string of structured fields: visible ASCII; all else is written as in an address.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for byte in text.bytes() {
+        match byte {
+            b'"' | b'\\' => quoted.extend(['\\', char::from(byte)]),
+            b' '..=b'~' => quoted.push(char::from(byte)),
+            _ => quoted.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(resource: &str, per_second: f64, remaining: f64, more_in: Option<u64>) -> (String, String) {
+        said_of_window(1, resource, per_second, remaining, more_in)
+    }
+
+    fn said_of_window(
+        secs: u64,
+        resource: &str,
+        per_second: f64,
+        remaining: f64,
+        more_in: Option<u64>,
+    ) -> (String, String) {
+        let (more_in, window) = (more_in.map(Duration::from_millis), Duration::from_secs(secs));
+        let headers = fields(resource, Budget { per_second, window, remaining, more_in });
+        let text = |name| headers.get(name).map_or("", |value: &HeaderValue| value.to_str().expect("ASCII")).to_owned();
+        (text(&POLICY), text(&LIMIT))
+    }
+
+    #[test]
+    fn the_fields_are_those_of_the_draft() {
+        let both = |policy: &str, limit: &str| (policy.to_owned(), limit.to_owned());
+        assert_eq!(said("mysql", 12.5, 3.9, None), both("\"mysql\";q=12;w=1", "\"mysql\";r=3;t=1"));
+        assert_eq!(said("mysql", 0.3, 0.9, Some(1_100)), both("\"mysql\";q=1;w=4", "\"mysql\";r=0;t=2"));
+        assert_eq!(said("mysql", 1.0, 0.0, None), both("\"mysql\";q=1;w=1", "\"mysql\";r=0;t=1"));
+        let minute = said_of_window(60, "tokens", 10.0, 599.0, None);
+        assert_eq!(minute, both("\"tokens\";q=600;w=60", "\"tokens\";r=599;t=60"));
+        let used_up = said_of_window(86_400, "calls", 1e-4, 0.0, Some(9_000_000));
+        assert_eq!(used_up, both("\"calls\";q=8;w=86400", "\"calls\";r=0;t=9000"));
+        let less_than_one = said_of_window(60, "calls", 1e-2, 0.0, Some(100_000));
+        assert_eq!(less_than_one, both("\"calls\";q=1;w=100", "\"calls\";r=0;t=100"));
+        assert_eq!(said("m", 0.0, 0.0, None), both("\"m\";q=0;w=31536000", "\"m\";r=0;t=31536000"));
+    }
+
+    #[test]
+    fn numbers_stay_within_fifteen_digits_and_no_limit_is_not_said() {
+        let (policy, limit) = said("m", 1e300, 1e300, None);
+        assert_eq!((&*policy, &*limit), ("\"m\";q=999999999999999;w=1", "\"m\";r=999999999999999;t=1"));
+        assert_eq!(said("m", 1e-300, f64::NAN, None).0, "\"m\";q=0;w=31536000");
+        assert_eq!(said("m", f64::INFINITY, f64::INFINITY, None), (String::new(), String::new()));
+    }
+
+    #[test]
+    fn any_id_can_be_said() {
+        assert_eq!(quoted("a\"b\\c\n\u{fc}%"), "\"a\\\"b\\\\c%0A%C3%BC%\"");
+        for byte in 0..=0x7f_u8 {
+            let (policy, _) = said(&char::from(byte).to_string(), 1.0, 1.0, None);
+            assert!(!policy.is_empty(), "{byte}");
+        }
+    }
+}

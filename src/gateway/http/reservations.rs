@@ -1,0 +1,241 @@
+//! Permits that are taken now and settled later, by two requests. What is not settled in time ends by itself, and then
+//! counts as used: the gateway does not know better.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use axum::http::{HeaderValue, StatusCode, header};
+use leaseway_client::Reservation;
+use leaseway_core::{Principal, PrincipalShare};
+use leaseway_server::Guest;
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::{
+    HttpAnswer, HttpGateway,
+    fields::Fields,
+    permits,
+    problem::{Problem, ProblemKind},
+};
+
+/// Names a reservation. No caller can guess that of another.
+type Name = u128;
+
+/// Reservations that are not settled.
+pub(super) struct Reservations<P = Reservation> {
+    most: usize,
+    table: Mutex<ReservationTable<P>>,
+}
+
+struct ReservationTable<P> {
+    by_name: HashMap<Name, Reserved<P>>,
+    by_end: BTreeSet<(Instant, Name)>,
+    by_principal: HashMap<Principal, usize>,
+    by_resource: HashMap<String, usize>,
+}
+
+struct Reserved<P> {
+    resource: String,
+    principal: Principal,
+    ends: Instant,
+    permits: P,
+}
+
+impl<P> Default for ReservationTable<P> {
+    fn default() -> ReservationTable<P> {
+        ReservationTable {
+            by_name: HashMap::new(),
+            by_end: BTreeSet::new(),
+            by_principal: HashMap::new(),
+            by_resource: HashMap::new(),
+        }
+    }
+}
+
+impl<P> ReservationTable<P> {
+    fn remove(&mut self, name: Name) -> Option<Reserved<P>> {
+        let reserved = self.by_name.remove(&name)?;
+        self.by_end.remove(&(reserved.ends, name));
+        one_less(&mut self.by_principal, &reserved.principal);
+        one_less(&mut self.by_resource, &reserved.resource);
+        Some(reserved)
+    }
+
+    fn end_late(&mut self, now: Instant) {
+        while let Some((ends, name)) = self.by_end.first().copied()
+            && ends <= now
+        {
+            // Dropped, it keeps what it took.
+            self.remove(name);
+        }
+    }
+}
+
+fn one_less<K: std::hash::Hash + Eq + Clone>(counts: &mut HashMap<K, usize>, key: &K) {
+    if let Some(count) = counts.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(key);
+        }
+    }
+}
+
+impl<P> Reservations<P> {
+    pub(super) fn new(most: usize) -> Reservations<P> {
+        Reservations { most, table: Mutex::default() }
+    }
+
+    fn table(&self) -> MutexGuard<'_, ReservationTable<P>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn end_late(&self) {
+        self.table().end_late(Instant::now());
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.table().by_name.len()
+    }
+
+    /// How many there are of a resource.
+    pub(super) fn of(&self, resource: &str) -> usize {
+        self.table().by_resource.get(resource).copied().unwrap_or_default()
+    }
+
+    /// Whether there is room for one more of this caller.
+    fn check_room(&self, principal: Principal) -> Result<(), Problem> {
+        let mut table = self.table();
+        table.end_late(Instant::now());
+        let own = table.by_principal.get(&principal).copied().unwrap_or_default();
+        if PrincipalShare::default().allows(own, 1, table.by_name.len(), self.most) {
+            return Ok(());
+        }
+        let why = format!(
+            "as many reservations wait to be settled as may (--max-reservations {}, of which one address has no more \
+             than its share)",
+            self.most
+        );
+        Err(Problem::new(ProblemKind::NoRoom, why).in_word("too_many_reservations").retry_after(Duration::from_secs(1)))
+    }
+
+    fn add(&self, name: Name, reserved: Reserved<P>) {
+        let mut table = self.table();
+        table.by_end.insert((reserved.ends, name));
+        *table.by_principal.entry(reserved.principal).or_default() += 1;
+        *table.by_resource.entry(reserved.resource.clone()).or_default() += 1;
+        table.by_name.insert(name, reserved);
+    }
+
+    fn resource(&self, name: Name) -> Option<String> {
+        self.table().by_name.get(&name).map(|reserved| reserved.resource.clone())
+    }
+
+    /// Takes one out, if its time is not over.
+    fn take(&self, name: Name) -> Option<Reserved<P>> {
+        let mut table = self.table();
+        table.end_late(Instant::now());
+        table.remove(name)
+    }
+}
+
+/// Takes permits, and remembers them.
+pub(super) async fn reserve(
+    gateway: &HttpGateway,
+    guest: &Guest,
+    resource: &str,
+    fields: &Fields,
+) -> Result<HttpAnswer, Problem> {
+    permits::check(guest, resource)?;
+    gateway.reservations.check_room(guest.principal())?;
+    let slot = permits::open(gateway, guest, resource, fields).await?;
+    let permits = permits::reserve(gateway, &slot, fields).await?;
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes)
+        .map_err(|_| Problem::new(ProblemKind::NoRoom, "the system has no randomness to name a reservation by"))?;
+    let name = Name::from_le_bytes(bytes);
+    let lasts = Duration::from_secs_f64(fields.number("expires_in"));
+    let reserved = permits.reserved();
+    gateway.reservations.add(
+        name,
+        Reserved { resource: resource.to_owned(), principal: guest.principal(), ends: Instant::now() + lasts, permits },
+    );
+    let quota = permits::quota(&slot);
+    let json = json!({
+        "reservation": format!("{name:032x}"),
+        "resource": resource,
+        "permits": reserved,
+        "expires_in": lasts.as_secs_f64(),
+        "remaining": permits::told(quota.remaining),
+        "capacity": permits::told(quota.per_second),
+    });
+    let mut headers = super::rate_limit_fields::fields(resource, quota);
+    if let Ok(location) = HeaderValue::try_from(format!("/v1/reservations/{name:032x}/settle")) {
+        headers.insert(header::LOCATION, location);
+    }
+    Ok(HttpAnswer::of(StatusCode::CREATED, json).with(headers))
+}
+
+/// Says what one has really cost.
+pub(super) fn settle(gateway: &HttpGateway, guest: &Guest, name: &str, fields: &Fields) -> Result<HttpAnswer, Problem> {
+    let unknown = || {
+        let why = "there is no such reservation at this gateway: it is settled already, its time is over, or it was made \
+                   at another";
+        Problem::new(ProblemKind::NoSuchReservation, why)
+    };
+    let name = Some(name).filter(|name| name.len() == 32).and_then(|name| Name::from_str_radix(name, 16).ok());
+    let name = name.ok_or_else(unknown)?;
+    // Before it is settled: a caller that may not has changed nothing.
+    permits::check(guest, &gateway.reservations.resource(name).ok_or_else(unknown)?)?;
+    let Reserved { resource, permits, .. } = gateway.reservations.take(name).ok_or_else(unknown)?;
+    let (reserved, used) = (permits.reserved(), fields.number("used") as u64);
+    let settled = permits.settle(used);
+    permits::told_of_debt(&resource, settled)?;
+    let debt = permits::debt(gateway, &resource);
+    let json = json!({ "resource": resource, "reserved": reserved, "used": used, "debt": debt });
+    Ok(HttpAnswer::of(StatusCode::OK, json))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reserved(reservations: &Reservations<()>, name: Name, principal: u32, lasts: Duration) {
+        let (resource, principal) = (format!("r{principal}"), Principal(principal));
+        reservations.add(name, Reserved { resource, principal, ends: Instant::now() + lasts, permits: () });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_not_settled_ends_by_itself_in_its_turn() {
+        let reservations = Reservations::new(10);
+        for (name, secs) in [(1, 3), (2, 1), (3, 2)] {
+            reserved(&reservations, name, 1, Duration::from_secs(secs));
+        }
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert!(reservations.take(3).is_none(), "its time is over");
+        assert_eq!((reservations.count(), reservations.of("r1")), (1, 1));
+        assert!(reservations.take(1).is_some());
+        assert!(reservations.take(1).is_none(), "it is settled");
+        let table = reservations.table();
+        assert!(table.by_end.is_empty() && table.by_principal.is_empty() && table.by_resource.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_address_leaves_room_for_others_and_the_table_has_an_end() {
+        let reservations = Reservations::new(8);
+        let mut name = 0;
+        let mut add = |principal: u32| {
+            reservations.check_room(Principal(principal))?;
+            name += 1;
+            reserved(&reservations, name, principal, Duration::from_secs(10));
+            Ok::<_, Problem>(())
+        };
+        assert_eq!((0..20).filter(|_| add(1).is_ok()).count(), 7);
+        assert!(add(2).is_ok());
+        assert!(add(3).is_err_and(|problem| problem.kind == ProblemKind::NoRoom));
+        tokio::time::advance(Duration::from_secs(10)).await;
+        assert!(add(3).is_ok(), "those of before have ended");
+    }
+}

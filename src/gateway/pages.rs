@@ -1,0 +1,106 @@
+//! What operators look at: metrics, what the gateway holds, and whether it is alive.
+
+use std::sync::Arc;
+
+use axum::{
+    Json, Router,
+    extract::State,
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use leaseway_client::Basis;
+use leaseway_server::{Guest, GuestRefusal};
+use metrics_exporter_prometheus::PrometheusHandle;
+use serde_json::{Value, json};
+
+use crate::bridge::{Bridge, Slot};
+
+/// A page has no more resources than this.
+const MOST_ROWS: usize = 1_000;
+
+#[derive(Clone)]
+struct Pages {
+    prometheus: PrometheusHandle,
+    bridge: Arc<Bridge>,
+}
+
+pub(crate) fn routes(prometheus: PrometheusHandle, bridge: Arc<Bridge>) -> Router {
+    Router::new()
+        .route("/metrics", get(render_metrics))
+        .route("/debug/resources", get(render_resources))
+        // Probes prove nothing.
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(readyz))
+        .with_state(Pages { prometheus, bridge })
+}
+
+async fn render_metrics(guest: Guest, State(pages): State<Pages>) -> Response {
+    for_readers(&guest, || {
+        let text = pages.prometheus.render();
+        ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
+    })
+}
+
+/// What the gateway holds: what it calls itself at the cluster, and its resources by name.
+async fn render_resources(guest: Guest, State(pages): State<Pages>) -> Response {
+    for_readers(&guest, || {
+        let mut slots = pages.bridge.all();
+        let open = slots.len();
+        if open > MOST_ROWS {
+            slots.select_nth_unstable_by(MOST_ROWS, |one, other| one.id().cmp(other.id()));
+            slots.truncate(MOST_ROWS);
+        }
+        slots.sort_unstable_by(|one, other| one.id().cmp(other.id()));
+        let client = pages.bridge.client();
+        let health = client.health();
+        Json(json!({
+            "client": client.id(),
+            "server": health.server,
+            "failures": health.failures,
+            "open": open,
+            "resources": slots.iter().map(|slot| row(slot)).collect::<Vec<_>>(),
+        }))
+        .into_response()
+    })
+}
+
+fn row(slot: &Slot) -> Value {
+    let (opened, standing) = (slot.rate().resource(), slot.standing());
+    let told = |number: f64| if number.is_finite() { number.into() } else { Value::Null };
+    json!({
+        "resource": slot.id(),
+        "capacity": told(standing.capacity.get()),
+        "basis": basis(opened.usable().basis),
+        "lease_expires_in": opened.lease().map(|(_, left)| left.as_secs_f64()),
+        "remaining": told(standing.available.floor().max(0.0)),
+        "debt": slot.rate().debt(),
+    })
+}
+
+/// What a capacity rests on.
+pub(crate) fn basis(basis: Basis) -> &'static str {
+    match basis {
+        Basis::Lease => "lease",
+        Basis::Fallback => "fallback",
+        Basis::Unknown => "unknown",
+    }
+}
+
+fn for_readers(guest: &Guest, page: impl FnOnce() -> Response) -> Response {
+    match guest.check_reads_everything() {
+        Ok(()) => page(),
+        Err(refusal @ GuestRefusal::Unknown(_)) => (StatusCode::UNAUTHORIZED, format!("{refusal}\n")).into_response(),
+        Err(refusal @ GuestRefusal::Denied(_)) => (StatusCode::FORBIDDEN, format!("{refusal}\n")).into_response(),
+    }
+}
+
+/// Ready means: it decides. What it decides while the cluster is away is its operator's choice, and no other gateway would
+/// know better.
+async fn readyz(State(pages): State<Pages>) -> String {
+    let health = pages.bridge.client().health();
+    match health.failures {
+        0 => format!("ready: the cluster is asked at {}\n", leaseway_core::escaped(&health.server)),
+        failures => format!("ready, but the last {failures} requests to the cluster have failed\n"),
+    }
+}

@@ -1,0 +1,111 @@
+//! The leases of an Envoy: those of a client of its name.
+
+use std::{collections::HashMap, sync::Arc};
+
+use leaseway_client::{BuildError, Client, OpenError, Resource, session::grpc::Moment};
+use leaseway_core::Millis;
+use leaseway_envoy::{Lease, Leases};
+use tokio::sync::watch;
+
+use crate::bridge::Place;
+
+/// Time as all Envoys of a gateway have it: it goes on while the machine is suspended, as theirs does.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Clock(Moment);
+
+impl Clock {
+    pub(super) fn start() -> Clock {
+        Clock(Moment::now())
+    }
+
+    pub(super) fn now(self) -> Millis {
+        Millis(u64::try_from(self.0.elapsed().as_millis()).unwrap_or(u64::MAX))
+    }
+}
+
+/// Makes clients of the Envoy's name.
+pub(super) type Clients = Box<dyn Fn() -> Result<Client, BuildError> + Send>;
+
+/// See the module.
+pub(super) struct ClientLeases {
+    client: Client,
+    clients: Clients,
+    changes: watch::Receiver<()>,
+    clock: Clock,
+    open: HashMap<Arc<str>, Open>,
+}
+
+struct Open {
+    resource: Resource,
+    wants: f64,
+    /// Among all that are open at this gateway.
+    _place: Place,
+}
+
+impl ClientLeases {
+    pub(super) fn new(clients: Clients, clock: Clock) -> Result<ClientLeases, BuildError> {
+        let client = clients()?;
+        let changes = client.changes();
+        Ok(ClientLeases { client, clients, changes, clock, open: HashMap::new() })
+    }
+
+    /// Opens a resource of which nothing is wanted yet.
+    pub(super) fn open(&mut self, resource: &Arc<str>, wants: f64, place: Place) -> Result<(), OpenError> {
+        let open = Open { resource: open(&self.client, resource, wants)?, wants, _place: place };
+        self.open.insert(Arc::clone(resource), open);
+        Ok(())
+    }
+
+    /// Begins anew: leases and answers of before do not count any more. The cluster goes on counting what it gave.
+    pub(super) fn begin_anew(&mut self) -> Result<(), BuildError> {
+        let client = (self.clients)()?;
+        std::mem::replace(&mut self.client, client).abandon();
+        self.changes = self.client.changes();
+        let client = &self.client;
+        // What could be opened before can be opened again.
+        self.open.retain(|resource, open| match self::open(client, resource, open.wants) {
+            Ok(again) => {
+                open.resource = again;
+                true
+            }
+            Err(_) => false,
+        });
+        Ok(())
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Waits until a lease has come or has changed.
+    pub(super) async fn changed(&mut self) {
+        if self.changes.changed().await.is_err() {
+            std::future::pending().await
+        }
+    }
+}
+
+/// What is held for the Envoy may be in use, until the machine knows better.
+fn open(client: &Client, resource: &Arc<str>, wants: f64) -> Result<Resource, OpenError> {
+    client.resource(Arc::clone(resource)).wants(wants).in_use(f64::INFINITY).open()
+}
+
+impl Leases for ClientLeases {
+    fn want(&mut self, resource: &Arc<str>, wants: f64) {
+        if let Some(open) = self.open.get_mut(resource).filter(|open| open.wants != wants) {
+            open.wants = wants;
+            // It can only be too much for a number that makes sense.
+            let _ = open.resource.set_wants(wants);
+        }
+    }
+
+    fn hold(&mut self, resource: &Arc<str>, in_use: f64) -> Option<Lease> {
+        let (capacity, left) = self.open.get(resource)?.resource.hold(in_use)?;
+        let left = Millis(u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
+        Some(Lease { capacity: capacity.get(), end: self.clock.now().plus(left) })
+    }
+
+    fn give_back(&mut self, resource: &Arc<str>) {
+        self.open.remove(resource);
+    }
+}

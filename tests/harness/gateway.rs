@@ -1,0 +1,137 @@
+//! A running gateway: for Envoy's requests, for its quotas, or for HTTP.
+
+use std::net::SocketAddr;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::{
+    config::ConfigFile,
+    http,
+    http_gateway::{Connected, HttpAnswer},
+    peers::channel,
+    process::{Process, Said},
+    quotas::{self, QuotaStream},
+    rls::RlsCaller,
+    seats::Seat,
+    server::ANYWHERE,
+    wait::eventually,
+};
+
+pub(crate) struct Gateway {
+    process: Process,
+    _seat: Seat,
+}
+
+impl Gateway {
+    /// With rules of envoyproxy/ratelimit, at servers of a cluster. Its first requests wait for as long as it takes.
+    pub(crate) fn for_requests(servers: &[String], rules: &ConfigFile, flags: &[&str]) -> Gateway {
+        let patient = ["--first-wait-ms", "20000"];
+        let patient = if flags.contains(&"--first-wait-ms") { &[][..] } else { &patient };
+        let own = ["--rls", ANYWHERE, "--ratelimit-config", rules.path(), "--metrics", ANYWHERE];
+        Gateway::start(&servers.join(","), &[&own[..], patient, flags].concat())
+    }
+
+    pub(crate) fn for_quotas(servers: &[String], flags: &[&str]) -> Gateway {
+        let own = ["--rlqs", ANYWHERE, "--metrics", ANYWHERE];
+        Gateway::start(&servers.join(","), &[&own[..], flags].concat())
+    }
+
+    pub(crate) fn for_http(servers: &str, flags: &[&str]) -> Gateway {
+        Gateway::start(servers, &[&["--http", ANYWHERE], flags].concat())
+    }
+
+    fn start(servers: &str, flags: &[&str]) -> Gateway {
+        let seat = Seat::take();
+        let process = Process::start(&[&["gateway", "--server", servers], flags].concat(), &[]);
+        let gateway = Gateway { process, _seat: seat };
+        // What has metrics says so last.
+        gateway.serving(if flags.contains(&"--metrics") { "metrics" } else { "HTTP" });
+        gateway
+    }
+
+    fn serving(&self, what: &str) -> SocketAddr {
+        eventually("the gateway says where it serves", || {
+            assert!(self.process.ended().is_none(), "the gateway ended at once: {}", self.log());
+            let said = self.process.stdout();
+            let line = said.split_inclusive('\n').find_map(|line| {
+                line.strip_suffix('\n')?.strip_prefix("serving ")?.strip_prefix(what)?.strip_prefix(" on ")
+            })?;
+            line.parse().ok()
+        })
+    }
+
+    pub(crate) fn rls(&self) -> SocketAddr {
+        self.serving("RLS")
+    }
+
+    pub(crate) fn rlqs(&self) -> SocketAddr {
+        self.serving("RLQS")
+    }
+
+    pub(crate) fn http(&self) -> SocketAddr {
+        self.serving("HTTP")
+    }
+
+    /// A page of `--metrics`.
+    pub(crate) fn page(&self, path: &str) -> String {
+        http::get(self.serving("metrics"), path).body
+    }
+
+    pub(crate) fn metrics(&self) -> String {
+        self.page("/metrics")
+    }
+
+    pub(crate) fn log(&self) -> String {
+        self.process.stderr()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.process.signal(signal);
+    }
+
+    pub(crate) fn finish(self) -> Said {
+        self.process.finish()
+    }
+
+    /// SIGTERM, and until it has ended.
+    pub(crate) fn stop(self) -> Said {
+        self.signal(Signal::TERM);
+        self.finish()
+    }
+
+    pub(crate) fn kill(self) {
+        self.signal(Signal::KILL);
+        self.finish();
+    }
+
+    /// An Envoy's connection to it.
+    pub(crate) fn caller(&self) -> RlsCaller {
+        RlsCaller::on(channel(self.rls()))
+    }
+
+    /// A stream of an Envoy of this name.
+    pub(crate) fn stream(&self, name: Option<&str>) -> QuotaStream {
+        quotas::stream(channel(self.rlqs()), name)
+    }
+
+    pub(crate) fn connect(&self) -> Connected {
+        Connected::to(self.http())
+    }
+
+    /// A request on a connection of its own.
+    pub(crate) fn ask(&self, method: &str, path: &str, body: &Value) -> HttpAnswer {
+        self.connect().ask(method, path, body)
+    }
+
+    pub(crate) fn acquire(&self, resource: &str, permits: u32, wait: f64) -> HttpAnswer {
+        self.ask("POST", &format!("/v1/resources/{resource}/acquire"), &json!({ "permits": permits, "wait": wait }))
+    }
+
+    /// It is there, and still does what it is for.
+    pub(crate) fn assert_alive(&self) {
+        assert_eq!(self.ask("GET", "/healthz", &Value::Null).text, "ok\n");
+        let told = self.acquire("still-here", 1, 10.0);
+        assert_eq!(told.status, 200, "{told:?}");
+    }
+}

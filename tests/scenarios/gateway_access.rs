@@ -1,0 +1,72 @@
+//! Who may do what at a gateway for Envoys: TLS, tokens, and a policy of its own.
+
+use leaseway_client::Files;
+use tonic::Code;
+
+use crate::harness::{
+    bearer::TokenFiles,
+    certificates::Certificates,
+    config::{ConfigFile, Template},
+    gateway::Gateway,
+    quotas,
+    rls::{Answered as _, RlsCaller, descriptor, request},
+    server::Server,
+    tls,
+};
+
+fn rules() -> ConfigFile {
+    ConfigFile::new("domain: shop\ndescriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 5}}]\n")
+}
+
+/// A server and flags of a gateway, both with the certificate `node`, and the files of a client `alice`.
+fn with_tls(certificates: &Certificates, template: &ConfigFile) -> (Server, Vec<String>, Files) {
+    let flags = certificates.flags("node");
+    let words: Vec<&str> = flags.iter().map(String::as_str).chain(["--config", template.path()]).collect();
+    let file = |name: &str| Some(certificates.file(name).into());
+    let alice = Files { certificate: file("alice.pem"), key: file("alice.key"), ca: file("ca.pem") };
+    (Server::with_flags(&words), flags, alice)
+}
+
+fn template() -> ConfigFile {
+    ConfigFile::of(&[Template::fair("shop/*", 100.0)])
+}
+
+#[test]
+fn over_tls_a_token_says_who_asks_and_a_denial_names_the_rule() {
+    let certificates = Certificates::new();
+    let template = template();
+    let (server, flags, alice) = with_tls(&certificates, &template);
+    let tokens = TokenFiles::of(&["edge-1", "other"]);
+    let policy = ConfigFile::new("access:\n- {name: edges, who: \"edge-*\", may: ask, resources: \"shop/user=a*\"}\n");
+    let names = tokens.server();
+    let own = ["--config", policy.path(), "--tokens", &names];
+    let flags: Vec<&str> = flags.iter().map(String::as_str).chain(own).collect();
+    let gateway = Gateway::for_requests(&[server.grpc().to_string()], &rules(), &flags);
+    let envoy = RlsCaller::on(tls::channel(gateway.rls(), &alice));
+    let ask = |token: &str, user: &str| envoy.ask_with_token(token, request("shop", &[descriptor(&[("user", user)])]));
+    assert!(ask(&tokens.token("edge-1"), "ann").expect("it may").passes());
+    let denied = ask(&tokens.token("edge-1"), "bob").expect_err("no rule lets it");
+    assert_eq!(denied.code(), Code::PermissionDenied);
+    assert!(denied.message().contains("`edges`, is not for this resource"), "{denied:?}");
+    assert_eq!(ask(&tokens.token("other"), "ann").expect_err("of another").code(), Code::PermissionDenied);
+    assert_eq!(ask("nonsense", "ann").expect_err("of none").code(), Code::Unauthenticated);
+    let free = request("shop", &[descriptor(&[("more", "x")])]);
+    let free = envoy.ask_with_token(&tokens.token("other"), free);
+    assert!(free.expect("what is under no limit is no resource").passes());
+}
+
+#[test]
+fn quotas_are_assigned_over_tls() {
+    let certificates = Certificates::new();
+    let template = template();
+    let (server, flags, alice) = with_tls(&certificates, &template);
+    let policy = ConfigFile::new(
+        "access:\n- {name: edges, who: alice, may: ask, resources: \"shop/*\", clients: \"envoy-*\"}\n",
+    );
+    let own = ["--config", policy.path(), "--assignment-secs", "2"];
+    let flags: Vec<&str> = flags.iter().map(String::as_str).chain(own).collect();
+    let gateway = Gateway::for_quotas(&[server.grpc().to_string()], &flags);
+    let mut stream = quotas::stream(tls::channel(gateway.rlqs(), &alice), Some("envoy-1"));
+    stream.report("shop", "cart", 0, 0, 1);
+    assert_eq!(stream.assigned("cart"), (10.0, 2));
+}

@@ -1,0 +1,146 @@
+//! Who may do what at an HTTP gateway: tokens, certificates, and a policy of its own.
+
+use std::path::PathBuf;
+
+use leaseway_client::Files;
+use serde_json::{Value, json};
+
+use crate::harness::{
+    bearer::TokenFiles, certificates::Certificates, config::ConfigFile, gateway::Gateway, http_gateway::HttpAnswer,
+    server::Server, tls::Stranger, wait::eventually,
+};
+
+const POLICY: &str = "\
+access:
+- name: web asks
+  who: \"web-*\"
+  may: [ask, read]
+  resources: \"db/*\"
+  clients: [\"{identity}\", \"{identity}/*\"]
+  max_priority: 3
+- name: operators
+  who: ops
+  may: [read, configure]
+";
+
+fn ask(gateway: &Gateway, token: Option<&str>, method: &str, path: &str, body: &Value) -> HttpAnswer {
+    let header = token.map_or(String::new(), |token| format!("Authorization: Bearer {token}\r\n"));
+    gateway.connect().ask_with(method, path, &header, body)
+}
+
+#[test]
+fn a_policy_decides_at_the_gateway_and_a_denial_names_the_rule() {
+    let server = Server::development();
+    let tokens = TokenFiles::of(&["web-1", "ops"]);
+    let policy = ConfigFile::new(POLICY);
+    let gateway =
+        Gateway::for_http(&server.grpc().to_string(), &["--config", policy.path(), "--tokens", &tokens.server()]);
+    let [web, ops] = ["web-1", "ops"].map(|identity| tokens.token(identity));
+    let [web, ops] = [Some(&*web), Some(&*ops)];
+    let acquire = |token, resource: &str| {
+        ask(&gateway, token, "POST", &format!("/v1/resources/{resource}/acquire"), &json!({ "wait": 5 }))
+    };
+    assert_eq!(acquire(web, "db%2Fmain").status, 200);
+    let elsewhere = acquire(web, "mysql");
+    assert_eq!((elsewhere.status, elsewhere.problem().0), (403, "denied".to_owned()));
+    assert!(elsewhere.problem().1.contains("`web asks`, is not for this resource"), "{elsewhere:?}");
+    let unknown = acquire(Some("nonsense"), "db%2Fmain");
+    assert_eq!((unknown.status, unknown.problem().0), (401, "unauthenticated".to_owned()));
+    assert_eq!(unknown.header("www-authenticate"), Some("Bearer"));
+    assert!(matches!(acquire(None, "db%2Fmain").status, 401 | 403));
+    assert_eq!(acquire(ops, "db%2Fmain").status, 403, "it may only read");
+
+    let lease = |client: &str, priority: i64| {
+        let body = json!({ "client": client, "resource": "db/main", "wants": 1, "priority": priority });
+        ask(&gateway, web, "POST", "/v1/leases", &body)
+    };
+    let own = lease("web-1/a", 2);
+    assert_eq!((own.status, own.json()["priority"].as_i64()), (200, Some(2)), "{own:?}");
+    let eager = lease("web-1", 9);
+    assert!(eager.status == 403 && eager.problem().1.contains("has a lower max_priority"), "{eager:?}");
+    let other = lease("web-2", 0);
+    assert_eq!(other.status, 403, "{other:?}");
+    assert!(other.problem().1.contains("does not let it be that client"), "{other:?}");
+
+    let standing = "/v1/resources/db%2Fmain";
+    assert_eq!(ask(&gateway, ops, "GET", standing, &Value::Null).status, 200);
+    assert_eq!(ask(&gateway, ops, "GET", "/metrics", &Value::Null).status, 200);
+    assert_eq!(ask(&gateway, web, "GET", "/metrics", &Value::Null).status, 403, "it may not read everything");
+    for page in ["/healthz", "/readyz", "/openapi.json"] {
+        assert_eq!(ask(&gateway, None, "GET", page, &Value::Null).status, 200, "{page}");
+    }
+}
+
+#[test]
+fn a_reservation_is_settled_by_those_that_may_ask_for_its_resource() {
+    let server = Server::development();
+    let tokens = TokenFiles::of(&["web-1", "ops"]);
+    let policy = ConfigFile::new(POLICY);
+    let gateway =
+        Gateway::for_http(&server.grpc().to_string(), &["--config", policy.path(), "--tokens", &tokens.server()]);
+    let [web, ops] = ["web-1", "ops"].map(|identity| tokens.token(identity));
+    let reserve = json!({ "permits": 2, "wait": 5 });
+    let reserved = ask(&gateway, Some(&web), "POST", "/v1/resources/db%2Fmain/reservations", &reserve);
+    let place = reserved.header("location").unwrap();
+    assert_eq!(ask(&gateway, Some(&ops), "POST", place, &json!({ "used": 0 })).status, 403);
+    assert_eq!(ask(&gateway, Some(&web), "POST", place, &json!({ "used": 0 })).status, 200, "it is still there");
+}
+
+#[test]
+fn a_policy_that_changes_is_obeyed_from_then_on() {
+    let server = Server::development();
+    let tokens = TokenFiles::of(&["web-1"]);
+    let policy = ConfigFile::new(POLICY);
+    let gateway =
+        Gateway::for_http(&server.grpc().to_string(), &["--config", policy.path(), "--tokens", &tokens.server()]);
+    let web = tokens.token("web-1");
+    let asks = || ask(&gateway, Some(&web), "POST", "/v1/resources/mysql/acquire", &json!({ "wait": 5 })).status;
+    assert_eq!(asks(), 403);
+    policy.rewrite(&POLICY.replace("db/*", "*"));
+    eventually("the new rules count", || (asks() == 200).then_some(()));
+}
+
+#[test]
+fn a_gateway_that_others_reach_needs_tls_and_a_policy() {
+    use crate::harness::process::leaseway;
+    let said = leaseway(&["gateway", "--http", "0.0.0.0:0", "--server", "127.0.0.1:1"]);
+    assert_eq!(said.code, Some(78), "{said:?}");
+    assert!(said.stderr.contains("--http 0.0.0.0:0 can be reached from other machines"), "{said:?}");
+}
+
+#[test]
+fn over_tls_a_certificate_says_who_asks_and_probes_need_none() {
+    let certificates = Certificates::new();
+    let tls = certificates.flags("node");
+    let tls: Vec<&str> = tls.iter().map(String::as_str).collect();
+    let server = Server::with_flags(&tls);
+    let policy = ConfigFile::new(&POLICY.replace("\"web-*\"", "alice"));
+    let gateway = Gateway::for_http(&server.grpc().to_string(), &[&tls[..], &["--config", policy.path()]].concat());
+    let file = |name: &str| Some(PathBuf::from(certificates.file(name)));
+    let trust = Files { ca: Some(certificates.ca().into()), ..Files::default() };
+    let alice = Files { certificate: file("alice.pem"), key: file("alice.key"), ..trust.clone() };
+    let acquire = |files: &Files, resource: &str| {
+        let head = format!("POST /v1/resources/{resource}/acquire HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let answer = Stranger::new(files, b"http/1.1").ask(gateway.http(), head.as_bytes()).expect("an answer");
+        String::from_utf8(answer).unwrap()
+    };
+    assert!(acquire(&alice, "db%2Fmain").starts_with("HTTP/1.1 200"));
+    let denied = acquire(&alice, "mysql");
+    assert!(denied.starts_with("HTTP/1.1 403") && denied.contains("`web asks`"), "{denied}");
+    assert!(acquire(&trust, "db%2Fmain").starts_with("HTTP/1.1 401"), "without a certificate");
+    for page in ["/healthz", "/readyz"] {
+        assert_eq!(Stranger::new(&trust, b"http/1.1").page(gateway.http(), page).expect("it gets in").0, 200);
+    }
+}
+
+/// As a gateway beside its callers has it, on loopback.
+#[test]
+fn a_ca_alone_is_for_the_servers_that_a_gateway_asks() {
+    let certificates = Certificates::new();
+    let flags = certificates.flags("node");
+    let flags: Vec<&str> = flags.iter().map(String::as_str).chain(["--tls-client-auth", "optional"]).collect();
+    let server = Server::with_flags(&flags);
+    let gateway = Gateway::for_http(&server.grpc().to_string(), &["--tls-ca", &certificates.ca()]);
+    let acquired = gateway.acquire("mysql", 1, 5.0);
+    assert_eq!(acquired.status, 200, "{acquired:?}");
+}

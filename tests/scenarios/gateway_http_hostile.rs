@@ -1,0 +1,126 @@
+//! What strangers send to the HTTP gateway: it answers in words or hangs up, and goes on.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::harness::{
+    gateway::Gateway,
+    http_gateway::{Connected, HttpAnswer},
+    server::Server,
+};
+
+const ACQUIRE: &str = "POST /v1/resources/mysql/acquire HTTP/1.1\r\nHost: localhost\r\n";
+
+fn said(gateway: &Gateway, bytes: &[u8]) -> Option<HttpAnswer> {
+    let mut connection = gateway.connect();
+    connection.say(bytes);
+    connection.answer()
+}
+
+fn with_body(body: &[u8]) -> Vec<u8> {
+    let head = format!("{ACQUIRE}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n", body.len());
+    [head.as_bytes(), body].concat()
+}
+
+#[test]
+fn hostile_bodies_are_refused_in_words() {
+    let server = Server::development();
+    let gateway = Gateway::for_http(&server.grpc().to_string(), &[]);
+    let deep = "[".repeat(4000);
+    for (body, status, reason) in [
+        (&b"{"[..], 400, "malformed"),
+        (b"[]", 400, "malformed"),
+        (b"null", 400, "malformed"),
+        (b"{\"permits\": 1} 2", 400, "malformed"),
+        (b"{\"permits\": 1e999}", 400, "malformed"),
+        (b"{\"permits\": NaN}", 400, "malformed"),
+        (b"{\"permits\": \xff}", 400, "malformed"),
+        (b"\x00\x01\x02", 400, "malformed"),
+        (deep.as_bytes(), 400, "malformed"),
+        (b"{\"permits\": 1, \"permits\": 2}", 400, "bad_value"),
+        (b"{\"permits\": -0.0}", 400, "bad_value"),
+        (b"{\"permits\": {\"a\": [1, 2]}}", 400, "bad_value"),
+        (b"{\"\": 1}", 400, "unknown_field"),
+        (b"{\"\\u001b[2J\": 1}", 400, "unknown_field"),
+        (&[b' '; 5000], 413, "too_large"),
+    ] {
+        let told = said(&gateway, &with_body(body)).expect("an answer");
+        assert_eq!((told.status, told.problem().0), (status, reason.to_owned()), "{told:?}");
+        assert!(told.text.len() < 1000 && !told.text.contains('\u{1b}'), "{told:?}");
+    }
+    gateway.assert_alive();
+}
+
+#[test]
+fn a_body_that_is_announced_but_too_large_or_never_comes_costs_nothing() {
+    let server = Server::development();
+    let gateway = Gateway::for_http(&server.grpc().to_string(), &[]);
+    let announced = format!("{ACQUIRE}Content-Type: application/json\r\nContent-Length: 1000000000000\r\n\r\n");
+    let told = said(&gateway, announced.as_bytes()).expect("an answer before it has come");
+    assert_eq!((told.status, told.problem().0), (413, "too_large".to_owned()));
+    let chunked = format!("{ACQUIRE}Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n");
+    let endless = [chunked.as_bytes(), &b"400\r\n"[..], &[b' '; 0x400], b"\r\n"].concat();
+    let mut connection = gateway.connect();
+    connection.say(&endless);
+    for _ in 0..8 {
+        connection.say(&[&b"400\r\n"[..], &[b' '; 0x400], b"\r\n"].concat());
+    }
+    assert_eq!(connection.answer().expect("an answer").status, 413);
+    let mut silent = gateway.connect();
+    silent.say(format!("{ACQUIRE}Content-Type: application/json\r\nContent-Length: 10\r\n\r\n").as_bytes());
+    let told = silent.answer().expect("an answer in the end");
+    assert_eq!((told.status, told.problem().0), (408, "slow".to_owned()));
+    gateway.assert_alive();
+}
+
+#[test]
+fn what_is_no_request_is_refused_and_what_breaks_off_is_forgotten() {
+    let server = Server::development();
+    let gateway = Gateway::for_http(&server.grpc().to_string(), &[]);
+    let long = format!("GET /{} HTTP/1.1\r\nHost: localhost\r\n\r\n", "x".repeat(100_000));
+    let many = format!("GET / HTTP/1.1\r\n{}\r\n", "A: b\r\n".repeat(1000));
+    for nonsense in
+        [long.as_bytes(), many.as_bytes(), b"\x16\x03\x01\x02\x00", b"\r\n\r\n\r\n", b"GET", b"\xff\xff\xff\xff"]
+    {
+        let mut connection = gateway.connect();
+        connection.say(nonsense);
+        drop(connection);
+    }
+    assert!(said(&gateway, many.as_bytes()).is_none_or(|told| told.status >= 400));
+    assert!(said(&gateway, b"GET / HTTP/9.9\r\n\r\n").is_none_or(|told| told.status >= 400));
+    for path in ["%FF", "%", "a%2", "..%2F..%2Fetc", &"x".repeat(300)] {
+        let told = gateway.ask("POST", &format!("/v1/resources/{path}/acquire"), &Value::Null);
+        assert!(matches!(told.status, 200 | 400), "{path}: {told:?}");
+    }
+    gateway.assert_alive();
+}
+
+#[test]
+fn a_page_in_a_browser_can_ask_for_nothing() {
+    let server = Server::development();
+    let gateway = Gateway::for_http(&server.grpc().to_string(), &[]);
+    let acquire = "/v1/resources/mysql/acquire";
+    let mut connection = gateway.connect();
+    let told = connection.ask_with("POST", acquire, "Origin: http://evil.example\r\n", &json!({}));
+    assert_eq!((told.status, told.problem().0), (403, "foreign_page".to_owned()));
+    // What a page may send without being asked: a form.
+    connection.say(format!("{ACQUIRE}Content-Type: text/plain\r\nContent-Length: 2\r\n\r\n{{}}").as_bytes());
+    let form = connection.answer().unwrap();
+    assert_eq!((form.status, form.problem().0), (415, "not_json".to_owned()));
+    let mut connection = gateway.connect();
+    let asks = "Origin: http://evil.example\r\nAccess-Control-Request-Method: POST\r\n";
+    let preflight = connection.ask_with("OPTIONS", acquire, asks, &Value::Null);
+    assert_eq!(preflight.status, 405, "{preflight:?}");
+    assert_eq!(preflight.header("access-control-allow-origin"), None);
+}
+
+#[test]
+fn connections_beyond_the_limit_give_way_and_none_is_lost_for_those_that_ask() {
+    let server = Server::development();
+    let gateway = Gateway::for_http(&server.grpc().to_string(), &[]);
+    let idle: Vec<Connected> = (0..400).map(|_| gateway.connect()).collect();
+    drop(idle);
+    std::thread::sleep(Duration::from_millis(1));
+    gateway.assert_alive();
+}

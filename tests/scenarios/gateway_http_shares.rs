@@ -1,0 +1,132 @@
+//! Several HTTP gateways in front of one cluster: what they let through together, while masters and gateways die.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Instant,
+};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::harness::{
+    config::{self, ConfigFile, Template},
+    gateway::Gateway,
+    http_gateway::{Connected, Permitted, assert_never_above},
+    peers::Peers,
+    wait::eventually,
+};
+
+/// So little that what is under load are the rules, not the machine.
+const CAPACITY: f64 = 60.0;
+/// Leases last longer than an election takes.
+const LEASE: u64 = 8;
+
+fn cluster() -> Peers {
+    let template = Template { lease: LEASE, refresh: 1, ..Template::fair("*", CAPACITY) };
+    Peers::start(3, ConfigFile::new(&config::text(&[template])), &[])
+}
+
+/// Callers that ask for permits as fast as they are given, until they are stopped.
+struct Callers {
+    stop: Arc<AtomicBool>,
+    callers: Vec<JoinHandle<Vec<Permitted>>>,
+}
+
+impl Callers {
+    fn of(gateways: &[&Gateway], each: usize) -> Callers {
+        let stop = Arc::<AtomicBool>::default();
+        let one = |gateway: &&Gateway| {
+            let (stop, address) = (Arc::clone(&stop), gateway.http());
+            thread::spawn(move || call(address, &stop))
+        };
+        let callers = gateways.iter().flat_map(|gateway| (0..each).map(move |_| gateway)).map(one).collect();
+        Callers { stop, callers }
+    }
+
+    /// What they were given.
+    fn finish(self) -> Vec<Permitted> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.callers.into_iter().flat_map(|caller| caller.join().unwrap()).collect()
+    }
+}
+
+fn call(address: std::net::SocketAddr, stop: &AtomicBool) -> Vec<Permitted> {
+    let mut permitted = Vec::new();
+    let mut connection = Connected::to(address);
+    let body = json!({ "permits": 1, "wait": 10 }).to_string();
+    while !stop.load(Ordering::Relaxed) {
+        let asked = Instant::now();
+        let head = "POST /v1/resources/mysql/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
+        connection.say(format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()).as_bytes());
+        match connection.answer() {
+            Some(told) if told.status == 200 => permitted.push(Permitted { asked, told: Instant::now(), permits: 1 }),
+            Some(_) => {}
+            // The gateway was killed.
+            None => return permitted,
+        }
+    }
+    permitted
+}
+
+fn capacity(gateway: &Gateway) -> f64 {
+    let told = gateway.ask("GET", "/v1/resources/mysql", &Value::Null);
+    told.json()["capacity"].as_f64().unwrap_or_default()
+}
+
+/// What all gateways have saved up together is at most what a second brings; and each of three begins with as much as
+/// that.
+const BURST: f64 = 4.0 * CAPACITY;
+
+#[test]
+fn two_gateways_let_through_no_more_than_there_is_while_the_master_is_killed() {
+    let mut cluster = cluster();
+    let servers = cluster.endpoints().join(",");
+    let gateways = [Gateway::for_http(&servers, &[]), Gateway::for_http(&servers, &[])];
+    let callers = Callers::of(&[&gateways[0], &gateways[1]], 3);
+    eventually("both have a share, and all is out", || {
+        let shares = gateways.each_ref().map(capacity);
+        (shares.iter().all(|share| *share > 0.0) && shares.iter().sum::<f64>() > 0.99 * CAPACITY).then_some(())
+    });
+    let master = cluster.master();
+    cluster.kill(master);
+    let again = cluster.master_but(&[master]);
+    eventually("the new master knows both gateways", || {
+        // The resource comes to life with the first request for it.
+        let status = cluster.status(again, &[]);
+        let all = status["resources"].as_array().unwrap();
+        all.iter().any(|one| one["resource"] == "mysql" && one["holders"] == 2).then_some(())
+    });
+    let before = gateways.each_ref().map(|gateway| gateway.acquire("mysql", 1, 30.0).status);
+    assert_eq!(before, [200, 200], "where a lease lives, it goes on");
+    let permitted = callers.finish();
+    assert_never_above(&permitted, CAPACITY, BURST);
+}
+
+#[test]
+fn what_a_gateway_had_goes_to_the_others_when_it_is_stopped_or_killed() {
+    let cluster = cluster();
+    let servers = cluster.endpoints().join(",");
+    let stays = Gateway::for_http(&servers, &[]);
+    let everything_is_with = |gateway: &Gateway| (capacity(gateway) > 0.99 * CAPACITY).then_some(());
+    let halves = |gateways: [&Gateway; 2]| {
+        gateways.iter().all(|gateway| (0.3..0.7).contains(&(capacity(gateway) / CAPACITY))).then_some(())
+    };
+    let callers = Callers::of(&[&stays], 3);
+    eventually("it has all there is", || everything_is_with(&stays));
+    let mut permitted = Vec::new();
+    for signal in [Signal::TERM, Signal::KILL] {
+        let goes = Gateway::for_http(&servers, &[]);
+        let of_the_other = Callers::of(&[&goes], 3);
+        eventually("they have equal shares", || halves([&stays, &goes]));
+        goes.signal(signal);
+        goes.finish();
+        permitted.extend(of_the_other.finish());
+        eventually("what it had is with the other", || everything_is_with(&stays));
+    }
+    permitted.extend(callers.finish());
+    assert_never_above(&permitted, CAPACITY, BURST);
+}

@@ -1,0 +1,313 @@
+//! A gateway for quotas, as callers see it that speak Envoy's protocol.
+
+use leaseway_proto::envoy::quota::RateLimitQuotaUsageReports;
+use tonic::Code;
+
+use crate::harness::{
+    config::{self, ConfigFile, Template},
+    gateway::Gateway,
+    peers::{Peers, channel},
+    quotas::{self, QuotaStream, Told},
+    server::{ANYWHERE, Server},
+    tree::Tree,
+    wait::eventually,
+};
+
+/// Leases outlast the test: what is free again was given back.
+fn server(capacity: f64) -> Server {
+    Server::with_config(&ConfigFile::of(&[Template::fair("shop/*", capacity)]))
+}
+
+fn gateway(server: &Server, flags: &[&str]) -> Gateway {
+    Gateway::for_quotas(
+        &[server.grpc().to_string()],
+        &[&["--assignment-secs", "2", "--id", "gateway-1"], flags].concat(),
+    )
+}
+
+/// What is held by the Envoys of the only bucket.
+fn held(server: &Server) -> f64 {
+    server.status(&["shop/route=cart"])["resources"][0]["held"].as_f64().unwrap_or_default()
+}
+
+#[test]
+fn the_first_report_of_a_bucket_brings_an_assignment_and_what_is_offered_a_larger_one() {
+    let server = server(100.0);
+    let gateway = gateway(&server, &[]);
+    let mut stream = gateway.stream(Some("envoy-1"));
+    stream.report("shop", "cart", 0, 0, 1);
+    assert_eq!(stream.assigned("cart"), (10.0, 2), "nothing is known of it yet");
+    stream.report("shop", "cart", 5, 50, 200);
+    let (rate, _) = std::iter::repeat_with(|| stream.assigned("cart")).find(|(rate, _)| *rate != 10.0).unwrap();
+    assert!(rate > 10.0 && rate <= 100.0, "{rate}");
+    assert!(gateway.metrics().contains("leaseway_rlqs_streams 1"), "{}", gateway.metrics());
+}
+
+#[test]
+fn what_an_envoy_was_told_counts_until_its_time_is_over_and_is_then_given_back() {
+    let server = server(100.0);
+    let gateway = gateway(&server, &[]);
+    let mut stream = gateway.stream(Some("envoy-1"));
+    stream.report("shop", "cart", 0, 0, 1);
+    let (rate, secs) = stream.assigned("cart");
+    let told = std::time::Instant::now();
+    drop(stream);
+    eventually("all is given back", || {
+        let held = held(&server);
+        if held >= rate {
+            return None;
+        }
+        assert!(told.elapsed().as_secs() >= secs as u64, "{held} is held of {rate} that may be believed");
+        (held == 0.0).then_some(())
+    });
+}
+
+/// A stream of an Envoy that is assigned nearly all of a capacity of 100, over a report that says so.
+fn with_most_of_it(gateway: &Gateway) -> QuotaStream {
+    let mut stream = gateway.stream(Some("envoy-1"));
+    stream.report("shop", "cart", 0, 0, 1);
+    stream.report("shop", "cart", 5, 425, 0);
+    eventually("it is assigned what it wants", || (stream.assigned("cart").0 > 80.0).then_some(()));
+    stream
+}
+
+#[test]
+fn a_gateway_that_stops_ends_its_streams_and_another_goes_on_with_the_leases_of_its_envoys() {
+    let server = server(100.0);
+    let stopped = gateway(&server, &[]);
+    let mut stream = with_most_of_it(&stopped);
+    let said = stopped.stop();
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let ended = loop {
+        if let Err(status) = stream.next() {
+            break status;
+        }
+    };
+    assert_eq!(ended.code(), Code::Unavailable, "{ended:?}");
+    assert!(held(&server) > 80.0, "they are still the Envoy's");
+    let other = Gateway::for_quotas(&[server.grpc().to_string()], &["--assignment-secs", "2", "--id", "gateway-2"]);
+    let mut stream = other.stream(Some("envoy-1"));
+    stream.report("shop", "cart", 5, 425, 0);
+    assert!(stream.assigned("cart").0 > 80.0);
+}
+
+#[test]
+fn what_an_envoy_without_a_name_was_leased_is_given_back_when_its_gateway_stops() {
+    let server = server(100.0);
+    let gateway = gateway(&server, &[]);
+    let mut stream = gateway.stream(None);
+    stream.report("shop", "cart", 0, 0, 1);
+    stream.assigned("cart");
+    assert_eq!(gateway.stop().code, Some(0));
+    eventually("all is given back", || (held(&server) == 0.0).then_some(()));
+}
+
+#[test]
+fn an_envoy_whose_gateway_is_killed_has_its_lease_at_another_at_once() {
+    let server = server(100.0);
+    let killed = gateway(&server, &[]);
+    let other = Gateway::for_quotas(&[server.grpc().to_string()], &["--assignment-secs", "2", "--id", "gateway-2"]);
+    with_most_of_it(&killed);
+    killed.kill();
+    let mut stream = other.stream(Some("envoy-1"));
+    stream.report("shop", "cart", 5, 425, 0);
+    let (rate, _) = stream.assigned("cart");
+    assert!(rate > 80.0, "it is first told {rate}");
+    assert!(held(&server) <= 100.0);
+    // Others have what the Envoy wants no longer, once it no longer believes in it.
+    stream.report("shop", "cart", 5, 5, 0);
+    stream.report("shop", "cart", 5, 5, 0);
+    eventually("it comes free", || {
+        stream.report("shop", "cart", 5, 5, 0);
+        (held(&server) < 10.0).then_some(())
+    });
+}
+
+#[test]
+fn an_envoy_that_moves_between_two_gateways_is_one_holder() {
+    let server = server(100.0);
+    let gateways = ["gateway-1", "gateway-2"]
+        .map(|id| Gateway::for_quotas(&[server.grpc().to_string()], &["--assignment-secs", "2", "--id", id]));
+    let mut stream = with_most_of_it(&gateways[0]);
+    for to in [1, 0, 1] {
+        stream = gateways[to].stream(Some("envoy-1"));
+        stream.report("shop", "cart", 5, 425, 0);
+        let (rate, _) = stream.assigned("cart");
+        assert!(rate > 80.0, "{rate} at {to}");
+        let status = server.status(&["shop/route=cart"]);
+        assert_eq!(status["resources"][0]["holders"], 1, "{status}");
+    }
+    drop(stream);
+}
+
+#[test]
+fn a_bucket_keeps_its_lease_when_the_master_dies_right_after_it_was_opened() {
+    let template = Template { refresh: 1, ..Template::fair("shop/*", 100.0) };
+    let mut peers = Peers::start(3, ConfigFile::of(&[template]), &[]);
+    let gateway = Gateway::for_quotas(&peers.endpoints(), &["--assignment-secs", "4", "--id", "gateway-1"]);
+    let stream = with_most_of_it(&gateway);
+    peers.kill(peers.master());
+    let master = peers.master();
+    eventually("the next master has heard of it", || {
+        stream.report("shop", "cart", 5, 425, 0);
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        let status = peers.status(master, &[]);
+        let granted = status["resources"].as_array()?.iter().find(|one| one["resource"] == "shop/route=cart")?;
+        (granted["granted"].as_f64()? > 80.0).then_some(())
+    });
+}
+
+#[test]
+fn a_gateway_that_is_killed_and_started_again_under_its_name_goes_on_with_the_same_leases() {
+    let server = server(10.0);
+    let killed = gateway(&server, &[]);
+    let mut stream = killed.stream(Some("envoy-1"));
+    stream.report("shop", "cart", 0, 0, 1);
+    assert_eq!(stream.assigned("cart").0, 10.0, "all there is");
+    killed.kill();
+    let again = gateway(&server, &[]);
+    let mut stream = again.stream(Some("envoy-1"));
+    stream.report("shop", "cart", 5, 50, 50);
+    assert_eq!(stream.assigned("cart").0, 10.0, "it is the same Envoy");
+}
+
+#[test]
+fn of_two_streams_of_one_name_the_later_counts() {
+    let server = server(100.0);
+    let gateway = gateway(&server, &[]);
+    let mut first = gateway.stream(Some("envoy-1"));
+    first.report("shop", "cart", 0, 0, 1);
+    first.assigned("cart");
+    let mut second = gateway.stream(Some("envoy-1"));
+    second.report("shop", "cart", 5, 50, 0);
+    assert_eq!(second.assigned("cart").0, 12.0, "ten are offered, and two more for chance");
+    let ended = loop {
+        if let Err(status) = first.next() {
+            break status;
+        }
+    };
+    assert_eq!(ended.code(), Code::Aborted, "{ended:?}");
+    assert_eq!(held(&server), 12.0, "they are one holder");
+}
+
+#[test]
+fn envoys_without_a_name_are_counted_apart() {
+    let server = server(15.0);
+    let gateway = gateway(&server, &[]);
+    let mut streams = [gateway.stream(None), gateway.stream(None)];
+    for stream in &mut streams {
+        stream.report("shop", "cart", 0, 0, 1);
+    }
+    let told: Vec<f64> = streams.iter_mut().map(|stream| stream.assigned("cart").0).collect();
+    assert!(told.iter().sum::<f64>() <= 15.0, "{told:?}");
+}
+
+#[test]
+fn reports_that_make_no_sense_end_the_stream_and_say_why() {
+    let server = server(100.0);
+    let gateway = gateway(&server, &[]);
+    let refused = |report: &dyn Fn(&QuotaStream)| {
+        let mut stream = gateway.stream(Some("envoy-1"));
+        report(&stream);
+        let status = loop {
+            if let Err(status) = stream.next() {
+                break status;
+            }
+        };
+        assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
+        status.message().to_owned()
+    };
+    let no_domain = refused(&|stream| stream.report("", "cart", 0, 0, 1));
+    assert!(no_domain.contains("names its domain"), "{no_domain}");
+    let two = refused(&|stream| {
+        stream.report("shop", "cart", 0, 0, 1);
+        stream.report("bank", "cart", 0, 0, 1);
+    });
+    assert!(two.contains("one domain"), "{two}");
+    let empty = refused(&|stream| {
+        stream.send(RateLimitQuotaUsageReports { domain: "shop".to_owned(), bucket_quota_usages: vec![Vec::new()] });
+    });
+    assert!(empty.contains("bucket_quota_usages[0].bucket_id"), "{empty}");
+}
+
+#[test]
+fn what_a_gateway_serves_is_bounded() {
+    let server = server(100.0);
+    let gateway = gateway(&server, &["--max-buckets", "1", "--max-envoys", "1"]);
+    let mut stream = gateway.stream(Some("envoy-1"));
+    stream.report("shop", "cart", 0, 0, 1);
+    stream.assigned("cart");
+    stream.report("shop", "till", 0, 0, 1);
+    eventually("the second bucket is refused", || {
+        gateway.metrics().contains("leaseway_rlqs_buckets_refused_total 1").then_some(())
+    });
+    assert!(gateway.log().contains("--max-buckets"), "{}", gateway.log());
+    let mut other = gateway.stream(Some("envoy-2"));
+    other.report("shop", "cart", 0, 0, 1);
+    assert_eq!(other.next().unwrap_err().code(), Code::ResourceExhausted);
+}
+
+#[test]
+fn an_idle_bucket_is_given_up() {
+    let server = server(100.0);
+    let gateway = gateway(&server, &["--idle-secs", "1"]);
+    let mut stream = gateway.stream(Some("envoy-1"));
+    stream.report("shop", "cart", 0, 0, 1);
+    let told = std::iter::repeat_with(|| stream.next().unwrap())
+        .find(|told| !told.contains(&("cart".into(), Told::Assigned(10.0, 2))));
+    assert_eq!(told, Some(vec![("cart".to_owned(), Told::Abandoned)]));
+    eventually("it is given back", || (held(&server) == 0.0).then_some(()));
+}
+
+#[test]
+fn an_envoy_may_ask_for_what_the_policy_permits_its_name() {
+    let server = server(100.0);
+    let rule = "- {name: envoys, who: anonymous, may: ask, resources: shop/route=cart, clients: envoy-1}\n";
+    let pages = "- {name: pages, who: anonymous, may: read}\n";
+    let policy = config::text(&[Template::fair("*", 1.0)]) + "access:\n" + rule + pages;
+    let policy = ConfigFile::new(&policy);
+    let gateway = gateway(&server, &["--config", policy.path()]);
+    let mut stream = gateway.stream(Some("envoy-1"));
+    stream.report("shop", "till", 0, 0, 1);
+    stream.report("shop", "cart", 0, 0, 1);
+    stream.assigned("cart");
+    let other = gateway.stream(Some("envoy-2"));
+    other.report("shop", "cart", 0, 0, 1);
+    eventually("both are refused", || {
+        gateway.metrics().contains("leaseway_rlqs_buckets_refused_total 2").then_some(())
+    });
+}
+
+#[test]
+fn a_server_may_be_a_gateway_for_quotas_itself() {
+    let template = ConfigFile::of(&[Template::fair("shop/*", 100.0)]);
+    let server = Server::with_flags(&["--config", template.path(), "--rlqs", ANYWHERE, "--assignment-secs", "2"]);
+    let said = eventually("it says where", || {
+        let said = server.said();
+        let (_, after) = said.split_once("serving RLQS on ")?;
+        after.split_once('\n').map(|(address, _)| address.parse().unwrap())
+    });
+    let mut stream = quotas::stream(channel(said), Some("envoy-1"));
+    stream.report("shop", "cart", 0, 0, 1);
+    assert_eq!(stream.assigned("cart"), (10.0, 2));
+    assert_eq!(held(&server), 10.0);
+}
+
+#[test]
+fn envoys_below_different_leaves_of_a_tree_share_what_the_root_has() {
+    let template = Template { refresh: 1, ..Template::fair("shop/*", 12.0) };
+    let tree = Tree::start(1, 2, ConfigFile::of(&[template]));
+    let start = |leaf: &Vec<String>| Gateway::for_quotas(leaf, &["--assignment-secs", "2"]);
+    let gateways: Vec<_> = tree.endpoints().iter().map(start).collect();
+    let mut streams: Vec<_> = gateways.iter().map(|gateway| gateway.stream(Some("envoy"))).collect();
+    for stream in &mut streams {
+        stream.report("shop", "cart", 0, 0, 1);
+    }
+    let mut told = [0.0; 2];
+    eventually("each has its half", || {
+        for (stream, told) in streams.iter_mut().zip(&mut told) {
+            *told = stream.assigned("cart").0;
+        }
+        (told == [6.0; 2]).then_some(())
+    });
+}

@@ -1,0 +1,255 @@
+//! Envoys ask a gateway for each request, as they ask envoyproxy/ratelimit.
+
+use leaseway_proto::envoy::ratelimit::{RateLimitDescriptor, RateLimitRequest, rate_limit_response::rate_limit::Unit};
+use tonic::Code;
+
+use crate::harness::{
+    config::{ConfigFile, Template},
+    gateway::Gateway,
+    rls::{Answered as _, Entries, descriptor, request},
+    server::Server,
+    wait::{block_on, eventually},
+};
+
+/// Five a day, of everything.
+const FIVE: f64 = 5.0 / 86_400.0;
+
+fn server(capacity: f64) -> Server {
+    Server::with_config(&ConfigFile::of(&[Template::fair("*", capacity)]))
+}
+
+fn gateway(server: &Server, rules: &ConfigFile, flags: &[&str]) -> Gateway {
+    Gateway::for_requests(&[server.grpc().to_string()], rules, flags)
+}
+
+/// A day is long: within a test nothing comes back.
+fn rules() -> ConfigFile {
+    ConfigFile::new(
+        "domain: shop
+descriptors:
+- key: user
+  rate_limit: {unit: day, requests_per_unit: 5}
+- key: user
+  value: root
+  rate_limit: {unlimited: true}
+- key: user
+  value: banned
+  rate_limit: {unit: day, requests_per_unit: 0}
+- key: shy
+  rate_limit: {unit: day, requests_per_unit: 5}
+  shadow_mode: true
+- key: group
+  value: g*
+  rate_limit: {unit: day, requests_per_unit: 5, name: group}
+  share_threshold: true
+- key: vip
+  rate_limit: {unit: day, requests_per_unit: 5, replaces: [{name: group}]}
+",
+    )
+}
+
+const ANN: Entries<'static> = &[("user", "ann")];
+
+#[test]
+fn a_limit_is_kept_for_each_value_and_everything_is_told() {
+    let server = server(FIVE);
+    let gateway = gateway(&server, &rules(), &["--id", "the-gateway"]);
+    let envoy = gateway.caller();
+    let first = envoy.ask(request("shop", &[descriptor(ANN)]));
+    let [status] = &first.statuses[..] else { panic!("{first:?}") };
+    let limit = status.current_limit.as_ref().expect("it is under one");
+    assert_eq!((limit.requests_per_unit, limit.unit(), status.limit_remaining), (5, Unit::Day, 4));
+    let reset = status.duration_until_reset.as_ref().expect("it is said").seconds;
+    assert!((17_000..=17_280).contains(&reset), "a fifth of a day: {reset}");
+    assert_eq!(envoy.count("shop", ANN, 10), 4);
+    assert_eq!(envoy.count("shop", &[("user", "bob")], 10), 5, "each has a limit of its own");
+    assert_eq!(envoy.count("shop", &[("user", "banned")], 3), 0);
+    for free in [&[("user", "root")][..], &[("other", "x")], &[("user", "ann"), ("more", "x")]] {
+        assert_eq!(envoy.count("shop", free, 20), 20, "{free:?}");
+    }
+    assert_eq!(envoy.count("elsewhere", ANN, 20), 20);
+    let root = envoy.ask(request("shop", &[descriptor(&[("user", "root")]), descriptor(&[("x", "y")])]));
+    assert_eq!(root.statuses.iter().map(|status| status.limit_remaining).collect::<Vec<_>>(), [u32::MAX, 0]);
+    assert!(root.statuses.iter().all(|status| status.current_limit.is_none()));
+    let held = server.status(&["shop/user=ann"]);
+    assert_eq!(held["resources"][0]["holder"][0]["id"], "the-gateway", "{held}");
+    let holds: serde_json::Value = serde_json::from_str(&gateway.page("/debug/resources")).unwrap();
+    assert_eq!((&holds["client"], &holds["open"]), (&"the-gateway".into(), &2.into()), "{holds}");
+    let ann = &holds["resources"][0];
+    assert_eq!((&ann["resource"], &ann["basis"]), (&"shop/user=ann".into(), &"lease".into()), "{holds}");
+    assert!(ann["lease_expires_in"].as_f64().unwrap() > 0.0 && ann["remaining"] == 0.0, "{holds}");
+}
+
+#[test]
+fn all_descriptors_are_looked_at_before_anything_is_taken() {
+    let server = server(FIVE);
+    let gateway = gateway(&server, &rules(), &[]);
+    let envoy = gateway.caller();
+    assert_eq!(envoy.count("shop", ANN, 5), 5);
+    let both = request("shop", &[descriptor(&[("user", "bob")]), descriptor(ANN)]);
+    for _ in 0..20 {
+        let answer = envoy.ask(both.clone());
+        assert!(!answer.passes());
+        assert_eq!(answer.all_pass(), [true, false], "in their order");
+    }
+    assert_eq!(envoy.count("shop", &[("user", "bob")], 10), 5, "nothing was taken of what was refused");
+}
+
+#[test]
+fn hits_count_are_given_back_and_may_be_none() {
+    let server = server(FIVE);
+    let gateway = gateway(&server, &rules(), &[]);
+    let envoy = gateway.caller();
+    let ask = |hits: Option<u64>, is_negative_hits: bool, of_request: u32| {
+        let descriptor = RateLimitDescriptor { hits_addend: hits, is_negative_hits, ..descriptor(ANN) };
+        let answer = envoy.ask(RateLimitRequest { hits_addend: of_request, ..request("shop", &[descriptor]) });
+        (answer.passes(), answer.statuses[0].limit_remaining)
+    };
+    assert_eq!(ask(None, false, 3), (true, 2), "of the request");
+    assert_eq!(ask(Some(0), false, 3), (true, 2), "the descriptor's own count, zero too");
+    assert_eq!(ask(None, false, 3), (false, 0), "more than is left");
+    assert_eq!(ask(Some(2), false, 0), (true, 0));
+    assert_eq!(ask(Some(0), false, 0), (false, 0), "there is none");
+    assert_eq!(ask(Some(4), true, 0), (true, 4), "given back");
+    assert_eq!(ask(Some(u64::MAX), true, 0), (true, 5), "never more than there can be");
+    assert_eq!(ask(Some(u64::MAX), false, 0), (false, 0));
+    assert_eq!(ask(Some(5), false, 0), (true, 0));
+}
+
+#[test]
+fn what_is_charged_counts_also_if_it_is_not_there_and_nothing_passes_until_it_is_paid() {
+    let server = server(FIVE);
+    let gateway = gateway(&server, &rules(), &["--charge", "shop/user=*"]);
+    let envoy = gateway.caller();
+    let ask = |hits: u64| {
+        let descriptor = RateLimitDescriptor { hits_addend: Some(hits), ..descriptor(ANN) };
+        let answer = envoy.ask(request("shop", &[descriptor]));
+        (answer.passes(), answer.statuses[0].limit_remaining)
+    };
+    assert_eq!(ask(0), (true, 5), "it takes nothing");
+    assert_eq!(ask(4), (true, 1));
+    assert_eq!(ask(0), (true, 1));
+    assert_eq!(ask(40), (true, 0), "more than there is: it was used already");
+    assert_eq!((ask(0), ask(0)), ((false, 0), (false, 0)), "that is owed");
+}
+
+#[test]
+fn shadow_mode_lets_pass_and_counts_and_values_may_share() {
+    let server = server(FIVE);
+    let gateway = gateway(&server, &rules(), &[]);
+    let envoy = gateway.caller();
+    assert_eq!(envoy.count("shop", &[("shy", "x")], 8), 8);
+    let metrics = gateway.metrics();
+    for (rule, result, count) in [("shop.shy", "shadow", 3), ("shop.shy", "ok", 5)] {
+        let line = format!("leaseway_rls_decisions_total{{rule=\"{rule}\",result=\"{result}\"}} {count}\n");
+        assert!(metrics.contains(&line), "{line}{metrics}");
+    }
+    assert!(metrics.contains("leaseway_rls_requests_total{domain=\"shop\",result=\"ok\"} 8\n"), "{metrics}");
+    let taken = ["g1", "g2", "g3"].map(|group| envoy.count("shop", &[("group", group)], 2));
+    assert_eq!(taken.iter().sum::<usize>(), 5, "they share: {taken:?}");
+    let replaced = request("shop", &[descriptor(&[("group", "g1")]), descriptor(&[("vip", "x")])]);
+    let passed = (0..9).filter(|_| envoy.ask(replaced.clone()).passes()).count();
+    assert_eq!(passed, 5, "one replaces the other, which is used up");
+}
+
+#[test]
+fn what_is_no_request_is_refused_and_what_is_too_large_too() {
+    let server = server(FIVE);
+    let gateway = gateway(&server, &rules(), &[]);
+    let envoy = gateway.caller();
+    let refused = |request| block_on(envoy.should_rate_limit(request)).expect_err("it is none").code();
+    assert_eq!(refused(request("", &[descriptor(ANN)])), Code::InvalidArgument);
+    assert_eq!(refused(request("shop", &[])), Code::InvalidArgument);
+    assert_eq!(refused(request("shop", &vec![descriptor(ANN); 101])), Code::InvalidArgument);
+    let huge = "x".repeat(1 << 20);
+    assert_eq!(refused(request("shop", &[descriptor(&[("user", &huge)])])), Code::OutOfRange);
+    let long = "y".repeat(10_000);
+    assert_eq!(envoy.count("shop", &[("user", &long)], 9), 5, "as long as it may be, and a limit of its own");
+    assert_eq!(envoy.count("shop", &[("user", "a\n/b,c=d%\u{1b}")], 9), 5);
+    assert_eq!(envoy.count("shop", ANN, 9), 5);
+}
+
+#[test]
+fn rules_are_read_again_when_they_change_and_bad_ones_change_nothing() {
+    let server = server(FIVE);
+    let rules = rules();
+    let gateway = gateway(&server, &rules, &[]);
+    let envoy = gateway.caller();
+    let new = &[("new", "x")][..];
+    assert_eq!(envoy.count("shop", new, 9), 9);
+    rules.replace("domain: shop\ndescriptors: [{key: new, rate_limit: {unit: fortnight, requests_per_unit: 5}}]\n");
+    eventually("the log says so", || gateway.log().contains("unknown unit `fortnight`").then_some(()));
+    assert!(gateway.log().contains(":2:45:"), "with line and column: {}", gateway.log());
+    assert_eq!((envoy.count("shop", new, 9), envoy.count("shop", ANN, 9)), (9, 5));
+    rules.replace("domain: shop\ndescriptors: [{key: new, rate_limit: {unit: day, requests_per_unit: 5}}]\n");
+    eventually("the limit holds", || (!envoy.passes("shop", new)).then_some(()));
+    assert!(envoy.passes("shop", ANN), "it is under no rule any more");
+}
+
+#[test]
+fn a_limit_whose_unit_changes_is_kept_by_the_new_one_where_it_is_in_use() {
+    let server = server(10.0);
+    let rules = rules();
+    let gateway = gateway(&server, &rules, &[]);
+    let envoy = gateway.caller();
+    assert_eq!(envoy.count("shop", ANN, 10), 5, "five a day, though the cluster has ten a second");
+    let second = "domain: shop\ndescriptors: [{key: user, rate_limit: {unit: second, requests_per_unit: 10}}]\n";
+    rules.replace(second);
+    let look = RateLimitDescriptor { hits_addend: Some(0), ..descriptor(ANN) };
+    eventually("what was used up comes back, and all of the new limit", || {
+        let told = envoy.ask(request("shop", std::slice::from_ref(&look)));
+        (told.statuses[0].limit_remaining > 5).then_some(())
+    });
+}
+
+#[test]
+fn a_gateway_opens_no_more_than_it_may_and_gives_back_what_none_asks_for() {
+    let server = server(10.0);
+    let rules =
+        ConfigFile::new("domain: d\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 10}}]\n");
+    let flags = ["--max-resources", "20", "--address-share", "100", "--idle-secs", "1"];
+    let gateway = gateway(&server, &rules, &flags);
+    let envoy = gateway.caller();
+    let opened = (0..40).filter(|n| envoy.passes("d", &[("k", &n.to_string())])).count();
+    assert!(opened >= 20, "each has its first: {opened}");
+    let open = |gateway: &Gateway| -> f64 {
+        let metrics = gateway.metrics();
+        let value = metrics.lines().find_map(|line| line.strip_prefix("leaseway_gateway_resources ")).unwrap_or("0");
+        value.parse().unwrap()
+    };
+    assert!(open(&gateway) <= 20.0);
+    eventually("all are given back", || (open(&gateway) == 0.0).then_some(()));
+    eventually("the server has them back", || {
+        let status = server.status(&[]);
+        let resources = status["resources"].as_array().unwrap().clone();
+        resources.iter().all(|resource| resource["granted"] == 0.0).then_some(())
+    });
+    assert!(envoy.passes("d", &[("k", "again")]));
+}
+
+#[test]
+fn without_a_cluster_the_operator_says_what_passes() {
+    let nowhere = ["127.0.0.1:1".to_owned()];
+    for (flag, passed) in [("deny", 0), ("allow", 9)] {
+        let flags = ["--without-lease", flag, "--first-wait-ms", "10"];
+        let gateway = Gateway::for_requests(&nowhere, &rules(), &flags);
+        assert_eq!(gateway.caller().count("shop", ANN, 9), passed, "{flag}");
+        assert_eq!(gateway.caller().count("shop", &[("user", "root")], 9), 9);
+        let metrics = gateway.metrics();
+        assert!(
+            metrics.contains("leaseway_rls_decisions_total{rule=\"shop.user\",result=\"no_lease\"} 9"),
+            "{metrics}"
+        );
+    }
+}
+
+#[test]
+fn a_gateway_that_is_stopped_gives_everything_back() {
+    let server = server(FIVE);
+    let gateway = gateway(&server, &rules(), &[]);
+    assert_eq!(gateway.caller().count("shop", ANN, 2), 2);
+    let said = gateway.stop();
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let status = server.status(&["shop/user=ann"]);
+    assert_eq!(status["resources"][0]["holders"], 0, "{status}");
+}
