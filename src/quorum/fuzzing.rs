@@ -107,7 +107,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     frame::write(&mut segment, Kind::Segment, &codec::encode(&SegmentStart { number: 1, purged: None }));
     let entry = codec::encode(&Entry { log_id: LogId::default(), payload: EntryPayload::Normal(Command::BeginReign) });
     frame::write(&mut segment, Kind::Entry, &entry);
-    let written = [&include_bytes!("tests/fixtures/format-6.bin")[..]];
+    let written = [&include_bytes!("tests/fixtures/format-1.bin")[..]];
     let mut seeds: Vec<_> = written.iter().map(|bytes| bytes.to_vec()).collect();
     seeds.extend([segment, entry, codec::encode(&StoredFacts::default())]);
     seeds

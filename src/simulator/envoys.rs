@@ -234,9 +234,9 @@ impl EnvoyClient {
         let Some((gateway, stream)) = self.played.stream else { return };
         self.broken = Some(stream);
         self.way.retain(|_, what| !matches!(what, OnTheWay::Told { .. } | OnTheWay::Reported { .. }));
-        let (gateway, envoy) = (self.rng.u64(0..NOTICED), self.rng.u64(0..NOTICED));
-        self.put(now.plus(Millis(gateway)), OnTheWay::GatewayNotices { gateway, stream });
-        self.put(now.plus(Millis(envoy)), OnTheWay::EnvoyNotices { stream });
+        let (by_gateway, by_envoy) = (self.rng.u64(0..NOTICED), self.rng.u64(0..NOTICED));
+        self.put(now.plus(Millis(by_gateway)), OnTheWay::GatewayNotices { gateway, stream });
+        self.put(now.plus(Millis(by_envoy)), OnTheWay::EnvoyNotices { stream });
     }
 
     /// The gateway that the Envoy reports to dies, and another begins in its place; the Envoy goes on with what it was
