@@ -146,6 +146,8 @@ fn a_door_that_is_started_again_under_its_id_has_what_it_had_when_it_was_killed(
     let [one, other] = ["door-1", "door-2"].map(start);
     let load = |door: &Door| Load::on(door.caller(), Duration::from_millis(2));
     let (busy, also) = (load(&one), load(&other));
+    // The first request creates the resource.
+    eventually("requests pass", || (busy.passed() > 0 || also.passed() > 0).then_some(()));
     let all_have_parts = || {
         let status = server.status(&["d/k=v"]);
         let holders = status["resources"][0]["holder"].as_array().cloned().unwrap_or_default();
