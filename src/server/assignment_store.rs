@@ -13,7 +13,7 @@ use std::{
 };
 
 use leaseway_core::{Assigned, HolderKind, Load, Millis, PoolNotes};
-use leaseway_quorum::{Fact, ProposeError, Quorum, Reign};
+use leaseway_raft::{Fact, ProposeError, Quorum, Reign};
 
 /// Where assignments and loads are kept.
 #[derive(Clone)]

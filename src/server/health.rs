@@ -7,7 +7,7 @@ use std::{
 };
 
 use leaseway_proto::status::{Health, LimitUse};
-use leaseway_quorum::Quorum;
+use leaseway_raft::Quorum;
 
 use crate::{
     actors::NodeHandle, budget::Budget, metrics, open_connections::OpenConnections, server_info::ServerInfo, tls::Tls,

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use leaseway_core::Millis;
-use leaseway_quorum::{self as quorum, Accept, Backup, Origin, PeerConnection, Quorum, Secret, StartError, Timing};
+use leaseway_raft::{self as quorum, Accept, Backup, Origin, PeerConnection, Quorum, Secret, StartError, Timing};
 use tokio_stream::StreamExt as _;
 
 use crate::{

@@ -7,7 +7,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
-use leaseway_quorum::{Fact, ProposeError, Quorum, Reign};
+use leaseway_raft::{Fact, ProposeError, Quorum, Reign};
 use tokio::sync::Notify;
 
 use crate::logging::Throttle;

@@ -6,7 +6,7 @@ use std::{
 };
 
 use leaseway_core::Millis;
-use leaseway_quorum::Reign;
+use leaseway_raft::Reign;
 
 use super::resource::ResourceHandle;
 use crate::peer_endpoints::PeerEndpoints;

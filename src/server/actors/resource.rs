@@ -28,7 +28,7 @@ use leaseway_core::{
     Epoch, FreeKey, HolderKind, HolderReport, Millis, Overrides, PoolReport, PromiseReport, Request, ResourceReport,
 };
 use leaseway_engine::{Effects, Ended, ResourceEngine, Setup, uplink::Notice};
-use leaseway_quorum::{Fact, Quorum};
+use leaseway_raft::{Fact, Quorum};
 
 use self::{
     attention::Attention,

@@ -20,7 +20,7 @@ use leaseway_proto::admin::{
     node_server::{Node, NodeServer},
 };
 use leaseway_proto::pools::pools_server::PoolsServer;
-use leaseway_quorum::{ChangeError, Configuration, Fact, Facts, Quorum, Reign};
+use leaseway_raft::{ChangeError, Configuration, Fact, Facts, Quorum, Reign};
 use serde_json::{Value, json};
 use tokio::{
     net::TcpListener,

@@ -9,7 +9,7 @@ use std::{
 
 use actix::{Actor, Addr, ArbiterHandle, Context, Handler, Message};
 use leaseway_core::{Life, Millis, Overrides};
-use leaseway_quorum::{KeptOverride, Mastership};
+use leaseway_raft::{KeptOverride, Mastership};
 use tokio::sync::{oneshot, watch};
 
 use super::{

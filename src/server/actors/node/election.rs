@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use actix::{ActorFutureExt as _, Addr, AsyncContext as _, Context, fut::wrap_future};
 use leaseway_core::{ClusterTime, Millis, Repository};
-use leaseway_quorum::{Fact, Listening, Mastership, Quorum, Reign};
+use leaseway_raft::{Fact, Listening, Mastership, Quorum, Reign};
 
 use super::{
     super::{config_in_force::ConfigInForce, directory::Role},

@@ -5,7 +5,7 @@ use std::sync::{Arc, atomic::Ordering};
 use actix::{Addr, AsyncContext as _, Context, dev::SendError};
 use leaseway_core::{Amount, Birth, ClusterClock, Epoch, Inherited, Kind, Millis, Promises, Settings, Source};
 use leaseway_engine::{Lineage, Setup, uplink::Notice};
-use leaseway_quorum::{Quorum, Reign};
+use leaseway_raft::{Quorum, Reign};
 
 use super::{
     super::{

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use leaseway_core::{Millis, Override, Overrides};
-use leaseway_quorum::KeptOverride;
+use leaseway_raft::KeptOverride;
 
 use super::{super::config_in_force::ConfigInForce, actor::NodeActor};
 use crate::changes::{Change, ChangeKind};

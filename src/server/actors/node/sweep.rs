@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use leaseway_core::{ClusterTime, Epoch, Millis, Promises};
-use leaseway_quorum::{Fact, Listening, Quorum, Reign};
+use leaseway_raft::{Fact, Listening, Quorum, Reign};
 
 use super::{super::directory::Directory, actor::NodeActor};
 

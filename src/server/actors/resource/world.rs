@@ -11,7 +11,7 @@ use std::{
 
 use leaseway_core::{Assigned, HolderKind, Load, Millis, Passage, PoolNotes, Principal};
 use leaseway_engine::{Environment, Moment};
-use leaseway_quorum::Reign;
+use leaseway_raft::Reign;
 
 use crate::{
     accounts::{Account, Accounts},

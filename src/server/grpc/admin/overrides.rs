@@ -11,7 +11,7 @@ use leaseway_proto::admin::{
     OverriddenResource, Override, SetOverrideRequest, SetOverrideResponse, r#override,
     set_override_request::{Capacity, End},
 };
-use leaseway_quorum::{Fact, KeptOverride};
+use leaseway_raft::{Fact, KeptOverride};
 use serde_json::{Value, json};
 use tonic::{Request, Status};
 

@@ -7,7 +7,7 @@ use crate::{
     tests::world::{World, assigned, until},
 };
 
-const DATA: &str = "LEASEWAY_QUORUM_TEST_DATA";
+const DATA: &str = "LEASEWAY_RAFT_TEST_DATA";
 
 fn fact(number: usize) -> Fact {
     assigned(&format!("{number}-{}", "x".repeat(4000)), 1.0)

@@ -1,4 +1,4 @@
-//! Bytes of every format that was ever written. `BLESS=1 cargo test -p leaseway-quorum format` writes those of a new
+//! Bytes of every format that was ever written. `BLESS=1 cargo test -p leaseway-raft format` writes those of a new
 //! one; those of an old one never change. A test that fails here means: peers of this version would not understand
 //! what is stored. Raise [`FORMAT`](crate::codec::FORMAT).
 

@@ -44,7 +44,7 @@ pub async fn start(settings: Settings) -> Result<Quorum, StartError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Threads)?;
     let of_thread = Arc::clone(&settings);
     thread::Builder::new()
-        .name("quorum".into())
+        .name("raft".into())
         .spawn(move || runtime.block_on(run::run(of_thread, started)))
         .map_err(StartError::Threads)?;
     let running =

@@ -1,6 +1,6 @@
 //! Very many facts: how long each step takes with them, and that mastership lasts meanwhile.
 //!
-//! `cargo test --release -p leaseway-quorum measure_a_million -- --ignored --nocapture`
+//! `cargo test --release -p leaseway-raft measure_a_million -- --ignored --nocapture`
 
 #![allow(clippy::print_stdout)] // the figures are the output
 

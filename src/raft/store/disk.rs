@@ -99,7 +99,7 @@ impl Disk {
         let flushes = FlushTimes::default();
         let writer = Writer { directory, segments, floor, purged, failing, flushes: flushes.clone() };
         thread::Builder::new()
-            .name("quorum-disk".into())
+            .name("raft-disk".into())
             .spawn(move || writer.run(&queue))
             .expect("threads can be started while a server starts");
         Disk { jobs, flushes }
