@@ -10,8 +10,8 @@ use tokio::sync::watch;
 use crate::{
     Clock,
     machine::SharedFacts,
+    master_lease::Mastership,
     proposals::{self, WeakProposals},
-    reign::Mastership,
 };
 
 /// How often the master looks whether the advance is due.
@@ -25,16 +25,16 @@ pub(crate) async fn run(
 ) {
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
-        let Mastership::Master(reign) = mastership.borrow().clone() else { continue };
+        let Mastership::Master(lease) = mastership.borrow().clone() else { continue };
         let (stored, last) = {
             let facts = facts.read();
             (facts.clock(), facts.last_end())
         };
-        if reign.clock().advance(clock(), stored, last).is_none() {
+        if lease.clock().advance(clock(), stored, last).is_none() {
             continue;
         }
         let Some(queue) = queue.upgrade() else { return };
         // If it is lost, the next look finds it due.
-        let _ = proposals::propose(&queue, &reign, Vec::new()).await;
+        let _ = proposals::propose(&queue, &lease, Vec::new()).await;
     }
 }

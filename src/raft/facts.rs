@@ -31,7 +31,7 @@ type Holder = (HolderKind, Arc<str>);
 /// Everything that a quorum remembers. A copy takes no time to speak of, however much it is.
 #[derive(Debug, Clone, Default)]
 pub struct Facts {
-    reign: u64,
+    term: u64,
     /// How far the clock of the cluster has got.
     clock: ClusterTime,
     /// No promise and no time of listening ends later.
@@ -132,20 +132,20 @@ impl Facts {
         configurations.is_empty() && listening.is_none() && overrides.is_empty() && promises.is_empty()
     }
 
-    /// The number of the newest reign.
-    pub fn reign(&self) -> u64 {
-        self.reign
+    /// The number of the newest term.
+    pub fn term(&self) -> u64 {
+        self.term
     }
 
-    /// The next reign begins.
-    pub(crate) fn begin_reign(&mut self) -> u64 {
-        self.reign += 1;
-        self.reign
+    /// The next term begins.
+    pub(crate) fn begin_term(&mut self) -> u64 {
+        self.term += 1;
+        self.term
     }
 
     /// Applies all of a proposal or nothing.
-    pub(crate) fn apply(&mut self, reign: u64, facts: &[Fact], now: Millis) -> Result<(), ProposeError> {
-        if reign != self.reign {
+    pub(crate) fn apply(&mut self, term: u64, facts: &[Fact], now: Millis) -> Result<(), ProposeError> {
+        if term != self.term {
             return Err(ProposeError::Deposed);
         }
         self.check(facts)?;
@@ -264,7 +264,7 @@ impl Facts {
         });
         let pools = self.pools.iter().map(|(resource, pool)| (Arc::clone(resource), pool.notes(now)));
         StoredFacts {
-            reign: self.reign,
+            term: self.term,
             clock: self.clock,
             version: self.version,
             configurations: self.configurations.iter().cloned().collect(),
@@ -280,7 +280,7 @@ impl Facts {
     /// From a snapshot.
     pub(crate) fn restore(stored: StoredFacts, now: Millis) -> Facts {
         let mut facts = Facts {
-            reign: stored.reign,
+            term: stored.term,
             clock: stored.clock,
             version: stored.version,
             configurations: stored.configurations.into(),

@@ -59,12 +59,12 @@ fn apply(entries: &[Entry]) {
     let mut facts = Facts::default();
     for entry in entries {
         match &entry.payload {
-            EntryPayload::Normal(Command::BeginReign) => {
-                facts.begin_reign();
+            EntryPayload::Normal(Command::BeginTerm) => {
+                facts.begin_term();
             }
-            EntryPayload::Normal(Command::Propose { reign, proposals }) => {
+            EntryPayload::Normal(Command::Propose { term, proposals }) => {
                 for proposal in proposals.iter() {
-                    let _ = facts.apply(*reign, proposal, NOW);
+                    let _ = facts.apply(*term, proposal, NOW);
                 }
             }
             EntryPayload::Blank | EntryPayload::Membership(_) => {}
@@ -105,7 +105,7 @@ pub fn messages(bytes: &[u8]) {
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut segment = Vec::new();
     frame::write(&mut segment, Kind::Segment, &codec::encode(&SegmentStart { number: 1, purged: None }));
-    let entry = codec::encode(&Entry { log_id: LogId::default(), payload: EntryPayload::Normal(Command::BeginReign) });
+    let entry = codec::encode(&Entry { log_id: LogId::default(), payload: EntryPayload::Normal(Command::BeginTerm) });
     frame::write(&mut segment, Kind::Entry, &entry);
     let written = [&include_bytes!("tests/fixtures/format-1.bin")[..]];
     let mut seeds: Vec<_> = written.iter().map(|bytes| bytes.to_vec()).collect();

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::{absence::Absence, reign::PeerAddress};
+use crate::{absence::Absence, master_lease::PeerAddress};
 
 /// What the others say about the master, and about the place of this peer.
 #[derive(Debug, Default)]

@@ -12,9 +12,9 @@ use tokio::{sync::watch, time::Instant};
 
 use crate::{
     absence::Absence,
+    master_lease::{Mastership, PeerAddress},
     peers::{Calls, LocalPeer, follows_live_master},
     raft::Member,
-    reign::{Mastership, PeerAddress},
     settings::Settings,
 };
 

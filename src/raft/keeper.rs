@@ -2,12 +2,12 @@
 //!
 //! openraft's own idea of a leader is not enough: a leader that is cut off goes on believing that it leads. Here only
 //! the confirmation of a quorum counts (a leader lease). Every heartbeat: note the time, ask a quorum, and if it says
-//! "you are still the leader", the reign holds for a little less than followers honour a leader's lease
+//! "you are still the leader", the master lease holds for a little less than followers honour a leader's lease
 //! (`Timing::reliable`), counted from *before* they were asked. In that time no other peer can be elected: the peers
 //! that have confirmed refuse to vote, this one included ([`Ballot`](crate::peers::Ballot)).
 //!
-//! A reign begins with an entry of its own in the log, which gives it its number. Proposals of an earlier reign that
-//! arrive after that entry are ignored. A reign that has lapsed is never revived, even if openraft kept its leader: it
+//! A master lease begins with an entry of its own in the log, which gives it its number. Proposals of an earlier master lease that
+//! arrive after that entry are ignored. A master lease that has lapsed is never revived, even if openraft kept its leader: it
 //! is followed by a new one.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
@@ -23,14 +23,14 @@ use crate::{
     fact::Fact,
     listening::Listening,
     machine::SharedFacts,
+    master_lease::{MasterLease, Mastership, PeerAddress},
     metrics,
     peers::LocalPeer,
     raft::{Command, Outcome, Raft, State},
-    reign::{Mastership, PeerAddress, Reign},
     settings::Settings,
 };
 
-/// Asks the keeper to end its reign, and to begin none until `over`.
+/// Asks the keeper to end its master lease, and to begin none until `over`.
 pub(crate) struct Resignation {
     pub(crate) ended: oneshot::Sender<()>,
     /// Resolves when the other side is dropped.
@@ -43,12 +43,12 @@ pub(crate) struct Keeper {
     pub(crate) facts: SharedFacts,
     pub(crate) settings: Arc<Settings>,
     pub(crate) mastership: watch::Sender<Mastership>,
-    pub(crate) reign: Option<Reign>,
+    pub(crate) lease: Option<MasterLease>,
     pub(crate) resignations: mpsc::Receiver<Resignation>,
 }
 
 impl Keeper {
-    /// Returns when consensus has ended on this peer. Dropping the future earlier ends the reign.
+    /// Returns when consensus has ended on this peer. Dropping the future earlier ends the master lease.
     pub(crate) async fn run(mut self) {
         let mut heartbeat = tokio::time::interval(self.settings.timing.heartbeat());
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -91,12 +91,12 @@ impl Keeper {
 
     async fn renew_or_begin(&mut self) {
         let confirmed = self.confirm().await;
-        if let Some(reign) = &self.reign {
+        if let Some(lease) = &self.lease {
             // Another peer may have reigned meanwhile, and openraft may have made this one its leader again.
-            let newest = self.facts.read().reign() == reign.number();
+            let newest = self.facts.read().term() == lease.term();
             let extended = match confirmed {
-                Some(until) => newest && reign.extend(self.now(), until),
-                None => newest && reign.holds(self.now()),
+                Some(until) => newest && lease.extend(self.now(), until),
+                None => newest && lease.holds(self.now()),
             };
             if extended {
                 return;
@@ -104,21 +104,21 @@ impl Keeper {
             self.end("a quorum did not confirm it in time");
         }
         if confirmed.is_some()
-            && let Some(number) = self.begin_reign().await
+            && let Some(term) = self.begin_term().await
             && let Some(until) = self.confirm().await
-            && self.facts.read().reign() == number
+            && self.facts.read().term() == term
         {
             let (stored, now) = (self.facts.read().clock(), self.now());
-            let reign = Reign::new(number, now, until, stored);
-            if reign.holds(now) {
-                tracing::info!(reign = number, "this peer is the master");
-                metrics::mastership(number, true);
-                self.reign = Some(reign.clone());
+            let lease = MasterLease::new(term, now, until, stored);
+            if lease.holds(now) {
+                tracing::info!(term, "this peer is the master");
+                metrics::mastership(term, true);
+                self.lease = Some(lease.clone());
                 self.local.hearsay.set_heard_itself(true);
-                self.mastership.send_replace(Mastership::Master(reign));
+                self.mastership.send_replace(Mastership::Master(lease));
             }
         }
-        if self.reign.is_none() {
+        if self.lease.is_none() {
             // Elected, but not confirmed: no peer decides.
             self.mastership.send_if_modified(|before| {
                 let known = !matches!(before, Mastership::Unknown);
@@ -145,15 +145,15 @@ impl Keeper {
         Some(if self.settings.is_lone() { Millis(u64::MAX) } else { asked.plus(timing.reliable()) })
     }
 
-    /// Writes the entry that begins a new reign, and the first configuration if there is none yet.
-    async fn begin_reign(&self) -> Option<u64> {
-        let Outcome::ReignBegan(number) = self.write(Command::BeginReign).await? else { return None };
+    /// Writes the entry that begins a new master lease, and the first configuration if there is none yet.
+    async fn begin_term(&self) -> Option<u64> {
+        let Outcome::TermBegan(term) = self.write(Command::BeginTerm).await? else { return None };
         if let Some(backup) = &self.settings.restored
             && self.facts.read().is_blank()
         {
             tracing::info!(made_by = backup.header().peer, "what a backup says is restored");
             for proposal in backup.proposals() {
-                self.write(Command::Propose { reign: number, proposals: Arc::new(vec![proposal]) }).await?;
+                self.write(Command::Propose { term, proposals: Arc::new(vec![proposal]) }).await?;
             }
         }
         if let Some(first) = &self.settings.first_configuration
@@ -165,9 +165,9 @@ impl Keeper {
                 facts.push(Fact::Listen(Listening { length: *listening, whole: *take_over }));
             }
             let proposals = Arc::new(vec![facts]);
-            self.write(Command::Propose { reign: number, proposals }).await?;
+            self.write(Command::Propose { term, proposals }).await?;
         }
-        Some(number)
+        Some(term)
     }
 
     async fn write(&self, command: Command) -> Option<Outcome> {
@@ -194,7 +194,7 @@ impl Keeper {
             *before = Mastership::Follower { of };
             true
         });
-        crate::metrics::mastership(self.facts.read().reign(), false);
+        crate::metrics::mastership(self.facts.read().term(), false);
     }
 
     /// The master that this peer has heard from within three leases, which is longer than any election takes to begin.
@@ -210,16 +210,16 @@ impl Keeper {
     }
 
     fn end(&mut self, why: &str) {
-        if let Some(reign) = self.reign.take() {
-            reign.end();
-            tracing::info!(reign = reign.number(), why, "this peer is no longer the master");
-            metrics::mastership(reign.number(), false);
+        if let Some(lease) = self.lease.take() {
+            lease.end();
+            tracing::info!(term = lease.term(), why, "this peer is no longer the master");
+            metrics::mastership(lease.term(), false);
             self.mastership.send_replace(Mastership::Unknown);
         }
     }
 }
 
-/// However the keeper ends, clones of the reign must not hold any longer.
+/// However the keeper ends, clones of the master lease must not hold any longer.
 impl Drop for Keeper {
     fn drop(&mut self) {
         self.end("this peer stops");

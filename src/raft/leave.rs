@@ -6,11 +6,11 @@ use openraft::ServerState;
 
 use crate::{members::Members, transfer::hand_over};
 
-/// Waits until the reign has ended; its keeper has been stopped before. Then, if this peer leads, hands over to the
+/// Waits until the master lease has ended; its keeper has been stopped before. Then, if this peer leads, hands over to the
 /// voter with the longest log. Where this peer's vote and that of the next master are not enough, the next one is
 /// elected as soon as the others' vote leases have ended.
 pub(crate) async fn leave(members: &Members) {
-    // The reign is over once all senders of the mastership are gone: only then may this peer vote for another.
+    // The master lease is over once all senders of the mastership are gone: only then may this peer vote for another.
     let mut mastership = members.mastership.clone();
     while mastership.changed().await.is_ok() {}
     let state = members.raft.metrics().borrow().state;

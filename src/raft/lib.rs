@@ -3,12 +3,12 @@
 //!
 //! # What it does
 //! Peers elect a master with Raft and keep [`Fact`]s for it: configurations, promises, assignments. A fact that
-//! [`propose`](Quorum::propose) has acknowledged is on the disks of a majority. A [`Reign`] says whether this peer
+//! [`propose`](Quorum::propose) has acknowledged is on the disks of a majority. A [`MasterLease`] says whether this peer
 //! may decide *now*; two peers never may at the same moment, however the network, processes and disks fail, as long
 //! as clocks run at the same rate to within one part in a thousand.
 //!
 //! # How
-//! A request to decide is checked against the reign alone: an atomic load. `keeper.rs` renews it. A peer that hears
+//! A request to decide is checked against the master lease alone: an atomic load. `keeper.rs` renews it. A peer that hears
 //! from no master holds a pre-vote before it starts an election (`candidacy.rs`). Proposals are batched
 //! (`proposals.rs`) and go through the log (`store/`) to the state machine (`machine.rs`). All of that has threads of
 //! its own: callers may be on any runtime, or none.
@@ -37,6 +37,7 @@ mod keeper;
 mod leave;
 mod listening;
 mod machine;
+mod master_lease;
 mod members;
 mod metrics;
 mod open;
@@ -47,7 +48,6 @@ mod proposals;
 mod propose_error;
 mod quorum;
 mod raft;
-mod reign;
 mod report;
 mod run;
 mod settings;
@@ -65,11 +65,11 @@ pub use fact::{Configuration, Fact};
 pub use facts::Facts;
 pub use incoming::{Accept, Incoming, PeerConnection};
 pub use listening::Listening;
+pub use master_lease::{MasterLease, Mastership, PeerAddress};
 pub use metrics::{METRICS, begin_counters, repeat_gauges};
 pub use overrides::KeptOverride;
 pub use propose_error::ProposeError;
 pub use quorum::{Quorum, start};
-pub use reign::{Mastership, PeerAddress, Reign};
 pub use report::{PeerReport, Role};
 pub use run::Origin;
 pub use settings::{Clock, Secret, Settings, Timing, TimingError};

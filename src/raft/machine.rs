@@ -101,9 +101,9 @@ impl Machine {
 
     fn execute(&mut self, command: &Command, now: Millis) -> Outcome {
         match command {
-            Command::BeginReign => Outcome::ReignBegan(self.facts.write().begin_reign()),
-            Command::Propose { reign, proposals } => {
-                let apply = |proposal: &Vec<Fact>| self.facts.write().apply(*reign, proposal, now);
+            Command::BeginTerm => Outcome::TermBegan(self.facts.write().begin_term()),
+            Command::Propose { term, proposals } => {
+                let apply = |proposal: &Vec<Fact>| self.facts.write().apply(*term, proposal, now);
                 Outcome::Proposed(proposals.iter().map(apply).collect())
             }
         }

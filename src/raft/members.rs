@@ -20,9 +20,9 @@ use crate::{
     error::ChangeError,
     keeper::Resignation,
     machine::SharedFacts,
+    master_lease::{MasterLease, Mastership},
     peers::{Call, Calls, LocalPeer},
     raft::{Member, PeerId, Raft, RaftMetrics},
-    reign::{Mastership, Reign},
     settings::Settings,
 };
 
@@ -82,15 +82,15 @@ impl Members {
     /// would stop the quorum. Or it has left the earlier identity of a peer that has a vote again.
     async fn finish_change(&self) {
         let Ok(one) = self.changing.try_lock() else { return };
-        let Ok(reign) = self.check_master() else { return };
+        let Ok(lease) = self.check_master() else { return };
         let membership = self.raft.metrics().borrow().membership_config.membership().clone();
         let finished = match membership.get_joint_config().as_slice() {
             [_, .., voters] if !voters.contains(&self.local.introducer.peer()) => {
                 drop(one);
                 self.make_way(voters).await
             }
-            [_, .., voters] => self.step(&reign, self.raft.change_membership(voters.clone(), false)).await,
-            _ => self.remove_nodes(&reign, &self.replaced()).await,
+            [_, .., voters] => self.step(&lease, self.raft.change_membership(voters.clone(), false)).await,
+            _ => self.remove_nodes(&lease, &self.replaced()).await,
         };
         if let Err(error) = finished {
             tracing::warn!(%error, "a change of membership that another master began is not finished yet");
@@ -129,27 +129,27 @@ impl Members {
     /// must be silent, and is removed.
     async fn admit(&self, peer: PeerId, member: Member) -> Result<(), ChangeError> {
         let _one = self.changing.lock().await;
-        let reign = self.check_master()?;
+        let lease = self.check_master()?;
         let name = member.name.clone();
         let before = self.ids_of(&name).into_iter().filter(|other| *other != peer).collect::<BTreeSet<_>>();
         if before.iter().any(|other| self.is_alive(*other)) {
             return Err(ChangeError::Alive { name });
         }
         tracing::info!(peer = name, replaces = before.len(), "a peer joins");
-        self.step(&reign, self.raft.add_learner(peer, member, false)).await?;
+        self.step(&lease, self.raft.add_learner(peer, member, false)).await?;
         self.caught_up(peer, &name, CATCH_UP).await?;
         let mut voters = self.voters();
         voters.retain(|other| !before.contains(other));
         voters.insert(peer);
-        self.step(&reign, self.raft.change_membership(voters, false)).await?;
-        self.remove_nodes(&reign, &before).await?;
+        self.step(&lease, self.raft.change_membership(voters, false)).await?;
+        self.remove_nodes(&lease, &before).await?;
         tracing::info!(peer = name, "a peer has joined");
         Ok(())
     }
 
     /// Removes a peer for good. It may be added again with an empty directory.
     pub(crate) async fn remove(&self, name: &str) -> Result<(), ChangeError> {
-        let reign = self.check_master()?;
+        let lease = self.check_master()?;
         if name == self.settings.name {
             return Err(ChangeError::IsMaster { name: name.to_owned() });
         }
@@ -162,9 +162,9 @@ impl Members {
         if voters.iter().any(|voter| gone.contains(voter)) {
             let left: BTreeSet<_> = voters.difference(&gone).copied().collect();
             self.check_majority(&left).await?;
-            self.step(&reign, self.raft.change_membership(left, false)).await?;
+            self.step(&lease, self.raft.change_membership(left, false)).await?;
         }
-        self.remove_nodes(&reign, &gone).await?;
+        self.remove_nodes(&lease, &gone).await?;
         tracing::info!(peer = name, "a peer was removed");
         Ok(())
     }
@@ -199,10 +199,10 @@ impl Members {
     }
 
     /// Removes those that are still in the membership, all of them learners by now.
-    async fn remove_nodes(&self, reign: &Reign, peers: &BTreeSet<PeerId>) -> Result<(), ChangeError> {
+    async fn remove_nodes(&self, lease: &MasterLease, peers: &BTreeSet<PeerId>) -> Result<(), ChangeError> {
         let left: BTreeSet<_> = self.members().into_keys().filter(|peer| peers.contains(peer)).collect();
         if !left.is_empty() {
-            self.step(reign, self.raft.change_membership(ChangeMembers::RemoveNodes(left), false)).await?;
+            self.step(lease, self.raft.change_membership(ChangeMembers::RemoveNodes(left), false)).await?;
         }
         Ok(())
     }
@@ -241,13 +241,13 @@ impl Members {
         self.raft.wait(Some(limit)).metrics(has_all, "a peer catches up").await.is_ok()
     }
 
-    /// One step of a change that was decided in this reign. What a later reign of this peer knows may be different.
+    /// One step of a change that was decided in this master lease. What a later master lease of this peer knows may be different.
     async fn step<T>(
         &self,
-        reign: &Reign,
+        lease: &MasterLease,
         change: impl Future<Output = Result<T, RaftError<PeerId, ClientWriteError<PeerId, Member>>>>,
     ) -> Result<(), ChangeError> {
-        if !reign.holds(self.calls.now()) {
+        if !lease.holds(self.calls.now()) {
             return Err(self.check_master().err().unwrap_or(ChangeError::Failed(LOST.into())));
         }
         match timeout(STEP, change).await {
@@ -258,9 +258,9 @@ impl Members {
         }
     }
 
-    pub(crate) fn check_master(&self) -> Result<Reign, ChangeError> {
+    pub(crate) fn check_master(&self) -> Result<MasterLease, ChangeError> {
         match &*self.mastership.borrow() {
-            Mastership::Master(reign) if reign.holds(self.calls.now()) => Ok(reign.clone()),
+            Mastership::Master(lease) if lease.holds(self.calls.now()) => Ok(lease.clone()),
             Mastership::Follower { of: Some(master) } => {
                 Err(ChangeError::NotMaster { master: Some(master.name.clone()) })
             }

@@ -7,7 +7,7 @@ use std::{
 
 /// Every metric of this crate, with what it says.
 pub const METRICS: [(&str, &str); 11] = [
-    ("leaseway_reign", "Number of the newest reign that this peer knows of."),
+    ("leaseway_reign", "Term of the newest master lease that this peer knows of."),
     ("leaseway_quorum_is_master", "1 while this peer is master, 0 otherwise."),
     ("leaseway_quorum_log_entries", "Entries of the log that no snapshot has replaced yet."),
     ("leaseway_quorum_log_bytes", "Bytes of those entries."),
@@ -20,15 +20,15 @@ pub const METRICS: [(&str, &str); 11] = [
     ("leaseway_quorum_snapshot_bytes", "Size of the newest snapshot."),
 ];
 
-/// The last values of gauges that rarely change: the newest reign, 1 on the master, the size of the newest snapshot.
-static REIGN: AtomicU64 = AtomicU64::new(0);
+/// The last values of gauges that rarely change: the newest term, 1 on the master, the size of the newest snapshot.
+static TERM: AtomicU64 = AtomicU64::new(0);
 static IS_MASTER: AtomicU64 = AtomicU64::new(0);
 static SNAPSHOT_BYTES: AtomicU64 = AtomicU64::new(0);
 
 /// Sets them again. To be called before each scrape by programs whose recorder drops gauges that are not set for a
 /// while.
 pub fn repeat_gauges() {
-    metrics::gauge!("leaseway_reign").set(REIGN.load(Relaxed) as f64);
+    metrics::gauge!("leaseway_reign").set(TERM.load(Relaxed) as f64);
     metrics::gauge!("leaseway_quorum_is_master").set(IS_MASTER.load(Relaxed) as f64);
     metrics::gauge!("leaseway_quorum_snapshot_bytes").set(SNAPSHOT_BYTES.load(Relaxed) as f64);
 }
@@ -63,8 +63,8 @@ pub(crate) fn log(entries: usize, bytes: u64) {
     metrics::gauge!("leaseway_quorum_log_bytes").set(bytes as f64);
 }
 
-pub(crate) fn mastership(reign: u64, is_master: bool) {
-    REIGN.store(reign, Relaxed);
+pub(crate) fn mastership(term: u64, is_master: bool) {
+    TERM.store(term, Relaxed);
     IS_MASTER.store(u64::from(is_master), Relaxed);
     repeat_gauges();
 }

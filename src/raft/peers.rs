@@ -10,15 +10,15 @@
 //! | `Append` of the current vote | renews the vote lease; entries that are there already are skipped | a vote belongs to one master, whose log only grows; a longer vote lease only delays an election |
 //! | answer to `Append` | nothing | a confirmation counts for the heartbeat that asked for it, and only within two heartbeats |
 //! | `Vote` | refused while a vote lease runs, or if its log or vote is older than ours; else this peer votes for a candidate that is long gone, and the next election needs one more round | a vote is a promise about the future, and breaks no lease |
-//! | answer to `Vote` | may complete an election of the same term | the voters have voted for no other peer in that term, and a reign needs a new confirmation |
+//! | answer to `Vote` | may complete an election of the same term | the voters have voted for no other peer in that term, and a master lease needs a new confirmation |
 //! | `Poll` | nothing: it is only answered | a pre-vote promises nothing |
-//! | `Stand` | starts an election if neither vote nor log has changed since it was sent | it breaks a vote lease, so it must not count in a later reign: see [`HandOver`] and `transfer.rs` |
+//! | `Stand` | starts an election if neither vote nor log has changed since it was sent | it breaks a vote lease, so it must not count in a later master lease: see [`HandOver`] and `transfer.rs` |
 //! | `Snapshot` | a chunk of an earlier transfer starts the transfer over; a finished snapshot that is older than what is committed is ignored | chunks with a gap before them are refused (`ReceivedSnapshot`) |
 //! | `Join` | a master may admit a peer that is gone as a learner, which holds up other changes for at most two minutes and is removed afterwards | a peer gets a vote only after it has caught up |
 //! | `Hello` | the sender counts as alive for two leases | it decides only whom a master chooses, or refuses to replace; both are asked again before anything depends on it |
 //!
-//! A proposal is not sent between peers: only a master proposes, and an entry that comes after a later `BeginReign` in
-//! the log is ignored. A change of membership belongs to the reign in which it was decided (`Members::step`). After a
+//! A proposal is not sent between peers: only a master proposes, and an entry that comes after a later `BeginTerm` in
+//! the log is ignored. A change of membership belongs to the master lease in which it was decided (`Members::step`). After a
 //! restart a peer waits until every vote lease that it may have given has ended, and never resumes an earlier vote for
 //! itself. With a secret, a message that was overtaken by a thousand others on its connection is refused as well.
 

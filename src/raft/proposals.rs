@@ -16,10 +16,10 @@ use tokio::{
 use crate::{
     Clock,
     fact::Fact,
+    master_lease::MasterLease,
     metrics,
     propose_error::ProposeError,
     raft::{Command, Outcome, Raft},
-    reign::Reign,
 };
 
 /// No proposal is larger.
@@ -35,7 +35,7 @@ const REST_MOST: Duration = Duration::from_millis(40);
 type Told = Box<dyn FnOnce(Result<(), ProposeError>) + Send>;
 
 pub(crate) struct Proposal {
-    reign: Reign,
+    lease: MasterLease,
     facts: Vec<Fact>,
     bytes: u64,
     /// Whether it leaves at once, also if an entry has only just been written.
@@ -52,27 +52,27 @@ pub(crate) fn queue() -> (Proposals, mpsc::UnboundedReceiver<Proposal>) {
 
 /// Puts the facts into the queue. `done` is told when a quorum has them and they are applied here, or when that cannot
 /// be known any more; it is dropped if the peer stops.
-pub(crate) fn submit(queue: &Proposals, reign: &Reign, facts: Vec<Fact>, done: Told) {
-    put(queue, reign, facts, false, done);
+pub(crate) fn submit(queue: &Proposals, lease: &MasterLease, facts: Vec<Fact>, done: Told) {
+    put(queue, lease, facts, false, done);
 }
 
 /// As [`submit`], and waits.
-pub(crate) async fn propose(queue: &Proposals, reign: &Reign, facts: Vec<Fact>) -> Result<(), ProposeError> {
+pub(crate) async fn propose(queue: &Proposals, lease: &MasterLease, facts: Vec<Fact>) -> Result<(), ProposeError> {
     let (result, decided) = oneshot::channel();
     // The caller may have gone away meanwhile.
-    put(queue, reign, facts, true, Box::new(move |told| drop(result.send(told))));
+    put(queue, lease, facts, true, Box::new(move |told| drop(result.send(told))));
     decided.await.unwrap_or(Err(ProposeError::Uncertain))
 }
 
-fn put(queue: &Proposals, reign: &Reign, facts: Vec<Fact>, at_once: bool, done: Told) {
+fn put(queue: &Proposals, lease: &MasterLease, facts: Vec<Fact>, at_once: bool, done: Told) {
     let bytes = crate::codec::encoded_len(&facts);
     if bytes > LARGEST {
         return done(Err(ProposeError::TooLarge { bytes, most: LARGEST }));
     }
-    if reign.is_over() {
+    if lease.is_over() {
         return done(Err(ProposeError::Deposed));
     }
-    let proposal = Proposal { reign: reign.clone(), facts, bytes, at_once, done };
+    let proposal = Proposal { lease: lease.clone(), facts, bytes, at_once, done };
     if let Err(mpsc::error::SendError(proposal)) = queue.send(proposal) {
         (proposal.done)(Err(ProposeError::Deposed));
     }
@@ -102,13 +102,13 @@ pub(crate) async fn run(raft: Raft, mut queue: mpsc::UnboundedReceiver<Proposal>
     }
 }
 
-/// The queued proposals of the same reign that fit into an entry, and the first that does not belong to them.
+/// The queued proposals of the same master lease that fit into an entry, and the first that does not belong to them.
 fn gather(first: Proposal, queue: &mut mpsc::UnboundedReceiver<Proposal>) -> (Vec<Proposal>, Option<Proposal>) {
-    let (reign, mut bytes) = (first.reign.number(), first.bytes);
+    let (term, mut bytes) = (first.lease.term(), first.bytes);
     let mut batch = vec![first];
     while let Ok(proposal) = queue.try_recv() {
         bytes += proposal.bytes;
-        if proposal.reign.number() != reign || bytes > BATCH_BYTES {
+        if proposal.lease.term() != term || bytes > BATCH_BYTES {
             return (batch, Some(proposal));
         }
         batch.push(proposal);
@@ -116,25 +116,25 @@ fn gather(first: Proposal, queue: &mut mpsc::UnboundedReceiver<Proposal>) -> (Ve
     (batch, None)
 }
 
-/// One entry for proposals of one reign. It begins with how far the clock of the cluster has got.
+/// One entry for proposals of one master lease. It begins with how far the clock of the cluster has got.
 async fn store(raft: &Raft, batch: Vec<Proposal>, clock: &Clock) {
-    // A proposal of a reign that is over must not be stored.
-    let (over, batch): (Vec<_>, Vec<_>) = batch.into_iter().partition(|proposal| proposal.reign.is_over());
+    // A proposal of a master lease that is over must not be stored.
+    let (over, batch): (Vec<_>, Vec<_>) = batch.into_iter().partition(|proposal| proposal.lease.is_over());
     for proposal in over {
         (proposal.done)(Err(ProposeError::Deposed));
     }
-    let Some(reign) = batch.first().map(|proposal| proposal.reign.clone()) else { return };
-    let reached = Fact::Clock(reign.clock().reached(clock()));
+    let Some(lease) = batch.first().map(|proposal| proposal.lease.clone()) else { return };
+    let reached = Fact::Clock(lease.clock().reached(clock()));
     let (mut proposals, callers): (Vec<_>, Vec<_>) =
         batch.into_iter().map(|proposal| (proposal.facts, proposal.done)).unzip();
     proposals.insert(0, vec![reached]);
     metrics::promised(proposals.iter().flatten().filter(|fact| fact.is_of_promises()).count());
     let began = Instant::now();
-    let command = Command::Propose { reign: reign.number(), proposals: Arc::new(proposals) };
+    let command = Command::Propose { term: lease.term(), proposals: Arc::new(proposals) };
     let outcome = tokio::select! {
         biased;
         outcome = raft.client_write(command) => outcome.ok().map(|response| response.data),
-        () = reign.ended() => None,
+        () = lease.ended() => None,
     };
     metrics::committed(began.elapsed());
     answer(callers, outcome);

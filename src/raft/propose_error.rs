@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 /// A proposal was not carried out, or perhaps it was.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum ProposeError {
-    /// The reign is over. Nothing was stored.
-    #[error("this reign is over; nothing was stored")]
+    /// The master lease is over. Nothing was stored.
+    #[error("the master lease is over; nothing was stored")]
     Deposed,
-    /// The reign ended, or consensus did, while the proposal was under way. It may have been stored or not; the next
+    /// The master lease ended, or consensus did, while the proposal was under way. It may have been stored or not; the next
     /// master knows.
     #[error("mastership was lost while facts were under way: they may have been stored, or not")]
     Uncertain,

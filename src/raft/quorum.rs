@@ -16,9 +16,9 @@ use crate::{
     error::{ChangeError, StartError},
     fact::Fact,
     facts::Facts,
+    master_lease::{MasterLease, Mastership},
     open, proposals,
     propose_error::ProposeError,
-    reign::{Mastership, Reign},
     report::{self, PeerReport},
     run::{self, Order, Origin, Running},
     settings::Settings,
@@ -61,19 +61,19 @@ impl Quorum {
     /// Adds facts, all of them or none. `Ok`: a majority of the peers has them on disk, and they are applied here.
     /// Many concurrent proposals cost little more than one. Proposals of a caller that does not wait in between are
     /// applied in the order in which they were first polled.
-    pub async fn propose(&self, reign: &Reign, facts: Vec<Fact>) -> Result<(), ProposeError> {
-        proposals::propose(&self.0.running.proposals, reign, facts).await
+    pub async fn propose(&self, lease: &MasterLease, facts: Vec<Fact>) -> Result<(), ProposeError> {
+        proposals::propose(&self.0.running.proposals, lease, facts).await
     }
 
     /// As [`propose`](Self::propose), without waiting: `done` is told what has become of it, on a thread of this peer;
     /// if the peer stops it is dropped.
     pub fn submit(
         &self,
-        reign: &Reign,
+        lease: &MasterLease,
         facts: Vec<Fact>,
         done: impl FnOnce(Result<(), ProposeError>) + Send + 'static,
     ) {
-        proposals::submit(&self.0.running.proposals, reign, facts, Box::new(done));
+        proposals::submit(&self.0.running.proposals, lease, facts, Box::new(done));
     }
 
     /// Reads the facts that are applied here. Nothing is applied meanwhile: be brief.
@@ -172,7 +172,7 @@ impl Quorum {
         failed.or_else(|| self.0.running.local.hearsay.absence())
     }
 
-    /// For how long after the beginning of a reign former masters may have given leases; see [`Timing`](crate::Timing).
+    /// For how long after the beginning of a master lease former masters may have given leases; see [`Timing`](crate::Timing).
     /// A lone peer has no other master before it but itself.
     pub fn overlap(&self) -> Millis {
         let settings = &self.0.settings;

@@ -44,11 +44,11 @@ pub(crate) struct Member {
 /// A log entry's payload.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Command {
-    /// A new reign begins: facts of earlier ones that come after this are ignored.
-    BeginReign,
+    /// A new term begins: facts of earlier ones that come after this are ignored.
+    BeginTerm,
     /// What several callers proposed, each list all or nothing. One entry, so that one write to disk serves all of
     /// them: openraft waits for each entry of its own.
-    Propose { reign: u64, proposals: Arc<Vec<Vec<Fact>>> },
+    Propose { term: u64, proposals: Arc<Vec<Vec<Fact>>> },
 }
 
 /// The result of applying a [`Command`].
@@ -56,7 +56,7 @@ pub(crate) enum Command {
 pub(crate) enum Outcome {
     /// Nothing that a caller waits for.
     None,
-    /// The number of the reign that began.
-    ReignBegan(u64),
+    /// The number of the term that began.
+    TermBegan(u64),
     Proposed(Vec<Result<(), ProposeError>>),
 }

@@ -11,7 +11,7 @@ use crate::{
 /// What a peer does in the quorum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// It leads, as far as is known here. Whether it may decide, only its reign says.
+    /// It leads, as far as is known here. Whether it may decide, only its master lease says.
     Master,
     /// It has a vote.
     Follower,

@@ -27,13 +27,13 @@ use crate::{
     keeper::Keeper,
     leave,
     machine::SharedFacts,
+    master_lease::Mastership,
     members::Members,
     metrics,
     open::{self, Opened},
     peers::{Call, Calls, Contacts, Introducer, LocalPeer, PeerNetwork, PeersService, Prover},
     proposals::{self, Proposals, WeakProposals},
     raft::{Member, PeerId, Raft},
-    reign::Mastership,
     settings::Settings,
     store::{LogStore, disk::Failing, floor::Flusher, flush_times::FlushTimes},
     transfer::{self, Transferred},
@@ -292,7 +292,7 @@ impl Peer {
             facts,
             settings: Arc::clone(&settings),
             mastership,
-            reign: None,
+            lease: None,
             resignations,
         };
         let candidacy = Candidacy {

@@ -129,10 +129,10 @@ impl fmt::Debug for Secret {
 /// What every timing promises, and `timings_keep_their_promises` asserts, for clocks that are off by up to one part in
 /// a thousand each:
 ///
-/// 1. One master: a reign lasts for at most [`reliable`](Timing::reliable) from before a quorum was asked, and that
+/// 1. One master: a master lease lasts for at most [`reliable`](Timing::reliable) from before a quorum was asked, and that
 ///    quorum votes for no other peer within [`lease`](Timing::lease) of its answer.
-/// 2. One sum, even if the first rule were broken: a quorum confirms no reign after it has voted for the next master.
-///    So a former reign, which ends by itself, is over within [`overlap`](Timing::overlap) of the beginning of the next
+/// 2. One sum, even if the first rule were broken: a quorum confirms no master lease after it has voted for the next master.
+///    So a former master lease, which ends by itself, is over within [`overlap`](Timing::overlap) of the beginning of the next
 ///    one. The next master counts the leases of former ones from then on, not from when it began. What those leases
 ///    were given from is in the total that it starts with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -204,7 +204,7 @@ impl Timing {
         Millis(self.election_max - self.election_max.div_ceil(500) - 2)
     }
 
-    /// For how long after the beginning of a reign a former one may hold at most, on the new master's clock: it was
+    /// For how long after the beginning of a master lease a former one may hold at most, on the new master's clock: it was
     /// confirmed before, for [`reliable`](Timing::reliable) at most.
     pub(crate) fn overlap(self) -> Millis {
         self.lease()
@@ -257,14 +257,14 @@ mod tests {
         let mut promises = Promises::default();
         promises.apply(&changes, ClusterTime(0)).expect("in order");
         for timing in accepted() {
-            // Counted from when the last quorum that confirms the former reign was asked, the earliest at which any of
-            // it can lease its vote and at which the next reign can begin.
+            // Counted from when the last quorum that confirms the former master lease was asked, the earliest at which any of
+            // it can lease its vote and at which the next master lease can begin.
             let ends = at_the_latest(timing.reliable().0);
             assert!(ends <= at_the_earliest(timing.lease().0), "{timing:?}: two masters");
             assert!(ends <= at_the_earliest(timing.overlap().0), "{timing:?}: two sums");
             let certainly_over = timing.certainly_over().as_millis() as u64;
             assert!(at_the_latest(timing.lease().0) <= at_the_earliest(certainly_over), "{timing:?}: a restart");
-            // The last lease of the former reign, at a holder that rounds up and has a slow clock.
+            // The last lease of the former master lease, at a holder that rounds up and has a slow clock.
             let believed = ends.div_ceil(1000) + LEASE + LEASE / 1000 + 1000;
             let until =
                 promises.believed_until(ClusterClock::default(), Millis(0), timing.overlap()).expect("it is counted");

@@ -70,7 +70,7 @@ type StoredAssignment = (Arc<str>, HolderKind, Arc<str>, Option<Assigned>);
 /// All facts, for a snapshot.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct StoredFacts {
-    pub(crate) reign: u64,
+    pub(crate) term: u64,
     pub(crate) clock: ClusterTime,
     pub(crate) version: u64,
     pub(crate) configurations: Vec<Configuration>,

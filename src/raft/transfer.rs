@@ -1,13 +1,13 @@
 //! How a master hands its mastership to another peer (Raft's leadership transfer), for maintenance or because it leaves.
 //!
-//! The keeper ends the reign and begins no other while this goes on. The next master has every entry that was
-//! acknowledged: this peer waits until it has them, and no proposal counts without a reign.
+//! The keeper ends the master lease and begins no other while this goes on. The next master has every entry that was
+//! acknowledged: this peer waits until it has them, and no proposal counts without a master lease.
 //!
-//! A peer that is asked to stand breaks its vote lease, so a request that arrives late must not count in a later reign,
+//! A peer that is asked to stand breaks its vote lease, so a request that arrives late must not count in a later master lease,
 //! which may rest on that lease. Two rules ensure this, each alone is enough:
 //! - This peer first votes for the next master in a later term. It never reigns again in the term of the vote that the
 //!   request names, and after a failed hand-over there is an election.
-//! - The request names the last entry of the reign that ends ([`HandOver`]). A later reign begins with an entry of its
+//! - The request names the last entry of the master lease that ends ([`HandOver`]). A later master lease begins with an entry of its
 //!   own, so a peer that has confirmed one either has that entry and refuses the request, or lacks it and cannot win an
 //!   election, because the entry is committed.
 
@@ -23,10 +23,10 @@ use tokio::{
 use crate::{
     error::ChangeError,
     keeper::Resignation,
+    master_lease::{Mastership, PeerAddress},
     members::Members,
     peers::{Call, HandOver, vote_leased_until},
     raft::{PeerId, RaftMetrics, State, Vote},
-    reign::{Mastership, PeerAddress},
 };
 
 /// How long the next master may take to have what there is now, while this one still reigns.
@@ -51,7 +51,7 @@ pub(crate) async fn transfer(members: &Members, to: Option<&str>) -> Result<Tran
     if !members.answers(next).await {
         return Err(ChangeError::Silent { name });
     }
-    let before = members.facts.read().reign();
+    let before = members.facts.read().term();
     let stopping = || ChangeError::Failed("this peer stops".into());
     let (ended, has_ended) = oneshot::channel();
     let (paused, over) = oneshot::channel();
@@ -66,12 +66,12 @@ pub(crate) async fn transfer(members: &Members, to: Option<&str>) -> Result<Tran
     Ok(Transferred { master, took: began.elapsed() })
 }
 
-/// The next master, once it has begun its reign.
+/// The next master, once it has begun its master lease.
 async fn settled(members: &Members, before: u64, wanted: &str) -> Result<PeerAddress, ChangeError> {
     loop {
         match &*members.mastership.borrow() {
             Mastership::Master(_) => return Err(ChangeError::NotTaken { name: wanted.to_owned() }),
-            Mastership::Follower { of: Some(master) } if members.facts.read().reign() > before => {
+            Mastership::Follower { of: Some(master) } if members.facts.read().term() > before => {
                 return Ok(master.clone());
             }
             Mastership::Follower { .. } | Mastership::Unknown => {}
@@ -80,7 +80,7 @@ async fn settled(members: &Members, before: u64, wanted: &str) -> Result<PeerAdd
     }
 }
 
-/// Asks a peer to start an election, and waits until another peer leads. The reign of this peer has ended, and its
+/// Asks a peer to start an election, and waits until another peer leads. The master lease of this peer has ended, and its
 /// ballot is released. It stays up meanwhile, because its vote is needed.
 pub(crate) async fn hand_over(members: &Members, next: PeerId) {
     let Some(order) = give_vote(members, next).await else { return };
@@ -107,7 +107,7 @@ async fn give_vote(members: &Members, next: PeerId) -> Option<HandOver> {
         (state.server_state == ServerState::Leader && order.master.is_committed()).then_some(order)
     };
     let order = members.raft.with_raft_state(leads).await.ok()??;
-    // It cannot take long: nothing is added after the reign.
+    // It cannot take long: nothing is added after the master lease.
     let patience = members.settings.timing.heartbeat() * 4;
     if !members.has_entries(next, order.last.map(|id| id.index), patience).await {
         return None;

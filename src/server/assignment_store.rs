@@ -13,7 +13,7 @@ use std::{
 };
 
 use leaseway_core::{Assigned, HolderKind, Load, Millis, PoolNotes};
-use leaseway_raft::{Fact, ProposeError, Quorum, Reign};
+use leaseway_raft::{Fact, MasterLease, ProposeError, Quorum};
 
 /// Where assignments and loads are kept.
 #[derive(Clone)]
@@ -87,7 +87,7 @@ impl AssignmentStore {
     /// Stores an assignment; `None` removes it.
     pub(crate) async fn assign(
         &self,
-        reign: Option<&Reign>,
+        reign: Option<&MasterLease>,
         resource: &Arc<str>,
         holder: HolderName,
         assigned: Option<Assigned>,
@@ -112,7 +112,7 @@ impl AssignmentStore {
     /// Stores what a resource can serve; `None`: what its template says.
     pub(crate) async fn load(
         &self,
-        reign: Option<&Reign>,
+        reign: Option<&MasterLease>,
         resource: &Arc<str>,
         load: Option<Load>,
     ) -> Result<(), ProposeError> {
@@ -129,7 +129,7 @@ impl AssignmentStore {
     }
 }
 
-async fn propose(quorum: &Quorum, reign: Option<&Reign>, fact: Fact) -> Result<(), ProposeError> {
+async fn propose(quorum: &Quorum, reign: Option<&MasterLease>, fact: Fact) -> Result<(), ProposeError> {
     let reign = reign.expect("a server with peers is master only with a reign");
     quorum.propose(reign, vec![fact]).await
 }

@@ -41,8 +41,8 @@ use crate::{
     codec::{self, FORMAT},
     hearsay::Hearsay,
     incoming::Caller,
+    master_lease::Mastership,
     raft::{LogId, Member, PeerId, Raft, State, Types, Vote},
-    reign::Mastership,
     settings::{Clock, Timing},
     store::{LogStore, disk::Failing},
 };
@@ -50,7 +50,7 @@ use crate::{
 /// Whether this peer may vote, and the order in which messages reach openraft.
 ///
 /// openraft's followers refuse to vote as long as they honour a master's lease; a master has no such lease from itself.
-/// It is one of the quorum that confirms its reign, so it must not vote for another peer as long as that confirmation
+/// It is one of the quorum that confirms its master lease, so it must not vote for another peer as long as that confirmation
 /// counts: together with a peer that has confirmed nothing it could elect a second master.
 #[derive(Debug, Default)]
 pub(crate) struct Ballot {
@@ -83,7 +83,7 @@ impl Ballot {
         self.withheld_until.fetch_max(until.0, Ordering::SeqCst);
     }
 
-    /// Votes are given again: the reign that they were withheld for has ended, and this peer begins no other.
+    /// Votes are given again: the master lease that they were withheld for has ended, and this peer begins no other.
     pub(crate) fn release(&self) {
         self.withheld_until.store(0, Ordering::SeqCst);
     }
@@ -155,12 +155,12 @@ struct Checked {
 pub(crate) struct HandOver {
     /// The vote that the master was elected with.
     pub(crate) master: Vote,
-    /// The last entry of its log, after its reign.
+    /// The last entry of its log, after its master lease.
     pub(crate) last: Option<LogId>,
 }
 
 impl HandOver {
-    /// Whether no reign has begun since, as far as a peer knows that might win the election.
+    /// Whether no master lease has begun since, as far as a peer knows that might win the election.
     fn is_current(&self, state: &State, log: &LogStore) -> bool {
         let is_last = log.log().last() == self.last || planted::is(Fault::StaleHandOver);
         *state.vote_ref() == self.master && is_last
@@ -258,7 +258,7 @@ impl Peers for PeersService {
         let (raft, payload, asked) = self.0.consensus(Call::Stand, request).await?;
         let order: HandOver = decode(&payload)?;
         // The master itself says that it has stopped, so its lease on this peer's vote is void. If it, or another peer,
-        // reigns again by now, the lease may count in that reign, and nothing happens.
+        // reigns again by now, the lease may count in that master lease, and nothing happens.
         let log = self.0.log.clone();
         let still = move |state: &State| order.is_current(state, &log);
         let started = start_election(&raft, &self.0.ballot, still).await;
@@ -430,11 +430,11 @@ impl LocalPeer {
     }
 
     async fn master(&self, raft: &Raft) -> Option<(String, String)> {
-        let reigns = match &*self.mastership.borrow() {
-            Mastership::Master(reign) => reign.holds((self.clock)()),
+        let is_master = match &*self.mastership.borrow() {
+            Mastership::Master(lease) => lease.holds((self.clock)()),
             Mastership::Follower { .. } | Mastership::Unknown => false,
         };
-        if reigns {
+        if is_master {
             let me = self.introducer.introduction();
             return Some((me.name, me.advertise));
         }

@@ -15,7 +15,7 @@ use crate::{
 /// Every kind of fact, with more of a pool than one record holds.
 fn facts() -> Facts {
     let mut facts = Facts::default();
-    let reign = facts.begin_reign();
+    let term = facts.begin_term();
     let set = KeptOverride {
         capacity: Load::Factor(0.5),
         above: false,
@@ -55,7 +55,7 @@ fn facts() -> Facts {
         node,
         Fact::Pool { resource: "p".into(), notes: Box::new(notes) },
     ];
-    facts.apply(reign, &all, Millis(0)).expect("nothing to refuse");
+    facts.apply(term, &all, Millis(0)).expect("nothing to refuse");
     facts
 }
 
@@ -66,10 +66,10 @@ fn backup() -> Backup {
 /// What a set has that begins with it.
 fn restored(backup: &Backup) -> Facts {
     let mut facts = Facts::default();
-    let reign = facts.begin_reign();
+    let term = facts.begin_term();
     for proposal in backup.proposals() {
         assert!(facts.is_blank(), "a master that is lost before the last proposal is followed by one that begins anew");
-        facts.apply(reign, &proposal, Millis(0)).expect("nothing to refuse");
+        facts.apply(term, &proposal, Millis(0)).expect("nothing to refuse");
     }
     facts
 }

@@ -14,7 +14,7 @@ use leaseway_history::{Operation, RegisterCall, unexplained};
 use tokio::{sync::oneshot, task::JoinHandle, time::sleep};
 
 use crate::{
-    Clock, Mastership, ProposeError, Quorum, Reign,
+    Clock, MasterLease, Mastership, ProposeError, Quorum,
     tests::{
         registers::{REGISTERS, Register},
         world::{World, assigned},
@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(3);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mistake {
     None,
-    /// They read at any peer, whether its reign holds or not.
+    /// They read at any peer, whether its master lease holds or not.
     ReadsAnywhere,
     /// They take a write of unknown outcome for one that is stored.
     TrustsTheUncertain,
@@ -131,13 +131,13 @@ impl Board {
     }
 
     /// One that may decide, or one of them if several believe so.
-    fn master(&self, random: &mut fastrand::Rng) -> Option<(Quorum, Reign)> {
+    fn master(&self, random: &mut fastrand::Rng) -> Option<(Quorum, MasterLease)> {
         let peers = self.peers.lock().unwrap();
-        let reign = |peer: &Quorum| match &*peer.mastership().borrow() {
-            Mastership::Master(reign) if reign.holds((self.clock)()) => Some(reign.clone()),
+        let lease = |peer: &Quorum| match &*peer.mastership().borrow() {
+            Mastership::Master(lease) if lease.holds((self.clock)()) => Some(lease.clone()),
             _ => None,
         };
-        let masters: Vec<_> = peers.values().filter_map(|peer| Some((peer.clone(), reign(peer)?))).collect();
+        let masters: Vec<_> = peers.values().filter_map(|peer| Some((peer.clone(), lease(peer)?))).collect();
         random.choice(masters)
     }
 
@@ -174,7 +174,7 @@ impl Board {
 
     /// Whether it is stored, or may be; nothing if it is not.
     async fn write(&self, of: Register, random: &mut fastrand::Rng) -> Option<(Operation, bool)> {
-        let (peer, reign) = self.master(random)?;
+        let (peer, lease) = self.master(random)?;
         let (value, anew) = (self.new_value(), random.u8(..8) == 0);
         let (operation, facts) = peer.read(|facts| {
             let found = of.read(facts);
@@ -185,8 +185,8 @@ impl Board {
         }
         let (result, told) = oneshot::channel();
         // Without holding the peer meanwhile, so that it can be killed.
-        peer.submit(&reign, facts, |told| drop(result.send(told)));
-        drop((peer, reign));
+        peer.submit(&lease, facts, |told| drop(result.send(told)));
+        drop((peer, lease));
         match told.await.unwrap_or(Err(ProposeError::Uncertain)) {
             Ok(()) => Some((operation, true)),
             Err(ProposeError::Uncertain) => Some((operation, self.mistake == Mistake::TrustsTheUncertain)),
@@ -197,14 +197,14 @@ impl Board {
     async fn heave(self: Arc<Self>, bytes: usize) {
         let mut random = fastrand::Rng::new();
         while !self.stop.load(Ordering::SeqCst) {
-            let Some((peer, reign)) = self.master(&mut random) else {
+            let Some((peer, lease)) = self.master(&mut random) else {
                 sleep(PAUSE).await;
                 continue;
             };
             let (result, told) = oneshot::channel();
             let client = "b".repeat(bytes);
-            peer.submit(&reign, vec![assigned(&client, 0.0)], |told| drop(result.send(told)));
-            drop((peer, reign));
+            peer.submit(&lease, vec![assigned(&client, 0.0)], |told| drop(result.send(told)));
+            drop((peer, lease));
             match told.await {
                 Ok(Ok(())) => drop(self.heavy.fetch_add(1, Ordering::Relaxed)),
                 _ => sleep(PAUSE).await,

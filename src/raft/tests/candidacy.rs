@@ -1,4 +1,4 @@
-//! Which peers start elections, and which wait. Tests check at the end of a reign that it went on: one that has lapsed
+//! Which peers start elections, and which wait. Tests check at the end of a master lease that it went on: one that has lapsed
 //! is over for ever.
 
 use std::time::Duration;
@@ -7,7 +7,7 @@ use leaseway_proto::peer::{Introduction, PeerRequest};
 use tonic::Code;
 
 use crate::{
-    Reign, Timing, codec,
+    MasterLease, Timing, codec,
     peers::Call,
     raft::LogId,
     tests::{
@@ -28,14 +28,14 @@ fn elections(world: &World, name: &str) -> u64 {
 }
 
 /// Three peers, one of them the master for a while.
-async fn reigned() -> (World, String, Reign, [String; 2]) {
+async fn with_a_master() -> (World, String, MasterLease, [String; 2]) {
     let mut world = World::new(&["a", "b", "c"]).await;
     world.bootstrap().await;
-    let (master, reign) = world.master().await;
+    let (master, lease) = world.master().await;
     world.propose(said("first")).await;
     until("all know", || world.running().all(|(_, peer)| known(peer) == ["first"])).await;
     let followers: Vec<_> = world.names.iter().filter(|name| **name != master).cloned().collect();
-    (world, master, reign, followers.try_into().expect("two"))
+    (world, master, lease, followers.try_into().expect("two"))
 }
 
 async fn poll(world: &World, of: &str, last: Option<LogId>) -> Result<bool, tonic::Status> {
@@ -52,29 +52,29 @@ async fn poll(world: &World, of: &str, last: Option<LogId>) -> Result<bool, toni
 
 #[tokio::test]
 async fn a_follower_that_was_cut_off_does_not_depose_the_master_when_it_returns() {
-    let (world, master, reign, [follower, _]) = reigned().await;
+    let (world, master, lease, [follower, _]) = with_a_master().await;
     let before = elections(&world, &master);
     for round in 0..5 {
         world.isolate(&follower, true);
         tokio::time::sleep(long()).await;
         assert_eq!(elections(&world, &follower), before, "it has started an election all alone");
-        world.peer(&master).propose(&reign, vec![said(format!("{round}"))]).await.expect("it is master");
+        world.peer(&master).propose(&lease, vec![said(format!("{round}"))]).await.expect("it is master");
         world.isolate(&follower, false);
         let newest = || known(world.peer(&follower)).last().cloned();
         until("it is back", || newest() == Some(format!("{round}"))).await;
     }
-    assert!(reign.holds(world.now()), "it goes on all the time");
+    assert!(lease.holds(world.now()), "it goes on all the time");
     assert_eq!(elections(&world, &master), before);
 }
 
 #[tokio::test]
 async fn a_peer_that_hears_no_master_starts_an_election_only_once_the_others_hear_none_either() {
-    let (mut world, master, reign, [apart, between]) = reigned().await;
+    let (mut world, master, lease, [apart, between]) = with_a_master().await;
     let before = elections(&world, &master);
     world.cut(&apart, &master, true);
     tokio::time::sleep(long()).await;
     assert_eq!(elections(&world, &apart), before, "it has started an election though the other one has a master");
-    assert!(reign.holds(world.now()));
+    assert!(lease.holds(world.now()));
     // The other one hears from no peer now, and can ask none.
     world.cut_off(&between, &apart, true);
     world.kill(&master);
@@ -84,12 +84,12 @@ async fn a_peer_that_hears_no_master_starts_an_election_only_once_the_others_hea
 
 #[tokio::test]
 async fn without_a_majority_no_peer_starts_an_election() {
-    let (mut world, master, reign, [one, other]) = reigned().await;
+    let (mut world, master, lease, [one, other]) = with_a_master().await;
     let before = elections(&world, &master);
     for name in world.names.clone() {
         world.isolate(&name, true);
     }
-    until("the reign is over", || !reign.holds(world.now())).await;
+    until("the lease is over", || !lease.holds(world.now())).await;
     tokio::time::sleep(long()).await;
     for name in &world.names {
         assert_eq!(elections(&world, name), before, "{name} has started an election");
@@ -105,11 +105,11 @@ async fn without_a_majority_no_peer_starts_an_election() {
 
 #[tokio::test]
 async fn a_master_that_was_cut_off_follows_when_it_returns() {
-    let (world, master, reign, _) = reigned().await;
+    let (world, master, lease, _) = with_a_master().await;
     world.isolate(&master, true);
     let elected = || world.masters().into_iter().find(|(name, _)| *name != master);
     until("the others elect", || elected().is_some()).await;
-    assert!(!reign.holds(world.now()));
+    assert!(!lease.holds(world.now()));
     let (name, next) = elected().expect("there is one");
     tokio::time::sleep(long()).await;
     world.peer(&name).propose(&next, vec![said("second")]).await.expect("it is master");
@@ -121,13 +121,13 @@ async fn a_master_that_was_cut_off_follows_when_it_returns() {
 
 #[tokio::test]
 async fn a_peer_answers_a_pre_vote_by_its_vote_lease_and_its_log() {
-    let (mut world, master, reign, [one, other]) = reigned().await;
+    let (mut world, master, lease, [one, other]) = with_a_master().await;
     let ahead = Some(log_id(1_000, 1_000_000));
     tokio::time::sleep(long()).await;
     for name in &world.names {
         assert!(!poll(&world, name, ahead).await.expect("it answers"), "{name} hears from a master, or is it");
     }
-    assert!(reign.holds(world.now()), "to be asked changes nothing");
+    assert!(lease.holds(world.now()), "to be asked changes nothing");
     world.kill(&master);
     world.kill(&other);
     tokio::time::sleep(long()).await;
@@ -140,7 +140,7 @@ async fn a_peer_answers_a_pre_vote_by_its_vote_lease_and_its_log() {
 
 #[tokio::test]
 async fn a_peer_that_has_only_just_started_refuses_a_pre_vote() {
-    let (mut world, _, _, [name, _]) = reigned().await;
+    let (mut world, _, _, [name, _]) = with_a_master().await;
     for name in world.names.clone() {
         world.kill(&name);
     }

@@ -171,8 +171,8 @@ impl Havoc {
         agree(&self.world, &self.world.names, &self.done).await;
         let losses: Vec<String> = self.world.running().flat_map(|(_, peer)| peer.losses()).collect();
         assert_eq!(losses, [""; 0], "{} no directory was put back", self.done);
-        let (reigns, held) = self.watchman.leave(watching);
-        assert!(reigns > 1 && held > 0, "nothing happened: {reigns} reigns, {held} moments");
+        let (leases, held) = self.watchman.leave(watching);
+        assert!(leases > 1 && held > 0, "nothing happened: {leases} leases, {held} moments");
         judged
     }
 }

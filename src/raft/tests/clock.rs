@@ -40,14 +40,14 @@ async fn the_clock_is_stored_until_the_last_promise_has_ended_and_not_without_on
     let clock: crate::Clock = std::sync::Arc::new(move || Millis(began.elapsed().as_millis() as u64));
     let settings = Settings { bootstrap: true, ..Settings::new("a", directory.path(), clock) };
     let peer = start(settings).await.expect("it starts");
-    let reigns = || matches!(&*peer.mastership().borrow(), crate::Mastership::Master(_));
-    until("it is master", reigns).await;
-    let crate::Mastership::Master(reign) = peer.mastership().borrow().clone() else { panic!("it was master") };
+    let is_master = || matches!(&*peer.mastership().borrow(), crate::Mastership::Master(_));
+    until("it is master", is_master).await;
+    let crate::Mastership::Master(lease) = peer.mastership().borrow().clone() else { panic!("it was master") };
     nothing_is_written(&peer).await;
     let (since, before) = (Instant::now(), entries(&peer));
-    let moment = reign.clock().at(Millis(began.elapsed().as_millis() as u64));
+    let moment = lease.clock().at(Millis(began.elapsed().as_millis() as u64));
     let horizon = moment.plus(Millis(3_000));
-    peer.propose(&reign, vec![promised(1, horizon)]).await.expect("it is stored");
+    peer.propose(&lease, vec![promised(1, horizon)]).await.expect("it is stored");
     until("the promise has ended", || peer.read(Facts::clock) >= horizon).await;
     assert!(since.elapsed() >= Duration::from_millis(2_990), "never faster than time: {:?}", since.elapsed());
     let (written, seconds) = (entries(&peer) - before, since.elapsed().as_secs());
@@ -66,14 +66,14 @@ async fn the_clock_goes_on_over_masters_and_is_never_ahead_of_time() {
     world.propose(promised(1, horizon)).await;
     let mut reached = origin;
     for _ in 0..3 {
-        let (master, reign) = world.master().await;
+        let (master, lease) = world.master().await;
         let stored = reached.plus(Millis(1_000));
         until("it advances", || world.peer(&master).read(Facts::clock) >= stored).await;
         reached = world.peer(&master).read(Facts::clock);
         world.kill(&master);
         world.start(&master).await;
         let (_, next) = world.master().await;
-        assert!(next.number() > reign.number());
+        assert!(next.term() > lease.term());
         let now = world.now();
         assert!(next.clock().at(now) >= reached, "it goes on from what was stored");
         assert!(next.clock().at(now).since(origin) <= now.since(began), "it is not ahead of time");
@@ -85,12 +85,12 @@ async fn the_clock_goes_on_over_masters_and_is_never_ahead_of_time() {
 #[test]
 fn a_snapshot_keeps_the_clock_and_what_ends_by_it() {
     let mut facts = Facts::default();
-    let reign = facts.begin_reign();
+    let term = facts.begin_term();
     let horizon = ClusterTime(90_000);
     let listen = Fact::Listen(Listening { length: Millis(60_000), whole: true });
     let proposal = [Fact::Clock(ClusterTime(20_000)), listen, promised(1, horizon), Fact::Clock(ClusterTime(30_000))];
-    facts.apply(reign, &proposal, Millis(7)).expect("nothing to refuse");
-    facts.apply(reign, &[Fact::Clock(ClusterTime(25_000))], Millis(8)).expect("nothing to refuse");
+    facts.apply(term, &proposal, Millis(7)).expect("nothing to refuse");
+    facts.apply(term, &[Fact::Clock(ClusterTime(25_000))], Millis(8)).expect("nothing to refuse");
     let restored = Facts::restore(facts.record(Millis(9)), Millis(1_000_000));
     let of = |facts: &Facts| {
         let until = facts.promises("r").map(|promises| promises.until());

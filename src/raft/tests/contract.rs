@@ -218,5 +218,5 @@ async fn a_master_that_a_change_removes_lets_another_finish_it() {
     .await;
     let (_, by) = by.expect("it was found");
     assert!(left.contains(&by), "it has removed itself: nothing is left if it dies before the others have that");
-    until("another reigns", || world.masters().iter().any(|(name, _)| others.contains(&name.as_str()))).await;
+    until("another peer is master", || world.masters().iter().any(|(name, _)| others.contains(&name.as_str()))).await;
 }

@@ -9,16 +9,16 @@ use crate::{
 async fn three_peers_elect_a_master_that_replicates_and_is_succeeded_by_one_that_knows_everything() {
     let mut world = World::new(&["a", "b", "c"]).await;
     world.bootstrap().await;
-    let (first, reign) = world.master().await;
+    let (first, lease) = world.master().await;
     for text in ["one", "two", "three"] {
-        world.peer(&first).propose(&reign, vec![said(text)]).await.expect("it is master");
+        world.peer(&first).propose(&lease, vec![said(text)]).await.expect("it is master");
     }
     until("all know", || world.running().all(|(_, peer)| known(peer) == ["one", "two", "three"])).await;
     world.kill(&first);
-    until("the reign is over", || !reign.holds(world.now())).await;
+    until("the lease is over", || !lease.holds(world.now())).await;
     let (second, successor) = world.master().await;
     assert_ne!(first, second);
-    assert!(successor.number() > reign.number());
+    assert!(successor.term() > lease.term());
     assert_eq!(known(world.peer(&second)), ["one", "two", "three"], "before it decides anything");
     world.start(&first).await;
     until("the first is back", || known(world.peer(&first)) == ["one", "two", "three"]).await;
@@ -38,10 +38,10 @@ async fn a_lone_peer_is_master_at_once_and_remembers() {
         assert_eq!(peer.origin(), if round == 0 { Origin::Bootstrapped } else { Origin::Resumed });
         let mut mastership = peer.mastership();
         let mastership = mastership.wait_for(|mastership| matches!(mastership, Mastership::Master(_))).await;
-        let Mastership::Master(reign) = mastership.expect("it lives").clone() else { unreachable!() };
+        let Mastership::Master(lease) = mastership.expect("it lives").clone() else { unreachable!() };
         assert_eq!(known(&peer).first().map(String::as_str), Some("first"));
-        peer.propose(&reign, vec![said(format!("round {round}"))]).await.expect("it is master");
-        numbers.push(reign.number());
+        peer.propose(&lease, vec![said(format!("round {round}"))]).await.expect("it is master");
+        numbers.push(lease.term());
         drop(peer);
     }
     assert!(numbers.is_sorted_by(|one, next| one < next), "{numbers:?}");
@@ -54,13 +54,13 @@ async fn a_lone_peer_is_master_at_once_and_remembers() {
 async fn a_master_that_leaves_hands_over() {
     let mut world = World::new(&["a", "b", "c"]).await;
     world.bootstrap().await;
-    let (first, reign) = world.master().await;
+    let (first, lease) = world.master().await;
     world.propose(said("one")).await;
     let leaving = world.peer(&first).clone();
     leaving.shutdown().await;
-    assert!(!reign.holds(world.now()));
+    assert!(!lease.holds(world.now()));
     assert!(matches!(*leaving.mastership().borrow(), Mastership::Unknown));
-    assert_eq!(leaving.propose(&reign, vec![said("late")]).await, Err(ProposeError::Deposed));
+    assert_eq!(leaving.propose(&lease, vec![said("late")]).await, Err(ProposeError::Deposed));
     world.kill(&first);
     let (second, _) = world.master().await;
     assert_ne!(first, second);
@@ -71,15 +71,15 @@ async fn a_master_that_leaves_hands_over() {
 async fn mastership_moves_to_the_peer_that_is_named_and_back() {
     let mut world = World::new(&["a", "b", "c"]).await;
     world.bootstrap().await;
-    let (first, reign) = world.master().await;
+    let (first, lease) = world.master().await;
     let others: Vec<String> = world.names.iter().filter(|name| **name != first).cloned().collect();
     let second = others[0].as_str();
     world.propose(said("one")).await;
     assert_eq!(world.peer(&first).transfer(Some(second)).await.map(|moved| moved.master.name).as_deref(), Ok(second));
-    assert!(!reign.holds(world.now()));
-    assert_eq!(world.peer(&first).propose(&reign, vec![said("late")]).await, Err(ProposeError::Deposed));
+    assert!(!lease.holds(world.now()));
+    assert_eq!(world.peer(&first).propose(&lease, vec![said("late")]).await, Err(ProposeError::Deposed));
     let (master, successor) = world.master().await;
-    assert!(master == second && successor.number() > reign.number());
+    assert!(master == second && successor.term() > lease.term());
     assert_eq!(known(world.peer(second)), ["one"]);
     world.propose(said("two")).await;
     let (not_master, master) = (world.peer(&first).transfer(None).await, Some(second.to_owned()));

@@ -123,8 +123,8 @@ fn entries(facts: &[Fact]) -> Vec<Entry> {
     let payloads = [
         EntryPayload::Membership(membership()),
         EntryPayload::Blank,
-        EntryPayload::Normal(Command::BeginReign),
-        EntryPayload::Normal(Command::Propose { reign: 1, proposals }),
+        EntryPayload::Normal(Command::BeginTerm),
+        EntryPayload::Normal(Command::Propose { term: 1, proposals }),
     ];
     payloads.into_iter().zip(0..).map(|(payload, index)| Entry { log_id: log_id(index), payload }).collect()
 }
@@ -148,8 +148,8 @@ fn written(facts: &[Fact]) -> Vec<u8> {
     frame::write(&mut bytes, Kind::Identity, &codec::encode(&IDENTITY));
     frame::write(&mut bytes, Kind::Vote, &codec::encode(&Vote::<u64>::new_committed(3, 99)));
     let mut known = Facts::default();
-    let reign = known.begin_reign();
-    known.apply(reign, facts, Millis(0)).expect("nothing to refuse");
+    let term = known.begin_term();
+    known.apply(term, facts, Millis(0)).expect("nothing to refuse");
     let meta = SnapshotMeta {
         last_log_id: Some(log_id(3)),
         last_membership: StoredMembership::new(Some(log_id(0)), membership()),

@@ -51,18 +51,18 @@ async fn child() {
     let settings = Settings { bootstrap: true, ..Settings::new("alone", data, world.clock()) };
     let peer = start(settings).await.expect("it starts");
     until("it is master", || matches!(*peer.mastership().borrow(), Mastership::Master(_))).await;
-    let Mastership::Master(reign) = peer.mastership().borrow().clone() else { panic!("it is no master") };
+    let Mastership::Master(lease) = peer.mastership().borrow().clone() else { panic!("it is no master") };
     let mut acknowledged = 0;
     let error = loop {
-        match peer.propose(&reign, vec![fact(acknowledged)]).await {
+        match peer.propose(&lease, vec![fact(acknowledged)]).await {
             Ok(()) => acknowledged += 1,
             Err(error) => break error,
         }
     };
     assert_eq!(error, ProposeError::Uncertain);
     until("it says why", || peer.failure().borrow().is_some()).await;
-    until("it is no master", || !reign.holds(world.now())).await;
-    assert_eq!(peer.propose(&reign, vec![fact(0)]).await, Err(ProposeError::Deposed));
+    until("it is no master", || !lease.holds(world.now())).await;
+    assert_eq!(peer.propose(&lease, vec![fact(0)]).await, Err(ProposeError::Deposed));
     let failure = peer.failure().borrow().clone().expect("it has failed");
     assert!(failure.to_string().contains("cannot append to"), "{failure}");
     println!("acknowledged {acknowledged}");

@@ -12,13 +12,13 @@ use crate::{
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_to_take_over_that_arrives_in_a_later_reign_makes_no_second_master() {
+async fn a_request_to_take_over_that_arrives_in_a_later_term_makes_no_second_master() {
     let mut world = World::new(&["a", "b", "c"]).await;
     let (watchman, watching) = Watchman::start(&world);
     world.bootstrap().await;
     world.running().for_each(|(_, peer)| watchman.watch(peer));
     world.propose(said("one")).await;
-    let (master, reign) = world.master().await;
+    let (master, lease) = world.master().await;
     let others: Vec<String> = world.names.iter().filter(|name| **name != master).cloned().collect();
     let [next, third] = others.as_slice() else { panic!("there are three") };
     let held = hold_next(&world.address(&master, next), Some(Call::Stand));
@@ -29,7 +29,7 @@ async fn a_request_to_take_over_that_arrives_in_a_later_reign_makes_no_second_ma
     };
     held.caught().await;
     let _ = transfer.await.expect("nothing panics");
-    until("there is a later reign", || world.masters().iter().any(|(_, later)| later.number() > reign.number())).await;
+    until("there is a later lease", || world.masters().iter().any(|(_, later)| later.term() > lease.term())).await;
     // The master keeps the confirmation of the peer that the message is on its way to, and loses the third one.
     let (again, _) = world.master().await;
     world.cut(&again, if again == *third { next } else { third }, true);

@@ -27,7 +27,7 @@ async fn measure_the_time_without_a_master() {
         world.bootstrap().await;
         let mut took = Vec::new();
         for _ in 0..30 {
-            let (name, reign) = world.master().await;
+            let (name, lease) = world.master().await;
             tokio::time::sleep(Duration::from_millis(700)).await;
             let peer = world.peer(&name).clone();
             let began = Instant::now();
@@ -35,7 +35,7 @@ async fn measure_the_time_without_a_master() {
             if !leaves {
                 world.kill(&name);
             }
-            while !world.masters().iter().any(|(_, next)| next.number() > reign.number()) {
+            while !world.masters().iter().any(|(_, next)| next.term() > lease.term()) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             took.push(began.elapsed());
@@ -55,22 +55,22 @@ async fn measure_proposals() {
     for names in [&["a"][..], &["a", "b", "c"]] {
         let mut world = World::with(names, Timing::SEVERAL_SITES).await;
         world.bootstrap().await;
-        let (name, reign) = world.master().await;
+        let (name, lease) = world.master().await;
         let peer = world.peer(&name).clone();
         let mut one_by_one = Vec::new();
         for number in 0..300 {
             let began = Instant::now();
-            peer.propose(&reign, vec![fact(number)]).await.expect("it is master");
+            peer.propose(&lease, vec![fact(number)]).await.expect("it is master");
             one_by_one.push(began.elapsed());
         }
         println!("{} peers, one at a time: {}", names.len(), quantiles(one_by_one));
         let began = Instant::now();
         let callers: Vec<_> = (0..200)
             .map(|caller| {
-                let (peer, reign) = (peer.clone(), reign.clone());
+                let (peer, lease) = (peer.clone(), lease.clone());
                 tokio::spawn(async move {
                     for number in 0..50 {
-                        peer.propose(&reign, vec![fact(caller * 50 + number)]).await.expect("it is master");
+                        peer.propose(&lease, vec![fact(caller * 50 + number)]).await.expect("it is master");
                     }
                 })
             })

@@ -89,8 +89,8 @@ async fn all_peers_may_be_restarted_at_once() {
             let settings = Settings { bootstrap: true, ..world.settings(name) };
             world.start_with(settings).await.expect("it starts");
         }
-        let (name, reign) = world.master().await;
-        assert!(reign.number() > before.number());
+        let (name, lease) = world.master().await;
+        assert!(lease.term() > before.term());
         assert_eq!(known(world.peer(&name)).len(), round + 1);
         assert_eq!(world.peer(&name).origin(), Origin::Resumed);
     }

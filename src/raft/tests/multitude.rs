@@ -15,7 +15,7 @@ use std::{
 use leaseway_core::{Amount, Assigned, Changes, ClusterTime, Epoch, HolderKind, Millis};
 
 use crate::{
-    Fact, Facts, Mastership, Quorum, Reign, Timing,
+    Fact, Facts, MasterLease, Mastership, Quorum, Timing,
     tests::{
         partitions::is_settled,
         world::{World, agree, assigned, until},
@@ -50,7 +50,7 @@ fn promise(number: usize) -> Fact {
     Fact::Promises { resource: format!("resource-{number:07}").into(), changes }
 }
 
-/// Proposes a small fact again and again, and looks at the reign.
+/// Proposes a small fact again and again, and looks at the master lease.
 struct Probe {
     stop: Arc<AtomicBool>,
     proposals: tokio::task::JoinHandle<Duration>,
@@ -58,15 +58,15 @@ struct Probe {
 }
 
 impl Probe {
-    fn start(world: &World, peer: Quorum, reign: Reign) -> Probe {
+    fn start(world: &World, peer: Quorum, lease: MasterLease) -> Probe {
         let (stop, clock) = (Arc::<AtomicBool>::default(), world.clock());
         let proposals = tokio::spawn({
-            let (stop, reign) = (Arc::clone(&stop), reign.clone());
+            let (stop, lease) = (Arc::clone(&stop), lease.clone());
             async move {
                 let mut longest = Duration::ZERO;
                 while !stop.load(Ordering::SeqCst) {
                     let began = Instant::now();
-                    peer.propose(&reign, vec![assigned("probe", 1.0)]).await.expect("it stays master");
+                    peer.propose(&lease, vec![assigned("probe", 1.0)]).await.expect("it stays master");
                     longest = longest.max(began.elapsed());
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
@@ -79,7 +79,7 @@ impl Probe {
                 let (mut least, mut gap, mut renewed, mut until) =
                     (u64::MAX, Duration::ZERO, Instant::now(), Millis(0));
                 while !stop.load(Ordering::SeqCst) {
-                    let now = reign.until();
+                    let now = lease.until();
                     if now > until {
                         (gap, renewed, until) = (gap.max(renewed.elapsed()), Instant::now(), now);
                     }
@@ -92,7 +92,7 @@ impl Probe {
         Probe { stop, proposals, looks }
     }
 
-    /// The longest that a small proposal took; the least that was left of the reign, in milliseconds; the longest
+    /// The longest that a small proposal took; the least that was left of the master lease, in milliseconds; the longest
     /// between two renewals of it.
     async fn end(self, of: &str) -> (Duration, u64, Duration) {
         self.stop.store(true, Ordering::SeqCst);
@@ -111,21 +111,21 @@ fn resident() -> u64 {
 async fn multitude(count: usize, timing: Timing, fact: fn(usize) -> Fact) {
     let mut world = World::with(&["a", "b", "c"], timing).await;
     world.bootstrap().await;
-    let (master, reign) = world.master().await;
+    let (master, lease) = world.master().await;
     let peer = world.peer(&master).clone();
-    let probe = Probe::start(&world, peer.clone(), reign.clone());
+    let probe = Probe::start(&world, peer.clone(), lease.clone());
     let began = Instant::now();
     for first in (0..count).step_by(AT_ONCE) {
         let facts = (first..count.min(first + AT_ONCE)).map(fact).collect();
-        peer.propose(&reign, facts).await.expect("it stays master");
+        peer.propose(&lease, facts).await.expect("it stays master");
     }
     println!("{count} facts: stored after {:?}; resident with three peers: {} MiB", began.elapsed(), resident());
     probe.end("while they are stored").await;
-    let probe = Probe::start(&world, peer.clone(), reign.clone());
+    let probe = Probe::start(&world, peer.clone(), lease.clone());
     tokio::time::sleep(Duration::from_secs(2)).await;
     probe.end("while nothing else is done").await;
 
-    let probe = Probe::start(&world, peer.clone(), reign.clone());
+    let probe = Probe::start(&world, peer.clone(), lease.clone());
     let copying = Instant::now();
     let copy = peer.read(Facts::clone);
     let copied = copying.elapsed();
@@ -144,7 +144,7 @@ async fn multitude(count: usize, timing: Timing, fact: fn(usize) -> Fact) {
     let away = world.names.iter().find(|name| **name != master).expect("there are three").clone();
     world.kill(&away);
     world.wipe(&away);
-    let probe = Probe::start(&world, peer.clone(), reign.clone());
+    let probe = Probe::start(&world, peer.clone(), lease.clone());
     let began = Instant::now();
     world.start(&away).await;
     until("it has a vote", || is_settled(&world, &master)).await;

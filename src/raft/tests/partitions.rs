@@ -265,8 +265,8 @@ async fn strife(rounds: usize, seed: u64) {
     assert!(writes > 20 && reads > 20, "nothing happened: {writes} writes, {reads} reads");
     agree(&world, &members, &done).await;
     eprintln!("{done}\n{writes} writes and {reads} reads were answered");
-    let (reigns, _) = watchman.leave(watching);
-    assert!(reigns > 0, "there was no master");
+    let (leases, _) = watchman.leave(watching);
+    assert!(leases > 0, "there was no master");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

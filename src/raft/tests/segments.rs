@@ -34,7 +34,7 @@ pub(crate) fn log_id(term: u64, index: u64) -> LogId {
 }
 
 fn entry(term: u64, index: u64) -> Entry {
-    let payload = if index.is_multiple_of(3) { EntryPayload::Blank } else { EntryPayload::Normal(Command::BeginReign) };
+    let payload = if index.is_multiple_of(3) { EntryPayload::Blank } else { EntryPayload::Normal(Command::BeginTerm) };
     Entry { log_id: log_id(term, index), payload }
 }
 
@@ -234,8 +234,8 @@ async fn a_directory_that_cannot_be_relied_on_is_refused_with_what_to_do() {
     let settings = || Settings { bootstrap: true, ..Settings::new("alone", world.data("alone"), world.clock()) };
     let peer = start(settings()).await.expect("it starts");
     until("it is master", || matches!(*peer.mastership().borrow(), crate::Mastership::Master(_))).await;
-    let crate::Mastership::Master(reign) = peer.mastership().borrow().clone() else { panic!("it is no master") };
-    peer.propose(&reign, vec![said("kept")]).await.expect("it is master");
+    let crate::Mastership::Master(lease) = peer.mastership().borrow().clone() else { panic!("it is no master") };
+    peer.propose(&lease, vec![said("kept")]).await.expect("it is master");
     let in_use = start(settings()).await.map(|_| ()).expect_err("it is in use");
     assert!(matches!(in_use, StartError::Store(StoreError::InUse { .. })), "{in_use}");
     drop(peer);

@@ -62,8 +62,8 @@ async fn a_long_log_is_cut_off_and_a_peer_that_was_away_catches_up_by_a_snapshot
     let log = world.data(&master).join("log");
     for round in 0..30 {
         loop {
-            let (name, reign) = world.master().await;
-            if world.peer(&name).propose(&reign, ballast(round)).await.is_ok() {
+            let (name, lease) = world.master().await;
+            if world.peer(&name).propose(&lease, ballast(round)).await.is_ok() {
                 break;
             }
         }

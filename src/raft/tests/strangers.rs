@@ -116,13 +116,13 @@ async fn a_peer_of_another_cluster_is_rejected_and_told_why() {
 }
 
 #[tokio::test]
-async fn a_master_votes_for_no_other_peer_as_long_as_its_reign_may_hold() {
+async fn a_master_votes_for_no_other_peer_as_long_as_its_lease_may_hold() {
     let mut world = World::new(&["a", "b", "c"]).await;
     world.bootstrap().await;
-    let (master, reign) = world.master().await;
+    let (master, lease) = world.master().await;
     // It has been master for longer than any vote lease that it may have given when it was elected.
     tokio::time::sleep(std::time::Duration::from_millis(900)).await;
-    assert!(reign.holds(world.now()), "nothing has disturbed it");
+    assert!(lease.holds(world.now()), "nothing has disturbed it");
     let other = world.names.iter().find(|name| **name != master).expect("there are three").clone();
     let candidate = identity(&world, &other).peer;
     let ahead = crate::tests::segments::log_id(900, 1_000_000);
@@ -131,21 +131,21 @@ async fn a_master_votes_for_no_other_peer_as_long_as_its_reign_may_hold() {
     let me = identity(&world, &master).peer;
     let answer = ask_for_vote(&world, &master, me, from.clone(), vote.clone()).await.expect("it answers");
     assert!(!answer.vote_granted);
-    assert!(reign.holds(world.now()));
+    assert!(lease.holds(world.now()));
     // Its followers do not vote either.
     let follower =
         world.names.iter().find(|name| **name != master && **name != other).expect("there are three").clone();
     let to = identity(&world, &follower).peer;
     let answer = ask_for_vote(&world, &follower, to, from, vote).await.expect("it answers");
     assert!(!answer.vote_granted);
-    assert!(reign.holds(world.now()));
+    assert!(lease.holds(world.now()));
 }
 
 #[tokio::test]
 async fn no_peer_starts_an_election_because_a_former_master_asks_for_it() {
     let mut world = World::new(&["a", "b", "c"]).await;
     world.bootstrap().await;
-    let (master, reign) = world.master().await;
+    let (master, lease) = world.master().await;
     let follower = world.names.iter().find(|name| **name != master).expect("there are three").clone();
     let (from, to) = (identity(&world, &master).peer, identity(&world, &follower).peer);
     let now = world.peer(&master).raft().metrics().borrow().clone();
@@ -160,10 +160,10 @@ async fn no_peer_starts_an_election_because_a_former_master_asks_for_it() {
     for former in [Vote::new_committed(0, from), Vote::new_committed(1, to), Vote::new(1, from)] {
         assert!(!stands(former, log).await);
     }
-    // The same master, in an earlier reign.
+    // The same master, in an earlier master lease.
     assert!(!stands(now.vote, log.map(|id| LogId::new(id.leader_id, id.index - 1))).await);
     tokio::time::sleep(std::time::Duration::from_millis(500)).await;
-    assert!(reign.holds(world.now()), "nothing has happened");
+    assert!(lease.holds(world.now()), "nothing has happened");
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use std::{
 
 use tokio::sync::watch;
 
-use crate::{Clock, Mastership, Quorum, Reign, tests::world::World};
+use crate::{Clock, MasterLease, Mastership, Quorum, tests::world::World};
 
 /// Looks at all reigns there ever were, at one moment each time.
 #[derive(Clone, Default)]
@@ -33,29 +33,29 @@ impl Watchman {
 
     /// How many reigns it saw, and at how many moments one held.
     fn run(&self, clock: &Clock) -> (usize, usize) {
-        let mut reigns: Vec<Reign> = Vec::new();
+        let mut leases: Vec<MasterLease> = Vec::new();
         let mut held = 0;
         while !self.stop.load(Ordering::SeqCst) {
             for peer in self.peers.lock().unwrap().iter() {
-                if let Mastership::Master(reign) = &*peer.borrow()
-                    && !reigns.iter().any(|known| known.number() == reign.number())
+                if let Mastership::Master(lease) = &*peer.borrow()
+                    && !leases.iter().any(|known| known.term() == lease.term())
                 {
-                    reigns.push(reign.clone());
+                    leases.push(lease.clone());
                 }
             }
             let now = clock();
             // One that began after this moment does not count at it.
-            let at_once: Vec<_> = reigns.iter().filter(|reign| reign.since() <= now && reign.holds(now)).collect();
+            let at_once: Vec<_> = leases.iter().filter(|lease| lease.since() <= now && lease.holds(now)).collect();
             assert!(at_once.len() <= 1, "at {now:?} all of these hold: {at_once:?}");
             held += at_once.len();
             std::thread::sleep(Duration::from_micros(500));
         }
-        (reigns.len(), held)
+        (leases.len(), held)
     }
 
     /// How many reigns it saw, and at how many moments one held; panics if two ever did at once.
     pub(super) fn leave(&self, watching: JoinHandle<(usize, usize)>) -> (usize, usize) {
         self.stop.store(true, Ordering::SeqCst);
-        watching.join().expect("no two reigns ever held at once")
+        watching.join().expect("no two leases ever held at once")
     }
 }

@@ -19,8 +19,8 @@ use tokio::{
 };
 
 use crate::{
-    Clock, Configuration, Fact, Mastership, Quorum, Reign, Secret, Settings, StartError, StoreError, Timing, start,
-    stored::StoredFacts,
+    Clock, Configuration, Fact, MasterLease, Mastership, Quorum, Secret, Settings, StartError, StoreError, Timing,
+    start, stored::StoredFacts,
 };
 
 /// What all peers of a world know.
@@ -187,17 +187,17 @@ impl World {
         }
     }
 
-    /// The peers whose reign holds at this moment.
-    pub(super) fn masters(&self) -> Vec<(String, Reign)> {
+    /// The peers whose master lease holds at this moment.
+    pub(super) fn masters(&self) -> Vec<(String, MasterLease)> {
         let now = self.now();
-        let reign = |peer: &Quorum| match &*peer.mastership().borrow() {
-            Mastership::Master(reign) if reign.holds(now) => Some(reign.clone()),
+        let lease = |peer: &Quorum| match &*peer.mastership().borrow() {
+            Mastership::Master(lease) if lease.holds(now) => Some(lease.clone()),
             _ => None,
         };
-        self.peers.iter().filter_map(|(name, peer)| Some((name.clone(), reign(peer)?))).collect()
+        self.peers.iter().filter_map(|(name, peer)| Some((name.clone(), lease(peer)?))).collect()
     }
 
-    pub(super) async fn master(&self) -> (String, Reign) {
+    pub(super) async fn master(&self) -> (String, MasterLease) {
         let began = Instant::now();
         loop {
             if let Some(master) = self.masters().pop() {
@@ -222,8 +222,8 @@ impl World {
     /// Proposes to the master, until one accepts.
     pub(super) async fn propose(&self, fact: Fact) {
         for _ in 0..100 {
-            let (name, reign) = self.master().await;
-            if self.peers[&name].propose(&reign, vec![fact.clone()]).await.is_ok() {
+            let (name, lease) = self.master().await;
+            if self.peers[&name].propose(&lease, vec![fact.clone()]).await.is_ok() {
                 return;
             }
         }

@@ -7,7 +7,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
-use leaseway_raft::{Fact, ProposeError, Quorum, Reign};
+use leaseway_raft::{Fact, MasterLease, ProposeError, Quorum};
 use tokio::sync::Notify;
 
 use crate::logging::Throttle;
@@ -43,8 +43,8 @@ impl CommitProgress {
     }
 
     /// Proposes `fact`, the proposal `number`.
-    pub(super) fn propose(self: &Arc<Self>, number: u64, fact: Fact, quorum: &Quorum, reign: &Reign) {
-        let (guard, reign_number) = (self.guard(number), reign.number());
+    pub(super) fn propose(self: &Arc<Self>, number: u64, fact: Fact, quorum: &Quorum, reign: &MasterLease) {
+        let (guard, reign_number) = (self.guard(number), reign.term());
         quorum.submit(reign, vec![fact], move |result| match result {
             Ok(()) => guard.confirm(),
             Err(ProposeError::Deposed) => tracing::debug!(reign = reign_number, "what was to be stored comes too late"),

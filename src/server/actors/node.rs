@@ -20,7 +20,7 @@ use actix::{Addr, ArbiterHandle};
 use futures_util::future::join_all;
 use leaseway_core::{Answer, HolderKind, Millis, Principal, Repository, Request, Resource, Settings, access::Policy};
 use leaseway_engine::LostMastership;
-use leaseway_raft::{Absence, Quorum, Reign};
+use leaseway_raft::{Absence, MasterLease, Quorum};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
 pub use self::refused::Refused;
@@ -387,7 +387,7 @@ impl NodeHandle {
     }
 
     /// The reign under which it decides; none for a node that is alone.
-    pub fn reign(&self) -> Result<Option<Reign>, NotMaster> {
+    pub fn reign(&self) -> Result<Option<MasterLease>, NotMaster> {
         let role = self.directory.role();
         role.check(self.clock.at())?;
         match role {

@@ -20,7 +20,7 @@ use leaseway_proto::admin::{
     node_server::{Node, NodeServer},
 };
 use leaseway_proto::pools::pools_server::PoolsServer;
-use leaseway_raft::{ChangeError, Configuration, Fact, Facts, Quorum, Reign};
+use leaseway_raft::{ChangeError, Configuration, Fact, Facts, MasterLease, Quorum};
 use serde_json::{Value, json};
 use tokio::{
     net::TcpListener,
@@ -164,7 +164,7 @@ impl AdminService {
         Err(status)
     }
 
-    fn reign(&self) -> Result<Reign, Status> {
+    fn reign(&self) -> Result<MasterLease, Status> {
         let reign = self.node.reign().map_err(|why| elsewhere(&why))?;
         Ok(reign.expect("a server with peers is master only with a reign"))
     }

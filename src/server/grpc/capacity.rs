@@ -376,7 +376,7 @@ impl Capacity for CapacityService {
             Ok(reign) => (
                 true,
                 Mastership { master_address: Some(self.info.advertise.to_string()) },
-                reign.map(|one| one.number()),
+                reign.map(|one| one.term()),
             ),
             Err(why) => (false, mastership(&why), None),
         };

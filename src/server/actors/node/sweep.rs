@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use leaseway_core::{ClusterTime, Epoch, Millis, Promises};
-use leaseway_raft::{Fact, Listening, Quorum, Reign};
+use leaseway_raft::{Fact, Listening, MasterLease, Quorum};
 
 use super::{super::directory::Directory, actor::NodeActor};
 
@@ -16,7 +16,7 @@ const SWEEP_MOST: usize = 1000;
 
 impl NodeActor {
     /// Proposes to forget what has ended. If that is lost, the next look finds it again.
-    pub(super) fn sweep(&mut self, reign: &Reign) {
+    pub(super) fn sweep(&mut self, reign: &MasterLease) {
         let now = self.clock.at();
         if now.since(self.swept) < SWEEP_EVERY {
             return;

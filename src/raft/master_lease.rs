@@ -1,4 +1,4 @@
-//! A master's lease on mastership: a reign. It ends by itself unless a quorum goes on confirming it.
+//! A master's lease on mastership: a master lease. It ends by itself unless a quorum goes on confirming it.
 
 use std::{
     fmt,
@@ -16,8 +16,8 @@ use tokio::sync::watch;
 
 #[derive(Debug, Clone)]
 pub enum Mastership {
-    /// This peer, as long as the reign [holds](Reign::holds).
-    Master(Reign),
+    /// This peer, as long as the master lease [holds](MasterLease::holds).
+    Master(MasterLease),
     /// Not this peer.
     Follower {
         /// The master, if this peer knows of one.
@@ -34,12 +34,12 @@ pub struct PeerAddress {
     pub advertise: String,
 }
 
-/// The right to decide, for a limited time. A reign that is over is over for ever; the next one has a higher number.
+/// The right to decide, for a limited time. A master lease that is over is over for ever; the next one has a higher term.
 #[derive(Clone)]
-pub struct Reign(Arc<ReignState>);
+pub struct MasterLease(Arc<LeaseState>);
 
-struct ReignState {
-    number: u64,
+struct LeaseState {
+    term: u64,
     since: Millis,
     clock: ClusterClock,
     /// It holds before this. Zero: it is over.
@@ -47,17 +47,17 @@ struct ReignState {
     over: watch::Sender<bool>,
 }
 
-impl Reign {
-    /// `stored`: the moment in the log, with everything applied that came before the reign.
-    pub(crate) fn new(number: u64, since: Millis, until: Millis, stored: ClusterTime) -> Reign {
+impl MasterLease {
+    /// `stored`: the moment in the log, with everything applied that came before the master lease.
+    pub(crate) fn new(term: u64, since: Millis, until: Millis, stored: ClusterTime) -> MasterLease {
         let (clock, until, over) =
             (ClusterClock::new(stored, since), AtomicU64::new(until.0), watch::Sender::new(false));
-        Reign(Arc::new(ReignState { number, since, clock, until, over }))
+        MasterLease(Arc::new(LeaseState { term, since, clock, until, over }))
     }
 
-    /// Counts the reigns of the cluster: no two have the same number, and later reigns have higher ones.
-    pub fn number(&self) -> u64 {
-        self.0.number
+    /// Counts the master leases of the cluster: no two have the same term, and later master leases have higher ones.
+    pub fn term(&self) -> u64 {
+        self.0.term
     }
 
     /// When it began, on this peer's clock.
@@ -65,19 +65,19 @@ impl Reign {
         self.0.since
     }
 
-    /// The clock of the cluster in this reign.
+    /// The clock of the cluster in this master lease.
     pub fn clock(&self) -> ClusterClock {
         self.0.clock
     }
 
     /// Whether this peer may decide at `now`, on the clock that it was started with. Two peers never may at the same
-    /// moment. The first call that sees the reign lapsed ends it.
+    /// moment. The first call that sees the master lease lapsed ends it.
     pub fn holds(&self, now: Millis) -> bool {
         let until = self.0.until.load(Ordering::Acquire);
         if now.0 < until || until != 0 && planted::is(Fault::OldMasterGoesOn) {
             return true;
         }
-        // The exchange fails if the reign was extended in between. Then it has not lapsed and only `now` is late;
+        // The exchange fails if the master lease was extended in between. Then it has not lapsed and only `now` is late;
         // answering no is safe all the same.
         if until != 0 && self.0.until.compare_exchange(until, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             self.0.over.send_replace(true);
@@ -95,7 +95,7 @@ impl Reign {
         Millis(self.0.until.load(Ordering::Acquire))
     }
 
-    /// Extends a reign that a quorum has confirmed until then. False if it has lapsed meanwhile.
+    /// Extends a master lease that a quorum has confirmed until then. False if it has lapsed meanwhile.
     pub(crate) fn extend(&self, now: Millis, until: Millis) -> bool {
         if !self.holds(now) {
             return false;
@@ -117,9 +117,9 @@ impl Reign {
     }
 }
 
-impl fmt::Debug for Reign {
+impl fmt::Debug for MasterLease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let until = self.0.until.load(Ordering::Acquire);
-        f.debug_struct("Reign").field("number", &self.0.number).field("until", &until).finish_non_exhaustive()
+        f.debug_struct("MasterLease").field("term", &self.0.term).field("until", &until).finish_non_exhaustive()
     }
 }
