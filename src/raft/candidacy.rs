@@ -29,7 +29,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::{
     formation::random,
     peers::{Call, Calls, LocalPeer, is_free_to_vote, start_election, vote_leased_until},
-    raft::{Member, PeerId, Raft, State, Vote},
+    raft::{Member, PeerId, Raft, RaftState, Vote},
     settings::Settings,
 };
 
@@ -83,7 +83,7 @@ impl Candidacy {
     /// `None` if this peer leads or has no vote.
     async fn candidate(&self) -> Result<Option<Candidate>, Fatal<PeerId>> {
         let (me, timing) = (self.local.introducer.peer(), self.settings.timing);
-        let look = move |state: &State| {
+        let look = move |state: &RaftState| {
             let membership = state.membership_state.effective();
             let may = state.server_state != ServerState::Leader && membership.voter_ids().any(|voter| voter == me);
             may.then(|| Candidate {
@@ -122,7 +122,7 @@ impl Candidacy {
     /// Unless a master or a candidate was heard from during the pre-vote.
     async fn start_election(&self, before: Vote) -> bool {
         let timing = self.settings.timing;
-        let still = move |state: &State| *state.vote_ref() == before && is_free_to_vote(state, timing);
+        let still = move |state: &RaftState| *state.vote_ref() == before && is_free_to_vote(state, timing);
         start_election(&self.raft, &self.local.ballot, still).await
     }
 }

@@ -11,7 +11,7 @@ use openraft::{
 use crate::{
     codec,
     facts::Facts,
-    raft::{Command, Entry, LogId, PeerId, SnapshotMeta, Types, Vote},
+    raft::{Entry, LogId, Payload, PeerId, SnapshotMeta, Types, Vote},
     store::{
         frame::{self, Kind},
         log::{Log, SegmentStart},
@@ -59,10 +59,10 @@ fn apply(entries: &[Entry]) {
     let mut facts = Facts::default();
     for entry in entries {
         match &entry.payload {
-            EntryPayload::Normal(Command::BeginTerm) => {
+            EntryPayload::Normal(Payload::BeginTerm) => {
                 facts.begin_term();
             }
-            EntryPayload::Normal(Command::Propose { term, proposals }) => {
+            EntryPayload::Normal(Payload::Propose { term, proposals }) => {
                 for proposal in proposals.iter() {
                     let _ = facts.apply(*term, proposal, NOW);
                 }
@@ -105,7 +105,7 @@ pub fn messages(bytes: &[u8]) {
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut segment = Vec::new();
     frame::write(&mut segment, Kind::Segment, &codec::encode(&SegmentStart { number: 1, purged: None }));
-    let entry = codec::encode(&Entry { log_id: LogId::default(), payload: EntryPayload::Normal(Command::BeginTerm) });
+    let entry = codec::encode(&Entry { log_id: LogId::default(), payload: EntryPayload::Normal(Payload::BeginTerm) });
     frame::write(&mut segment, Kind::Entry, &entry);
     let written = [&include_bytes!("tests/fixtures/format-1.bin")[..]];
     let mut seeds: Vec<_> = written.iter().map(|bytes| bytes.to_vec()).collect();

@@ -26,7 +26,7 @@ use crate::{
     master_lease::{MasterLease, Mastership, PeerAddress},
     metrics,
     peers::LocalPeer,
-    raft::{Command, Outcome, Raft, State},
+    raft::{Outcome, Payload, Raft, RaftState},
     settings::Settings,
 };
 
@@ -147,13 +147,13 @@ impl Keeper {
 
     /// Writes the entry that begins a new master lease, and the first configuration if there is none yet.
     async fn begin_term(&self) -> Option<u64> {
-        let Outcome::TermBegan(term) = self.write(Command::BeginTerm).await? else { return None };
+        let Outcome::TermBegan(term) = self.write(Payload::BeginTerm).await? else { return None };
         if let Some(backup) = &self.settings.restored
             && self.facts.read().is_blank()
         {
             tracing::info!(made_by = backup.header().peer, "what a backup says is restored");
             for proposal in backup.proposals() {
-                self.write(Command::Propose { term, proposals: Arc::new(vec![proposal]) }).await?;
+                self.write(Payload::Propose { term, proposals: Arc::new(vec![proposal]) }).await?;
             }
         }
         if let Some(first) = &self.settings.first_configuration
@@ -165,14 +165,14 @@ impl Keeper {
                 facts.push(Fact::Listen(Listening { length: *listening, whole: *take_over }));
             }
             let proposals = Arc::new(vec![facts]);
-            self.write(Command::Propose { term, proposals }).await?;
+            self.write(Payload::Propose { term, proposals }).await?;
         }
         Some(term)
     }
 
-    async fn write(&self, command: Command) -> Option<Outcome> {
+    async fn write(&self, payload: Payload) -> Option<Outcome> {
         let patience = self.settings.timing.heartbeat() * 10 + Duration::from_secs(1);
-        let written = timeout(patience, self.raft.client_write(command)).await.ok()?;
+        let written = timeout(patience, self.raft.client_write(payload)).await.ok()?;
         Some(written.ok()?.data)
     }
 
@@ -200,7 +200,7 @@ impl Keeper {
     /// The master that this peer has heard from within three leases, which is longer than any election takes to begin.
     async fn heard(&self) -> Option<PeerAddress> {
         let lately = Duration::from_millis(self.settings.timing.lease().0) * 3;
-        let leader = move |state: &State| {
+        let leader = move |state: &RaftState| {
             let heard = state.vote_last_modified().is_some_and(|at| at.elapsed() <= lately);
             (heard && state.vote_ref().is_committed()).then(|| state.vote_ref().leader_id().voted_for()).flatten()
         };

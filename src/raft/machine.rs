@@ -16,7 +16,7 @@ use crate::{
     fact::Fact,
     facts::Facts,
     raft::{
-        Command, Entry, LogId, Member, Membership, Outcome, PeerId, SnapshotMeta, StorageError, StoredMembership, Types,
+        Entry, LogId, Member, Membership, Outcome, Payload, PeerId, SnapshotMeta, StorageError, StoredMembership, Types,
     },
     store::{StoreError, snapshots::Snapshots},
     stored::StoredFacts,
@@ -89,7 +89,7 @@ impl Machine {
             self.applied = Some(entry.log_id);
             outcomes.push(match entry.payload {
                 EntryPayload::Blank => Outcome::None,
-                EntryPayload::Normal(command) => self.execute(&command, now),
+                EntryPayload::Normal(payload) => self.execute(&payload, now),
                 EntryPayload::Membership(membership) => {
                     self.membership = StoredMembership::new(Some(entry.log_id), membership);
                     Outcome::None
@@ -99,10 +99,10 @@ impl Machine {
         outcomes
     }
 
-    fn execute(&mut self, command: &Command, now: Millis) -> Outcome {
-        match command {
-            Command::BeginTerm => Outcome::TermBegan(self.facts.write().begin_term()),
-            Command::Propose { term, proposals } => {
+    fn execute(&mut self, payload: &Payload, now: Millis) -> Outcome {
+        match payload {
+            Payload::BeginTerm => Outcome::TermBegan(self.facts.write().begin_term()),
+            Payload::Propose { term, proposals } => {
                 let apply = |proposal: &Vec<Fact>| self.facts.write().apply(*term, proposal, now);
                 Outcome::Proposed(proposals.iter().map(apply).collect())
             }

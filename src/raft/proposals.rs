@@ -19,7 +19,7 @@ use crate::{
     master_lease::MasterLease,
     metrics,
     propose_error::ProposeError,
-    raft::{Command, Outcome, Raft},
+    raft::{Outcome, Payload, Raft},
 };
 
 /// No proposal is larger.
@@ -130,10 +130,10 @@ async fn store(raft: &Raft, batch: Vec<Proposal>, clock: &Clock) {
     proposals.insert(0, vec![reached]);
     metrics::promised(proposals.iter().flatten().filter(|fact| fact.is_of_promises()).count());
     let began = Instant::now();
-    let command = Command::Propose { term: lease.term(), proposals: Arc::new(proposals) };
+    let payload = Payload::Propose { term: lease.term(), proposals: Arc::new(proposals) };
     let outcome = tokio::select! {
         biased;
-        outcome = raft.client_write(command) => outcome.ok().map(|response| response.data),
+        outcome = raft.client_write(payload) => outcome.ok().map(|response| response.data),
         () = lease.ended() => None,
     };
     metrics::committed(began.elapsed());

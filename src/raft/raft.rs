@@ -9,7 +9,7 @@ use crate::{fact::Fact, propose_error::ProposeError};
 
 openraft::declare_raft_types!(
     pub(crate) Types:
-        D = Command,
+        D = Payload,
         R = Outcome,
         NodeId = u64,
         Node = Member,
@@ -26,7 +26,7 @@ pub(crate) type Raft = openraft::Raft<Types>;
 pub(crate) type RaftMetrics = openraft::RaftMetrics<PeerId, Member>;
 pub(crate) type SnapshotMeta = openraft::SnapshotMeta<PeerId, Member>;
 /// openraft's internal state, as `with_raft_state` shows it.
-pub(crate) type State = openraft::RaftState<PeerId, Member, tokio::time::Instant>;
+pub(crate) type RaftState = openraft::RaftState<PeerId, Member, tokio::time::Instant>;
 pub(crate) type StorageError = openraft::StorageError<PeerId>;
 pub(crate) type Membership = openraft::Membership<PeerId, Member>;
 pub(crate) type StoredMembership = openraft::StoredMembership<PeerId, Member>;
@@ -43,7 +43,7 @@ pub(crate) struct Member {
 
 /// A log entry's payload.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) enum Command {
+pub(crate) enum Payload {
     /// A new term begins: facts of earlier ones that come after this are ignored.
     BeginTerm,
     /// What several callers proposed, each list all or nothing. One entry, so that one write to disk serves all of
@@ -51,7 +51,7 @@ pub(crate) enum Command {
     Propose { term: u64, proposals: Arc<Vec<Vec<Fact>>> },
 }
 
-/// The result of applying a [`Command`].
+/// The result of applying a [`Payload`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Outcome {
     /// Nothing that a caller waits for.

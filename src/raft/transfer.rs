@@ -26,7 +26,7 @@ use crate::{
     master_lease::{Mastership, PeerAddress},
     members::Members,
     peers::{Call, HandOver, vote_leased_until},
-    raft::{PeerId, RaftMetrics, State, Vote},
+    raft::{PeerId, RaftMetrics, RaftState, Vote},
 };
 
 /// How long the next master may take to have what there is now, while this one still reigns.
@@ -102,7 +102,7 @@ pub(crate) async fn hand_over(members: &Members, next: PeerId) {
 async fn give_vote(members: &Members, next: PeerId) -> Option<HandOver> {
     members.can_give_its_vote().await.ok()?;
     let log = members.local.log.clone();
-    let leads = move |state: &State| {
+    let leads = move |state: &RaftState| {
         let order = HandOver { master: *state.vote_ref(), last: log.log().last() };
         (state.server_state == ServerState::Leader && order.master.is_committed()).then_some(order)
     };
@@ -155,7 +155,7 @@ impl Members {
     /// openraft gives no vote for one lease after this peer was elected.
     async fn can_give_its_vote(&self) -> Result<(), ChangeError> {
         let timing = self.settings.timing;
-        let leased = self.raft.with_raft_state(move |state: &State| vote_leased_until(state, timing)).await;
+        let leased = self.raft.with_raft_state(move |state: &RaftState| vote_leased_until(state, timing)).await;
         if let Some(until) = leased.map_err(|error| ChangeError::Failed(error.to_string()))? {
             sleep_until(until + Duration::from_millis(1)).await;
         }

@@ -42,7 +42,7 @@ use crate::{
     hearsay::Hearsay,
     incoming::Caller,
     master_lease::Mastership,
-    raft::{LogId, Member, PeerId, Raft, State, Types, Vote},
+    raft::{LogId, Member, PeerId, Raft, RaftState, Types, Vote},
     settings::{Clock, Timing},
     store::{LogStore, disk::Failing},
 };
@@ -161,7 +161,7 @@ pub(crate) struct HandOver {
 
 impl HandOver {
     /// Whether no master lease has begun since, as far as a peer knows that might win the election.
-    fn is_current(&self, state: &State, log: &LogStore) -> bool {
+    fn is_current(&self, state: &RaftState, log: &LogStore) -> bool {
         let is_last = log.log().last() == self.last || planted::is(Fault::StaleHandOver);
         *state.vote_ref() == self.master && is_last
     }
@@ -260,7 +260,7 @@ impl Peers for PeersService {
         // The master itself says that it has stopped, so its lease on this peer's vote is void. If it, or another peer,
         // reigns again by now, the lease may count in that master lease, and nothing happens.
         let log = self.0.log.clone();
-        let still = move |state: &State| order.is_current(state, &log);
+        let still = move |state: &RaftState| order.is_current(state, &log);
         let started = start_election(&raft, &self.0.ballot, still).await;
         self.0.answer(asked.as_ref(), &started)
     }
@@ -271,7 +271,7 @@ impl Peers for PeersService {
 pub(crate) async fn start_election(
     raft: &Raft,
     ballot: &Ballot,
-    is_right: impl FnOnce(&State) -> bool + Send + 'static,
+    is_right: impl FnOnce(&RaftState) -> bool + Send + 'static,
 ) -> bool {
     let elect = async {
         let right = raft.with_raft_state(is_right).await;
@@ -439,8 +439,9 @@ impl LocalPeer {
             return Some((me.name, me.advertise));
         }
         let timing = self.timing;
-        let master =
-            move |state: &State| follows_live_master(state, timing).then(|| state.vote_ref().leader_id().voted_for());
+        let master = move |state: &RaftState| {
+            follows_live_master(state, timing).then(|| state.vote_ref().leader_id().voted_for())
+        };
         let master = raft.with_raft_state(master).await.ok()??.filter(|master| *master != self.introducer.peer())?;
         self.contacts.get(master).map(|contact| (contact.name, contact.advertise))
     }

@@ -13,7 +13,7 @@ use openraft::{CommittedLeaderId, EntryPayload, Membership, Vote};
 use crate::{
     Fact, Facts, KeptOverride, Listening,
     codec::{self, FORMAT},
-    raft::{Command, Entry, LogId, Member, SnapshotMeta, StoredMembership},
+    raft::{Entry, LogId, Member, Payload, SnapshotMeta, StoredMembership},
     store::{
         frame::{self, Found, Kind},
         log::{Record, SegmentStart},
@@ -123,8 +123,8 @@ fn entries(facts: &[Fact]) -> Vec<Entry> {
     let payloads = [
         EntryPayload::Membership(membership()),
         EntryPayload::Blank,
-        EntryPayload::Normal(Command::BeginTerm),
-        EntryPayload::Normal(Command::Propose { term: 1, proposals }),
+        EntryPayload::Normal(Payload::BeginTerm),
+        EntryPayload::Normal(Payload::Propose { term: 1, proposals }),
     ];
     payloads.into_iter().zip(0..).map(|(payload, index)| Entry { log_id: log_id(index), payload }).collect()
 }
@@ -198,7 +198,7 @@ fn stored_bytes_are_read() {
     let bytes = fs::read(fixture()).expect("there are bytes of this format");
     let (read, facts) = understood(&bytes);
     assert_eq!(read, entries(&all_facts()));
-    let EntryPayload::Normal(Command::Propose { proposals, .. }) = &read[3].payload else { panic!("a proposal") };
+    let EntryPayload::Normal(Payload::Propose { proposals, .. }) = &read[3].payload else { panic!("a proposal") };
     assert_eq!(proposals[0], all_facts());
     let pool = facts.pool("pool").expect("it is remembered");
     assert_eq!(pool.len(), 4);

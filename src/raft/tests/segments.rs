@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use crate::{
     Settings, StartError, StoreError,
     open::open,
-    raft::{Command, Entry, LogId},
+    raft::{Entry, LogId, Payload},
     start,
     store::{
         log::{Log, Record},
@@ -34,7 +34,7 @@ pub(crate) fn log_id(term: u64, index: u64) -> LogId {
 }
 
 fn entry(term: u64, index: u64) -> Entry {
-    let payload = if index.is_multiple_of(3) { EntryPayload::Blank } else { EntryPayload::Normal(Command::BeginTerm) };
+    let payload = if index.is_multiple_of(3) { EntryPayload::Blank } else { EntryPayload::Normal(Payload::BeginTerm) };
     Entry { log_id: log_id(term, index), payload }
 }
 
