@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use crate::{
     Clock,
-    machine::SharedFacts,
+    machine::SharedState,
     master_lease::Mastership,
     proposals::{self, WeakProposals},
 };
@@ -18,7 +18,7 @@ use crate::{
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 pub(crate) async fn run(
-    facts: SharedFacts,
+    state: SharedState,
     mastership: watch::Receiver<Mastership>,
     queue: WeakProposals,
     clock: Clock,
@@ -27,8 +27,8 @@ pub(crate) async fn run(
         tokio::time::sleep(LOOK_EVERY).await;
         let Mastership::Master(lease) = mastership.borrow().clone() else { continue };
         let (stored, last) = {
-            let facts = facts.read();
-            (facts.clock(), facts.last_end())
+            let state = state.read();
+            (state.clock(), state.last_end())
         };
         if lease.clock().advance(clock(), stored, last).is_none() {
             continue;

@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     codec,
-    fact::{Configuration, Fact},
-    facts::Facts,
+    command::{Command, Configuration},
     listening::Listening,
+    state::State,
     store::{StoreError, directory},
 };
 
@@ -67,7 +67,7 @@ struct Trailer {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Backup {
     header: BackupHeader,
-    records: Vec<Fact>,
+    records: Vec<Command>,
 }
 
 /// A file is no backup that can be restored. Nothing was changed.
@@ -112,15 +112,15 @@ pub struct BackupCounts {
 }
 
 impl Backup {
-    pub(crate) fn of(facts: &Facts, header: BackupHeader, now: Millis) -> Backup {
-        let all = facts.record(now);
-        let mut records: Vec<Fact> = Vec::new();
-        records.extend(facts.configuration().cloned().map(Fact::Configuration));
-        let overrides = facts.overrides_in_force(header.at_unix.max(0) as u64 * 1000).cloned();
-        records.extend(overrides.map(|(pattern, set)| Fact::Override { pattern, set: Some(Box::new(set)) }));
-        records.extend(all.loads.into_iter().map(|(resource, load)| Fact::Load { resource, load: Some(load) }));
+    pub(crate) fn of(state: &State, header: BackupHeader, now: Millis) -> Backup {
+        let all = state.record(now);
+        let mut records: Vec<Command> = Vec::new();
+        records.extend(state.configuration().cloned().map(Command::Configuration));
+        let overrides = state.overrides_in_force(header.at_unix.max(0) as u64 * 1000).cloned();
+        records.extend(overrides.map(|(pattern, set)| Command::Override { pattern, set: Some(Box::new(set)) }));
+        records.extend(all.loads.into_iter().map(|(resource, load)| Command::Load { resource, load: Some(load) }));
         let assignments = all.assignments.into_iter();
-        records.extend(assignments.map(|(resource, kind, holder, assigned)| Fact::Assignment {
+        records.extend(assignments.map(|(resource, kind, holder, assigned)| Command::Assignment {
             resource,
             kind,
             holder,
@@ -128,7 +128,7 @@ impl Backup {
         }));
         for (resource, notes) in all.pools {
             let pieces = pieces(notes, PIECE).into_iter().map(Box::new);
-            records.extend(pieces.map(|notes| Fact::Pool { resource: resource.clone(), notes }));
+            records.extend(pieces.map(|notes| Command::Pool { resource: resource.clone(), notes }));
         }
         Backup { header, records }
     }
@@ -218,7 +218,7 @@ impl Backup {
     /// What was in force.
     pub fn configuration(&self) -> Option<&Configuration> {
         self.records.iter().find_map(|record| match record {
-            Fact::Configuration(configuration) => Some(configuration),
+            Command::Configuration(configuration) => Some(configuration),
             _ => None,
         })
     }
@@ -228,10 +228,10 @@ impl Backup {
         let mut counts = BackupCounts::default();
         for record in &self.records {
             match record {
-                Fact::Assignment { .. } => counts.assignments += 1,
-                Fact::Load { .. } => counts.loads += 1,
-                Fact::Override { .. } => counts.overrides += 1,
-                Fact::Pool { .. } => counts.pools += 1,
+                Command::Assignment { .. } => counts.assignments += 1,
+                Command::Load { .. } => counts.loads += 1,
+                Command::Override { .. } => counts.overrides += 1,
+                Command::Pool { .. } => counts.pools += 1,
                 _ => {}
             }
         }
@@ -245,9 +245,10 @@ impl Backup {
 
     /// What the first master proposes, in this order. The last makes it count: should that master be lost before, the
     /// next one begins again.
-    pub(crate) fn proposals(&self) -> Vec<Vec<Fact>> {
-        let is_late =
-            |record: &&Fact| matches!(record, Fact::Configuration(_) | Fact::Override { .. } | Fact::Load { .. });
+    pub(crate) fn proposals(&self) -> Vec<Vec<Command>> {
+        let is_late = |record: &&Command| {
+            matches!(record, Command::Configuration(_) | Command::Override { .. } | Command::Load { .. })
+        };
         let mut proposals = Vec::new();
         let (mut proposal, mut bytes) = (Vec::new(), 0);
         for record in self.records.iter().filter(|record| !is_late(record)) {
@@ -260,7 +261,7 @@ impl Backup {
         }
         proposals.extend((!proposal.is_empty()).then_some(proposal));
         let late = self.records.iter().filter(is_late).cloned();
-        let listen = Fact::Listen(Listening { length: self.believed(), whole: true });
+        let listen = Command::Listen(Listening { length: self.believed(), whole: true });
         proposals.push(late.chain([listen]).collect());
         proposals
     }
@@ -281,18 +282,18 @@ impl BackupHeader {
     }
 }
 
-fn is_restorable(record: &Fact) -> bool {
+fn is_restorable(record: &Command) -> bool {
     match record {
-        Fact::Configuration(_)
-        | Fact::Assignment { .. }
-        | Fact::Load { .. }
-        | Fact::Override { .. }
-        | Fact::Pool { .. } => true,
-        Fact::ForgetPromises { .. }
-        | Fact::Listen(_)
-        | Fact::ForgetPool { .. }
-        | Fact::Promises { .. }
-        | Fact::Clock(_) => false,
+        Command::Configuration(_)
+        | Command::Assignment { .. }
+        | Command::Load { .. }
+        | Command::Override { .. }
+        | Command::Pool { .. } => true,
+        Command::ForgetPromises { .. }
+        | Command::Listen(_)
+        | Command::ForgetPool { .. }
+        | Command::Promises { .. }
+        | Command::Clock(_) => false,
     }
 }
 

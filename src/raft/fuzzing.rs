@@ -10,14 +10,14 @@ use openraft::{
 
 use crate::{
     codec,
-    facts::Facts,
     raft::{Entry, LogId, Payload, PeerId, SnapshotMeta, Types, Vote},
+    state::State,
     store::{
         frame::{self, Kind},
         log::{Log, SegmentStart},
         segments,
     },
-    stored::StoredFacts,
+    stored::StoredState,
 };
 
 const NOW: Millis = Millis(1_000_000);
@@ -54,37 +54,37 @@ fn read_back(log: &Log) {
     apply(&entries);
 }
 
-/// Any entries change facts, and the facts can be stored and read again.
+/// Any entries change state, and the state can be stored and read again.
 fn apply(entries: &[Entry]) {
-    let mut facts = Facts::default();
+    let mut state = State::default();
     for entry in entries {
         match &entry.payload {
             EntryPayload::Normal(Payload::BeginTerm) => {
-                facts.begin_term();
+                state.begin_term();
             }
             EntryPayload::Normal(Payload::Propose { term, proposals }) => {
                 for proposal in proposals.iter() {
-                    let _ = facts.apply(*term, proposal, NOW);
+                    let _ = state.apply(*term, proposal, NOW);
                 }
             }
             EntryPayload::Blank | EntryPayload::Membership(_) => {}
         }
     }
-    stored_and_read(&facts);
+    stored_and_read(&state);
 }
 
-/// A snapshot of the facts: any bytes.
+/// A snapshot of the state: any bytes.
 pub fn snapshot(bytes: &[u8]) {
-    if let Ok(stored) = StoredFacts::decode(bytes) {
-        stored_and_read(&Facts::restore(stored, NOW));
+    if let Ok(stored) = StoredState::decode(bytes) {
+        stored_and_read(&State::restore(stored, NOW));
     }
 }
 
-/// What is stored of facts is read as the same facts.
-fn stored_and_read(facts: &Facts) {
-    let stored = codec::encode(&facts.record(NOW));
-    let read = StoredFacts::decode(&stored).expect("what is written can be read");
-    let again = codec::encode(&Facts::restore(read, NOW).record(NOW));
+/// What is stored of state is read as the same state.
+fn stored_and_read(state: &State) {
+    let stored = codec::encode(&state.record(NOW));
+    let read = StoredState::decode(&stored).expect("what is written can be read");
+    let again = codec::encode(&State::restore(read, NOW).record(NOW));
     assert_eq!(stored, again, "what is read is what was written");
 }
 
@@ -109,6 +109,6 @@ pub fn seeds() -> Vec<Vec<u8>> {
     frame::write(&mut segment, Kind::Entry, &entry);
     let written = [&include_bytes!("tests/fixtures/format-1.bin")[..]];
     let mut seeds: Vec<_> = written.iter().map(|bytes| bytes.to_vec()).collect();
-    seeds.extend([segment, entry, codec::encode(&StoredFacts::default())]);
+    seeds.extend([segment, entry, codec::encode(&StoredState::default())]);
     seeds
 }

@@ -20,9 +20,9 @@ use tokio::{
 };
 
 use crate::{
-    fact::Fact,
+    command::Command,
     listening::Listening,
-    machine::SharedFacts,
+    machine::SharedState,
     master_lease::{MasterLease, Mastership, PeerAddress},
     metrics,
     peers::LocalPeer,
@@ -40,7 +40,7 @@ pub(crate) struct Resignation {
 pub(crate) struct Keeper {
     pub(crate) raft: Raft,
     pub(crate) local: Arc<LocalPeer>,
-    pub(crate) facts: SharedFacts,
+    pub(crate) state: SharedState,
     pub(crate) settings: Arc<Settings>,
     pub(crate) mastership: watch::Sender<Mastership>,
     pub(crate) lease: Option<MasterLease>,
@@ -93,7 +93,7 @@ impl Keeper {
         let confirmed = self.confirm().await;
         if let Some(lease) = &self.lease {
             // Another peer may have reigned meanwhile, and openraft may have made this one its leader again.
-            let newest = self.facts.read().term() == lease.term();
+            let newest = self.state.read().term() == lease.term();
             let extended = match confirmed {
                 Some(until) => newest && lease.extend(self.now(), until),
                 None => newest && lease.holds(self.now()),
@@ -106,9 +106,9 @@ impl Keeper {
         if confirmed.is_some()
             && let Some(term) = self.begin_term().await
             && let Some(until) = self.confirm().await
-            && self.facts.read().term() == term
+            && self.state.read().term() == term
         {
-            let (stored, now) = (self.facts.read().clock(), self.now());
+            let (stored, now) = (self.state.read().clock(), self.now());
             let lease = MasterLease::new(term, now, until, stored);
             if lease.holds(now) {
                 tracing::info!(term, "this peer is the master");
@@ -149,7 +149,7 @@ impl Keeper {
     async fn begin_term(&self) -> Option<u64> {
         let Outcome::TermBegan(term) = self.write(Payload::BeginTerm).await? else { return None };
         if let Some(backup) = &self.settings.restored
-            && self.facts.read().is_blank()
+            && self.state.read().is_blank()
         {
             tracing::info!(made_by = backup.header().peer, "what a backup says is restored");
             for proposal in backup.proposals() {
@@ -157,14 +157,14 @@ impl Keeper {
             }
         }
         if let Some(first) = &self.settings.first_configuration
-            && self.facts.read().configuration().is_none()
+            && self.state.read().configuration().is_none()
         {
-            let mut facts = vec![Fact::Configuration(first.clone())];
+            let mut commands = vec![Command::Configuration(first.clone())];
             let Settings { bootstrap, take_over, listening, .. } = &*self.settings;
             if !bootstrap || *take_over {
-                facts.push(Fact::Listen(Listening { length: *listening, whole: *take_over }));
+                commands.push(Command::Listen(Listening { length: *listening, whole: *take_over }));
             }
-            let proposals = Arc::new(vec![facts]);
+            let proposals = Arc::new(vec![commands]);
             self.write(Payload::Propose { term, proposals }).await?;
         }
         Some(term)
@@ -194,7 +194,7 @@ impl Keeper {
             *before = Mastership::Follower { of };
             true
         });
-        crate::metrics::mastership(self.facts.read().term(), false);
+        crate::metrics::mastership(self.state.read().term(), false);
     }
 
     /// The master that this peer has heard from within three leases, which is longer than any election takes to begin.

@@ -2,7 +2,7 @@
 //! crate.
 //!
 //! # What it does
-//! Peers elect a master with Raft and keep [`Fact`]s for it: configurations, promises, assignments. A fact that
+//! Peers elect a master with Raft and keep [`Command`]s for it: configurations, promises, assignments. A command that
 //! [`propose`](Quorum::propose) has acknowledged is on the disks of a majority. A [`MasterLease`] says whether this peer
 //! may decide *now*; two peers never may at the same moment, however the network, processes and disks fail, as long
 //! as clocks run at the same rate to within one part in a thousand.
@@ -14,7 +14,7 @@
 //! its own: callers may be on any runtime, or none.
 //!
 //! # What is deliberately absent
-//! What the facts mean; discovery of peers.
+//! What the state mean; discovery of peers.
 
 mod absence;
 mod acknowledged;
@@ -24,9 +24,8 @@ mod backup;
 mod candidacy;
 mod challenge;
 mod codec;
+mod command;
 mod error;
-mod fact;
-mod facts;
 mod formation;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
@@ -51,6 +50,7 @@ mod raft;
 mod report;
 mod run;
 mod settings;
+mod state;
 mod store;
 mod stored;
 #[cfg(test)]
@@ -60,9 +60,8 @@ mod transfer;
 pub use absence::Absence;
 pub use agreement::Disagreement;
 pub use backup::{BackedUpPeer, Backup, BackupCounts, BackupError, BackupHeader, PlaceError};
+pub use command::{Command, Configuration};
 pub use error::{ChangeError, StartError};
-pub use fact::{Configuration, Fact};
-pub use facts::Facts;
 pub use incoming::{Accept, Incoming, PeerConnection};
 pub use listening::Listening;
 pub use master_lease::{MasterLease, Mastership, PeerAddress};
@@ -73,5 +72,6 @@ pub use quorum::{Quorum, start};
 pub use report::{PeerReport, Role};
 pub use run::Origin;
 pub use settings::{Clock, Secret, Settings, Timing, TimingError};
+pub use state::State;
 pub use store::{StoreError, disk::Failure};
 pub use transfer::Transferred;

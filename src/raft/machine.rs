@@ -1,4 +1,4 @@
-//! The state machine: applies the log to the facts.
+//! The state machine: applies the log to the state.
 
 use std::{
     io::Cursor,
@@ -13,32 +13,32 @@ use openraft::{
 
 use crate::{
     Clock,
-    fact::Fact,
-    facts::Facts,
+    command::Command,
     raft::{
         Entry, LogId, Member, Membership, Outcome, Payload, PeerId, SnapshotMeta, StorageError, StoredMembership, Types,
     },
+    state::State,
     store::{StoreError, snapshots::Snapshots},
-    stored::StoredFacts,
+    stored::StoredState,
 };
 
-/// The facts as far as they have been applied. The lock is never held across I/O.
+/// The state as far as they have been applied. The lock is never held across I/O.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct SharedFacts(Arc<RwLock<Facts>>);
+pub(crate) struct SharedState(Arc<RwLock<State>>);
 
-impl SharedFacts {
+impl SharedState {
     /// Ignores poison: applying does not panic, and a poisoned lock would only hide the panic that did happen.
-    pub(crate) fn read(&self) -> RwLockReadGuard<'_, Facts> {
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, State> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Facts> {
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 pub(crate) struct Machine {
-    facts: SharedFacts,
+    state: SharedState,
     applied: Option<LogId>,
     membership: StoredMembership,
     snapshots: Snapshots,
@@ -49,21 +49,21 @@ impl Machine {
     /// From the snapshot, if there is one. Blocks.
     pub(crate) fn open(snapshots: Snapshots, clock: Clock) -> Result<Machine, StoreError> {
         let mut machine = Machine {
-            facts: SharedFacts::default(),
+            state: SharedState::default(),
             applied: None,
             membership: StoredMembership::default(),
             snapshots,
             clock,
         };
-        if let Some((stored, facts)) = machine.snapshots.open()? {
+        if let Some((stored, state)) = machine.snapshots.open()? {
             let now = (machine.clock)();
-            machine.install(&stored.meta, Facts::restore(facts, now));
+            machine.install(&stored.meta, State::restore(state, now));
         }
         Ok(machine)
     }
 
-    pub(crate) fn facts(&self) -> SharedFacts {
-        self.facts.clone()
+    pub(crate) fn state(&self) -> SharedState {
+        self.state.clone()
     }
 
     pub(crate) fn applied(&self) -> Option<LogId> {
@@ -76,10 +76,10 @@ impl Machine {
     }
 
     /// Returns what was there before.
-    fn install(&mut self, meta: &SnapshotMeta, facts: Facts) -> Facts {
+    fn install(&mut self, meta: &SnapshotMeta, state: State) -> State {
         self.applied = meta.last_log_id;
         self.membership = meta.last_membership.clone();
-        std::mem::replace(&mut *self.facts.write(), facts)
+        std::mem::replace(&mut *self.state.write(), state)
     }
 
     fn apply_all(&mut self, entries: impl IntoIterator<Item = Entry>) -> Vec<Outcome> {
@@ -101,9 +101,9 @@ impl Machine {
 
     fn execute(&mut self, payload: &Payload, now: Millis) -> Outcome {
         match payload {
-            Payload::BeginTerm => Outcome::TermBegan(self.facts.write().begin_term()),
+            Payload::BeginTerm => Outcome::TermBegan(self.state.write().begin_term()),
             Payload::Propose { term, proposals } => {
-                let apply = |proposal: &Vec<Fact>| self.facts.write().apply(*term, proposal, now);
+                let apply = |proposal: &Vec<Command>| self.state.write().apply(*term, proposal, now);
                 Outcome::Proposed(proposals.iter().map(apply).collect())
             }
         }
@@ -111,7 +111,7 @@ impl Machine {
 }
 
 impl RaftStateMachine<Types> for Machine {
-    type SnapshotBuilder = FactsSnapshot;
+    type SnapshotBuilder = StateSnapshot;
 
     async fn applied_state(&mut self) -> Result<(Option<LogId>, StoredMembership), StorageError> {
         Ok((self.applied, self.membership.clone()))
@@ -131,13 +131,13 @@ impl RaftStateMachine<Types> for Machine {
         })
     }
 
-    /// Copies the facts now, between two entries, which takes no time to speak of: their parts stay where they are.
+    /// Copies the state now, between two entries, which takes no time to speak of: their parts stay where they are.
     /// Encoding and writing happen in the background.
-    async fn get_snapshot_builder(&mut self) -> FactsSnapshot {
+    async fn get_snapshot_builder(&mut self) -> StateSnapshot {
         let now = (self.clock)();
         let number = self.applied.map_or(0, |applied| applied.index);
-        FactsSnapshot {
-            facts: Some(self.facts.read().clone()),
+        StateSnapshot {
+            state: Some(self.state.read().clone()),
             now,
             meta: SnapshotMeta {
                 last_log_id: self.applied,
@@ -160,46 +160,46 @@ impl RaftStateMachine<Types> for Machine {
         let bytes = snapshot.into_inner();
         let unreadable =
             |error: AnyError| StorageError::from(StorageIOError::read_snapshot(Some(meta.signature()), error));
-        // Away from the thread that hears the master: of very many facts this takes seconds.
-        let decode = move || StoredFacts::decode(&bytes).map(|facts| (facts, bytes));
+        // Away from the thread that hears the master: of very many state this takes seconds.
+        let decode = move || StoredState::decode(&bytes).map(|state| (state, bytes));
         let decoded = tokio::task::spawn_blocking(decode).await.map_err(|gone| unreadable(AnyError::new(&gone)))?;
-        let (facts, bytes) = decoded
+        let (state, bytes) = decoded
             .inspect_err(|error| self.snapshots.fail(error))
             .map_err(|error| unreadable(AnyError::new(&error)))?;
         self.snapshots.write(meta.clone(), bytes).await?;
         let clock = Arc::clone(&self.clock);
-        let restore = move || Facts::restore(facts, clock());
-        let facts = tokio::task::spawn_blocking(restore).await.map_err(|gone| unreadable(AnyError::new(&gone)))?;
-        let before = self.install(meta, facts);
+        let restore = move || State::restore(state, clock());
+        let state = tokio::task::spawn_blocking(restore).await.map_err(|gone| unreadable(AnyError::new(&gone)))?;
+        let before = self.install(meta, state);
         tokio::task::spawn_blocking(move || drop(before));
-        tracing::info!(upto = ?meta.last_log_id.map(|id| id.index), "installed a snapshot of the facts");
+        tracing::info!(upto = ?meta.last_log_id.map(|id| id.index), "installed a snapshot");
         Ok(())
     }
 
     async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot<Types>>, StorageError> {
         let stored = self.snapshots.read().await?;
-        Ok(stored.map(|stored| Snapshot { meta: stored.meta, snapshot: Box::new(Cursor::new(stored.facts)) }))
+        Ok(stored.map(|stored| Snapshot { meta: stored.meta, snapshot: Box::new(Cursor::new(stored.state)) }))
     }
 }
 
 /// A snapshot that is not written yet.
-pub(crate) struct FactsSnapshot {
+pub(crate) struct StateSnapshot {
     /// None once it is built.
-    facts: Option<Facts>,
+    state: Option<State>,
     now: Millis,
     meta: SnapshotMeta,
     snapshots: Snapshots,
 }
 
-impl RaftSnapshotBuilder<Types> for FactsSnapshot {
+impl RaftSnapshotBuilder<Types> for StateSnapshot {
     async fn build_snapshot(&mut self) -> Result<Snapshot<Types>, StorageError> {
         let signature = self.meta.signature();
         let failed =
             |error: AnyError| -> StorageError { StorageIOError::write_snapshot(Some(signature.clone()), error).into() };
-        let facts = self.facts.take().ok_or_else(|| failed(AnyError::error("it was built already")))?;
+        let state = self.state.take().ok_or_else(|| failed(AnyError::error("it was built already")))?;
         let now = self.now;
-        // The copy and its record end there, too: freeing very many facts takes as long as copying them.
-        let encode = move || facts.record(now).encode();
+        // The copy and its record end there, too: freeing very many state takes as long as copying them.
+        let encode = move || state.record(now).encode();
         let encoded = tokio::task::spawn_blocking(encode).await;
         let bytes = encoded.map_err(|gone| failed(AnyError::new(&gone)))?;
         self.snapshots.write(self.meta.clone(), bytes.clone()).await?;

@@ -19,7 +19,7 @@ use tokio::{
 use crate::{
     error::ChangeError,
     keeper::Resignation,
-    machine::SharedFacts,
+    machine::SharedState,
     master_lease::{MasterLease, Mastership},
     peers::{Call, Calls, LocalPeer},
     raft::{Member, PeerId, Raft, RaftMetrics},
@@ -42,7 +42,7 @@ pub(crate) struct Members {
     pub(crate) calls: Arc<Calls>,
     pub(crate) settings: Arc<Settings>,
     pub(crate) mastership: watch::Receiver<Mastership>,
-    pub(crate) facts: SharedFacts,
+    pub(crate) state: SharedState,
     pub(crate) keeper: mpsc::Sender<Resignation>,
     /// One change at a time.
     pub(crate) changing: Mutex<()>,

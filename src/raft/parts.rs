@@ -1,5 +1,5 @@
 //! A map that is copied in no time, however large: the copy shares all parts, and only a part that is changed
-//! afterwards is copied. So a snapshot of all facts can be made beside the thread that goes on changing them.
+//! afterwards is copied. So a snapshot of all state can be made beside the thread that goes on changing them.
 
 use std::{borrow::Borrow, collections::BTreeMap, sync::Arc};
 

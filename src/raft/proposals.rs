@@ -15,7 +15,7 @@ use tokio::{
 
 use crate::{
     Clock,
-    fact::Fact,
+    command::Command,
     master_lease::MasterLease,
     metrics,
     propose_error::ProposeError,
@@ -36,7 +36,7 @@ type Told = Box<dyn FnOnce(Result<(), ProposeError>) + Send>;
 
 pub(crate) struct Proposal {
     lease: MasterLease,
-    facts: Vec<Fact>,
+    commands: Vec<Command>,
     bytes: u64,
     /// Whether it leaves at once, also if an entry has only just been written.
     at_once: bool,
@@ -50,29 +50,33 @@ pub(crate) fn queue() -> (Proposals, mpsc::UnboundedReceiver<Proposal>) {
     mpsc::unbounded_channel()
 }
 
-/// Puts the facts into the queue. `done` is told when a quorum has them and they are applied here, or when that cannot
+/// Puts the commands into the queue. `done` is told when a quorum has them and they are applied here, or when that cannot
 /// be known any more; it is dropped if the peer stops.
-pub(crate) fn submit(queue: &Proposals, lease: &MasterLease, facts: Vec<Fact>, done: Told) {
-    put(queue, lease, facts, false, done);
+pub(crate) fn submit(queue: &Proposals, lease: &MasterLease, commands: Vec<Command>, done: Told) {
+    put(queue, lease, commands, false, done);
 }
 
 /// As [`submit`], and waits.
-pub(crate) async fn propose(queue: &Proposals, lease: &MasterLease, facts: Vec<Fact>) -> Result<(), ProposeError> {
+pub(crate) async fn propose(
+    queue: &Proposals,
+    lease: &MasterLease,
+    commands: Vec<Command>,
+) -> Result<(), ProposeError> {
     let (result, decided) = oneshot::channel();
     // The caller may have gone away meanwhile.
-    put(queue, lease, facts, true, Box::new(move |told| drop(result.send(told))));
+    put(queue, lease, commands, true, Box::new(move |told| drop(result.send(told))));
     decided.await.unwrap_or(Err(ProposeError::Uncertain))
 }
 
-fn put(queue: &Proposals, lease: &MasterLease, facts: Vec<Fact>, at_once: bool, done: Told) {
-    let bytes = crate::codec::encoded_len(&facts);
+fn put(queue: &Proposals, lease: &MasterLease, commands: Vec<Command>, at_once: bool, done: Told) {
+    let bytes = crate::codec::encoded_len(&commands);
     if bytes > LARGEST {
         return done(Err(ProposeError::TooLarge { bytes, most: LARGEST }));
     }
     if lease.is_over() {
         return done(Err(ProposeError::Deposed));
     }
-    let proposal = Proposal { lease: lease.clone(), facts, bytes, at_once, done };
+    let proposal = Proposal { lease: lease.clone(), commands, bytes, at_once, done };
     if let Err(mpsc::error::SendError(proposal)) = queue.send(proposal) {
         (proposal.done)(Err(ProposeError::Deposed));
     }
@@ -124,11 +128,11 @@ async fn store(raft: &Raft, batch: Vec<Proposal>, clock: &Clock) {
         (proposal.done)(Err(ProposeError::Deposed));
     }
     let Some(lease) = batch.first().map(|proposal| proposal.lease.clone()) else { return };
-    let reached = Fact::Clock(lease.clock().reached(clock()));
+    let reached = Command::Clock(lease.clock().reached(clock()));
     let (mut proposals, callers): (Vec<_>, Vec<_>) =
-        batch.into_iter().map(|proposal| (proposal.facts, proposal.done)).unzip();
+        batch.into_iter().map(|proposal| (proposal.commands, proposal.done)).unzip();
     proposals.insert(0, vec![reached]);
-    metrics::promised(proposals.iter().flatten().filter(|fact| fact.is_of_promises()).count());
+    metrics::promised(proposals.iter().flatten().filter(|command| command.is_of_promises()).count());
     let began = Instant::now();
     let payload = Payload::Propose { term: lease.term(), proposals: Arc::new(proposals) };
     let outcome = tokio::select! {

@@ -13,10 +13,10 @@ pub enum ProposeError {
     Deposed,
     /// The master lease ended, or consensus did, while the proposal was under way. It may have been stored or not; the next
     /// master knows.
-    #[error("mastership was lost while facts were under way: they may have been stored, or not")]
+    #[error("mastership was lost while the proposal was under way: it may have been stored, or not")]
     Uncertain,
     /// More than fits into one message to the peers. Nothing was stored.
-    #[error("facts of {bytes} bytes are too many at once: {most} is the most")]
+    #[error("a proposal of {bytes} bytes is too large: the maximum is {most}")]
     TooLarge {
         /// As they would be stored.
         bytes: u64,

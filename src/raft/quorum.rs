@@ -13,15 +13,15 @@ use tokio::sync::{oneshot, watch};
 use crate::{
     absence::Absence,
     backup::{BackedUpPeer, Backup, BackupHeader},
+    command::Command,
     error::{ChangeError, StartError},
-    fact::Fact,
-    facts::Facts,
     master_lease::{MasterLease, Mastership},
     open, proposals,
     propose_error::ProposeError,
     report::{self, PeerReport},
     run::{self, Order, Origin, Running},
     settings::Settings,
+    state::State,
     store::disk::Failure,
     transfer::Transferred,
 };
@@ -58,11 +58,11 @@ impl Quorum {
         self.0.running.mastership.clone()
     }
 
-    /// Adds facts, all of them or none. `Ok`: a majority of the peers has them on disk, and they are applied here.
+    /// Adds commands, all of them or none. `Ok`: a majority of the peers has them on disk, and they are applied here.
     /// Many concurrent proposals cost little more than one. Proposals of a caller that does not wait in between are
     /// applied in the order in which they were first polled.
-    pub async fn propose(&self, lease: &MasterLease, facts: Vec<Fact>) -> Result<(), ProposeError> {
-        proposals::propose(&self.0.running.proposals, lease, facts).await
+    pub async fn propose(&self, lease: &MasterLease, commands: Vec<Command>) -> Result<(), ProposeError> {
+        proposals::propose(&self.0.running.proposals, lease, commands).await
     }
 
     /// As [`propose`](Self::propose), without waiting: `done` is told what has become of it, on a thread of this peer;
@@ -70,15 +70,15 @@ impl Quorum {
     pub fn submit(
         &self,
         lease: &MasterLease,
-        facts: Vec<Fact>,
+        commands: Vec<Command>,
         done: impl FnOnce(Result<(), ProposeError>) + Send + 'static,
     ) {
-        proposals::submit(&self.0.running.proposals, lease, facts, Box::new(done));
+        proposals::submit(&self.0.running.proposals, lease, commands, Box::new(done));
     }
 
-    /// Reads the facts that are applied here. Nothing is applied meanwhile: be brief.
-    pub fn read<R>(&self, f: impl FnOnce(&Facts) -> R) -> R {
-        f(&self.0.running.facts.read())
+    /// Reads the state that are applied here. Nothing is applied meanwhile: be brief.
+    pub fn read<R>(&self, f: impl FnOnce(&State) -> R) -> R {
+        f(&self.0.running.state.read())
     }
 
     /// The peers, as this one sees them; none before it knows of any.
@@ -98,17 +98,17 @@ impl Quorum {
     pub fn backup(&self, program: &str, at_unix: i64, believed: Millis) -> Backup {
         let now = (self.0.settings.clock)();
         let peers = self.peers().into_iter();
-        self.read(|facts| {
-            let longest = facts.promised().filter_map(|resource| facts.promises(resource));
-            let longest = longest.map(|promises| promises.until().since(facts.clock())).max().unwrap_or(Millis(0));
-            let listening = facts.listen_until().map_or(Millis(0), |until| until.since(facts.clock()));
+        self.read(|state| {
+            let longest = state.promised().filter_map(|resource| state.promises(resource));
+            let longest = longest.map(|promises| promises.until().since(state.clock())).max().unwrap_or(Millis(0));
+            let listening = state.listen_until().map_or(Millis(0), |until| until.since(state.clock()));
             let believed = believed.max(longest).max(listening);
             let mut header = BackupHeader::new(program, at_unix, believed);
             header.cluster = self.cluster().unwrap_or_default();
             header.peer = self.name().to_owned();
             let peer = |peer: PeerReport| BackedUpPeer { name: peer.name, peer_address: peer.address };
             header.members = peers.map(peer).collect();
-            Backup::of(facts, header, now)
+            Backup::of(state, header, now)
         })
     }
 
@@ -156,7 +156,7 @@ impl Quorum {
         self.0.running.local.introducer.cluster()
     }
 
-    /// Where the facts come from. [`Origin::Empty`] may become [`Origin::Joined`].
+    /// Where the state come from. [`Origin::Empty`] may become [`Origin::Joined`].
     pub fn origin(&self) -> Origin {
         self.0.running.origin.get()
     }

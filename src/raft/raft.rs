@@ -5,7 +5,7 @@ use std::sync::Arc;
 use openraft::TokioRuntime;
 use serde::{Deserialize, Serialize};
 
-use crate::{fact::Fact, propose_error::ProposeError};
+use crate::{command::Command, propose_error::ProposeError};
 
 openraft::declare_raft_types!(
     pub(crate) Types:
@@ -44,11 +44,11 @@ pub(crate) struct Member {
 /// A log entry's payload.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Payload {
-    /// A new term begins: facts of earlier ones that come after this are ignored.
+    /// A new term begins: state of earlier ones that come after this are ignored.
     BeginTerm,
     /// What several callers proposed, each list all or nothing. One entry, so that one write to disk serves all of
     /// them: openraft waits for each entry of its own.
-    Propose { term: u64, proposals: Arc<Vec<Vec<Fact>>> },
+    Propose { term: u64, proposals: Arc<Vec<Vec<Command>>> },
 }
 
 /// The result of applying a [`Payload`].

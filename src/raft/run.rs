@@ -26,7 +26,7 @@ use crate::{
     inquiry::Inquiry,
     keeper::Keeper,
     leave,
-    machine::SharedFacts,
+    machine::SharedState,
     master_lease::Mastership,
     members::Members,
     metrics,
@@ -60,7 +60,7 @@ pub(crate) enum Order {
     Leave { done: oneshot::Sender<()> },
 }
 
-/// Where a peer's facts come from.
+/// Where a peer's state come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Origin {
@@ -68,7 +68,7 @@ pub enum Origin {
     Bootstrapped,
     /// Its own directory, and what the other peers have beyond that.
     Resumed,
-    /// An empty directory, and no word that this is the first start: facts may have been lost. With peers it waits
+    /// An empty directory, and no word that this is the first start: state may have been lost. With peers it waits
     /// until they let it in.
     Empty,
     /// It had an empty directory, and the other peers gave it everything.
@@ -94,7 +94,7 @@ impl OriginCell {
 /// What is shared between a [`Quorum`](crate::Quorum) and its thread.
 pub(crate) struct Running {
     pub(crate) local: Arc<LocalPeer>,
-    pub(crate) facts: SharedFacts,
+    pub(crate) state: SharedState,
     pub(crate) mastership: watch::Receiver<Mastership>,
     pub(crate) proposals: Proposals,
     pub(crate) orders: mpsc::UnboundedSender<Order>,
@@ -181,7 +181,7 @@ impl Peer {
         let origin = Arc::new(OriginCell(AtomicU8::new(origin as u8)));
         let running = Running {
             local: Arc::clone(&local),
-            facts: opened.machine.facts(),
+            state: opened.machine.state(),
             mastership: watched,
             proposals,
             orders,
@@ -236,7 +236,7 @@ impl Peer {
     async fn start_consensus(self, members: Arc<OnceLock<Arc<Members>>>, mut left: watch::Receiver<bool>) {
         let Peer { settings, local, calls, opened, origin, mastership, queue, own_proposals, joins } = self;
         let Opened { used, members: known, log, floor, machine, failing, .. } = opened;
-        let facts = machine.facts();
+        let state = machine.state();
         if !settings.is_lone() {
             let (local, calls, settings) = (Arc::clone(&local), Arc::clone(&calls), Arc::clone(&settings));
             let inquiry = Inquiry { local, calls, settings, mastership: mastership.clone(), members: known };
@@ -268,7 +268,7 @@ impl Peer {
             calls: Arc::clone(&calls),
             settings: Arc::clone(&settings),
             mastership: mastership.subscribe(),
-            facts: facts.clone(),
+            state: state.clone(),
             keeper: to_keeper,
             changing: Mutex::default(),
         });
@@ -276,7 +276,7 @@ impl Peer {
         tokio::spawn(changes.run(joins));
         let clock = Arc::clone(&settings.clock);
         tokio::spawn(proposals::run(raft.clone(), queue, Arc::clone(&clock)));
-        tokio::spawn(advance::run(facts.clone(), mastership.subscribe(), own_proposals, clock));
+        tokio::spawn(advance::run(state.clone(), mastership.subscribe(), own_proposals, clock));
         tokio::spawn(compact_log(raft.clone(), log));
         tokio::spawn(flush_floor(floor, failing.clone()));
         if !settings.is_lone() {
@@ -284,12 +284,12 @@ impl Peer {
             tokio::spawn(resolve_doubts(raft.clone(), local, calls, settings));
         }
         if settings.restored.is_some() {
-            tokio::spawn(remove_backup(Arc::clone(&settings), facts.clone()));
+            tokio::spawn(remove_backup(Arc::clone(&settings), state.clone()));
         }
         let keeper = Keeper {
             raft: raft.clone(),
             local: Arc::clone(&local),
-            facts,
+            state,
             settings: Arc::clone(&settings),
             mastership,
             lease: None,
@@ -406,8 +406,8 @@ async fn compact_log(raft: Raft, log: LogStore) {
 }
 
 /// Once what it says is in the log, so that a later start does not look at it.
-async fn remove_backup(settings: Arc<Settings>, facts: SharedFacts) {
-    while facts.read().is_blank() {
+async fn remove_backup(settings: Arc<Settings>, state: SharedState) {
+    while state.read().is_blank() {
         tokio::time::sleep(CHECK_EVERY).await;
     }
     let removed = tokio::task::spawn_blocking(move || Backup::remove_placed(&settings.data)).await;

@@ -7,7 +7,7 @@ use leaseway_tls::ClientTls;
 
 use crate::{
     backup::Backup,
-    fact::Configuration,
+    command::Configuration,
     incoming::{Accept, in_the_clear},
 };
 
@@ -36,7 +36,7 @@ pub struct Settings {
     pub take_over: bool,
     /// What a quorum that has no configuration begins with.
     pub first_configuration: Option<Configuration>,
-    /// How long a quorum listens that begins without being told that it is the first: so long, facts that it knows
+    /// How long a quorum listens that begins without being told that it is the first: so long, state that it knows
     /// nothing of may be in force.
     pub listening: Millis,
     /// What a quorum begins with that takes the place of a lost one, with `bootstrap`, `take_over` and `listening`.

@@ -5,7 +5,7 @@
 //! data/identity      name, number, cluster          one frame, replaced as a whole
 //! data/vote          the newest vote                one frame, replaced as a whole
 //! data/floor         what the log ended with        two frames, written in turn
-//! data/snapshot      all facts up to some entry     one frame, replaced as a whole
+//! data/snapshot      all state up to some entry     one frame, replaced as a whole
 //! data/log/NNN.log   entries, truncations, purges   frames, appended
 //! ```
 //!

@@ -1,5 +1,5 @@
-//! Facts as they are encoded where that is not as they are: all facts of a snapshot, and changes of promises.
-//! `tests/format.rs` fails when a change of a fact, or of a type of the core in it, changes what is stored.
+//! State as they are encoded where that is not as they are: all state of a snapshot, and changes of promises.
+//! `tests/format.rs` fails when a change of a command, or of a type of the core in it, changes what is stored.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     codec::{self, DecodeError},
-    fact::Configuration,
+    command::Configuration,
     listening::Listening,
     overrides::KeptOverride,
 };
@@ -67,9 +67,9 @@ impl StoredPromises {
 /// Of a resource, to a holder: how much.
 type StoredAssignment = (Arc<str>, HolderKind, Arc<str>, Option<Assigned>);
 
-/// All facts, for a snapshot.
+/// All state, for a snapshot.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct StoredFacts {
+pub(crate) struct StoredState {
     pub(crate) term: u64,
     pub(crate) clock: ClusterTime,
     pub(crate) version: u64,
@@ -82,12 +82,12 @@ pub(crate) struct StoredFacts {
     pub(crate) overrides: Vec<(Arc<str>, Option<KeptOverride>)>,
 }
 
-impl StoredFacts {
+impl StoredState {
     pub(crate) fn encode(&self) -> Vec<u8> {
         codec::encode(self)
     }
 
-    pub(crate) fn decode(bytes: &[u8]) -> Result<StoredFacts, DecodeError> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<StoredState, DecodeError> {
         codec::decode(bytes)
     }
 }

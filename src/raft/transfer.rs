@@ -51,7 +51,7 @@ pub(crate) async fn transfer(members: &Members, to: Option<&str>) -> Result<Tran
     if !members.answers(next).await {
         return Err(ChangeError::Silent { name });
     }
-    let before = members.facts.read().term();
+    let before = members.state.read().term();
     let stopping = || ChangeError::Failed("this peer stops".into());
     let (ended, has_ended) = oneshot::channel();
     let (paused, over) = oneshot::channel();
@@ -71,7 +71,7 @@ async fn settled(members: &Members, before: u64, wanted: &str) -> Result<PeerAdd
     loop {
         match &*members.mastership.borrow() {
             Mastership::Master(_) => return Err(ChangeError::NotTaken { name: wanted.to_owned() }),
-            Mastership::Follower { of: Some(master) } if members.facts.read().term() > before => {
+            Mastership::Follower { of: Some(master) } if members.state.read().term() > before => {
                 return Ok(master.clone());
             }
             Mastership::Follower { .. } | Mastership::Unknown => {}

@@ -1,4 +1,4 @@
-//! The snapshot: one file with all facts up to some entry of the log.
+//! The snapshot: one file with all state up to some entry of the log.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,7 +15,7 @@ use super::{
 use crate::{
     codec, metrics,
     raft::{LogId, SnapshotMeta, StorageError},
-    stored::StoredFacts,
+    stored::StoredState,
 };
 
 const NAME: &str = "snapshot";
@@ -24,9 +24,9 @@ const NAME: &str = "snapshot";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Stored {
     pub(crate) meta: SnapshotMeta,
-    /// [`StoredFacts`].
+    /// [`StoredState`].
     #[serde(with = "at_once")]
-    pub(crate) facts: Vec<u8>,
+    pub(crate) state: Vec<u8>,
 }
 
 /// Bytes as they are, and not one by one: of many megabytes that takes too long. They are stored the same.
@@ -73,18 +73,18 @@ impl Snapshots {
     }
 
     /// Blocks.
-    pub(crate) fn open(&self) -> Result<Option<(Stored, StoredFacts)>, StoreError> {
+    pub(crate) fn open(&self) -> Result<Option<(Stored, StoredState)>, StoreError> {
         let Some(stored) = self.directory.read::<Stored>(NAME, Kind::Snapshot)? else { return Ok(None) };
-        let facts = StoredFacts::decode(&stored.facts).map_err(|error| StoreError::Damaged {
+        let state = StoredState::decode(&stored.state).map_err(|error| StoreError::Damaged {
             path: self.directory.path(NAME),
             offset: 0,
             what: error.to_string(),
         })?;
         self.covers(stored.meta.last_log_id);
-        Ok(Some((stored, facts)))
+        Ok(Some((stored, state)))
     }
 
-    /// The facts are not decoded: nothing is applied until this returns, and they were when the peer started, or come
+    /// The state are not decoded: nothing is applied until this returns, and they were when the peer started, or come
     /// from itself.
     pub(crate) async fn read(&self) -> Result<Option<Stored>, StorageError> {
         let this = self.clone();
@@ -111,13 +111,13 @@ impl Snapshots {
         }
     }
 
-    /// `facts` are of this format. Nothing is written if the one on disk covers more. A failure ends consensus on this
+    /// `state` are of this format. Nothing is written if the one on disk covers more. A failure ends consensus on this
     /// peer, as with the log.
-    pub(crate) async fn write(&self, meta: SnapshotMeta, facts: Vec<u8>) -> Result<(), StorageError> {
+    pub(crate) async fn write(&self, meta: SnapshotMeta, state: Vec<u8>) -> Result<(), StorageError> {
         let this = self.clone();
         let written = blocking(ErrorVerb::Write, move || {
             let upto = meta.last_log_id;
-            let bytes = codec::encode(&Stored { meta, facts });
+            let bytes = codec::encode(&Stored { meta, state });
             let _one = this.writing.lock().unwrap_or_else(PoisonError::into_inner);
             if *this.covered.borrow() > upto {
                 return Ok(());

@@ -7,15 +7,15 @@ use leaseway_core::{
 };
 
 use crate::{
-    Backup, BackupError, Fact, Facts, KeptOverride, PlaceError, Settings,
+    Backup, BackupError, Command, KeptOverride, PlaceError, Settings, State,
     backup::BackupHeader,
     tests::world::{World, assigned, known, said, until},
 };
 
-/// Every kind of fact, with more of a pool than one record holds.
-fn facts() -> Facts {
-    let mut facts = Facts::default();
-    let term = facts.begin_term();
+/// Every kind of command, with more of a pool than one record holds.
+fn state() -> State {
+    let mut state = State::default();
+    let term = state.begin_term();
     let set = KeptOverride {
         capacity: Load::Factor(0.5),
         above: false,
@@ -39,7 +39,7 @@ fn facts() -> Facts {
         balances: (0..4500).map(|n| (Arc::from(format!("c{n:04}")), NotedBalance::Connected(1.5, 2))).collect(),
         costs: vec![(HolderKind::Node, "n".into(), Some(cost))],
     };
-    let node = Fact::Assignment {
+    let node = Command::Assignment {
         resource: "p".into(),
         kind: HolderKind::Node,
         holder: "east".into(),
@@ -48,37 +48,37 @@ fn facts() -> Facts {
     let all = vec![
         said("first"),
         said("second"),
-        Fact::Override { pattern: "old".into(), set: Some(Box::new(over)) },
-        Fact::Override { pattern: "db*".into(), set: Some(Box::new(set)) },
-        Fact::Load { resource: "p".into(), load: Some(Load::Capacity(Amount::clamped(3.0))) },
+        Command::Override { pattern: "old".into(), set: Some(Box::new(over)) },
+        Command::Override { pattern: "db*".into(), set: Some(Box::new(set)) },
+        Command::Load { resource: "p".into(), load: Some(Load::Capacity(Amount::clamped(3.0))) },
         assigned("x", 2.0),
         node,
-        Fact::Pool { resource: "p".into(), notes: Box::new(notes) },
+        Command::Pool { resource: "p".into(), notes: Box::new(notes) },
     ];
-    facts.apply(term, &all, Millis(0)).expect("nothing to refuse");
-    facts
+    state.apply(term, &all, Millis(0)).expect("nothing to refuse");
+    state
 }
 
 fn backup() -> Backup {
-    Backup::of(&facts(), BackupHeader::new("0.1.0", 30, Millis(61_000)), Millis(0))
+    Backup::of(&state(), BackupHeader::new("0.1.0", 30, Millis(61_000)), Millis(0))
 }
 
 /// What a set has that begins with it.
-fn restored(backup: &Backup) -> Facts {
-    let mut facts = Facts::default();
-    let term = facts.begin_term();
+fn restored(backup: &Backup) -> State {
+    let mut state = State::default();
+    let term = state.begin_term();
     for proposal in backup.proposals() {
-        assert!(facts.is_blank(), "a master that is lost before the last proposal is followed by one that begins anew");
-        facts.apply(term, &proposal, Millis(0)).expect("nothing to refuse");
+        assert!(state.is_blank(), "a master that is lost before the last proposal is followed by one that begins anew");
+        state.apply(term, &proposal, Millis(0)).expect("nothing to refuse");
     }
-    facts
+    state
 }
 
 #[test]
 fn all_that_is_kept_comes_back_and_what_was_promised_is_listened_for() {
     let backup = Backup::read(&backup().to_bytes()).expect("it was written just now");
     assert_eq!(backup, self::backup());
-    let (before, after) = (facts().record(Millis(0)), restored(&backup));
+    let (before, after) = (state().record(Millis(0)), restored(&backup));
     let record = after.record(Millis(0));
     assert_eq!(
         (&record.assignments, &record.loads, &record.pools),
@@ -121,9 +121,9 @@ const FORMAT_1: &str = include_str!("fixtures/backup-1.jsonl");
 
 #[test]
 fn files_of_the_first_version_can_be_read() {
-    let mut small = facts().record(Millis(0));
+    let mut small = state().record(Millis(0));
     small.pools[0].1.balances.truncate(1);
-    let small = Facts::restore(small, Millis(0));
+    let small = State::restore(small, Millis(0));
     let written = Backup::of(&small, BackupHeader::new("0.1.0", 30, Millis(61_000)), Millis(0));
     if std::env::var_os("BLESS").is_some() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/backup-1.jsonl");
@@ -175,6 +175,6 @@ async fn a_set_begins_with_it_once_all_peers_have_the_same() {
     world.master().await;
     until("nothing is begun anew", || world.running().all(|(_, peer)| known(peer) == ["second", "third"])).await;
     let versions =
-        world.running().next().expect("two run").1.read(|facts| facts.configuration().map(|one| one.version));
+        world.running().next().expect("two run").1.read(|state| state.configuration().map(|one| one.version));
     assert_eq!(versions, Some(3), "numbers go on");
 }

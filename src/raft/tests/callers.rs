@@ -1,4 +1,4 @@
-//! Callers that write and read facts at any peer that may decide, as the server does it: what they were told, and
+//! Callers that write and read state at any peer that may decide, as the server does it: what they were told, and
 //! whether one register each could have said that.
 
 use std::{
@@ -87,7 +87,7 @@ impl Callers {
         self.board.peers.lock().unwrap().remove(name);
     }
 
-    /// So many more propose at full speed what takes `bytes` in the log and nothing in the facts.
+    /// So many more propose at full speed what takes `bytes` in the log and nothing in the state.
     pub(super) fn load(&mut self, callers: usize, bytes: usize) {
         self.ballast.extend((0..callers).map(|_| tokio::spawn(Arc::clone(&self.board).heave(bytes))));
     }
@@ -109,7 +109,7 @@ impl Callers {
         let asked = self.board.now();
         let (name, _) = world.master().await;
         for (register, of) in REGISTERS.iter().enumerate() {
-            let found = world.peer(&name).read(|facts| of.read(facts));
+            let found = world.peer(&name).read(|state| of.read(state));
             calls.push(RegisterCall {
                 register,
                 operation: Operation::Read(found),
@@ -158,7 +158,7 @@ impl Board {
                     _ => self.master(&mut random).map(|(peer, _)| peer),
                 };
                 let Some(peer) = peer else { continue };
-                let found = peer.read(|facts| of.read(facts));
+                let found = peer.read(|state| of.read(state));
                 calls.push(RegisterCall {
                     register,
                     operation: Operation::Read(found),
@@ -176,16 +176,16 @@ impl Board {
     async fn write(&self, of: Register, random: &mut fastrand::Rng) -> Option<(Operation, bool)> {
         let (peer, lease) = self.master(random)?;
         let (value, anew) = (self.new_value(), random.u8(..8) == 0);
-        let (operation, facts) = peer.read(|facts| {
-            let found = of.read(facts);
-            of.write(facts, found, value, anew)
+        let (operation, commands) = peer.read(|state| {
+            let found = of.read(state);
+            of.write(state, found, value, anew)
         });
         if self.mistake == Mistake::DropsOne && value > 20 && !self.dropped.swap(true, Ordering::SeqCst) {
             return Some((operation, true));
         }
         let (result, told) = oneshot::channel();
         // Without holding the peer meanwhile, so that it can be killed.
-        peer.submit(&lease, facts, |told| drop(result.send(told)));
+        peer.submit(&lease, commands, |told| drop(result.send(told)));
         drop((peer, lease));
         match told.await.unwrap_or(Err(ProposeError::Uncertain)) {
             Ok(()) => Some((operation, true)),

@@ -1,6 +1,6 @@
 //! Links are cut and restored, single messages delivered seconds late, peers killed, restarted and robbed of their
-//! directories, disks slow and broken, all at random, while callers write and read facts. No two reigns ever hold at the
-//! same moment; one register each explains all that callers were told; in the end all peers have the same facts.
+//! directories, disks slow and broken, all at random, while callers write and read state. No two reigns ever hold at the
+//! same moment; one register each explains all that callers were told; in the end all peers have the same state.
 
 use std::time::Duration;
 

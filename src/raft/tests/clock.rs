@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 use leaseway_core::{Amount, Changes, ClusterTime, Epoch, Millis};
 
 use crate::{
-    Fact, Facts, Listening, Quorum, Settings, start,
+    Command, Listening, Quorum, Settings, State, start,
     tests::world::{World, agree, until},
 };
 
-fn promised(epoch: u64, horizon: ClusterTime) -> Fact {
+fn promised(epoch: u64, horizon: ClusterTime) -> Command {
     let changes = Changes {
         epoch: Epoch(epoch),
         number: 1,
@@ -20,7 +20,7 @@ fn promised(epoch: u64, horizon: ClusterTime) -> Fact {
         wants: None,
         parts: Vec::new(),
     };
-    Fact::Promises { resource: "r".into(), changes }
+    Command::Promises { resource: "r".into(), changes }
 }
 
 fn entries(peer: &Quorum) -> u64 {
@@ -48,7 +48,7 @@ async fn the_clock_is_stored_until_the_last_promise_has_ended_and_not_without_on
     let moment = lease.clock().at(Millis(began.elapsed().as_millis() as u64));
     let horizon = moment.plus(Millis(3_000));
     peer.propose(&lease, vec![promised(1, horizon)]).await.expect("it is stored");
-    until("the promise has ended", || peer.read(Facts::clock) >= horizon).await;
+    until("the promise has ended", || peer.read(State::clock) >= horizon).await;
     assert!(since.elapsed() >= Duration::from_millis(2_990), "never faster than time: {:?}", since.elapsed());
     let (written, seconds) = (entries(&peer) - before, since.elapsed().as_secs());
     assert!(written <= seconds + 2, "{written} entries in {seconds} s");
@@ -68,8 +68,8 @@ async fn the_clock_goes_on_over_masters_and_is_never_ahead_of_time() {
     for _ in 0..3 {
         let (master, lease) = world.master().await;
         let stored = reached.plus(Millis(1_000));
-        until("it advances", || world.peer(&master).read(Facts::clock) >= stored).await;
-        reached = world.peer(&master).read(Facts::clock);
+        until("it advances", || world.peer(&master).read(State::clock) >= stored).await;
+        reached = world.peer(&master).read(State::clock);
         world.kill(&master);
         world.start(&master).await;
         let (_, next) = world.master().await;
@@ -84,18 +84,19 @@ async fn the_clock_goes_on_over_masters_and_is_never_ahead_of_time() {
 
 #[test]
 fn a_snapshot_keeps_the_clock_and_what_ends_by_it() {
-    let mut facts = Facts::default();
-    let term = facts.begin_term();
+    let mut state = State::default();
+    let term = state.begin_term();
     let horizon = ClusterTime(90_000);
-    let listen = Fact::Listen(Listening { length: Millis(60_000), whole: true });
-    let proposal = [Fact::Clock(ClusterTime(20_000)), listen, promised(1, horizon), Fact::Clock(ClusterTime(30_000))];
-    facts.apply(term, &proposal, Millis(7)).expect("nothing to refuse");
-    facts.apply(term, &[Fact::Clock(ClusterTime(25_000))], Millis(8)).expect("nothing to refuse");
-    let restored = Facts::restore(facts.record(Millis(9)), Millis(1_000_000));
-    let of = |facts: &Facts| {
-        let until = facts.promises("r").map(|promises| promises.until());
-        (facts.clock(), facts.last_end(), until, facts.listen_until(), facts.listens_whole())
+    let listen = Command::Listen(Listening { length: Millis(60_000), whole: true });
+    let proposal =
+        [Command::Clock(ClusterTime(20_000)), listen, promised(1, horizon), Command::Clock(ClusterTime(30_000))];
+    state.apply(term, &proposal, Millis(7)).expect("nothing to refuse");
+    state.apply(term, &[Command::Clock(ClusterTime(25_000))], Millis(8)).expect("nothing to refuse");
+    let restored = State::restore(state.record(Millis(9)), Millis(1_000_000));
+    let of = |state: &State| {
+        let until = state.promises("r").map(|promises| promises.until());
+        (state.clock(), state.last_end(), until, state.listen_until(), state.listens_whole())
     };
-    assert_eq!(of(&facts), (ClusterTime(30_000), horizon, Some(horizon), Some(ClusterTime(80_000)), true));
-    assert_eq!(of(&restored), of(&facts), "however late, and on whichever clock");
+    assert_eq!(of(&state), (ClusterTime(30_000), horizon, Some(horizon), Some(ClusterTime(80_000)), true));
+    assert_eq!(of(&restored), of(&state), "however late, and on whichever clock");
 }

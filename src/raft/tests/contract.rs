@@ -52,7 +52,7 @@ fn meta(upto: LogId) -> SnapshotMeta {
 }
 
 fn nothing(opened: &Opened) -> Box<Cursor<Vec<u8>>> {
-    Box::new(Cursor::new(opened.machine.facts().read().record(Millis(1)).encode()))
+    Box::new(Cursor::new(opened.machine.state().read().record(Millis(1)).encode()))
 }
 
 #[tokio::test]
@@ -92,8 +92,8 @@ async fn what_goes_to_a_follower_has_no_gap() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let mut opened = open(&settings(&directory)).expect("it opens");
     opened.log.blocking_append((0..10).map(blank)).await.expect("it is written");
-    let facts = nothing(&opened);
-    opened.machine.install_snapshot(&meta(log_id(1, 4)), facts).await.expect("it is written");
+    let state = nothing(&opened);
+    opened.machine.install_snapshot(&meta(log_id(1, 4)), state).await.expect("it is written");
     opened.log.purge(log_id(1, 4)).await.expect("it is written");
     assert_eq!(opened.log.limited_get_log_entries(3, 8).await.expect("they are in memory"), []);
     let there = opened.log.limited_get_log_entries(5, 8).await.expect("they are in memory");
@@ -111,8 +111,8 @@ async fn the_log_is_purged_only_once_the_snapshot_is_on_disk() {
     let purge = tokio::spawn(async move { log.purge(log_id(1, 8)).await });
     sleep(Duration::from_millis(50)).await;
     assert!(!purge.is_finished(), "a peer that is killed now has neither");
-    let facts = nothing(&opened);
-    opened.machine.install_snapshot(&meta(log_id(1, 8)), facts).await.expect("it is written");
+    let state = nothing(&opened);
+    opened.machine.install_snapshot(&meta(log_id(1, 8)), state).await.expect("it is written");
     purge.await.expect("it does not panic").expect("it is written");
     drop(opened);
     let opened = open(&settings).expect("nothing is missing");
@@ -127,7 +127,7 @@ async fn what_waits_for_a_snapshot_that_cannot_be_read_is_told() {
     let mut log = opened.log.clone();
     let purge = tokio::spawn(async move { log.purge(log_id(1, 8)).await });
     let damaged = Box::new(Cursor::new(vec![0xff; 9]));
-    opened.machine.install_snapshot(&meta(log_id(1, 8)), damaged).await.expect_err("these are no facts");
+    opened.machine.install_snapshot(&meta(log_id(1, 8)), damaged).await.expect_err("it is no state");
     purge.await.expect("it does not panic").expect_err("there is no snapshot");
     assert!(opened.failing.get().is_some(), "this peer takes no part any more");
 }
@@ -140,8 +140,8 @@ async fn an_older_snapshot_never_takes_the_place_of_a_newer_one() {
     opened.log.save_vote(&Vote::new_committed(1, 8)).await.expect("it is written");
     opened.machine.apply((0..10).map(blank)).await.expect("they are applied");
     let mut builder = opened.machine.get_snapshot_builder().await;
-    let facts = nothing(&opened);
-    opened.machine.install_snapshot(&meta(log_id(1, 20)), facts).await.expect("it is written");
+    let state = nothing(&opened);
+    opened.machine.install_snapshot(&meta(log_id(1, 20)), state).await.expect("it is written");
     builder.build_snapshot().await.expect("it may be late");
     drop((builder, opened));
     assert_eq!(open(&settings).expect("it opens").machine.applied(), Some(log_id(1, 20)));

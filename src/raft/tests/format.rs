@@ -11,7 +11,7 @@ use leaseway_core::{
 use openraft::{CommittedLeaderId, EntryPayload, Membership, Vote};
 
 use crate::{
-    Fact, Facts, KeptOverride, Listening,
+    Command, KeptOverride, Listening, State,
     codec::{self, FORMAT},
     raft::{Entry, LogId, Member, Payload, SnapshotMeta, StoredMembership},
     store::{
@@ -20,7 +20,7 @@ use crate::{
         segments,
         snapshots::Stored,
     },
-    stored::StoredFacts,
+    stored::StoredState,
     tests::world::configuration,
 };
 
@@ -28,22 +28,23 @@ fn log_id(index: u64) -> LogId {
     LogId::new(CommittedLeaderId::new(3, 99), index)
 }
 
-fn facts() -> Vec<Fact> {
-    let vouched = |kind, assigned| Fact::Assignment { resource: "pool".into(), kind, holder: "one".into(), assigned };
+fn commands() -> Vec<Command> {
+    let vouched =
+        |kind, assigned| Command::Assignment { resource: "pool".into(), kind, holder: "one".into(), assigned };
     vec![
-        Fact::Configuration(configuration("resources: []")),
-        Fact::ForgetPromises { resource: "gone".into(), epoch: Epoch(9) },
+        Command::Configuration(configuration("resources: []")),
+        Command::ForgetPromises { resource: "gone".into(), epoch: Epoch(9) },
         vouched(HolderKind::Client, Some(Assigned::Capacity(Amount::clamped(2.0)))),
         vouched(HolderKind::Node, Some(Assigned::Share(0.25))),
         vouched(HolderKind::Client, None),
-        Fact::Listen(Listening { length: Millis(61_060), whole: false }),
-        Fact::Load { resource: "pool".into(), load: Some(Load::Capacity(Amount::clamped(80.0))) },
-        Fact::Load { resource: "other".into(), load: Some(Load::Factor(0.5)) },
-        Fact::Load { resource: "third".into(), load: None },
+        Command::Listen(Listening { length: Millis(61_060), whole: false }),
+        Command::Load { resource: "pool".into(), load: Some(Load::Capacity(Amount::clamped(80.0))) },
+        Command::Load { resource: "other".into(), load: Some(Load::Factor(0.5)) },
+        Command::Load { resource: "third".into(), load: None },
     ]
 }
 
-fn pools() -> Vec<Fact> {
+fn pools() -> Vec<Command> {
     let cost = NotedCost {
         capacity: Amount::clamped(2.0),
         time: -40.0,
@@ -68,10 +69,13 @@ fn pools() -> Vec<Fact> {
             (HolderKind::Client, "gone".into(), None),
         ],
     };
-    vec![Fact::Pool { resource: "pool".into(), notes: Box::new(notes) }, Fact::ForgetPool { resource: "old".into() }]
+    vec![
+        Command::Pool { resource: "pool".into(), notes: Box::new(notes) },
+        Command::ForgetPool { resource: "old".into() },
+    ]
 }
 
-fn totals() -> Vec<Fact> {
+fn totals() -> Vec<Command> {
     let slice = |wants, subclients, priority| Claim::new(Amount::clamped(wants), subclients, priority);
     let changes = Changes {
         epoch: Epoch(7 << 22),
@@ -87,10 +91,10 @@ fn totals() -> Vec<Fact> {
             amount: Amount::clamped(12.5),
         }],
     };
-    vec![Fact::Promises { resource: "redis".into(), changes }, Fact::Clock(ClusterTime(2_000))]
+    vec![Command::Promises { resource: "redis".into(), changes }, Command::Clock(ClusterTime(2_000))]
 }
 
-fn overrides() -> Vec<Fact> {
+fn overrides() -> Vec<Command> {
     let set = KeptOverride {
         capacity: Load::Factor(0.5),
         above: true,
@@ -101,14 +105,14 @@ fn overrides() -> Vec<Fact> {
     };
     let amount = KeptOverride { capacity: Load::Capacity(Amount::clamped(7.5)), above: false, ..set.clone() };
     vec![
-        Fact::Override { pattern: "db*".into(), set: Some(Box::new(amount)) },
-        Fact::Override { pattern: "db*".into(), set: Some(Box::new(set)) },
-        Fact::Override { pattern: "gone".into(), set: None },
+        Command::Override { pattern: "db*".into(), set: Some(Box::new(amount)) },
+        Command::Override { pattern: "db*".into(), set: Some(Box::new(set)) },
+        Command::Override { pattern: "gone".into(), set: None },
     ]
 }
 
-fn all_facts() -> Vec<Fact> {
-    [facts(), pools(), totals(), overrides()].concat()
+fn all_commands() -> Vec<Command> {
+    [commands(), pools(), totals(), overrides()].concat()
 }
 
 fn membership() -> Membership<u64, Member> {
@@ -118,8 +122,8 @@ fn membership() -> Membership<u64, Member> {
     Membership::new(vec![members.keys().copied().collect()], members)
 }
 
-fn entries(facts: &[Fact]) -> Vec<Entry> {
-    let proposals = Arc::new(vec![facts.to_vec(), Vec::new()]);
+fn entries(commands: &[Command]) -> Vec<Entry> {
+    let proposals = Arc::new(vec![commands.to_vec(), Vec::new()]);
     let payloads = [
         EntryPayload::Membership(membership()),
         EntryPayload::Blank,
@@ -134,29 +138,29 @@ const IDENTITY: (&str, u64, Option<u128>) = ("a", 99, Some(1 << 100));
 
 /// One frame of each kind, as in files.
 fn everything() -> Vec<u8> {
-    written(&all_facts())
+    written(&all_commands())
 }
 
-fn written(facts: &[Fact]) -> Vec<u8> {
+fn written(commands: &[Command]) -> Vec<u8> {
     let mut bytes = Vec::new();
     frame::write(&mut bytes, Kind::Segment, &codec::encode(&SegmentStart { number: 2, purged: Some(log_id(7)) }));
-    for entry in entries(facts) {
+    for entry in entries(commands) {
         segments::write(&mut bytes, &Record::Entry(entry));
     }
     segments::write(&mut bytes, &Record::Truncate(2));
     segments::write(&mut bytes, &Record::Purge(log_id(1)));
     frame::write(&mut bytes, Kind::Identity, &codec::encode(&IDENTITY));
     frame::write(&mut bytes, Kind::Vote, &codec::encode(&Vote::<u64>::new_committed(3, 99)));
-    let mut known = Facts::default();
+    let mut known = State::default();
     let term = known.begin_term();
-    known.apply(term, facts, Millis(0)).expect("nothing to refuse");
+    known.apply(term, commands, Millis(0)).expect("nothing to refuse");
     let meta = SnapshotMeta {
         last_log_id: Some(log_id(3)),
         last_membership: StoredMembership::new(Some(log_id(0)), membership()),
         snapshot_id: "3-0".into(),
     };
     let record = known.record(Millis(0));
-    let stored = Stored { meta, facts: record.encode() };
+    let stored = Stored { meta, state: record.encode() };
     frame::write(&mut bytes, Kind::Snapshot, &codec::encode(&stored));
     bytes
 }
@@ -175,8 +179,8 @@ fn the_stored_bytes_have_not_changed() {
     assert!(everything() == before, "the format has changed, and its number has not");
 }
 
-/// Reads a file as a peer would. Returns the entries of its log, and the facts of its snapshot.
-fn understood(bytes: &[u8]) -> (Vec<Entry>, Facts) {
+/// Reads a file as a peer would. Returns the entries of its log, and the state of its snapshot.
+fn understood(bytes: &[u8]) -> (Vec<Entry>, State) {
     let (mut at, mut kinds, mut read, mut known) = (0, Vec::new(), Vec::new(), None);
     while let Found::Frame { kind, payload, end } = frame::read(bytes, at) {
         kinds.push(kind as u8);
@@ -185,7 +189,7 @@ fn understood(bytes: &[u8]) -> (Vec<Entry>, Facts) {
         }
         if kind == Kind::Snapshot {
             let stored: Stored = codec::decode(payload).expect("a snapshot");
-            known = Some(Facts::restore(StoredFacts::decode(&stored.facts).expect("facts"), Millis(0)));
+            known = Some(State::restore(StoredState::decode(&stored.state).expect("a state"), Millis(0)));
         }
         at = end;
     }
@@ -196,23 +200,23 @@ fn understood(bytes: &[u8]) -> (Vec<Entry>, Facts) {
 #[test]
 fn stored_bytes_are_read() {
     let bytes = fs::read(fixture()).expect("there are bytes of this format");
-    let (read, facts) = understood(&bytes);
-    assert_eq!(read, entries(&all_facts()));
+    let (read, state) = understood(&bytes);
+    assert_eq!(read, entries(&all_commands()));
     let EntryPayload::Normal(Payload::Propose { proposals, .. }) = &read[3].payload else { panic!("a proposal") };
-    assert_eq!(proposals[0], all_facts());
-    let pool = facts.pool("pool").expect("it is remembered");
+    assert_eq!(proposals[0], all_commands());
+    let pool = state.pool("pool").expect("it is remembered");
     assert_eq!(pool.len(), 4);
     assert_eq!(pool.notes(Millis(2000)).clock.grown, 92.0, "time goes on");
-    assert_eq!(facts.assignments("pool").count(), 1, "the client's was taken away");
-    assert_eq!(facts.load("other"), Some(Load::Factor(0.5)));
-    assert_eq!(facts.configuration().map(|configuration| &*configuration.text), Some("resources: []"));
-    let [Fact::Promises { changes, .. }, _] = &totals()[..] else { panic!("one change") };
+    assert_eq!(state.assignments("pool").count(), 1, "the client's was taken away");
+    assert_eq!(state.load("other"), Some(Load::Factor(0.5)));
+    assert_eq!(state.configuration().map(|configuration| &*configuration.text), Some("resources: []"));
+    let [Command::Promises { changes, .. }, _] = &totals()[..] else { panic!("one change") };
     let mut promises = Promises::default();
     promises.apply(changes, ClusterTime(0)).expect("in order");
-    assert_eq!(facts.promises("redis"), Some(&promises));
-    assert_eq!((facts.clock(), facts.last_end()), (ClusterTime(2_000), ClusterTime(90_000)));
-    let [_, Fact::Override { set: Some(set), .. }, _] = &overrides()[..] else { panic!("one is in force") };
-    assert_eq!(facts.overrides(), [("db*".into(), (**set).clone())]);
+    assert_eq!(state.promises("redis"), Some(&promises));
+    assert_eq!((state.clock(), state.last_end()), (ClusterTime(2_000), ClusterTime(90_000)));
+    let [_, Command::Override { set: Some(set), .. }, _] = &overrides()[..] else { panic!("one is in force") };
+    assert_eq!(state.overrides(), [("db*".into(), (**set).clone())]);
 }
 
 #[test]

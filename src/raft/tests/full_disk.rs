@@ -1,15 +1,15 @@
 //! A full disk, simulated with the kernel's limit on file sizes in a process of its own.
 
-use std::process::Command;
+use std::process;
 
 use crate::{
-    Fact, Mastership, ProposeError, Settings, start,
+    Command, Mastership, ProposeError, Settings, start,
     tests::world::{World, assigned, until},
 };
 
 const DATA: &str = "LEASEWAY_RAFT_TEST_DATA";
 
-fn fact(number: usize) -> Fact {
+fn command(number: usize) -> Command {
     assigned(&format!("{number}-{}", "x".repeat(4000)), 1.0)
 }
 
@@ -18,7 +18,7 @@ async fn a_full_disk_ends_mastership_and_loses_nothing_that_was_acknowledged() {
     let world = World::new(&[]).await;
     let data = world.data("alone");
     // Writing beyond the limit would be a signal that kills; ignored, it is an error.
-    let child = Command::new("sh")
+    let child = process::Command::new("sh")
         .args(["-c", "trap '' XFSZ; ulimit -f 400; exec \"$0\" --exact tests::full_disk::child --ignored --nocapture"])
         .arg(std::env::current_exe().expect("this test is a program"))
         .env(DATA, &data)
@@ -36,7 +36,7 @@ async fn a_full_disk_ends_mastership_and_loses_nothing_that_was_acknowledged() {
     let peer = start(Settings::new("alone", data, world.clock())).await.expect("there is room again");
     let mut kept = Vec::new();
     until("it is master", || matches!(*peer.mastership().borrow(), Mastership::Master(_))).await;
-    peer.read(|facts| kept.extend(facts.assignments("r").map(|(_, client, _)| client.to_string())));
+    peer.read(|state| kept.extend(state.assignments("r").map(|(_, client, _)| client.to_string())));
     for number in 0..acknowledged {
         assert!(kept.iter().any(|client| client.starts_with(&format!("{number}-"))), "{number} is lost");
     }
@@ -54,7 +54,7 @@ async fn child() {
     let Mastership::Master(lease) = peer.mastership().borrow().clone() else { panic!("it is no master") };
     let mut acknowledged = 0;
     let error = loop {
-        match peer.propose(&lease, vec![fact(acknowledged)]).await {
+        match peer.propose(&lease, vec![command(acknowledged)]).await {
             Ok(()) => acknowledged += 1,
             Err(error) => break error,
         }
@@ -62,7 +62,7 @@ async fn child() {
     assert_eq!(error, ProposeError::Uncertain);
     until("it says why", || peer.failure().borrow().is_some()).await;
     until("it is no master", || !lease.holds(world.now())).await;
-    assert_eq!(peer.propose(&lease, vec![fact(0)]).await, Err(ProposeError::Deposed));
+    assert_eq!(peer.propose(&lease, vec![command(0)]).await, Err(ProposeError::Deposed));
     let failure = peer.failure().borrow().clone().expect("it has failed");
     assert!(failure.to_string().contains("cannot append to"), "{failure}");
     println!("acknowledged {acknowledged}");

@@ -8,7 +8,7 @@ use std::sync::{
 use leaseway_core::{Amount, Assigned, Changes, ClusterTime, Epoch, HolderKind, Load, Millis, Promises, Refused};
 
 use crate::{
-    Clock, Fact, Facts, MasterLease, Mastership, ProposeError, Settings,
+    Clock, Command, MasterLease, Mastership, ProposeError, Settings, State,
     tests::world::{World, assigned, known, said, until},
 };
 
@@ -34,9 +34,9 @@ fn a_shorter_confirmation_takes_nothing_back() {
     assert!(lease.extend(Millis(20), Millis(60)) && lease.holds(Millis(99)));
 }
 
-fn promises(epoch: u64, number: u64, total: f64) -> Fact {
+fn promises(epoch: u64, number: u64, total: f64) -> Command {
     let (epoch, total, horizon) = (Epoch(epoch), Amount::clamped(total), Some(ClusterTime(1000)));
-    Fact::Promises {
+    Command::Promises {
         resource: "r".into(),
         changes: Changes { epoch, number, total, horizon, lease: None, floor: None, wants: None, parts: Vec::new() },
     }
@@ -48,37 +48,41 @@ fn refused(why: Refused) -> ProposeError {
 
 #[test]
 fn a_proposal_is_applied_as_a_whole_or_not_at_all() {
-    let mut facts = Facts::default();
-    let term = facts.begin_term();
-    let mut apply = |of: u64, proposal: &[Fact]| {
-        let before = facts.record(Millis(0));
-        let result = facts.apply(of, proposal, Millis(5));
-        assert!(result.is_ok() || facts.record(Millis(0)) == before, "a refused proposal has changed something");
-        (result, facts.record(Millis(0)))
+    let mut state = State::default();
+    let term = state.begin_term();
+    let mut apply = |of: u64, proposal: &[Command]| {
+        let before = state.record(Millis(0));
+        let result = state.apply(of, proposal, Millis(5));
+        assert!(result.is_ok() || state.record(Millis(0)) == before, "a refused proposal has changed something");
+        (result, state.record(Millis(0)))
     };
     apply(term, &[promises(4, 1, 1.0), promises(4, 2, 1.0)]).0.expect("in order");
     let gap = refused(Refused::Gap { epoch: Epoch(4), expected: 4, got: 5 });
     assert_eq!(apply(term, &[assigned("x", 1.0), promises(4, 3, 2.0), promises(4, 5, 2.0)]).0, Err(gap));
     let first =
         ProposeError::Refused { resource: "s".into(), why: Refused::Gap { epoch: Epoch(4), expected: 1, got: 2 } };
-    let Fact::Promises { changes, .. } = promises(4, 2, 1.0) else { unreachable!("it is one") };
-    assert_eq!(apply(term, &[Fact::Promises { resource: "s".into(), changes }]).0, Err(first), "a resource of its own");
+    let Command::Promises { changes, .. } = promises(4, 2, 1.0) else { unreachable!("it is one") };
+    assert_eq!(
+        apply(term, &[Command::Promises { resource: "s".into(), changes }]).0,
+        Err(first),
+        "a resource of its own"
+    );
     let older = refused(Refused::OlderEpoch { newest: Epoch(4), got: Epoch(3) });
     assert_eq!(apply(term, &[said("text"), promises(3, 1, 2.0)]).0, Err(older));
     assert_eq!(apply(term - 1, &[said("text")]).0, Err(ProposeError::Deposed));
     assert_eq!(apply(term + 1, &[said("text")]).0, Err(ProposeError::Deposed));
     // A resource that is forgotten begins anew, within a proposal too; promises of a later epoch stay.
-    let forget = |epoch| Fact::ForgetPromises { resource: "r".into(), epoch: Epoch(epoch) };
+    let forget = |epoch| Command::ForgetPromises { resource: "r".into(), epoch: Epoch(epoch) };
     apply(term, &[forget(3), promises(4, 3, 2.0)]).0.expect("it stayed");
     apply(term, &[forget(4), promises(2, 1, 2.0)]).0.expect("it was forgotten");
-    let vouched = |kind, assigned| Fact::Assignment { resource: "r".into(), kind, holder: "y".into(), assigned };
+    let vouched = |kind, assigned| Command::Assignment { resource: "r".into(), kind, holder: "y".into(), assigned };
     let node = vouched(HolderKind::Node, Some(Assigned::Share(0.25)));
     let (result, record) = apply(term, &[assigned("x", 2.0), assigned("x", 0.0), assigned("y", 3.0), node]);
     result.expect("nothing to refuse");
-    let load = |load| Fact::Load { resource: "r".into(), load };
+    let load = |load| Command::Load { resource: "r".into(), load };
     let (result, loaded) = apply(term, &[load(Some(Load::Factor(0.5)))]);
     result.expect("nothing to refuse");
-    let restored = Facts::restore(loaded.clone(), Millis(9));
+    let restored = State::restore(loaded.clone(), Millis(9));
     assert_eq!(restored.record(Millis(0)), loaded);
     let holders: Vec<_> = restored.assignments("r").map(|(kind, id, assigned)| (kind, &**id, assigned)).collect();
     let three = Assigned::Capacity(Amount::clamped(3.0));
@@ -92,14 +96,14 @@ fn a_proposal_is_applied_as_a_whole_or_not_at_all() {
 
 #[test]
 fn only_the_last_configurations_are_remembered_but_all_are_counted() {
-    let mut facts = Facts::default();
-    let term = facts.begin_term();
+    let mut state = State::default();
+    let term = state.begin_term();
     for round in 0..40 {
-        facts.apply(term, &[said(format!("{round}"))], Millis(0)).expect("nothing to refuse");
+        state.apply(term, &[said(format!("{round}"))], Millis(0)).expect("nothing to refuse");
     }
-    let versions: Vec<u64> = facts.configurations().map(|configuration| configuration.version).collect();
+    let versions: Vec<u64> = state.configurations().map(|configuration| configuration.version).collect();
     assert_eq!(versions, (9..=40).collect::<Vec<_>>());
-    assert_eq!(Facts::restore(facts.record(Millis(0)), Millis(0)).configuration(), facts.configuration());
+    assert_eq!(State::restore(state.record(Millis(0)), Millis(0)).configuration(), state.configuration());
 }
 
 #[tokio::test]
@@ -136,7 +140,7 @@ async fn proposals_of_one_entry_are_told_apart_and_keep_their_order() {
         assert_eq!(results.recv().await, Some(expected));
     }
     assert_eq!(known(&peer), ["text"]);
-    let newest = peer.read(|facts| facts.promises("r").map(|promises| (promises.newest(), promises.total())));
+    let newest = peer.read(|state| state.promises("r").map(|promises| (promises.newest(), promises.total())));
     assert_eq!(newest, Some((Some((Epoch(7), 2)), Amount::clamped(2.0))));
     let former = MasterLease::new(lease.term() - 1, Millis(0), Millis(0), ClusterTime(0));
     assert!(!former.holds(Millis(1)));

@@ -5,11 +5,11 @@
 use std::time::{Duration, Instant};
 
 use crate::{
-    Fact, Timing,
+    Command, Timing,
     tests::world::{World, assigned},
 };
 
-fn fact(number: usize) -> Fact {
+fn command(number: usize) -> Command {
     assigned(&number.to_string(), 1.0)
 }
 
@@ -60,7 +60,7 @@ async fn measure_proposals() {
         let mut one_by_one = Vec::new();
         for number in 0..300 {
             let began = Instant::now();
-            peer.propose(&lease, vec![fact(number)]).await.expect("it is master");
+            peer.propose(&lease, vec![command(number)]).await.expect("it is master");
             one_by_one.push(began.elapsed());
         }
         println!("{} peers, one at a time: {}", names.len(), quantiles(one_by_one));
@@ -70,7 +70,7 @@ async fn measure_proposals() {
                 let (peer, lease) = (peer.clone(), lease.clone());
                 tokio::spawn(async move {
                     for number in 0..50 {
-                        peer.propose(&lease, vec![fact(caller * 50 + number)]).await.expect("it is master");
+                        peer.propose(&lease, vec![command(caller * 50 + number)]).await.expect("it is master");
                     }
                 })
             })

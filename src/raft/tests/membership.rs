@@ -69,8 +69,8 @@ async fn no_cluster_begins_if_only_some_know_that_another_server_has_promised_so
     let second = second(&world);
     world.start_with(second).await.expect("it starts");
     let (master, _) = world.master().await;
-    until("it is known", || world.peer(&master).read(|facts| facts.listens_whole())).await;
-    let (until, clock) = world.peer(&master).read(|facts| (facts.listen_until(), facts.clock()));
+    until("it is known", || world.peer(&master).read(|state| state.listens_whole())).await;
+    let (until, clock) = world.peer(&master).read(|state| (state.listen_until(), state.clock()));
     assert!(until.is_some_and(|until| until > clock), "{until:?}");
 }
 

@@ -1,4 +1,4 @@
-//! Very many facts: how long each step takes with them, and that mastership lasts meanwhile.
+//! Very many state: how long each step takes with them, and that mastership lasts meanwhile.
 //!
 //! `cargo test --release -p leaseway-raft measure_a_million -- --ignored --nocapture`
 
@@ -15,7 +15,7 @@ use std::{
 use leaseway_core::{Amount, Assigned, Changes, ClusterTime, Epoch, HolderKind, Millis};
 
 use crate::{
-    Fact, Facts, MasterLease, Mastership, Quorum, Timing,
+    Command, MasterLease, Mastership, Quorum, State, Timing,
     tests::{
         partitions::is_settled,
         world::{World, agree, assigned, until},
@@ -27,8 +27,8 @@ const OF_A_POOL: usize = 100_000;
 /// In one proposal.
 const AT_ONCE: usize = 1000;
 
-fn assignment(number: usize) -> Fact {
-    Fact::Assignment {
+fn assignment(number: usize) -> Command {
+    Command::Assignment {
         resource: format!("pool-{}", number / OF_A_POOL).into(),
         kind: HolderKind::Client,
         holder: format!("client-{number:07}").into(),
@@ -36,7 +36,7 @@ fn assignment(number: usize) -> Fact {
     }
 }
 
-fn promise(number: usize) -> Fact {
+fn promise(number: usize) -> Command {
     let changes = Changes {
         epoch: Epoch(1),
         number: 1,
@@ -47,10 +47,10 @@ fn promise(number: usize) -> Fact {
         wants: None,
         parts: Vec::new(),
     };
-    Fact::Promises { resource: format!("resource-{number:07}").into(), changes }
+    Command::Promises { resource: format!("resource-{number:07}").into(), changes }
 }
 
-/// Proposes a small fact again and again, and looks at the master lease.
+/// Proposes a small command again and again, and looks at the master lease.
 struct Probe {
     stop: Arc<AtomicBool>,
     proposals: tokio::task::JoinHandle<Duration>,
@@ -108,7 +108,7 @@ fn resident() -> u64 {
     status.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or_default() / 256
 }
 
-async fn multitude(count: usize, timing: Timing, fact: fn(usize) -> Fact) {
+async fn multitude(count: usize, timing: Timing, command: fn(usize) -> Command) {
     let mut world = World::with(&["a", "b", "c"], timing).await;
     world.bootstrap().await;
     let (master, lease) = world.master().await;
@@ -116,10 +116,10 @@ async fn multitude(count: usize, timing: Timing, fact: fn(usize) -> Fact) {
     let probe = Probe::start(&world, peer.clone(), lease.clone());
     let began = Instant::now();
     for first in (0..count).step_by(AT_ONCE) {
-        let facts = (first..count.min(first + AT_ONCE)).map(fact).collect();
-        peer.propose(&lease, facts).await.expect("it stays master");
+        let commands = (first..count.min(first + AT_ONCE)).map(command).collect();
+        peer.propose(&lease, commands).await.expect("it stays master");
     }
-    println!("{count} facts: stored after {:?}; resident with three peers: {} MiB", began.elapsed(), resident());
+    println!("{count} commands: stored after {:?}; resident with three peers: {} MiB", began.elapsed(), resident());
     probe.end("while they are stored").await;
     let probe = Probe::start(&world, peer.clone(), lease.clone());
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -127,7 +127,7 @@ async fn multitude(count: usize, timing: Timing, fact: fn(usize) -> Fact) {
 
     let probe = Probe::start(&world, peer.clone(), lease.clone());
     let copying = Instant::now();
-    let copy = peer.read(Facts::clone);
+    let copy = peer.read(State::clone);
     let copied = copying.elapsed();
     let bytes = copy.record(Millis(0)).encode();
     println!("a copy takes {copied:?}, encoding it {:?}: {} bytes", copying.elapsed() - copied, bytes.len());
@@ -186,7 +186,7 @@ async fn measure_a_million_promises() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn twenty_thousand_facts_are_stored_and_cut_off_and_caught_up_with_under_one_master() {
+async fn twenty_thousand_commands_are_stored_and_cut_off_and_caught_up_with_under_one_master() {
     // Slow enough for a machine that runs other tests, too.
     let timing = Timing::new(100, 1000, 2000).expect("a good timing");
     multitude(10_000, timing, assignment).await;

@@ -1,5 +1,5 @@
 //! Peers are added, removed and replaced while links are cut, flap and are cut one way, and masters die: afterwards
-//! there is one outcome, the change can be completed or undone, and no fact is lost on the way.
+//! there is one outcome, the change can be completed or undone, and no command is lost on the way.
 
 use std::{collections::BTreeSet, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Facts of several kinds, each as a register that is written and read.
+//! State of several kinds, each as a register that is written and read.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use leaseway_core::{Amount, Assigned, Changes, ClusterTime, Epoch, HolderKind, I
 use leaseway_history::{Operation, Value};
 
 use crate::{
-    Fact, Facts, KeptOverride,
+    Command, KeptOverride, State,
     tests::world::{assigned, said},
 };
 
@@ -22,7 +22,7 @@ pub(super) enum Register {
     InForce,
     /// The promises of a resource: each follows the one before.
     Promised(&'static str),
-    /// Two facts of one proposal, which are never apart.
+    /// Two state of one proposal, which are never apart.
     Twins,
 }
 
@@ -41,8 +41,8 @@ fn amount(value: u64) -> Amount {
     Amount::clamped(value as f64)
 }
 
-fn capacity_of(facts: &Facts, holder: &str) -> Value {
-    match facts.assigned("r", HolderKind::Client, &holder.into())? {
+fn capacity_of(state: &State, holder: &str) -> Value {
+    match state.assigned("r", HolderKind::Client, &holder.into())? {
         Assigned::Capacity(amount) => Some(amount.get() as u64),
         other => panic!("{other:?} was never assigned"),
     }
@@ -58,11 +58,11 @@ fn floor(epoch: Epoch, value: u64) -> Option<Token> {
 
 impl Register {
     /// What is there, checked to be all of one write.
-    pub(super) fn read(self, facts: &Facts) -> Value {
+    pub(super) fn read(self, state: &State) -> Value {
         match self {
-            Register::Assignment(holder) => capacity_of(facts, holder),
+            Register::Assignment(holder) => capacity_of(state, holder),
             Register::Override(pattern) => {
-                let mut of = facts.overrides().iter().filter(|(of, _)| **of == *pattern);
+                let mut of = state.overrides().iter().filter(|(of, _)| **of == *pattern);
                 let (_, one) = of.next()?;
                 assert!(of.next().is_none(), "two overrides of {pattern}");
                 let value = one.by.parse().expect("a number was written");
@@ -70,12 +70,12 @@ impl Register {
                 Some(value)
             }
             Register::InForce => {
-                let versions: Vec<u64> = facts.configurations().map(|one| one.version).collect();
+                let versions: Vec<u64> = state.configurations().map(|one| one.version).collect();
                 assert!(versions.windows(2).all(|two| two[1] == two[0] + 1), "{versions:?}");
-                facts.configuration().and_then(|one| one.text.parse().ok())
+                state.configuration().and_then(|one| one.text.parse().ok())
             }
             Register::Promised(resource) => {
-                let promises = facts.promises(resource)?;
+                let promises = state.promises(resource)?;
                 let (epoch, _) = promises.newest()?;
                 let value = promises.total().get() as u64;
                 let record = promises.record(ClusterTime(0));
@@ -84,15 +84,15 @@ impl Register {
                 Some(value)
             }
             Register::Twins => {
-                let (one, other) = (capacity_of(facts, "twin"), facts.load("twin"));
+                let (one, other) = (capacity_of(state, "twin"), state.load("twin"));
                 assert_eq!(other, one.map(load), "half of a proposal is there");
                 one
             }
         }
     }
 
-    /// What writes this value where `found` is there, by `facts`; `anew`: by an incarnation of its own, if it has any.
-    pub(super) fn write(self, facts: &Facts, found: Value, value: u64, anew: bool) -> (Operation, Vec<Fact>) {
+    /// What writes this value where `found` is there, by `state`; `anew`: by an incarnation of its own, if it has any.
+    pub(super) fn write(self, state: &State, found: Value, value: u64, anew: bool) -> (Operation, Vec<Command>) {
         let write = Operation::Write(Some(value));
         match self {
             Register::Assignment(holder) => (write, vec![assigned(holder, value as f64)]),
@@ -105,11 +105,11 @@ impl Register {
                     by: value.to_string().into(),
                     why: "a test".into(),
                 };
-                (write, vec![Fact::Override { pattern: pattern.into(), set: Some(Box::new(kept)) }])
+                (write, vec![Command::Override { pattern: pattern.into(), set: Some(Box::new(kept)) }])
             }
             Register::InForce => (write, vec![said(value.to_string())]),
             Register::Promised(resource) => {
-                let newest = facts.promises(resource).and_then(|promises| promises.newest());
+                let newest = state.promises(resource).and_then(|promises| promises.newest());
                 let (epoch, number, operation) = match newest {
                     Some((epoch, number)) if !anew => (epoch, number + 1, Operation::Exchange(found, Some(value))),
                     // Applied whether earlier ones have promised something meanwhile or not.
@@ -126,10 +126,10 @@ impl Register {
                     wants: None,
                     parts: Vec::new(),
                 };
-                (operation, vec![Fact::Promises { resource: Arc::from(resource), changes }])
+                (operation, vec![Command::Promises { resource: Arc::from(resource), changes }])
             }
             Register::Twins => {
-                let load = Fact::Load { resource: "twin".into(), load: Some(load(value)) };
+                let load = Command::Load { resource: "twin".into(), load: Some(load(value)) };
                 (write, vec![assigned("twin", value as f64), load])
             }
         }

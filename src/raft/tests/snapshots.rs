@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use openraft::raft::InstallSnapshotRequest;
 
 use crate::{
-    Fact, StartError, StoreError,
+    Command, StartError, StoreError,
     peers::ReceivedSnapshot,
     raft::{SnapshotMeta, Types, Vote},
     start,
@@ -17,8 +17,8 @@ use crate::{
     },
 };
 
-/// Facts that take many bytes in the log and none in the state.
-fn ballast(round: usize) -> Vec<Fact> {
+/// State that take many bytes in the log and none in the state.
+fn ballast(round: usize) -> Vec<Command> {
     let client = format!("{round}{}", "x".repeat(600 << 10));
     vec![assigned(&client, 0.0)]
 }

@@ -19,8 +19,8 @@ use tokio::{
 };
 
 use crate::{
-    Clock, Configuration, Fact, MasterLease, Mastership, Quorum, Secret, Settings, StartError, StoreError, Timing,
-    start, stored::StoredFacts,
+    Clock, Command, Configuration, MasterLease, Mastership, Quorum, Secret, Settings, StartError, StoreError, Timing,
+    start, stored::StoredState,
 };
 
 /// What all peers of a world know.
@@ -220,10 +220,10 @@ impl World {
     }
 
     /// Proposes to the master, until one accepts.
-    pub(super) async fn propose(&self, fact: Fact) {
+    pub(super) async fn propose(&self, command: Command) {
         for _ in 0..100 {
             let (name, lease) = self.master().await;
-            if self.peers[&name].propose(&lease, vec![fact.clone()]).await.is_ok() {
+            if self.peers[&name].propose(&lease, vec![command.clone()]).await.is_ok() {
                 return;
             }
         }
@@ -233,23 +233,23 @@ impl World {
 
 /// The configurations that a peer knows, in order.
 pub(super) fn known(peer: &Quorum) -> Vec<String> {
-    peer.read(|facts| facts.configurations().map(|configuration| configuration.text.to_string()).collect())
+    peer.read(|state| state.configurations().map(|configuration| configuration.text.to_string()).collect())
 }
 
 pub(super) fn configuration(text: impl Into<Arc<str>>) -> Configuration {
     Configuration { version: 0, text: text.into(), source: "a test".into(), at_unix: 0, by: "a".into() }
 }
 
-pub(super) fn said(text: impl Into<Arc<str>>) -> Fact {
-    Fact::Configuration(configuration(text))
+pub(super) fn said(text: impl Into<Arc<str>>) -> Command {
+    Command::Configuration(configuration(text))
 }
 
-/// All facts of a peer.
-pub(super) fn whole(peer: &Quorum) -> StoredFacts {
-    peer.read(|facts| facts.record(Millis(0)))
+/// All state of a peer.
+pub(super) fn whole(peer: &Quorum) -> StoredState {
+    peer.read(|state| state.record(Millis(0)))
 }
 
-/// Waits until these peers have the same facts.
+/// Waits until these peers have the same state.
 pub(super) async fn agree(world: &World, names: impl IntoIterator<Item = &String> + Clone, done: &str) {
     let began = Instant::now();
     loop {
@@ -269,9 +269,9 @@ pub(super) async fn agree(world: &World, names: impl IntoIterator<Item = &String
 }
 
 /// Assigns a part of `r` to a client; zero removes the assignment.
-pub(super) fn assigned(client: &str, amount: f64) -> Fact {
+pub(super) fn assigned(client: &str, amount: f64) -> Command {
     let assigned = (amount > 0.0).then(|| Assigned::Capacity(Amount::clamped(amount)));
-    Fact::Assignment { resource: "r".into(), kind: HolderKind::Client, holder: client.into(), assigned }
+    Command::Assignment { resource: "r".into(), kind: HolderKind::Client, holder: client.into(), assigned }
 }
 
 /// Waits for a minute: only a hang fails.

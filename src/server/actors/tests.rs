@@ -7,7 +7,7 @@ use leaseway_core::{
     Amount, Answer, Ask, Changes, Charged, Claim, Claims, ClusterTime, Epoch, Glob, Has, HolderKind, Millis,
     Repository, Request, Sum,
 };
-use leaseway_raft::{Fact, Mastership, Timing};
+use leaseway_raft::{Command, Mastership, Timing};
 
 use super::{Handover, Membership, NodeHandle, NodeStart, Refused};
 use crate::{
@@ -163,7 +163,7 @@ fn a_new_master_counts_former_leases_from_when_any_former_reign_has_ended() {
                 wants: None,
                 parts: Vec::new(),
             };
-            let promised = Fact::Promises { resource: "r".into(), changes };
+            let promised = Command::Promises { resource: "r".into(), changes };
             quorum.propose(&reign, vec![promised]).await.expect("it is stored");
             of_join.set(clock.at()).expect("once");
             Some(Membership { quorum, handover: Handover::Promises, initial })

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use actix::{ActorFutureExt as _, Addr, AsyncContext as _, Context, fut::wrap_future};
 use leaseway_core::{ClusterTime, Millis, Repository};
-use leaseway_raft::{Fact, Listening, MasterLease, Mastership, Quorum};
+use leaseway_raft::{Command, Listening, MasterLease, Mastership, Quorum};
 
 use super::{
     super::{config_in_force::ConfigInForce, directory::Role},
@@ -126,7 +126,7 @@ impl NodeActor {
         let Some(membership) = &self.membership else { return };
         let longest = longest_lease(&self.config().repository).max(self.shared.uplink_status.longest());
         let lasts = |until: ClusterTime| until.since(reign.clock().at(self.clock.at())) > longest;
-        if membership.quorum.read(|facts| facts.listen_until()).is_some_and(lasts) {
+        if membership.quorum.read(|state| state.listen_until()).is_some_and(lasts) {
             if wins {
                 self.win(reign.clone());
             }
@@ -135,7 +135,7 @@ impl NodeActor {
         let length = Millis(longest.0.saturating_mul(2));
         let (quorum, reign) = (membership.quorum.clone(), reign.clone());
         let told = async move {
-            let told = quorum.propose(&reign, vec![Fact::Listen(Listening { length, whole: false })]).await;
+            let told = quorum.propose(&reign, vec![Command::Listen(Listening { length, whole: false })]).await;
             if let Err(error) = &told {
                 tracing::warn!(%error, "the peers do not know yet that this master keeps no promises");
             }
@@ -156,7 +156,7 @@ impl NodeActor {
         let Some(membership) = &self.membership else { return };
         let adopted = self.adopted;
         let newest =
-            membership.quorum.read(|facts| facts.configuration().filter(|newest| newest.version != adopted).cloned());
+            membership.quorum.read(|state| state.configuration().filter(|newest| newest.version != adopted).cloned());
         let Some(newest) = newest else { return };
         self.adopted = newest.version;
         match config::parse(&newest.source, &newest.text) {

@@ -98,7 +98,7 @@ impl NodeActor {
         ctx: &mut Context<Self>,
     ) -> ResourceHandle {
         let untold = self.keeps_promises().map(|membership| {
-            let (until, whole) = membership.quorum.read(|facts| (facts.listen_until(), facts.listens_whole()));
+            let (until, whole) = membership.quorum.read(|state| (state.listen_until(), state.listens_whole()));
             (clock_of(reign.as_ref()).local(until.unwrap_or_default()), whole)
         });
         let lineage = Lineage::NewMaster(self.since);
@@ -226,7 +226,7 @@ impl NodeActor {
         let Some(membership) = self.keeps_promises() else { return (None, None) };
         let (now, clock) = (self.clock.at(), clock_of(reign));
         let promised = |promises: &Promises| promises.inherited(clock, now, given_until);
-        let inherited = membership.quorum.read(|facts| facts.promises(id).map(promised));
+        let inherited = membership.quorum.read(|state| state.promises(id).map(promised));
         let inherited = inherited.unwrap_or(Inherited { clock, ..Inherited::default() });
         (Some(inherited), Some(membership.quorum.clone()))
     }

@@ -1,7 +1,7 @@
-//! What a quorum remembers, and how a fact changes it.
+//! What a quorum remembers, and how a command changes it.
 //!
-//! Applying a fact depends on the facts and the log alone, but for the age of what is remembered of pools, which a peer
-//! counts on its own clock. Ends of promises are moments on the clock of the cluster, which is a fact itself.
+//! Applying a command depends on the state and the log alone, but for the age of what is remembered of pools, which a peer
+//! counts on its own clock. Ends of promises are moments on the clock of the cluster, which is a command itself.
 //! Deliberately absent: disk, network and consensus.
 
 use std::{
@@ -12,12 +12,12 @@ use std::{
 use leaseway_core::{Assigned, Changes, ClusterTime, Epoch, HolderKind, Load, Millis, PoolMemory, PoolNotes, Promises};
 
 use crate::{
-    fact::{Configuration, Fact},
+    command::{Command, Configuration},
     listening::Listening,
     overrides::{self, KeptOverride},
     parts::Parts,
     propose_error::ProposeError,
-    stored::{StoredFacts, StoredPromises},
+    stored::{StoredPromises, StoredState},
 };
 
 /// So many configurations are remembered, the one in force included.
@@ -30,7 +30,7 @@ type Holder = (HolderKind, Arc<str>);
 
 /// Everything that a quorum remembers. A copy takes no time to speak of, however much it is.
 #[derive(Debug, Clone, Default)]
-pub struct Facts {
+pub struct State {
     term: u64,
     /// How far the clock of the cluster has got.
     clock: ClusterTime,
@@ -49,7 +49,7 @@ pub struct Facts {
     listening: Option<(ClusterTime, Listening)>,
 }
 
-impl Facts {
+impl State {
     /// The last configurations, the one in force at the end.
     pub fn configurations(&self) -> impl DoubleEndedIterator<Item = &Configuration> {
         self.configurations.iter()
@@ -116,7 +116,7 @@ impl Facts {
         self.last_end
     }
 
-    /// Until when promises that these peers know nothing of may be in force; `None` once a fact has ended that.
+    /// Until when promises that these peers know nothing of may be in force; `None` once a command has ended that.
     pub fn listen_until(&self) -> Option<ClusterTime> {
         self.listening.map(|(until, _)| until)
     }
@@ -128,7 +128,7 @@ impl Facts {
 
     /// Nothing was ever decided: neither a configuration, nor for how long to listen, nor anything about a resource.
     pub(crate) fn is_blank(&self) -> bool {
-        let Facts { configurations, listening, overrides, promises, .. } = self;
+        let State { configurations, listening, overrides, promises, .. } = self;
         configurations.is_empty() && listening.is_none() && overrides.is_empty() && promises.is_empty()
     }
 
@@ -144,33 +144,33 @@ impl Facts {
     }
 
     /// Applies all of a proposal or nothing.
-    pub(crate) fn apply(&mut self, term: u64, facts: &[Fact], now: Millis) -> Result<(), ProposeError> {
+    pub(crate) fn apply(&mut self, term: u64, commands: &[Command], now: Millis) -> Result<(), ProposeError> {
         if term != self.term {
             return Err(ProposeError::Deposed);
         }
-        self.check(facts)?;
-        for fact in facts {
-            self.apply_fact(fact, now);
+        self.check(commands)?;
+        for command in commands {
+            self.apply_command(command, now);
         }
         Ok(())
     }
 
     /// Whether all promises of a proposal would be accepted in order. Each resource checks its own changes, but one by
     /// one, and the first change of a proposal must not be applied if the second is refused.
-    fn check(&self, facts: &[Fact]) -> Result<(), ProposeError> {
+    fn check(&self, commands: &[Command]) -> Result<(), ProposeError> {
         let mut ahead: BTreeMap<&Arc<str>, Option<(Epoch, u64)>> = BTreeMap::new();
-        for fact in facts {
-            let (resource, changed) = match fact {
-                Fact::Promises { resource, changes } => (resource, Ok((changes.epoch, changes.number))),
-                Fact::ForgetPromises { resource, epoch } => (resource, Err(epoch)),
-                Fact::Configuration(_)
-                | Fact::Assignment { .. }
-                | Fact::Load { .. }
-                | Fact::Override { .. }
-                | Fact::Listen(_)
-                | Fact::Pool { .. }
-                | Fact::ForgetPool { .. }
-                | Fact::Clock(_) => continue,
+        for command in commands {
+            let (resource, changed) = match command {
+                Command::Promises { resource, changes } => (resource, Ok((changes.epoch, changes.number))),
+                Command::ForgetPromises { resource, epoch } => (resource, Err(epoch)),
+                Command::Configuration(_)
+                | Command::Assignment { .. }
+                | Command::Load { .. }
+                | Command::Override { .. }
+                | Command::Listen(_)
+                | Command::Pool { .. }
+                | Command::ForgetPool { .. }
+                | Command::Clock(_) => continue,
             };
             let newest =
                 ahead.entry(resource).or_insert_with(|| self.promises.get(resource).and_then(Promises::newest));
@@ -186,24 +186,24 @@ impl Facts {
         Ok(())
     }
 
-    fn apply_fact(&mut self, fact: &Fact, now: Millis) {
-        match fact {
-            Fact::Configuration(configuration) => self.configure(configuration),
-            Fact::Promises { resource, changes } => self.promise(resource, changes),
-            Fact::Clock(reached) => self.clock = self.clock.max(*reached),
-            Fact::ForgetPromises { resource, epoch } => {
+    fn apply_command(&mut self, command: &Command, now: Millis) {
+        match command {
+            Command::Configuration(configuration) => self.configure(configuration),
+            Command::Promises { resource, changes } => self.promise(resource, changes),
+            Command::Clock(reached) => self.clock = self.clock.max(*reached),
+            Command::ForgetPromises { resource, epoch } => {
                 let newest = self.promises.get(resource).and_then(Promises::newest);
                 if newest.is_none_or(|(newest, _)| newest <= *epoch) {
                     self.promises.remove(resource);
                 }
             }
-            Fact::Assignment { resource, kind, holder, assigned } => self.assign(resource, *kind, holder, *assigned),
-            Fact::Load { resource, load: Some(load) } => self.loads.insert(Arc::clone(resource), *load),
-            Fact::Load { resource, load: None } => drop(self.loads.remove(resource)),
-            Fact::Override { pattern, set } => overrides::apply(&mut self.overrides, pattern, set.as_deref()),
-            Fact::Listen(listening) => self.listen(*listening),
-            Fact::Pool { resource, notes } => self.apply_notes(resource, notes, now),
-            Fact::ForgetPool { resource } => {
+            Command::Assignment { resource, kind, holder, assigned } => self.assign(resource, *kind, holder, *assigned),
+            Command::Load { resource, load: Some(load) } => self.loads.insert(Arc::clone(resource), *load),
+            Command::Load { resource, load: None } => drop(self.loads.remove(resource)),
+            Command::Override { pattern, set } => overrides::apply(&mut self.overrides, pattern, set.as_deref()),
+            Command::Listen(listening) => self.listen(*listening),
+            Command::Pool { resource, notes } => self.apply_notes(resource, notes, now),
+            Command::ForgetPool { resource } => {
                 self.pool_entries -= self.pools.remove(resource).map_or(0, |pool| pool.len());
             }
         }
@@ -249,7 +249,7 @@ impl Facts {
     }
 
     /// Everything, for a snapshot.
-    pub(crate) fn record(&self, now: Millis) -> StoredFacts {
+    pub(crate) fn record(&self, now: Millis) -> StoredState {
         let promises = self.promises.iter();
         let promises = promises.map(|(resource, promises)| StoredPromises::new(resource, promises.record(self.clock)));
         let still_listens = |(until, listening): (ClusterTime, Listening)| {
@@ -263,7 +263,7 @@ impl Facts {
             holders.iter().map(stored)
         });
         let pools = self.pools.iter().map(|(resource, pool)| (Arc::clone(resource), pool.notes(now)));
-        StoredFacts {
+        StoredState {
             term: self.term,
             clock: self.clock,
             version: self.version,
@@ -278,30 +278,30 @@ impl Facts {
     }
 
     /// From a snapshot.
-    pub(crate) fn restore(stored: StoredFacts, now: Millis) -> Facts {
-        let mut facts = Facts {
+    pub(crate) fn restore(stored: StoredState, now: Millis) -> State {
+        let mut state = State {
             term: stored.term,
             clock: stored.clock,
             version: stored.version,
             configurations: stored.configurations.into(),
-            ..Facts::default()
+            ..State::default()
         };
         for (resource, record) in stored.promises.into_iter().map(StoredPromises::record) {
             let promises = Promises::restore(&record);
-            facts.last_end = facts.last_end.max(promises.until());
-            facts.promises.insert(resource, promises);
+            state.last_end = state.last_end.max(promises.until());
+            state.promises.insert(resource, promises);
         }
-        facts.listen(stored.listening);
+        state.listen(stored.listening);
         for (resource, kind, holder, assigned) in stored.assignments {
-            facts.assign(&resource, kind, &holder, assigned);
+            state.assign(&resource, kind, &holder, assigned);
         }
         for (resource, notes) in stored.pools {
-            facts.apply_notes(&resource, &notes, now);
+            state.apply_notes(&resource, &notes, now);
         }
-        facts.overrides = stored.overrides.into_iter().filter_map(|(pattern, set)| Some((pattern, set?))).collect();
+        state.overrides = stored.overrides.into_iter().filter_map(|(pattern, set)| Some((pattern, set?))).collect();
         for (resource, load) in stored.loads {
-            facts.loads.insert(resource, load);
+            state.loads.insert(resource, load);
         }
-        facts
+        state
     }
 }

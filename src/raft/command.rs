@@ -10,7 +10,7 @@ use crate::{listening::Listening, overrides::KeptOverride, stored};
 /// Something that must survive a master. Stored in this order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Fact {
+pub enum Command {
     /// The configuration from now on.
     Configuration(Configuration),
     /// A resource is gone, and with it what this epoch and those before it promised. What a later one promised stays.
@@ -58,9 +58,9 @@ pub enum Fact {
     Clock(ClusterTime),
 }
 
-impl Fact {
+impl Command {
     pub(crate) fn is_of_promises(&self) -> bool {
-        matches!(self, Fact::Promises { .. } | Fact::ForgetPromises { .. })
+        matches!(self, Command::Promises { .. } | Command::ForgetPromises { .. })
     }
 }
 
