@@ -25,6 +25,7 @@ mod candidacy;
 mod challenge;
 mod codec;
 mod command;
+mod cow_map;
 mod error;
 mod formation;
 #[cfg(feature = "fuzzing")]
@@ -41,7 +42,6 @@ mod members;
 mod metrics;
 mod open;
 mod overrides;
-mod parts;
 mod peers;
 mod proposals;
 mod propose_error;

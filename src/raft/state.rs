@@ -13,9 +13,9 @@ use leaseway_core::{Assigned, Changes, ClusterTime, Epoch, HolderKind, Load, Mil
 
 use crate::{
     command::{Command, Configuration},
+    cow_map::CowMap,
     listening::Listening,
     overrides::{self, KeptOverride},
-    parts::Parts,
     propose_error::ProposeError,
     stored::{StoredPromises, StoredState},
 };
@@ -38,11 +38,11 @@ pub struct State {
     last_end: ClusterTime,
     version: u64,
     configurations: VecDeque<Configuration>,
-    promises: Parts<Arc<str>, Promises>,
-    assignments: Parts<Arc<str>, Parts<Holder, Assigned>>,
-    loads: Parts<Arc<str>, Load>,
+    promises: CowMap<Arc<str>, Promises>,
+    assignments: CowMap<Arc<str>, CowMap<Holder, Assigned>>,
+    loads: CowMap<Arc<str>, Load>,
     overrides: Vec<(Arc<str>, KeptOverride)>,
-    pools: Parts<Arc<str>, PoolMemory>,
+    pools: CowMap<Arc<str>, PoolMemory>,
     /// Entries of all of them.
     pool_entries: usize,
     /// And until when.
@@ -72,7 +72,7 @@ impl State {
 
     /// The assignments of a resource.
     pub fn assignments(&self, resource: &str) -> impl Iterator<Item = (HolderKind, &Arc<str>, Assigned)> {
-        let holders = self.assignments.get(resource).into_iter().flat_map(Parts::iter);
+        let holders = self.assignments.get(resource).into_iter().flat_map(CowMap::iter);
         holders.map(|((kind, holder), assigned)| (*kind, holder, *assigned))
     }
 

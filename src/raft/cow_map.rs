@@ -4,19 +4,19 @@
 use std::{borrow::Borrow, collections::BTreeMap, sync::Arc};
 
 /// A part that has become larger is split: copying it is to take microseconds.
-const LARGEST: usize = 256;
+const MAX_PART_LEN: usize = 256;
 
 /// Sorted, in parts that follow each other and are never empty.
 #[derive(Debug, Clone)]
-pub(crate) struct Parts<K, V>(Vec<Arc<BTreeMap<K, V>>>);
+pub(crate) struct CowMap<K, V>(Vec<Arc<BTreeMap<K, V>>>);
 
-impl<K, V> Default for Parts<K, V> {
-    fn default() -> Parts<K, V> {
-        Parts(Vec::new())
+impl<K, V> Default for CowMap<K, V> {
+    fn default() -> CowMap<K, V> {
+        CowMap(Vec::new())
     }
 }
 
-impl<K: Ord + Clone, V: Clone> Parts<K, V> {
+impl<K: Ord + Clone, V: Clone> CowMap<K, V> {
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -65,9 +65,9 @@ impl<K: Ord + Clone, V: Clone> Parts<K, V> {
         if self.0.is_empty() {
             self.0.push(Arc::default());
         }
-        if self.0[place].len() >= LARGEST {
+        if self.0[place].len() >= MAX_PART_LEN {
             let part = Arc::make_mut(&mut self.0[place]);
-            let middle = part.keys().nth(LARGEST / 2).cloned().expect("it has more");
+            let middle = part.keys().nth(MAX_PART_LEN / 2).cloned().expect("it has more");
             let behind = part.split_off(&middle);
             self.0.insert(place + 1, Arc::new(behind));
             place += usize::from(*key >= middle);
@@ -104,7 +104,7 @@ mod tests {
         fn it_is_a_map_and_a_copy_stays_as_it_was(
             steps in prop::collection::vec((0_u8..4, 0_u16..2000), 0..4000), copy_at in 0_usize..4000,
         ) {
-            let (mut parts, mut map) = (Parts::default(), BTreeMap::new());
+            let (mut parts, mut map) = (CowMap::default(), BTreeMap::new());
             let mut copy = None;
             for (step, (what, key)) in steps.into_iter().enumerate() {
                 if step == copy_at {
@@ -122,7 +122,7 @@ mod tests {
                 prop_assert_eq!(parts.get(&key), map.get(&key));
             }
             prop_assert!(parts.iter().eq(map.iter()) && parts.is_empty() == map.is_empty());
-            prop_assert!(parts.0.iter().all(|part| !part.is_empty() && part.len() <= LARGEST));
+            prop_assert!(parts.0.iter().all(|part| !part.is_empty() && part.len() <= MAX_PART_LEN));
             if let Some((parts, map)) = copy {
                 prop_assert!(parts.iter().eq(map.iter()));
             }
