@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::{absence::Absence, master_lease::PeerAddress};
+use crate::{ineligible::Ineligible, master_lease::PeerAddress};
 
 /// What the others say about the master, and about the place of this peer.
 #[derive(Debug, Default)]
@@ -11,7 +11,7 @@ pub(crate) struct Hearsay(Mutex<HearsayState>);
 #[derive(Debug, Default)]
 struct HearsayState {
     master: Option<PeerAddress>,
-    absence: Option<Absence>,
+    ineligible: Option<Ineligible>,
     /// This peer hears from the master, or is it.
     has_heard_itself: bool,
 }
@@ -29,8 +29,8 @@ impl Hearsay {
         self.lock().master = master;
     }
 
-    pub(crate) fn absence(&self) -> Option<Absence> {
-        self.lock().absence.clone()
+    pub(crate) fn ineligible(&self) -> Option<Ineligible> {
+        self.lock().ineligible.clone()
     }
 
     pub(crate) fn has_heard_itself(&self) -> bool {
@@ -42,11 +42,11 @@ impl Hearsay {
     }
 
     /// Logs what has changed.
-    pub(crate) fn set_absence(&self, absence: Option<Absence>) {
-        let before = std::mem::replace(&mut self.lock().absence, absence.clone());
-        match absence {
-            Some(absence) if before.as_ref().map(Absence::reason) != Some(absence.reason()) => {
-                tracing::error!(reason = absence.reason(), "{absence}");
+    pub(crate) fn set_ineligible(&self, ineligible: Option<Ineligible>) {
+        let before = std::mem::replace(&mut self.lock().ineligible, ineligible.clone());
+        match ineligible {
+            Some(ineligible) if before.as_ref().map(Ineligible::reason) != Some(ineligible.reason()) => {
+                tracing::error!(reason = ineligible.reason(), "{ineligible}");
             }
             None if before.is_some() => tracing::info!("this peer takes part again"),
             _ => {}

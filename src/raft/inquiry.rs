@@ -11,7 +11,7 @@ use leaseway_proto::peer::Place;
 use tokio::{sync::watch, time::Instant};
 
 use crate::{
-    absence::Absence,
+    ineligible::Ineligible,
     master_lease::{Mastership, PeerAddress},
     peers::{Calls, LocalPeer, follows_live_master},
     raft::Member,
@@ -42,21 +42,23 @@ pub(crate) struct Inquiry {
 struct Verdict {
     takes_part: bool,
     /// A peer says that this one was removed or replaced.
-    expelled: Option<Absence>,
-    other_cluster: Option<Absence>,
+    expelled: Option<Ineligible>,
+    other_cluster: Option<Ineligible>,
     /// A peer of this peer's cluster has answered.
     own_cluster_answered: bool,
 }
 
 impl Verdict {
     /// What follows from it, given what was concluded before, and whether it was said often enough in a row.
-    fn conclusion(self, before: Option<Absence>, is_certain: bool) -> Option<Absence> {
+    fn conclusion(self, before: Option<Ineligible>, is_certain: bool) -> Option<Ineligible> {
         match self {
             Verdict { takes_part: true, .. } => None,
-            Verdict { expelled: Some(absence), .. } if is_certain => Some(absence),
-            Verdict { other_cluster: Some(absence), own_cluster_answered: false, .. } => Some(absence),
+            Verdict { expelled: Some(ineligible), .. } if is_certain => Some(ineligible),
+            Verdict { other_cluster: Some(ineligible), own_cluster_answered: false, .. } => Some(ineligible),
             // No peer says so any more.
-            Verdict { own_cluster_answered: true, .. } if matches!(before, Some(Absence::OtherCluster { .. })) => None,
+            Verdict { own_cluster_answered: true, .. } if matches!(before, Some(Ineligible::OtherCluster { .. })) => {
+                None
+            }
             // Silence changes nothing.
             _ => before,
         }
@@ -71,13 +73,13 @@ impl Inquiry {
             if self.hears_a_master(&mut restored).await {
                 (asked, said) = (0, 0);
                 self.local.hearsay.set_master(None);
-                self.local.hearsay.set_absence(None);
+                self.local.hearsay.set_ineligible(None);
             } else {
                 let verdict = self.ask().await;
                 asked += 1;
                 said = if verdict.expelled.is_some() && !verdict.takes_part { said + 1 } else { 0 };
-                let before = self.local.hearsay.absence();
-                self.local.hearsay.set_absence(verdict.conclusion(before, said >= CONFIRMATIONS));
+                let before = self.local.hearsay.ineligible();
+                self.local.hearsay.set_ineligible(verdict.conclusion(before, said >= CONFIRMATIONS));
             }
             tokio::time::sleep(if asked < EAGER { SOON } else { LATER }).await;
         }
@@ -120,7 +122,7 @@ impl Inquiry {
                     }
                 }
                 Err(error) if error.is_of_another_cluster() => {
-                    verdict.other_cluster = Some(Absence::OtherCluster { by: name.clone() });
+                    verdict.other_cluster = Some(Ineligible::OtherCluster { by: name.clone() });
                 }
                 Err(_) => {}
             }
@@ -131,15 +133,15 @@ impl Inquiry {
         verdict
     }
 
-    /// A peer that belongs to no cluster yet waits to join: that is no absence.
+    /// A peer that belongs to no cluster yet waits to join: that is no ineligible.
     fn record_place(&self, by: &str, place: Place, verdict: &mut Verdict) {
         let by = by.to_owned();
         match place {
             _ if self.local.introducer.cluster().is_none() => {}
             Place::Unspecified => {}
             Place::Member => verdict.takes_part = true,
-            Place::Removed => verdict.expelled = Some(Absence::Removed { by }),
-            Place::Replaced => verdict.expelled = Some(Absence::Replaced { by }),
+            Place::Removed => verdict.expelled = Some(Ineligible::Removed { by }),
+            Place::Replaced => verdict.expelled = Some(Ineligible::Replaced { by }),
         }
     }
 
@@ -188,16 +190,16 @@ impl Inquiry {
 mod tests {
     use super::*;
 
-    fn removed() -> Option<Absence> {
-        Some(Absence::Removed { by: "a".into() })
+    fn removed() -> Option<Ineligible> {
+        Some(Ineligible::Removed { by: "a".into() })
     }
 
-    fn stranger() -> Option<Absence> {
-        Some(Absence::OtherCluster { by: "b".into() })
+    fn stranger() -> Option<Ineligible> {
+        Some(Ineligible::OtherCluster { by: "b".into() })
     }
 
-    fn concluded(verdict: Verdict, before: Option<Absence>, is_certain: bool) -> Option<&'static str> {
-        verdict.conclusion(before, is_certain).map(|absence| absence.reason())
+    fn concluded(verdict: Verdict, before: Option<Ineligible>, is_certain: bool) -> Option<&'static str> {
+        verdict.conclusion(before, is_certain).map(|ineligible| ineligible.reason())
     }
 
     #[test]

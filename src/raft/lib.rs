@@ -16,7 +16,6 @@
 //! # What is deliberately absent
 //! What the state mean; discovery of peers.
 
-mod absence;
 mod acknowledged;
 mod advance;
 mod agreement;
@@ -32,6 +31,7 @@ mod formation;
 pub mod fuzzing;
 mod hearsay;
 mod incoming;
+mod ineligible;
 mod inquiry;
 mod keeper;
 mod leave;
@@ -57,12 +57,12 @@ mod stored;
 mod tests;
 mod transfer;
 
-pub use absence::Absence;
 pub use agreement::Disagreement;
 pub use backup::{BackedUpPeer, Backup, BackupCounts, BackupError, BackupHeader, PlaceError};
 pub use command::{Command, Configuration};
 pub use error::{ChangeError, StartError};
 pub use incoming::{Accept, Incoming, PeerConnection};
+pub use ineligible::Ineligible;
 pub use listening::Listening;
 pub use master_lease::{MasterLease, Mastership, PeerAddress};
 pub use metrics::{METRICS, begin_counters, repeat_gauges};

@@ -11,10 +11,10 @@ use leaseway_core::Millis;
 use tokio::sync::{oneshot, watch};
 
 use crate::{
-    absence::Absence,
     backup::{BackedUpPeer, Backup, BackupHeader},
     command::Command,
     error::{ChangeError, StartError},
+    ineligible::Ineligible,
     master_lease::{MasterLease, Mastership},
     open, proposals,
     propose_error::ProposeError,
@@ -167,9 +167,9 @@ impl Quorum {
     }
 
     /// Why this peer takes no part, if it does not.
-    pub fn absence(&self) -> Option<Absence> {
-        let failed = self.0.running.failing.get().map(Absence::Failed);
-        failed.or_else(|| self.0.running.local.hearsay.absence())
+    pub fn ineligible(&self) -> Option<Ineligible> {
+        let failed = self.0.running.failing.get().map(Ineligible::Failed);
+        failed.or_else(|| self.0.running.local.hearsay.ineligible())
     }
 
     /// For how long after the beginning of a master lease former masters may have given leases; see [`Timing`](crate::Timing).

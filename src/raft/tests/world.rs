@@ -211,10 +211,10 @@ impl World {
     /// What consensus says of itself at each peer.
     fn told(&self) -> String {
         let begun = |peer: &&Quorum| !peer.peers().is_empty();
-        let of = |peer: &Quorum| format!("{} {:?}", *peer.raft().metrics().borrow(), peer.absence());
+        let of = |peer: &Quorum| format!("{} {:?}", *peer.raft().metrics().borrow(), peer.ineligible());
         let told = self.running().map(|(name, peer)| match Some(peer).filter(begun) {
             Some(peer) => format!("\n{name}: {}", of(peer)),
-            None => format!("\n{name}: not begun, {:?}", peer.absence()),
+            None => format!("\n{name}: not begun, {:?}", peer.ineligible()),
         });
         told.collect()
     }

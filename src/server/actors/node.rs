@@ -20,7 +20,7 @@ use actix::{Addr, ArbiterHandle};
 use futures_util::future::join_all;
 use leaseway_core::{Answer, HolderKind, Millis, Principal, Repository, Request, Resource, Settings, access::Policy};
 use leaseway_engine::LostMastership;
-use leaseway_raft::{Absence, MasterLease, Quorum};
+use leaseway_raft::{Ineligible, MasterLease, Quorum};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
 pub use self::refused::Refused;
@@ -382,8 +382,8 @@ impl NodeHandle {
     }
 
     /// Why this peer takes no part, if it does not.
-    pub(crate) fn absence(&self) -> Option<Absence> {
-        self.quorum.as_ref().and_then(Quorum::absence)
+    pub(crate) fn absence(&self) -> Option<Ineligible> {
+        self.quorum.as_ref().and_then(Quorum::ineligible)
     }
 
     /// The reign under which it decides; none for a node that is alone.

@@ -6,7 +6,7 @@ use std::{
 };
 
 use leaseway_core::{PoolReport, escaped_lines};
-use leaseway_raft::{Absence, PeerReport, Quorum};
+use leaseway_raft::{Ineligible, PeerReport, Quorum};
 use metrics::gauge;
 
 use super::gauge_text::{GaugeText, escaped_label};
@@ -47,8 +47,8 @@ pub(crate) fn set_certificate_expires(at: SystemTime) {
 }
 
 /// For every reason there is, so that none has to be known beforehand.
-pub(crate) fn set_absence(absence: Option<&Absence>) {
-    for reason in Absence::REASONS {
+pub(crate) fn set_absence(absence: Option<&Ineligible>) {
+    for reason in Ineligible::REASONS {
         let is_so = absence.is_some_and(|absence| absence.reason() == reason);
         gauge!("leaseway_peer_takes_no_part", "reason" => reason).set(f64::from(u8::from(is_so)));
     }
