@@ -114,7 +114,7 @@ impl Keeper {
                 tracing::info!(term, "this peer is the master");
                 metrics::mastership(term, true);
                 self.lease = Some(lease.clone());
-                self.local.hearsay.set_heard_itself(true);
+                self.local.discovered.set_hears_master(true);
                 self.mastership.send_replace(Mastership::Master(lease));
             }
         }
@@ -179,8 +179,8 @@ impl Keeper {
     async fn follow(&mut self) {
         self.end("another peer was elected, or may be");
         let heard = self.heard().await;
-        self.local.hearsay.set_heard_itself(heard.is_some());
-        let of = heard.or_else(|| self.local.hearsay.master());
+        self.local.discovered.set_hears_master(heard.is_some());
+        let of = heard.or_else(|| self.local.discovered.master());
         self.mastership.send_if_modified(|before| {
             if let Mastership::Follower { of: same } = before
                 && *same == of

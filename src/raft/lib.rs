@@ -25,14 +25,14 @@ mod challenge;
 mod codec;
 mod command;
 mod cow_map;
+mod discovered;
+mod discovery;
 mod error;
 mod formation;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
-mod hearsay;
 mod incoming;
 mod ineligible;
-mod inquiry;
 mod keeper;
 mod leave;
 mod listening;

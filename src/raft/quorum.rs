@@ -169,7 +169,7 @@ impl Quorum {
     /// Why this peer takes no part, if it does not.
     pub fn ineligible(&self) -> Option<Ineligible> {
         let failed = self.0.running.failing.get().map(Ineligible::Failed);
-        failed.or_else(|| self.0.running.local.hearsay.ineligible())
+        failed.or_else(|| self.0.running.local.discovered.ineligible())
     }
 
     /// For how long after the beginning of a master lease former masters may have given leases; see [`Timing`](crate::Timing).
@@ -187,8 +187,8 @@ impl Quorum {
 
     /// Whether this peer is master, or has heard from the master directly of late. Otherwise it only repeats what other
     /// peers say about the master, and may not count for a majority yet.
-    pub fn has_heard_itself(&self) -> bool {
-        self.0.running.local.hearsay.has_heard_itself()
+    pub fn hears_master(&self) -> bool {
+        self.0.running.local.discovered.hears_master()
     }
 
     /// Why consensus has ended on this peer, if it has: mostly because its disk failed. It has given up its mastership,

@@ -20,10 +20,10 @@ use crate::{
     advance,
     backup::Backup,
     candidacy::Candidacy,
+    discovery::Discovery,
     error::{ChangeError, StartError},
     formation::{self, Formation, Formed},
     incoming::Incoming,
-    inquiry::Inquiry,
     keeper::Keeper,
     leave,
     machine::SharedState,
@@ -160,7 +160,7 @@ impl Peer {
             timing: settings.timing,
             failing: opened.failing.clone(),
             mastership: watched.clone(),
-            hearsay: Default::default(),
+            discovered: Default::default(),
             joins,
         });
         let calls = Arc::new(Calls::new(&settings, prover, introducer, contacts, opened.acknowledged.clone()));
@@ -239,13 +239,13 @@ impl Peer {
         let state = machine.state();
         if !settings.is_lone() {
             let (local, calls, settings) = (Arc::clone(&local), Arc::clone(&calls), Arc::clone(&settings));
-            let inquiry = Inquiry { local, calls, settings, mastership: mastership.clone(), members: known };
+            let discovery = Discovery { local, calls, settings, mastership: mastership.clone(), members: known };
             let mut left = left.clone();
             tokio::spawn(async move {
                 tokio::select! {
                     biased;
                     _ = left.wait_for(|leaving| *leaving) => {}
-                    () = inquiry.run() => {}
+                    () = discovery.run() => {}
                 }
             });
         }

@@ -39,7 +39,7 @@ use super::{
 use crate::{
     acknowledged::{Acknowledged, Conflict},
     codec::{self, FORMAT},
-    hearsay::Hearsay,
+    discovered::Discovered,
     incoming::Caller,
     master_lease::Mastership,
     raft::{LogId, Member, PeerId, Raft, RaftState, Types, Vote},
@@ -137,7 +137,7 @@ pub(crate) struct LocalPeer {
     /// Which peer is master, as far as this one knows.
     pub(crate) mastership: watch::Receiver<Mastership>,
     /// What other peers say about that.
-    pub(crate) hearsay: Hearsay,
+    pub(crate) discovered: Discovered,
     /// Peers that ask to join.
     pub(crate) joins: mpsc::Sender<(PeerId, Member)>,
 }

@@ -49,7 +49,7 @@ fn bytes(of: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 fn is_follower(peer: &Quorum) -> bool {
-    peer.has_heard_itself()
+    peer.hears_master()
 }
 
 impl Copied {

@@ -378,7 +378,7 @@ impl NodeHandle {
 
     /// Whether this peer is master, or hears from it and counts.
     pub(crate) fn has_heard_itself(&self) -> bool {
-        self.quorum.as_ref().is_none_or(Quorum::has_heard_itself)
+        self.quorum.as_ref().is_none_or(Quorum::hears_master)
     }
 
     /// Why this peer takes no part, if it does not.

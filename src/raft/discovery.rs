@@ -19,16 +19,16 @@ use crate::{
 };
 
 /// How often the others are asked at first …
-const SOON: Duration = Duration::from_millis(200);
+const FAST_INTERVAL: Duration = Duration::from_millis(200);
 /// … and after so many times.
-const EAGER: u32 = 25;
-const LATER: Duration = Duration::from_secs(1);
+const FAST_ROUNDS: u32 = 25;
+const SLOW_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a peer may take to answer.
-const TIMEOUT: Duration = Duration::from_secs(1);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 /// So many answers in a row must say that this peer is no member: one peer's log may be a little behind.
 const CONFIRMATIONS: u32 = 10;
 
-pub(crate) struct Inquiry {
+pub(crate) struct Discovery {
     pub(crate) local: Arc<LocalPeer>,
     pub(crate) calls: Arc<Calls>,
     pub(crate) settings: Arc<Settings>,
@@ -39,24 +39,24 @@ pub(crate) struct Inquiry {
 
 /// The answers of one round.
 #[derive(Debug, Default)]
-struct Verdict {
-    takes_part: bool,
+struct Answers {
+    is_member: bool,
     /// A peer says that this one was removed or replaced.
-    expelled: Option<Ineligible>,
+    removed: Option<Ineligible>,
     other_cluster: Option<Ineligible>,
     /// A peer of this peer's cluster has answered.
     own_cluster_answered: bool,
 }
 
-impl Verdict {
+impl Answers {
     /// What follows from it, given what was concluded before, and whether it was said often enough in a row.
     fn conclusion(self, before: Option<Ineligible>, is_certain: bool) -> Option<Ineligible> {
         match self {
-            Verdict { takes_part: true, .. } => None,
-            Verdict { expelled: Some(ineligible), .. } if is_certain => Some(ineligible),
-            Verdict { other_cluster: Some(ineligible), own_cluster_answered: false, .. } => Some(ineligible),
+            Answers { is_member: true, .. } => None,
+            Answers { removed: Some(ineligible), .. } if is_certain => Some(ineligible),
+            Answers { other_cluster: Some(ineligible), own_cluster_answered: false, .. } => Some(ineligible),
             // No peer says so any more.
-            Verdict { own_cluster_answered: true, .. } if matches!(before, Some(Ineligible::OtherCluster { .. })) => {
+            Answers { own_cluster_answered: true, .. } if matches!(before, Some(Ineligible::OtherCluster { .. })) => {
                 None
             }
             // Silence changes nothing.
@@ -65,29 +65,29 @@ impl Verdict {
     }
 }
 
-impl Inquiry {
+impl Discovery {
     pub(crate) async fn run(self) {
         let (mut asked, mut said) = (0, 0);
         let mut restored = None;
         loop {
-            if self.hears_a_master(&mut restored).await {
+            if self.hears_master(&mut restored).await {
                 (asked, said) = (0, 0);
-                self.local.hearsay.set_master(None);
-                self.local.hearsay.set_ineligible(None);
+                self.local.discovered.set_master(None);
+                self.local.discovered.set_ineligible(None);
             } else {
-                let verdict = self.ask().await;
+                let answers = self.ask().await;
                 asked += 1;
-                said = if verdict.expelled.is_some() && !verdict.takes_part { said + 1 } else { 0 };
-                let before = self.local.hearsay.ineligible();
-                self.local.hearsay.set_ineligible(verdict.conclusion(before, said >= CONFIRMATIONS));
+                said = if answers.removed.is_some() && !answers.is_member { said + 1 } else { 0 };
+                let before = self.local.discovered.ineligible();
+                self.local.discovered.set_ineligible(answers.conclusion(before, said >= CONFIRMATIONS));
             }
-            tokio::time::sleep(if asked < EAGER { SOON } else { LATER }).await;
+            tokio::time::sleep(if asked < FAST_ROUNDS { FAST_INTERVAL } else { SLOW_INTERVAL }).await;
         }
     }
 
     /// A vote read from disk looks as if its master had just been heard from: `restored` is when it was read, and only
     /// later messages count.
-    async fn hears_a_master(&self, restored: &mut Option<Instant>) -> bool {
+    async fn hears_master(&self, restored: &mut Option<Instant>) -> bool {
         if matches!(*self.mastership.borrow(), Mastership::Master(_)) {
             return true;
         }
@@ -100,20 +100,20 @@ impl Inquiry {
     }
 
     /// Asks all known peers, and publishes the first answer that names a master at once.
-    async fn ask(&self) -> Verdict {
+    async fn ask(&self) -> Answers {
         let others = self.others();
         let asking = others.iter().map(|(name, address)| async move {
-            (name, tokio::time::timeout(TIMEOUT, self.calls.hello((name, address))).await)
+            (name, tokio::time::timeout(ANSWER_TIMEOUT, self.calls.hello((name, address))).await)
         });
-        let mut asking: FuturesUnordered<_> = asking.collect();
-        let (mut verdict, mut named) = (self.own_verdict(), false);
-        while let Some((name, answer)) = asking.next().await {
+        let mut pending: FuturesUnordered<_> = asking.collect();
+        let (mut answers, mut named) = (self.own_answers(), false);
+        while let Some((name, answer)) = pending.next().await {
             let Ok(answer) = answer else { continue };
             match answer {
                 Ok((other, heard)) => {
-                    verdict.own_cluster_answered |= !other.cluster.is_empty();
+                    answers.own_cluster_answered |= !other.cluster.is_empty();
                     if let Some(heard) = heard {
-                        self.record_place(name, heard.place(), &mut verdict);
+                        self.record_place(name, heard.place(), &mut answers);
                         // This peer may have been master until just now, before a restart: the others may not know yet.
                         if heard.master != self.settings.name {
                             named = true;
@@ -122,45 +122,45 @@ impl Inquiry {
                     }
                 }
                 Err(error) if error.is_of_another_cluster() => {
-                    verdict.other_cluster = Some(Ineligible::OtherCluster { by: name.clone() });
+                    answers.other_cluster = Some(Ineligible::OtherCluster { by: name.clone() });
                 }
                 Err(_) => {}
             }
         }
         if !named {
-            self.local.hearsay.set_master(None);
+            self.local.discovered.set_master(None);
         }
-        verdict
+        answers
     }
 
     /// A peer that belongs to no cluster yet waits to join: that is no ineligible.
-    fn record_place(&self, by: &str, place: Place, verdict: &mut Verdict) {
+    fn record_place(&self, by: &str, place: Place, answers: &mut Answers) {
         let by = by.to_owned();
         match place {
             _ if self.local.introducer.cluster().is_none() => {}
             Place::Unspecified => {}
-            Place::Member => verdict.takes_part = true,
-            Place::Removed => verdict.expelled = Some(Ineligible::Removed { by }),
-            Place::Replaced => verdict.expelled = Some(Ineligible::Replaced { by }),
+            Place::Member => answers.is_member = true,
+            Place::Removed => answers.removed = Some(Ineligible::Removed { by }),
+            Place::Replaced => answers.removed = Some(Ineligible::Replaced { by }),
         }
     }
 
     /// What this peer's own log says: the entry that removed it may have arrived.
-    fn own_verdict(&self) -> Verdict {
-        let mut verdict = Verdict::default();
+    fn own_answers(&self) -> Answers {
+        let mut answers = Answers::default();
         if let Some(raft) = self.local.raft.get() {
             let membership = raft.metrics().borrow().membership_config.clone();
             if membership.nodes().next().is_some() {
                 let place = self.local.place_of(raft, self.local.introducer.peer(), &self.settings.name);
-                self.record_place("its own log", place, &mut verdict);
-                verdict.takes_part = false;
+                self.record_place("its own log", place, &mut answers);
+                answers.is_member = false;
             }
         }
-        verdict
+        answers
     }
 
     fn publish(&self, master: PeerAddress) {
-        self.local.hearsay.set_master(Some(master.clone()));
+        self.local.discovered.set_master(Some(master.clone()));
         self.mastership.send_if_modified(|before| {
             let unknown = matches!(before, Mastership::Unknown | Mastership::Follower { of: None });
             if unknown {
@@ -194,36 +194,43 @@ mod tests {
         Some(Ineligible::Removed { by: "a".into() })
     }
 
-    fn stranger() -> Option<Ineligible> {
+    fn other_cluster() -> Option<Ineligible> {
         Some(Ineligible::OtherCluster { by: "b".into() })
     }
 
-    fn concluded(verdict: Verdict, before: Option<Ineligible>, is_certain: bool) -> Option<&'static str> {
-        verdict.conclusion(before, is_certain).map(|ineligible| ineligible.reason())
+    fn concluded(answers: Answers, before: Option<Ineligible>, is_certain: bool) -> Option<&'static str> {
+        answers.conclusion(before, is_certain).map(|ineligible| ineligible.reason())
     }
 
     #[test]
     fn one_answer_that_counts_it_as_a_member_outweighs_all_others() {
-        let verdict =
-            || Verdict { takes_part: true, expelled: removed(), other_cluster: stranger(), own_cluster_answered: true };
-        assert_eq!(concluded(verdict(), removed(), true), None);
+        let answers = || Answers {
+            is_member: true,
+            removed: removed(),
+            other_cluster: other_cluster(),
+            own_cluster_answered: true,
+        };
+        assert_eq!(concluded(answers(), removed(), true), None);
     }
 
     #[test]
     fn a_removal_must_be_confirmed_often_and_stays_when_all_are_silent() {
-        let verdict = || Verdict { expelled: removed(), own_cluster_answered: true, ..Verdict::default() };
-        assert_eq!(concluded(verdict(), None, false), None);
-        assert_eq!(concluded(verdict(), None, true), Some("removed"));
-        assert_eq!(concluded(Verdict::default(), removed(), false), Some("removed"));
-        assert_eq!(concluded(Verdict::default(), None, false), None, "a majority is away, and may come back");
+        let answers = || Answers { removed: removed(), own_cluster_answered: true, ..Answers::default() };
+        assert_eq!(concluded(answers(), None, false), None);
+        assert_eq!(concluded(answers(), None, true), Some("removed"));
+        assert_eq!(concluded(Answers::default(), removed(), false), Some("removed"));
+        assert_eq!(concluded(Answers::default(), None, false), None, "a majority is away, and may come back");
     }
 
     #[test]
     fn a_peer_of_another_cluster_does_not_count_while_one_of_the_own_cluster_answers() {
-        let verdict =
-            |own_cluster_answered| Verdict { other_cluster: stranger(), own_cluster_answered, ..Verdict::default() };
-        assert_eq!(concluded(verdict(false), None, false), Some("other_cluster"));
-        assert_eq!(concluded(verdict(true), None, false), None);
-        assert_eq!(concluded(verdict(true), stranger(), false), None);
+        let answers = |own_cluster_answered| Answers {
+            other_cluster: other_cluster(),
+            own_cluster_answered,
+            ..Answers::default()
+        };
+        assert_eq!(concluded(answers(false), None, false), Some("other_cluster"));
+        assert_eq!(concluded(answers(true), None, false), None);
+        assert_eq!(concluded(answers(true), other_cluster(), false), None);
     }
 }

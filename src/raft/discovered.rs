@@ -6,18 +6,18 @@ use crate::{ineligible::Ineligible, master_lease::PeerAddress};
 
 /// What the others say about the master, and about the place of this peer.
 #[derive(Debug, Default)]
-pub(crate) struct Hearsay(Mutex<HearsayState>);
+pub(crate) struct Discovered(Mutex<DiscoveredState>);
 
 #[derive(Debug, Default)]
-struct HearsayState {
+struct DiscoveredState {
     master: Option<PeerAddress>,
     ineligible: Option<Ineligible>,
     /// This peer hears from the master, or is it.
-    has_heard_itself: bool,
+    hears_master: bool,
 }
 
-impl Hearsay {
-    fn lock(&self) -> MutexGuard<'_, HearsayState> {
+impl Discovered {
+    fn lock(&self) -> MutexGuard<'_, DiscoveredState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -33,12 +33,12 @@ impl Hearsay {
         self.lock().ineligible.clone()
     }
 
-    pub(crate) fn has_heard_itself(&self) -> bool {
-        self.lock().has_heard_itself
+    pub(crate) fn hears_master(&self) -> bool {
+        self.lock().hears_master
     }
 
-    pub(crate) fn set_heard_itself(&self, heard: bool) {
-        self.lock().has_heard_itself = heard;
+    pub(crate) fn set_hears_master(&self, heard: bool) {
+        self.lock().hears_master = heard;
     }
 
     /// Logs what has changed.
