@@ -2,7 +2,7 @@
 
 use std::{io, net::SocketAddr};
 
-use crate::{agreement::Disagreement, store::StoreError, store::disk::Failure};
+use crate::{peers_mismatch::PeersMismatch, store::StoreError, store::disk::Failure};
 
 /// A peer cannot start. Nothing is running, and nothing of its directory was changed but what the error says.
 #[derive(Debug, thiserror::Error)]
@@ -21,7 +21,7 @@ pub enum StartError {
     NoSecret(SocketAddr),
     /// The directory knows of other peers than the settings name: going on could make a second master.
     #[error(transparent)]
-    Disagreement(#[from] Box<Disagreement>),
+    PeersMismatch(#[from] Box<PeersMismatch>),
     /// The address cannot be bound.
     #[error("cannot listen on {address}: {source}")]
     Listen { address: SocketAddr, source: io::Error },
@@ -38,7 +38,7 @@ impl StartError {
     pub fn is_configuration(&self) -> bool {
         match self {
             StartError::Store(error) => matches!(error, StoreError::OtherPeer { .. }),
-            StartError::Settings(_) | StartError::NoSecret(_) | StartError::Disagreement(_) => true,
+            StartError::Settings(_) | StartError::NoSecret(_) | StartError::PeersMismatch(_) => true,
             StartError::Listen { .. } | StartError::Threads(_) | StartError::Failed(_) => false,
         }
     }

@@ -18,7 +18,6 @@
 
 mod acknowledged;
 mod advance;
-mod agreement;
 mod backup;
 mod candidacy;
 mod challenge;
@@ -43,6 +42,7 @@ mod metrics;
 mod open;
 mod overrides;
 mod peers;
+mod peers_mismatch;
 mod proposals;
 mod propose_error;
 mod quorum;
@@ -57,7 +57,6 @@ mod stored;
 mod tests;
 mod transfer;
 
-pub use agreement::Disagreement;
 pub use backup::{BackedUpPeer, Backup, BackupCounts, BackupError, BackupHeader, PlaceError};
 pub use command::{Command, Configuration};
 pub use error::{ChangeError, StartError};
@@ -67,6 +66,7 @@ pub use listening::Listening;
 pub use master_lease::{MasterLease, Mastership, PeerAddress};
 pub use metrics::{METRICS, begin_counters, repeat_gauges};
 pub use overrides::KeptOverride;
+pub use peers_mismatch::PeersMismatch;
 pub use propose_error::ProposeError;
 pub use quorum::{Quorum, start};
 pub use report::{PeerReport, Role};

@@ -4,7 +4,6 @@ use std::{net::SocketAddr, sync::Arc};
 
 use crate::{
     acknowledged::{Acknowledged, Incarnation},
-    agreement,
     error::StartError,
     formation::random,
     machine::Machine,
@@ -144,7 +143,7 @@ pub(crate) fn open(settings: &Settings) -> Result<Opened, StartError> {
         Some(membership) if used => membership.nodes().map(|(_, member)| member.clone()).collect(),
         _ => Vec::new(),
     };
-    agreement::check(settings, identity.cluster, &members)?;
+    crate::peers_mismatch::check(settings, identity.cluster, &members)?;
     let known = floor.as_ref().map(|floor| floor.known.clone()).unwrap_or_default();
     let acknowledged = Acknowledged::new(known, |id| log.id_at(id.index) == Some(id));
     let floor = Floor::open(&directory, floor, log.last(), acknowledged.clone())?;

@@ -10,7 +10,7 @@ use crate::{raft::Member, settings::Settings};
 
 /// A directory knows of other peers than the settings name. Nothing was started.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Disagreement {
+pub struct PeersMismatch {
     data: PathBuf,
     name: String,
     /// The cluster that the directory belongs to.
@@ -25,7 +25,7 @@ pub struct Disagreement {
 }
 
 /// Refuses a contradiction, and logs a difference.
-pub(crate) fn check(settings: &Settings, cluster: Option<u128>, members: &[Member]) -> Result<(), Box<Disagreement>> {
+pub(crate) fn check(settings: &Settings, cluster: Option<u128>, members: &[Member]) -> Result<(), Box<PeersMismatch>> {
     let known: BTreeSet<&str> = members.iter().map(|member| member.name.as_str()).collect();
     let named: BTreeSet<&str> = settings.peers.iter().map(|(name, _)| name.as_str()).collect();
     let (me, alone) = (settings.name.as_str(), settings.names_no_other_peer());
@@ -37,7 +37,7 @@ pub(crate) fn check(settings: &Settings, cluster: Option<u128>, members: &[Membe
     // A peer whose settings name no other goes on with those in its directory, if they can reach it.
     let agrees = if alone { is_lone || !settings.is_lone() } else { has_common };
     if !agrees {
-        return Err(Box::new(Disagreement::new(settings, cluster, members)));
+        return Err(Box::new(PeersMismatch::new(settings, cluster, members)));
     }
     if !settings.is_lone() && known != named {
         let list = |names: &BTreeSet<&str>| names.iter().copied().collect::<Vec<_>>().join(", ");
@@ -50,8 +50,8 @@ pub(crate) fn check(settings: &Settings, cluster: Option<u128>, members: &[Membe
     Ok(())
 }
 
-impl Disagreement {
-    fn new(settings: &Settings, cluster: Option<u128>, members: &[Member]) -> Disagreement {
+impl PeersMismatch {
+    fn new(settings: &Settings, cluster: Option<u128>, members: &[Member]) -> PeersMismatch {
         let mut known: Vec<String> = members.iter().map(|member| member.name.clone()).collect();
         known.sort_unstable();
         known.dedup();
@@ -61,7 +61,7 @@ impl Disagreement {
             format!("{name}={}", settings.address_of(name).unwrap_or(address))
         };
         let others = settings.peers.iter().map(|(name, _)| name).filter(|name| **name != settings.name);
-        Disagreement {
+        PeersMismatch {
             data: settings.data.clone(),
             name: settings.name.clone(),
             cluster: cluster.map_or_else(|| "unknown".into(), |cluster| format!("{cluster:032x}")),
@@ -73,11 +73,11 @@ impl Disagreement {
     }
 }
 
-impl std::error::Error for Disagreement {}
+impl std::error::Error for PeersMismatch {}
 
-impl fmt::Display for Disagreement {
+impl fmt::Display for PeersMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Disagreement { data, name, cluster, members, known, others, own } = self;
+        let PeersMismatch { data, name, cluster, members, known, others, own } = self;
         let (data, known, others, members) = (data.display(), known.join(", "), others.join(", "), members.join(","));
         if self.known == [name.clone()] {
             return write!(
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_in_common_is_agreement() {
+    fn one_peer_in_common_is_enough() {
         for named in [&["a", "b", "c"][..], &["a", "b"], &["a", "c", "d", "e"], &["a"]] {
             assert_eq!(refused(&["a", "b", "c"], named), None, "{named:?}");
         }
