@@ -82,7 +82,7 @@ impl Candidacy {
 
     /// `None` if this peer leads or has no vote.
     async fn candidate(&self) -> Result<Option<Candidate>, Fatal<PeerId>> {
-        let (me, timing) = (self.local.introducer.peer(), self.settings.timing);
+        let (me, timing) = (self.local.handshake.peer(), self.settings.timing);
         let look = move |state: &RaftState| {
             let membership = state.membership_state.effective();
             let may = state.server_state != ServerState::Leader && membership.voter_ids().any(|voter| voter == me);
@@ -97,7 +97,7 @@ impl Candidacy {
 
     /// Whether a majority would vote for this peer. A peer that does not answer within an election's time would not.
     async fn poll(&self, membership: &EffectiveMembership<PeerId, Member>) -> bool {
-        let me = self.local.introducer.peer();
+        let me = self.local.handshake.peer();
         let mine = self.raft.data_metrics().borrow().last_log;
         let patience = self.settings.timing.election_min();
         let others = membership.voter_ids().filter(|voter| *voter != me);

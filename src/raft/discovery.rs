@@ -137,7 +137,7 @@ impl Discovery {
     fn record_place(&self, by: &str, place: Place, answers: &mut Answers) {
         let by = by.to_owned();
         match place {
-            _ if self.local.introducer.cluster().is_none() => {}
+            _ if self.local.handshake.cluster().is_none() => {}
             Place::Unspecified => {}
             Place::Member => answers.is_member = true,
             Place::Removed => answers.removed = Some(Ineligible::Removed { by }),
@@ -151,7 +151,7 @@ impl Discovery {
         if let Some(raft) = self.local.raft.get() {
             let membership = raft.metrics().borrow().membership_config.clone();
             if membership.nodes().next().is_some() {
-                let place = self.local.place_of(raft, self.local.introducer.peer(), &self.settings.name);
+                let place = self.local.place_of(raft, self.local.handshake.peer(), &self.settings.name);
                 self.record_place("its own log", place, &mut answers);
                 answers.is_member = false;
             }

@@ -106,7 +106,7 @@ impl Formation {
     }
 
     fn formed(&self) -> Option<Formed> {
-        let me = self.local.introducer.peer();
+        let me = self.local.handshake.peer();
         let metrics = self.raft.metrics();
         let membership = metrics.borrow().membership_config.clone();
         // The first membership is the first entry of all.
@@ -117,7 +117,7 @@ impl Formation {
 
     /// Whether all peers are there and were told the same, and this is the first of them by name.
     fn may_begin(&self, there: &[Introduction], others: usize) -> bool {
-        let me = self.local.introducer.introduction();
+        let me = self.local.handshake.introduction();
         let mine = me.bootstraps;
         if mine.is_empty() || mine.first() != Some(&self.settings.name) || there.len() != others {
             return false;
@@ -157,7 +157,7 @@ impl Formation {
             address: self.settings.address_of(&self.settings.name).unwrap_or_default().to_owned(),
             advertise: self.settings.advertise.clone(),
         };
-        let mut members: BTreeMap<PeerId, Member> = BTreeMap::from([(self.local.introducer.peer(), me)]);
+        let mut members: BTreeMap<PeerId, Member> = BTreeMap::from([(self.local.handshake.peer(), me)]);
         for other in there {
             let address = self.settings.address_of(&other.name).unwrap_or_default().to_owned();
             let member = Member { name: other.name.clone(), address, advertise: other.advertise.clone() };
@@ -181,7 +181,7 @@ impl Formation {
 
 /// Begins a new cluster of these members.
 pub(crate) async fn begin(local: &LocalPeer, raft: &Raft, members: BTreeMap<PeerId, Member>) -> Result<(), StoreError> {
-    local.introducer.join_cluster(random())?;
+    local.handshake.join_cluster(random())?;
     tracing::info!(peers = members.len(), "a new cluster begins");
     // Refused only if it has begun already.
     let _ = raft.initialize(members).await;

@@ -85,7 +85,7 @@ impl Members {
         let Ok(lease) = self.check_master() else { return };
         let membership = self.raft.metrics().borrow().membership_config.membership().clone();
         let finished = match membership.get_joint_config().as_slice() {
-            [_, .., voters] if !voters.contains(&self.local.introducer.peer()) => {
+            [_, .., voters] if !voters.contains(&self.local.handshake.peer()) => {
                 drop(one);
                 self.make_way(voters).await
             }
@@ -172,7 +172,7 @@ impl Members {
     /// Whether a majority of the remaining voters answers now, each under the identity that has the vote: one that was
     /// heard from a moment ago may have lost its directory since.
     async fn check_majority(&self, left: &BTreeSet<PeerId>) -> Result<(), ChangeError> {
-        let (me, members) = (self.local.introducer.peer(), self.members());
+        let (me, members) = (self.local.handshake.peer(), self.members());
         let mut answers: FuturesUnordered<_> = left
             .iter()
             .filter(|voter| members.contains_key(voter))
@@ -272,7 +272,7 @@ impl Members {
     pub(crate) fn is_alive(&self, peer: PeerId) -> bool {
         let lease = self.settings.timing.lease();
         let recent = |at| self.calls.now().since(at) < lease.plus(lease);
-        peer == self.local.introducer.peer() || self.local.contacts.get(peer).is_some_and(|contact| recent(contact.at))
+        peer == self.local.handshake.peer() || self.local.contacts.get(peer).is_some_and(|contact| recent(contact.at))
     }
 
     pub(crate) fn members(&self) -> BTreeMap<PeerId, Member> {

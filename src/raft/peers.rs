@@ -24,7 +24,7 @@
 
 mod call;
 mod contacts;
-mod introduction;
+mod handshake;
 mod method;
 mod network;
 mod proof;
@@ -35,7 +35,7 @@ pub(crate) use call::Calls;
 #[cfg(test)]
 pub(crate) use call::Connection;
 pub(crate) use contacts::Contacts;
-pub(crate) use introduction::Introducer;
+pub(crate) use handshake::Handshake;
 pub(crate) use method::Call;
 pub(crate) use network::PeerNetwork;
 pub(crate) use proof::Prover;

@@ -153,7 +153,7 @@ impl Quorum {
 
     /// The number of that cluster, which was drawn at random when it began.
     pub fn cluster_number(&self) -> Option<u128> {
-        self.0.running.local.introducer.cluster()
+        self.0.running.local.handshake.cluster()
     }
 
     /// Where the state come from. [`Origin::Empty`] may become [`Origin::Joined`].

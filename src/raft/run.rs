@@ -31,7 +31,7 @@ use crate::{
     members::Members,
     metrics,
     open::{self, Opened},
-    peers::{Call, Calls, Contacts, Introducer, LocalPeer, PeerNetwork, PeersService, Prover},
+    peers::{Call, Calls, Contacts, Handshake, LocalPeer, PeerNetwork, PeersService, Prover},
     proposals::{self, Proposals, WeakProposals},
     raft::{Member, PeerId, Raft},
     settings::Settings,
@@ -138,16 +138,16 @@ impl Peer {
     ) -> Result<(Peer, Running), StartError> {
         // Nothing else runs on this thread yet, so it may block.
         let opened = open::open(&settings)?;
-        let introducer =
-            Introducer::new(Arc::clone(&settings), Arc::clone(&opened.directory), &opened.identity, opened.incarnation);
-        let introducer = Arc::new(introducer);
+        let handshake =
+            Handshake::new(Arc::clone(&settings), Arc::clone(&opened.directory), &opened.identity, opened.incarnation);
+        let handshake = Arc::new(handshake);
         let contacts = Arc::new(Contacts::default());
         let (joins, asked) = mpsc::channel(JOINS);
         let (mastership, watched) = watch::channel(Mastership::Unknown);
         let prover = Arc::new(Prover::new(settings.secret.as_ref()));
         let local = Arc::new(LocalPeer {
             raft: OnceLock::new(),
-            introducer: Arc::clone(&introducer),
+            handshake: Arc::clone(&handshake),
             prover: Arc::clone(&prover),
             knows_peers_by_certificate: settings.tls.is_some(),
             named: settings.peers.clone(),
@@ -163,7 +163,7 @@ impl Peer {
             discovered: Default::default(),
             joins,
         });
-        let calls = Arc::new(Calls::new(&settings, prover, introducer, contacts, opened.acknowledged.clone()));
+        let calls = Arc::new(Calls::new(&settings, prover, handshake, contacts, opened.acknowledged.clone()));
         let mut listening = None;
         if let Some(address) = settings.listen {
             let failed = |source| StartError::Listen { address, source };
@@ -256,7 +256,7 @@ impl Peer {
         }
         let network = PeerNetwork { calls: Arc::clone(&calls), settings: Arc::clone(&settings), log: log.clone() };
         let config = Arc::new(config(&settings));
-        let raft = match Raft::new(local.introducer.peer(), config, network, log.clone(), machine).await {
+        let raft = match Raft::new(local.handshake.peer(), config, network, log.clone(), machine).await {
             Ok(raft) => raft,
             Err(error) => return failing.fail(&error),
         };
@@ -327,14 +327,14 @@ async fn form(
     if settings.names_no_other_peer() {
         let address = settings.address_of(&settings.name).unwrap_or_default().to_owned();
         let me = Member { name: settings.name.clone(), address, advertise: settings.advertise.clone() };
-        let members = BTreeMap::from([(local.introducer.peer(), me)]);
+        let members = BTreeMap::from([(local.handshake.peer(), me)]);
         if let Err(error) = formation::begin(&local, &raft, members).await {
             failing.fail(&error);
         }
         return;
     }
     if settings.bootstrap {
-        local.introducer.announce_bootstrap(settings.peers.iter().map(|(name, _)| name.clone()).collect());
+        local.handshake.announce_bootstrap(settings.peers.iter().map(|(name, _)| name.clone()).collect());
     }
     match (Formation { raft, local, calls, settings }).run().await {
         Ok(Formed::Begun) => {}

@@ -91,7 +91,7 @@ pub(crate) async fn hand_over(members: &Members, next: PeerId) {
     if let Ok((_, true)) = started {
         tracing::info!(to = member.name, "mastership is handed over");
     }
-    let me = members.local.introducer.peer();
+    let me = members.local.handshake.peer();
     let succeeded = |metrics: &RaftMetrics| metrics.current_leader.is_some_and(|leader| leader != me);
     let patience = members.settings.timing.certainly_over() * 2;
     let _ = members.raft.wait(Some(patience)).metrics(succeeded, "another peer leads").await;

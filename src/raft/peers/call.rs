@@ -17,7 +17,7 @@ use tonic::{
 
 use super::{
     contacts::Contacts,
-    introduction::{Introducer, OTHER_CLUSTER, REJECTED, Rejected, incarnation_of},
+    handshake::{Handshake, OTHER_CLUSTER, REJECTED, Rejected, incarnation_of},
     method::Call,
     proof::{CHALLENGE, Conversation, Prover},
 };
@@ -70,7 +70,7 @@ impl CallError {
 /// The client side of the peer protocol. Shared by all tasks of this peer.
 #[derive(Debug)]
 pub(crate) struct Calls {
-    introducer: Arc<Introducer>,
+    handshake: Arc<Handshake>,
     contacts: Arc<Contacts>,
     acknowledged: Acknowledged,
     clock: DebugClock,
@@ -101,12 +101,12 @@ impl Calls {
     pub(crate) fn new(
         settings: &Settings,
         prover: Arc<Prover>,
-        introducer: Arc<Introducer>,
+        handshake: Arc<Handshake>,
         contacts: Arc<Contacts>,
         acknowledged: Acknowledged,
     ) -> Calls {
         Calls {
-            introducer,
+            handshake,
             contacts,
             acknowledged,
             clock: DebugClock(Arc::clone(&settings.clock)),
@@ -196,13 +196,13 @@ impl Calls {
         payload: Vec<u8>,
     ) -> Result<(Introduction, PeerResponse), CallError> {
         let connection = self.connection(address)?;
-        let request = PeerRequest { from: Some(self.introducer.introduction()), to, payload, proof: None };
+        let request = PeerRequest { from: Some(self.handshake.introduction()), to, payload, proof: None };
         let (prover, peer) = (Arc::clone(&self.prover), name.to_owned());
         let asked = async move { connection.ask(&prover, &peer, call, request).await };
         #[cfg(test)]
         let asked = crate::tests::delays::deliver(address, call, asked);
         let (mut response, is_proven) = asked.await.map_err(CallError::Refused)?;
-        let other = self.introducer.check(response.from.take(), is_proven)?;
+        let other = self.handshake.check(response.from.take(), is_proven)?;
         if other.name != name || (to != 0 && other.peer != to) {
             return Err(CallError::OtherPeer(other.name));
         }

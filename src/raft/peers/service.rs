@@ -31,7 +31,7 @@ use tonic::{Code, Request, Response, Status, metadata::MetadataValue};
 use super::{
     call::LARGEST_MESSAGE,
     contacts::Contacts,
-    introduction::{Introducer, OTHER_CLUSTER, REJECTED, Rejected, cluster_of, incarnation_of},
+    handshake::{Handshake, OTHER_CLUSTER, REJECTED, Rejected, cluster_of, incarnation_of},
     method::Call,
     proof::{CHALLENGE, Prover, Shown},
     vote_lease::{follows_live_master, is_free_to_vote},
@@ -120,7 +120,7 @@ impl ReceivedSnapshot {
 pub(crate) struct LocalPeer {
     /// Unset until every vote lease that an earlier process of this peer may have given has certainly ended.
     pub(crate) raft: OnceLock<Raft>,
-    pub(crate) introducer: Arc<Introducer>,
+    pub(crate) handshake: Arc<Handshake>,
     pub(crate) prover: Arc<Prover>,
     /// Only a certificate for the host of a peer makes a caller one.
     pub(crate) knows_peers_by_certificate: bool,
@@ -291,7 +291,7 @@ impl LocalPeer {
             let names = caller.names.as_deref().map(Names::all).unwrap_or_default();
             return Err(reject(Rejected::Certificate(names.join(", "))));
         }
-        let shown = self.prover.check(&request, call, self.introducer.name(), &caller.challenge);
+        let shown = self.prover.check(&request, call, self.handshake.name(), &caller.challenge);
         let PeerRequest { from, to, payload, proof } = request;
         let is_of_this_format = from.as_ref().is_some_and(|from| from.format == u32::from(FORMAT));
         if shown == Shown::OtherChallenge && is_of_this_format {
@@ -300,8 +300,8 @@ impl LocalPeer {
             status.metadata_mut().insert_bin(CHALLENGE, challenge);
             return Err(status);
         }
-        let other = self.introducer.check(from, shown == Shown::Proven).map_err(reject)?;
-        if to != 0 && to != self.introducer.peer() {
+        let other = self.handshake.check(from, shown == Shown::Proven).map_err(reject)?;
+        if to != 0 && to != self.handshake.peer() {
             return Err(Status::not_found("rejected: this peer has lost its directory, and has a new identity"));
         }
         self.contacts.heard(&other, (self.clock)());
@@ -351,9 +351,9 @@ impl LocalPeer {
         }
         let Checked { from: other, payload, asked } = self.check(call, request)?;
         let cluster = cluster_of(&other).ok_or_else(|| Status::failed_precondition("rejected: of no cluster"))?;
-        if self.introducer.cluster().is_none() {
-            let introducer = Arc::clone(&self.introducer);
-            let belongs = tokio::task::spawn_blocking(move || introducer.join_cluster(cluster)).await;
+        if self.handshake.cluster().is_none() {
+            let handshake = Arc::clone(&self.handshake);
+            let belongs = tokio::task::spawn_blocking(move || handshake.join_cluster(cluster)).await;
             match belongs {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
@@ -363,7 +363,7 @@ impl LocalPeer {
                 Err(_) => return Err(Status::unavailable("it is going down")),
             }
         }
-        if self.introducer.cluster() != Some(cluster) {
+        if self.handshake.cluster() != Some(cluster) {
             return Err(Status::failed_precondition("rejected: of another cluster"));
         }
         if self.failing.get().is_some() {
@@ -416,7 +416,7 @@ impl LocalPeer {
         answer: &A,
         heard: Option<Heard>,
     ) -> Result<Response<PeerResponse>, Status> {
-        let from = Some(self.introducer.introduction());
+        let from = Some(self.handshake.introduction());
         let mut response = PeerResponse { from, payload: codec::encode(answer), heard, proof: None };
         response.proof = self.prover.prove_answer(&response, asked);
         Ok(Response::new(response))
@@ -435,14 +435,14 @@ impl LocalPeer {
             Mastership::Follower { .. } | Mastership::Unknown => false,
         };
         if is_master {
-            let me = self.introducer.introduction();
+            let me = self.handshake.introduction();
             return Some((me.name, me.advertise));
         }
         let timing = self.timing;
         let master = move |state: &RaftState| {
             follows_live_master(state, timing).then(|| state.vote_ref().leader_id().voted_for())
         };
-        let master = raft.with_raft_state(master).await.ok()??.filter(|master| *master != self.introducer.peer())?;
+        let master = raft.with_raft_state(master).await.ok()??.filter(|master| *master != self.handshake.peer())?;
         self.contacts.get(master).map(|contact| (contact.name, contact.advertise))
     }
 

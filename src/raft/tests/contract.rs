@@ -26,7 +26,7 @@ use tokio::{net::TcpListener, time::sleep};
 use crate::{
     Settings,
     open::{Opened, open},
-    peers::{Calls, Introducer, PeerNetwork, Prover},
+    peers::{Calls, Handshake, PeerNetwork, Prover},
     raft::{Entry, LogId, Member, PeerId, SnapshotMeta, Vote},
     tests::{
         segments::log_id,
@@ -60,10 +60,10 @@ async fn a_peer_says_nothing_for_a_vote_that_it_has_given_up() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let settings = Arc::new(settings(&directory));
     let mut opened = open(&settings).expect("it opens");
-    let introducer =
-        Introducer::new(Arc::clone(&settings), Arc::clone(&opened.directory), &opened.identity, opened.incarnation);
+    let handshake =
+        Handshake::new(Arc::clone(&settings), Arc::clone(&opened.directory), &opened.identity, opened.incarnation);
     let calls =
-        Calls::new(&settings, Arc::new(Prover::new(None)), Arc::new(introducer), Arc::default(), Default::default());
+        Calls::new(&settings, Arc::new(Prover::new(None)), Arc::new(handshake), Arc::default(), Default::default());
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("an address").to_string();
     let member = Member { name: "b".into(), address, advertise: String::new() };

@@ -40,7 +40,7 @@ pub(crate) enum Rejected {
 
 /// Writes this peer's introduction and checks those of others.
 #[derive(Debug)]
-pub(crate) struct Introducer {
+pub(crate) struct Handshake {
     settings: Arc<Settings>,
     directory: Arc<Directory>,
     peer: PeerId,
@@ -52,15 +52,15 @@ pub(crate) struct Introducer {
     bootstraps: Mutex<Vec<String>>,
 }
 
-impl Introducer {
+impl Handshake {
     pub(crate) fn new(
         settings: Arc<Settings>,
         directory: Arc<Directory>,
         identity: &Identity,
         incarnation: Incarnation,
-    ) -> Introducer {
+    ) -> Handshake {
         let backup = settings.restored.as_ref().map_or(0, |backup| backup.checksum());
-        Introducer {
+        Handshake {
             settings,
             directory,
             peer: identity.peer,
