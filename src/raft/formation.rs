@@ -125,24 +125,24 @@ impl Formation {
         for other in there {
             if other.bootstraps.is_empty() {
                 self.calls
-                    .contacts()
+                    .liveness()
                     .report_problem(&other.name, &"its directory is empty, and it was not told to bootstrap");
             } else if other.bootstraps != mine {
                 let theirs = other.bootstraps.join(", ");
                 self.calls
-                    .contacts()
+                    .liveness()
                     .report_problem(&other.name, &format!("it would begin a cluster of others: {theirs}"));
             } else if other.backup != me.backup {
                 let what = "it begins with another backup, or with none: `leaseway restore` has to put the same file \
                             into the directories of all";
-                self.calls.contacts().report_problem(&other.name, &what);
+                self.calls.liveness().report_problem(&other.name, &what);
             } else if other.take_over_ms != me.take_over_ms {
                 let told = |ms: u64| {
                     if ms == 0 { "--bootstrap".to_owned() } else { format!("--take-over={}", ms as f64 / 1000.0) }
                 };
                 let (theirs, ours) = (told(other.take_over_ms), told(me.take_over_ms));
                 let what = format!("it was told {theirs}, and this peer {ours}: tell all of them the same");
-                self.calls.contacts().report_problem(&other.name, &what);
+                self.calls.liveness().report_problem(&other.name, &what);
             }
         }
         let agrees = |other: &Introduction| {

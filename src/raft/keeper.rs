@@ -205,7 +205,7 @@ impl Keeper {
             (heard && state.vote_ref().is_committed()).then(|| state.vote_ref().leader_id().voted_for()).flatten()
         };
         let leader = self.raft.with_raft_state(leader).await.ok().flatten()?;
-        let contact = self.local.contacts.get(leader).filter(|_| leader != self.local.handshake.peer())?;
+        let contact = self.local.liveness.get(leader).filter(|_| leader != self.local.handshake.peer())?;
         Some(PeerAddress { name: contact.name, advertise: contact.advertise })
     }
 

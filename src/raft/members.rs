@@ -73,8 +73,8 @@ impl Members {
             self.admit(peer, member).await
         };
         match result {
-            Ok(()) => self.local.contacts.clear_problems(&name),
-            Err(error) => self.local.contacts.report_problem(&name, &error),
+            Ok(()) => self.local.liveness.clear_problems(&name),
+            Err(error) => self.local.liveness.report_problem(&name, &error),
         }
     }
 
@@ -210,7 +210,7 @@ impl Members {
     pub(crate) async fn caught_up(&self, peer: PeerId, name: &str, limit: Duration) -> Result<(), ChangeError> {
         let caught_up = tokio::select! {
             caught_up = self.caught_up_within(peer, limit) => caught_up,
-            () = self.succeeded(peer, name) => {
+            () = self.replaced_by_another(peer, name) => {
                 let why = "it has lost its directory meanwhile, and has another identity";
                 return Err(ChangeError::Failed(why.into()));
             }
@@ -220,8 +220,8 @@ impl Members {
     }
 
     /// Returns once another identity of its name is heard of.
-    async fn succeeded(&self, peer: PeerId, name: &str) {
-        while !self.local.contacts.is_succeeded(peer, name) {
+    async fn replaced_by_another(&self, peer: PeerId, name: &str) {
+        while !self.local.liveness.is_replaced(peer, name) {
             sleep(CHECK_EVERY).await;
         }
     }
@@ -272,7 +272,7 @@ impl Members {
     pub(crate) fn is_alive(&self, peer: PeerId) -> bool {
         let lease = self.settings.timing.lease();
         let recent = |at| self.calls.now().since(at) < lease.plus(lease);
-        peer == self.local.handshake.peer() || self.local.contacts.get(peer).is_some_and(|contact| recent(contact.at))
+        peer == self.local.handshake.peer() || self.local.liveness.get(peer).is_some_and(|contact| recent(contact.at))
     }
 
     pub(crate) fn members(&self) -> BTreeMap<PeerId, Member> {

@@ -23,8 +23,8 @@
 //! itself. With a secret, a message that was overtaken by a thousand others on its connection is refused as well.
 
 mod call;
-mod contacts;
 mod handshake;
+mod liveness;
 mod method;
 mod network;
 mod proof;
@@ -34,8 +34,8 @@ mod vote_lease;
 pub(crate) use call::Calls;
 #[cfg(test)]
 pub(crate) use call::Connection;
-pub(crate) use contacts::Contacts;
 pub(crate) use handshake::Handshake;
+pub(crate) use liveness::Liveness;
 pub(crate) use method::Call;
 pub(crate) use network::PeerNetwork;
 pub(crate) use proof::Prover;

@@ -45,7 +45,7 @@ pub(crate) fn peers(raft: &Raft, local: &LocalPeer, settings: &Settings) -> Vec<
     let now = (local.clock)();
     let report = |(peer, member): (&PeerId, &crate::raft::Member)| {
         let mine = *peer == metrics.id;
-        let contact = local.contacts.get(*peer);
+        let contact = local.liveness.get(*peer);
         let replicated = metrics.replication.as_ref().and_then(|all| all.get(peer).copied().flatten());
         let position = if mine { metrics.last_log_index } else { replicated.map(|log_id| log_id.index) };
         let advertise = match &contact {

@@ -31,7 +31,7 @@ use crate::{
     members::Members,
     metrics,
     open::{self, Opened},
-    peers::{Call, Calls, Contacts, Handshake, LocalPeer, PeerNetwork, PeersService, Prover},
+    peers::{Call, Calls, Handshake, Liveness, LocalPeer, PeerNetwork, PeersService, Prover},
     proposals::{self, Proposals, WeakProposals},
     raft::{Member, PeerId, Raft},
     settings::Settings,
@@ -141,7 +141,7 @@ impl Peer {
         let handshake =
             Handshake::new(Arc::clone(&settings), Arc::clone(&opened.directory), &opened.identity, opened.incarnation);
         let handshake = Arc::new(handshake);
-        let contacts = Arc::new(Contacts::default());
+        let liveness = Arc::new(Liveness::default());
         let (joins, asked) = mpsc::channel(JOINS);
         let (mastership, watched) = watch::channel(Mastership::Unknown);
         let prover = Arc::new(Prover::new(settings.secret.as_ref()));
@@ -151,7 +151,7 @@ impl Peer {
             prover: Arc::clone(&prover),
             knows_peers_by_certificate: settings.tls.is_some(),
             named: settings.peers.clone(),
-            contacts: Arc::clone(&contacts),
+            liveness: Arc::clone(&liveness),
             acknowledged: opened.acknowledged.clone(),
             log: opened.log.clone(),
             ballot: Default::default(),
@@ -163,7 +163,7 @@ impl Peer {
             discovered: Default::default(),
             joins,
         });
-        let calls = Arc::new(Calls::new(&settings, prover, handshake, contacts, opened.acknowledged.clone()));
+        let calls = Arc::new(Calls::new(&settings, prover, handshake, liveness, opened.acknowledged.clone()));
         let mut listening = None;
         if let Some(address) = settings.listen {
             let failed = |source| StartError::Listen { address, source };

@@ -16,8 +16,8 @@ use tonic::{
 };
 
 use super::{
-    contacts::Contacts,
     handshake::{Handshake, OTHER_CLUSTER, REJECTED, Rejected, incarnation_of},
+    liveness::Liveness,
     method::Call,
     proof::{CHALLENGE, Conversation, Prover},
 };
@@ -71,7 +71,7 @@ impl CallError {
 #[derive(Debug)]
 pub(crate) struct Calls {
     handshake: Arc<Handshake>,
-    contacts: Arc<Contacts>,
+    liveness: Arc<Liveness>,
     acknowledged: Acknowledged,
     clock: DebugClock,
     /// Keep-alive interval and timeout of connections.
@@ -102,12 +102,12 @@ impl Calls {
         settings: &Settings,
         prover: Arc<Prover>,
         handshake: Arc<Handshake>,
-        contacts: Arc<Contacts>,
+        liveness: Arc<Liveness>,
         acknowledged: Acknowledged,
     ) -> Calls {
         Calls {
             handshake,
-            contacts,
+            liveness,
             acknowledged,
             clock: DebugClock(Arc::clone(&settings.clock)),
             patience: settings.timing.certainly_over(),
@@ -125,8 +125,8 @@ impl Calls {
         &self.acknowledged
     }
 
-    pub(crate) fn contacts(&self) -> &Contacts {
-        &self.contacts
+    pub(crate) fn liveness(&self) -> &Liveness {
+        &self.liveness
     }
 
     /// Calls a peer and checks its identity. A repeated error is logged once.
@@ -179,10 +179,10 @@ impl Calls {
         match &result {
             Ok((other, _)) => {
                 self.acknowledged.answered(name, incarnation_of(other), &before);
-                self.contacts.heard(other, self.now());
-                self.contacts.clear_problems(name);
+                self.liveness.heard(other, self.now());
+                self.liveness.clear_problems(name);
             }
-            Err(error) => self.contacts.report_problem(name, error),
+            Err(error) => self.liveness.report_problem(name, error),
         }
         result
     }

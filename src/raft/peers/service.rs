@@ -30,8 +30,8 @@ use tonic::{Code, Request, Response, Status, metadata::MetadataValue};
 
 use super::{
     call::LARGEST_MESSAGE,
-    contacts::Contacts,
     handshake::{Handshake, OTHER_CLUSTER, REJECTED, Rejected, cluster_of, incarnation_of},
+    liveness::Liveness,
     method::Call,
     proof::{CHALLENGE, Prover, Shown},
     vote_lease::{follows_live_master, is_free_to_vote},
@@ -126,7 +126,7 @@ pub(crate) struct LocalPeer {
     pub(crate) knows_peers_by_certificate: bool,
     /// Peers as they were named at the start: names and addresses.
     pub(crate) named: Vec<(String, String)>,
-    pub(crate) contacts: Arc<Contacts>,
+    pub(crate) liveness: Arc<Liveness>,
     pub(crate) acknowledged: Acknowledged,
     pub(crate) log: LogStore,
     pub(crate) ballot: Ballot,
@@ -304,14 +304,14 @@ impl LocalPeer {
         if to != 0 && to != self.handshake.peer() {
             return Err(Status::not_found("rejected: this peer has lost its directory, and has a new identity"));
         }
-        self.contacts.heard(&other, (self.clock)());
+        self.liveness.heard(&other, (self.clock)());
         self.acknowledged.heard(incarnation_of(&other));
         Ok(Checked { from: other, payload, asked: proof })
     }
 
     /// Tells the log, and the sender.
     fn reject(&self, caller: &Caller, rejected: &Rejected) -> Status {
-        self.contacts.report_problem(&caller.address.to_string(), rejected);
+        self.liveness.report_problem(&caller.address.to_string(), rejected);
         let code = match rejected {
             Rejected::Secret => Code::Unauthenticated,
             Rejected::Certificate(_) => Code::PermissionDenied,
@@ -443,7 +443,7 @@ impl LocalPeer {
             follows_live_master(state, timing).then(|| state.vote_ref().leader_id().voted_for())
         };
         let master = raft.with_raft_state(master).await.ok()??.filter(|master| *master != self.handshake.peer())?;
-        self.contacts.get(master).map(|contact| (contact.name, contact.advertise))
+        self.liveness.get(master).map(|contact| (contact.name, contact.advertise))
     }
 
     /// A peer's place in the quorum, as far as this one knows.

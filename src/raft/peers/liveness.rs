@@ -12,25 +12,25 @@ use leaseway_proto::peer::Introduction;
 use crate::raft::PeerId;
 
 /// Problems with more peers than this are not remembered: then they are logged again.
-const STRANGERS: usize = 64;
+const MAX_PROBLEM_PEERS: usize = 64;
 /// Nor more than this many problems with each.
-const REASONS: usize = 16;
+const MAX_PROBLEMS_PER_PEER: usize = 16;
 
 /// What is known about a peer besides the membership.
 #[derive(Debug, Clone)]
-pub(crate) struct Contact {
+pub(crate) struct LastContact {
     pub(crate) name: String,
     pub(crate) advertise: String,
     pub(crate) at: Millis,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Contacts {
-    known: Mutex<BTreeMap<PeerId, Contact>>,
+pub(crate) struct Liveness {
+    known: Mutex<BTreeMap<PeerId, LastContact>>,
     problems: Mutex<BTreeMap<String, BTreeSet<String>>>,
 }
 
-impl Contacts {
+impl Liveness {
     /// A peer that passed the checks has sent a message.
     pub(crate) fn heard(&self, other: &Introduction, at: Millis) {
         let mut known = lock(&self.known);
@@ -42,18 +42,18 @@ impl Contacts {
                 // Each directory has its own identity: earlier identities of the same name do not come back.
                 known.retain(|_, contact| contact.name != other.name || at.since(contact.at) < Millis::from_secs(60));
                 let (name, advertise) = (other.name.clone(), other.advertise.clone());
-                let contact = Contact { name, advertise, at };
+                let contact = LastContact { name, advertise, at };
                 known.insert(other.peer, contact);
             }
         }
     }
 
-    pub(crate) fn get(&self, peer: PeerId) -> Option<Contact> {
+    pub(crate) fn get(&self, peer: PeerId) -> Option<LastContact> {
         lock(&self.known).get(&peer).cloned()
     }
 
     /// Whether another identity of its name was heard of later: then its directory is lost, and it does not come back.
-    pub(crate) fn is_succeeded(&self, peer: PeerId, name: &str) -> bool {
+    pub(crate) fn is_replaced(&self, peer: PeerId, name: &str) -> bool {
         let known = lock(&self.known);
         let at = known.get(&peer).map(|contact| contact.at);
         known.iter().any(|(other, contact)| *other != peer && contact.name == name && Some(contact.at) > at)
@@ -63,13 +63,13 @@ impl Contacts {
     pub(crate) fn report_problem(&self, with: &str, what: &dyn std::fmt::Display) {
         let what = what.to_string();
         let mut problems = lock(&self.problems);
-        if problems.len() >= STRANGERS && !problems.contains_key(with) {
+        if problems.len() >= MAX_PROBLEM_PEERS && !problems.contains_key(with) {
             problems.clear();
         }
         let said = problems.entry(with.to_owned()).or_default();
         if !said.contains(&what) {
             tracing::warn!(peer = with, reason = what, "cannot talk to a peer");
-            if said.len() >= REASONS {
+            if said.len() >= MAX_PROBLEMS_PER_PEER {
                 said.clear();
             }
             said.insert(what);
