@@ -27,7 +27,7 @@ use openraft::{EffectiveMembership, ServerState, error::Fatal};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::{
-    formation::random,
+    bootstrap::random,
     peers::{Call, Calls, LocalPeer, is_free_to_vote, start_election, vote_leased_until},
     raft::{Member, PeerId, Raft, RaftState, Vote},
     settings::Settings,

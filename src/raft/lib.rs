@@ -19,6 +19,7 @@
 mod acknowledged;
 mod advance;
 mod backup;
+mod bootstrap;
 mod candidacy;
 mod challenge;
 mod codec;
@@ -27,7 +28,6 @@ mod cow_map;
 mod discovered;
 mod discovery;
 mod error;
-mod formation;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod incoming;

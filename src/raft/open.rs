@@ -4,8 +4,8 @@ use std::{net::SocketAddr, sync::Arc};
 
 use crate::{
     acknowledged::{Acknowledged, Incarnation},
+    bootstrap::random,
     error::StartError,
-    formation::random,
     machine::Machine,
     raft::{LogId, Member, Vote},
     settings::Settings,

@@ -19,10 +19,10 @@ use tokio::{
 use crate::{
     advance,
     backup::Backup,
+    bootstrap::{self, Bootstrap, BootstrapOutcome},
     candidacy::Candidacy,
     discovery::Discovery,
     error::{ChangeError, StartError},
-    formation::{self, Formation, Formed},
     incoming::Incoming,
     keeper::Keeper,
     leave,
@@ -309,14 +309,14 @@ impl Peer {
             }
         });
         match used {
-            true => (Formation { raft, local, calls, settings }).resume().await,
-            false => form(raft, local, calls, settings, &origin, &failing).await,
+            true => (Bootstrap { raft, local, calls, settings }).resume().await,
+            false => begin_or_join(raft, local, calls, settings, &origin, &failing).await,
         }
     }
 }
 
 /// Begins or joins a cluster, for a peer whose directory was empty.
-async fn form(
+async fn begin_or_join(
     raft: Raft,
     local: Arc<LocalPeer>,
     calls: Arc<Calls>,
@@ -328,7 +328,7 @@ async fn form(
         let address = settings.address_of(&settings.name).unwrap_or_default().to_owned();
         let me = Member { name: settings.name.clone(), address, advertise: settings.advertise.clone() };
         let members = BTreeMap::from([(local.handshake.peer(), me)]);
-        if let Err(error) = formation::begin(&local, &raft, members).await {
+        if let Err(error) = bootstrap::begin(&local, &raft, members).await {
             failing.fail(&error);
         }
         return;
@@ -336,9 +336,9 @@ async fn form(
     if settings.bootstrap {
         local.handshake.announce_bootstrap(settings.peers.iter().map(|(name, _)| name.clone()).collect());
     }
-    match (Formation { raft, local, calls, settings }).run().await {
-        Ok(Formed::Begun) => {}
-        Ok(Formed::Joined) => origin.set(Origin::Joined),
+    match (Bootstrap { raft, local, calls, settings }).run().await {
+        Ok(BootstrapOutcome::Began) => {}
+        Ok(BootstrapOutcome::Joined) => origin.set(Origin::Joined),
         Err(error) => failing.fail(&error),
     }
 }

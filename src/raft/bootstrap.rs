@@ -17,13 +17,13 @@ use crate::{
 };
 
 /// How often the other peers are asked.
-const RETRY_EVERY: Duration = Duration::from_millis(150);
+const RETRY_INTERVAL: Duration = Duration::from_millis(150);
 /// After so many attempts the log says what an operator may have to do.
 const HINT_AFTER: u32 = 20;
 /// How long a peer may take to answer.
-const TIMEOUT: Duration = Duration::from_secs(1);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
-pub(crate) struct Formation {
+pub(crate) struct Bootstrap {
     pub(crate) raft: Raft,
     pub(crate) local: Arc<LocalPeer>,
     pub(crate) calls: Arc<Calls>,
@@ -32,21 +32,21 @@ pub(crate) struct Formation {
 
 /// How a peer has become a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Formed {
+pub(crate) enum BootstrapOutcome {
     /// A new cluster has begun, and this peer is one of its first.
-    Begun,
+    Began,
     /// An existing cluster has let it in.
     Joined,
 }
 
-impl Formation {
+impl Bootstrap {
     /// Returns once this peer belongs to a cluster and has a vote there.
-    pub(crate) async fn run(&self) -> Result<Formed, StoreError> {
+    pub(crate) async fn run(&self) -> Result<BootstrapOutcome, StoreError> {
         let others: Vec<_> = self.settings.peers.iter().filter(|(name, _)| *name != self.settings.name).collect();
         let (mut told, mut asked, mut waited) = (false, 0, 0);
         loop {
-            if let Some(formed) = self.formed() {
-                return Ok(formed);
+            if let Some(outcome) = self.outcome() {
+                return Ok(outcome);
             }
             let there = join_all(others.iter().map(|(name, address)| self.hello(name, address))).await;
             let there: Vec<Introduction> = there.into_iter().flatten().collect();
@@ -80,19 +80,19 @@ impl Formation {
                 let missing = missing.join(", ");
                 tracing::warn!("a first start begins once all peers are there, and this one waits for {missing}");
             }
-            tokio::time::sleep(RETRY_EVERY).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
     }
 
     /// For a peer that has taken part before: if it was stopped before it had a vote it asks to join again. Returns
     /// once it has one.
     pub(crate) async fn resume(&self) {
-        while self.formed().is_none() {
+        while self.outcome().is_none() {
             if self.is_awaited() {
                 let others = self.settings.peers.iter().filter(|(name, _)| *name != self.settings.name);
                 join_all(others.map(|(name, _)| self.join(name))).await;
             }
-            tokio::time::sleep(RETRY_EVERY).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
     }
 
@@ -105,14 +105,14 @@ impl Formation {
         nodes.peek().is_none() || nodes.any(|(_, member)| member.name == self.settings.name)
     }
 
-    fn formed(&self) -> Option<Formed> {
+    fn outcome(&self) -> Option<BootstrapOutcome> {
         let me = self.local.handshake.peer();
         let metrics = self.raft.metrics();
         let membership = metrics.borrow().membership_config.clone();
         // The first membership is the first entry of all.
         let first = membership.log_id().is_some_and(|log_id| log_id.index == 0);
-        let formed = if first { Formed::Begun } else { Formed::Joined };
-        membership.voter_ids().any(|voter| voter == me).then_some(formed)
+        let outcome = if first { BootstrapOutcome::Began } else { BootstrapOutcome::Joined };
+        membership.voter_ids().any(|voter| voter == me).then_some(outcome)
     }
 
     /// Whether all peers are there and were told the same, and this is the first of them by name.
@@ -167,7 +167,7 @@ impl Formation {
     }
 
     async fn hello(&self, name: &str, address: &str) -> Option<Introduction> {
-        let answer = self.calls.call_within::<_, ()>(TIMEOUT, (name, address), 0, Call::Hello, &()).await;
+        let answer = self.calls.call_within::<_, ()>(ANSWER_TIMEOUT, (name, address), 0, Call::Hello, &()).await;
         answer.ok().map(|(other, ())| other)
     }
 
@@ -175,7 +175,7 @@ impl Formation {
         let address = self.settings.address_of(name).unwrap_or_default();
         let mine = self.settings.address_of(&self.settings.name).unwrap_or_default();
         // Errors are logged by the call; the next round tries again.
-        let _ = self.calls.call_within::<_, ()>(TIMEOUT, (name, address), 0, Call::Join, &mine).await;
+        let _ = self.calls.call_within::<_, ()>(ANSWER_TIMEOUT, (name, address), 0, Call::Join, &mine).await;
     }
 }
 
