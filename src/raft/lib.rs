@@ -9,7 +9,7 @@
 //!
 //! # How
 //! A request to decide is checked against the master lease alone: an atomic load. `keeper.rs` renews it. A peer that hears
-//! from no master holds a pre-vote before it starts an election (`candidacy.rs`). Proposals are batched
+//! from no master holds a pre-vote before it starts an election (`election_timer.rs`). Proposals are batched
 //! (`proposals.rs`) and go through the log (`store/`) to the state machine (`machine.rs`). All of that has threads of
 //! its own: callers may be on any runtime, or none.
 //!
@@ -20,13 +20,13 @@ mod acknowledged;
 mod advance;
 mod backup;
 mod bootstrap;
-mod candidacy;
 mod challenge;
 mod codec;
 mod command;
 mod cow_map;
 mod discovered;
 mod discovery;
+mod election_timer;
 mod error;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;

@@ -20,8 +20,8 @@ use crate::{
     advance,
     backup::Backup,
     bootstrap::{self, Bootstrap, BootstrapOutcome},
-    candidacy::Candidacy,
     discovery::Discovery,
+    election_timer::ElectionTimer,
     error::{ChangeError, StartError},
     incoming::Incoming,
     keeper::Keeper,
@@ -295,7 +295,7 @@ impl Peer {
             lease: None,
             resignations,
         };
-        let candidacy = Candidacy {
+        let election_timer = ElectionTimer {
             raft: raft.clone(),
             local: Arc::clone(&local),
             calls: Arc::clone(&calls),
@@ -305,7 +305,7 @@ impl Peer {
             tokio::select! {
                 biased;
                 _ = left.wait_for(|leaving| *leaving) => {}
-                ((), ()) = async { tokio::join!(keeper.run(), candidacy.run()) } => {}
+                ((), ()) = async { tokio::join!(keeper.run(), election_timer.run()) } => {}
             }
         });
         match used {
@@ -365,7 +365,7 @@ fn config(settings: &Settings) -> Config {
         install_snapshot_timeout: 10_000,
         snapshot_max_chunk_size: 1 << 20,
         max_payload_entries: 512,
-        // `candidacy.rs` starts elections.
+        // `election_timer.rs` starts elections.
         enable_elect: false,
         // Both depend on bytes, too: see `compact_log`.
         snapshot_policy: SnapshotPolicy::Never,

@@ -2,7 +2,6 @@
 
 mod backup;
 mod callers;
-mod candidacy;
 mod chaos;
 mod clock;
 mod contract;
@@ -19,6 +18,7 @@ mod membership;
 mod multitude;
 mod older_copies;
 mod partitions;
+mod pre_votes;
 mod registers;
 pub(crate) mod segments;
 mod snapshots;

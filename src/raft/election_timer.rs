@@ -33,7 +33,7 @@ use crate::{
     settings::Settings,
 };
 
-pub(crate) struct Candidacy {
+pub(crate) struct ElectionTimer {
     pub(crate) raft: Raft,
     pub(crate) local: Arc<LocalPeer>,
     pub(crate) calls: Arc<Calls>,
@@ -47,7 +47,7 @@ struct Candidate {
     membership: Arc<EffectiveMembership<PeerId, Member>>,
 }
 
-impl Candidacy {
+impl ElectionTimer {
     /// Returns when consensus has ended on this peer; the keeper reports that.
     pub(crate) async fn run(self) {
         let heartbeat = self.settings.timing.heartbeat();
