@@ -48,7 +48,7 @@ struct Candidate {
 }
 
 impl ElectionTimer {
-    /// Returns when consensus has ended on this peer; the keeper reports that.
+    /// Returns when consensus has ended on this peer; the lease renewal reports that.
     pub(crate) async fn run(self) {
         let heartbeat = self.settings.timing.heartbeat();
         while let Ok(candidate) = self.wait_until_eligible().await {

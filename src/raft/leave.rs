@@ -6,7 +6,7 @@ use openraft::ServerState;
 
 use crate::{members::Members, transfer::hand_over};
 
-/// Waits until the master lease has ended; its keeper has been stopped before. Then, if this peer leads, hands over to the
+/// Waits until the master lease has ended; the lease renewal has been stopped before. Then, if this peer leads, hands over to the
 /// voter with the longest log. Where this peer's vote and that of the next master are not enough, the next one is
 /// elected as soon as the others' vote leases have ended.
 pub(crate) async fn leave(members: &Members) {

@@ -8,7 +8,7 @@
 //! as clocks run at the same rate to within one part in a thousand.
 //!
 //! # How
-//! A request to decide is checked against the master lease alone: an atomic load. `keeper.rs` renews it. A peer that hears
+//! A request to decide is checked against the master lease alone: an atomic load. `lease_renewal.rs` renews it. A peer that hears
 //! from no master holds a pre-vote before it starts an election (`election_timer.rs`). Proposals are batched
 //! (`proposals.rs`) and go through the log (`store/`) to the state machine (`machine.rs`). All of that has threads of
 //! its own: callers may be on any runtime, or none.
@@ -32,7 +32,7 @@ mod error;
 pub mod fuzzing;
 mod incoming;
 mod ineligible;
-mod keeper;
+mod lease_renewal;
 mod leave;
 mod listening;
 mod machine;

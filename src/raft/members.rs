@@ -18,7 +18,7 @@ use tokio::{
 
 use crate::{
     error::ChangeError,
-    keeper::Resignation,
+    lease_renewal::StepDown,
     machine::SharedState,
     master_lease::{MasterLease, Mastership},
     peers::{Call, Calls, LocalPeer},
@@ -43,7 +43,7 @@ pub(crate) struct Members {
     pub(crate) settings: Arc<Settings>,
     pub(crate) mastership: watch::Receiver<Mastership>,
     pub(crate) state: SharedState,
-    pub(crate) keeper: mpsc::Sender<Resignation>,
+    pub(crate) step_down: mpsc::Sender<StepDown>,
     /// One change at a time.
     pub(crate) changing: Mutex<()>,
 }

@@ -24,7 +24,7 @@ use crate::{
     election_timer::ElectionTimer,
     error::{ChangeError, StartError},
     incoming::Incoming,
-    keeper::Keeper,
+    lease_renewal::LeaseRenewal,
     leave,
     machine::SharedState,
     master_lease::Mastership,
@@ -261,7 +261,7 @@ impl Peer {
             Err(error) => return failing.fail(&error),
         };
         let _ = local.raft.set(raft.clone());
-        let (to_keeper, resignations) = mpsc::channel(1);
+        let (step_down, step_downs) = mpsc::channel(1);
         let changes = Arc::new(Members {
             raft: raft.clone(),
             local: Arc::clone(&local),
@@ -269,7 +269,7 @@ impl Peer {
             settings: Arc::clone(&settings),
             mastership: mastership.subscribe(),
             state: state.clone(),
-            keeper: to_keeper,
+            step_down,
             changing: Mutex::default(),
         });
         let _ = members.set(Arc::clone(&changes));
@@ -286,14 +286,14 @@ impl Peer {
         if settings.restored.is_some() {
             tokio::spawn(remove_backup(Arc::clone(&settings), state.clone()));
         }
-        let keeper = Keeper {
+        let renewal = LeaseRenewal {
             raft: raft.clone(),
             local: Arc::clone(&local),
             state,
             settings: Arc::clone(&settings),
             mastership,
             lease: None,
-            resignations,
+            step_downs,
         };
         let election_timer = ElectionTimer {
             raft: raft.clone(),
@@ -305,7 +305,7 @@ impl Peer {
             tokio::select! {
                 biased;
                 _ = left.wait_for(|leaving| *leaving) => {}
-                ((), ()) = async { tokio::join!(keeper.run(), election_timer.run()) } => {}
+                ((), ()) = async { tokio::join!(renewal.run(), election_timer.run()) } => {}
             }
         });
         match used {

@@ -22,7 +22,7 @@ use tokio::{
 
 use crate::{
     error::ChangeError,
-    keeper::Resignation,
+    lease_renewal::StepDown,
     master_lease::{Mastership, PeerAddress},
     members::Members,
     peers::{Call, HandOver, vote_leased_until},
@@ -55,7 +55,7 @@ pub(crate) async fn transfer(members: &Members, to: Option<&str>) -> Result<Tran
     let stopping = || ChangeError::Failed("this peer stops".into());
     let (ended, has_ended) = oneshot::channel();
     let (paused, over) = oneshot::channel();
-    members.keeper.send(Resignation { ended, over }).await.map_err(|_| stopping())?;
+    members.step_down.send(StepDown { ended, over }).await.map_err(|_| stopping())?;
     has_ended.await.map_err(|_| stopping())?;
     let began = Instant::now();
     hand_over(members, next).await;

@@ -30,24 +30,24 @@ use crate::{
     settings::Settings,
 };
 
-/// Asks the keeper to end its master lease, and to begin none until `over`.
-pub(crate) struct Resignation {
+/// Asks the lease renewal to end its master lease, and to begin none until `over`.
+pub(crate) struct StepDown {
     pub(crate) ended: oneshot::Sender<()>,
     /// Resolves when the other side is dropped.
     pub(crate) over: oneshot::Receiver<Infallible>,
 }
 
-pub(crate) struct Keeper {
+pub(crate) struct LeaseRenewal {
     pub(crate) raft: Raft,
     pub(crate) local: Arc<LocalPeer>,
     pub(crate) state: SharedState,
     pub(crate) settings: Arc<Settings>,
     pub(crate) mastership: watch::Sender<Mastership>,
     pub(crate) lease: Option<MasterLease>,
-    pub(crate) resignations: mpsc::Receiver<Resignation>,
+    pub(crate) step_downs: mpsc::Receiver<StepDown>,
 }
 
-impl Keeper {
+impl LeaseRenewal {
     /// Returns when consensus has ended on this peer. Dropping the future earlier ends the master lease.
     pub(crate) async fn run(mut self) {
         let mut heartbeat = tokio::time::interval(self.settings.timing.heartbeat());
@@ -60,7 +60,7 @@ impl Keeper {
                     break;
                 },
                 _ = heartbeat.tick() => {}
-                Some(resignation) = self.resignations.recv() => self.resign(resignation).await,
+                Some(step_down) = self.step_downs.recv() => self.step_down(step_down).await,
             }
             let ended = self.raft.metrics().borrow().running_state.clone();
             if let Err(error) = ended {
@@ -77,7 +77,7 @@ impl Keeper {
     }
 
     /// No confirmation is under way here, so that the ballot stays released.
-    async fn resign(&mut self, Resignation { ended, over }: Resignation) {
+    async fn step_down(&mut self, StepDown { ended, over }: StepDown) {
         self.end("mastership is to be handed over");
         self.local.ballot.release();
         if ended.send(()).is_ok() {
@@ -219,8 +219,8 @@ impl Keeper {
     }
 }
 
-/// However the keeper ends, clones of the master lease must not hold any longer.
-impl Drop for Keeper {
+/// However the lease renewal ends, clones of the master lease must not hold any longer.
+impl Drop for LeaseRenewal {
     fn drop(&mut self) {
         self.end("this peer stops");
         self.mastership.send_replace(Mastership::Unknown);
