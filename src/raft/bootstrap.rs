@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use leaseway_proto::peer::Introduction;
 
 use crate::{
-    peers::{Call, Calls, LocalPeer},
+    peers::{LocalPeer, Method, PeerClient},
     raft::{Member, PeerId, Raft},
     settings::Settings,
     store::StoreError,
@@ -26,7 +26,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) struct Bootstrap {
     pub(crate) raft: Raft,
     pub(crate) local: Arc<LocalPeer>,
-    pub(crate) calls: Arc<Calls>,
+    pub(crate) client: Arc<PeerClient>,
     pub(crate) settings: Arc<Settings>,
 }
 
@@ -124,25 +124,25 @@ impl Bootstrap {
         }
         for other in there {
             if other.bootstraps.is_empty() {
-                self.calls
+                self.client
                     .liveness()
                     .report_problem(&other.name, &"its directory is empty, and it was not told to bootstrap");
             } else if other.bootstraps != mine {
                 let theirs = other.bootstraps.join(", ");
-                self.calls
+                self.client
                     .liveness()
                     .report_problem(&other.name, &format!("it would begin a cluster of others: {theirs}"));
             } else if other.backup != me.backup {
                 let what = "it begins with another backup, or with none: `leaseway restore` has to put the same file \
                             into the directories of all";
-                self.calls.liveness().report_problem(&other.name, &what);
+                self.client.liveness().report_problem(&other.name, &what);
             } else if other.take_over_ms != me.take_over_ms {
                 let told = |ms: u64| {
                     if ms == 0 { "--bootstrap".to_owned() } else { format!("--take-over={}", ms as f64 / 1000.0) }
                 };
                 let (theirs, ours) = (told(other.take_over_ms), told(me.take_over_ms));
                 let what = format!("it was told {theirs}, and this peer {ours}: tell all of them the same");
-                self.calls.liveness().report_problem(&other.name, &what);
+                self.client.liveness().report_problem(&other.name, &what);
             }
         }
         let agrees = |other: &Introduction| {
@@ -167,7 +167,7 @@ impl Bootstrap {
     }
 
     async fn hello(&self, name: &str, address: &str) -> Option<Introduction> {
-        let answer = self.calls.call_within::<_, ()>(ANSWER_TIMEOUT, (name, address), 0, Call::Hello, &()).await;
+        let answer = self.client.call_within::<_, ()>(ANSWER_TIMEOUT, (name, address), 0, Method::Hello, &()).await;
         answer.ok().map(|(other, ())| other)
     }
 
@@ -175,7 +175,7 @@ impl Bootstrap {
         let address = self.settings.address_of(name).unwrap_or_default();
         let mine = self.settings.address_of(&self.settings.name).unwrap_or_default();
         // Errors are logged by the call; the next round tries again.
-        let _ = self.calls.call_within::<_, ()>(ANSWER_TIMEOUT, (name, address), 0, Call::Join, &mine).await;
+        let _ = self.client.call_within::<_, ()>(ANSWER_TIMEOUT, (name, address), 0, Method::Join, &mine).await;
     }
 }
 

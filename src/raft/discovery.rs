@@ -13,7 +13,7 @@ use tokio::{sync::watch, time::Instant};
 use crate::{
     ineligible::Ineligible,
     master_lease::{Mastership, PeerAddress},
-    peers::{Calls, LocalPeer, follows_live_master},
+    peers::{LocalPeer, PeerClient, follows_live_master},
     raft::Member,
     settings::Settings,
 };
@@ -30,7 +30,7 @@ const CONFIRMATIONS: u32 = 10;
 
 pub(crate) struct Discovery {
     pub(crate) local: Arc<LocalPeer>,
-    pub(crate) calls: Arc<Calls>,
+    pub(crate) client: Arc<PeerClient>,
     pub(crate) settings: Arc<Settings>,
     pub(crate) mastership: watch::Sender<Mastership>,
     /// The members in its directory.
@@ -103,7 +103,7 @@ impl Discovery {
     async fn ask(&self) -> Answers {
         let others = self.others();
         let asking = others.iter().map(|(name, address)| async move {
-            (name, tokio::time::timeout(ANSWER_TIMEOUT, self.calls.hello((name, address))).await)
+            (name, tokio::time::timeout(ANSWER_TIMEOUT, self.client.hello((name, address))).await)
         });
         let mut pending: FuturesUnordered<_> = asking.collect();
         let (mut answers, mut named) = (self.own_answers(), false);

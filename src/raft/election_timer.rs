@@ -28,7 +28,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::{
     bootstrap::random,
-    peers::{Call, Calls, LocalPeer, is_free_to_vote, start_election, vote_leased_until},
+    peers::{LocalPeer, Method, PeerClient, is_free_to_vote, start_election, vote_leased_until},
     raft::{Member, PeerId, Raft, RaftState, Vote},
     settings::Settings,
 };
@@ -36,7 +36,7 @@ use crate::{
 pub(crate) struct ElectionTimer {
     pub(crate) raft: Raft,
     pub(crate) local: Arc<LocalPeer>,
-    pub(crate) calls: Arc<Calls>,
+    pub(crate) client: Arc<PeerClient>,
     pub(crate) settings: Arc<Settings>,
 }
 
@@ -71,7 +71,7 @@ impl ElectionTimer {
             let due = candidate.vote_leased_until.unwrap_or(began) + longer;
             if Instant::now() < due {
                 sleep_until(due).await;
-            } else if self.local.ballot.is_withheld(self.calls.now()) {
+            } else if self.local.ballot.is_withheld(self.client.now()) {
                 // This peer has led until just now.
                 sleep(heartbeat / 5).await;
             } else {
@@ -106,7 +106,7 @@ impl ElectionTimer {
             .map(|(voter, member)| async move {
                 let address = self.settings.address_of(&member.name).unwrap_or(&member.address);
                 let peer = (member.name.as_str(), address);
-                let answer = self.calls.call_within::<_, bool>(patience, peer, voter, Call::Poll, &mine).await;
+                let answer = self.client.call_within::<_, bool>(patience, peer, voter, Method::Poll, &mine).await;
                 (voter, answer.is_ok_and(|(_, would)| would))
             })
             .collect();

@@ -21,7 +21,7 @@ use crate::{
     lease_renewal::StepDown,
     machine::SharedState,
     master_lease::{MasterLease, Mastership},
-    peers::{Call, Calls, LocalPeer},
+    peers::{LocalPeer, Method, PeerClient},
     raft::{Member, PeerId, Raft, RaftMetrics},
     settings::Settings,
 };
@@ -39,7 +39,7 @@ const LOST: &str = "mastership was lost meanwhile; it may have come about all th
 pub(crate) struct Members {
     pub(crate) raft: Raft,
     pub(crate) local: Arc<LocalPeer>,
-    pub(crate) calls: Arc<Calls>,
+    pub(crate) client: Arc<PeerClient>,
     pub(crate) settings: Arc<Settings>,
     pub(crate) mastership: watch::Receiver<Mastership>,
     pub(crate) state: SharedState,
@@ -112,7 +112,7 @@ impl Members {
     /// Adds a new peer, or a known one under a new identity.
     pub(crate) async fn add(&self, name: &str, address: &str) -> Result<(), ChangeError> {
         self.check_master()?;
-        let there = self.calls.call_within::<_, ()>(STEP, (name, address), 0, Call::Hello, &()).await;
+        let there = self.client.call_within::<_, ()>(STEP, (name, address), 0, Method::Hello, &()).await;
         let (other, ()) = there.map_err(|error| ChangeError::NotThere {
             name: name.to_owned(),
             address: address.to_owned(),
@@ -190,7 +190,7 @@ impl Members {
     pub(crate) async fn answers(&self, peer: PeerId) -> bool {
         let Some(member) = self.members().remove(&peer) else { return false };
         let address = (member.name.as_str(), self.address_of(&member));
-        self.calls.call_within::<_, ()>(ANSWERS, address, peer, Call::Hello, &()).await.is_ok()
+        self.client.call_within::<_, ()>(ANSWERS, address, peer, Method::Hello, &()).await.is_ok()
     }
 
     /// Where a peer is. An address in the settings takes precedence.
@@ -247,7 +247,7 @@ impl Members {
         lease: &MasterLease,
         change: impl Future<Output = Result<T, RaftError<PeerId, ClientWriteError<PeerId, Member>>>>,
     ) -> Result<(), ChangeError> {
-        if !lease.holds(self.calls.now()) {
+        if !lease.holds(self.client.now()) {
             return Err(self.check_master().err().unwrap_or(ChangeError::Failed(LOST.into())));
         }
         match timeout(STEP, change).await {
@@ -260,7 +260,7 @@ impl Members {
 
     pub(crate) fn check_master(&self) -> Result<MasterLease, ChangeError> {
         match &*self.mastership.borrow() {
-            Mastership::Master(lease) if lease.holds(self.calls.now()) => Ok(lease.clone()),
+            Mastership::Master(lease) if lease.holds(self.client.now()) => Ok(lease.clone()),
             Mastership::Follower { of: Some(master) } => {
                 Err(ChangeError::NotMaster { master: Some(master.name.clone()) })
             }
@@ -271,7 +271,7 @@ impl Members {
     /// Whether the peer was heard from within two leases: a running peer answers several times in that.
     pub(crate) fn is_alive(&self, peer: PeerId) -> bool {
         let lease = self.settings.timing.lease();
-        let recent = |at| self.calls.now().since(at) < lease.plus(lease);
+        let recent = |at| self.client.now().since(at) < lease.plus(lease);
         peer == self.local.handshake.peer() || self.local.liveness.get(peer).is_some_and(|contact| recent(contact.at))
     }
 

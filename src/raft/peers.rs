@@ -22,7 +22,7 @@
 //! restart a peer waits until every vote lease that it may have given has ended, and never resumes an earlier vote for
 //! itself. With a secret, a message that was overtaken by a thousand others on its connection is refused as well.
 
-mod call;
+mod client;
 mod handshake;
 mod liveness;
 mod method;
@@ -31,12 +31,12 @@ mod proof;
 mod service;
 mod vote_lease;
 
-pub(crate) use call::Calls;
 #[cfg(test)]
-pub(crate) use call::Connection;
+pub(crate) use client::Connection;
+pub(crate) use client::PeerClient;
 pub(crate) use handshake::Handshake;
 pub(crate) use liveness::Liveness;
-pub(crate) use method::Call;
+pub(crate) use method::Method;
 pub(crate) use network::PeerNetwork;
 pub(crate) use proof::Prover;
 #[cfg(test)]

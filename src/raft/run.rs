@@ -31,7 +31,7 @@ use crate::{
     members::Members,
     metrics,
     open::{self, Opened},
-    peers::{Call, Calls, Handshake, Liveness, LocalPeer, PeerNetwork, PeersService, Prover},
+    peers::{Handshake, Liveness, LocalPeer, Method, PeerClient, PeerNetwork, PeersService, Prover},
     proposals::{self, Proposals, WeakProposals},
     raft::{Member, PeerId, Raft},
     settings::Settings,
@@ -122,7 +122,7 @@ pub(crate) async fn run(settings: Arc<Settings>, started: oneshot::Sender<Result
 struct Peer {
     settings: Arc<Settings>,
     local: Arc<LocalPeer>,
-    calls: Arc<Calls>,
+    client: Arc<PeerClient>,
     opened: Opened,
     origin: Arc<OriginCell>,
     mastership: watch::Sender<Mastership>,
@@ -163,7 +163,7 @@ impl Peer {
             discovered: Default::default(),
             joins,
         });
-        let calls = Arc::new(Calls::new(&settings, prover, handshake, liveness, opened.acknowledged.clone()));
+        let client = Arc::new(PeerClient::new(&settings, prover, handshake, liveness, opened.acknowledged.clone()));
         let mut listening = None;
         if let Some(address) = settings.listen {
             let failed = |source| StartError::Listen { address, source };
@@ -190,7 +190,7 @@ impl Peer {
             flushes: opened.flushes.clone(),
             listening,
         };
-        Ok((Peer { settings, local, calls, opened, origin, mastership, queue, own_proposals, joins: asked }, running))
+        Ok((Peer { settings, local, client, opened, origin, mastership, queue, own_proposals, joins: asked }, running))
     }
 
     async fn run(self, mut inbox: mpsc::UnboundedReceiver<Order>) {
@@ -234,12 +234,12 @@ impl Peer {
 
     /// Starts consensus and all tasks that depend on it.
     async fn start_consensus(self, members: Arc<OnceLock<Arc<Members>>>, mut left: watch::Receiver<bool>) {
-        let Peer { settings, local, calls, opened, origin, mastership, queue, own_proposals, joins } = self;
+        let Peer { settings, local, client, opened, origin, mastership, queue, own_proposals, joins } = self;
         let Opened { used, members: known, log, floor, machine, failing, .. } = opened;
         let state = machine.state();
         if !settings.is_lone() {
-            let (local, calls, settings) = (Arc::clone(&local), Arc::clone(&calls), Arc::clone(&settings));
-            let discovery = Discovery { local, calls, settings, mastership: mastership.clone(), members: known };
+            let (local, client, settings) = (Arc::clone(&local), Arc::clone(&client), Arc::clone(&settings));
+            let discovery = Discovery { local, client, settings, mastership: mastership.clone(), members: known };
             let mut left = left.clone();
             tokio::spawn(async move {
                 tokio::select! {
@@ -254,7 +254,7 @@ impl Peer {
             // peer to lease it to, and the lock of its directory excludes another process.
             tokio::time::sleep(settings.timing.certainly_over()).await;
         }
-        let network = PeerNetwork { calls: Arc::clone(&calls), settings: Arc::clone(&settings), log: log.clone() };
+        let network = PeerNetwork { client: Arc::clone(&client), settings: Arc::clone(&settings), log: log.clone() };
         let config = Arc::new(config(&settings));
         let raft = match Raft::new(local.handshake.peer(), config, network, log.clone(), machine).await {
             Ok(raft) => raft,
@@ -265,7 +265,7 @@ impl Peer {
         let changes = Arc::new(Members {
             raft: raft.clone(),
             local: Arc::clone(&local),
-            calls: Arc::clone(&calls),
+            client: Arc::clone(&client),
             settings: Arc::clone(&settings),
             mastership: mastership.subscribe(),
             state: state.clone(),
@@ -280,8 +280,8 @@ impl Peer {
         tokio::spawn(compact_log(raft.clone(), log));
         tokio::spawn(flush_floor(floor, failing.clone()));
         if !settings.is_lone() {
-            let (local, calls, settings) = (Arc::clone(&local), Arc::clone(&calls), Arc::clone(&settings));
-            tokio::spawn(resolve_doubts(raft.clone(), local, calls, settings));
+            let (local, client, settings) = (Arc::clone(&local), Arc::clone(&client), Arc::clone(&settings));
+            tokio::spawn(resolve_doubts(raft.clone(), local, client, settings));
         }
         if settings.restored.is_some() {
             tokio::spawn(remove_backup(Arc::clone(&settings), state.clone()));
@@ -298,7 +298,7 @@ impl Peer {
         let election_timer = ElectionTimer {
             raft: raft.clone(),
             local: Arc::clone(&local),
-            calls: Arc::clone(&calls),
+            client: Arc::clone(&client),
             settings: Arc::clone(&settings),
         };
         tokio::spawn(async move {
@@ -309,8 +309,8 @@ impl Peer {
             }
         });
         match used {
-            true => (Bootstrap { raft, local, calls, settings }).resume().await,
-            false => begin_or_join(raft, local, calls, settings, &origin, &failing).await,
+            true => (Bootstrap { raft, local, client, settings }).resume().await,
+            false => begin_or_join(raft, local, client, settings, &origin, &failing).await,
         }
     }
 }
@@ -319,7 +319,7 @@ impl Peer {
 async fn begin_or_join(
     raft: Raft,
     local: Arc<LocalPeer>,
-    calls: Arc<Calls>,
+    client: Arc<PeerClient>,
     settings: Arc<Settings>,
     origin: &OriginCell,
     failing: &Failing,
@@ -336,7 +336,7 @@ async fn begin_or_join(
     if settings.bootstrap {
         local.handshake.announce_bootstrap(settings.peers.iter().map(|(name, _)| name.clone()).collect());
     }
-    match (Bootstrap { raft, local, calls, settings }).run().await {
+    match (Bootstrap { raft, local, client, settings }).run().await {
         Ok(BootstrapOutcome::Began) => {}
         Ok(BootstrapOutcome::Joined) => origin.set(Origin::Joined),
         Err(error) => failing.fail(&error),
@@ -418,7 +418,7 @@ async fn remove_backup(settings: Arc<Settings>, state: SharedState) {
 
 /// Asks peers of which another incarnation was heard: it shows whether they have lost entries. Forgets those that are
 /// no longer members.
-async fn resolve_doubts(raft: Raft, local: Arc<LocalPeer>, calls: Arc<Calls>, settings: Arc<Settings>) {
+async fn resolve_doubts(raft: Raft, local: Arc<LocalPeer>, client: Arc<PeerClient>, settings: Arc<Settings>) {
     loop {
         tokio::time::sleep(RESOLVE_DOUBTS_EVERY).await;
         let membership = raft.metrics().borrow().membership_config.clone();
@@ -431,7 +431,8 @@ async fn resolve_doubts(raft: Raft, local: Arc<LocalPeer>, calls: Arc<Calls>, se
             if local.acknowledged.doubts().contains(&peer) {
                 let address = settings.address_of(name).unwrap_or(address);
                 // The answer is compared where it arrives. Without one it is asked again.
-                let hello = calls.call_within::<_, ()>(RESOLVE_DOUBTS_EVERY, (name, address), peer, Call::Hello, &());
+                let hello =
+                    client.call_within::<_, ()>(RESOLVE_DOUBTS_EVERY, (name, address), peer, Method::Hello, &());
                 let _ = hello.await;
             }
         }

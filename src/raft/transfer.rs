@@ -25,7 +25,7 @@ use crate::{
     lease_renewal::StepDown,
     master_lease::{Mastership, PeerAddress},
     members::Members,
-    peers::{Call, HandOver, vote_leased_until},
+    peers::{HandOver, Method, vote_leased_until},
     raft::{PeerId, RaftMetrics, RaftState, Vote},
 };
 
@@ -87,7 +87,7 @@ pub(crate) async fn hand_over(members: &Members, next: PeerId) {
     let Some(member) = members.members().remove(&next) else { return };
     let peer = (member.name.as_str(), members.address_of(&member));
     let patience = members.settings.timing.heartbeat() * 2;
-    let started = members.calls.call_within::<_, bool>(patience, peer, next, Call::Stand, &order).await;
+    let started = members.client.call_within::<_, bool>(patience, peer, next, Method::Stand, &order).await;
     if let Ok((_, true)) = started {
         tracing::info!(to = member.name, "mastership is handed over");
     }

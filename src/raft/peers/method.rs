@@ -2,7 +2,7 @@
 
 /// The method to call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Call {
+pub(crate) enum Method {
     Hello,
     Join,
     Append,
@@ -12,16 +12,16 @@ pub(crate) enum Call {
     Stand,
 }
 
-impl Call {
+impl Method {
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Call::Hello => "hello",
-            Call::Join => "join",
-            Call::Append => "append",
-            Call::Vote => "vote",
-            Call::Snapshot => "snapshot",
-            Call::Poll => "poll",
-            Call::Stand => "stand",
+            Method::Hello => "hello",
+            Method::Join => "join",
+            Method::Append => "append",
+            Method::Vote => "vote",
+            Method::Snapshot => "snapshot",
+            Method::Poll => "poll",
+            Method::Stand => "stand",
         }
     }
 }

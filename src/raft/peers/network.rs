@@ -14,8 +14,8 @@ use openraft::{
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
-    call::{CallError, Calls},
-    method::Call,
+    client::{CallError, PeerClient},
+    method::Method,
 };
 use crate::{
     raft::{Member, PeerId, Types, Vote},
@@ -26,7 +26,7 @@ use crate::{
 /// Makes [`PeerLink`]s.
 #[derive(Debug, Clone)]
 pub(crate) struct PeerNetwork {
-    pub(crate) calls: Arc<Calls>,
+    pub(crate) client: Arc<PeerClient>,
     pub(crate) settings: Arc<Settings>,
     pub(crate) log: LogStore,
 }
@@ -34,7 +34,7 @@ pub(crate) struct PeerNetwork {
 /// openraft's client to one peer. All links to an address share a connection.
 #[derive(Debug)]
 pub(crate) struct PeerLink {
-    calls: Arc<Calls>,
+    client: Arc<PeerClient>,
     target: PeerId,
     name: String,
     address: String,
@@ -55,7 +55,7 @@ impl RaftNetworkFactory<Types> for PeerNetwork {
     async fn new_client(&mut self, target: PeerId, member: &Member) -> PeerLink {
         let address = self.settings.address_of(&member.name).unwrap_or(&member.address).to_owned();
         PeerLink {
-            calls: Arc::clone(&self.calls),
+            client: Arc::clone(&self.client),
             target,
             name: member.name.clone(),
             address,
@@ -70,10 +70,10 @@ impl PeerLink {
     /// loop.
     async fn ask<Q: Serialize, A: DeserializeOwned, E: std::error::Error>(
         &self,
-        call: Call,
+        method: Method,
         question: &Q,
     ) -> Result<(Introduction, A), RPCError<PeerId, Member, E>> {
-        let answer = self.calls.call((&self.name, &self.address), self.target, call, question).await;
+        let answer = self.client.call((&self.name, &self.address), self.target, method, question).await;
         answer.map_err(|error: CallError| RPCError::Unreachable(Unreachable::new(&error)))
     }
 
@@ -93,7 +93,7 @@ impl RaftNetwork<Types> for PeerLink {
         _option: RPCOption,
     ) -> Result<AppendEntriesResponse<PeerId>, RPCError<PeerId, Member, RaftError<PeerId>>> {
         self.check(&rpc.vote).map_err(RPCError::Unreachable)?;
-        let (other, answer) = self.ask(Call::Append, &rpc).await?;
+        let (other, answer) = self.ask(Method::Append, &rpc).await?;
         let sent = rpc.entries.last().map(|entry| entry.log_id).or(rpc.prev_log_id);
         let stored = match &answer {
             AppendEntriesResponse::Success => sent,
@@ -101,7 +101,7 @@ impl RaftNetwork<Types> for PeerLink {
             AppendEntriesResponse::Conflict | AppendEntriesResponse::HigherVote(_) => None,
         };
         // Only what is committed is never taken back.
-        self.calls.acknowledged().has(self.target, other.incarnation, stored.min(rpc.leader_commit));
+        self.client.acknowledged().has(self.target, other.incarnation, stored.min(rpc.leader_commit));
         Ok(answer)
     }
 
@@ -113,7 +113,7 @@ impl RaftNetwork<Types> for PeerLink {
     {
         self.check(&rpc.vote).map_err(RPCError::Unreachable)?;
         let (_, answer): (_, Result<InstallSnapshotResponse<PeerId>, InstallSnapshotError>) =
-            self.ask(Call::Snapshot, &rpc).await?;
+            self.ask(Method::Snapshot, &rpc).await?;
         // The one error that openraft has to know: it starts the snapshot over.
         answer.map_err(|error| RPCError::RemoteError(RemoteError::new(self.target, RaftError::APIError(error))))
     }
@@ -123,7 +123,7 @@ impl RaftNetwork<Types> for PeerLink {
         rpc: VoteRequest<PeerId>,
         _option: RPCOption,
     ) -> Result<VoteResponse<PeerId>, RPCError<PeerId, Member, RaftError<PeerId>>> {
-        self.ask(Call::Vote, &rpc).await.map(|(_, answer)| answer)
+        self.ask(Method::Vote, &rpc).await.map(|(_, answer)| answer)
     }
 
     fn backoff(&self) -> Backoff {

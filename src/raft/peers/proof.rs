@@ -18,7 +18,7 @@ use prost::Message as _;
 use ring::hmac;
 use subtle::ConstantTimeEq as _;
 
-use super::method::Call;
+use super::method::Method;
 use crate::{
     challenge::{Challenge, Nonce, nonce},
     settings::Secret,
@@ -71,7 +71,7 @@ impl Prover {
     }
 
     /// The proof of a request to the peer `to`.
-    pub(super) fn prove(&self, request: &PeerRequest, call: Call, to: &str, with: &Conversation) -> Option<Proof> {
+    pub(super) fn prove(&self, request: &PeerRequest, method: Method, to: &str, with: &Conversation) -> Option<Proof> {
         let key = self.key.as_ref()?;
         let mut proof = Proof {
             challenge: with.challenge(),
@@ -79,12 +79,12 @@ impl Prover {
             counter: with.counter.fetch_add(1, Ordering::Relaxed),
             mac: Vec::new(),
         };
-        proof.mac = over_request(key, request, call, to, &proof).sign().as_ref().to_vec();
+        proof.mac = over_request(key, request, method, to, &proof).sign().as_ref().to_vec();
         Some(proof)
     }
 
     /// Checks a request to the peer `to`, which is this one.
-    pub(super) fn check(&self, request: &PeerRequest, call: Call, to: &str, challenge: &Challenge) -> Shown {
+    pub(super) fn check(&self, request: &PeerRequest, method: Method, to: &str, challenge: &Challenge) -> Shown {
         let (key, proof) = match (&self.key, &request.proof) {
             (Some(key), Some(proof)) => (key, proof),
             (None, None) => return Shown::Proven,
@@ -93,7 +93,7 @@ impl Prover {
         if proof.challenge != challenge.bytes() {
             return Shown::OtherChallenge;
         }
-        let is_genuine = over_request(key, request, call, to, proof).verifies(&proof.mac);
+        let is_genuine = over_request(key, request, method, to, proof).verifies(&proof.mac);
         if is_genuine && challenge.admits(proof.counter) { Shown::Proven } else { Shown::Nothing }
     }
 
@@ -136,9 +136,9 @@ impl Covered {
     }
 }
 
-fn over_request(key: &hmac::Key, request: &PeerRequest, call: Call, to: &str, proof: &Proof) -> Covered {
+fn over_request(key: &hmac::Key, request: &PeerRequest, method: Method, to: &str, proof: &Proof) -> Covered {
     Covered::new(key, "leaseway peer request")
-        .and(call.name().as_bytes())
+        .and(method.name().as_bytes())
         .and(to.as_bytes())
         .and(&proof.challenge)
         .and(&proof.nonce)

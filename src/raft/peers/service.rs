@@ -29,10 +29,10 @@ use tokio::sync::{Mutex, mpsc, watch};
 use tonic::{Code, Request, Response, Status, metadata::MetadataValue};
 
 use super::{
-    call::LARGEST_MESSAGE,
+    client::LARGEST_MESSAGE,
     handshake::{Handshake, OTHER_CLUSTER, REJECTED, Rejected, cluster_of, incarnation_of},
     liveness::Liveness,
-    method::Call,
+    method::Method,
     proof::{CHALLENGE, Prover, Shown},
     vote_lease::{follows_live_master, is_free_to_vote},
 };
@@ -181,13 +181,13 @@ impl PeersService {
 #[tonic::async_trait]
 impl Peers for PeersService {
     async fn hello(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
-        let checked = self.0.check(Call::Hello, request)?;
+        let checked = self.0.check(Method::Hello, request)?;
         let heard = self.0.heard(&checked.from).await;
         self.0.answer_with(checked.asked.as_ref(), &(), heard)
     }
 
     async fn join(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
-        let Checked { from: other, payload, asked } = self.0.check(Call::Join, request)?;
+        let Checked { from: other, payload, asked } = self.0.check(Method::Join, request)?;
         let address = decode(&payload)?;
         let member = Member { name: other.name, address, advertise: other.advertise };
         // If the queue is full the peer asks again.
@@ -197,7 +197,7 @@ impl Peers for PeersService {
 
     async fn append(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
         let from = request.get_ref().from.as_ref().map(incarnation_of);
-        let (raft, payload, asked) = self.0.consensus(Call::Append, request).await?;
+        let (raft, payload, asked) = self.0.consensus(Method::Append, request).await?;
         let rpc: AppendEntriesRequest<Types> = decode(&payload)?;
         if let Some(from) = from {
             // A master has what it says is committed.
@@ -209,7 +209,7 @@ impl Peers for PeersService {
     }
 
     async fn vote(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
-        let (raft, payload, asked) = self.0.consensus(Call::Vote, request).await?;
+        let (raft, payload, asked) = self.0.consensus(Method::Vote, request).await?;
         let rpc: VoteRequest<PeerId> = decode(&payload)?;
         let vote = async {
             if self.0.ballot.is_withheld((self.0.clock)()) {
@@ -227,7 +227,7 @@ impl Peers for PeersService {
     }
 
     async fn snapshot(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
-        let (raft, payload, asked) = self.0.consensus(Call::Snapshot, request).await?;
+        let (raft, payload, asked) = self.0.consensus(Method::Snapshot, request).await?;
         let rpc: InstallSnapshotRequest<Types> = decode(&payload)?;
         let mut received = self.0.received.lock().await;
         let chunk = received.next(&rpc);
@@ -246,7 +246,7 @@ impl Peers for PeersService {
     }
 
     async fn poll(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
-        let (raft, payload, asked) = self.0.consensus(Call::Poll, request).await?;
+        let (raft, payload, asked) = self.0.consensus(Method::Poll, request).await?;
         let theirs: Option<LogId> = decode(&payload)?;
         let timing = self.0.timing;
         let alone = raft.with_raft_state(move |state| is_free_to_vote(state, timing)).await.map_err(ended)?;
@@ -255,7 +255,7 @@ impl Peers for PeersService {
     }
 
     async fn stand(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
-        let (raft, payload, asked) = self.0.consensus(Call::Stand, request).await?;
+        let (raft, payload, asked) = self.0.consensus(Method::Stand, request).await?;
         let order: HandOver = decode(&payload)?;
         // The master itself says that it has stopped, so its lease on this peer's vote is void. If it, or another peer,
         // reigns again by now, the lease may count in that master lease, and nothing happens.
@@ -282,7 +282,7 @@ pub(crate) async fn start_election(
 
 impl LocalPeer {
     /// Checks who has sent a request.
-    fn check(&self, call: Call, request: Request<PeerRequest>) -> Result<Checked, Status> {
+    fn check(&self, method: Method, request: Request<PeerRequest>) -> Result<Checked, Status> {
         let caller = request.extensions().get::<Arc<Caller>>().cloned();
         let request = request.into_inner();
         let caller = caller.ok_or_else(|| Status::internal("the connection is unknown"))?;
@@ -291,7 +291,7 @@ impl LocalPeer {
             let names = caller.names.as_deref().map(Names::all).unwrap_or_default();
             return Err(reject(Rejected::Certificate(names.join(", "))));
         }
-        let shown = self.prover.check(&request, call, self.handshake.name(), &caller.challenge);
+        let shown = self.prover.check(&request, method, self.handshake.name(), &caller.challenge);
         let PeerRequest { from, to, payload, proof } = request;
         let is_of_this_format = from.as_ref().is_some_and(|from| from.format == u32::from(FORMAT));
         if shown == Shown::OtherChallenge && is_of_this_format {
@@ -343,13 +343,13 @@ impl LocalPeer {
     /// one has made this peer a member of its cluster.
     async fn consensus(
         &self,
-        call: Call,
+        method: Method,
         request: Request<PeerRequest>,
     ) -> Result<(Raft, Vec<u8>, Option<Proof>), Status> {
         if request.get_ref().to == 0 {
             return Err(Status::invalid_argument("a message of consensus needs an addressee"));
         }
-        let Checked { from: other, payload, asked } = self.check(call, request)?;
+        let Checked { from: other, payload, asked } = self.check(method, request)?;
         let cluster = cluster_of(&other).ok_or_else(|| Status::failed_precondition("rejected: of no cluster"))?;
         if self.handshake.cluster().is_none() {
             let handshake = Arc::clone(&self.handshake);

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 
 use crate::{
     Quorum, Timing,
-    peers::Call,
+    peers::Method,
     tests::{
         callers::{Callers, Mistake, judge},
         delays::{Held, hold_next},
@@ -93,7 +93,7 @@ impl Havoc {
         let mut others: Vec<_> = self.world.names.iter().filter(|name| **name != master).cloned().collect();
         self.random.shuffle(&mut others);
         let next = others.swap_remove(0);
-        let held = hold_next(&self.world.address(&master, &next), Some(Call::Stand));
+        let held = hold_next(&self.world.address(&master, &next), Some(Method::Stand));
         let peer = self.world.peer(&master).clone();
         let transfer = {
             let next = next.clone();

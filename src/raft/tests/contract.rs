@@ -26,7 +26,7 @@ use tokio::{net::TcpListener, time::sleep};
 use crate::{
     Settings,
     open::{Opened, open},
-    peers::{Calls, Handshake, PeerNetwork, Prover},
+    peers::{Handshake, PeerClient, PeerNetwork, Prover},
     raft::{Entry, LogId, Member, PeerId, SnapshotMeta, Vote},
     tests::{
         segments::log_id,
@@ -62,12 +62,17 @@ async fn a_peer_says_nothing_for_a_vote_that_it_has_given_up() {
     let mut opened = open(&settings).expect("it opens");
     let handshake =
         Handshake::new(Arc::clone(&settings), Arc::clone(&opened.directory), &opened.identity, opened.incarnation);
-    let calls =
-        Calls::new(&settings, Arc::new(Prover::new(None)), Arc::new(handshake), Arc::default(), Default::default());
+    let client = PeerClient::new(
+        &settings,
+        Arc::new(Prover::new(None)),
+        Arc::new(handshake),
+        Arc::default(),
+        Default::default(),
+    );
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("an address").to_string();
     let member = Member { name: "b".into(), address, advertise: String::new() };
-    let mut network = PeerNetwork { calls: Arc::new(calls), settings, log: opened.log.clone() };
+    let mut network = PeerNetwork { client: Arc::new(client), settings, log: opened.log.clone() };
     let mut link = network.new_client(8, &member).await;
     let (mine, theirs) = (Vote::new_committed(1, 7), Vote::new_committed(2, 8));
     let append = || AppendEntriesRequest { vote: mine, prev_log_id: None, entries: Vec::new(), leader_commit: None };

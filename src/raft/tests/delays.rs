@@ -8,7 +8,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-use crate::peers::Call;
+use crate::peers::Method;
 
 /// The messages to hold, by the address that they are sent to, of all tests of this process. Each link of a
 /// [`World`](super::world::World) has an address of its own.
@@ -17,7 +17,7 @@ static WANTED: Mutex<BTreeMap<String, Vec<Held>>> = Mutex::new(BTreeMap::new());
 /// A message that is held until this is released, ten seconds at most.
 #[derive(Clone)]
 pub(super) struct Held {
-    call: Option<Call>,
+    method: Option<Method>,
     state: Arc<HeldState>,
 }
 
@@ -46,8 +46,8 @@ impl Held {
 }
 
 /// Holds the next message to this address, of this kind if one is named. The sender's timeout runs on meanwhile.
-pub(super) fn hold_next(address: &str, call: Option<Call>) -> Held {
-    let held = Held { call, state: Arc::default() };
+pub(super) fn hold_next(address: &str, method: Option<Method>) -> Held {
+    let held = Held { method, state: Arc::default() };
     let mut wanted = WANTED.lock().unwrap_or_else(PoisonError::into_inner);
     wanted.entry(address.to_owned()).or_default().push(held.clone());
     held
@@ -56,14 +56,14 @@ pub(super) fn hold_next(address: &str, call: Option<Call>) -> Held {
 /// Sends a message, later if it is to be held. A held message is delivered also if its sender has given up on it.
 pub(crate) async fn deliver<T: Send + 'static>(
     address: &str,
-    call: Call,
+    method: Method,
     send: impl Future<Output = T> + Send + 'static,
 ) -> T {
     let held = {
         let mut wanted = WANTED.lock().unwrap_or_else(PoisonError::into_inner);
         let of_link = wanted.get_mut(address);
         of_link.and_then(|of_link| {
-            let place = of_link.iter().position(|held| held.call.is_none_or(|wanted| wanted == call))?;
+            let place = of_link.iter().position(|held| held.method.is_none_or(|wanted| wanted == method))?;
             Some(of_link.remove(place))
         })
     };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    peers::Call,
+    peers::Method,
     tests::{
         delays::hold_next,
         watchman::Watchman,
@@ -21,7 +21,7 @@ async fn a_request_to_take_over_that_arrives_in_a_later_term_makes_no_second_mas
     let (master, lease) = world.master().await;
     let others: Vec<String> = world.names.iter().filter(|name| **name != master).cloned().collect();
     let [next, third] = others.as_slice() else { panic!("there are three") };
-    let held = hold_next(&world.address(&master, next), Some(Call::Stand));
+    let held = hold_next(&world.address(&master, next), Some(Method::Stand));
     let peer = world.peer(&master).clone();
     let transfer = {
         let next = next.clone();

@@ -11,7 +11,7 @@ use openraft::{
 
 use crate::{
     ChangeError, Mastership, Origin, PeerAddress, Role, Settings, codec,
-    peers::Call,
+    peers::Method,
     raft::{Entry, Member, Types, Vote},
     tests::{
         strangers::{ask, ask_for_vote, identity, introduction},
@@ -200,7 +200,7 @@ async fn began_to_let_in(is_told_of_others: bool) {
     let from = introduction(&world, &master, identity(&world, &master).peer);
     let to = identity(&world, &lost).peer;
     let request = PeerRequest { from: Some(from), to, payload: codec::encode(&append), proof: None };
-    ask(&world, &lost, SECRET, Call::Append, request).await.expect("it is heard");
+    ask(&world, &lost, SECRET, Method::Append, request).await.expect("it is heard");
     world.kill(&lost);
     others.iter().for_each(|name| world.cut_off(&lost, name, false));
     let peer = world.start(&lost).await;

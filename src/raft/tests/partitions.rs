@@ -7,7 +7,7 @@ use tokio::{task::JoinHandle, time::sleep};
 
 use crate::{
     ChangeError,
-    peers::Call,
+    peers::Method,
     raft::Membership,
     tests::{
         callers::{Callers, Mistake, judge},
@@ -173,7 +173,7 @@ impl Strife {
             }
             // A message is late, if it is sent: a request to take over, and the master is cut off; or any other.
             8 | 9 => {
-                self.held.push(hold_next(&self.world.address(&master, concerned), Some(Call::Stand)));
+                self.held.push(hold_next(&self.world.address(&master, concerned), Some(Method::Stand)));
                 sleep(Duration::from_millis(300)).await;
                 members.iter().filter(|name| **name != concerned).for_each(|name| self.world.cut(&master, name, true));
             }

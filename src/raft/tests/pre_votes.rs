@@ -8,7 +8,7 @@ use tonic::Code;
 
 use crate::{
     MasterLease, Timing, codec,
-    peers::Call,
+    peers::Method,
     raft::LogId,
     tests::{
         segments::log_id,
@@ -46,7 +46,7 @@ async fn poll(world: &World, of: &str, last: Option<LogId>) -> Result<bool, toni
     };
     let to = identity(world, of).peer;
     let request = PeerRequest { from: Some(from), to, payload: codec::encode(&last), proof: None };
-    let answer = ask(world, of, SECRET, Call::Poll, request).await?;
+    let answer = ask(world, of, SECRET, Method::Poll, request).await?;
     Ok(codec::decode(&answer.payload).expect("it decodes"))
 }
 

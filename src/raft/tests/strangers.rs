@@ -6,7 +6,7 @@ use tonic::Code;
 use crate::{
     Secret, Settings, StartError, Timing,
     codec::{self, FORMAT},
-    peers::{Call, Connection, HandOver, Prover},
+    peers::{Connection, HandOver, Method, Prover},
     raft::{LogId, Vote},
     start,
     store::{
@@ -47,7 +47,7 @@ pub(super) async fn ask_for_vote(
     vote: openraft::raft::VoteRequest<u64>,
 ) -> Result<openraft::raft::VoteResponse<u64>, tonic::Status> {
     let request = PeerRequest { from: Some(from), to, payload: codec::encode(&vote), proof: None };
-    let answer = ask(world, of, SECRET, Call::Vote, request).await?;
+    let answer = ask(world, of, SECRET, Method::Vote, request).await?;
     Ok(codec::decode(&answer.payload).expect("it decodes"))
 }
 
@@ -56,14 +56,14 @@ pub(super) async fn ask(
     world: &World,
     of: &str,
     secret: &str,
-    call: Call,
+    method: Method,
     request: PeerRequest,
 ) -> Result<PeerResponse, tonic::Status> {
     let address = world.peer(of).listening().expect("it listens");
     let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{address}")).expect("an address");
     let connection = Connection::over(endpoint.connect().await.expect("it accepts"));
     let prover = Prover::new(Some(&Secret::new(secret)));
-    let (answer, is_proven) = connection.ask(&prover, of, call, request).await?;
+    let (answer, is_proven) = connection.ask(&prover, of, method, request).await?;
     assert!(is_proven, "it is the peer that was asked");
     Ok(answer)
 }
@@ -94,7 +94,7 @@ async fn a_peer_of_another_cluster_is_rejected_and_told_why() {
     }
     for secret in ["another", "", "of this test!"] {
         let hello = PeerRequest { from: Some(good.clone()), ..PeerRequest::default() };
-        let status = ask(&world, "a", secret, Call::Hello, hello).await.expect_err("it is rejected");
+        let status = ask(&world, "a", secret, Method::Hello, hello).await.expect_err("it is rejected");
         assert_eq!(status.code(), Code::Unauthenticated, "{status}");
         assert!(status.message().contains("secret"), "{status}");
     }
@@ -107,7 +107,7 @@ async fn a_peer_of_another_cluster_is_rejected_and_told_why() {
     // A peer of another cluster does not even learn which peer answers.
     let hello = async |from: Introduction| {
         let request = PeerRequest { from: Some(from), ..PeerRequest::default() };
-        ask(&world, "a", SECRET, Call::Hello, request).await.map(|_| ())
+        ask(&world, "a", SECRET, Method::Hello, request).await.map(|_| ())
     };
     let elsewhere = Introduction { cluster: vec![1; 16], ..good.clone() };
     assert_eq!(hello(elsewhere).await.expect_err("it is rejected").code(), Code::FailedPrecondition);
@@ -154,7 +154,7 @@ async fn no_peer_starts_an_election_because_a_former_master_asks_for_it() {
         let introduction = Some(introduction(&world, &master, from));
         let order = HandOver { master: master_vote, last };
         let request = PeerRequest { from: introduction, to, payload: codec::encode(&order), proof: None };
-        let answer = ask(&world, &follower, SECRET, Call::Stand, request).await.expect("it answers");
+        let answer = ask(&world, &follower, SECRET, Method::Stand, request).await.expect("it answers");
         codec::decode::<bool>(&answer.payload).expect("it decodes")
     };
     for former in [Vote::new_committed(0, from), Vote::new_committed(1, to), Vote::new(1, from)] {

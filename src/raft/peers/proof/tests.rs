@@ -18,7 +18,7 @@ fn proven(by: &Prover, challenge: &Challenge) -> PeerRequest {
 
 fn sent(by: &Prover, conversation: &Conversation) -> PeerRequest {
     let mut request = request("x");
-    request.proof = by.prove(&request, Call::Append, "b", conversation);
+    request.proof = by.prove(&request, Method::Append, "b", conversation);
     request
 }
 
@@ -26,8 +26,8 @@ fn sent(by: &Prover, conversation: &Conversation) -> PeerRequest {
 fn a_message_that_knows_the_secret_and_the_challenge_is_proven_once() {
     let (sender, receiver, challenge) = (prover("s"), prover("s"), Challenge::new());
     let message = proven(&sender, &challenge);
-    assert_eq!(receiver.check(&message, Call::Append, "b", &challenge), Shown::Proven);
-    assert_eq!(receiver.check(&message, Call::Append, "b", &challenge), Shown::Nothing, "a replay");
+    assert_eq!(receiver.check(&message, Method::Append, "b", &challenge), Shown::Proven);
+    assert_eq!(receiver.check(&message, Method::Append, "b", &challenge), Shown::Nothing, "a replay");
 }
 
 #[test]
@@ -45,24 +45,24 @@ fn whatever_is_changed_on_the_way_shows() {
         let challenge = Challenge::new();
         let mut message = proven(&sender, &challenge);
         change(&mut message);
-        assert_eq!(receiver.check(&message, Call::Append, "b", &challenge), Shown::Nothing, "change {number}");
+        assert_eq!(receiver.check(&message, Method::Append, "b", &challenge), Shown::Nothing, "change {number}");
     }
     let challenge = Challenge::new();
     let message = proven(&sender, &challenge);
-    assert_eq!(receiver.check(&message, Call::Vote, "b", &challenge), Shown::Nothing, "another method");
-    assert_eq!(receiver.check(&message, Call::Append, "c", &challenge), Shown::Nothing, "another receiver");
-    assert_eq!(receiver.check(&message, Call::Append, "b", &Challenge::new()), Shown::OtherChallenge);
-    assert_eq!(receiver.check(&message, Call::Append, "b", &challenge), Shown::Proven, "it is good after all");
+    assert_eq!(receiver.check(&message, Method::Vote, "b", &challenge), Shown::Nothing, "another method");
+    assert_eq!(receiver.check(&message, Method::Append, "c", &challenge), Shown::Nothing, "another receiver");
+    assert_eq!(receiver.check(&message, Method::Append, "b", &Challenge::new()), Shown::OtherChallenge);
+    assert_eq!(receiver.check(&message, Method::Append, "b", &challenge), Shown::Proven, "it is good after all");
 }
 
 #[test]
 fn without_the_secret_there_is_no_proof_and_where_there_is_no_secret_none_is_expected() {
     let (challenge, none) = (Challenge::new(), Prover::new(None));
     let foreign = proven(&prover("other"), &challenge);
-    assert_eq!(prover("s").check(&foreign, Call::Append, "b", &challenge), Shown::Nothing);
-    assert_eq!(prover("s").check(&request("x"), Call::Append, "b", &challenge), Shown::Nothing);
-    assert_eq!(none.check(&foreign, Call::Append, "b", &challenge), Shown::Nothing);
-    assert_eq!(none.check(&request("x"), Call::Append, "b", &challenge), Shown::Proven);
+    assert_eq!(prover("s").check(&foreign, Method::Append, "b", &challenge), Shown::Nothing);
+    assert_eq!(prover("s").check(&request("x"), Method::Append, "b", &challenge), Shown::Nothing);
+    assert_eq!(none.check(&foreign, Method::Append, "b", &challenge), Shown::Nothing);
+    assert_eq!(none.check(&request("x"), Method::Append, "b", &challenge), Shown::Proven);
 }
 
 #[test]

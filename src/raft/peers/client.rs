@@ -1,4 +1,4 @@
-//! Calls to other peers, over connections that are opened on first use and kept.
+//! PeerClient to other peers, over connections that are opened on first use and kept.
 
 use std::{
     collections::HashMap,
@@ -18,7 +18,7 @@ use tonic::{
 use super::{
     handshake::{Handshake, OTHER_CLUSTER, REJECTED, Rejected, incarnation_of},
     liveness::Liveness,
-    method::Call,
+    method::Method,
     proof::{CHALLENGE, Conversation, Prover},
 };
 use crate::{
@@ -69,7 +69,7 @@ impl CallError {
 
 /// The client side of the peer protocol. Shared by all tasks of this peer.
 #[derive(Debug)]
-pub(crate) struct Calls {
+pub(crate) struct PeerClient {
     handshake: Arc<Handshake>,
     liveness: Arc<Liveness>,
     acknowledged: Acknowledged,
@@ -97,15 +97,15 @@ impl std::fmt::Debug for DebugClock {
     }
 }
 
-impl Calls {
+impl PeerClient {
     pub(crate) fn new(
         settings: &Settings,
         prover: Arc<Prover>,
         handshake: Arc<Handshake>,
         liveness: Arc<Liveness>,
         acknowledged: Acknowledged,
-    ) -> Calls {
-        Calls {
+    ) -> PeerClient {
+        PeerClient {
             handshake,
             liveness,
             acknowledged,
@@ -129,15 +129,15 @@ impl Calls {
         &self.liveness
     }
 
-    /// Calls a peer and checks its identity. A repeated error is logged once.
+    /// PeerClient a peer and checks its identity. A repeated error is logged once.
     pub(crate) async fn call<Q: Serialize, A: DeserializeOwned>(
         &self,
         (name, address): (&str, &str),
         to: PeerId,
-        call: Call,
+        method: Method,
         question: &Q,
     ) -> Result<(Introduction, A), CallError> {
-        let (other, response) = self.ask(name, address, to, call, codec::encode(question)).await?;
+        let (other, response) = self.ask(name, address, to, method, codec::encode(question)).await?;
         let answer = codec::decode(&response.payload).map_err(|error| CallError::Nonsense(error.to_string()))?;
         Ok((other, answer))
     }
@@ -147,20 +147,20 @@ impl Calls {
         &self,
         (name, address): (&str, &str),
     ) -> Result<(Introduction, Option<Heard>), CallError> {
-        let (other, response) = self.ask(name, address, 0, Call::Hello, codec::encode(&())).await?;
+        let (other, response) = self.ask(name, address, 0, Method::Hello, codec::encode(&())).await?;
         Ok((other, response.heard))
     }
 
-    /// [`call`](Calls::call) with a timeout.
+    /// [`call`](PeerClient::call) with a timeout.
     pub(crate) async fn call_within<Q: Serialize, A: DeserializeOwned>(
         &self,
         within: Duration,
         peer: (&str, &str),
         to: PeerId,
-        call: Call,
+        method: Method,
         question: &Q,
     ) -> Result<(Introduction, A), CallError> {
-        match tokio::time::timeout(within, self.call(peer, to, call, question)).await {
+        match tokio::time::timeout(within, self.call(peer, to, method, question)).await {
             Ok(result) => result,
             Err(_) => Err(CallError::Late(within)),
         }
@@ -171,11 +171,11 @@ impl Calls {
         name: &str,
         address: &str,
         to: PeerId,
-        call: Call,
+        method: Method,
         payload: Vec<u8>,
     ) -> Result<(Introduction, PeerResponse), CallError> {
         let before = self.acknowledged.known();
-        let result = self.send(name, address, to, call, payload).await;
+        let result = self.send(name, address, to, method, payload).await;
         match &result {
             Ok((other, _)) => {
                 self.acknowledged.answered(name, incarnation_of(other), &before);
@@ -192,15 +192,15 @@ impl Calls {
         name: &str,
         address: &str,
         to: PeerId,
-        call: Call,
+        method: Method,
         payload: Vec<u8>,
     ) -> Result<(Introduction, PeerResponse), CallError> {
         let connection = self.connection(address)?;
         let request = PeerRequest { from: Some(self.handshake.introduction()), to, payload, proof: None };
         let (prover, peer) = (Arc::clone(&self.prover), name.to_owned());
-        let asked = async move { connection.ask(&prover, &peer, call, request).await };
+        let asked = async move { connection.ask(&prover, &peer, method, request).await };
         #[cfg(test)]
-        let asked = crate::tests::delays::deliver(address, call, asked);
+        let asked = crate::tests::delays::deliver(address, method, asked);
         let (mut response, is_proven) = asked.await.map_err(CallError::Refused)?;
         let other = self.handshake.check(response.from.take(), is_proven)?;
         if other.name != name || (to != 0 && other.peer != to) {
@@ -243,21 +243,21 @@ impl Connection {
         &self,
         prover: &Prover,
         name: &str,
-        call: Call,
+        method: Method,
         mut request: PeerRequest,
     ) -> Result<(PeerResponse, bool), Status> {
-        request.proof = prover.prove(&request, call, name, &self.conversation);
+        request.proof = prover.prove(&request, method, name, &self.conversation);
         let mut asked = request.proof.clone();
         let again = (asked.is_some() && request.payload.len() <= KEPT).then(|| request.clone());
-        let mut answer = self.send(call, request).await;
+        let mut answer = self.send(method, request).await;
         if let Err(status) = &answer
             && let Some(challenge) = challenge(status)
         {
             self.conversation.is_challenged(challenge);
             if let Some(mut request) = again {
-                request.proof = prover.prove(&request, call, name, &self.conversation);
+                request.proof = prover.prove(&request, method, name, &self.conversation);
                 asked.clone_from(&request.proof);
-                answer = self.send(call, request).await;
+                answer = self.send(method, request).await;
             }
         }
         let response = answer?;
@@ -265,16 +265,16 @@ impl Connection {
         Ok((response, is_proven))
     }
 
-    async fn send(&self, call: Call, request: PeerRequest) -> Result<PeerResponse, Status> {
+    async fn send(&self, method: Method, request: PeerRequest) -> Result<PeerResponse, Status> {
         let mut client = self.client.clone();
-        let answer = match call {
-            Call::Hello => client.hello(request).await,
-            Call::Join => client.join(request).await,
-            Call::Append => client.append(request).await,
-            Call::Vote => client.vote(request).await,
-            Call::Snapshot => client.snapshot(request).await,
-            Call::Poll => client.poll(request).await,
-            Call::Stand => client.stand(request).await,
+        let answer = match method {
+            Method::Hello => client.hello(request).await,
+            Method::Join => client.join(request).await,
+            Method::Append => client.append(request).await,
+            Method::Vote => client.vote(request).await,
+            Method::Snapshot => client.snapshot(request).await,
+            Method::Poll => client.poll(request).await,
+            Method::Stand => client.stand(request).await,
         };
         answer.map(tonic::Response::into_inner)
     }
