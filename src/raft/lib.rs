@@ -3,7 +3,7 @@
 //!
 //! # What it does
 //! Peers elect a master with Raft and keep [`Command`]s for it: configurations, promises, assignments. A command that
-//! [`propose`](Quorum::propose) has acknowledged is on the disks of a majority. A [`MasterLease`] says whether this peer
+//! [`propose`](RaftHandle::propose) has acknowledged is on the disks of a majority. A [`MasterLease`] says whether this peer
 //! may decide *now*; two peers never may at the same moment, however the network, processes and disks fail, as long
 //! as clocks run at the same rate to within one part in a thousand.
 //!
@@ -30,6 +30,7 @@ mod election_timer;
 mod error;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod handle;
 mod incoming;
 mod ineligible;
 mod lease_renewal;
@@ -45,7 +46,6 @@ mod peers;
 mod peers_mismatch;
 mod proposals;
 mod propose_error;
-mod quorum;
 mod raft;
 mod report;
 mod run;
@@ -60,6 +60,7 @@ mod transfer;
 pub use backup::{BackedUpPeer, Backup, BackupCounts, BackupError, BackupHeader, PlaceError};
 pub use command::{Command, Configuration};
 pub use error::{ChangeError, StartError};
+pub use handle::{RaftHandle, start};
 pub use incoming::{Accept, Incoming, PeerConnection};
 pub use ineligible::Ineligible;
 pub use listening::Listening;
@@ -68,7 +69,6 @@ pub use metrics::{METRICS, begin_counters, repeat_gauges};
 pub use overrides::KeptOverride;
 pub use peers_mismatch::PeersMismatch;
 pub use propose_error::ProposeError;
-pub use quorum::{Quorum, start};
 pub use report::{PeerReport, Role};
 pub use run::Origin;
 pub use settings::{Clock, Secret, Settings, Timing, TimingError};

@@ -52,7 +52,7 @@ const FLUSH_FLOOR_EVERY: Duration = Duration::from_secs(1);
 /// How often peers are asked which incarnation runs, where that is in doubt; also the time limit of an answer.
 const RESOLVE_DOUBTS_EVERY: Duration = Duration::from_secs(1);
 
-/// A command from a [`Quorum`](crate::Quorum) handle to its thread.
+/// A command from a [`RaftHandle`](crate::RaftHandle) handle to its thread.
 pub(crate) enum Order {
     Add { name: String, address: String, done: oneshot::Sender<Result<(), ChangeError>> },
     Remove { name: String, done: oneshot::Sender<Result<(), ChangeError>> },
@@ -91,7 +91,7 @@ impl OriginCell {
     }
 }
 
-/// What is shared between a [`Quorum`](crate::Quorum) and its thread.
+/// What is shared between a [`RaftHandle`](crate::RaftHandle) and its thread.
 pub(crate) struct Running {
     pub(crate) local: Arc<LocalPeer>,
     pub(crate) state: SharedState,

@@ -13,12 +13,12 @@ use std::{
 };
 
 use leaseway_core::{Assigned, HolderKind, Load, Millis, PoolNotes};
-use leaseway_raft::{Command, MasterLease, ProposeError, Quorum};
+use leaseway_raft::{Command, MasterLease, ProposeError, RaftHandle};
 
 /// Where assignments and loads are kept.
 #[derive(Clone)]
 pub(crate) enum AssignmentStore {
-    Peers(Quorum),
+    Peers(RaftHandle),
     /// In this process.
     Process(Arc<Mutex<HashMap<Arc<str>, Override>>>),
 }
@@ -34,7 +34,7 @@ pub(crate) struct Override {
 }
 
 impl AssignmentStore {
-    pub(crate) fn new(quorum: Option<&Quorum>) -> AssignmentStore {
+    pub(crate) fn new(quorum: Option<&RaftHandle>) -> AssignmentStore {
         quorum.map_or_else(|| AssignmentStore::Process(Arc::default()), |quorum| AssignmentStore::Peers(quorum.clone()))
     }
 
@@ -129,7 +129,7 @@ impl AssignmentStore {
     }
 }
 
-async fn propose(quorum: &Quorum, reign: Option<&MasterLease>, command: Command) -> Result<(), ProposeError> {
+async fn propose(quorum: &RaftHandle, reign: Option<&MasterLease>, command: Command) -> Result<(), ProposeError> {
     let reign = reign.expect("a server with peers is master only with a reign");
     quorum.propose(reign, vec![command]).await
 }

@@ -22,7 +22,7 @@ pub(crate) struct HealthSources {
     pub(crate) connections: OpenConnections,
     pub(crate) budget: Arc<Budget>,
     /// What is stored, and where.
-    pub(crate) stored: Option<(Quorum, Arc<PathBuf>)>,
+    pub(crate) stored: Option<(RaftHandle, Arc<PathBuf>)>,
     pub(crate) tls: Option<Arc<Tls>>,
 }
 

@@ -2,7 +2,7 @@
 
 use leaseway_core::Millis;
 use leaseway_proto::admin::{ListPeersResponse, PeerReport, Role};
-use leaseway_raft::{Mastership, Quorum};
+use leaseway_raft::{Mastership, RaftHandle};
 
 use crate::{peer_endpoints::PeerEndpoints, server_info::ServerInfo};
 
@@ -10,7 +10,7 @@ use crate::{peer_endpoints::PeerEndpoints, server_info::ServerInfo};
 pub(crate) const UNREACHABLE: Millis = Millis::from_secs(3);
 
 /// All peers; how the others are is known to the master alone.
-pub(crate) fn peer_list(quorum: &Quorum, info: &ServerInfo) -> ListPeersResponse {
+pub(crate) fn peer_list(quorum: &RaftHandle, info: &ServerInfo) -> ListPeersResponse {
     let mastership = quorum.mastership().borrow().clone();
     let name = quorum.name().to_owned();
     let (master, master_admin_address) = match mastership {

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use leaseway_core::Millis;
-use leaseway_raft::{self as quorum, Accept, Backup, Origin, PeerConnection, Quorum, Secret, StartError, Timing};
+use leaseway_raft::{self as quorum, Accept, Backup, Origin, PeerConnection, RaftHandle, Secret, StartError, Timing};
 use tokio_stream::StreamExt as _;
 
 use crate::{
@@ -122,7 +122,7 @@ async fn enter(
     peering: Peering<'_>,
     clock: Clock,
     first: &InitialConfiguration,
-) -> Result<Quorum, ServeError> {
+) -> Result<RaftHandle, ServeError> {
     let restored = Backup::placed(&options.data).map_err(StartError::Store)?;
     if options.handover == Handover::Learning && (options.take_over.is_some() || restored.is_some()) {
         return Err(ServeError::TakeOverLearning);

@@ -14,7 +14,7 @@ use leaseway_history::{Operation, RegisterCall, unexplained};
 use tokio::{sync::oneshot, task::JoinHandle, time::sleep};
 
 use crate::{
-    Clock, MasterLease, Mastership, ProposeError, Quorum,
+    Clock, MasterLease, Mastership, ProposeError, RaftHandle,
     tests::{
         registers::{REGISTERS, Register},
         world::{World, assigned},
@@ -44,7 +44,7 @@ pub(super) struct Callers {
 
 /// What all callers share.
 struct Board {
-    peers: Mutex<BTreeMap<String, Quorum>>,
+    peers: Mutex<BTreeMap<String, RaftHandle>>,
     stop: AtomicBool,
     clock: Clock,
     began: Instant,
@@ -131,9 +131,9 @@ impl Board {
     }
 
     /// One that may decide, or one of them if several believe so.
-    fn master(&self, random: &mut fastrand::Rng) -> Option<(Quorum, MasterLease)> {
+    fn master(&self, random: &mut fastrand::Rng) -> Option<(RaftHandle, MasterLease)> {
         let peers = self.peers.lock().unwrap();
-        let lease = |peer: &Quorum| match &*peer.mastership().borrow() {
+        let lease = |peer: &RaftHandle| match &*peer.mastership().borrow() {
             Mastership::Master(lease) if lease.holds((self.clock)()) => Some(lease.clone()),
             _ => None,
         };
@@ -141,7 +141,7 @@ impl Board {
         random.choice(masters)
     }
 
-    fn any(&self, random: &mut fastrand::Rng) -> Option<Quorum> {
+    fn any(&self, random: &mut fastrand::Rng) -> Option<RaftHandle> {
         random.choice(self.peers.lock().unwrap().values().cloned().collect::<Vec<_>>())
     }
 

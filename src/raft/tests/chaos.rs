@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use crate::{
-    Quorum, Timing,
+    RaftHandle, Timing,
     peers::Method,
     tests::{
         callers::{Callers, Mistake, judge},
@@ -129,7 +129,7 @@ impl Havoc {
         self.down.push(name);
     }
 
-    async fn start(&mut self, name: &str) -> Quorum {
+    async fn start(&mut self, name: &str) -> RaftHandle {
         let peer = self.world.start(name).await;
         self.watchman.watch(&peer);
         self.callers.look(&self.world);

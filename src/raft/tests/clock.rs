@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use leaseway_core::{Amount, Changes, ClusterTime, Epoch, Millis};
 
 use crate::{
-    Command, Listening, Quorum, Settings, State, start,
+    Command, Listening, RaftHandle, Settings, State, start,
     tests::world::{World, agree, until},
 };
 
@@ -23,11 +23,11 @@ fn promised(epoch: u64, horizon: ClusterTime) -> Command {
     Command::Promises { resource: "r".into(), changes }
 }
 
-fn entries(peer: &Quorum) -> u64 {
+fn entries(peer: &RaftHandle) -> u64 {
     peer.raft().metrics().borrow().last_log_index.unwrap_or_default()
 }
 
-async fn nothing_is_written(peer: &Quorum) {
+async fn nothing_is_written(peer: &RaftHandle) {
     let before = entries(peer);
     tokio::time::sleep(Duration::from_millis(2_500)).await;
     assert_eq!(entries(peer), before, "a quiet cluster writes something");

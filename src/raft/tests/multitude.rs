@@ -15,7 +15,7 @@ use std::{
 use leaseway_core::{Amount, Assigned, Changes, ClusterTime, Epoch, HolderKind, Millis};
 
 use crate::{
-    Command, MasterLease, Mastership, Quorum, State, Timing,
+    Command, MasterLease, Mastership, RaftHandle, State, Timing,
     tests::{
         partitions::is_settled,
         world::{World, agree, assigned, until},
@@ -58,7 +58,7 @@ struct Probe {
 }
 
 impl Probe {
-    fn start(world: &World, peer: Quorum, lease: MasterLease) -> Probe {
+    fn start(world: &World, peer: RaftHandle, lease: MasterLease) -> Probe {
         let (stop, clock) = (Arc::<AtomicBool>::default(), world.clock());
         let proposals = tokio::spawn({
             let (stop, lease) = (Arc::clone(&stop), lease.clone());

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    Quorum,
+    RaftHandle,
     store::{
         directory::Directory,
         floor::{StoredFloor, slot},
@@ -48,7 +48,7 @@ fn bytes(of: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     below.chain(here).collect()
 }
 
-fn is_follower(peer: &Quorum) -> bool {
+fn is_follower(peer: &RaftHandle) -> bool {
     peer.hears_master()
 }
 

@@ -11,7 +11,7 @@ use std::{
 
 use tokio::sync::watch;
 
-use crate::{Clock, MasterLease, Mastership, Quorum, tests::world::World};
+use crate::{Clock, MasterLease, Mastership, RaftHandle, tests::world::World};
 
 /// Looks at all reigns there ever were, at one moment each time.
 #[derive(Clone, Default)]
@@ -21,7 +21,7 @@ pub(super) struct Watchman {
 }
 
 impl Watchman {
-    pub(super) fn watch(&self, peer: &Quorum) {
+    pub(super) fn watch(&self, peer: &RaftHandle) {
         self.peers.lock().unwrap().push(peer.mastership());
     }
 

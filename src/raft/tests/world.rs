@@ -19,8 +19,8 @@ use tokio::{
 };
 
 use crate::{
-    Clock, Command, Configuration, MasterLease, Mastership, Quorum, Secret, Settings, StartError, StoreError, Timing,
-    start, stored::StoredState,
+    Clock, Command, Configuration, MasterLease, Mastership, RaftHandle, Secret, Settings, StartError, StoreError,
+    Timing, start, stored::StoredState,
 };
 
 /// What all peers of a world know.
@@ -42,7 +42,7 @@ pub(super) struct World {
     pub(super) names: Vec<String>,
     pub(super) timing: Timing,
     origin: Instant,
-    peers: BTreeMap<String, Quorum>,
+    peers: BTreeMap<String, RaftHandle>,
     /// Where each peer really listens.
     real: Arc<Mutex<BTreeMap<String, SocketAddr>>>,
     /// Links by (from, to).
@@ -118,7 +118,7 @@ impl World {
         }
     }
 
-    pub(super) async fn start_with(&mut self, settings: Settings) -> Result<Quorum, StartError> {
+    pub(super) async fn start_with(&mut self, settings: Settings) -> Result<RaftHandle, StartError> {
         let name = settings.name.clone();
         let peer = start(settings).await?;
         let address = peer.listening().expect("it listens");
@@ -127,7 +127,7 @@ impl World {
         Ok(peer)
     }
 
-    pub(super) async fn start(&mut self, name: &str) -> Quorum {
+    pub(super) async fn start(&mut self, name: &str) -> RaftHandle {
         let began = Instant::now();
         loop {
             match self.start_with(self.settings(name)).await {
@@ -160,11 +160,11 @@ impl World {
         until_now(|| !data.exists() || is_free() && std::fs::remove_dir_all(&data).is_ok());
     }
 
-    pub(super) fn peer(&self, name: &str) -> &Quorum {
+    pub(super) fn peer(&self, name: &str) -> &RaftHandle {
         &self.peers[name]
     }
 
-    pub(super) fn running(&self) -> impl Iterator<Item = (&String, &Quorum)> {
+    pub(super) fn running(&self) -> impl Iterator<Item = (&String, &RaftHandle)> {
         self.peers.iter()
     }
 
@@ -190,7 +190,7 @@ impl World {
     /// The peers whose master lease holds at this moment.
     pub(super) fn masters(&self) -> Vec<(String, MasterLease)> {
         let now = self.now();
-        let lease = |peer: &Quorum| match &*peer.mastership().borrow() {
+        let lease = |peer: &RaftHandle| match &*peer.mastership().borrow() {
             Mastership::Master(lease) if lease.holds(now) => Some(lease.clone()),
             _ => None,
         };
@@ -210,8 +210,8 @@ impl World {
 
     /// What consensus says of itself at each peer.
     fn told(&self) -> String {
-        let begun = |peer: &&Quorum| !peer.peers().is_empty();
-        let of = |peer: &Quorum| format!("{} {:?}", *peer.raft().metrics().borrow(), peer.ineligible());
+        let begun = |peer: &&RaftHandle| !peer.peers().is_empty();
+        let of = |peer: &RaftHandle| format!("{} {:?}", *peer.raft().metrics().borrow(), peer.ineligible());
         let told = self.running().map(|(name, peer)| match Some(peer).filter(begun) {
             Some(peer) => format!("\n{name}: {}", of(peer)),
             None => format!("\n{name}: not begun, {:?}", peer.ineligible()),
@@ -232,7 +232,7 @@ impl World {
 }
 
 /// The configurations that a peer knows, in order.
-pub(super) fn known(peer: &Quorum) -> Vec<String> {
+pub(super) fn known(peer: &RaftHandle) -> Vec<String> {
     peer.read(|state| state.configurations().map(|configuration| configuration.text.to_string()).collect())
 }
 
@@ -245,7 +245,7 @@ pub(super) fn said(text: impl Into<Arc<str>>) -> Command {
 }
 
 /// All state of a peer.
-pub(super) fn whole(peer: &Quorum) -> StoredState {
+pub(super) fn whole(peer: &RaftHandle) -> StoredState {
     peer.read(|state| state.record(Millis(0)))
 }
 

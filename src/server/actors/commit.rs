@@ -7,7 +7,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
-use leaseway_raft::{Command, MasterLease, ProposeError, Quorum};
+use leaseway_raft::{Command, MasterLease, ProposeError, RaftHandle};
 use tokio::sync::Notify;
 
 use crate::logging::Throttle;
@@ -43,7 +43,7 @@ impl CommitProgress {
     }
 
     /// Proposes `command`, the proposal `number`.
-    pub(super) fn propose(self: &Arc<Self>, number: u64, command: Command, quorum: &Quorum, reign: &MasterLease) {
+    pub(super) fn propose(self: &Arc<Self>, number: u64, command: Command, quorum: &RaftHandle, reign: &MasterLease) {
         let (guard, reign_number) = (self.guard(number), reign.term());
         quorum.submit(reign, vec![command], move |result| match result {
             Ok(()) => guard.confirm(),

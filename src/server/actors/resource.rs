@@ -84,9 +84,9 @@ pub(super) struct Start {
     pub(super) config: Arc<ConfigInForce>,
     pub(super) world: World,
     /// Where it writes what it promises, if promises are kept.
-    pub(super) promises: Option<Quorum>,
+    pub(super) promises: Option<RaftHandle>,
     /// Where a pool writes what is to be remembered, if that is kept.
-    pub(super) notes: Option<(Quorum, NoteTurn)>,
+    pub(super) notes: Option<(RaftHandle, NoteTurn)>,
     /// Where the uplink is told of it, if the node has a parent.
     pub(super) notices: Option<Arc<Notices>>,
     pub(super) subscribers: Arc<Subscribers>,
@@ -125,7 +125,7 @@ pub(super) struct ResourceActor {
     engine: ResourceEngine<Ticket>,
     world: World,
     epoch: Epoch,
-    promises: Option<(Quorum, Arc<CommitProgress>)>,
+    promises: Option<(RaftHandle, Arc<CommitProgress>)>,
     notes: Option<Notes>,
     notices: Option<Arc<Notices>>,
     subscribers: Arc<Subscribers>,
@@ -141,7 +141,7 @@ pub(super) struct ResourceActor {
 
 /// Where a pool writes what is to be remembered.
 struct Notes {
-    quorum: Quorum,
+    quorum: RaftHandle,
     turn: NoteTurn,
     progress: Arc<CommitProgress>,
     /// The number of the newest.

@@ -20,7 +20,7 @@ use leaseway_proto::admin::{
     node_server::{Node, NodeServer},
 };
 use leaseway_proto::pools::pools_server::PoolsServer;
-use leaseway_raft::{ChangeError, Command, Configuration, MasterLease, Quorum, State};
+use leaseway_raft::{ChangeError, Command, Configuration, MasterLease, RaftHandle, State};
 use serde_json::{Value, json};
 use tokio::{
     net::TcpListener,
@@ -124,14 +124,14 @@ fn guard(gate: &Arc<Gate>, mut request: Request<()>) -> Result<Request<()>, Stat
 #[derive(Clone)]
 pub(crate) struct AdminService {
     node: NodeHandle,
-    quorum: Quorum,
+    quorum: RaftHandle,
     info: ServerInfo,
     /// Configurations are applied one after the other, so that the expected version stays in force meanwhile.
     applying: Arc<Mutex<()>>,
 }
 
 impl AdminService {
-    pub(crate) fn new(node: NodeHandle, quorum: Quorum, info: ServerInfo) -> AdminService {
+    pub(crate) fn new(node: NodeHandle, quorum: RaftHandle, info: ServerInfo) -> AdminService {
         AdminService { node, quorum, info, applying: Arc::default() }
     }
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use leaseway_core::{PoolReport, escaped_lines};
-use leaseway_raft::{Ineligible, PeerReport, Quorum};
+use leaseway_raft::{Ineligible, PeerReport, RaftHandle};
 use metrics::gauge;
 
 use super::gauge_text::{GaugeText, escaped_label};
@@ -80,7 +80,7 @@ pub(crate) fn set_left_out_gauges(resources: usize, rest: &Totals) {
 }
 
 /// Sets the gauges of the quorum and its data directory.
-pub(crate) fn set_quorum_gauges(quorum: &Quorum, free: Option<u64>) {
+pub(crate) fn set_quorum_gauges(quorum: &RaftHandle, free: Option<u64>) {
     leaseway_raft::repeat_gauges();
     if let Some(free) = free {
         gauge!("leaseway_data_free_bytes").set(free as f64);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use actix::{ActorFutureExt as _, Addr, AsyncContext as _, Context, fut::wrap_future};
 use leaseway_core::{ClusterTime, Millis, Repository};
-use leaseway_raft::{Command, Listening, MasterLease, Mastership, Quorum};
+use leaseway_raft::{Command, Listening, MasterLease, Mastership, RaftHandle};
 
 use super::{
     super::{config_in_force::ConfigInForce, directory::Role},
@@ -19,7 +19,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Tells the node of every change of mastership, and when to look at what the quorum has stored. Goes on until the node
 /// or the quorum is gone.
-async fn follow(quorum: Quorum, node: Addr<NodeActor>) {
+async fn follow(quorum: RaftHandle, node: Addr<NodeActor>) {
     let mut mastership = quorum.mastership();
     mastership.mark_changed();
     let mut look = tokio::time::interval(LOOK_EVERY);

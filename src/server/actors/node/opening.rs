@@ -5,7 +5,7 @@ use std::sync::{Arc, atomic::Ordering};
 use actix::{Addr, AsyncContext as _, Context, dev::SendError};
 use leaseway_core::{Amount, Birth, ClusterClock, Epoch, Inherited, Kind, Millis, Promises, Settings, Source};
 use leaseway_engine::{Lineage, Setup, uplink::Notice};
-use leaseway_raft::{MasterLease, Quorum};
+use leaseway_raft::{MasterLease, RaftHandle};
 
 use super::{
     super::{
@@ -222,7 +222,7 @@ impl NodeActor {
         id: &str,
         given_until: Millis,
         reign: Option<&MasterLease>,
-    ) -> (Option<Inherited>, Option<Quorum>) {
+    ) -> (Option<Inherited>, Option<RaftHandle>) {
         let Some(membership) = self.keeps_promises() else { return (None, None) };
         let (now, clock) = (self.clock.at(), clock_of(reign));
         let promised = |promises: &Promises| promises.inherited(clock, now, given_until);

@@ -21,7 +21,7 @@ impl NodeHandle {
 
     /// Committed data that other peers have lost, in words, as this peer has noticed.
     pub(crate) fn losses(&self) -> Vec<String> {
-        self.quorum.as_ref().map_or_else(Vec::new, Quorum::losses)
+        self.quorum.as_ref().map_or_else(Vec::new, RaftHandle::losses)
     }
 
     /// How many holders all resources have.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use leaseway_core::{ClusterTime, Epoch, Millis, Promises};
-use leaseway_raft::{Command, Listening, MasterLease, Quorum};
+use leaseway_raft::{Command, Listening, MasterLease, RaftHandle};
 
 use super::{super::directory::Directory, actor::NodeActor};
 
@@ -38,7 +38,7 @@ impl NodeActor {
 
 /// Resources that were promised and have ended with a master before this one, and the time of listening if that is
 /// over.
-fn ended(quorum: &Quorum, directory: &Directory, now: Millis, moment: ClusterTime) -> Vec<Command> {
+fn ended(quorum: &RaftHandle, directory: &Directory, now: Millis, moment: ClusterTime) -> Vec<Command> {
     let ended: Vec<(Arc<str>, Option<Epoch>)> = quorum.read(|state| {
         let named = state.promised().filter_map(|resource| Some((resource, state.promises(resource)?)));
         let ended = named.filter(|(_, promises)| promises.until() <= moment);
@@ -57,7 +57,7 @@ fn ended(quorum: &Quorum, directory: &Directory, now: Millis, moment: ClusterTim
 }
 
 /// Pools that are not asked for, and of which nothing matters any more that is remembered.
-fn ended_pools(quorum: &Quorum, directory: &Directory, now: Millis) -> Vec<Command> {
+fn ended_pools(quorum: &RaftHandle, directory: &Directory, now: Millis) -> Vec<Command> {
     let ended: Vec<Arc<str>> = quorum.read(|state| {
         let ended = state.pools().filter(|(_, pool)| pool.age(now) >= POOLS_LAST || pool.is_worthless(now));
         ended.map(|(resource, _)| Arc::clone(resource)).take(SWEEP_MOST).collect()

@@ -28,16 +28,16 @@ use crate::{
 
 /// A peer that takes part in a quorum. When the last clone is dropped it stops as if it had been killed.
 #[derive(Clone)]
-pub struct Quorum(Arc<QuorumState>);
+pub struct RaftHandle(Arc<HandleInner>);
 
-struct QuorumState {
+struct HandleInner {
     settings: Arc<Settings>,
     running: Running,
 }
 
 /// Starts a peer on threads of its own. When this returns its directory has been read and checked and its listener
 /// accepts; finding the others and a master goes on.
-pub async fn start(settings: Settings) -> Result<Quorum, StartError> {
+pub async fn start(settings: Settings) -> Result<RaftHandle, StartError> {
     open::check(&settings)?;
     let settings = Arc::new(settings);
     let (started, result) = oneshot::channel();
@@ -49,10 +49,10 @@ pub async fn start(settings: Settings) -> Result<Quorum, StartError> {
         .map_err(StartError::Threads)?;
     let running =
         result.await.unwrap_or_else(|_| Err(StartError::Failed(Failure("its thread has panicked".into()))))?;
-    Ok(Quorum(Arc::new(QuorumState { settings, running })))
+    Ok(RaftHandle(Arc::new(HandleInner { settings, running })))
 }
 
-impl Quorum {
+impl RaftHandle {
     /// Which peer decides, and every change of that.
     pub fn mastership(&self) -> watch::Receiver<Mastership> {
         self.0.running.mastership.clone()
