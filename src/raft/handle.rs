@@ -19,7 +19,7 @@ use crate::{
     open, proposals,
     propose_error::ProposeError,
     report::{self, PeerReport},
-    run::{self, Order, Origin, Running},
+    run::{self, Origin, Request, Running},
     settings::Settings,
     state::State,
     store::disk::Failure,
@@ -116,28 +116,28 @@ impl RaftHandle {
     /// master.
     pub async fn add(&self, name: &str, address: &str) -> Result<(), ChangeError> {
         let (name, address) = (name.to_owned(), address.to_owned());
-        self.change(|done| Order::Add { name, address, done }).await
+        self.change(|done| Request::Add { name, address, done }).await
     }
 
     /// Removes a peer for good. Only on the master.
     pub async fn remove(&self, name: &str) -> Result<(), ChangeError> {
         let name = name.to_owned();
-        self.change(|done| Order::Remove { name, done }).await
+        self.change(|done| Request::Remove { name, done }).await
     }
 
     /// Hands mastership to a peer, or to the one with most of the log, and stays a peer. Returns once the next
     /// master reigns. Only on the master.
     pub async fn transfer(&self, to: Option<&str>) -> Result<Transferred, ChangeError> {
         let to = to.map(str::to_owned);
-        self.change(|done| Order::Transfer { to, done }).await
+        self.change(|done| Request::Transfer { to, done }).await
     }
 
     async fn change<T>(
         &self,
-        order: impl FnOnce(oneshot::Sender<Result<T, ChangeError>>) -> Order,
+        request: impl FnOnce(oneshot::Sender<Result<T, ChangeError>>) -> Request,
     ) -> Result<T, ChangeError> {
         let (done, result) = oneshot::channel();
-        let _ = self.0.running.orders.send(order(done));
+        let _ = self.0.running.requests.send(request(done));
         result.await.unwrap_or_else(|_| Err(ChangeError::Failed("this peer stops".into())))
     }
 
@@ -206,7 +206,7 @@ impl RaftHandle {
     /// under way when this returns.
     pub async fn shutdown(&self) {
         let (done, gone) = oneshot::channel();
-        let _ = self.0.running.orders.send(Order::Leave { done });
+        let _ = self.0.running.requests.send(Request::Leave { done });
         // The sender is dropped when the peer has left, or if it had left before.
         let _ = gone.await;
     }

@@ -12,7 +12,7 @@
 //! | `Vote` | refused while a vote lease runs, or if its log or vote is older than ours; else this peer votes for a candidate that is long gone, and the next election needs one more round | a vote is a promise about the future, and breaks no lease |
 //! | answer to `Vote` | may complete an election of the same term | the voters have voted for no other peer in that term, and a master lease needs a new confirmation |
 //! | `Poll` | nothing: it is only answered | a pre-vote promises nothing |
-//! | `Stand` | starts an election if neither vote nor log has changed since it was sent | it breaks a vote lease, so it must not count in a later master lease: see [`HandOver`] and `transfer.rs` |
+//! | `Stand` | starts an election if neither vote nor log has changed since it was sent | it breaks a vote lease, so it must not count in a later master lease: see [`StandRequest`] and `transfer.rs` |
 //! | `Snapshot` | a chunk of an earlier transfer starts the transfer over; a finished snapshot that is older than what is committed is ignored | chunks with a gap before them are refused (`ReceivedSnapshot`) |
 //! | `Join` | a master may admit a peer that is gone as a learner, which holds up other changes for at most two minutes and is removed afterwards | a peer gets a vote only after it has caught up |
 //! | `Hello` | the sender counts as alive for two leases | it decides only whom a master chooses, or refuses to replace; both are asked again before anything depends on it |
@@ -41,5 +41,5 @@ pub(crate) use network::PeerNetwork;
 pub(crate) use proof::Prover;
 #[cfg(test)]
 pub(crate) use service::ReceivedSnapshot;
-pub(crate) use service::{HandOver, LocalPeer, PeersService, start_election};
+pub(crate) use service::{LocalPeer, PeersService, StandRequest, start_election};
 pub(crate) use vote_lease::{follows_live_master, is_free_to_vote, vote_leased_until};

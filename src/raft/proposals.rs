@@ -32,7 +32,7 @@ const REST: u32 = 9;
 const REST_LEAST: Duration = Duration::from_millis(3);
 const REST_MOST: Duration = Duration::from_millis(40);
 
-type Told = Box<dyn FnOnce(Result<(), ProposeError>) + Send>;
+type Callback = Box<dyn FnOnce(Result<(), ProposeError>) + Send>;
 
 pub(crate) struct Proposal {
     lease: MasterLease,
@@ -40,7 +40,7 @@ pub(crate) struct Proposal {
     bytes: u64,
     /// Whether it leaves at once, also if an entry has only just been written.
     at_once: bool,
-    done: Told,
+    done: Callback,
 }
 
 pub(crate) type Proposals = mpsc::UnboundedSender<Proposal>;
@@ -52,7 +52,7 @@ pub(crate) fn queue() -> (Proposals, mpsc::UnboundedReceiver<Proposal>) {
 
 /// Puts the commands into the queue. `done` is told when a quorum has them and they are applied here, or when that cannot
 /// be known any more; it is dropped if the peer stops.
-pub(crate) fn submit(queue: &Proposals, lease: &MasterLease, commands: Vec<Command>, done: Told) {
+pub(crate) fn submit(queue: &Proposals, lease: &MasterLease, commands: Vec<Command>, done: Callback) {
     put(queue, lease, commands, false, done);
 }
 
@@ -68,7 +68,7 @@ pub(crate) async fn propose(
     decided.await.unwrap_or(Err(ProposeError::Uncertain))
 }
 
-fn put(queue: &Proposals, lease: &MasterLease, commands: Vec<Command>, at_once: bool, done: Told) {
+fn put(queue: &Proposals, lease: &MasterLease, commands: Vec<Command>, at_once: bool, done: Callback) {
     let bytes = crate::codec::encoded_len(&commands);
     if bytes > LARGEST {
         return done(Err(ProposeError::TooLarge { bytes, most: LARGEST }));
@@ -146,7 +146,7 @@ async fn store(raft: &Raft, batch: Vec<Proposal>, clock: &Clock) {
 
 /// Without an outcome it is unknown whether the proposals are stored: openraft does not say whether an entry was
 /// refused or truncated later, and one that was truncated here may still be stored elsewhere.
-fn answer(callers: Vec<Told>, outcome: Option<Outcome>) {
+fn answer(callers: Vec<Callback>, outcome: Option<Outcome>) {
     let Some(Outcome::Proposed(results)) = outcome else {
         metrics::proposed("uncertain", callers.len());
         return callers.into_iter().for_each(|done| done(Err(ProposeError::Uncertain)));

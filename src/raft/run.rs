@@ -53,7 +53,7 @@ const FLUSH_FLOOR_EVERY: Duration = Duration::from_secs(1);
 const RESOLVE_DOUBTS_EVERY: Duration = Duration::from_secs(1);
 
 /// A command from a [`RaftHandle`](crate::RaftHandle) handle to its thread.
-pub(crate) enum Order {
+pub(crate) enum Request {
     Add { name: String, address: String, done: oneshot::Sender<Result<(), ChangeError>> },
     Remove { name: String, done: oneshot::Sender<Result<(), ChangeError>> },
     Transfer { to: Option<String>, done: oneshot::Sender<Result<Transferred, ChangeError>> },
@@ -97,7 +97,7 @@ pub(crate) struct Running {
     pub(crate) state: SharedState,
     pub(crate) mastership: watch::Receiver<Mastership>,
     pub(crate) proposals: Proposals,
-    pub(crate) orders: mpsc::UnboundedSender<Order>,
+    pub(crate) requests: mpsc::UnboundedSender<Request>,
     pub(crate) origin: Arc<OriginCell>,
     pub(crate) failing: Failing,
     pub(crate) flushes: FlushTimes,
@@ -105,10 +105,10 @@ pub(crate) struct Running {
     pub(crate) listening: Option<SocketAddr>,
 }
 
-/// Runs a peer. Ends when it has left, or when the last sender of `orders` is dropped: then at once, as if killed.
+/// Runs a peer. Ends when it has left, or when the last sender of `requests` is dropped: then at once, as if killed.
 pub(crate) async fn run(settings: Arc<Settings>, started: oneshot::Sender<Result<Running, StartError>>) {
-    let (orders, inbox) = mpsc::unbounded_channel();
-    match Peer::start(settings, orders).await {
+    let (requests, inbox) = mpsc::unbounded_channel();
+    match Peer::start(settings, requests).await {
         Ok((peer, running)) => {
             if started.send(Ok(running)).is_ok() {
                 peer.run(inbox).await;
@@ -134,7 +134,7 @@ struct Peer {
 impl Peer {
     async fn start(
         settings: Arc<Settings>,
-        orders: mpsc::UnboundedSender<Order>,
+        requests: mpsc::UnboundedSender<Request>,
     ) -> Result<(Peer, Running), StartError> {
         // Nothing else runs on this thread yet, so it may block.
         let opened = open::open(&settings)?;
@@ -184,7 +184,7 @@ impl Peer {
             state: opened.machine.state(),
             mastership: watched,
             proposals,
-            orders,
+            requests,
             origin: Arc::clone(&origin),
             failing: opened.failing.clone(),
             flushes: opened.flushes.clone(),
@@ -193,15 +193,15 @@ impl Peer {
         Ok((Peer { settings, local, client, opened, origin, mastership, queue, own_proposals, joins: asked }, running))
     }
 
-    async fn run(self, mut inbox: mpsc::UnboundedReceiver<Order>) {
+    async fn run(self, mut inbox: mpsc::UnboundedReceiver<Request>) {
         let settings = Arc::clone(&self.settings);
         let members = Arc::new(OnceLock::new());
         let (leaving, left) = watch::channel(false);
         tokio::spawn(self.start_consensus(Arc::clone(&members), left));
-        while let Some(order) = inbox.recv().await {
+        while let Some(request) = inbox.recv().await {
             let members: Option<Arc<Members>> = members.get().cloned();
-            match (order, members) {
-                (Order::Leave { done }, members) => {
+            match (request, members) {
+                (Request::Leave { done }, members) => {
                     leaving.send_replace(true);
                     if let Some(members) = members {
                         leave::leave(&members).await;
@@ -209,23 +209,23 @@ impl Peer {
                     drop(done);
                     return;
                 }
-                (Order::Add { done, .. } | Order::Remove { done, .. }, _) if settings.is_lone() => {
+                (Request::Add { done, .. } | Request::Remove { done, .. }, _) if settings.is_lone() => {
                     let _ = done.send(Err(ChangeError::Lone { name: settings.name.clone() }));
                 }
-                (Order::Add { done, .. } | Order::Remove { done, .. }, None) => {
+                (Request::Add { done, .. } | Request::Remove { done, .. }, None) => {
                     let _ = done.send(Err(ChangeError::NotMaster { master: None }));
                 }
-                (Order::Transfer { done, .. }, _) if settings.is_lone() => drop(done.send(Err(ChangeError::Alone))),
-                (Order::Transfer { done, .. }, None) => {
+                (Request::Transfer { done, .. }, _) if settings.is_lone() => drop(done.send(Err(ChangeError::Alone))),
+                (Request::Transfer { done, .. }, None) => {
                     let _ = done.send(Err(ChangeError::NotMaster { master: None }));
                 }
-                (Order::Transfer { to, done }, Some(members)) => {
+                (Request::Transfer { to, done }, Some(members)) => {
                     tokio::spawn(async move { done.send(transfer::transfer(&members, to.as_deref()).await) });
                 }
-                (Order::Add { name, address, done }, Some(members)) => {
+                (Request::Add { name, address, done }, Some(members)) => {
                     tokio::spawn(async move { done.send(members.add(&name, &address).await) });
                 }
-                (Order::Remove { name, done }, Some(members)) => {
+                (Request::Remove { name, done }, Some(members)) => {
                     tokio::spawn(async move { done.send(members.remove(&name).await) });
                 }
             }

@@ -7,7 +7,7 @@
 //! which may rest on that lease. Two rules ensure this, each alone is enough:
 //! - This peer first votes for the next master in a later term. It never reigns again in the term of the vote that the
 //!   request names, and after a failed hand-over there is an election.
-//! - The request names the last entry of the master lease that ends ([`HandOver`]). A later master lease begins with an entry of its
+//! - The request names the last entry of the master lease that ends ([`StandRequest`]). A later master lease begins with an entry of its
 //!   own, so a peer that has confirmed one either has that entry and refuses the request, or lacks it and cannot win an
 //!   election, because the entry is committed.
 
@@ -25,7 +25,7 @@ use crate::{
     lease_renewal::StepDown,
     master_lease::{Mastership, PeerAddress},
     members::Members,
-    peers::{HandOver, Method, vote_leased_until},
+    peers::{Method, StandRequest, vote_leased_until},
     raft::{PeerId, RaftMetrics, RaftState, Vote},
 };
 
@@ -83,11 +83,11 @@ async fn settled(members: &Members, before: u64, wanted: &str) -> Result<PeerAdd
 /// Asks a peer to start an election, and waits until another peer leads. The master lease of this peer has ended, and its
 /// ballot is released. It stays up meanwhile, because its vote is needed.
 pub(crate) async fn hand_over(members: &Members, next: PeerId) {
-    let Some(order) = give_vote(members, next).await else { return };
+    let Some(request) = give_vote(members, next).await else { return };
     let Some(member) = members.members().remove(&next) else { return };
     let peer = (member.name.as_str(), members.address_of(&member));
     let patience = members.settings.timing.heartbeat() * 2;
-    let started = members.client.call_within::<_, bool>(patience, peer, next, Method::Stand, &order).await;
+    let started = members.client.call_within::<_, bool>(patience, peer, next, Method::Stand, &request).await;
     if let Ok((_, true)) = started {
         tracing::info!(to = member.name, "mastership is handed over");
     }
@@ -99,25 +99,25 @@ pub(crate) async fn hand_over(members: &Members, next: PeerId) {
 
 /// Votes for the next master in a later term, so that this peer leads no longer, once the next master has all entries.
 /// `None` if this peer leads no longer anyway, or the next master lacks entries.
-async fn give_vote(members: &Members, next: PeerId) -> Option<HandOver> {
+async fn give_vote(members: &Members, next: PeerId) -> Option<StandRequest> {
     members.can_give_its_vote().await.ok()?;
     let log = members.local.log.clone();
     let leads = move |state: &RaftState| {
-        let order = HandOver { master: *state.vote_ref(), last: log.log().last() };
-        (state.server_state == ServerState::Leader && order.master.is_committed()).then_some(order)
+        let request = StandRequest { master: *state.vote_ref(), last: log.log().last() };
+        (state.server_state == ServerState::Leader && request.master.is_committed()).then_some(request)
     };
-    let order = members.raft.with_raft_state(leads).await.ok()??;
+    let request = members.raft.with_raft_state(leads).await.ok()??;
     // It cannot take long: nothing is added after the master lease.
     let patience = members.settings.timing.heartbeat() * 4;
-    if !members.has_entries(next, order.last.map(|id| id.index), patience).await {
+    if !members.has_entries(next, request.last.map(|id| id.index), patience).await {
         return None;
     }
     if planted::is(Fault::StaleHandOver) {
-        return Some(order);
+        return Some(request);
     }
-    let successor = Vote::new(order.master.leader_id().term + 1, next);
-    let given = members.raft.vote(VoteRequest::new(successor, order.last)).await.ok()?;
-    given.vote_granted.then_some(order)
+    let successor = Vote::new(request.master.leader_id().term + 1, next);
+    let given = members.raft.vote(VoteRequest::new(successor, request.last)).await.ok()?;
+    given.vote_granted.then_some(request)
 }
 
 impl Members {

@@ -152,14 +152,14 @@ struct Checked {
 
 /// A master's request to stand for election in its place.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(crate) struct HandOver {
+pub(crate) struct StandRequest {
     /// The vote that the master was elected with.
     pub(crate) master: Vote,
     /// The last entry of its log, after its master lease.
     pub(crate) last: Option<LogId>,
 }
 
-impl HandOver {
+impl StandRequest {
     /// Whether no master lease has begun since, as far as a peer knows that might win the election.
     fn is_current(&self, state: &RaftState, log: &LogStore) -> bool {
         let is_last = log.log().last() == self.last || planted::is(Fault::StaleHandOver);
@@ -256,11 +256,11 @@ impl Peers for PeersService {
 
     async fn stand(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
         let (raft, payload, asked) = self.0.consensus(Method::Stand, request).await?;
-        let order: HandOver = decode(&payload)?;
+        let request: StandRequest = decode(&payload)?;
         // The master itself says that it has stopped, so its lease on this peer's vote is void. If it, or another peer,
         // reigns again by now, the lease may count in that master lease, and nothing happens.
         let log = self.0.log.clone();
-        let still = move |state: &RaftState| order.is_current(state, &log);
+        let still = move |state: &RaftState| request.is_current(state, &log);
         let started = start_election(&raft, &self.0.ballot, still).await;
         self.0.answer(asked.as_ref(), &started)
     }

@@ -6,7 +6,7 @@ use tonic::Code;
 use crate::{
     Secret, Settings, StartError, Timing,
     codec::{self, FORMAT},
-    peers::{Connection, HandOver, Method, Prover},
+    peers::{Connection, Method, Prover, StandRequest},
     raft::{LogId, Vote},
     start,
     store::{
@@ -152,8 +152,8 @@ async fn no_peer_starts_an_election_because_a_former_master_asks_for_it() {
     let log = world.peer(&master).raft().data_metrics().borrow().last_log;
     let stands = async |master_vote: Vote, last: Option<LogId>| {
         let introduction = Some(introduction(&world, &master, from));
-        let order = HandOver { master: master_vote, last };
-        let request = PeerRequest { from: introduction, to, payload: codec::encode(&order), proof: None };
+        let request = StandRequest { master: master_vote, last };
+        let request = PeerRequest { from: introduction, to, payload: codec::encode(&request), proof: None };
         let answer = ask(&world, &follower, SECRET, Method::Stand, request).await.expect("it answers");
         codec::decode::<bool>(&answer.payload).expect("it decodes")
     };
