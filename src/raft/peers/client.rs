@@ -19,7 +19,7 @@ use super::{
     handshake::{Handshake, OTHER_CLUSTER, REJECTED, Rejected, incarnation_of},
     liveness::Liveness,
     method::Method,
-    proof::{CHALLENGE, Conversation, Prover},
+    proof::{CHALLENGE, ProofSession, Prover},
 };
 use crate::{
     acknowledged::Acknowledged,
@@ -85,7 +85,7 @@ pub(crate) struct PeerClient {
 #[derive(Debug, Clone)]
 pub(crate) struct Connection {
     client: PeersClient<Channel>,
-    conversation: Arc<Conversation>,
+    session: Arc<ProofSession>,
 }
 
 /// Makes `Debug` derivable around a clock.
@@ -235,7 +235,7 @@ impl Connection {
         let client = PeersClient::new(channel)
             .max_decoding_message_size(LARGEST_MESSAGE)
             .max_encoding_message_size(LARGEST_MESSAGE);
-        Connection { client, conversation: Arc::default() }
+        Connection { client, session: Arc::default() }
     }
 
     /// Asks the peer of this name; the answer, and whether it is proven to come from a peer.
@@ -246,22 +246,22 @@ impl Connection {
         method: Method,
         mut request: PeerRequest,
     ) -> Result<(PeerResponse, bool), Status> {
-        request.proof = prover.prove(&request, method, name, &self.conversation);
+        request.proof = prover.prove(&request, method, name, &self.session);
         let mut asked = request.proof.clone();
         let again = (asked.is_some() && request.payload.len() <= KEPT).then(|| request.clone());
         let mut answer = self.send(method, request).await;
         if let Err(status) = &answer
             && let Some(challenge) = challenge(status)
         {
-            self.conversation.is_challenged(challenge);
+            self.session.set_challenge(challenge);
             if let Some(mut request) = again {
-                request.proof = prover.prove(&request, method, name, &self.conversation);
+                request.proof = prover.prove(&request, method, name, &self.session);
                 asked.clone_from(&request.proof);
                 answer = self.send(method, request).await;
             }
         }
         let response = answer?;
-        let is_proven = prover.checks_answer(&response, asked.as_ref());
+        let is_proven = prover.verify_answer(&response, asked.as_ref());
         Ok((response, is_proven))
     }
 

@@ -29,30 +29,30 @@ pub(super) const CHALLENGE: &str = "leaseway-challenge-bin";
 
 /// What the proof of a message has shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Shown {
+pub(super) enum ProofCheck {
     /// It comes from a peer.
-    Proven,
+    Valid,
     /// From something that does not know the secret; or it was changed on the way, or has come before.
-    Nothing,
+    Invalid,
     /// The challenge is another.
-    OtherChallenge,
+    StaleChallenge,
 }
 
 /// The sending side of the connections to one address.
 #[derive(Debug, Default)]
-pub(super) struct Conversation {
+pub(super) struct ProofSession {
     /// The challenge of the newest of them, as far as it is known.
     challenge: Mutex<Vec<u8>>,
     counter: AtomicU64,
 }
 
-impl Conversation {
+impl ProofSession {
     fn challenge(&self) -> Vec<u8> {
         self.challenge.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The other side has told its challenge.
-    pub(super) fn is_challenged(&self, challenge: Vec<u8>) {
+    pub(super) fn set_challenge(&self, challenge: Vec<u8>) {
         *self.challenge.lock().unwrap_or_else(PoisonError::into_inner) = challenge;
     }
 }
@@ -71,7 +71,7 @@ impl Prover {
     }
 
     /// The proof of a request to the peer `to`.
-    pub(super) fn prove(&self, request: &PeerRequest, method: Method, to: &str, with: &Conversation) -> Option<Proof> {
+    pub(super) fn prove(&self, request: &PeerRequest, method: Method, to: &str, with: &ProofSession) -> Option<Proof> {
         let key = self.key.as_ref()?;
         let mut proof = Proof {
             challenge: with.challenge(),
@@ -84,17 +84,17 @@ impl Prover {
     }
 
     /// Checks a request to the peer `to`, which is this one.
-    pub(super) fn check(&self, request: &PeerRequest, method: Method, to: &str, challenge: &Challenge) -> Shown {
+    pub(super) fn check(&self, request: &PeerRequest, method: Method, to: &str, challenge: &Challenge) -> ProofCheck {
         let (key, proof) = match (&self.key, &request.proof) {
             (Some(key), Some(proof)) => (key, proof),
-            (None, None) => return Shown::Proven,
-            _ => return Shown::Nothing,
+            (None, None) => return ProofCheck::Valid,
+            _ => return ProofCheck::Invalid,
         };
         if proof.challenge != challenge.bytes() {
-            return Shown::OtherChallenge;
+            return ProofCheck::StaleChallenge;
         }
         let is_genuine = over_request(key, request, method, to, proof).verifies(&proof.mac);
-        if is_genuine && challenge.admits(proof.counter) { Shown::Proven } else { Shown::Nothing }
+        if is_genuine && challenge.admits(proof.counter) { ProofCheck::Valid } else { ProofCheck::Invalid }
     }
 
     /// The proof of an answer to the request with the proof `asked`.
@@ -104,7 +104,7 @@ impl Prover {
         Some(Proof { mac, ..Proof::default() })
     }
 
-    pub(super) fn checks_answer(&self, answer: &PeerResponse, asked: Option<&Proof>) -> bool {
+    pub(super) fn verify_answer(&self, answer: &PeerResponse, asked: Option<&Proof>) -> bool {
         match (&self.key, asked, &answer.proof) {
             (Some(key), Some(asked), Some(proof)) => over_answer(key, answer, asked).verifies(&proof.mac),
             (key, _, proof) => key.is_none() && proof.is_none(),

@@ -33,7 +33,7 @@ use super::{
     handshake::{Handshake, OTHER_CLUSTER, REJECTED, Rejected, cluster_of, incarnation_of},
     liveness::Liveness,
     method::Method,
-    proof::{CHALLENGE, Prover, Shown},
+    proof::{CHALLENGE, ProofCheck, Prover},
     vote_lease::{follows_live_master, is_free_to_vote},
 };
 use crate::{
@@ -294,13 +294,13 @@ impl LocalPeer {
         let shown = self.prover.check(&request, method, self.handshake.name(), &caller.challenge);
         let PeerRequest { from, to, payload, proof } = request;
         let is_of_this_format = from.as_ref().is_some_and(|from| from.format == u32::from(FORMAT));
-        if shown == Shown::OtherChallenge && is_of_this_format {
+        if shown == ProofCheck::StaleChallenge && is_of_this_format {
             let mut status = Status::unauthenticated("the challenge is another");
             let challenge = MetadataValue::from_bytes(caller.challenge.bytes());
             status.metadata_mut().insert_bin(CHALLENGE, challenge);
             return Err(status);
         }
-        let other = self.handshake.check(from, shown == Shown::Proven).map_err(reject)?;
+        let other = self.handshake.check(from, shown == ProofCheck::Valid).map_err(reject)?;
         if to != 0 && to != self.handshake.peer() {
             return Err(Status::not_found("rejected: this peer has lost its directory, and has a new identity"));
         }
