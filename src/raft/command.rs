@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{listening::Listening, overrides::KeptOverride, stored};
 
-/// Something that must survive a master. Stored in this order.
+/// Something that must survive a master. StoredSnapshot in this order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Command {

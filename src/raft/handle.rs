@@ -19,7 +19,7 @@ use crate::{
     open, proposals,
     propose_error::ProposeError,
     report::{self, PeerReport},
-    run::{self, Origin, Request, Running},
+    run::{self, Request, Running, StateOrigin},
     settings::Settings,
     state::State,
     store::disk::Failure,
@@ -156,8 +156,8 @@ impl RaftHandle {
         self.0.running.local.handshake.cluster()
     }
 
-    /// Where the state come from. [`Origin::Empty`] may become [`Origin::Joined`].
-    pub fn origin(&self) -> Origin {
+    /// Where the state come from. [`StateOrigin::Empty`] may become [`StateOrigin::Joined`].
+    pub fn origin(&self) -> StateOrigin {
         self.0.running.origin.get()
     }
 

@@ -70,7 +70,7 @@ pub use overrides::KeptOverride;
 pub use peers_mismatch::PeersMismatch;
 pub use propose_error::ProposeError;
 pub use report::{PeerReport, Role};
-pub use run::Origin;
+pub use run::StateOrigin;
 pub use settings::{Clock, Secret, Settings, Timing, TimingError};
 pub use state::State;
 pub use store::{StoreError, disk::Failure};

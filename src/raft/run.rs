@@ -63,7 +63,7 @@ pub(crate) enum Request {
 /// Where a peer's state come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Origin {
+pub enum StateOrigin {
     /// The first start of all: nothing was ever promised.
     Bootstrapped,
     /// Its own directory, and what the other peers have beyond that.
@@ -77,16 +77,17 @@ pub enum Origin {
 
 /// The origin, which changes when a peer joins.
 #[derive(Debug)]
-pub(crate) struct OriginCell(AtomicU8);
+pub(crate) struct StateOriginCell(AtomicU8);
 
-const ORIGINS: [Origin; 4] = [Origin::Bootstrapped, Origin::Resumed, Origin::Empty, Origin::Joined];
+const STATE_ORIGINS: [StateOrigin; 4] =
+    [StateOrigin::Bootstrapped, StateOrigin::Resumed, StateOrigin::Empty, StateOrigin::Joined];
 
-impl OriginCell {
-    pub(crate) fn get(&self) -> Origin {
-        ORIGINS[usize::from(self.0.load(Ordering::Acquire))]
+impl StateOriginCell {
+    pub(crate) fn get(&self) -> StateOrigin {
+        STATE_ORIGINS[usize::from(self.0.load(Ordering::Acquire))]
     }
 
-    fn set(&self, origin: Origin) {
+    fn set(&self, origin: StateOrigin) {
         self.0.store(origin as u8, Ordering::Release);
     }
 }
@@ -98,7 +99,7 @@ pub(crate) struct Running {
     pub(crate) mastership: watch::Receiver<Mastership>,
     pub(crate) proposals: Proposals,
     pub(crate) requests: mpsc::UnboundedSender<Request>,
-    pub(crate) origin: Arc<OriginCell>,
+    pub(crate) origin: Arc<StateOriginCell>,
     pub(crate) failing: Failing,
     pub(crate) flushes: FlushTimes,
     /// The bound address of the listener, with the real port.
@@ -124,7 +125,7 @@ struct Peer {
     local: Arc<LocalPeer>,
     client: Arc<PeerClient>,
     opened: Opened,
-    origin: Arc<OriginCell>,
+    origin: Arc<StateOriginCell>,
     mastership: watch::Sender<Mastership>,
     queue: mpsc::UnboundedReceiver<proposals::Proposal>,
     own_proposals: WeakProposals,
@@ -172,13 +173,13 @@ impl Peer {
             serve((settings.accept)(listener), Arc::clone(&local));
         }
         let origin = match (opened.used, settings.bootstrap) {
-            (true, _) => Origin::Resumed,
-            (false, true) => Origin::Bootstrapped,
-            (false, false) => Origin::Empty,
+            (true, _) => StateOrigin::Resumed,
+            (false, true) => StateOrigin::Bootstrapped,
+            (false, false) => StateOrigin::Empty,
         };
         let (proposals, queue) = proposals::queue();
         let own_proposals = proposals.downgrade();
-        let origin = Arc::new(OriginCell(AtomicU8::new(origin as u8)));
+        let origin = Arc::new(StateOriginCell(AtomicU8::new(origin as u8)));
         let running = Running {
             local: Arc::clone(&local),
             state: opened.machine.state(),
@@ -321,7 +322,7 @@ async fn begin_or_join(
     local: Arc<LocalPeer>,
     client: Arc<PeerClient>,
     settings: Arc<Settings>,
-    origin: &OriginCell,
+    origin: &StateOriginCell,
     failing: &Failing,
 ) {
     if settings.names_no_other_peer() {
@@ -338,7 +339,7 @@ async fn begin_or_join(
     }
     match (Bootstrap { raft, local, client, settings }).run().await {
         Ok(BootstrapOutcome::Began) => {}
-        Ok(BootstrapOutcome::Joined) => origin.set(Origin::Joined),
+        Ok(BootstrapOutcome::Joined) => origin.set(StateOrigin::Joined),
         Err(error) => failing.fail(&error),
     }
 }

@@ -3,7 +3,9 @@
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use leaseway_core::Millis;
-use leaseway_raft::{self as quorum, Accept, Backup, Origin, PeerConnection, RaftHandle, Secret, StartError, Timing};
+use leaseway_raft::{
+    self as quorum, Accept, Backup, PeerConnection, RaftHandle, Secret, StartError, StateOrigin, Timing,
+};
 use tokio_stream::StreamExt as _;
 
 use crate::{
@@ -148,7 +150,7 @@ async fn enter(
     settings.accept = accept(peering.listener);
     settings.timing = options.timing;
     let quorum = quorum::start(settings).await?;
-    if options.take_over.is_some() && quorum.origin() == Origin::Resumed {
+    if options.take_over.is_some() && quorum.origin() == StateOrigin::Resumed {
         tracing::warn!(
             "--take-over has no effect any more: {} has been used; if it is still learning, it goes on",
             options.data.display()

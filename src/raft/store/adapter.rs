@@ -54,11 +54,7 @@ impl LogStore {
         self.vote.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn carry_out(
-        &self,
-        verb: ErrorVerb,
-        job: impl FnOnce(Done) -> Job + OptionalSend,
-    ) -> Result<(), StorageError> {
+    async fn run_job(&self, verb: ErrorVerb, job: impl FnOnce(Done) -> Job + OptionalSend) -> Result<(), StorageError> {
         let (done, result) = oneshot::channel();
         self.disk.submit(job(done));
         let result = result.await.unwrap_or_else(|_| Err(Failure("the thread that writes is gone".into())));
@@ -108,7 +104,7 @@ impl RaftLogStorage<Types> for LogStore {
 
     async fn save_vote(&mut self, vote: &Vote) -> Result<(), StorageError> {
         *self.vote() = Some(*vote);
-        self.carry_out(ErrorVerb::Write, |done| Job::Vote { vote: *vote, done }).await
+        self.run_job(ErrorVerb::Write, |done| Job::Vote { vote: *vote, done }).await
     }
 
     /// A vote for this peer itself is returned as not committed: otherwise openraft would come back as the leader it
@@ -144,7 +140,7 @@ impl RaftLogStorage<Types> for LogStore {
             log.truncate(log_id.index);
             log.last()
         };
-        self.carry_out(ErrorVerb::Delete, |done| Job::Truncate { from: log_id.index, last, done }).await
+        self.run_job(ErrorVerb::Delete, |done| Job::Truncate { from: log_id.index, last, done }).await
     }
 
     /// openraft purges what a snapshot covers that is still being written: a peer that was killed in between would have
@@ -153,6 +149,6 @@ impl RaftLogStorage<Types> for LogStore {
         let covered = self.snapshots.cover(log_id).await;
         covered.map_err(|failure| StorageIOError::new(ErrorSubject::Store, ErrorVerb::Delete, &failure))?;
         self.log().purge(log_id);
-        self.carry_out(ErrorVerb::Delete, |done| Job::Purge { upto: log_id, done }).await
+        self.run_job(ErrorVerb::Delete, |done| Job::Purge { upto: log_id, done }).await
     }
 }

@@ -22,7 +22,7 @@ const NAME: &str = "snapshot";
 
 /// A snapshot, on disk and on its way to another peer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Stored {
+pub(crate) struct StoredSnapshot {
     pub(crate) meta: SnapshotMeta,
     /// [`StoredState`].
     #[serde(with = "at_once")]
@@ -73,8 +73,8 @@ impl Snapshots {
     }
 
     /// Blocks.
-    pub(crate) fn open(&self) -> Result<Option<(Stored, StoredState)>, StoreError> {
-        let Some(stored) = self.directory.read::<Stored>(NAME, Kind::Snapshot)? else { return Ok(None) };
+    pub(crate) fn open(&self) -> Result<Option<(StoredSnapshot, StoredState)>, StoreError> {
+        let Some(stored) = self.directory.read::<StoredSnapshot>(NAME, Kind::Snapshot)? else { return Ok(None) };
         let state = StoredState::decode(&stored.state).map_err(|error| StoreError::Damaged {
             path: self.directory.path(NAME),
             offset: 0,
@@ -86,9 +86,9 @@ impl Snapshots {
 
     /// The state are not decoded: nothing is applied until this returns, and they were when the peer started, or come
     /// from itself.
-    pub(crate) async fn read(&self) -> Result<Option<Stored>, StorageError> {
+    pub(crate) async fn read(&self) -> Result<Option<StoredSnapshot>, StorageError> {
         let this = self.clone();
-        blocking(ErrorVerb::Read, move || this.directory.read::<Stored>(NAME, Kind::Snapshot)).await
+        blocking(ErrorVerb::Read, move || this.directory.read::<StoredSnapshot>(NAME, Kind::Snapshot)).await
     }
 
     fn covers(&self, upto: Option<LogId>) {
@@ -117,7 +117,7 @@ impl Snapshots {
         let this = self.clone();
         let written = blocking(ErrorVerb::Write, move || {
             let upto = meta.last_log_id;
-            let bytes = codec::encode(&Stored { meta, state });
+            let bytes = codec::encode(&StoredSnapshot { meta, state });
             let _one = this.writing.lock().unwrap_or_else(PoisonError::into_inner);
             if *this.covered.borrow() > upto {
                 return Ok(());

@@ -1,7 +1,7 @@
 //! Elections, and what a new master knows.
 
 use crate::{
-    ChangeError, Mastership, Origin, ProposeError, Settings, start,
+    ChangeError, Mastership, ProposeError, Settings, StateOrigin, start,
     tests::world::{World, configuration, known, said, until},
 };
 
@@ -22,7 +22,7 @@ async fn three_peers_elect_a_master_that_replicates_and_is_succeeded_by_one_that
     assert_eq!(known(world.peer(&second)), ["one", "two", "three"], "before it decides anything");
     world.start(&first).await;
     until("the first is back", || known(world.peer(&first)) == ["one", "two", "three"]).await;
-    assert_eq!(world.peer(&first).origin(), Origin::Resumed);
+    assert_eq!(world.peer(&first).origin(), StateOrigin::Resumed);
 }
 
 #[tokio::test]
@@ -35,7 +35,7 @@ async fn a_lone_peer_is_master_at_once_and_remembers() {
     let mut numbers = Vec::new();
     for round in 0..3 {
         let peer = start(Settings { bootstrap: round == 0, ..settings() }).await.expect("it starts");
-        assert_eq!(peer.origin(), if round == 0 { Origin::Bootstrapped } else { Origin::Resumed });
+        assert_eq!(peer.origin(), if round == 0 { StateOrigin::Bootstrapped } else { StateOrigin::Resumed });
         let mut mastership = peer.mastership();
         let mastership = mastership.wait_for(|mastership| matches!(mastership, Mastership::Master(_))).await;
         let Mastership::Master(lease) = mastership.expect("it lives").clone() else { unreachable!() };

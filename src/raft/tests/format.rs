@@ -18,7 +18,7 @@ use crate::{
         frame::{self, Found, Kind},
         log::{Record, SegmentStart},
         segments,
-        snapshots::Stored,
+        snapshots::StoredSnapshot,
     },
     stored::StoredState,
     tests::world::configuration,
@@ -160,7 +160,7 @@ fn written(commands: &[Command]) -> Vec<u8> {
         snapshot_id: "3-0".into(),
     };
     let record = known.record(Millis(0));
-    let stored = Stored { meta, state: record.encode() };
+    let stored = StoredSnapshot { meta, state: record.encode() };
     frame::write(&mut bytes, Kind::Snapshot, &codec::encode(&stored));
     bytes
 }
@@ -188,7 +188,7 @@ fn understood(bytes: &[u8]) -> (Vec<Entry>, State) {
             read.push(codec::decode::<Entry>(payload).expect("an entry"));
         }
         if kind == Kind::Snapshot {
-            let stored: Stored = codec::decode(payload).expect("a snapshot");
+            let stored: StoredSnapshot = codec::decode(payload).expect("a snapshot");
             known = Some(State::restore(StoredState::decode(&stored.state).expect("a state"), Millis(0)));
         }
         at = end;

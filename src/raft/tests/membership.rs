@@ -10,7 +10,7 @@ use openraft::{
 };
 
 use crate::{
-    ChangeError, Mastership, Origin, PeerAddress, Role, Settings, codec,
+    ChangeError, Mastership, PeerAddress, Role, Settings, StateOrigin, codec,
     peers::Method,
     raft::{Entry, Member, Types, Vote},
     tests::{
@@ -35,14 +35,14 @@ async fn no_cluster_begins_before_all_peers_are_there_and_all_say_that_it_is_the
     let doubtful = world.start("c").await;
     tokio::time::sleep(Duration::from_millis(700)).await;
     assert!(world.masters().is_empty(), "the third did not say so");
-    assert_eq!(doubtful.origin(), Origin::Empty);
+    assert_eq!(doubtful.origin(), StateOrigin::Empty);
     drop(doubtful);
     world.kill("c");
     let settings = Settings { bootstrap: true, ..world.settings("c") };
     world.start_with(settings).await.expect("it starts");
     world.propose(said("one")).await;
     until("all know", || world.running().all(|(_, peer)| known(peer) == ["one"])).await;
-    assert!(world.running().all(|(_, peer)| peer.origin() == Origin::Bootstrapped));
+    assert!(world.running().all(|(_, peer)| peer.origin() == StateOrigin::Bootstrapped));
 }
 
 #[tokio::test]
@@ -92,7 +92,7 @@ async fn all_peers_may_be_restarted_at_once() {
         let (name, lease) = world.master().await;
         assert!(lease.term() > before.term());
         assert_eq!(known(world.peer(&name)).len(), round + 1);
-        assert_eq!(world.peer(&name).origin(), Origin::Resumed);
+        assert_eq!(world.peer(&name).origin(), StateOrigin::Resumed);
     }
 }
 
@@ -110,7 +110,7 @@ async fn a_peer_that_lost_its_directory_returns_under_a_new_identity_and_never_v
     // The flag was left in place.
     let settings = Settings { bootstrap: lost == "b", ..world.settings(&lost) };
     let peer = world.start_with(settings).await.expect("it starts");
-    until("it is taken in", || peer.origin() == Origin::Joined).await;
+    until("it is taken in", || peer.origin() == StateOrigin::Joined).await;
     until("it has everything", || known(&peer) == ["one", "two"]).await;
     let after = identity(&world, &lost);
     assert_ne!(before.peer, after.peer);
@@ -240,7 +240,7 @@ async fn a_peer_that_loses_its_directory_again_while_it_catches_up_is_let_in() {
     world.wipe(&lost);
     world.cut_off(&master, &lost, false);
     let peer = world.start(&lost).await;
-    until("it is taken in", || peer.origin() == Origin::Joined).await;
+    until("it is taken in", || peer.origin() == StateOrigin::Joined).await;
     until("its predecessors are gone", || peer.peers().len() == 3).await;
 }
 
@@ -293,7 +293,7 @@ async fn peers_are_added_and_removed_while_the_quorum_works() {
     world.welcome("d").await;
     let newcomer = world.start("d").await;
     tokio::time::sleep(Duration::from_millis(800)).await;
-    assert_eq!(newcomer.origin(), Origin::Empty, "it was not told to bootstrap");
+    assert_eq!(newcomer.origin(), StateOrigin::Empty, "it was not told to bootstrap");
     assert!(known(&newcomer).is_empty());
 
     let (master, _) = world.master().await;
@@ -312,7 +312,7 @@ async fn peers_are_added_and_removed_while_the_quorum_works() {
     world.peer(&master).add("d", &address).await.expect("it is there");
     until("it has everything", || known(&newcomer) == ["one"]).await;
     assert_eq!(voters(&world, &master), ["a", "b", "c", "d"].map(String::from).into());
-    until("it knows", || newcomer.origin() == Origin::Joined).await;
+    until("it knows", || newcomer.origin() == StateOrigin::Joined).await;
 
     let myself = world.peer(&master).remove(&master).await;
     assert!(matches!(myself, Err(ChangeError::IsMaster { .. })), "{myself:?}");
