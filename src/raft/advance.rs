@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// How often the master looks whether the advance is due.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 pub(crate) async fn run(
     state: SharedState,
@@ -24,7 +24,7 @@ pub(crate) async fn run(
     clock: Clock,
 ) {
     loop {
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
         let Mastership::Master(lease) = mastership.borrow().clone() else { continue };
         let (stored, last) = {
             let state = state.read();

@@ -27,9 +27,9 @@ const BACKUP_FORMAT: u32 = 1;
 /// What is to be restored, in a data directory that has not been used yet.
 const RESTORE_FILE: &str = "restore.jsonl";
 /// Entries of a pool in one record.
-const PIECE: usize = 2000;
+const MAX_RECORD_ENTRIES: usize = 2000;
 /// Bytes of records that are proposed at once, before the last: all peers have to get them within a heartbeat.
-const PROPOSAL_BYTES: u64 = 256 << 10;
+const MAX_PROPOSAL_BYTES: u64 = 256 << 10;
 
 /// A peer of the cluster that a backup was made of, for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,7 +127,7 @@ impl Backup {
             assigned,
         }));
         for (resource, notes) in all.pools {
-            let pieces = pieces(notes, PIECE).into_iter().map(Box::new);
+            let pieces = pieces(notes, MAX_RECORD_ENTRIES).into_iter().map(Box::new);
             records.extend(pieces.map(|notes| Command::Pool { resource: resource.clone(), notes }));
         }
         Backup { header, records }
@@ -254,7 +254,7 @@ impl Backup {
         for record in self.records.iter().filter(|record| !is_late(record)) {
             bytes += codec::encoded_len(record);
             proposal.push(record.clone());
-            if bytes > PROPOSAL_BYTES {
+            if bytes > MAX_PROPOSAL_BYTES {
                 proposals.push(std::mem::take(&mut proposal));
                 bytes = 0;
             }

@@ -19,7 +19,7 @@ use crate::{
 /// How often the other peers are asked.
 const RETRY_INTERVAL: Duration = Duration::from_millis(150);
 /// After so many attempts the log says what an operator may have to do.
-const HINT_AFTER: u32 = 20;
+const HINT_AFTER_ATTEMPTS: u32 = 20;
 /// How long a peer may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -55,7 +55,7 @@ impl Bootstrap {
                 // A peer that is a member already, because the cluster has only just begun, does not join twice.
                 join_all(taken.iter().map(|other| self.join(&other.name))).await;
                 asked += 1;
-                if asked == HINT_AFTER {
+                if asked == HINT_AFTER_ATTEMPTS {
                     let (name, there) = (&self.settings.name, &taken[0].name);
                     let address = self.settings.address_of(name).unwrap_or_default();
                     tracing::warn!(
@@ -73,7 +73,7 @@ impl Bootstrap {
             }
             let waits = self.settings.bootstrap && taken.is_empty() && there.len() < others.len();
             waited += u32::from(waits);
-            if waits && waited == HINT_AFTER {
+            if waits && waited == HINT_AFTER_ATTEMPTS {
                 let is_missing = |name: &str| there.iter().all(|other| other.name != name);
                 let missing = others.iter().filter(|(name, _)| is_missing(name));
                 let missing: Vec<_> = missing.map(|(name, address)| format!("{name} ({address})")).collect();

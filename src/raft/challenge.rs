@@ -3,12 +3,12 @@
 use std::sync::{Mutex, PoisonError};
 
 /// Random, so long.
-const NONCE: usize = 16;
+const NONCE_BYTES: usize = 16;
 
-pub(crate) type Nonce = [u8; NONCE];
+pub(crate) type Nonce = [u8; NONCE_BYTES];
 
 pub(crate) fn nonce() -> Nonce {
-    let mut nonce = [0; NONCE];
+    let mut nonce = [0; NONCE_BYTES];
     // Without chance in the system there is no identity of this peer either.
     getrandom::fill(&mut nonce).expect("the system has random bytes");
     nonce

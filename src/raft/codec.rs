@@ -11,7 +11,7 @@ use serde::{Serialize, de::DeserializeOwned};
 pub(crate) const FORMAT: u8 = 1;
 
 /// The most bytes that are decoded at once.
-const LIMIT: u64 = 1 << 30;
+const MAX_DECODED_BYTES: u64 = 1 << 30;
 
 /// The bytes do not decode although their checksum is right: another program wrote them.
 #[derive(Debug, thiserror::Error)]
@@ -28,5 +28,5 @@ pub(crate) fn encoded_len<T: Serialize>(value: &T) -> u64 {
 
 /// Everything, to the last byte.
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
-    Ok(bincode::DefaultOptions::new().with_limit(LIMIT).deserialize(bytes)?)
+    Ok(bincode::DefaultOptions::new().with_limit(MAX_DECODED_BYTES).deserialize(bytes)?)
 }

@@ -26,7 +26,7 @@ const SLOW_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a peer may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 /// So many answers in a row must say that this peer is no member: one peer's log may be a little behind.
-const CONFIRMATIONS: u32 = 10;
+const REQUIRED_CONFIRMATIONS: u32 = 10;
 
 pub(crate) struct Discovery {
     pub(crate) local: Arc<LocalPeer>,
@@ -79,7 +79,7 @@ impl Discovery {
                 asked += 1;
                 said = if answers.removed.is_some() && !answers.is_member { said + 1 } else { 0 };
                 let before = self.local.discovered.ineligible();
-                self.local.discovered.set_ineligible(answers.conclusion(before, said >= CONFIRMATIONS));
+                self.local.discovered.set_ineligible(answers.conclusion(before, said >= REQUIRED_CONFIRMATIONS));
             }
             tokio::time::sleep(if asked < FAST_ROUNDS { FAST_INTERVAL } else { SLOW_INTERVAL }).await;
         }

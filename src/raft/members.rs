@@ -27,13 +27,13 @@ use crate::{
 };
 
 /// How long a new peer may take until it has everything.
-const CATCH_UP: Duration = Duration::from_secs(120);
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(120);
 /// How often to check for a change that an earlier master left half done.
-const CHECK_EVERY: Duration = Duration::from_millis(500);
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// How long a peer may take to answer that is counted on.
-const ANSWERS: Duration = Duration::from_secs(3);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long either step of a change may take.
-const STEP: Duration = Duration::from_secs(15);
+const STEP_TIMEOUT: Duration = Duration::from_secs(15);
 const LOST: &str = "mastership was lost meanwhile; it may have come about all the same: `leaseway peers list` says";
 
 pub(crate) struct Members {
@@ -53,7 +53,7 @@ impl Members {
     /// Returns when consensus ends.
     pub(crate) async fn run(self: Arc<Self>, mut joins: mpsc::Receiver<(PeerId, Member)>) {
         loop {
-            match timeout(CHECK_EVERY, joins.recv()).await {
+            match timeout(CHECK_INTERVAL, joins.recv()).await {
                 Ok(Some((peer, member))) => self.rejoin(peer, member).await,
                 Ok(None) => return,
                 Err(_) => self.finish_change().await,
@@ -112,7 +112,7 @@ impl Members {
     /// Adds a new peer, or a known one under a new identity.
     pub(crate) async fn add(&self, name: &str, address: &str) -> Result<(), ChangeError> {
         self.check_master()?;
-        let there = self.client.call_within::<_, ()>(STEP, (name, address), 0, Method::Hello, &()).await;
+        let there = self.client.call_within::<_, ()>(STEP_TIMEOUT, (name, address), 0, Method::Hello, &()).await;
         let (other, ()) = there.map_err(|error| ChangeError::NotThere {
             name: name.to_owned(),
             address: address.to_owned(),
@@ -137,7 +137,7 @@ impl Members {
         }
         tracing::info!(peer = name, replaces = before.len(), "a peer joins");
         self.step(&lease, self.raft.add_learner(peer, member, false)).await?;
-        self.caught_up(peer, &name, CATCH_UP).await?;
+        self.caught_up(peer, &name, CATCH_UP_TIMEOUT).await?;
         let mut voters = self.voters();
         voters.retain(|other| !before.contains(other));
         voters.insert(peer);
@@ -190,7 +190,7 @@ impl Members {
     pub(crate) async fn answers(&self, peer: PeerId) -> bool {
         let Some(member) = self.members().remove(&peer) else { return false };
         let address = (member.name.as_str(), self.address_of(&member));
-        self.client.call_within::<_, ()>(ANSWERS, address, peer, Method::Hello, &()).await.is_ok()
+        self.client.call_within::<_, ()>(ANSWER_TIMEOUT, address, peer, Method::Hello, &()).await.is_ok()
     }
 
     /// Where a peer is. An address in the settings takes precedence.
@@ -222,7 +222,7 @@ impl Members {
     /// Returns once another identity of its name is heard of.
     async fn replaced_by_another(&self, peer: PeerId, name: &str) {
         while !self.local.liveness.is_replaced(peer, name) {
-            sleep(CHECK_EVERY).await;
+            sleep(CHECK_INTERVAL).await;
         }
     }
 
@@ -250,7 +250,7 @@ impl Members {
         if !lease.holds(self.client.now()) {
             return Err(self.check_master().err().unwrap_or(ChangeError::Failed(LOST.into())));
         }
-        match timeout(STEP, change).await {
+        match timeout(STEP_TIMEOUT, change).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) if error.forward_to_leader::<Member>().is_some() => Err(ChangeError::Failed(LOST.into())),
             Ok(Err(error)) => Err(ChangeError::Failed(error.to_string())),

@@ -23,14 +23,14 @@ use crate::{
 };
 
 /// No proposal is larger.
-const LARGEST: u64 = 4 << 20;
+const MAX_PROPOSAL_BYTES: u64 = 4 << 20;
 /// Several proposals of one entry have no more than this together: all peers have to get it within a heartbeat.
-const BATCH_BYTES: u64 = 256 << 10;
+const MAX_BATCH_BYTES: u64 = 256 << 10;
 /// After an entry a busy master rests for so many times as long as it took, within these bounds. Measured with three
 /// peers on two cores: an entry costs the master a millisecond of CPU, as much as forty requests.
-const REST: u32 = 9;
-const REST_LEAST: Duration = Duration::from_millis(3);
-const REST_MOST: Duration = Duration::from_millis(40);
+const REST_FACTOR: u32 = 9;
+const MIN_REST: Duration = Duration::from_millis(3);
+const MAX_REST: Duration = Duration::from_millis(40);
 
 type Callback = Box<dyn FnOnce(Result<(), ProposeError>) + Send>;
 
@@ -70,8 +70,8 @@ pub(crate) async fn propose(
 
 fn put(queue: &Proposals, lease: &MasterLease, commands: Vec<Command>, at_once: bool, done: Callback) {
     let bytes = crate::codec::encoded_len(&commands);
-    if bytes > LARGEST {
-        return done(Err(ProposeError::TooLarge { bytes, most: LARGEST }));
+    if bytes > MAX_PROPOSAL_BYTES {
+        return done(Err(ProposeError::TooLarge { bytes, most: MAX_PROPOSAL_BYTES }));
     }
     if lease.is_over() {
         return done(Err(ProposeError::Deposed));
@@ -102,7 +102,7 @@ pub(crate) async fn run(raft: Raft, mut queue: mpsc::UnboundedReceiver<Proposal>
         next = left;
         let began = Instant::now();
         store(&raft, batch, &clock).await;
-        rested = Instant::now() + (began.elapsed() * REST).clamp(REST_LEAST, REST_MOST);
+        rested = Instant::now() + (began.elapsed() * REST_FACTOR).clamp(MIN_REST, MAX_REST);
     }
 }
 
@@ -112,7 +112,7 @@ fn gather(first: Proposal, queue: &mut mpsc::UnboundedReceiver<Proposal>) -> (Ve
     let mut batch = vec![first];
     while let Ok(proposal) = queue.try_recv() {
         bytes += proposal.bytes;
-        if proposal.lease.term() != term || bytes > BATCH_BYTES {
+        if proposal.lease.term() != term || bytes > MAX_BATCH_BYTES {
             return (batch, Some(proposal));
         }
         batch.push(proposal);

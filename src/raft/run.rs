@@ -40,17 +40,17 @@ use crate::{
 };
 
 /// Requests to join beyond so many are dropped; peers repeat them.
-const JOINS: usize = 8;
+const MAX_PENDING_JOINS: usize = 8;
 /// The log is cut off by a snapshot when it has so many entries …
-const ENTRIES: u64 = 20_000;
+const SNAPSHOT_AFTER_ENTRIES: u64 = 20_000;
 /// … or so many bytes.
-const BYTES: u64 = 8 << 20;
+const SNAPSHOT_AFTER_BYTES: u64 = 8 << 20;
 /// How often its length is checked.
-const CHECK_EVERY: Duration = Duration::from_millis(200);
+const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// How much of what the floor says a loss of power may take back.
-const FLUSH_FLOOR_EVERY: Duration = Duration::from_secs(1);
+const FLOOR_FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 /// How often peers are asked which incarnation runs, where that is in doubt; also the time limit of an answer.
-const RESOLVE_DOUBTS_EVERY: Duration = Duration::from_secs(1);
+const DOUBT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A command from a [`RaftHandle`](crate::RaftHandle) handle to its thread.
 pub(crate) enum Request {
@@ -143,7 +143,7 @@ impl Peer {
             Handshake::new(Arc::clone(&settings), Arc::clone(&opened.directory), &opened.identity, opened.incarnation);
         let handshake = Arc::new(handshake);
         let liveness = Arc::new(Liveness::default());
-        let (joins, asked) = mpsc::channel(JOINS);
+        let (joins, asked) = mpsc::channel(MAX_PENDING_JOINS);
         let (mastership, watched) = watch::channel(Mastership::Unknown);
         let prover = Arc::new(Prover::new(settings.secret.as_ref()));
         let local = Arc::new(LocalPeer {
@@ -379,7 +379,7 @@ fn config(settings: &Settings) -> Config {
 async fn compact_log(raft: Raft, log: LogStore) {
     let mut asked = None;
     loop {
-        tokio::time::sleep(CHECK_EVERY).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
         let (applied, snapshot) = {
             let metrics = raft.data_metrics();
             let metrics = metrics.borrow();
@@ -397,7 +397,9 @@ async fn compact_log(raft: Raft, log: LogStore) {
         }
         let since = applied.unwrap_or(0).saturating_sub(snapshot.unwrap_or(0));
         // One at a time: openraft would begin a second one.
-        if asked.is_none_or(|asked| snapshot >= asked) && (since >= ENTRIES || (bytes >= BYTES && applied > snapshot)) {
+        if asked.is_none_or(|asked| snapshot >= asked)
+            && (since >= SNAPSHOT_AFTER_ENTRIES || (bytes >= SNAPSHOT_AFTER_BYTES && applied > snapshot))
+        {
             asked = Some(applied);
             if raft.trigger().snapshot().await.is_err() {
                 return;
@@ -409,7 +411,7 @@ async fn compact_log(raft: Raft, log: LogStore) {
 /// Once what it says is in the log, so that a later start does not look at it.
 async fn remove_backup(settings: Arc<Settings>, state: SharedState) {
     while state.read().is_blank() {
-        tokio::time::sleep(CHECK_EVERY).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
     }
     let removed = tokio::task::spawn_blocking(move || Backup::remove_placed(&settings.data)).await;
     if let Ok(Err(error)) = removed {
@@ -421,7 +423,7 @@ async fn remove_backup(settings: Arc<Settings>, state: SharedState) {
 /// no longer members.
 async fn resolve_doubts(raft: Raft, local: Arc<LocalPeer>, client: Arc<PeerClient>, settings: Arc<Settings>) {
     loop {
-        tokio::time::sleep(RESOLVE_DOUBTS_EVERY).await;
+        tokio::time::sleep(DOUBT_INTERVAL).await;
         let membership = raft.metrics().borrow().membership_config.clone();
         let members: BTreeMap<PeerId, &Member> = membership.nodes().map(|(peer, member)| (*peer, member)).collect();
         if members.is_empty() {
@@ -432,8 +434,7 @@ async fn resolve_doubts(raft: Raft, local: Arc<LocalPeer>, client: Arc<PeerClien
             if local.acknowledged.doubts().contains(&peer) {
                 let address = settings.address_of(name).unwrap_or(address);
                 // The answer is compared where it arrives. Without one it is asked again.
-                let hello =
-                    client.call_within::<_, ()>(RESOLVE_DOUBTS_EVERY, (name, address), peer, Method::Hello, &());
+                let hello = client.call_within::<_, ()>(DOUBT_INTERVAL, (name, address), peer, Method::Hello, &());
                 let _ = hello.await;
             }
         }
@@ -443,7 +444,7 @@ async fn resolve_doubts(raft: Raft, local: Arc<LocalPeer>, client: Arc<PeerClien
 /// Never on the thread that writes the log: commits wait for that one.
 async fn flush_floor(floor: Flusher, failing: Failing) {
     loop {
-        tokio::time::sleep(FLUSH_FLOOR_EVERY).await;
+        tokio::time::sleep(FLOOR_FLUSH_INTERVAL).await;
         if !floor.is_due() {
             continue;
         }

@@ -21,9 +21,9 @@ use crate::{
 };
 
 /// So many configurations are remembered, the one in force included.
-const HISTORY: usize = 32;
+const MAX_CONFIGURATIONS: usize = 32;
 /// So many balances and costs of all pools together are remembered.
-const POOL_ENTRIES: usize = 200_000;
+const MAX_POOL_ENTRIES: usize = 200_000;
 
 /// A client or a child node, by name.
 type Holder = (HolderKind, Arc<str>);
@@ -218,7 +218,7 @@ impl State {
     fn apply_notes(&mut self, resource: &Arc<str>, notes: &PoolNotes, now: Millis) {
         let pool = self.pools.or_default(Arc::clone(resource));
         let others = self.pool_entries - pool.len();
-        pool.apply(notes, now, POOL_ENTRIES.saturating_sub(self.pool_entries));
+        pool.apply(notes, now, MAX_POOL_ENTRIES.saturating_sub(self.pool_entries));
         self.pool_entries = others + pool.len();
     }
 
@@ -231,7 +231,7 @@ impl State {
     fn configure(&mut self, configuration: &Configuration) {
         self.version = configuration.version.max(self.version + 1);
         self.configurations.push_back(Configuration { version: self.version, ..configuration.clone() });
-        if self.configurations.len() > HISTORY {
+        if self.configurations.len() > MAX_CONFIGURATIONS {
             self.configurations.pop_front();
         }
     }

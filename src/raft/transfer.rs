@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// How long the next master may take to have what there is now, while this one still reigns.
-const CATCH_UP: Duration = Duration::from_secs(5);
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What has become of a mastership that was handed over.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub(crate) async fn transfer(members: &Members, to: Option<&str>) -> Result<Tran
     members.check_master()?;
     let (next, name) = members.successor(to).await?;
     members.can_give_its_vote().await?;
-    members.caught_up(next, &name, CATCH_UP).await?;
+    members.caught_up(next, &name, CATCH_UP_TIMEOUT).await?;
     if !members.answers(next).await {
         return Err(ChangeError::Silent { name });
     }

@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// How often a client looks at its files at most.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Where certificates and keys are; each as PEM.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -183,7 +183,7 @@ impl Credentials {
     /// As [`current`](Self::current), after a look at the files if the last one is long ago: a client has no task that
     /// looks.
     pub(crate) fn newest(&self) -> Arc<Loaded> {
-        if self.seen().at.elapsed() >= LOOK_EVERY {
+        if self.seen().at.elapsed() >= CHECK_INTERVAL {
             self.look();
         }
         self.current()

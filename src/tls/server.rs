@@ -32,9 +32,9 @@ use crate::{
 pub const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(10);
 
 /// How long the end of a connection may take that is not to be reset …
-const LINGER: Duration = Duration::from_secs(1);
+const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 /// … and how much of what still comes is read meanwhile.
-const MOST_IGNORED: u64 = 64 << 10;
+const MAX_IGNORED_BYTES: u64 = 64 << 10;
 
 /// Whether clients are asked for certificates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -183,7 +183,7 @@ fn configure(loaded: &Loaded, clients: ClientCertificates, protocol: Protocol) -
 pub async fn linger(mut stream: TcpStream) {
     let ending = async {
         stream.shutdown().await?;
-        tokio::io::copy(&mut stream.take(MOST_IGNORED), &mut tokio::io::sink()).await
+        tokio::io::copy(&mut stream.take(MAX_IGNORED_BYTES), &mut tokio::io::sink()).await
     };
-    let _ = timeout(LINGER, ending).await;
+    let _ = timeout(LINGER_TIMEOUT, ending).await;
 }

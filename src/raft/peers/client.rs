@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// A megabyte of entries, a proposal beyond that, and the framing.
-pub(super) const LARGEST_MESSAGE: usize = 8 << 20;
+pub(super) const MAX_MESSAGE_BYTES: usize = 8 << 20;
 
 /// Why there is no answer.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -228,13 +228,13 @@ impl PeerClient {
 }
 
 /// A longer message is not kept to be sent once more: consensus repeats it.
-const KEPT: usize = 64 << 10;
+const MAX_RESENT_BYTES: usize = 64 << 10;
 
 impl Connection {
     pub(crate) fn over(channel: Channel) -> Connection {
         let client = PeersClient::new(channel)
-            .max_decoding_message_size(LARGEST_MESSAGE)
-            .max_encoding_message_size(LARGEST_MESSAGE);
+            .max_decoding_message_size(MAX_MESSAGE_BYTES)
+            .max_encoding_message_size(MAX_MESSAGE_BYTES);
         Connection { client, session: Arc::default() }
     }
 
@@ -248,7 +248,7 @@ impl Connection {
     ) -> Result<(PeerResponse, bool), Status> {
         request.proof = prover.prove(&request, method, name, &self.session);
         let mut asked = request.proof.clone();
-        let again = (asked.is_some() && request.payload.len() <= KEPT).then(|| request.clone());
+        let again = (asked.is_some() && request.payload.len() <= MAX_RESENT_BYTES).then(|| request.clone());
         let mut answer = self.send(method, request).await;
         if let Err(status) = &answer
             && let Some(challenge) = challenge(status)

@@ -29,7 +29,7 @@ use tokio::sync::{Mutex, mpsc, watch};
 use tonic::{Code, Request, Response, Status, metadata::MetadataValue};
 
 use super::{
-    client::LARGEST_MESSAGE,
+    client::MAX_MESSAGE_BYTES,
     handshake::{Handshake, OTHER_CLUSTER, REJECTED, Rejected, cluster_of, incarnation_of},
     liveness::Liveness,
     method::Method,
@@ -173,8 +173,8 @@ pub(crate) struct PeersService(Arc<LocalPeer>);
 impl PeersService {
     pub(crate) fn serve(local: Arc<LocalPeer>) -> PeersServer<PeersService> {
         PeersServer::new(PeersService(local))
-            .max_decoding_message_size(LARGEST_MESSAGE)
-            .max_encoding_message_size(LARGEST_MESSAGE)
+            .max_decoding_message_size(MAX_MESSAGE_BYTES)
+            .max_encoding_message_size(MAX_MESSAGE_BYTES)
     }
 }
 

@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Entries of so many bytes go to another peer at once: that much must arrive within a heartbeat.
-const AT_ONCE: u64 = 1 << 20;
+const MAX_APPEND_BYTES: u64 = 1 << 20;
 
 #[derive(Debug, Clone)]
 pub(crate) struct LogStore {
@@ -82,7 +82,7 @@ impl RaftLogReader<Types> for LogStore {
 
     /// None if the first is gone: what goes to another peer has no gap.
     async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> Result<Vec<Entry>, StorageError> {
-        let mut entries = self.log().range(start..end, AT_ONCE);
+        let mut entries = self.log().range(start..end, MAX_APPEND_BYTES);
         if entries.first().is_some_and(|first| first.log_id.index != start) {
             entries.clear();
         }
@@ -125,7 +125,7 @@ impl RaftLogStorage<Types> for LogStore {
         {
             let mut log = self.log();
             for entry in &entries {
-                let size = frame::HEADER as u64 + codec::encoded_len(entry);
+                let size = frame::HEADER_BYTES as u64 + codec::encoded_len(entry);
                 log.append(entry.clone(), size)
                     .map_err(|error| StorageIOError::write_log_entry(entry.log_id, &error))?;
             }

@@ -106,7 +106,7 @@ pub(crate) fn read_all(path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
 }
 
 pub(crate) fn replace(root: &Path, name: &str, kind: Kind, payload: &[u8]) -> Result<(), StoreError> {
-    let mut bytes = Vec::with_capacity(frame::HEADER + payload.len());
+    let mut bytes = Vec::with_capacity(frame::HEADER_BYTES + payload.len());
     frame::write(&mut bytes, kind, payload);
     replace_bytes(root, name, &bytes)
 }

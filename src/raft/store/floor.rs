@@ -39,9 +39,9 @@ use crate::{
     raft::LogId,
 };
 
-const NAME: &str = "floor";
+const FILE_NAME: &str = "floor";
 /// No disk writes less than that at once.
-const SLOT: usize = 512;
+const SLOT_BYTES: usize = 512;
 
 /// What a slot holds.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -79,9 +79,9 @@ struct Slots {
 impl Floor {
     /// What the directory holds; `None` if there is no such file.
     pub(crate) fn read(directory: &Directory) -> Result<Option<StoredFloor>, StoreError> {
-        let Some(bytes) = directory.bytes(NAME)? else { return Ok(None) };
-        let path = directory.path(NAME);
-        let slots = [slot(&bytes, 0), slot(&bytes, SLOT)];
+        let Some(bytes) = directory.bytes(FILE_NAME)? else { return Ok(None) };
+        let path = directory.path(FILE_NAME);
+        let slots = [slot(&bytes, 0), slot(&bytes, SLOT_BYTES)];
         if slots.iter().any(Option::is_none) && slots.iter().any(Option::is_some) {
             tracing::warn!(path = %path.display(), "one of its two records is not as it was written: power was lost \
                 during a write, or the disk is bad; the other one counts");
@@ -99,17 +99,17 @@ impl Floor {
         last: Option<LogId>,
         acknowledged: Acknowledged,
     ) -> Result<Floor, StoreError> {
-        let path = directory.path(NAME);
+        let path = directory.path(FILE_NAME);
         let stored = match read {
             Some(stored) => stored,
             None => {
                 let first = StoredFloor { number: 0, last, known: acknowledged.known() };
-                let mut bytes = vec![0; 2 * SLOT];
-                for at in [0, SLOT] {
+                let mut bytes = vec![0; 2 * SLOT_BYTES];
+                for at in [0, SLOT_BYTES] {
                     let record = record(&first);
                     bytes[at..at + record.len()].copy_from_slice(&record);
                 }
-                directory::replace_bytes(directory.root(), NAME, &bytes)?;
+                directory::replace_bytes(directory.root(), FILE_NAME, &bytes)?;
                 first
             }
         };
@@ -153,7 +153,7 @@ impl Shared {
     /// Over the older slot.
     fn write(&self, state: &mut Slots, last: Option<LogId>) -> Result<(), StoreError> {
         let stored = StoredFloor { number: state.stored.number + 1, last, known: self.acknowledged.known() };
-        let at = (stored.number % 2) * SLOT as u64;
+        let at = (stored.number % 2) * SLOT_BYTES as u64;
         self.file.write_all_at(&record(&stored), at).map_err(StoreError::io("write", &self.path))?;
         let same = |floor: &StoredFloor| (floor.last, floor.known.clone());
         state.is_copied = same(&stored) == same(&state.stored);
@@ -197,7 +197,7 @@ pub(crate) fn record(stored: &StoredFloor) -> Vec<u8> {
 }
 
 pub(crate) fn slot(bytes: &[u8], at: usize) -> Option<StoredFloor> {
-    match frame::read(bytes.get(..at + SLOT)?, at) {
+    match frame::read(bytes.get(..at + SLOT_BYTES)?, at) {
         Found::Frame { kind: Kind::Floor, payload, .. } => codec::decode(payload).ok(),
         _ => None,
     }

@@ -6,7 +6,7 @@ use std::{
 };
 
 /// Half of the time that is looked back on: the slowest of this half and of the one before are kept.
-const HALF: Duration = Duration::from_secs(30);
+const HALF_WINDOW: Duration = Duration::from_secs(30);
 
 /// What the thread that writes has measured.
 #[derive(Debug, Clone, Default)]
@@ -23,8 +23,8 @@ struct Halves {
 impl Halves {
     fn turn(&mut self, now: Instant) {
         match self.since.map(|since| now.saturating_duration_since(since)) {
-            Some(past) if past < HALF => return,
-            Some(past) if past < 2 * HALF => self.before = self.slowest,
+            Some(past) if past < HALF_WINDOW => return,
+            Some(past) if past < 2 * HALF_WINDOW => self.before = self.slowest,
             _ => self.before = Duration::ZERO,
         }
         (self.since, self.slowest) = (Some(now), Duration::ZERO);

@@ -6,7 +6,7 @@
 use crate::codec::FORMAT;
 
 /// kind, format, two zeros, length (4), checksum of these eight (4), checksum of the payload (4).
-pub(crate) const HEADER: usize = 16;
+pub(crate) const HEADER_BYTES: usize = 16;
 
 /// What a frame holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub(crate) enum Found<'a> {
 
 pub(crate) fn write(out: &mut Vec<u8>, kind: Kind, payload: &[u8]) {
     let length = u32::try_from(payload.len()).expect("what is stored is bounded far below 4 GiB");
-    let mut header = [0; HEADER];
+    let mut header = [0; HEADER_BYTES];
     header[0] = kind as u8;
     header[1] = FORMAT;
     header[4..8].copy_from_slice(&length.to_le_bytes());
@@ -58,7 +58,7 @@ pub(crate) fn read(bytes: &[u8], at: usize) -> Found<'_> {
     if rest.is_empty() {
         return Found::End;
     }
-    let Some((header, rest)) = rest.split_at_checked(HEADER) else { return Found::Torn };
+    let Some((header, rest)) = rest.split_at_checked(HEADER_BYTES) else { return Found::Torn };
     let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
     if crc32fast::hash(&header[..8]) != word(8) {
         return Found::Damaged("the checksum of a header is wrong");
@@ -74,5 +74,5 @@ pub(crate) fn read(bytes: &[u8], at: usize) -> Found<'_> {
     if crc32fast::hash(payload) != word(12) {
         return Found::Damaged("the checksum of a record is wrong");
     }
-    Found::Frame { kind, payload, end: at + HEADER + length }
+    Found::Frame { kind, payload, end: at + HEADER_BYTES + length }
 }

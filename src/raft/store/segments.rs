@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// A segment that has reached this is followed by the next.
-const FULL: u64 = 2 << 20;
+const SEGMENT_BYTES: u64 = 2 << 20;
 
 #[derive(Debug)]
 pub(crate) struct Segments {
@@ -41,7 +41,7 @@ struct Segment {
 impl Segments {
     /// Reads all segments, which must reach the floor. Drops a record that a crash tore off at the end.
     pub(crate) fn open(directory: &Path, floor: Option<LogId>) -> Result<(Segments, Log), StoreError> {
-        Segments::open_with(directory, floor, FULL)
+        Segments::open_with(directory, floor, SEGMENT_BYTES)
     }
 
     /// Tests have smaller segments.

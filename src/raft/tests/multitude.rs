@@ -25,7 +25,7 @@ use crate::{
 /// As many assignments as a pool may have.
 const OF_A_POOL: usize = 100_000;
 /// In one proposal.
-const AT_ONCE: usize = 1000;
+const BATCH: usize = 1000;
 
 fn assignment(number: usize) -> Command {
     Command::Assignment {
@@ -115,8 +115,8 @@ async fn multitude(count: usize, timing: Timing, command: fn(usize) -> Command) 
     let peer = world.peer(&master).clone();
     let probe = Probe::start(&world, peer.clone(), lease.clone());
     let began = Instant::now();
-    for first in (0..count).step_by(AT_ONCE) {
-        let commands = (first..count.min(first + AT_ONCE)).map(command).collect();
+    for first in (0..count).step_by(BATCH) {
+        let commands = (first..count.min(first + BATCH)).map(command).collect();
         peer.propose(&lease, commands).await.expect("it stays master");
     }
     println!("{count} commands: stored after {:?}; resident with three peers: {} MiB", began.elapsed(), resident());

@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// So small that a few entries fill a segment.
-const FULL: u64 = 150;
+const SMALL_SEGMENT_BYTES: u64 = 150;
 
 pub(crate) fn log_id(term: u64, index: u64) -> LogId {
     LogId::new(CommittedLeaderId::new(term, 7), index)
@@ -83,7 +83,7 @@ proptest! {
         steps in proptest::collection::vec(any_step(), 1..60),
     ) {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let (mut segments, mut log) = Segments::open_with(directory.path(), None, FULL).expect("it opens");
+        let (mut segments, mut log) = Segments::open_with(directory.path(), None, SMALL_SEGMENT_BYTES).expect("it opens");
         let (mut naive, mut term) = (Naive::default(), 1);
         for step in steps {
             match step {
@@ -118,7 +118,7 @@ proptest! {
                 }
                 Step::Restart => {
                     drop(segments);
-                    (segments, log) = Segments::open_with(directory.path(), None, FULL).expect("it opens again");
+                    (segments, log) = Segments::open_with(directory.path(), None, SMALL_SEGMENT_BYTES).expect("it opens again");
                 }
                 Step::Truncate(_) | Step::Purge(_) => {}
             }
@@ -128,7 +128,7 @@ proptest! {
             prop_assert_eq!(log.bytes() == 0, naive.entries.is_empty());
         }
         drop(segments);
-        let (_, log) = Segments::open_with(directory.path(), None, FULL).expect("it opens again");
+        let (_, log) = Segments::open_with(directory.path(), None, SMALL_SEGMENT_BYTES).expect("it opens again");
         prop_assert_eq!(contents(&log), (naive.entries, naive.purged));
     }
 }
@@ -142,7 +142,7 @@ fn purge(segments: &mut Segments, log: &mut Log, upto: LogId) {
 /// Three segments of several entries each.
 fn some_log() -> (TempDir, Vec<PathBuf>, Vec<Entry>) {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let (mut segments, _) = Segments::open_with(directory.path(), None, FULL).expect("it opens");
+    let (mut segments, _) = Segments::open_with(directory.path(), None, SMALL_SEGMENT_BYTES).expect("it opens");
     let entries: Vec<_> = (0..24).map(|index| entry(1, index)).collect();
     for entry in &entries {
         segments.append(&[Record::Entry(entry.clone())], None).expect("it is written");
@@ -157,11 +157,11 @@ fn some_log() -> (TempDir, Vec<PathBuf>, Vec<Entry>) {
 #[test]
 fn segments_that_hold_nothing_any_more_are_deleted() {
     let (directory, files, _) = some_log();
-    let (mut segments, mut log) = Segments::open_with(directory.path(), None, FULL).expect("it opens");
+    let (mut segments, mut log) = Segments::open_with(directory.path(), None, SMALL_SEGMENT_BYTES).expect("it opens");
     purge(&mut segments, &mut log, log_id(1, 22));
     assert!(fs::read_dir(directory.path()).expect("a directory").count() < files.len());
     drop(segments);
-    let (_, log) = Segments::open_with(directory.path(), None, FULL).expect("it opens");
+    let (_, log) = Segments::open_with(directory.path(), None, SMALL_SEGMENT_BYTES).expect("it opens");
     assert_eq!(contents(&log), (vec![entry(1, 23)], Some(log_id(1, 22))));
 }
 
@@ -172,13 +172,14 @@ fn a_torn_last_write_loses_only_that_write() {
     let whole = fs::read(last).expect("it can be read");
     for length in 0..whole.len() {
         fs::write(last, &whole[..length]).expect("it can be written");
-        let (mut segments, log) = Segments::open_with(directory.path(), None, FULL).expect("a torn end is no damage");
+        let (mut segments, log) =
+            Segments::open_with(directory.path(), None, SMALL_SEGMENT_BYTES).expect("a torn end is no damage");
         let left = contents(&log).0;
         assert_eq!(left[..], entries[..left.len()], "torn at {length}");
         let next = entry(9, left.len() as u64);
         segments.append(&[Record::Entry(next.clone())], None).expect("it goes on");
         drop(segments);
-        let (_, log) = Segments::open_with(directory.path(), None, FULL).expect("it opens again");
+        let (_, log) = Segments::open_with(directory.path(), None, SMALL_SEGMENT_BYTES).expect("it opens again");
         assert_eq!(contents(&log).0.last(), Some(&next), "torn at {length}");
         for file in fs::read_dir(directory.path()).expect("a directory").map(|file| file.unwrap().path()) {
             if !files.contains(&file) {
@@ -197,7 +198,7 @@ fn a_damaged_byte_is_refused_at_any_position() {
             let mut bytes = whole.clone();
             bytes[at] ^= 0x10;
             fs::write(file, &bytes).expect("it can be written");
-            match Segments::open_with(directory.path(), None, FULL) {
+            match Segments::open_with(directory.path(), None, SMALL_SEGMENT_BYTES) {
                 Err(StoreError::Damaged { path, offset, .. }) => {
                     assert_eq!(path, *file);
                     assert!(offset as usize <= at, "{offset} is beyond the damage at {at}");
@@ -207,14 +208,14 @@ fn a_damaged_byte_is_refused_at_any_position() {
         }
         fs::write(file, &whole).expect("it can be written");
     }
-    Segments::open_with(directory.path(), None, FULL).expect("all is as it was");
+    Segments::open_with(directory.path(), None, SMALL_SEGMENT_BYTES).expect("all is as it was");
 }
 
 #[test]
 fn a_segment_that_is_missing_or_ends_too_early_is_refused() {
     let (directory, files, _) = some_log();
     let refused = |what: &str| {
-        let error = Segments::open_with(directory.path(), None, FULL).map(|_| ()).expect_err(what);
+        let error = Segments::open_with(directory.path(), None, SMALL_SEGMENT_BYTES).map(|_| ()).expect_err(what);
         assert!(matches!(error, StoreError::Damaged { .. }), "{what}: {error}");
     };
     for file in &files[..2] {
@@ -225,7 +226,7 @@ fn a_segment_that_is_missing_or_ends_too_early_is_refused() {
         refused("a segment in the middle is torn");
         fs::write(file, &whole).expect("it can be written");
     }
-    Segments::open_with(directory.path(), None, FULL).expect("all is as it was");
+    Segments::open_with(directory.path(), None, SMALL_SEGMENT_BYTES).expect("all is as it was");
 }
 
 #[tokio::test]
