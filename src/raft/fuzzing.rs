@@ -9,15 +9,14 @@ use openraft::{
 };
 
 use crate::{
-    codec,
-    raft::{Entry, LogId, Payload, PeerId, SnapshotMeta, Types, Vote},
-    state::State,
-    store::{
+    log::{
+        codec,
         frame::{self, Kind},
-        log::{Log, SegmentStart},
+        memory::{Log, SegmentStart},
         segments,
+        types::{Entry, LogId, Payload, PeerId, SnapshotMeta, Types, Vote},
     },
-    stored::StoredState,
+    state::{State, stored::StoredState},
 };
 
 const NOW: Millis = Millis(1_000_000);

@@ -1,5 +1,11 @@
 //! The handle to a running peer.
 
+pub(crate) mod maintenance;
+pub(crate) mod open;
+pub(crate) mod peer;
+pub(crate) mod proposals;
+pub(crate) mod service;
+
 use std::{
     net::SocketAddr,
     sync::Arc,
@@ -11,92 +17,90 @@ use leaseway_core::Millis;
 use tokio::sync::{oneshot, watch};
 
 use crate::{
-    backup::{BackedUpPeer, Backup, BackupHeader},
-    command::Command,
-    error::{ChangeError, StartError},
-    ineligible::Ineligible,
-    master_lease::{MasterLease, Mastership},
-    open, proposals,
-    propose_error::ProposeError,
-    report::{self, PeerReport},
-    run::{self, Request, Running, StateOrigin},
+    election::master_lease::{MasterLease, Mastership},
+    handle::{
+        open::StartError,
+        peer::{Request, Running, StateOrigin},
+    },
+    log::{
+        command::{Command, ProposeError},
+        disk::Failure,
+    },
+    membership::{
+        change_error::ChangeError,
+        ineligible::Ineligible,
+        report::{self, PeerReport},
+        transfer::Transferred,
+    },
     settings::Settings,
-    state::State,
-    store::disk::Failure,
-    transfer::Transferred,
+    state::{
+        State,
+        backup::{BackedUpPeer, Backup, BackupHeader},
+    },
 };
 
-/// A peer that takes part in a quorum. When the last clone is dropped it stops as if it had been killed.
+/// A running peer. When the last clone is dropped, the peer stops as if it had been killed.
 #[derive(Clone)]
-pub struct RaftHandle(Arc<HandleInner>);
+pub struct RaftHandle(Arc<Running>);
 
-struct HandleInner {
-    settings: Arc<Settings>,
-    running: Running,
-}
-
-/// Starts a peer on threads of its own. When this returns its directory has been read and checked and its listener
-/// accepts; finding the others and a master goes on.
+/// Starts a peer on threads of its own. When this returns, its data directory has been read and its listener accepts.
+/// The peer goes on to find the others and a master.
 pub async fn start(settings: Settings) -> Result<RaftHandle, StartError> {
     open::check(&settings)?;
-    let settings = Arc::new(settings);
     let (started, result) = oneshot::channel();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Threads)?;
-    let of_thread = Arc::clone(&settings);
     thread::Builder::new()
         .name("raft".into())
-        .spawn(move || runtime.block_on(run::run(of_thread, started)))
+        .spawn(move || runtime.block_on(peer::run(Arc::new(settings), started)))
         .map_err(StartError::Threads)?;
     let running =
         result.await.unwrap_or_else(|_| Err(StartError::Failed(Failure("its thread has panicked".into()))))?;
-    Ok(RaftHandle(Arc::new(HandleInner { settings, running })))
+    Ok(RaftHandle(Arc::new(running)))
 }
 
 impl RaftHandle {
-    /// Which peer decides, and every change of that.
+    /// The master as far as this peer knows it, and every change.
     pub fn mastership(&self) -> watch::Receiver<Mastership> {
-        self.0.running.mastership.clone()
+        self.0.local.mastership.clone()
     }
 
-    /// Adds commands, all of them or none. `Ok`: a majority of the peers has them on disk, and they are applied here.
-    /// Many concurrent proposals cost little more than one. Proposals of a caller that does not wait in between are
-    /// applied in the order in which they were first polled.
+    /// Proposes commands, which are applied all or none. `Ok`: a majority of the peers has them on disk, and they are applied
+    /// here. Many concurrent proposals cost little more than one. Concurrent proposals of one caller are applied in the
+    /// order in which they were first polled.
     pub async fn propose(&self, lease: &MasterLease, commands: Vec<Command>) -> Result<(), ProposeError> {
-        proposals::propose(&self.0.running.proposals, lease, commands).await
+        proposals::propose(&self.0.proposals, lease, commands).await
     }
 
-    /// As [`propose`](Self::propose), without waiting: `done` is told what has become of it, on a thread of this peer;
-    /// if the peer stops it is dropped.
+    /// As [`propose`](Self::propose), without waiting. `done` is called with the result on a thread of this peer. If the peer
+    /// stops, it is dropped.
     pub fn submit(
         &self,
         lease: &MasterLease,
         commands: Vec<Command>,
         done: impl FnOnce(Result<(), ProposeError>) + Send + 'static,
     ) {
-        proposals::submit(&self.0.running.proposals, lease, commands, Box::new(done));
+        proposals::submit(&self.0.proposals, lease, commands, Box::new(done));
     }
 
-    /// Reads the state that are applied here. Nothing is applied meanwhile: be brief.
+    /// Reads the state as applied here. Nothing is applied meanwhile: be brief.
     pub fn read<R>(&self, f: impl FnOnce(&State) -> R) -> R {
-        f(&self.0.running.state.read())
+        f(&self.0.state.read())
     }
 
-    /// The peers, as this one sees them; none before it knows of any.
+    /// All members as this peer sees them; empty before consensus has begun.
     pub fn peers(&self) -> Vec<PeerReport> {
-        let local = &self.0.running.local;
-        local.raft.get().map_or_else(Vec::new, |raft| report::peers(raft, local, &self.0.settings))
+        let local = &self.0.local;
+        local.raft.get().map_or_else(Vec::new, |raft| report::peers(raft, local))
     }
 
-    /// Consensus itself, once it has begun here.
     #[cfg(test)]
-    pub(crate) fn raft(&self) -> &crate::raft::Raft {
-        self.0.running.local.raft.get().expect("it has begun")
+    pub(crate) fn raft(&self) -> &crate::log::types::Raft {
+        self.0.local.raft.get().expect("it has begun")
     }
 
-    /// What is worth keeping elsewhere, as far as this peer knows it. `believed`: for how long leases may be that its
-    /// promises do not tell of.
+    /// A backup of the state as this peer knows it. `believed` is the longest lease that its promises may not cover.
     pub fn backup(&self, program: &str, at_unix: i64, believed: Millis) -> Backup {
-        let now = (self.0.settings.clock)();
+        let now = self.0.local.now();
         let peers = self.peers().into_iter();
         self.read(|state| {
             let longest = state.promised().filter_map(|resource| state.promises(resource));
@@ -112,8 +116,8 @@ impl RaftHandle {
         })
     }
 
-    /// Adds the peer that runs at `address` with an empty directory: it gets everything, then a vote. Only on the
-    /// master.
+    /// Adds the peer that runs at `address` with an empty data directory. Returns once it has caught up and has a vote. Only
+    /// on the master.
     pub async fn add(&self, name: &str, address: &str) -> Result<(), ChangeError> {
         let (name, address) = (name.to_owned(), address.to_owned());
         self.change(|done| Request::Add { name, address, done }).await
@@ -125,8 +129,8 @@ impl RaftHandle {
         self.change(|done| Request::Remove { name, done }).await
     }
 
-    /// Hands mastership to a peer, or to the one with most of the log, and stays a peer. Returns once the next
-    /// master reigns. Only on the master.
+    /// Transfers mastership to a peer, or to the one with the longest log. Returns once the next master has its lease. Only
+    /// on the master.
     pub async fn transfer(&self, to: Option<&str>) -> Result<Transferred, ChangeError> {
         let to = to.map(str::to_owned);
         self.change(|done| Request::Transfer { to, done }).await
@@ -137,76 +141,74 @@ impl RaftHandle {
         request: impl FnOnce(oneshot::Sender<Result<T, ChangeError>>) -> Request,
     ) -> Result<T, ChangeError> {
         let (done, result) = oneshot::channel();
-        let _ = self.0.running.requests.send(request(done));
+        let _ = self.0.requests.send(request(done));
         result.await.unwrap_or_else(|_| Err(ChangeError::Failed("this peer stops".into())))
     }
 
-    /// What this peer is called.
     pub fn name(&self) -> &str {
-        &self.0.settings.name
+        &self.0.local.settings.name
     }
 
-    /// The cluster it belongs to, in hexadecimal; none before it belongs to one.
+    /// The id of its cluster in hexadecimal; `None` before it belongs to one.
     pub fn cluster(&self) -> Option<String> {
         self.cluster_number().map(|cluster| format!("{cluster:032x}"))
     }
 
-    /// The number of that cluster, which was drawn at random when it began.
+    /// The id of its cluster, a random number.
     pub fn cluster_number(&self) -> Option<u128> {
-        self.0.running.local.handshake.cluster()
+        self.0.local.handshake.cluster()
     }
 
-    /// Where the state come from. [`StateOrigin::Empty`] may become [`StateOrigin::Joined`].
+    /// Where the state comes from. [`StateOrigin::Empty`] may become [`StateOrigin::Joined`].
     pub fn origin(&self) -> StateOrigin {
-        self.0.running.origin.get()
+        self.0.origin.get()
     }
 
-    /// Where this peer listens to the others, if it does. A port of zero was replaced by the real one.
-    pub fn listening(&self) -> Option<SocketAddr> {
-        self.0.running.listening
+    /// The bound address of its peer listener, with the real port.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.0.local_addr
     }
 
-    /// Why this peer takes no part, if it does not.
+    /// Why this peer cannot vote or lead, if so.
     pub fn ineligible(&self) -> Option<Ineligible> {
-        let failed = self.0.running.failing.get().map(Ineligible::Failed);
-        failed.or_else(|| self.0.running.local.discovered.ineligible())
+        let failed = self.0.local.failing.get().map(Ineligible::Failed);
+        failed.or_else(|| self.0.eligibility.get())
     }
 
-    /// For how long after the beginning of a master lease former masters may have given leases; see [`Timing`](crate::Timing).
-    /// A lone peer has no other master before it but itself.
+    /// The time after the beginning of a master lease in which former masters may have given client leases; see
+    /// [`Timing`](crate::settings::timing::Timing). A lone peer follows no other master.
     pub fn overlap(&self) -> Millis {
-        let settings = &self.0.settings;
+        let settings = &self.0.local.settings;
         if settings.is_lone() { Millis(0) } else { settings.timing.overlap() }
     }
 
-    /// Committed data that other peers have lost, in words, as this peer has noticed since it was started: a directory
-    /// that was restored from an older copy, or a disk that has dropped writes.
+    /// Descriptions of committed entries that other peers have lost, as noticed since the start: a data directory was
+    /// restored from an older copy, or a disk has dropped writes.
     pub fn losses(&self) -> Vec<String> {
-        self.0.running.local.acknowledged.noticed()
+        self.0.local.acknowledged.noticed()
     }
 
-    /// Whether this peer is master, or has heard from the master directly of late. Otherwise it only repeats what other
-    /// peers say about the master, and may not count for a majority yet.
+    /// Whether this peer is master or hears the master itself. Otherwise it only repeats what other peers say about the
+    /// master, and may not count for a majority yet.
     pub fn hears_master(&self) -> bool {
-        self.0.running.local.discovered.hears_master()
+        self.0.local.discovered.hears_master()
     }
 
-    /// Why consensus has ended on this peer, if it has: mostly because its disk failed. It has given up its mastership,
-    /// votes no more, and does not come back without a restart.
+    /// Why consensus has ended on this peer, usually because its disk has failed. It leads and votes no more until it is
+    /// restarted.
     pub fn failure(&self) -> watch::Receiver<Option<Failure>> {
-        self.0.running.failing.watch()
+        self.0.local.failing.watch()
     }
 
-    /// How long the slowest write to the disk of the last minute took, one under way included.
+    /// The duration of the slowest disk write of the last minute, including one under way.
     pub fn slowest_flush(&self) -> Duration {
-        self.0.running.flushes.slowest(Instant::now())
+        self.0.flushes.slowest(Instant::now())
     }
 
-    /// Stops cleanly. A master hands its mastership over, so that there is another within one lease at most. Nothing is
-    /// under way when this returns.
+    /// Stops cleanly. A master transfers mastership first. Nothing is under way when this returns.
     pub async fn shutdown(&self) {
         let (done, gone) = oneshot::channel();
-        let _ = self.0.running.requests.send(Request::Leave { done });
+        let _ = self.0.requests.send(Request::Leave { done });
         // The sender is dropped when the peer has left, or if it had left before.
         let _ = gone.await;
     }

@@ -1,8 +1,12 @@
-//! What a quorum remembers, and how a command changes it.
+//! What applying the log adds up to, and how a command changes it. Pure: no disk, no network, no consensus.
 //!
-//! Applying a command depends on the state and the log alone, but for the age of what is remembered of pools, which a peer
-//! counts on its own clock. Ends of promises are moments on the clock of the cluster, which is a command itself.
-//! Deliberately absent: disk, network and consensus.
+//! All peers apply the same log and reach the same state. One exception: the notes of pools age by the clock of each
+//! peer. Promises end by the cluster clock, which is part of the state.
+
+pub(crate) mod backup;
+pub(crate) mod cow_map;
+pub(crate) mod machine;
+pub(crate) mod stored;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -12,29 +16,28 @@ use std::{
 use leaseway_core::{Assigned, Changes, ClusterTime, Epoch, HolderKind, Load, Millis, PoolMemory, PoolNotes, Promises};
 
 use crate::{
-    command::{Command, Configuration},
-    cow_map::CowMap,
-    listening::Listening,
-    overrides::{self, KeptOverride},
-    propose_error::ProposeError,
-    stored::{StoredPromises, StoredState},
+    log::command::{Command, Configuration, KeptOverride, Listening, ProposeError},
+    state::{
+        cow_map::CowMap,
+        stored::{StoredPromises, StoredState},
+    },
 };
 
-/// So many configurations are remembered, the one in force included.
+/// The number of configurations that are kept, including the one in force.
 const MAX_CONFIGURATIONS: usize = 32;
-/// So many balances and costs of all pools together are remembered.
+/// The maximum number of balances and costs of all pools together.
 const MAX_POOL_ENTRIES: usize = 200_000;
 
 /// A client or a child node, by name.
 type Holder = (HolderKind, Arc<str>);
 
-/// Everything that a quorum remembers. A copy takes no time to speak of, however much it is.
+/// The replicated state. Cloning it takes microseconds at any size: see [`CowMap`].
 #[derive(Debug, Clone, Default)]
 pub struct State {
     term: u64,
-    /// How far the clock of the cluster has got.
+    /// The newest time of the cluster clock in the log.
     clock: ClusterTime,
-    /// No promise and no time of listening ends later.
+    /// The latest end of any promise or learning period.
     last_end: ClusterTime,
     version: u64,
     configurations: VecDeque<Configuration>,
@@ -43,107 +46,100 @@ pub struct State {
     loads: CowMap<Arc<str>, Load>,
     overrides: Vec<(Arc<str>, KeptOverride)>,
     pools: CowMap<Arc<str>, PoolMemory>,
-    /// Entries of all of them.
+    /// The number of entries of all pools.
     pool_entries: usize,
-    /// And until when.
+    /// The learning period and its end.
     listening: Option<(ClusterTime, Listening)>,
 }
 
 impl State {
-    /// The last configurations, the one in force at the end.
+    /// The newest configurations; the last one is in force.
     pub fn configurations(&self) -> impl DoubleEndedIterator<Item = &Configuration> {
         self.configurations.iter()
     }
 
-    /// The configuration in force.
     pub fn configuration(&self) -> Option<&Configuration> {
         self.configurations.back()
     }
 
-    /// What is promised about a resource.
     pub fn promises(&self, resource: &str) -> Option<&Promises> {
         self.promises.get(resource)
     }
 
-    /// The resources that anything was promised about.
+    /// The resources with promises.
     pub fn promised(&self) -> impl Iterator<Item = &Arc<str>> {
         self.promises.iter().map(|(resource, _)| resource)
     }
 
-    /// The assignments of a resource.
     pub fn assignments(&self, resource: &str) -> impl Iterator<Item = (HolderKind, &Arc<str>, Assigned)> {
         let holders = self.assignments.get(resource).into_iter().flat_map(CowMap::iter);
         holders.map(|((kind, holder), assigned)| (*kind, holder, *assigned))
     }
 
-    /// What is assigned to a holder.
     pub fn assigned(&self, resource: &str, kind: HolderKind, holder: &Arc<str>) -> Option<Assigned> {
         self.assignments.get(resource)?.get(&(kind, Arc::clone(holder))).copied()
     }
 
-    /// What a protected resource can serve; `None` if its template decides.
+    /// The load that a protected resource can serve; `None` if its template decides.
     pub fn load(&self, resource: &str) -> Option<Load> {
         self.loads.get(resource).copied()
     }
 
-    /// What operators have set for a time, and for which ids: a pattern. The newest last; also what is over.
+    /// Overrides by id or pattern, oldest first, including those that have ended.
     pub fn overrides(&self) -> &[(Arc<str>, KeptOverride)] {
         &self.overrides
     }
 
-    /// Of these, what is not over then, in milliseconds since the epoch.
+    /// The overrides in force at `unix_ms`, milliseconds since the Unix epoch.
     pub fn overrides_in_force(&self, unix_ms: u64) -> impl Iterator<Item = &(Arc<str>, KeptOverride)> + Clone {
         self.overrides.iter().filter(move |(_, one)| one.until_unix_ms > unix_ms)
     }
 
-    /// What is remembered of a pool.
     pub fn pool(&self, resource: &str) -> Option<&PoolMemory> {
         self.pools.get(resource)
     }
 
-    /// The pools that anything is remembered of.
     pub fn pools(&self) -> impl Iterator<Item = (&Arc<str>, &PoolMemory)> {
         self.pools.iter()
     }
 
-    /// How far the clock of the cluster has got, by what is applied here.
+    /// The cluster clock as far as the log is applied here.
     pub fn clock(&self) -> ClusterTime {
         self.clock
     }
 
-    /// When everything has ended that has an end.
+    /// The time by which every promise and learning period has ended.
     pub(crate) fn last_end(&self) -> ClusterTime {
         self.last_end
     }
 
-    /// Until when promises that these peers know nothing of may be in force; `None` once a command has ended that.
+    /// The end of the learning period; `None` if there is none.
     pub fn listen_until(&self) -> Option<ClusterTime> {
         self.listening.map(|(until, _)| until)
     }
 
-    /// Whether resources listen until then also where their templates say less.
+    /// Whether resources listen for the whole period even if their templates say less.
     pub fn listens_whole(&self) -> bool {
         self.listening.is_some_and(|(_, listening)| listening.whole)
     }
 
-    /// Nothing was ever decided: neither a configuration, nor for how long to listen, nor anything about a resource.
+    /// Whether the cluster is new: it has no configuration, learning period, override or promise.
     pub(crate) fn is_blank(&self) -> bool {
         let State { configurations, listening, overrides, promises, .. } = self;
         configurations.is_empty() && listening.is_none() && overrides.is_empty() && promises.is_empty()
     }
 
-    /// The number of the newest term.
+    /// The term of the newest master lease.
     pub fn term(&self) -> u64 {
         self.term
     }
 
-    /// The next term begins.
     pub(crate) fn begin_term(&mut self) -> u64 {
         self.term += 1;
         self.term
     }
 
-    /// Applies all of a proposal or nothing.
+    /// Applies a proposal as a whole or not at all. A proposal of another term is refused.
     pub(crate) fn apply(&mut self, term: u64, commands: &[Command], now: Millis) -> Result<(), ProposeError> {
         if term != self.term {
             return Err(ProposeError::Deposed);
@@ -155,8 +151,8 @@ impl State {
         Ok(())
     }
 
-    /// Whether all promises of a proposal would be accepted in order. Each resource checks its own changes, but one by
-    /// one, and the first change of a proposal must not be applied if the second is refused.
+    /// Checks that all promises of a proposal would be accepted in order. [`Promises::apply`] checks one change at a
+    /// time, but the first change must not be applied if the second is refused.
     fn check(&self, commands: &[Command]) -> Result<(), ProposeError> {
         let mut ahead: BTreeMap<&Arc<str>, Option<(Epoch, u64)>> = BTreeMap::new();
         for command in commands {
@@ -200,7 +196,7 @@ impl State {
             Command::Assignment { resource, kind, holder, assigned } => self.assign(resource, *kind, holder, *assigned),
             Command::Load { resource, load: Some(load) } => self.loads.insert(Arc::clone(resource), *load),
             Command::Load { resource, load: None } => drop(self.loads.remove(resource)),
-            Command::Override { pattern, set } => overrides::apply(&mut self.overrides, pattern, set.as_deref()),
+            Command::Override { pattern, set } => apply_override(&mut self.overrides, pattern, set.as_deref()),
             Command::Listen(listening) => self.listen(*listening),
             Command::Pool { resource, notes } => self.apply_notes(resource, notes, now),
             Command::ForgetPool { resource } => {
@@ -248,7 +244,7 @@ impl State {
         }
     }
 
-    /// Everything, for a snapshot.
+    /// The encoding for a snapshot.
     pub(crate) fn record(&self, now: Millis) -> StoredState {
         let promises = self.promises.iter();
         let promises = promises.map(|(resource, promises)| StoredPromises::new(resource, promises.record(self.clock)));
@@ -277,7 +273,6 @@ impl State {
         }
     }
 
-    /// From a snapshot.
     pub(crate) fn restore(stored: StoredState, now: Millis) -> State {
         let mut state = State {
             term: stored.term,
@@ -303,5 +298,42 @@ impl State {
             state.loads.insert(resource, load);
         }
         state
+    }
+}
+
+/// Appends an override, or removes it, and drops an earlier one for the same pattern. Setting one also drops those that
+/// have ended by then.
+fn apply_override(overrides: &mut Vec<(Arc<str>, KeptOverride)>, pattern: &Arc<str>, set: Option<&KeptOverride>) {
+    let now = set.map_or(0, |set| set.from_unix_ms);
+    overrides.retain(|(other, one)| other != pattern && one.until_unix_ms > now);
+    overrides.extend(set.map(|set| (Arc::clone(pattern), set.clone())));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_override_comes_last_and_those_that_have_ended_are_dropped() {
+        let mut all = Vec::new();
+        let mut put = |pattern: &str, from_unix_ms, until_unix_ms| {
+            let set = KeptOverride {
+                capacity: Load::Factor(0.5),
+                above: false,
+                from_unix_ms,
+                until_unix_ms,
+                by: "ada".into(),
+                why: "a test".into(),
+            };
+            apply_override(&mut all, &pattern.into(), Some(&set));
+            all.iter().map(|(pattern, _)| pattern.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(put("a", 0, 100), ["a"]);
+        assert_eq!(put("b", 10, 50), ["a", "b"]);
+        assert_eq!(put("a", 20, 300), ["b", "a"]);
+        assert_eq!(put("c", 50, 300), ["a", "c"]);
+        apply_override(&mut all, &"a".into(), None);
+        apply_override(&mut all, &"unknown".into(), None);
+        assert_eq!(all.iter().map(|(pattern, _)| &**pattern).collect::<Vec<_>>(), ["c"]);
     }
 }

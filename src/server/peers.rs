@@ -99,7 +99,7 @@ pub(crate) async fn join(
     let (grpc, admin, http) = (info.advertise.to_string(), info.admin.to_string(), info.http.to_string());
     let services = PeerEndpoints { grpc, admin, http };
     let quorum = enter(options, (id, &services), peering, clock, &first).await?;
-    addresses.peers = quorum.listening();
+    addresses.peers = quorum.local_addr();
     let membership = Membership { quorum, handover: options.handover, initial: first };
     Ok(Joined { membership, data: options.data.clone() })
 }

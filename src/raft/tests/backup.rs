@@ -7,8 +7,12 @@ use leaseway_core::{
 };
 
 use crate::{
-    Backup, BackupError, Command, KeptOverride, PlaceError, Settings, State,
-    backup::BackupHeader,
+    log::command::{Command, KeptOverride},
+    settings::Settings,
+    state::{
+        State,
+        backup::{Backup, BackupError, BackupHeader, PlaceError},
+    },
     tests::world::{World, assigned, known, said, until},
 };
 

@@ -14,7 +14,10 @@ use leaseway_history::{Operation, RegisterCall, unexplained};
 use tokio::{sync::oneshot, task::JoinHandle, time::sleep};
 
 use crate::{
-    Clock, MasterLease, Mastership, ProposeError, RaftHandle,
+    election::master_lease::{MasterLease, Mastership},
+    handle::RaftHandle,
+    log::command::ProposeError,
+    state::machine::Clock,
     tests::{
         registers::{REGISTERS, Register},
         world::{World, assigned},

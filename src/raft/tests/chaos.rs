@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use crate::{
-    RaftHandle, Timing,
-    peers::Method,
+    handle::RaftHandle,
+    settings::timing::Timing,
     tests::{
         callers::{Callers, Mistake, judge},
         delays::{Held, hold_next},
@@ -17,6 +17,7 @@ use crate::{
         watchman::Watchman,
         world::{World, agree, assigned},
     },
+    transport::Method,
 };
 
 /// What is done to the peers, and what of it is not over.

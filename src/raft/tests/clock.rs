@@ -5,7 +5,10 @@ use std::time::{Duration, Instant};
 use leaseway_core::{Amount, Changes, ClusterTime, Epoch, Millis};
 
 use crate::{
-    Command, Listening, RaftHandle, Settings, State, start,
+    handle::{RaftHandle, start},
+    log::command::{Command, Listening},
+    settings::Settings,
+    state::State,
     tests::world::{World, agree, until},
 };
 
@@ -37,12 +40,14 @@ async fn nothing_is_written(peer: &RaftHandle) {
 async fn the_clock_is_stored_until_the_last_promise_has_ended_and_not_without_one() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let began = Instant::now();
-    let clock: crate::Clock = std::sync::Arc::new(move || Millis(began.elapsed().as_millis() as u64));
+    let clock: crate::state::machine::Clock = std::sync::Arc::new(move || Millis(began.elapsed().as_millis() as u64));
     let settings = Settings { bootstrap: true, ..Settings::new("a", directory.path(), clock) };
     let peer = start(settings).await.expect("it starts");
-    let is_master = || matches!(&*peer.mastership().borrow(), crate::Mastership::Master(_));
+    let is_master = || matches!(&*peer.mastership().borrow(), crate::election::master_lease::Mastership::Master(_));
     until("it is master", is_master).await;
-    let crate::Mastership::Master(lease) = peer.mastership().borrow().clone() else { panic!("it was master") };
+    let crate::election::master_lease::Mastership::Master(lease) = peer.mastership().borrow().clone() else {
+        panic!("it was master")
+    };
     nothing_is_written(&peer).await;
     let (since, before) = (Instant::now(), entries(&peer));
     let moment = lease.clock().at(Millis(began.elapsed().as_millis() as u64));

@@ -24,15 +24,15 @@ use tempfile::TempDir;
 use tokio::{net::TcpListener, time::sleep};
 
 use crate::{
-    Settings,
-    open::{Opened, open},
-    peers::{Handshake, PeerClient, PeerNetwork, Prover},
-    raft::{Entry, LogId, Member, PeerId, SnapshotMeta, Vote},
+    handle::open::{Opened, open},
+    log::types::{Entry, LogId, Member, PeerId, SnapshotMeta, Vote},
+    settings::Settings,
     tests::{
         segments::log_id,
         strangers::identity,
         world::{World, until},
     },
+    transport::{client::PeerClient, handshake::Handshake, network::PeerNetwork, proof::Prover},
 };
 
 fn settings(directory: &TempDir) -> Settings {
@@ -85,11 +85,11 @@ async fn a_peer_says_nothing_for_a_vote_that_it_has_given_up() {
     }
     opened.log.save_vote(&theirs).await.expect("it is written");
     let refused = link.append_entries(append(), option()).await.expect_err("another vote is newer");
-    assert!(refused.to_string().contains("given up"), "{refused}");
+    assert!(refused.to_string().contains("stale RPC"), "{refused}");
     let snapshot =
         InstallSnapshotRequest { vote: mine, meta: meta(log_id(1, 1)), offset: 0, data: Vec::new(), done: true };
     let refused = link.install_snapshot(snapshot, option()).await.expect_err("another vote is newer");
-    assert!(refused.to_string().contains("given up"), "{refused}");
+    assert!(refused.to_string().contains("stale RPC"), "{refused}");
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-use crate::peers::Method;
+use crate::transport::Method;
 
 /// The messages to hold, by the address that they are sent to, of all tests of this process. Each link of a
 /// [`World`](super::world::World) has an address of its own.

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use crate::StoreError;
+use crate::log::StoreError;
 
 /// What becomes of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,11 @@
 //! Elections, and what a new master knows.
 
 use crate::{
-    ChangeError, Mastership, ProposeError, Settings, StateOrigin, start,
+    election::master_lease::Mastership,
+    handle::{peer::StateOrigin, start},
+    log::command::ProposeError,
+    membership::change_error::ChangeError,
+    settings::Settings,
     tests::world::{World, configuration, known, said, until},
 };
 

@@ -15,17 +15,17 @@ use openraft::{
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
-use super::segments::log_id;
 use crate::{
-    Settings,
-    acknowledged::{Acknowledged, Known, MAX_REMEMBERED},
-    open::{Opened, open},
-    raft::{Entry, LogId},
-    store::{
+    handle::open::{Opened, open},
+    log::{
+        acknowledged::{Acknowledged, Known, MAX_REMEMBERED},
         directory::{Directory, Identity},
         floor::{Floor, StoredFloor, record},
         frame::Kind,
+        types::{Entry, LogId},
     },
+    settings::Settings,
+    tests::segments::log_id,
 };
 
 fn entry(term: u64, index: u64) -> Entry {
@@ -332,6 +332,6 @@ fn a_vote_that_is_older_than_the_log_is_refused() {
 fn the_stored_bytes_of_a_floor_have_not_changed() {
     let known = BTreeMap::from([(5, Known { incarnation: 6, log: log_id(2, 8) })]);
     let bytes = record(&StoredFloor { number: 300, last: Some(log_id(2, 9)), known });
-    assert_eq!(bytes[..8], [8, crate::codec::FORMAT, 0, 0, 13, 0, 0, 0], "kind, format, length");
+    assert_eq!(bytes[..8], [8, crate::log::codec::FORMAT, 0, 0, 13, 0, 0, 0], "kind, format, length");
     assert_eq!(bytes[16..], [251, 44, 1, 1, 2, 7, 9, 1, 5, 6, 2, 7, 8]);
 }

@@ -1,6 +1,6 @@
 //! Bytes of every format that was ever written. `BLESS=1 cargo test -p leaseway-raft format` writes those of a new
 //! one; those of an old one never change. A test that fails here means: peers of this version would not understand
-//! what is stored. Raise [`FORMAT`](crate::codec::FORMAT).
+//! what is stored. Raise [`FORMAT`](crate::log::codec::FORMAT).
 
 use std::{collections::BTreeMap, fs, path::PathBuf, sync::Arc};
 
@@ -11,16 +11,16 @@ use leaseway_core::{
 use openraft::{CommittedLeaderId, EntryPayload, Membership, Vote};
 
 use crate::{
-    Command, KeptOverride, Listening, State,
-    codec::{self, FORMAT},
-    raft::{Entry, LogId, Member, Payload, SnapshotMeta, StoredMembership},
-    store::{
+    log::{
+        codec::{self, FORMAT},
+        command::{Command, KeptOverride, Listening},
         frame::{self, Found, Kind},
-        log::{Record, SegmentStart},
+        memory::{Record, SegmentStart},
         segments,
         snapshots::StoredSnapshot,
+        types::{Entry, LogId, Member, Payload, SnapshotMeta, StoredMembership},
     },
-    stored::StoredState,
+    state::{State, stored::StoredState},
     tests::world::configuration,
 };
 
@@ -229,7 +229,7 @@ fn an_unknown_format_is_refused_by_name() {
     assert!(matches!(frame::read(&bytes, 0), Found::Format(found) if found == FORMAT + 1));
     let directory = tempfile::tempdir().expect("a temporary directory");
     fs::write(directory.path().join("vote"), &bytes).expect("it can be written");
-    let opened = crate::store::directory::Directory::open(directory.path()).expect("it opens");
+    let opened = crate::log::directory::Directory::open(directory.path()).expect("it opens");
     let error = opened.read::<Vote<u64>>("vote", Kind::Vote).expect_err("it is of another format");
     assert!(error.to_string().contains("use the version that wrote it"), "{error}");
 }

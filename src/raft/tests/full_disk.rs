@@ -3,7 +3,10 @@
 use std::process;
 
 use crate::{
-    Command, Mastership, ProposeError, Settings, start,
+    election::master_lease::Mastership,
+    handle::start,
+    log::command::{Command, ProposeError},
+    settings::Settings,
     tests::world::{World, assigned, until},
 };
 

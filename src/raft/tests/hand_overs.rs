@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use crate::{
-    peers::Method,
     tests::{
         delays::hold_next,
         watchman::Watchman,
         world::{World, said, until},
     },
+    transport::Method,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,7 +8,10 @@ use std::sync::{
 use leaseway_core::{Amount, Assigned, Changes, ClusterTime, Epoch, HolderKind, Load, Millis, Promises, Refused};
 
 use crate::{
-    Clock, Command, MasterLease, Mastership, ProposeError, Settings, State,
+    election::master_lease::{MasterLease, Mastership},
+    log::command::{Command, ProposeError},
+    settings::Settings,
+    state::{State, machine::Clock},
     tests::world::{World, assigned, known, said, until},
 };
 

@@ -5,7 +5,8 @@
 use std::time::{Duration, Instant};
 
 use crate::{
-    Command, Timing,
+    log::command::Command,
+    settings::timing::Timing,
     tests::world::{World, assigned},
 };
 

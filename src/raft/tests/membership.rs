@@ -10,13 +10,19 @@ use openraft::{
 };
 
 use crate::{
-    ChangeError, Mastership, PeerAddress, Role, Settings, StateOrigin, codec,
-    peers::Method,
-    raft::{Entry, Member, Types, Vote},
+    election::master_lease::{Mastership, PeerAddress},
+    handle::peer::StateOrigin,
+    log::{
+        codec,
+        types::{Entry, Member, Types, Vote},
+    },
+    membership::{change_error::ChangeError, report::Role},
+    settings::Settings,
     tests::{
         strangers::{ask, ask_for_vote, identity, introduction},
         world::{SECRET, World, configuration, known, said, until},
     },
+    transport::Method,
 };
 
 fn voters(world: &World, name: &str) -> BTreeSet<String> {

@@ -15,7 +15,11 @@ use std::{
 use leaseway_core::{Amount, Assigned, Changes, ClusterTime, Epoch, HolderKind, Millis};
 
 use crate::{
-    Command, MasterLease, Mastership, RaftHandle, State, Timing,
+    election::master_lease::{MasterLease, Mastership},
+    handle::RaftHandle,
+    log::command::Command,
+    settings::timing::Timing,
+    state::State,
     tests::{
         partitions::is_settled,
         world::{World, agree, assigned, until},

@@ -7,8 +7,8 @@ use std::{
 };
 
 use crate::{
-    RaftHandle,
-    store::{
+    handle::RaftHandle,
+    log::{
         directory::Directory,
         floor::{StoredFloor, slot},
     },

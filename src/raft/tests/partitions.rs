@@ -6,9 +6,8 @@ use std::{collections::BTreeSet, time::Duration};
 use tokio::{task::JoinHandle, time::sleep};
 
 use crate::{
-    ChangeError,
-    peers::Method,
-    raft::Membership,
+    log::types::Membership,
+    membership::change_error::ChangeError,
     tests::{
         callers::{Callers, Mistake, judge},
         delays::{Held, hold_next},
@@ -17,6 +16,7 @@ use crate::{
         watchman::Watchman,
         world::{World, agree, until},
     },
+    transport::Method,
 };
 
 /// The membership as a peer knows it; none before consensus has begun there.

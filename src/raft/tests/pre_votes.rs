@@ -7,14 +7,15 @@ use leaseway_proto::peer::{Introduction, PeerRequest};
 use tonic::Code;
 
 use crate::{
-    MasterLease, Timing, codec,
-    peers::Method,
-    raft::LogId,
+    election::master_lease::MasterLease,
+    log::{codec, types::LogId},
+    settings::timing::Timing,
     tests::{
         segments::log_id,
         strangers::{ask, identity, introduction},
         world::{SECRET, World, known, said, timing, until},
     },
+    transport::Method,
 };
 
 /// Several times longer than any peer waits before it starts an election.

@@ -6,7 +6,8 @@ use leaseway_core::{Amount, Assigned, Changes, ClusterTime, Epoch, HolderKind, I
 use leaseway_history::{Operation, Value};
 
 use crate::{
-    Command, KeptOverride, State,
+    log::command::{Command, KeptOverride},
+    state::State,
     tests::world::{assigned, said},
 };
 

@@ -15,14 +15,17 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use crate::{
-    Settings, StartError, StoreError,
-    open::open,
-    raft::{Entry, LogId, Payload},
-    start,
-    store::{
-        log::{Log, Record},
-        segments::Segments,
+    handle::{
+        open::{StartError, open},
+        start,
     },
+    log::{
+        StoreError,
+        memory::{Log, Record},
+        segments::Segments,
+        types::{Entry, LogId, Payload},
+    },
+    settings::Settings,
     tests::world::{World, known, said, until},
 };
 
@@ -234,8 +237,13 @@ async fn a_directory_that_cannot_be_relied_on_is_refused_with_what_to_do() {
     let world = World::new(&[]).await;
     let settings = || Settings { bootstrap: true, ..Settings::new("alone", world.data("alone"), world.clock()) };
     let peer = start(settings()).await.expect("it starts");
-    until("it is master", || matches!(*peer.mastership().borrow(), crate::Mastership::Master(_))).await;
-    let crate::Mastership::Master(lease) = peer.mastership().borrow().clone() else { panic!("it is no master") };
+    until("it is master", || {
+        matches!(*peer.mastership().borrow(), crate::election::master_lease::Mastership::Master(_))
+    })
+    .await;
+    let crate::election::master_lease::Mastership::Master(lease) = peer.mastership().borrow().clone() else {
+        panic!("it is no master")
+    };
     peer.propose(&lease, vec![said("kept")]).await.expect("it is master");
     let in_use = start(settings()).await.map(|_| ()).expect_err("it is in use");
     assert!(matches!(in_use, StartError::Store(StoreError::InUse { .. })), "{in_use}");
@@ -328,16 +336,16 @@ fn what_openraft_was_told_is_done_is_on_disk() {
 #[test]
 fn a_vote_for_this_peer_comes_back_as_one_that_was_not_granted() {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let root = Arc::new(crate::store::directory::Directory::open(directory.path()).expect("it opens"));
+    let root = Arc::new(crate::log::directory::Directory::open(directory.path()).expect("it opens"));
     let (segments, log) = Segments::open(&directory.path().join("log"), None).expect("it opens");
-    let failing = crate::store::disk::Failing::new();
-    let floor = crate::store::floor::Floor::open(&root, None, None, Default::default()).expect("it opens");
-    let snapshots = crate::store::snapshots::Snapshots::new(Arc::clone(&root), failing.clone());
-    let disk = crate::store::disk::Disk::start(root, segments, floor, None, failing);
+    let failing = crate::log::disk::Failing::new();
+    let floor = crate::log::floor::Floor::open(&root, None, None, Default::default()).expect("it opens");
+    let snapshots = crate::log::snapshots::Snapshots::new(Arc::clone(&root), failing.clone());
+    let disk = crate::log::disk::Disk::start(root, segments, floor, None, failing);
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     for (of, committed) in [(7, false), (8, true)] {
         let vote = Some(Vote::new_committed(3, of));
-        let mut store = crate::store::LogStore::new(Log::default(), vote, disk.clone(), snapshots.clone(), 7);
+        let mut store = crate::log::store::LogStore::new(Log::default(), vote, disk.clone(), snapshots.clone(), 7);
         assert_eq!(
             runtime.block_on(store.read_vote()).expect("it is in memory").map(|vote| vote.committed),
             Some(committed)

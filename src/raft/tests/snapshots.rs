@@ -5,10 +5,12 @@ use std::{fs, path::Path};
 use openraft::raft::InstallSnapshotRequest;
 
 use crate::{
-    Command, StartError, StoreError,
-    peers::ReceivedSnapshot,
-    raft::{SnapshotMeta, Types, Vote},
-    start,
+    handle::{open::StartError, service::ReceivedSnapshot, start},
+    log::{
+        StoreError,
+        command::Command,
+        types::{SnapshotMeta, Types, Vote},
+    },
     tests::{
         callers::{Callers, Mistake, judge},
         disks::{self, DiskState},

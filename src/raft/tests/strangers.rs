@@ -4,16 +4,17 @@ use leaseway_proto::peer::{Introduction, PeerRequest, PeerResponse};
 use tonic::Code;
 
 use crate::{
-    Secret, Settings, StartError, Timing,
-    codec::{self, FORMAT},
-    peers::{Connection, Method, Prover, StandRequest},
-    raft::{LogId, Vote},
-    start,
-    store::{
+    election::vote::StandRequest,
+    handle::{open::StartError, start},
+    log::{
+        codec::{self, FORMAT},
         directory::{Identity, read_one},
         frame::Kind,
+        types::{LogId, Vote},
     },
+    settings::{Secret, Settings, timing::Timing},
     tests::world::{SECRET, World, known, said, until},
+    transport::{Method, client::Connection, proof::Prover},
 };
 
 pub(super) fn identity(world: &World, name: &str) -> Identity {
@@ -59,7 +60,7 @@ pub(super) async fn ask(
     method: Method,
     request: PeerRequest,
 ) -> Result<PeerResponse, tonic::Status> {
-    let address = world.peer(of).listening().expect("it listens");
+    let address = world.peer(of).local_addr().expect("it listens");
     let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{address}")).expect("an address");
     let connection = Connection::over(endpoint.connect().await.expect("it accepts"));
     let prover = Prover::new(Some(&Secret::new(secret)));
@@ -177,7 +178,7 @@ async fn settings_that_cannot_work_are_refused_with_what_is_wrong() {
     assert!(refused(Settings { name: "z".into(), ..world.settings("a") }).await.contains("a, b"));
     let twice = [world.settings("a").peers, world.settings("a").peers].concat();
     assert!(refused(Settings { peers: twice, ..world.settings("a") }).await.contains("two peers"));
-    let taken = world.start("a").await.listening();
+    let taken = world.start("a").await.local_addr();
     assert!(refused(Settings { listen: taken, ..world.settings("b") }).await.contains("cannot listen"));
     assert!(
         Timing::new(5, 100, 200).is_err() && Timing::new(50, 99, 200).is_err() && Timing::new(50, 100, 120).is_err()

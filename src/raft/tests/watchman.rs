@@ -11,7 +11,12 @@ use std::{
 
 use tokio::sync::watch;
 
-use crate::{Clock, MasterLease, Mastership, RaftHandle, tests::world::World};
+use crate::{
+    election::master_lease::{MasterLease, Mastership},
+    handle::RaftHandle,
+    state::machine::Clock,
+    tests::world::World,
+};
 
 /// Looks at all reigns there ever were, at one moment each time.
 #[derive(Clone, Default)]

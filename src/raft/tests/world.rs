@@ -19,8 +19,14 @@ use tokio::{
 };
 
 use crate::{
-    Clock, Command, Configuration, MasterLease, Mastership, RaftHandle, Secret, Settings, StartError, StoreError,
-    Timing, start, stored::StoredState,
+    election::master_lease::{MasterLease, Mastership},
+    handle::{RaftHandle, open::StartError, start},
+    log::{
+        StoreError,
+        command::{Command, Configuration},
+    },
+    settings::{Secret, Settings, timing::Timing},
+    state::{machine::Clock, stored::StoredState},
 };
 
 /// What all peers of a world know.
@@ -121,7 +127,7 @@ impl World {
     pub(super) async fn start_with(&mut self, settings: Settings) -> Result<RaftHandle, StartError> {
         let name = settings.name.clone();
         let peer = start(settings).await?;
-        let address = peer.listening().expect("it listens");
+        let address = peer.local_addr().expect("it listens");
         self.real.lock().unwrap().insert(name.clone(), address);
         self.peers.insert(name, peer.clone());
         Ok(peer)

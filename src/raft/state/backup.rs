@@ -1,0 +1,321 @@
+//! A backup: what is worth keeping when every peer is lost, as a file of lines of JSON.
+//!
+//! The first line says what it is, each line after it is one record, and the last has their number and a checksum of
+//! all before it. Promises are not among the records: the lost peers may have promised more since, and a total that is
+//! too low would give away what clients hold. Instead the file says for how long promises may be believed at most; a
+//! set that begins with it listens for that long, and so learns from clients what they hold.
+
+use std::{
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use leaseway_core::{Millis, PoolNotes};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::{
+    log::{
+        StoreError, codec,
+        command::{Command, Configuration, Listening},
+        directory,
+    },
+    state::State,
+};
+
+/// The version of the file that this program writes, and the newest that it reads.
+const BACKUP_FORMAT: u32 = 1;
+/// What is to be restored, in a data directory that has not been used yet.
+const RESTORE_FILE: &str = "restore.jsonl";
+/// Entries of a pool in one record.
+const MAX_RECORD_ENTRIES: usize = 2000;
+/// Bytes of records that are proposed at once, before the last: all peers have to get them within a heartbeat.
+const MAX_PROPOSAL_BYTES: u64 = 256 << 10;
+
+/// A peer of the cluster that a backup was made of, for people.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackedUpPeer {
+    pub name: String,
+    /// Where its peer listener was.
+    pub peer_address: String,
+}
+
+/// Where a backup comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackupHeader {
+    leaseway_backup: u32,
+    /// The version of the program.
+    pub program: String,
+    /// The cluster, in hexadecimal.
+    pub cluster: String,
+    /// The peer that made it.
+    pub peer: String,
+    /// When, in seconds since the epoch.
+    pub at_unix: i64,
+    /// For how long what was promised until then may be believed.
+    pub believed_ms: u64,
+    /// The peers of the cluster.
+    pub members: Vec<BackedUpPeer>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Trailer {
+    records: usize,
+    crc32: String,
+}
+
+/// What a backup says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Backup {
+    header: BackupHeader,
+    records: Vec<Command>,
+}
+
+/// A file is no backup that can be restored. Nothing was changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BackupError {
+    #[error("this is no backup of leaseway: its first line does not say so")]
+    NoBackup,
+    /// A later program has made it.
+    #[error(
+        "this backup has format {found}, and this leaseway knows formats up to {BACKUP_FORMAT}: restore it with the version that made it, or a newer one"
+    )]
+    Newer { found: u32 },
+    /// It was cut off, or changed.
+    #[error("line {line} of this backup is damaged: {what}; take another copy")]
+    Damaged {
+        /// Counted from 1.
+        line: usize,
+        what: String,
+    },
+}
+
+/// A backup cannot be put into a directory.
+#[derive(Debug, thiserror::Error)]
+pub enum PlaceError {
+    /// Something is in it.
+    #[error("{} is not empty, and a directory that was used is never restored into: choose another, or delete it if nothing in it is needed any more", .0.display())]
+    NotEmpty(PathBuf),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What there is of a kind in a backup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BackupCounts {
+    /// Assignments of pools.
+    pub assignments: usize,
+    /// What protected resources can serve.
+    pub loads: usize,
+    pub overrides: usize,
+    /// Records of pools' balances and costs.
+    pub pools: usize,
+}
+
+impl Backup {
+    pub(crate) fn of(state: &State, header: BackupHeader, now: Millis) -> Backup {
+        let all = state.record(now);
+        let mut records: Vec<Command> = Vec::new();
+        records.extend(state.configuration().cloned().map(Command::Configuration));
+        let overrides = state.overrides_in_force(header.at_unix.max(0) as u64 * 1000).cloned();
+        records.extend(overrides.map(|(pattern, set)| Command::Override { pattern, set: Some(Box::new(set)) }));
+        records.extend(all.loads.into_iter().map(|(resource, load)| Command::Load { resource, load: Some(load) }));
+        let assignments = all.assignments.into_iter();
+        records.extend(assignments.map(|(resource, kind, holder, assigned)| Command::Assignment {
+            resource,
+            kind,
+            holder,
+            assigned,
+        }));
+        for (resource, notes) in all.pools {
+            let pieces = pieces(notes, MAX_RECORD_ENTRIES).into_iter().map(Box::new);
+            records.extend(pieces.map(|notes| Command::Pool { resource: resource.clone(), notes }));
+        }
+        Backup { header, records }
+    }
+
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut text = String::new();
+        line(&mut text, &self.header);
+        for record in &self.records {
+            line(&mut text, record);
+        }
+        let crc32 = format!("{:08x}", crc32fast::hash(text.as_bytes()));
+        line(&mut text, &Trailer { records: self.records.len(), crc32 });
+        text.into_bytes()
+    }
+
+    /// Reads a file, to the last byte.
+    pub fn read(bytes: &[u8]) -> Result<Backup, BackupError> {
+        #[derive(Deserialize)]
+        struct Format {
+            leaseway_backup: u32,
+        }
+        let lines: Vec<&[u8]> = bytes.split_inclusive(|byte| *byte == b'\n').collect();
+        let Some((first, rest)) = lines.split_first() else { return Err(BackupError::NoBackup) };
+        let Ok(Format { leaseway_backup: found }) = serde_json::from_slice(first) else {
+            return Err(BackupError::NoBackup);
+        };
+        if found > BACKUP_FORMAT {
+            return Err(BackupError::Newer { found });
+        }
+        let header = parse(first, 1)?;
+        let ended = |what: &str| BackupError::Damaged { line: lines.len(), what: what.into() };
+        let Some((last, records)) = rest.split_last() else { return Err(ended("it ends after this line")) };
+        let trailer: Trailer =
+            serde_json::from_slice(last).map_err(|_| ended("it ends before the line with its checksum"))?;
+        let before = &bytes[..bytes.len() - last.len()];
+        let sum = format!("{:08x}", crc32fast::hash(before));
+        if trailer.crc32 != sum || trailer.records != records.len() {
+            return Err(ended(&format!("its checksum says {}, and what is there amounts to {sum}", trailer.crc32)));
+        }
+        let records = records.iter().enumerate().map(|(place, record)| parse(record, place + 2));
+        let backup = Backup { header, records: records.collect::<Result<_, _>>()? };
+        match backup.records.iter().position(|record| !is_restorable(record)) {
+            Some(place) => Err(BackupError::Damaged { line: place + 2, what: "no such record is restored".into() }),
+            None => Ok(backup),
+        }
+    }
+
+    /// Puts it into a directory, which is made if need be, for a peer that is started there.
+    pub fn place(&self, data: &Path) -> Result<(), PlaceError> {
+        fs::create_dir_all(data).map_err(StoreError::io("create", data))?;
+        let mut entries = fs::read_dir(data).map_err(StoreError::io("read", data))?;
+        if entries.next().is_some() {
+            return Err(PlaceError::NotEmpty(data.to_owned()));
+        }
+        Ok(directory::replace_bytes(data, RESTORE_FILE, &self.to_bytes())?)
+    }
+
+    /// What was put into a directory, and no peer has begun with.
+    pub fn placed(data: &Path) -> Result<Option<Backup>, StoreError> {
+        let path = data.join(RESTORE_FILE);
+        let Some(bytes) = directory::read_all(&path)? else { return Ok(None) };
+        let damaged = |error: BackupError| StoreError::Damaged { path, offset: 0, what: error.to_string() };
+        Backup::read(&bytes).map(Some).map_err(damaged)
+    }
+
+    pub(crate) fn remove_placed(data: &Path) -> Result<(), StoreError> {
+        let path = data.join(RESTORE_FILE);
+        fs::remove_file(&path).map_err(StoreError::io("remove", &path))
+    }
+
+    /// Where it comes from.
+    pub fn header(&self) -> &BackupHeader {
+        &self.header
+    }
+
+    /// For how long a set that begins with it listens.
+    pub fn believed(&self) -> Millis {
+        Millis(self.header.believed_ms)
+    }
+
+    /// The same, but for how long promises may be believed.
+    pub fn believed_for(mut self, length: Millis) -> Backup {
+        self.header.believed_ms = length.0;
+        self
+    }
+
+    /// What was in force.
+    pub fn configuration(&self) -> Option<&Configuration> {
+        self.records.iter().find_map(|record| match record {
+            Command::Configuration(configuration) => Some(configuration),
+            _ => None,
+        })
+    }
+
+    /// What there is besides.
+    pub fn counts(&self) -> BackupCounts {
+        let mut counts = BackupCounts::default();
+        for record in &self.records {
+            match record {
+                Command::Assignment { .. } => counts.assignments += 1,
+                Command::Load { .. } => counts.loads += 1,
+                Command::Override { .. } => counts.overrides += 1,
+                Command::Pool { .. } => counts.pools += 1,
+                _ => {}
+            }
+        }
+        counts
+    }
+
+    /// Of what peers have to agree on before they begin with it; never zero.
+    pub(crate) fn checksum(&self) -> u32 {
+        crc32fast::hash(&self.to_bytes()).max(1)
+    }
+
+    /// What the first master proposes, in this order. The last makes it count: should that master be lost before, the
+    /// next one begins again.
+    pub(crate) fn proposals(&self) -> Vec<Vec<Command>> {
+        let is_late = |record: &&Command| {
+            matches!(record, Command::Configuration(_) | Command::Override { .. } | Command::Load { .. })
+        };
+        let mut proposals = Vec::new();
+        let (mut proposal, mut bytes) = (Vec::new(), 0);
+        for record in self.records.iter().filter(|record| !is_late(record)) {
+            bytes += codec::encoded_len(record);
+            proposal.push(record.clone());
+            if bytes > MAX_PROPOSAL_BYTES {
+                proposals.push(std::mem::take(&mut proposal));
+                bytes = 0;
+            }
+        }
+        proposals.extend((!proposal.is_empty()).then_some(proposal));
+        let late = self.records.iter().filter(is_late).cloned();
+        let listen = Command::Listen(Listening { length: self.believed(), whole: true });
+        proposals.push(late.chain([listen]).collect());
+        proposals
+    }
+}
+
+impl BackupHeader {
+    /// Of a backup that is made now.
+    pub(crate) fn new(program: &str, at_unix: i64, believed: Millis) -> BackupHeader {
+        BackupHeader {
+            leaseway_backup: BACKUP_FORMAT,
+            program: program.to_owned(),
+            cluster: String::new(),
+            peer: String::new(),
+            at_unix,
+            believed_ms: believed.0,
+            members: Vec::new(),
+        }
+    }
+}
+
+fn is_restorable(record: &Command) -> bool {
+    match record {
+        Command::Configuration(_)
+        | Command::Assignment { .. }
+        | Command::Load { .. }
+        | Command::Override { .. }
+        | Command::Pool { .. } => true,
+        Command::ForgetPromises { .. }
+        | Command::Listen(_)
+        | Command::ForgetPool { .. }
+        | Command::Promises { .. }
+        | Command::Clock(_) => false,
+    }
+}
+
+fn line(text: &mut String, record: &impl Serialize) {
+    let record = serde_json::to_string(record).expect("plain data in memory always encodes");
+    let _ = writeln!(text, "{record}");
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8], line: usize) -> Result<T, BackupError> {
+    serde_json::from_slice(bytes).map_err(|error| BackupError::Damaged { line, what: error.to_string() })
+}
+
+/// The same in several, of at most so many entries each.
+fn pieces(notes: PoolNotes, most: usize) -> Vec<PoolNotes> {
+    let PoolNotes { anew, clock, total, mut balances, mut costs } = notes;
+    let mut pieces = Vec::new();
+    while pieces.is_empty() || !balances.is_empty() || !costs.is_empty() {
+        let of_balances: Vec<_> = balances.drain(..balances.len().min(most)).collect();
+        let of_costs = costs.drain(..costs.len().min(most - of_balances.len())).collect();
+        let anew = anew && pieces.is_empty();
+        pieces.push(PoolNotes { anew, clock, total, balances: of_balances, costs: of_costs });
+    }
+    pieces
+}
