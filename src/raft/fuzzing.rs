@@ -1,4 +1,4 @@
-//! What is read from a disk and from peers, from any bytes. Each function panics where reading them breaks a rule.
+//! Entry points for fuzzing: decoders of what is read from the disk and from peers. Each panics if an invariant breaks.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ use crate::{
 
 const NOW: Millis = Millis(1_000_000);
 
-/// A segment of the log, as it could be found on a disk: any bytes.
+/// Reads any bytes as a segment of the log.
 pub fn segment(bytes: &[u8]) {
     for last in [false, true] {
         let mut log = Log::default();
@@ -31,7 +31,8 @@ pub fn segment(bytes: &[u8]) {
     }
 }
 
-/// A segment whose checksums are right, of records with any content: for each a kind, a length and so many bytes.
+/// Reads a segment with right checksums, whose records have any content. The script has a kind, a length and that many
+/// bytes for each record.
 pub fn records(mut script: &[u8]) {
     let mut bytes = Vec::new();
     frame::write(&mut bytes, Kind::Segment, &codec::encode(&SegmentStart { number: 1, purged: None }));
@@ -44,7 +45,7 @@ pub fn records(mut script: &[u8]) {
     segment(&bytes);
 }
 
-/// What a log that was taken holds together.
+/// Checks a log that was accepted.
 fn read_back(log: &Log) {
     let entries = log.range(0..u64::MAX, u64::MAX);
     assert_eq!(entries.len(), log.len());
@@ -53,7 +54,7 @@ fn read_back(log: &Log) {
     apply(&entries);
 }
 
-/// Any entries change state, and the state can be stored and read again.
+/// Applies any entries, and checks that the state can be stored and read again.
 fn apply(entries: &[Entry]) {
     let mut state = State::default();
     for entry in entries {
@@ -72,14 +73,14 @@ fn apply(entries: &[Entry]) {
     stored_and_read(&state);
 }
 
-/// A snapshot of the state: any bytes.
+/// Reads any bytes as a snapshot.
 pub fn snapshot(bytes: &[u8]) {
     if let Ok(stored) = StoredState::decode(bytes) {
         stored_and_read(&State::restore(stored, NOW));
     }
 }
 
-/// What is stored of state is read as the same state.
+/// Checks that a stored state is read as the same state.
 fn stored_and_read(state: &State) {
     let stored = codec::encode(&state.record(NOW));
     let read = StoredState::decode(&stored).expect("what is written can be read");
@@ -87,7 +88,7 @@ fn stored_and_read(state: &State) {
     assert_eq!(stored, again, "what is read is what was written");
 }
 
-/// The small files beside the log, and what peers send each other: any bytes.
+/// Reads any bytes as a small file or a message of a peer.
 pub fn messages(bytes: &[u8]) {
     let _ = codec::decode::<Vote>(bytes);
     let _ = codec::decode::<Option<LogId>>(bytes);
@@ -100,7 +101,7 @@ pub fn messages(bytes: &[u8]) {
     let _ = frame::read(bytes, 0);
 }
 
-/// Bytes to begin with: of each kind that is read here.
+/// A corpus with an input of each kind.
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut segment = Vec::new();
     frame::write(&mut segment, Kind::Segment, &codec::encode(&SegmentStart { number: 1, purged: None }));

@@ -1,11 +1,11 @@
-//! Metrics, through the `metrics` facade. A program with a recorder can describe them from [`METRICS`].
+//! Metrics, through the `metrics` facade.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
     time::Duration,
 };
 
-/// Every metric of this crate, with what it says.
+/// All metrics of this crate with a description.
 pub const METRICS: [(&str, &str); 11] = [
     ("leaseway_reign", "Term of the newest master lease that this peer knows of."),
     ("leaseway_quorum_is_master", "1 while this peer is master, 0 otherwise."),
@@ -20,12 +20,12 @@ pub const METRICS: [(&str, &str); 11] = [
     ("leaseway_quorum_snapshot_bytes", "Size of the newest snapshot."),
 ];
 
-/// The last values of gauges that rarely change: the newest term, 1 on the master, the size of the newest snapshot.
+/// The last values of gauges that rarely change.
 static TERM: AtomicU64 = AtomicU64::new(0);
 static IS_MASTER: AtomicU64 = AtomicU64::new(0);
 static SNAPSHOT_BYTES: AtomicU64 = AtomicU64::new(0);
 
-/// Sets them again. To be called before each scrape by programs whose recorder drops gauges that are not set for a
+/// Sets the gauges that rarely change. Call it before each scrape if the recorder drops gauges that are not set for a
 /// while.
 pub fn repeat_gauges() {
     metrics::gauge!("leaseway_reign").set(TERM.load(Relaxed) as f64);
@@ -77,7 +77,7 @@ pub(crate) fn proposed(result: &'static str, count: usize) {
     metrics::counter!("leaseway_quorum_proposals_total", "result" => result).increment(count as u64);
 }
 
-/// An entry with so many changes of promises.
+/// Counts an entry with changes of promises.
 pub(crate) fn promised(changes: usize) {
     if changes > 0 {
         metrics::counter!("leaseway_promise_entries_total").increment(1);

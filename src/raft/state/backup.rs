@@ -1,9 +1,9 @@
-//! A backup: what is worth keeping when every peer is lost, as a file of lines of JSON.
+//! Backups: the part of the state that is worth keeping if all peers are lost, as a file of JSON lines.
 //!
-//! The first line says what it is, each line after it is one record, and the last has their number and a checksum of
-//! all before it. Promises are not among the records: the lost peers may have promised more since, and a total that is
-//! too low would give away what clients hold. Instead the file says for how long promises may be believed at most; a
-//! set that begins with it listens for that long, and so learns from clients what they hold.
+//! The first line is the header, each line after it is one command, and the last line has their number and a checksum of
+//! everything before it. A backup has no promises: the lost peers may have promised more since, and a total that is too
+//! low would give away what clients hold. Instead the header has the longest time that promises may be in force. A
+//! cluster that begins with a backup listens for that time, and so learns from clients what they hold.
 
 use std::{
     fmt::Write as _,
@@ -23,38 +23,35 @@ use crate::{
     state::State,
 };
 
-/// The version of the file that this program writes, and the newest that it reads.
+/// The format that this program writes, and the newest that it reads.
 const BACKUP_FORMAT: u32 = 1;
-/// What is to be restored, in a data directory that has not been used yet.
+/// The backup to restore, in a data directory that has not been used yet.
 const RESTORE_FILE: &str = "restore.jsonl";
-/// Entries of a pool in one record.
+/// The maximum number of entries of a pool in one record.
 const MAX_RECORD_ENTRIES: usize = 2000;
-/// Bytes of records that are proposed at once, before the last: all peers have to get them within a heartbeat.
+/// The size at which a proposal is complete: all peers have to get it within a heartbeat.
 const MAX_PROPOSAL_BYTES: u64 = 256 << 10;
 
-/// A peer of the cluster that a backup was made of, for people.
+/// A member of the cluster at the time of the backup, for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackedUpPeer {
     pub name: String,
-    /// Where its peer listener was.
     pub peer_address: String,
 }
 
-/// Where a backup comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupHeader {
     leaseway_backup: u32,
-    /// The version of the program.
+    /// The version of the program that made it.
     pub program: String,
-    /// The cluster, in hexadecimal.
+    /// The cluster id in hexadecimal.
     pub cluster: String,
     /// The peer that made it.
     pub peer: String,
-    /// When, in seconds since the epoch.
+    /// Seconds since the Unix epoch.
     pub at_unix: i64,
-    /// For how long what was promised until then may be believed.
+    /// The longest time, in milliseconds, that promises of the lost cluster may be in force.
     pub believed_ms: u64,
-    /// The peers of the cluster.
     pub members: Vec<BackedUpPeer>,
 }
 
@@ -64,24 +61,21 @@ struct Trailer {
     crc32: String,
 }
 
-/// What a backup says.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Backup {
     header: BackupHeader,
     records: Vec<Command>,
 }
 
-/// A file is no backup that can be restored. Nothing was changed.
+/// Why a file cannot be restored. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BackupError {
-    #[error("this is no backup of leaseway: its first line does not say so")]
+    #[error("not a Leaseway backup (bad header)")]
     NoBackup,
-    /// A later program has made it.
     #[error(
         "this backup has format {found}, and this leaseway knows formats up to {BACKUP_FORMAT}: restore it with the version that made it, or a newer one"
     )]
     Newer { found: u32 },
-    /// It was cut off, or changed.
     #[error("line {line} of this backup is damaged: {what}; take another copy")]
     Damaged {
         /// Counted from 1.
@@ -90,25 +84,22 @@ pub enum BackupError {
     },
 }
 
-/// A backup cannot be put into a directory.
+/// Why a backup cannot be placed into a data directory.
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
-    /// Something is in it.
     #[error("{} is not empty, and a directory that was used is never restored into: choose another, or delete it if nothing in it is needed any more", .0.display())]
     NotEmpty(PathBuf),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// What there is of a kind in a backup.
+/// The number of records in a backup by kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BackupCounts {
-    /// Assignments of pools.
     pub assignments: usize,
-    /// What protected resources can serve.
     pub loads: usize,
     pub overrides: usize,
-    /// Records of pools' balances and costs.
+    /// Records of balances and costs of pools.
     pub pools: usize,
 }
 
@@ -145,7 +136,7 @@ impl Backup {
         text.into_bytes()
     }
 
-    /// Reads a file, to the last byte.
+    /// Fails unless the file is complete and intact.
     pub fn read(bytes: &[u8]) -> Result<Backup, BackupError> {
         #[derive(Deserialize)]
         struct Format {
@@ -177,7 +168,7 @@ impl Backup {
         }
     }
 
-    /// Puts it into a directory, which is made if need be, for a peer that is started there.
+    /// Places the backup into a data directory, which is created if necessary, for a peer that is started there.
     pub fn place(&self, data: &Path) -> Result<(), PlaceError> {
         fs::create_dir_all(data).map_err(StoreError::io("create", data))?;
         let mut entries = fs::read_dir(data).map_err(StoreError::io("read", data))?;
@@ -187,7 +178,7 @@ impl Backup {
         Ok(directory::replace_bytes(data, RESTORE_FILE, &self.to_bytes())?)
     }
 
-    /// What was put into a directory, and no peer has begun with.
+    /// The backup that was placed into a data directory and not restored yet.
     pub fn placed(data: &Path) -> Result<Option<Backup>, StoreError> {
         let path = data.join(RESTORE_FILE);
         let Some(bytes) = directory::read_all(&path)? else { return Ok(None) };
@@ -200,23 +191,21 @@ impl Backup {
         fs::remove_file(&path).map_err(StoreError::io("remove", &path))
     }
 
-    /// Where it comes from.
     pub fn header(&self) -> &BackupHeader {
         &self.header
     }
 
-    /// For how long a set that begins with it listens.
+    /// The learning period of a cluster that begins with it.
     pub fn believed(&self) -> Millis {
         Millis(self.header.believed_ms)
     }
 
-    /// The same, but for how long promises may be believed.
+    /// Sets the time that promises may be in force.
     pub fn believed_for(mut self, length: Millis) -> Backup {
         self.header.believed_ms = length.0;
         self
     }
 
-    /// What was in force.
     pub fn configuration(&self) -> Option<&Configuration> {
         self.records.iter().find_map(|record| match record {
             Command::Configuration(configuration) => Some(configuration),
@@ -224,7 +213,6 @@ impl Backup {
         })
     }
 
-    /// What there is besides.
     pub fn counts(&self) -> BackupCounts {
         let mut counts = BackupCounts::default();
         for record in &self.records {
@@ -239,13 +227,13 @@ impl Backup {
         counts
     }
 
-    /// Of what peers have to agree on before they begin with it; never zero.
+    /// Never zero. All peers need the same before they begin with it.
     pub(crate) fn checksum(&self) -> u32 {
         crc32fast::hash(&self.to_bytes()).max(1)
     }
 
-    /// What the first master proposes, in this order. The last makes it count: should that master be lost before, the
-    /// next one begins again.
+    /// The proposals of the first master, in order. Until the last one is applied, the state is blank: if the master is lost
+    /// before, the next one starts over.
     pub(crate) fn proposals(&self) -> Vec<Vec<Command>> {
         let is_late = |record: &&Command| {
             matches!(record, Command::Configuration(_) | Command::Override { .. } | Command::Load { .. })
@@ -269,7 +257,6 @@ impl Backup {
 }
 
 impl BackupHeader {
-    /// Of a backup that is made now.
     pub(crate) fn new(program: &str, at_unix: i64, believed: Millis) -> BackupHeader {
         BackupHeader {
             leaseway_backup: BACKUP_FORMAT,
@@ -307,7 +294,7 @@ fn parse<T: DeserializeOwned>(bytes: &[u8], line: usize) -> Result<T, BackupErro
     serde_json::from_slice(bytes).map_err(|error| BackupError::Damaged { line, what: error.to_string() })
 }
 
-/// The same in several, of at most so many entries each.
+/// Splits notes into several with at most `most` entries each.
 fn pieces(notes: PoolNotes, most: usize) -> Vec<PoolNotes> {
     let PoolNotes { anew, clock, total, mut balances, mut costs } = notes;
     let mut pieces = Vec::new();
