@@ -13,7 +13,7 @@ use crate::{
         State,
         backup::{Backup, BackupError, BackupHeader, PlaceError},
     },
-    tests::world::{World, assigned, known, said, until},
+    tests::cluster::{Cluster, assigned, set_text, texts, until},
 };
 
 /// Every kind of command, with more of a pool than one record holds.
@@ -50,8 +50,8 @@ fn state() -> State {
         assigned: Some(Assigned::Share(0.25)),
     };
     let all = vec![
-        said("first"),
-        said("second"),
+        set_text("first"),
+        set_text("second"),
         Command::Override { pattern: "old".into(), set: Some(Box::new(over)) },
         Command::Override { pattern: "db*".into(), set: Some(Box::new(set)) },
         Command::Load { resource: "p".into(), load: Some(Load::Capacity(Amount::clamped(3.0))) },
@@ -153,32 +153,32 @@ fn begins_with(settings: Settings, backup: Backup) -> Settings {
 
 #[tokio::test]
 async fn a_set_begins_with_it_once_all_peers_have_the_same() {
-    let mut world = World::new(&["a", "b", "c"]).await;
+    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
     let other = backup().believed_for(Millis(62_000));
     for (name, backup) in [("a", backup()), ("b", backup()), ("c", other)] {
-        backup.place(&world.data(name)).expect("it is empty");
-        let settings = begins_with(world.settings(name), backup);
-        world.start_with(settings).await.expect("it starts");
+        backup.place(&cluster.data(name)).expect("it is empty");
+        let settings = begins_with(cluster.settings(name), backup);
+        cluster.start_with(settings).await.expect("it starts");
     }
-    let begun = |world: &World| world.running().any(|(_, peer)| peer.cluster().is_some());
-    tokio::time::sleep(world.timing.certainly_over() * 4).await;
-    assert!(!begun(&world), "one has another");
-    world.kill("c");
-    world.wipe("c");
-    backup().place(&world.data("c")).expect("it is empty");
-    let settings = begins_with(world.settings("c"), backup());
-    world.start_with(settings).await.expect("it starts");
-    let (first, _) = world.master().await;
-    until("all have it", || world.running().all(|(_, peer)| known(peer) == ["second"])).await;
+    let begun = |cluster: &Cluster| cluster.running().any(|(_, peer)| peer.cluster().is_some());
+    tokio::time::sleep(cluster.timing.certainly_over() * 4).await;
+    assert!(!begun(&cluster), "one has another");
+    cluster.kill("c");
+    cluster.wipe("c");
+    backup().place(&cluster.data("c")).expect("it is empty");
+    let settings = begins_with(cluster.settings("c"), backup());
+    cluster.start_with(settings).await.expect("it starts");
+    let (first, _) = cluster.master().await;
+    until("all have it", || cluster.running().all(|(_, peer)| texts(peer) == ["second"])).await;
     until("it is not looked at again", || {
-        world.names.iter().all(|name| Backup::placed(&world.data(name)).is_ok_and(|placed| placed.is_none()))
+        cluster.names.iter().all(|name| Backup::placed(&cluster.data(name)).is_ok_and(|placed| placed.is_none()))
     })
     .await;
-    world.propose(said("third")).await;
-    world.kill(&first);
-    world.master().await;
-    until("nothing is begun anew", || world.running().all(|(_, peer)| known(peer) == ["second", "third"])).await;
+    cluster.propose(set_text("third")).await;
+    cluster.kill(&first);
+    cluster.master().await;
+    until("nothing is begun anew", || cluster.running().all(|(_, peer)| texts(peer) == ["second", "third"])).await;
     let versions =
-        world.running().next().expect("two run").1.read(|state| state.configuration().map(|one| one.version));
+        cluster.running().next().expect("two run").1.read(|state| state.configuration().map(|one| one.version));
     assert_eq!(versions, Some(3), "numbers go on");
 }

@@ -19,8 +19,8 @@ use crate::{
     log::command::ProposeError,
     state::machine::Clock,
     tests::{
+        cluster::{Cluster, assigned},
         registers::{REGISTERS, Register},
-        world::{World, assigned},
     },
 };
 
@@ -40,13 +40,13 @@ pub(super) enum Mistake {
 }
 
 pub(super) struct Callers {
-    board: Arc<Board>,
+    shared: Arc<SharedCallers>,
     at_work: Vec<JoinHandle<Vec<RegisterCall>>>,
     ballast: Vec<JoinHandle<()>>,
 }
 
 /// What all callers share.
-struct Board {
+struct SharedCallers {
     peers: Mutex<BTreeMap<String, RaftHandle>>,
     stop: AtomicBool,
     clock: Clock,
@@ -60,11 +60,11 @@ struct Board {
 }
 
 impl Callers {
-    pub(super) fn gather(world: &World, seed: u64, mistake: Mistake) -> Callers {
-        let board = Arc::new(Board {
+    pub(super) fn start(cluster: &Cluster, seed: u64, mistake: Mistake) -> Callers {
+        let shared = Arc::new(SharedCallers {
             peers: Mutex::default(),
             stop: AtomicBool::new(false),
-            clock: world.clock(),
+            clock: cluster.clock(),
             began: Instant::now(),
             values: AtomicU64::new(0),
             mistake,
@@ -72,36 +72,36 @@ impl Callers {
             heavy: AtomicUsize::new(0),
         });
         let work = |number: u64| {
-            tokio::spawn(Arc::clone(&board).work(fastrand::Rng::with_seed(seed.wrapping_mul(31).wrapping_add(number))))
+            tokio::spawn(Arc::clone(&shared).work(fastrand::Rng::with_seed(seed.wrapping_mul(31).wrapping_add(number))))
         };
         let at_work = (0..CALLERS).map(work).collect();
-        let callers = Callers { board, at_work, ballast: Vec::new() };
-        callers.look(world);
+        let callers = Callers { shared, at_work, ballast: Vec::new() };
+        callers.set_running(cluster);
         callers
     }
 
     /// They reach the peers that run now, and no others. Called before a peer is killed, too: they hold it.
-    pub(super) fn look(&self, world: &World) {
-        let running = world.running().map(|(name, peer)| (name.clone(), peer.clone()));
-        *self.board.peers.lock().unwrap() = running.collect();
+    pub(super) fn set_running(&self, cluster: &Cluster) {
+        let running = cluster.running().map(|(name, peer)| (name.clone(), peer.clone()));
+        *self.shared.peers.lock().unwrap() = running.collect();
     }
 
     pub(super) fn forget(&self, name: &str) {
-        self.board.peers.lock().unwrap().remove(name);
+        self.shared.peers.lock().unwrap().remove(name);
     }
 
     /// So many more propose at full speed what takes `bytes` in the log and nothing in the state.
-    pub(super) fn load(&mut self, callers: usize, bytes: usize) {
-        self.ballast.extend((0..callers).map(|_| tokio::spawn(Arc::clone(&self.board).heave(bytes))));
+    pub(super) fn add_load(&mut self, callers: usize, bytes: usize) {
+        self.ballast.extend((0..callers).map(|_| tokio::spawn(Arc::clone(&self.shared).work_load(bytes))));
     }
 
-    pub(super) fn heaved(&self) -> usize {
-        self.board.heavy.load(Ordering::Relaxed)
+    pub(super) fn loaded(&self) -> usize {
+        self.shared.heavy.load(Ordering::Relaxed)
     }
 
     /// They stop. What each was told, with what is there in the end, at a master.
-    pub(super) async fn leave(self, world: &World) -> Vec<RegisterCall> {
-        self.board.stop.store(true, Ordering::SeqCst);
+    pub(super) async fn stop(self, cluster: &Cluster) -> Vec<RegisterCall> {
+        self.shared.stop.store(true, Ordering::SeqCst);
         let mut calls = Vec::new();
         for one in self.at_work {
             calls.extend(one.await.expect("what is read is whole"));
@@ -109,22 +109,22 @@ impl Callers {
         for one in self.ballast {
             one.await.expect("nothing panics");
         }
-        let asked = self.board.now();
-        let (name, _) = world.master().await;
+        let asked = self.shared.now();
+        let (name, _) = cluster.master().await;
         for (register, of) in REGISTERS.iter().enumerate() {
-            let found = world.peer(&name).read(|state| of.read(state));
+            let found = cluster.peer(&name).read(|state| of.read(state));
             calls.push(RegisterCall {
                 register,
                 operation: Operation::Read(found),
                 asked,
-                answered: Some(self.board.now()),
+                answered: Some(self.shared.now()),
             });
         }
         calls
     }
 }
 
-impl Board {
+impl SharedCallers {
     fn now(&self) -> u64 {
         u64::try_from(self.began.elapsed().as_nanos()).expect("no test takes centuries")
     }
@@ -197,7 +197,7 @@ impl Board {
         }
     }
 
-    async fn heave(self: Arc<Self>, bytes: usize) {
+    async fn work_load(self: Arc<Self>, bytes: usize) {
         let mut random = fastrand::Rng::new();
         while !self.stop.load(Ordering::SeqCst) {
             let Some((peer, lease)) = self.master(&mut random) else {

@@ -11,20 +11,20 @@ use crate::{
     settings::timing::Timing,
     tests::{
         callers::{Callers, Mistake, judge},
+        cluster::{Cluster, assigned, until_equal},
         delays::{Held, hold_next},
         disks::{self, DiskState},
+        lease_watcher::LeaseWatcher,
         partitions::is_settled,
-        watchman::Watchman,
-        world::{World, agree, assigned},
     },
     transport::Method,
 };
 
 /// What is done to the peers, and what of it is not over.
-struct Havoc {
-    world: World,
+struct Chaos {
+    cluster: Cluster,
     callers: Callers,
-    watchman: Watchman,
+    watcher: LeaseWatcher,
     random: fastrand::Rng,
     down: Vec<String>,
     /// What hands mastership over holds the peer that does.
@@ -33,10 +33,10 @@ struct Havoc {
     done: String,
 }
 
-impl Havoc {
+impl Chaos {
     async fn step(&mut self) {
-        let names = self.world.names.clone();
-        let victim = match self.world.masters().first() {
+        let names = self.cluster.names.clone();
+        let victim = match self.cluster.masters().first() {
             // The master more often than others.
             Some((master, _)) if self.random.bool() => master.clone(),
             _ => names[self.random.usize(..names.len())].clone(),
@@ -46,31 +46,33 @@ impl Havoc {
         let what = self.random.u8(..32);
         self.done += &format!(" {what}{victim}");
         match what {
-            0 | 1 => self.world.isolate(&victim, true),
-            2 => self.world.cut(&victim, &other, true),
-            3 | 4 => self.world.cut_off(&victim, &other, true),
-            5 => names.iter().filter(|name| **name != victim).for_each(|name| self.world.cut_off(&victim, name, true)),
+            0 | 1 => self.cluster.isolate(&victim, true),
+            2 => self.cluster.cut(&victim, &other, true),
+            3 | 4 => self.cluster.cut_off(&victim, &other, true),
+            5 => {
+                names.iter().filter(|name| **name != victim).for_each(|name| self.cluster.cut_off(&victim, name, true))
+            }
             6 => self.flap(&victim).await,
-            7 if !is_down => disks::set(&self.world.data(&victim), DiskState::Slow(self.some_time())),
-            8 if !is_down => disks::set_for_snapshots(&self.world.data(&victim), DiskState::Slow(self.some_time())),
-            9 if !is_down => disks::set(&self.world.data(&victim), DiskState::Broken),
+            7 if !is_down => disks::set(&self.cluster.data(&victim), DiskState::Slow(self.some_time())),
+            8 if !is_down => disks::set_for_snapshots(&self.cluster.data(&victim), DiskState::Slow(self.some_time())),
+            9 if !is_down => disks::set(&self.cluster.data(&victim), DiskState::Broken),
             10 | 11 if !is_down => self.kill(victim),
-            12 => self.rob(victim).await,
+            12 => self.wipe(victim).await,
             13 if !is_down => {
-                let peer = self.world.peer(&victim).clone();
+                let peer = self.cluster.peer(&victim).clone();
                 self.transfers.spawn(async move { drop(peer.transfer(None).await) });
             }
             14..17 => self.hand_over_late().await,
-            17 => self.held.push(hold_next(&self.world.address(&victim, &other), None)),
+            17 => self.held.push(hold_next(&self.cluster.address(&victim, &other), None)),
             18..20 => self.held.drain(..).for_each(|held| held.release()),
-            20..26 => names.iter().for_each(|name| self.world.isolate(name, false)),
+            20..26 => names.iter().for_each(|name| self.cluster.isolate(name, false)),
             _ => {
                 if let Some(name) = self.down.pop() {
                     self.start(&name).await;
                 }
             }
         }
-        let failed = self.world.running().filter(|(_, peer)| peer.failure().borrow().is_some());
+        let failed = self.cluster.running().filter(|(_, peer)| peer.failure().borrow().is_some());
         for name in failed.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
             self.kill(name);
         }
@@ -82,7 +84,7 @@ impl Havoc {
 
     async fn flap(&self, victim: &str) {
         for round in 0..8 {
-            self.world.isolate(victim, round % 2 == 0);
+            self.cluster.isolate(victim, round % 2 == 0);
             tokio::time::sleep(Duration::from_millis(40)).await;
         }
     }
@@ -90,23 +92,23 @@ impl Havoc {
     /// The master asks another peer to take over, and that request is late: meanwhile the master loses the third
     /// peer, and once the request has arrived, the second.
     async fn hand_over_late(&mut self) {
-        let Some((master, _)) = self.world.masters().pop() else { return };
-        let mut others: Vec<_> = self.world.names.iter().filter(|name| **name != master).cloned().collect();
+        let Some((master, _)) = self.cluster.masters().pop() else { return };
+        let mut others: Vec<_> = self.cluster.names.iter().filter(|name| **name != master).cloned().collect();
         self.random.shuffle(&mut others);
         let next = others.swap_remove(0);
-        let held = hold_next(&self.world.address(&master, &next), Some(Method::Stand));
-        let peer = self.world.peer(&master).clone();
+        let held = hold_next(&self.cluster.address(&master, &next), Some(Method::Stand));
+        let peer = self.cluster.peer(&master).clone();
         let transfer = {
             let next = next.clone();
             tokio::spawn(async move { peer.transfer(Some(&next)).await })
         };
         if tokio::time::timeout(Duration::from_secs(2), held.caught()).await.is_ok() {
-            let lease = self.world.timing.lease().0;
+            let lease = self.cluster.timing.lease().0;
             self.pause(0, 4 * lease).await;
-            others.iter().for_each(|other| self.world.cut(&master, other, true));
+            others.iter().for_each(|other| self.cluster.cut(&master, other, true));
             self.pause(0, 2 * lease).await;
             let _ = tokio::time::timeout(Duration::from_millis(50), held.deliver()).await;
-            self.world.cut(&master, &next, true);
+            self.cluster.cut(&master, &next, true);
         }
         held.release();
         self.transfers.spawn(async move { drop(transfer.await) });
@@ -119,33 +121,34 @@ impl Havoc {
 
     fn kill(&mut self, name: String) {
         if self.random.bool() {
-            let peer = self.world.peer(&name).clone();
+            let peer = self.cluster.peer(&name).clone();
             tokio::spawn(async move { peer.shutdown().await });
         }
         self.callers.forget(&name);
         self.transfers.abort_all();
         self.held.clear();
-        self.world.kill(&name);
-        disks::set(&self.world.data(&name), DiskState::Sound);
+        self.cluster.kill(&name);
+        disks::set(&self.cluster.data(&name), DiskState::Sound);
         self.down.push(name);
     }
 
     async fn start(&mut self, name: &str) -> RaftHandle {
-        let peer = self.world.start(name).await;
-        self.watchman.watch(&peer);
-        self.callers.look(&self.world);
+        let peer = self.cluster.start(name).await;
+        self.watcher.watch(&peer);
+        self.callers.set_running(&self.cluster);
         peer
     }
 
     /// Takes a directory away, unless another peer has lost one and has no vote yet: a majority is to keep theirs.
-    async fn rob(&mut self, victim: String) {
-        if !self.down.is_empty() || !self.world.masters().first().is_some_and(|(name, _)| is_settled(&self.world, name))
+    async fn wipe(&mut self, victim: String) {
+        if !self.down.is_empty()
+            || !self.cluster.masters().first().is_some_and(|(name, _)| is_settled(&self.cluster, name))
         {
             return;
         }
         self.kill(victim.clone());
         self.down.pop();
-        self.world.wipe(&victim);
+        self.cluster.wipe(&victim);
         self.start(&victim).await;
     }
 
@@ -153,12 +156,12 @@ impl Havoc {
     async fn end(mut self, watching: std::thread::JoinHandle<(usize, usize)>) -> Result<(usize, usize), String> {
         self.transfers.abort_all();
         self.held.drain(..).for_each(|held| held.release());
-        for name in self.world.names.clone() {
-            self.world.isolate(&name, false);
-            disks::set(&self.world.data(&name), DiskState::Sound);
-            disks::set_for_snapshots(&self.world.data(&name), DiskState::Sound);
+        for name in self.cluster.names.clone() {
+            self.cluster.isolate(&name, false);
+            disks::set(&self.cluster.data(&name), DiskState::Sound);
+            disks::set_for_snapshots(&self.cluster.data(&name), DiskState::Sound);
         }
-        let failed = self.world.running().filter(|(_, peer)| peer.failure().borrow().is_some());
+        let failed = self.cluster.running().filter(|(_, peer)| peer.failure().borrow().is_some());
         for name in failed.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
             self.kill(name);
         }
@@ -166,35 +169,35 @@ impl Havoc {
             self.start(&name).await;
         }
         // Some time under way together, before callers go.
-        self.world.propose(assigned("last", 1.0)).await;
-        let calls = self.callers.leave(&self.world).await;
+        self.cluster.propose(assigned("last", 1.0)).await;
+        let calls = self.callers.stop(&self.cluster).await;
         let judged = judge(&calls);
-        agree(&self.world, &self.world.names, &self.done).await;
-        let losses: Vec<String> = self.world.running().flat_map(|(_, peer)| peer.losses()).collect();
+        until_equal(&self.cluster, &self.cluster.names, &self.done).await;
+        let losses: Vec<String> = self.cluster.running().flat_map(|(_, peer)| peer.losses()).collect();
         assert_eq!(losses, [""; 0], "{} no directory was put back", self.done);
-        let (leases, held) = self.watchman.leave(watching);
+        let (leases, held) = self.watcher.stop(watching);
         assert!(leases > 1 && held > 0, "nothing happened: {leases} leases, {held} moments");
         judged
     }
 }
 
-async fn havoc(names: &[&str], steps: usize, seed: u64, mistake: Mistake) -> Result<(usize, usize), String> {
+async fn chaos(names: &[&str], steps: usize, seed: u64, mistake: Mistake) -> Result<(usize, usize), String> {
     let timing = if seed.is_multiple_of(3) { Timing::new(100, 400, 1500) } else { Timing::new(50, 200, 400) };
-    let mut world = World::with(names, timing.expect("a good timing")).await;
-    let (watchman, watching) = Watchman::start(&world);
-    world.bootstrap().await;
-    for (_, peer) in world.running() {
-        watchman.watch(peer);
+    let mut cluster = Cluster::with(names, timing.expect("a good timing")).await;
+    let (watcher, watching) = LeaseWatcher::start(&cluster);
+    cluster.bootstrap().await;
+    for (_, peer) in cluster.running() {
+        watcher.watch(peer);
     }
-    world.master().await;
-    let mut callers = Callers::gather(&world, seed, mistake);
+    cluster.master().await;
+    let mut callers = Callers::start(&cluster, seed, mistake);
     // Snapshots are due every now and then.
-    callers.load(1, 100 << 10);
+    callers.add_load(1, 100 << 10);
     let random = fastrand::Rng::with_seed(seed);
-    let mut havoc = Havoc {
-        world,
+    let mut chaos = Chaos {
+        cluster,
         callers,
-        watchman,
+        watcher,
         random,
         down: Vec::new(),
         transfers: JoinSet::new(),
@@ -202,11 +205,11 @@ async fn havoc(names: &[&str], steps: usize, seed: u64, mistake: Mistake) -> Res
         done: format!("seed {seed}:"),
     };
     for _ in 0..steps {
-        havoc.step().await;
-        havoc.pause(50, 400).await;
+        chaos.step().await;
+        chaos.pause(50, 400).await;
     }
-    let done = havoc.done.clone();
-    havoc.end(watching).await.map_err(|why| format!("{done}: {why}"))
+    let done = chaos.done.clone();
+    chaos.end(watching).await.map_err(|why| format!("{done}: {why}"))
 }
 
 /// How many seeds are tried: `LEASEWAY_SEEDS`.
@@ -229,7 +232,7 @@ async fn survive(names: &[&str], seed: u64) {
     let mut told = (0, 0);
     for seed in seed..seed + seeds() {
         eprintln!("seed {seed}");
-        let (writes, reads) = havoc(names, 40, seed, Mistake::None).await.unwrap_or_else(|why| panic!("{why}"));
+        let (writes, reads) = chaos(names, 40, seed, Mistake::None).await.unwrap_or_else(|why| panic!("{why}"));
         told = (told.0 + writes, told.1 + reads);
     }
     assert!(told.0 > 0 && told.1 > 0, "nothing happened");
@@ -251,7 +254,7 @@ async fn the_judge_finds_what_callers_do_wrong() {
     for mistake in [Mistake::ReadsAnywhere, Mistake::TrustsTheUncertain, Mistake::DropsOne] {
         let mut found = false;
         for seed in 0..10 {
-            found |= havoc(&["a", "b", "c"], 20, seed, mistake).await.is_err();
+            found |= chaos(&["a", "b", "c"], 20, seed, mistake).await.is_err();
             if found {
                 break;
             }

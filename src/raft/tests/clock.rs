@@ -9,7 +9,7 @@ use crate::{
     log::command::{Command, Listening},
     settings::Settings,
     state::State,
-    tests::world::{World, agree, until},
+    tests::cluster::{Cluster, until, until_equal},
 };
 
 fn promised(epoch: u64, horizon: ClusterTime) -> Command {
@@ -62,29 +62,29 @@ async fn the_clock_is_stored_until_the_last_promise_has_ended_and_not_without_on
 
 #[tokio::test]
 async fn the_clock_goes_on_over_masters_and_is_never_ahead_of_time() {
-    let mut world = World::new(&["a", "b", "c"]).await;
-    world.bootstrap().await;
-    let (_, first) = world.master().await;
-    let began = world.now();
-    let origin = first.clock().at(world.now());
+    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
+    cluster.bootstrap().await;
+    let (_, first) = cluster.master().await;
+    let began = cluster.now();
+    let origin = first.clock().at(cluster.now());
     let horizon = origin.plus(Millis(3_600_000));
-    world.propose(promised(1, horizon)).await;
+    cluster.propose(promised(1, horizon)).await;
     let mut reached = origin;
     for _ in 0..3 {
-        let (master, lease) = world.master().await;
+        let (master, lease) = cluster.master().await;
         let stored = reached.plus(Millis(1_000));
-        until("it advances", || world.peer(&master).read(State::clock) >= stored).await;
-        reached = world.peer(&master).read(State::clock);
-        world.kill(&master);
-        world.start(&master).await;
-        let (_, next) = world.master().await;
+        until("it advances", || cluster.peer(&master).read(State::clock) >= stored).await;
+        reached = cluster.peer(&master).read(State::clock);
+        cluster.kill(&master);
+        cluster.start(&master).await;
+        let (_, next) = cluster.master().await;
         assert!(next.term() > lease.term());
-        let now = world.now();
+        let now = cluster.now();
         assert!(next.clock().at(now) >= reached, "it goes on from what was stored");
         assert!(next.clock().at(now).since(origin) <= now.since(began), "it is not ahead of time");
     }
-    let names = world.names.clone();
-    agree(&world, &names, "the clock is the same to all").await;
+    let names = cluster.names.clone();
+    until_equal(&cluster, &names, "the clock is the same to all").await;
 }
 
 #[test]

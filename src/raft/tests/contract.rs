@@ -28,9 +28,9 @@ use crate::{
     log::types::{Entry, LogId, Member, PeerId, SnapshotMeta, Vote},
     settings::Settings,
     tests::{
+        cluster::{Cluster, until},
+        rejections::identity,
         segments::log_id,
-        strangers::identity,
-        world::{World, until},
     },
     transport::{client::PeerClient, handshake::Handshake, network::PeerNetwork, proof::Prover},
 };
@@ -168,8 +168,8 @@ async fn a_panic_while_entries_are_applied_ends_consensus_in_words() {
 }
 
 /// Begins a change of the voters on the master, which does not finish it.
-async fn begin_change(world: &World, master: &str, voters: BTreeSet<PeerId>) {
-    let raft = world.peer(master).raft();
+async fn begin_change(cluster: &Cluster, master: &str, voters: BTreeSet<PeerId>) {
+    let raft = cluster.peer(master).raft();
     let before = *raft.metrics().borrow().membership_config.log_id();
     {
         let mut change = pin!(raft.change_membership(voters, false));
@@ -179,13 +179,13 @@ async fn begin_change(world: &World, master: &str, voters: BTreeSet<PeerId>) {
     until("it has begun", || *raft.metrics().borrow().membership_config.log_id() > before).await;
 }
 
-fn ids(world: &World, names: &[&str]) -> BTreeSet<PeerId> {
-    names.iter().map(|name| identity(world, name).peer).collect()
+fn ids(cluster: &Cluster, names: &[&str]) -> BTreeSet<PeerId> {
+    names.iter().map(|name| identity(cluster, name).peer).collect()
 }
 
 /// The voters, if they are not joint, and who has made it so.
-fn settled(world: &World, at: &str) -> Option<(BTreeSet<PeerId>, PeerId)> {
-    let membership = world.peer(at).raft().metrics().borrow().membership_config.clone();
+fn settled(cluster: &Cluster, at: &str) -> Option<(BTreeSet<PeerId>, PeerId)> {
+    let membership = cluster.peer(at).raft().metrics().borrow().membership_config.clone();
     match membership.membership().get_joint_config().as_slice() {
         [voters] => Some((voters.clone(), membership.log_id().as_ref()?.leader_id.node_id)),
         _ => None,
@@ -194,34 +194,34 @@ fn settled(world: &World, at: &str) -> Option<(BTreeSet<PeerId>, PeerId)> {
 
 #[tokio::test]
 async fn a_change_that_died_between_its_steps_is_finished() {
-    let mut world = World::new(&["a", "b", "c"]).await;
-    world.bootstrap().await;
-    let (master, _) = world.master().await;
-    world.welcome("d").await;
-    let _learner = world.start("d").await;
-    let all = ids(&world, &["a", "b", "c", "d"]);
-    let raft = world.peer(&master).raft().clone();
-    let member = Member { name: "d".into(), address: world.address(&master, "d"), advertise: String::new() };
-    raft.add_learner(identity(&world, "d").peer, member, true).await.expect("it learns");
-    begin_change(&world, &master, all.clone()).await;
-    until("it is finished", || settled(&world, &master).is_some_and(|(voters, _)| voters == all)).await;
+    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
+    cluster.bootstrap().await;
+    let (master, _) = cluster.master().await;
+    cluster.add_name("d").await;
+    let _learner = cluster.start("d").await;
+    let all = ids(&cluster, &["a", "b", "c", "d"]);
+    let raft = cluster.peer(&master).raft().clone();
+    let member = Member { name: "d".into(), address: cluster.address(&master, "d"), advertise: String::new() };
+    raft.add_learner(identity(&cluster, "d").peer, member, true).await.expect("it learns");
+    begin_change(&cluster, &master, all.clone()).await;
+    until("it is finished", || settled(&cluster, &master).is_some_and(|(voters, _)| voters == all)).await;
 }
 
 #[tokio::test]
 async fn a_master_that_a_change_removes_lets_another_finish_it() {
-    let mut world = World::new(&["a", "b", "c"]).await;
-    world.bootstrap().await;
-    let (master, _) = world.master().await;
+    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
+    cluster.bootstrap().await;
+    let (master, _) = cluster.master().await;
     let others: Vec<&str> = ["a", "b", "c"].into_iter().filter(|name| *name != master).collect();
-    let left = ids(&world, &others);
-    begin_change(&world, &master, left.clone()).await;
+    let left = ids(&cluster, &others);
+    begin_change(&cluster, &master, left.clone()).await;
     let mut by = None;
     until("another has finished it", || {
-        by = others.iter().find_map(|name| settled(&world, name).filter(|(voters, _)| *voters == left));
+        by = others.iter().find_map(|name| settled(&cluster, name).filter(|(voters, _)| *voters == left));
         by.is_some()
     })
     .await;
     let (_, by) = by.expect("it was found");
     assert!(left.contains(&by), "it has removed itself: nothing is left if it dies before the others have that");
-    until("another peer is master", || world.masters().iter().any(|(name, _)| others.contains(&name.as_str()))).await;
+    until("another peer is master", || cluster.masters().iter().any(|(name, _)| others.contains(&name.as_str()))).await;
 }

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use crate::transport::Method;
 
 /// The messages to hold, by the address that they are sent to, of all tests of this process. Each link of a
-/// [`World`](super::world::World) has an address of its own.
+/// [`Cluster`](super::cluster::Cluster) has an address of its own.
 static WANTED: Mutex<BTreeMap<String, Vec<Held>>> = Mutex::new(BTreeMap::new());
 
 /// A message that is held until this is released, ten seconds at most.

@@ -40,12 +40,12 @@ struct UsedDirectory {
 
 impl UsedDirectory {
     fn new() -> UsedDirectory {
-        let world = UsedDirectory {
+        let used = UsedDirectory {
             directory: tempfile::tempdir().expect("a temporary directory"),
             runtime: Builder::new_current_thread().build().expect("a runtime"),
         };
-        world.join(&world.open().expect("it is new"));
-        world
+        used.join(&used.open().expect("it is new"));
+        used
     }
 
     fn join(&self, opened: &Opened) {
@@ -98,45 +98,45 @@ fn cut_to(path: &Path, whole: &[u8], bytes: usize) {
 
 #[test]
 fn a_log_that_ends_before_what_was_acknowledged_is_refused_wherever_it_ends_and_is_not_touched() {
-    let world = UsedDirectory::new();
-    world.vote();
-    world.append((0..6).map(|index| entry(1, index)));
-    let whole = fs::read(world.segment()).expect("it can be read");
+    let used = UsedDirectory::new();
+    used.vote();
+    used.append((0..6).map(|index| entry(1, index)));
+    let whole = fs::read(used.segment()).expect("it can be read");
     for length in 0..whole.len() {
-        cut(&world.segment(), length);
-        let why = world.refused();
+        cut(&used.segment(), length);
+        let why = used.refused();
         for part in ["everything up to entry 5 of term 1", "will join them as a new one", "--take-over"] {
             assert!(why.contains(part), "cut at {length}, `{part}` is not in: {why}");
         }
-        assert_eq!(fs::read(world.segment()).expect("it is there").len(), length, "cut at {length}");
-        fs::write(world.segment(), &whole).expect("it can be written");
+        assert_eq!(fs::read(used.segment()).expect("it is there").len(), length, "cut at {length}");
+        fs::write(used.segment(), &whole).expect("it can be written");
     }
-    assert_eq!(world.open().expect("all is as it was").log.log().last(), Some(log_id(1, 5)));
+    assert_eq!(used.open().expect("all is as it was").log.log().last(), Some(log_id(1, 5)));
 }
 
 #[test]
 fn what_was_written_beyond_the_floor_may_be_torn_off() {
-    let world = UsedDirectory::new();
-    world.vote();
-    world.append((0..6).map(|index| entry(1, index)));
-    let floor = fs::read(world.path("floor")).expect("it can be read");
-    world.append((6..8).map(|index| entry(1, index)));
+    let used = UsedDirectory::new();
+    used.vote();
+    used.append((0..6).map(|index| entry(1, index)));
+    let floor = fs::read(used.path("floor")).expect("it can be read");
+    used.append((6..8).map(|index| entry(1, index)));
     // As after a loss of power: the newest floors never came to the disk.
-    fs::write(world.path("floor"), floor).expect("it can be written");
-    cut(&world.segment(), fs::read(world.segment()).expect("it can be read").len() - 3);
-    assert_eq!(world.open().expect("no acknowledgement is known").log.log().last(), Some(log_id(1, 6)));
+    fs::write(used.path("floor"), floor).expect("it can be written");
+    cut(&used.segment(), fs::read(used.segment()).expect("it can be read").len() - 3);
+    assert_eq!(used.open().expect("no acknowledgement is known").log.log().last(), Some(log_id(1, 6)));
 }
 
 #[test]
 fn a_directory_without_its_log_is_refused_whatever_else_is_gone() {
     for gone in [&[][..], &["vote"], &["vote", "floor"], &["floor"]] {
-        let world = UsedDirectory::new();
-        world.vote();
-        world.append((0..3).map(|index| entry(1, index)));
-        fs::remove_dir_all(world.path("log")).expect("it can be removed");
-        gone.iter().for_each(|file| fs::remove_file(world.path(file)).expect("it can be removed"));
+        let used = UsedDirectory::new();
+        used.vote();
+        used.append((0..3).map(|index| entry(1, index)));
+        fs::remove_dir_all(used.path("log")).expect("it can be removed");
+        gone.iter().for_each(|file| fs::remove_file(used.path(file)).expect("it can be removed"));
         for _ in 0..2 {
-            let why = world.refused();
+            let why = used.refused();
             assert!(why.contains("--take-over"), "without {gone:?}: {why}");
         }
     }
@@ -144,24 +144,24 @@ fn a_directory_without_its_log_is_refused_whatever_else_is_gone() {
 
 #[test]
 fn a_start_that_was_cut_short_before_the_first_entry_is_no_loss() {
-    let world = UsedDirectory::new();
-    assert!(!world.open().expect("it belongs to a cluster, and nothing was promised").used);
-    world.vote();
-    assert!(world.open().expect("it has voted, and was given nothing yet").used);
+    let used = UsedDirectory::new();
+    assert!(!used.open().expect("it belongs to a cluster, and nothing was promised").used);
+    used.vote();
+    assert!(used.open().expect("it has voted, and was given nothing yet").used);
 }
 
 #[test]
 fn a_missing_floor_is_refused_though_all_else_is_there() {
-    let world = UsedDirectory::new();
-    world.vote();
-    world.append((0..3).map(|index| entry(1, index)));
-    let whole = fs::read(world.segment()).expect("it can be read");
-    fs::remove_file(world.path("floor")).expect("it can be removed");
+    let used = UsedDirectory::new();
+    used.vote();
+    used.append((0..3).map(|index| entry(1, index)));
+    let whole = fs::read(used.segment()).expect("it can be read");
+    fs::remove_file(used.path("floor")).expect("it can be removed");
     // The last entry is gone, too; or the log is whole, which nothing shows any more.
     for length in [whole.len() - 1, whole.len()] {
-        fs::write(world.segment(), &whole[..length]).expect("it can be written");
+        fs::write(used.segment(), &whole[..length]).expect("it can be written");
         for _ in 0..2 {
-            let why = world.refused();
+            let why = used.refused();
             for part in ["the file floor is missing", "will join them as a new one", "--take-over"] {
                 assert!(why.contains(part), "`{part}` is not in: {why}");
             }
@@ -171,18 +171,18 @@ fn a_missing_floor_is_refused_though_all_else_is_there() {
 
 #[test]
 fn a_truncation_takes_the_floor_back_and_what_follows_raises_it() {
-    let world = UsedDirectory::new();
-    world.vote();
-    world.append((0..6).map(|index| entry(1, index)));
-    world.truncate(2);
-    assert_eq!(world.open().expect("it is whole").log.log().last(), Some(log_id(1, 1)));
-    world.append([entry(2, 2)].into_iter());
-    let whole = fs::read(world.segment()).expect("it can be read");
+    let used = UsedDirectory::new();
+    used.vote();
+    used.append((0..6).map(|index| entry(1, index)));
+    used.truncate(2);
+    assert_eq!(used.open().expect("it is whole").log.log().last(), Some(log_id(1, 1)));
+    used.append([entry(2, 2)].into_iter());
+    let whole = fs::read(used.segment()).expect("it can be read");
     // Without the new entry, and without the truncation: the log is longer then, and older.
     for lost in 1..whole.len() {
-        cut(&world.segment(), whole.len() - lost);
-        assert!(world.refused().contains("everything up to entry 2 of term 2"), "{lost} bytes are lost");
-        fs::write(world.segment(), &whole).expect("it can be written");
+        cut(&used.segment(), whole.len() - lost);
+        assert!(used.refused().contains("everything up to entry 2 of term 2"), "{lost} bytes are lost");
+        fs::write(used.segment(), &whole).expect("it can be written");
     }
 }
 
@@ -269,63 +269,63 @@ fn a_record_has_room_for_every_peer_that_is_remembered() {
 }
 
 /// The files of a used directory.
-fn files(world: &UsedDirectory) -> Vec<(PathBuf, Vec<u8>)> {
+fn files(used: &UsedDirectory) -> Vec<(PathBuf, Vec<u8>)> {
     let names = ["identity", "vote", "floor", "log/00000000000000000001.log"];
-    names.map(|name| (world.path(name), fs::read(world.path(name)).expect("it can be read"))).into()
+    names.map(|name| (used.path(name), fs::read(used.path(name)).expect("it can be read"))).into()
 }
 
 #[test]
 fn a_file_that_is_missing_cut_short_or_damaged_in_any_byte_is_refused_by_name() {
-    let world = UsedDirectory::new();
-    world.vote();
-    world.append((0..3).map(|index| entry(1, index)));
-    let flusher = world.open().expect("it is whole").floor;
+    let used = UsedDirectory::new();
+    used.vote();
+    used.append((0..3).map(|index| entry(1, index)));
+    let flusher = used.open().expect("it is whole").floor;
     flusher.flush().expect("it is written");
     drop(flusher);
-    for (path, whole) in files(&world) {
+    for (path, whole) in files(&used) {
         let name = path.file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
         fs::remove_file(&path).expect("it can be removed");
-        let why = world.refused();
+        let why = used.refused();
         assert!(why.contains(&name) || why.contains("log is empty"), "without {name}: {why}");
         fs::write(&path, &whole[..whole.len() / 2 - 1]).expect("it can be written");
-        let cut = world.open().map(|opened| opened.log.log().last()).ok();
+        let cut = used.open().map(|opened| opened.log.log().last()).ok();
         assert!(cut.is_none(), "{name} cut short: {cut:?}");
         for at in 0..whole.len() {
             let mut bytes = whole.clone();
             bytes[at] ^= 1 << (at % 8);
             fs::write(&path, &bytes).expect("it can be written");
-            match world.open() {
+            match used.open() {
                 // One of two records, or what lies between them.
                 Ok(opened) => {
                     assert_eq!((&*name, opened.log.log().last()), ("floor", Some(log_id(1, 2))), "byte {at}");
                     drop(opened);
                     // The other one misses what is gone.
-                    let segment = fs::read(world.segment()).expect("it can be read");
-                    cut_to(&world.segment(), &segment, segment.len() - 1);
+                    let segment = fs::read(used.segment()).expect("it can be read");
+                    cut_to(&used.segment(), &segment, segment.len() - 1);
                     fs::write(&path, &bytes).expect("it can be written");
-                    assert!(world.refused().contains("everything up to entry 2"), "byte {at}");
-                    fs::write(world.segment(), segment).expect("it can be written");
+                    assert!(used.refused().contains("everything up to entry 2"), "byte {at}");
+                    fs::write(used.segment(), segment).expect("it can be written");
                 }
                 Err(why) => assert!(why.contains(&name) && why.contains("is damaged"), "{name}, byte {at}: {why}"),
             }
         }
         fs::write(&path, &whole).expect("it can be written");
-        assert!(world.open().is_ok(), "all is as it was");
+        assert!(used.open().is_ok(), "all is as it was");
     }
 }
 
 #[test]
 fn a_vote_that_is_older_than_the_log_is_refused() {
-    let world = UsedDirectory::new();
-    world.vote();
-    let older = fs::read(world.path("vote")).expect("it can be read");
-    let mut opened = world.open().expect("it opens");
-    world.runtime.block_on(opened.log.save_vote(&Vote::new_committed(2, 8))).expect("it is written");
+    let used = UsedDirectory::new();
+    used.vote();
+    let older = fs::read(used.path("vote")).expect("it can be read");
+    let mut opened = used.open().expect("it opens");
+    used.runtime.block_on(opened.log.save_vote(&Vote::new_committed(2, 8))).expect("it is written");
     drop(opened);
-    world.append((0..3).map(|index| entry(2, index)));
-    assert!(world.open().is_ok());
-    fs::write(world.path("vote"), older).expect("it can be written");
-    assert!(world.refused().contains("the vote is older than the log"));
+    used.append((0..3).map(|index| entry(2, index)));
+    assert!(used.open().is_ok());
+    fs::write(used.path("vote"), older).expect("it can be written");
+    assert!(used.refused().contains("the vote is older than the log"));
 }
 
 #[test]

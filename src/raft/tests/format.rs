@@ -21,7 +21,7 @@ use crate::{
         types::{Entry, LogId, Member, Payload, SnapshotMeta, StoredMembership},
     },
     state::{State, stored::StoredState},
-    tests::world::configuration,
+    tests::cluster::configuration,
 };
 
 fn log_id(index: u64) -> LogId {

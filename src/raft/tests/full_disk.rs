@@ -7,7 +7,7 @@ use crate::{
     handle::start,
     log::command::{Command, ProposeError},
     settings::Settings,
-    tests::world::{World, assigned, until},
+    tests::cluster::{Cluster, assigned, until},
 };
 
 const DATA: &str = "LEASEWAY_RAFT_TEST_DATA";
@@ -18,8 +18,8 @@ fn command(number: usize) -> Command {
 
 #[tokio::test]
 async fn a_full_disk_ends_mastership_and_loses_nothing_that_was_acknowledged() {
-    let world = World::new(&[]).await;
-    let data = world.data("alone");
+    let cluster = Cluster::new(&[]).await;
+    let data = cluster.data("alone");
     // Writing beyond the limit would be a signal that kills; ignored, it is an error.
     let child = process::Command::new("sh")
         .args(["-c", "trap '' XFSZ; ulimit -f 400; exec \"$0\" --exact tests::full_disk::child --ignored --nocapture"])
@@ -36,7 +36,7 @@ async fn a_full_disk_ends_mastership_and_loses_nothing_that_was_acknowledged() {
         .expect("it says how many");
     assert!(acknowledged > 10);
 
-    let peer = start(Settings::new("alone", data, world.clock())).await.expect("there is room again");
+    let peer = start(Settings::new("alone", data, cluster.clock())).await.expect("there is room again");
     let mut kept = Vec::new();
     until("it is master", || matches!(*peer.mastership().borrow(), Mastership::Master(_))).await;
     peer.read(|state| kept.extend(state.assignments("r").map(|(_, client, _)| client.to_string())));
@@ -49,9 +49,9 @@ async fn a_full_disk_ends_mastership_and_loses_nothing_that_was_acknowledged() {
 #[allow(clippy::print_stdout)] // read by the parent process
 #[ignore = "run by the test above, where files can only become so large"]
 async fn child() {
-    let world = World::new(&[]).await;
+    let cluster = Cluster::new(&[]).await;
     let data = std::env::var_os(DATA).expect("run by the test above");
-    let settings = Settings { bootstrap: true, ..Settings::new("alone", data, world.clock()) };
+    let settings = Settings { bootstrap: true, ..Settings::new("alone", data, cluster.clock()) };
     let peer = start(settings).await.expect("it starts");
     until("it is master", || matches!(*peer.mastership().borrow(), Mastership::Master(_))).await;
     let Mastership::Master(lease) = peer.mastership().borrow().clone() else { panic!("it is no master") };
@@ -64,7 +64,7 @@ async fn child() {
     };
     assert_eq!(error, ProposeError::Uncertain);
     until("it says why", || peer.failure().borrow().is_some()).await;
-    until("it is no master", || !lease.holds(world.now())).await;
+    until("it is no master", || !lease.holds(cluster.now())).await;
     assert_eq!(peer.propose(&lease, vec![command(0)]).await, Err(ProposeError::Deposed));
     let failure = peer.failure().borrow().clone().expect("it has failed");
     assert!(failure.to_string().contains("cannot append to"), "{failure}");

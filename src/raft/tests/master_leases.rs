@@ -12,7 +12,7 @@ use crate::{
     log::command::{Command, ProposeError},
     settings::Settings,
     state::{State, machine::Clock},
-    tests::world::{World, assigned, known, said, until},
+    tests::cluster::{Cluster, assigned, set_text, texts, until},
 };
 
 #[test]
@@ -71,9 +71,9 @@ fn a_proposal_is_applied_as_a_whole_or_not_at_all() {
         "a resource of its own"
     );
     let older = refused(Refused::OlderEpoch { newest: Epoch(4), got: Epoch(3) });
-    assert_eq!(apply(term, &[said("text"), promises(3, 1, 2.0)]).0, Err(older));
-    assert_eq!(apply(term - 1, &[said("text")]).0, Err(ProposeError::Deposed));
-    assert_eq!(apply(term + 1, &[said("text")]).0, Err(ProposeError::Deposed));
+    assert_eq!(apply(term, &[set_text("text"), promises(3, 1, 2.0)]).0, Err(older));
+    assert_eq!(apply(term - 1, &[set_text("text")]).0, Err(ProposeError::Deposed));
+    assert_eq!(apply(term + 1, &[set_text("text")]).0, Err(ProposeError::Deposed));
     // A resource that is forgotten begins anew, within a proposal too; promises of a later epoch stay.
     let forget = |epoch| Command::ForgetPromises { resource: "r".into(), epoch: Epoch(epoch) };
     apply(term, &[forget(3), promises(4, 3, 2.0)]).0.expect("it stayed");
@@ -102,7 +102,7 @@ fn only_the_last_configurations_are_remembered_but_all_are_counted() {
     let mut state = State::default();
     let term = state.begin_term();
     for round in 0..40 {
-        state.apply(term, &[said(format!("{round}"))], Millis(0)).expect("nothing to refuse");
+        state.apply(term, &[set_text(format!("{round}"))], Millis(0)).expect("nothing to refuse");
     }
     let versions: Vec<u64> = state.configurations().map(|configuration| configuration.version).collect();
     assert_eq!(versions, (9..=40).collect::<Vec<_>>());
@@ -111,29 +111,30 @@ fn only_the_last_configurations_are_remembered_but_all_are_counted() {
 
 #[tokio::test]
 async fn a_late_proposal_of_an_earlier_term_changes_nothing() {
-    let mut world = World::new(&["a", "b", "c"]).await;
-    world.bootstrap().await;
-    let (first, _) = world.master().await;
-    world.isolate(&first, true);
-    until("another peer is master", || world.masters().iter().any(|(name, _)| *name != first)).await;
-    world.isolate(&first, false);
-    let (name, lease) = world.master().await;
+    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
+    cluster.bootstrap().await;
+    let (first, _) = cluster.master().await;
+    cluster.isolate(&first, true);
+    until("another peer is master", || cluster.masters().iter().any(|(name, _)| *name != first)).await;
+    cluster.isolate(&first, false);
+    let (name, lease) = cluster.master().await;
     // As if it had been under way all the time: this master lease never learned that it is over.
     let former = MasterLease::new(lease.term() - 1, Millis(0), Millis(u64::MAX), ClusterTime(0));
-    let peer = world.peer(&name).clone();
-    let (late, now) = tokio::join!(peer.propose(&former, vec![said("late")]), peer.propose(&lease, vec![said("now")]),);
+    let peer = cluster.peer(&name).clone();
+    let (late, now) =
+        tokio::join!(peer.propose(&former, vec![set_text("late")]), peer.propose(&lease, vec![set_text("now")]),);
     assert_eq!((late, now), (Err(ProposeError::Deposed), Ok(())));
-    assert_eq!(known(&peer), ["now"]);
+    assert_eq!(texts(&peer), ["now"]);
 }
 
 #[tokio::test]
 async fn proposals_of_one_entry_are_told_apart_and_keep_their_order() {
-    let mut world = World::new(&["a", "b", "c"]).await;
-    world.bootstrap().await;
-    let (name, lease) = world.master().await;
-    let peer = world.peer(&name).clone();
+    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
+    cluster.bootstrap().await;
+    let (name, lease) = cluster.master().await;
+    let peer = cluster.peer(&name).clone();
     let (told, mut results) = tokio::sync::mpsc::unbounded_channel();
-    let proposals = [promises(7, 1, 1.0), promises(7, 3, 9.0), said("text"), promises(7, 2, 2.0)];
+    let proposals = [promises(7, 1, 1.0), promises(7, 3, 9.0), set_text("text"), promises(7, 2, 2.0)];
     for (place, proposal) in proposals.into_iter().enumerate() {
         let told = told.clone();
         peer.submit(&lease, vec![proposal], move |result| told.send((place, result)).expect("the test waits"));
@@ -142,60 +143,60 @@ async fn proposals_of_one_entry_are_told_apart_and_keep_their_order() {
     for expected in [(0, Ok(())), (1, Err(gap)), (2, Ok(())), (3, Ok(()))] {
         assert_eq!(results.recv().await, Some(expected));
     }
-    assert_eq!(known(&peer), ["text"]);
+    assert_eq!(texts(&peer), ["text"]);
     let newest = peer.read(|state| state.promises("r").map(|promises| (promises.newest(), promises.total())));
     assert_eq!(newest, Some((Some((Epoch(7), 2)), Amount::clamped(2.0))));
     let former = MasterLease::new(lease.term() - 1, Millis(0), Millis(0), ClusterTime(0));
     assert!(!former.holds(Millis(1)));
-    peer.submit(&former, vec![said("late")], move |result| told.send((4, result)).expect("the test waits"));
+    peer.submit(&former, vec![set_text("late")], move |result| told.send((4, result)).expect("the test waits"));
     assert_eq!(results.recv().await, Some((4, Err(ProposeError::Deposed))));
-    assert_eq!(known(&peer), ["text"]);
+    assert_eq!(texts(&peer), ["text"]);
 }
 
 #[tokio::test]
 async fn a_master_that_was_kept_from_running_has_lost_its_lease_before_it_notices() {
-    let mut world = World::new(&["a", "b", "c"]).await;
+    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
     let slept = Arc::new(AtomicU64::new(0));
     for name in ["a", "b", "c"] {
-        let (clock, slept) = (world.clock(), Arc::clone(&slept));
+        let (clock, slept) = (cluster.clock(), Arc::clone(&slept));
         let clock: Clock = Arc::new(move || clock().plus(Millis(slept.load(Ordering::SeqCst))));
-        let settings = Settings { bootstrap: true, clock, ..world.settings(name) };
-        world.start_with(settings).await.expect("it starts");
+        let settings = Settings { bootstrap: true, clock, ..cluster.settings(name) };
+        cluster.start_with(settings).await.expect("it starts");
     }
-    let (_, lease) = world.master().await;
+    let (_, lease) = cluster.master().await;
     slept.store(10_000, Ordering::SeqCst);
-    assert!(!lease.holds(world.now().plus(Millis(10_000))));
+    assert!(!lease.holds(cluster.now().plus(Millis(10_000))));
     // On this peer or another there is a master again, under another master lease.
     let later = |mastership: &Mastership| matches!(mastership, Mastership::Master(next) if next.term() > lease.term());
-    until("there is a master again", || world.running().any(|(_, peer)| later(&peer.mastership().borrow()))).await;
-    assert!(!lease.holds(world.now()), "it does not come back");
+    until("there is a master again", || cluster.running().any(|(_, peer)| later(&peer.mastership().borrow()))).await;
+    assert!(!lease.holds(cluster.now()), "it does not come back");
 }
 
 #[tokio::test]
 async fn a_proposal_that_is_too_large_is_refused_at_once() {
-    let mut world = World::new(&["a"]).await;
-    world.bootstrap().await;
-    let (name, lease) = world.master().await;
+    let mut cluster = Cluster::new(&["a"]).await;
+    cluster.bootstrap().await;
+    let (name, lease) = cluster.master().await;
     let text: Arc<str> = "x".repeat(5 << 20).into();
-    let result = world.peer(&name).propose(&lease, vec![said(text)]).await;
+    let result = cluster.peer(&name).propose(&lease, vec![set_text(text)]).await;
     assert!(matches!(result, Err(ProposeError::TooLarge { .. })), "{result:?}");
-    assert!(known(world.peer(&name)).is_empty());
+    assert!(texts(cluster.peer(&name)).is_empty());
 }
 
 #[tokio::test]
 async fn a_master_that_is_cut_off_stops_by_itself_and_its_callers_learn_that_the_outcome_is_unknown() {
-    let mut world = World::new(&["a", "b", "c"]).await;
-    world.bootstrap().await;
-    let (first, lease) = world.master().await;
-    let peer = world.peer(&first).clone();
-    world.isolate(&first, true);
-    assert_eq!(peer.propose(&lease, vec![said("lost")]).await, Err(ProposeError::Uncertain));
-    assert!(!lease.holds(world.now()));
-    assert_eq!(peer.propose(&lease, vec![said("never")]).await, Err(ProposeError::Deposed));
-    world.isolate(&first, false);
-    world.propose(said("after")).await;
-    until("all agree", || world.running().all(|(_, peer)| known(peer).last().map(String::as_str) == Some("after")))
+    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
+    cluster.bootstrap().await;
+    let (first, lease) = cluster.master().await;
+    let peer = cluster.peer(&first).clone();
+    cluster.isolate(&first, true);
+    assert_eq!(peer.propose(&lease, vec![set_text("lost")]).await, Err(ProposeError::Uncertain));
+    assert!(!lease.holds(cluster.now()));
+    assert_eq!(peer.propose(&lease, vec![set_text("never")]).await, Err(ProposeError::Deposed));
+    cluster.isolate(&first, false);
+    cluster.propose(set_text("after")).await;
+    until("all agree", || cluster.running().all(|(_, peer)| texts(peer).last().map(String::as_str) == Some("after")))
         .await;
-    let of_all: Vec<_> = world.running().map(|(_, peer)| known(peer)).collect();
+    let of_all: Vec<_> = cluster.running().map(|(_, peer)| texts(peer)).collect();
     assert!(of_all.iter().all(|of_one| *of_one == of_all[0] && !of_one.contains(&"never".to_owned())), "{of_all:?}");
 }

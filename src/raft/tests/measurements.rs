@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::{
     log::command::Command,
     settings::timing::Timing,
-    tests::world::{World, assigned},
+    tests::cluster::{Cluster, assigned},
 };
 
 fn command(number: usize) -> Command {
@@ -24,27 +24,27 @@ fn quantiles(mut of: Vec<Duration>) -> String {
 #[ignore = "measures, and asserts nothing"]
 async fn measure_the_time_without_a_master() {
     for leaves in [false, true] {
-        let mut world = World::with(&["a", "b", "c"], Timing::ONE_SITE).await;
-        world.bootstrap().await;
+        let mut cluster = Cluster::with(&["a", "b", "c"], Timing::ONE_SITE).await;
+        cluster.bootstrap().await;
         let mut took = Vec::new();
         for _ in 0..30 {
-            let (name, lease) = world.master().await;
+            let (name, lease) = cluster.master().await;
             tokio::time::sleep(Duration::from_millis(700)).await;
-            let peer = world.peer(&name).clone();
+            let peer = cluster.peer(&name).clone();
             let began = Instant::now();
             let leaving = leaves.then(|| tokio::spawn(async move { peer.shutdown().await }));
             if !leaves {
-                world.kill(&name);
+                cluster.kill(&name);
             }
-            while !world.masters().iter().any(|(_, next)| next.term() > lease.term()) {
+            while !cluster.masters().iter().any(|(_, next)| next.term() > lease.term()) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             took.push(began.elapsed());
             if let Some(leaving) = leaving {
                 leaving.await.expect("it leaves");
-                world.kill(&name);
+                cluster.kill(&name);
             }
-            world.start(&name).await;
+            cluster.start(&name).await;
         }
         println!("{}: {}", if leaves { "the master leaves" } else { "the master dies" }, quantiles(took));
     }
@@ -54,10 +54,10 @@ async fn measure_the_time_without_a_master() {
 #[ignore = "measures, and asserts nothing"]
 async fn measure_proposals() {
     for names in [&["a"][..], &["a", "b", "c"]] {
-        let mut world = World::with(names, Timing::SEVERAL_SITES).await;
-        world.bootstrap().await;
-        let (name, lease) = world.master().await;
-        let peer = world.peer(&name).clone();
+        let mut cluster = Cluster::with(names, Timing::SEVERAL_SITES).await;
+        cluster.bootstrap().await;
+        let (name, lease) = cluster.master().await;
+        let peer = cluster.peer(&name).clone();
         let mut one_by_one = Vec::new();
         for number in 0..300 {
             let began = Instant::now();

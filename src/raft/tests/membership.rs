@@ -19,106 +19,106 @@ use crate::{
     membership::{change_error::ChangeError, report::Role},
     settings::Settings,
     tests::{
-        strangers::{ask, ask_for_vote, identity, introduction},
-        world::{SECRET, World, configuration, known, said, until},
+        cluster::{Cluster, SECRET, configuration, set_text, texts, until},
+        rejections::{ask, ask_for_vote, identity, introduction},
     },
     transport::Method,
 };
 
-fn voters(world: &World, name: &str) -> BTreeSet<String> {
-    let peers = world.peer(name).peers();
+fn voters(cluster: &Cluster, name: &str) -> BTreeSet<String> {
+    let peers = cluster.peer(name).peers();
     peers.into_iter().filter(|peer| peer.role != Role::Learner).map(|peer| peer.name).collect()
 }
 
 #[tokio::test]
 async fn no_cluster_begins_before_all_peers_are_there_and_all_say_that_it_is_the_first_start() {
-    let mut world = World::new(&["a", "b", "c"]).await;
+    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
     for name in ["a", "b"] {
-        let settings = Settings { bootstrap: true, ..world.settings(name) };
-        world.start_with(settings).await.expect("it starts");
+        let settings = Settings { bootstrap: true, ..cluster.settings(name) };
+        cluster.start_with(settings).await.expect("it starts");
     }
     tokio::time::sleep(Duration::from_millis(700)).await;
-    let doubtful = world.start("c").await;
+    let doubtful = cluster.start("c").await;
     tokio::time::sleep(Duration::from_millis(700)).await;
-    assert!(world.masters().is_empty(), "the third did not say so");
+    assert!(cluster.masters().is_empty(), "the third did not say so");
     assert_eq!(doubtful.origin(), StateOrigin::Empty);
     drop(doubtful);
-    world.kill("c");
-    let settings = Settings { bootstrap: true, ..world.settings("c") };
-    world.start_with(settings).await.expect("it starts");
-    world.propose(said("one")).await;
-    until("all know", || world.running().all(|(_, peer)| known(peer) == ["one"])).await;
-    assert!(world.running().all(|(_, peer)| peer.origin() == StateOrigin::Bootstrapped));
+    cluster.kill("c");
+    let settings = Settings { bootstrap: true, ..cluster.settings("c") };
+    cluster.start_with(settings).await.expect("it starts");
+    cluster.propose(set_text("one")).await;
+    until("all know", || cluster.running().all(|(_, peer)| texts(peer) == ["one"])).await;
+    assert!(cluster.running().all(|(_, peer)| peer.origin() == StateOrigin::Bootstrapped));
 }
 
 #[tokio::test]
 async fn no_cluster_begins_if_only_some_know_that_another_server_has_promised_something() {
-    let mut world = World::new(&["a", "b"]).await;
-    let first = Settings { bootstrap: true, take_over: true, listening: Millis(9000), ..world.settings("a") };
-    world.start_with(first).await.expect("it starts");
-    let second = Settings { bootstrap: true, ..world.settings("b") };
-    world.start_with(second).await.expect("it starts");
+    let mut cluster = Cluster::new(&["a", "b"]).await;
+    let first = Settings { bootstrap: true, take_over: true, listening: Millis(9000), ..cluster.settings("a") };
+    cluster.start_with(first).await.expect("it starts");
+    let second = Settings { bootstrap: true, ..cluster.settings("b") };
+    cluster.start_with(second).await.expect("it starts");
     tokio::time::sleep(Duration::from_millis(1500)).await;
-    assert!(world.masters().is_empty(), "if b became master nothing would be listened for");
-    world.kill("b");
-    let second = |world: &World| Settings {
+    assert!(cluster.masters().is_empty(), "if b became master nothing would be listened for");
+    cluster.kill("b");
+    let second = |cluster: &Cluster| Settings {
         bootstrap: true,
         take_over: true,
         listening: Millis(9000),
         first_configuration: Some(configuration("first")),
-        ..world.settings("b")
+        ..cluster.settings("b")
     };
-    world.kill("a");
-    let first = Settings { name: "a".into(), data: world.data("a"), ..second(&world) };
-    let first = Settings { peers: world.settings("a").peers, advertise: "a.example:80".into(), ..first };
-    world.start_with(first).await.expect("it starts");
-    let second = second(&world);
-    world.start_with(second).await.expect("it starts");
-    let (master, _) = world.master().await;
-    until("it is known", || world.peer(&master).read(|state| state.listens_whole())).await;
-    let (until, clock) = world.peer(&master).read(|state| (state.listen_until(), state.clock()));
+    cluster.kill("a");
+    let first = Settings { name: "a".into(), data: cluster.data("a"), ..second(&cluster) };
+    let first = Settings { peers: cluster.settings("a").peers, advertise: "a.example:80".into(), ..first };
+    cluster.start_with(first).await.expect("it starts");
+    let second = second(&cluster);
+    cluster.start_with(second).await.expect("it starts");
+    let (master, _) = cluster.master().await;
+    until("it is known", || cluster.peer(&master).read(|state| state.listens_whole())).await;
+    let (until, clock) = cluster.peer(&master).read(|state| (state.listen_until(), state.clock()));
     assert!(until.is_some_and(|until| until > clock), "{until:?}");
 }
 
 #[tokio::test]
 async fn all_peers_may_be_restarted_at_once() {
-    let mut world = World::new(&["a", "b", "c"]).await;
-    world.bootstrap().await;
+    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
+    cluster.bootstrap().await;
     for round in 0..3 {
-        world.propose(said(format!("{round}"))).await;
-        let before = world.master().await.1;
+        cluster.propose(set_text(format!("{round}"))).await;
+        let before = cluster.master().await.1;
         for name in ["a", "b", "c"] {
-            world.kill(name);
+            cluster.kill(name);
         }
         for name in ["a", "b", "c"] {
             // Bootstrapping again is harmless.
-            let settings = Settings { bootstrap: true, ..world.settings(name) };
-            world.start_with(settings).await.expect("it starts");
+            let settings = Settings { bootstrap: true, ..cluster.settings(name) };
+            cluster.start_with(settings).await.expect("it starts");
         }
-        let (name, lease) = world.master().await;
+        let (name, lease) = cluster.master().await;
         assert!(lease.term() > before.term());
-        assert_eq!(known(world.peer(&name)).len(), round + 1);
-        assert_eq!(world.peer(&name).origin(), StateOrigin::Resumed);
+        assert_eq!(texts(cluster.peer(&name)).len(), round + 1);
+        assert_eq!(cluster.peer(&name).origin(), StateOrigin::Resumed);
     }
 }
 
 #[tokio::test]
 async fn a_peer_that_lost_its_directory_returns_under_a_new_identity_and_never_votes_under_the_old_one() {
-    let mut world = World::new(&["a", "b", "c"]).await;
-    world.bootstrap().await;
-    world.propose(said("one")).await;
-    let (master, _) = world.master().await;
-    let lost = world.names.iter().find(|name| **name != master).expect("there are three").clone();
-    let before = identity(&world, &lost);
-    world.kill(&lost);
-    world.propose(said("two")).await;
-    world.wipe(&lost);
+    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
+    cluster.bootstrap().await;
+    cluster.propose(set_text("one")).await;
+    let (master, _) = cluster.master().await;
+    let lost = cluster.names.iter().find(|name| **name != master).expect("there are three").clone();
+    let before = identity(&cluster, &lost);
+    cluster.kill(&lost);
+    cluster.propose(set_text("two")).await;
+    cluster.wipe(&lost);
     // The flag was left in place.
-    let settings = Settings { bootstrap: lost == "b", ..world.settings(&lost) };
-    let peer = world.start_with(settings).await.expect("it starts");
+    let settings = Settings { bootstrap: lost == "b", ..cluster.settings(&lost) };
+    let peer = cluster.start_with(settings).await.expect("it starts");
     until("it is taken in", || peer.origin() == StateOrigin::Joined).await;
-    until("it has everything", || known(&peer) == ["one", "two"]).await;
-    let after = identity(&world, &lost);
+    until("it has everything", || texts(&peer) == ["one", "two"]).await;
+    let after = identity(&cluster, &lost);
     assert_ne!(before.peer, after.peer);
     assert_eq!(before.cluster, after.cluster);
     until("its predecessor is gone", || {
@@ -127,75 +127,75 @@ async fn a_peer_that_lost_its_directory_returns_under_a_new_identity_and_never_v
     })
     .await;
     let vote = VoteRequest::new(Vote::new(1000, 1), None);
-    let from = introduction(&world, &master, identity(&world, &master).peer);
-    let refused = ask_for_vote(&world, &lost, before.peer, from, vote).await.expect_err("that one is no more");
+    let from = introduction(&cluster, &master, identity(&cluster, &master).peer);
+    let refused = ask_for_vote(&cluster, &lost, before.peer, from, vote).await.expect_err("that one is no more");
     assert!(refused.message().contains("new identity"), "{refused}");
     // It counts: with one more gone the two that are left decide.
-    let third = world.names.iter().find(|name| **name != master && **name != lost).expect("there are three").clone();
-    world.kill(&third);
-    world.propose(said("three")).await;
-    until("it has everything", || known(&peer) == ["one", "two", "three"]).await;
+    let third = cluster.names.iter().find(|name| **name != master && **name != lost).expect("there are three").clone();
+    cluster.kill(&third);
+    cluster.propose(set_text("three")).await;
+    until("it has everything", || texts(&peer) == ["one", "two", "three"]).await;
 }
 
 #[tokio::test]
 async fn what_a_master_left_of_a_change_that_died_in_it_is_tidied_up() {
-    let mut world = World::new(&["a", "b", "c"]).await;
-    world.bootstrap().await;
-    let (master, _) = world.master().await;
+    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
+    cluster.bootstrap().await;
+    let (master, _) = cluster.master().await;
     let of_c =
-        |name: &str| Member { name: name.into(), address: world.address(&master, "c"), advertise: String::new() };
-    let raft = world.peer(&master).raft();
+        |name: &str| Member { name: name.into(), address: cluster.address(&master, "c"), advertise: String::new() };
+    let raft = cluster.peer(&master).raft();
     raft.add_learner(17, of_c("c"), false).await.expect("the earlier identity of c, as if c had returned");
     raft.add_learner(18, of_c("d"), false).await.expect("one that joins");
-    let listed = || world.peer(&master).peers().into_iter().map(|peer| peer.name).collect::<Vec<_>>();
+    let listed = || cluster.peer(&master).peers().into_iter().map(|peer| peer.name).collect::<Vec<_>>();
     until("the earlier identity is gone", || listed() == ["a", "b", "c", "d"]).await;
 }
 
 #[tokio::test]
 async fn a_peer_that_is_stopped_before_it_has_a_vote_asks_to_join_again() {
-    let mut world = World::new(&["a", "b", "c"]).await;
-    world.bootstrap().await;
-    world.propose(said("one")).await;
-    let (master, _) = world.master().await;
-    let others = world.names.iter().filter(|name| **name != master).cloned().collect::<Vec<_>>();
+    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
+    cluster.bootstrap().await;
+    cluster.propose(set_text("one")).await;
+    let (master, _) = cluster.master().await;
+    let others = cluster.names.iter().filter(|name| **name != master).cloned().collect::<Vec<_>>();
     let [lost, third] = [&others[0], &others[1]];
-    world.kill(lost);
-    world.wipe(lost);
+    cluster.kill(lost);
+    cluster.wipe(lost);
     // It cannot ask, and hears all the same.
-    [&master, third].into_iter().for_each(|name| world.cut_off(lost, name, true));
-    let peer = world.start(lost).await;
-    let address = world.address(&master, lost);
+    [&master, third].into_iter().for_each(|name| cluster.cut_off(lost, name, true));
+    let peer = cluster.start(lost).await;
+    let address = cluster.address(&master, lost);
     let member = Member { name: lost.clone(), address, advertise: String::new() };
-    let raft = world.peer(&master).raft().clone();
-    raft.add_learner(identity(&world, lost).peer, member, false).await.expect("it learns");
-    until("it has everything", || known(&peer) == ["one"]).await;
+    let raft = cluster.peer(&master).raft().clone();
+    raft.add_learner(identity(&cluster, lost).peer, member, false).await.expect("it learns");
+    until("it has everything", || texts(&peer) == ["one"]).await;
     drop(peer);
-    world.kill(lost);
-    [&master, third].into_iter().for_each(|name| world.cut_off(lost, name, false));
-    let peer = world.start(lost).await;
+    cluster.kill(lost);
+    [&master, third].into_iter().for_each(|name| cluster.cut_off(lost, name, false));
+    let peer = cluster.start(lost).await;
     until("it has a vote in the place of its predecessor", || {
-        let peers = world.peer(&master).peers();
+        let peers = cluster.peer(&master).peers();
         peers.len() == 3 && peers.iter().all(|peer| matches!(peer.role, Role::Master | Role::Follower))
     })
     .await;
     // It counts: with one more gone the two that are left decide.
-    world.kill(third);
-    world.propose(said("two")).await;
-    until("it has everything", || known(&peer) == ["one", "two"]).await;
+    cluster.kill(third);
+    cluster.propose(set_text("two")).await;
+    until("it has everything", || texts(&peer) == ["one", "two"]).await;
 }
 
 async fn began_to_let_in(is_told_of_others: bool) {
-    let mut world = World::new(&["a", "b", "c"]).await;
-    world.bootstrap().await;
-    world.propose(said("one")).await;
-    let (master, _) = world.master().await;
-    let lost = world.names.iter().find(|name| **name != master && *name != "a").expect("there are three").clone();
-    let others: Vec<String> = world.names.iter().filter(|name| **name != lost).cloned().collect();
-    world.kill(&lost);
-    world.wipe(&lost);
-    others.iter().for_each(|name| world.cut_off(&lost, name, true));
-    world.start(&lost).await;
-    let heard = world.peer(&master).raft().metrics().borrow().clone();
+    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
+    cluster.bootstrap().await;
+    cluster.propose(set_text("one")).await;
+    let (master, _) = cluster.master().await;
+    let lost = cluster.names.iter().find(|name| **name != master && *name != "a").expect("there are three").clone();
+    let others: Vec<String> = cluster.names.iter().filter(|name| **name != lost).cloned().collect();
+    cluster.kill(&lost);
+    cluster.wipe(&lost);
+    others.iter().for_each(|name| cluster.cut_off(&lost, name, true));
+    cluster.start(&lost).await;
+    let heard = cluster.peer(&master).raft().metrics().borrow().clone();
     let first = Entry {
         log_id: heard.membership_config.log_id().expect("it has begun"),
         payload: EntryPayload::Membership(heard.membership_config.membership().clone()),
@@ -203,17 +203,17 @@ async fn began_to_let_in(is_told_of_others: bool) {
     let entries = if is_told_of_others { vec![first] } else { Vec::new() };
     // What the master says first to a peer that it lets in. The entry that makes it a learner comes to nothing.
     let append = AppendEntriesRequest::<Types> { vote: heard.vote, prev_log_id: None, entries, leader_commit: None };
-    let from = introduction(&world, &master, identity(&world, &master).peer);
-    let to = identity(&world, &lost).peer;
+    let from = introduction(&cluster, &master, identity(&cluster, &master).peer);
+    let to = identity(&cluster, &lost).peer;
     let request = PeerRequest { from: Some(from), to, payload: codec::encode(&append), proof: None };
-    ask(&world, &lost, SECRET, Method::Append, request).await.expect("it is heard");
-    world.kill(&lost);
-    others.iter().for_each(|name| world.cut_off(&lost, name, false));
-    let peer = world.start(&lost).await;
-    assert_eq!(identity(&world, &lost).peer, to, "it keeps what it has said");
-    until("it has everything", || known(&peer) == ["one"]).await;
+    ask(&cluster, &lost, SECRET, Method::Append, request).await.expect("it is heard");
+    cluster.kill(&lost);
+    others.iter().for_each(|name| cluster.cut_off(&lost, name, false));
+    let peer = cluster.start(&lost).await;
+    assert_eq!(identity(&cluster, &lost).peer, to, "it keeps what it has said");
+    until("it has everything", || texts(&peer) == ["one"]).await;
     until("it has a vote in the place of its predecessor", || {
-        let peers = world.peer(&master).peers();
+        let peers = cluster.peer(&master).peers();
         peers.len() == 3 && peers.iter().all(|peer| matches!(peer.role, Role::Master | Role::Follower))
     })
     .await;
@@ -227,112 +227,112 @@ async fn a_peer_that_a_master_began_to_let_in_before_it_was_deposed_asks_again_a
 
 #[tokio::test]
 async fn a_peer_that_loses_its_directory_again_while_it_catches_up_is_let_in() {
-    let mut world = World::new(&["a", "b", "c"]).await;
-    world.bootstrap().await;
-    world.propose(said("one")).await;
-    let (master, _) = world.master().await;
-    let lost = world.names.iter().find(|name| **name != master).expect("there are three").clone();
-    world.kill(&lost);
-    world.wipe(&lost);
+    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
+    cluster.bootstrap().await;
+    cluster.propose(set_text("one")).await;
+    let (master, _) = cluster.master().await;
+    let lost = cluster.names.iter().find(|name| **name != master).expect("there are three").clone();
+    cluster.kill(&lost);
+    cluster.wipe(&lost);
     // It can ask, and is told nothing.
-    world.cut_off(&master, &lost, true);
-    drop(world.start(&lost).await);
-    let first = identity(&world, &lost).peer;
+    cluster.cut_off(&master, &lost, true);
+    drop(cluster.start(&lost).await);
+    let first = identity(&cluster, &lost).peer;
     until("it is a learner", || {
-        world.peer(&master).raft().metrics().borrow().membership_config.membership().get_node(&first).is_some()
+        cluster.peer(&master).raft().metrics().borrow().membership_config.membership().get_node(&first).is_some()
     })
     .await;
-    world.kill(&lost);
-    world.wipe(&lost);
-    world.cut_off(&master, &lost, false);
-    let peer = world.start(&lost).await;
+    cluster.kill(&lost);
+    cluster.wipe(&lost);
+    cluster.cut_off(&master, &lost, false);
+    let peer = cluster.start(&lost).await;
     until("it is taken in", || peer.origin() == StateOrigin::Joined).await;
     until("its predecessors are gone", || peer.peers().len() == 3).await;
 }
 
 #[tokio::test]
 async fn a_majority_of_lost_directories_does_not_pass_for_a_first_start() {
-    let mut world = World::new(&["a", "b", "c"]).await;
-    world.bootstrap().await;
-    world.propose(said("one")).await;
-    until("all know", || world.running().all(|(_, peer)| known(peer) == ["one"])).await;
+    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
+    cluster.bootstrap().await;
+    cluster.propose(set_text("one")).await;
+    until("all know", || cluster.running().all(|(_, peer)| texts(peer) == ["one"])).await;
     for name in ["a", "b"] {
-        world.kill(name);
-        world.wipe(name);
+        cluster.kill(name);
+        cluster.wipe(name);
     }
     for name in ["a", "b"] {
-        let settings = Settings { bootstrap: true, ..world.settings(name) };
-        world.start_with(settings).await.expect("it starts");
+        let settings = Settings { bootstrap: true, ..cluster.settings(name) };
+        cluster.start_with(settings).await.expect("it starts");
     }
     tokio::time::sleep(Duration::from_millis(2500)).await;
-    assert!(world.masters().is_empty(), "what the third knows would be lost");
-    assert!(known(world.peer("a")).is_empty() && known(world.peer("c")) == ["one"]);
+    assert!(cluster.masters().is_empty(), "what the third knows would be lost");
+    assert!(texts(cluster.peer("a")).is_empty() && texts(cluster.peer("c")) == ["one"]);
 }
 
 #[tokio::test]
 async fn a_peer_that_was_heard_of_a_moment_ago_is_not_counted_on_when_another_is_removed() {
-    let mut world = World::new(&["a", "b", "c"]).await;
-    world.bootstrap().await;
-    world.propose(said("one")).await;
-    let (master, _) = world.master().await;
-    let others: Vec<String> = world.names.iter().filter(|name| **name != master).cloned().collect();
+    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
+    cluster.bootstrap().await;
+    cluster.propose(set_text("one")).await;
+    let (master, _) = cluster.master().await;
+    let others: Vec<String> = cluster.names.iter().filter(|name| **name != master).cloned().collect();
     let [gone, silent] = others.as_slice() else { panic!("there are three") };
-    until("all were heard of", || world.peer(&master).peers().iter().all(|peer| peer.lag == Some(0))).await;
-    world.isolate(silent, true);
-    let refused = world.peer(&master).remove(gone).await;
+    until("all were heard of", || cluster.peer(&master).peers().iter().all(|peer| peer.lag == Some(0))).await;
+    cluster.isolate(silent, true);
+    let refused = cluster.peer(&master).remove(gone).await;
     assert_eq!(refused, Err(ChangeError::NoMajority { there: 1, needed: 2 }));
-    assert_eq!(voters(&world, &master).len(), 3);
-    world.isolate(silent, false);
-    let mut removed = world.peer(&master).remove(gone).await;
+    assert_eq!(voters(&cluster, &master).len(), 3);
+    cluster.isolate(silent, false);
+    let mut removed = cluster.peer(&master).remove(gone).await;
     while matches!(removed, Err(ChangeError::NoMajority { .. })) {
-        removed = world.peer(&master).remove(gone).await;
+        removed = cluster.peer(&master).remove(gone).await;
     }
     removed.expect("two of two are there");
-    world.propose(said("two")).await;
+    cluster.propose(set_text("two")).await;
 }
 
 #[tokio::test]
 async fn peers_are_added_and_removed_while_the_quorum_works() {
-    let mut world = World::new(&["a", "b", "c"]).await;
-    world.bootstrap().await;
-    world.propose(said("one")).await;
-    world.welcome("d").await;
-    let newcomer = world.start("d").await;
+    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
+    cluster.bootstrap().await;
+    cluster.propose(set_text("one")).await;
+    cluster.add_name("d").await;
+    let newcomer = cluster.start("d").await;
     tokio::time::sleep(Duration::from_millis(800)).await;
     assert_eq!(newcomer.origin(), StateOrigin::Empty, "it was not told to bootstrap");
-    assert!(known(&newcomer).is_empty());
+    assert!(texts(&newcomer).is_empty());
 
-    let (master, _) = world.master().await;
-    let other = world.names.iter().find(|name| **name != master).expect("there are four").clone();
-    let address = world.address(&master, "d");
+    let (master, _) = cluster.master().await;
+    let other = cluster.names.iter().find(|name| **name != master).expect("there are four").clone();
+    let address = cluster.address(&master, "d");
     let followed = PeerAddress { name: master.clone(), advertise: format!("{master}.example:80") };
     let follows =
         |mastership: &Mastership| matches!(mastership, Mastership::Follower { of } if *of == Some(followed.clone()));
-    until("it follows", || follows(&world.peer(&other).mastership().borrow())).await;
-    let refused = world.peer(&other).add("d", &address).await;
+    until("it follows", || follows(&cluster.peer(&other).mastership().borrow())).await;
+    let refused = cluster.peer(&other).add("d", &address).await;
     assert_eq!(refused, Err(ChangeError::NotMaster { master: Some(master.clone()) }));
-    let wrong = world.peer(&master).add("e", &address).await;
+    let wrong = cluster.peer(&master).add("e", &address).await;
     assert!(matches!(wrong, Err(ChangeError::NotThere { .. })), "{wrong:?}");
-    let alive = world.peer(&master).add(&other, &world.address(&master, &other)).await;
+    let alive = cluster.peer(&master).add(&other, &cluster.address(&master, &other)).await;
     assert!(alive.is_ok(), "it is what it was: {alive:?}");
-    world.peer(&master).add("d", &address).await.expect("it is there");
-    until("it has everything", || known(&newcomer) == ["one"]).await;
-    assert_eq!(voters(&world, &master), ["a", "b", "c", "d"].map(String::from).into());
+    cluster.peer(&master).add("d", &address).await.expect("it is there");
+    until("it has everything", || texts(&newcomer) == ["one"]).await;
+    assert_eq!(voters(&cluster, &master), ["a", "b", "c", "d"].map(String::from).into());
     until("it knows", || newcomer.origin() == StateOrigin::Joined).await;
 
-    let myself = world.peer(&master).remove(&master).await;
+    let myself = cluster.peer(&master).remove(&master).await;
     assert!(matches!(myself, Err(ChangeError::IsMaster { .. })), "{myself:?}");
-    let unknown = world.peer(&master).remove("z").await;
+    let unknown = cluster.peer(&master).remove("z").await;
     assert!(matches!(unknown, Err(ChangeError::Unknown { .. })), "{unknown:?}");
-    world.peer(&master).remove(&other).await.expect("it is one of them");
-    let left: BTreeSet<String> = world.names.iter().filter(|name| **name != other).cloned().collect();
-    assert_eq!(voters(&world, &master), left);
+    cluster.peer(&master).remove(&other).await.expect("it is one of them");
+    let left: BTreeSet<String> = cluster.names.iter().filter(|name| **name != other).cloned().collect();
+    assert_eq!(voters(&cluster, &master), left);
     // A removed peer does not come back by itself, nor disturbs the others.
-    world.propose(said("two")).await;
-    until("the newcomer has it", || known(&newcomer) == ["one", "two"]).await;
+    cluster.propose(set_text("two")).await;
+    until("the newcomer has it", || texts(&newcomer) == ["one", "two"]).await;
     tokio::time::sleep(Duration::from_millis(1500)).await;
-    assert!(!matches!(&*world.peer(&other).mastership().borrow(), Mastership::Master(_)));
-    assert_eq!(voters(&world, &world.master().await.0), left);
-    let report = world.peer(&world.master().await.0).peers();
+    assert!(!matches!(&*cluster.peer(&other).mastership().borrow(), Mastership::Master(_)));
+    assert_eq!(voters(&cluster, &cluster.master().await.0), left);
+    let report = cluster.peer(&cluster.master().await.0).peers();
     assert!(report.iter().all(|peer| peer.lag.is_some() && peer.position.is_some()), "{report:?}");
 }

@@ -13,14 +13,14 @@ use crate::{
         floor::{StoredFloor, slot},
     },
     tests::{
-        strangers::identity,
-        world::{World, agree, said, until},
+        cluster::{Cluster, set_text, until, until_equal},
+        rejections::identity,
     },
 };
 
 /// What was copied, and the changes that the peer has acknowledged since.
 struct Copied {
-    world: World,
+    cluster: Cluster,
     victim: String,
     others: Vec<String>,
     copy: tempfile::TempDir,
@@ -55,15 +55,15 @@ fn is_follower(peer: &RaftHandle) -> bool {
 impl Copied {
     /// The directory of a follower is copied, or of the master; everything goes on after that.
     async fn new(is_master: bool) -> Copied {
-        let mut world = World::new(&["a", "b", "c"]).await;
-        world.bootstrap().await;
-        world.propose(said("before")).await;
-        agree(&world, &world.names, "at first").await;
-        let (master, _) = world.master().await;
-        let victim = world.names.iter().find(|name| (**name == master) == is_master).expect("there is one").clone();
-        let others = world.names.iter().filter(|name| **name != victim).cloned().collect();
+        let mut cluster = Cluster::new(&["a", "b", "c"]).await;
+        cluster.bootstrap().await;
+        cluster.propose(set_text("before")).await;
+        until_equal(&cluster, &cluster.names, "at first").await;
+        let (master, _) = cluster.master().await;
+        let victim = cluster.names.iter().find(|name| (**name == master) == is_master).expect("there is one").clone();
+        let others = cluster.names.iter().filter(|name| **name != victim).cloned().collect();
         let kept = tempfile::tempdir().expect("a temporary directory");
-        let copied = Copied { world, victim, others, copy: kept };
+        let copied = Copied { cluster, victim, others, copy: kept };
         // Two copies that are the same: nothing was written meanwhile.
         until("nothing is written", || {
             let again = tempfile::tempdir().expect("a temporary directory");
@@ -76,20 +76,20 @@ impl Copied {
     }
 
     fn data(&self) -> PathBuf {
-        self.world.data(&self.victim)
+        self.cluster.data(&self.victim)
     }
 
     /// Until all have everything.
     async fn go_on(&self) {
         for text in ["one", "two", "three"] {
-            self.world.propose(said(text)).await;
+            self.cluster.propose(set_text(text)).await;
         }
-        agree(&self.world, &self.world.names, "after the copy").await;
+        until_equal(&self.cluster, &self.cluster.names, "after the copy").await;
     }
 
     /// The victim is down.
     async fn put_back(&self) {
-        self.world.wipe(&self.victim);
+        self.cluster.wipe(&self.victim);
         copy(self.copy.path(), &self.data());
         // Nothing of it is refused by itself.
         drop(Directory::open(&self.data()).expect("it is free"));
@@ -97,10 +97,10 @@ impl Copied {
 
     /// Within a quiet second another peer has stored in both records that the victim has everything.
     async fn is_stored(&self) {
-        let victim = identity(&self.world, &self.victim).peer;
+        let victim = identity(&self.cluster, &self.victim).peer;
         let says_all = |floor: StoredFloor| floor.known.get(&victim).is_some_and(|known| Some(known.log) == floor.last);
         let has_stored = |name: &String| {
-            let bytes = fs::read(self.world.data(name).join("floor")).expect("it can be read");
+            let bytes = fs::read(self.cluster.data(name).join("floor")).expect("it can be read");
             [0, 512].iter().all(|at| slot(&bytes, *at).is_some_and(says_all))
         };
         until("it is stored", || self.others.iter().any(has_stored)).await;
@@ -108,7 +108,7 @@ impl Copied {
 
     /// What the others say about it.
     fn noticed(&self) -> Vec<String> {
-        let running = self.world.running().filter(|(name, _)| **name != self.victim);
+        let running = self.cluster.running().filter(|(name, _)| **name != self.victim);
         running.flat_map(|(_, peer)| peer.losses()).collect()
     }
 
@@ -124,23 +124,23 @@ async fn an_older_copy_that_was_put_back_while_all_were_down_is_noticed_when_the
         let mut copied = Copied::new(is_master).await;
         copied.go_on().await;
         copied.is_stored().await;
-        for name in copied.world.names.clone() {
-            copied.world.kill(&name);
+        for name in copied.cluster.names.clone() {
+            copied.cluster.kill(&name);
         }
         copied.put_back().await;
         let victim = copied.victim.clone();
-        copied.world.start(&victim).await;
+        copied.cluster.start(&victim).await;
         for name in copied.others.clone() {
-            copied.world.start(&name).await;
+            copied.cluster.start(&name).await;
         }
         copied.is_noticed().await;
-        agree(&copied.world, &copied.world.names, "all the same").await;
+        until_equal(&copied.cluster, &copied.cluster.names, "all the same").await;
         // As it says: with an empty directory it rejoins, and nothing is said any more.
-        copied.world.kill(&victim);
-        copied.world.wipe(&victim);
-        copied.world.start(&victim).await;
+        copied.cluster.kill(&victim);
+        copied.cluster.wipe(&victim);
+        copied.cluster.start(&victim).await;
         until("nothing is said any more", || copied.noticed().is_empty()).await;
-        agree(&copied.world, &copied.world.names, "in the end").await;
+        until_equal(&copied.cluster, &copied.cluster.names, "in the end").await;
     }
 }
 
@@ -150,13 +150,13 @@ async fn an_older_copy_that_is_put_back_while_the_others_run_is_noticed_and_harm
         let mut copied = Copied::new(is_master).await;
         copied.go_on().await;
         let victim = copied.victim.clone();
-        copied.world.kill(&victim);
+        copied.cluster.kill(&victim);
         copied.put_back().await;
-        copied.world.start(&victim).await;
+        copied.cluster.start(&victim).await;
         copied.is_noticed().await;
-        copied.world.propose(said("after")).await;
-        agree(&copied.world, &copied.world.names, "all the same").await;
-        assert!(copied.world.running().all(|(_, peer)| peer.failure().borrow().is_none() && is_follower(peer)));
+        copied.cluster.propose(set_text("after")).await;
+        until_equal(&copied.cluster, &copied.cluster.names, "all the same").await;
+        assert!(copied.cluster.running().all(|(_, peer)| peer.failure().borrow().is_none() && is_follower(peer)));
     }
 }
 
@@ -165,47 +165,47 @@ async fn an_older_copy_that_is_put_back_while_the_others_run_is_noticed_and_harm
 async fn what_a_majority_has_lost_is_noticed_by_the_peer_that_has_it() {
     for runs in [false, true] {
         let mut copied = Copied::new(false).await;
-        let (knows, _) = copied.world.master().await;
+        let (knows, _) = copied.cluster.master().await;
         let behind = copied.others.iter().find(|name| **name != knows).expect("there are two").clone();
-        copied.world.kill(&behind);
+        copied.cluster.kill(&behind);
         for text in ["one", "two", "three"] {
-            copied.world.propose(said(text)).await;
+            copied.cluster.propose(set_text(text)).await;
         }
         let pair = [knows.clone(), copied.victim.clone()];
-        agree(&copied.world, &pair, "after the copy").await;
+        until_equal(&copied.cluster, &pair, "after the copy").await;
         copied.is_stored().await;
         let victim = copied.victim.clone();
-        copied.world.kill(&victim);
+        copied.cluster.kill(&victim);
         if runs {
-            copied.world.isolate(&knows, true);
+            copied.cluster.isolate(&knows, true);
         } else {
-            copied.world.kill(&knows);
+            copied.cluster.kill(&knows);
         }
         copied.put_back().await;
-        copied.world.start(&victim).await;
-        copied.world.start(&behind).await;
+        copied.cluster.start(&victim).await;
+        copied.cluster.start(&behind).await;
         let forgetful = [behind.clone(), victim.clone()];
-        until("one of the two is master", || copied.world.masters().iter().any(|(name, _)| forgetful.contains(name)))
+        until("one of the two is master", || copied.cluster.masters().iter().any(|(name, _)| forgetful.contains(name)))
             .await;
         for text in ["four", "five"] {
-            copied.world.propose(said(text)).await;
+            copied.cluster.propose(set_text(text)).await;
         }
         if runs {
-            copied.world.isolate(&knows, false);
+            copied.cluster.isolate(&knows, false);
         } else {
-            copied.world.start(&knows).await;
+            copied.cluster.start(&knows).await;
         }
         copied.is_noticed().await;
         let conflict = "the other peers have lost a part of the log that was committed";
         until("the conflict is noticed", || copied.noticed().iter().any(|loss| loss.starts_with(conflict))).await;
         if runs {
             // What it has applied it cannot take back.
-            let failure = || copied.world.peer(&knows).failure().borrow().clone();
+            let failure = || copied.cluster.peer(&knows).failure().borrow().clone();
             until("it takes no part any more", || failure().is_some()).await;
             let failure = failure().expect("just seen").to_string();
             assert!(failure.starts_with(conflict) && failure.contains("empty its data directory"), "{failure}");
         } else {
-            agree(&copied.world, &copied.world.names, "it follows").await;
+            until_equal(&copied.cluster, &copied.cluster.names, "it follows").await;
         }
     }
 }

@@ -10,29 +10,29 @@ use crate::{
     membership::change_error::ChangeError,
     tests::{
         callers::{Callers, Mistake, judge},
+        cluster::{Cluster, until, until_equal},
         delays::{Held, hold_next},
         disks::{self, DiskState},
-        strangers::identity,
-        watchman::Watchman,
-        world::{World, agree, until},
+        lease_watcher::LeaseWatcher,
+        rejections::identity,
     },
     transport::Method,
 };
 
 /// The membership as a peer knows it; none before consensus has begun there.
-fn membership(world: &World, name: &str) -> Membership {
-    if world.peer(name).peers().is_empty() {
+fn membership(cluster: &Cluster, name: &str) -> Membership {
+    if cluster.peer(name).peers().is_empty() {
         return Membership::default();
     }
-    world.peer(name).raft().metrics().borrow().membership_config.membership().clone()
+    cluster.peer(name).raft().metrics().borrow().membership_config.membership().clone()
 }
 
 /// Whether the peer knows of no change that is half done, and each voter is there under the identity that has the vote.
-pub(super) fn is_settled(world: &World, name: &str) -> bool {
-    let membership = membership(world, name);
+pub(super) fn is_settled(cluster: &Cluster, name: &str) -> bool {
+    let membership = membership(cluster, name);
     let voters: BTreeSet<_> = membership.voter_ids().collect();
     let there = |(peer, name): (u64, &str)| {
-        world.running().any(|(running, _)| running == name) && identity(world, name).peer == peer
+        cluster.running().any(|(running, _)| running == name) && identity(cluster, name).peer == peer
     };
     membership.get_joint_config().len() == 1
         && membership.nodes().all(|(peer, member)| voters.contains(peer) && there((*peer, &member.name)))
@@ -51,26 +51,26 @@ enum PeerChange {
     Replace,
 }
 
-struct Strife {
-    world: World,
+struct MembershipChaos {
+    cluster: Cluster,
     callers: Callers,
-    watchman: Watchman,
+    watcher: LeaseWatcher,
     random: fastrand::Rng,
     members: BTreeSet<String>,
     held: Vec<Held>,
     done: String,
 }
 
-impl Strife {
+impl MembershipChaos {
     async fn start(&mut self, name: &str) {
-        let peer = self.world.start(name).await;
-        self.watchman.watch(&peer);
-        self.callers.look(&self.world);
+        let peer = self.cluster.start(name).await;
+        self.watcher.watch(&peer);
+        self.callers.set_running(&self.cluster);
     }
 
     fn kill(&mut self, name: &str) {
         self.callers.forget(name);
-        self.world.kill(name);
+        self.cluster.kill(name);
     }
 
     fn one_of(&mut self, names: &BTreeSet<String>) -> String {
@@ -80,7 +80,7 @@ impl Strife {
     /// One change, with something that goes wrong before, in or after it.
     async fn round(&mut self) {
         let others: BTreeSet<String> =
-            self.world.names.iter().filter(|name| !self.members.contains(*name)).cloned().collect();
+            self.cluster.names.iter().filter(|name| !self.members.contains(*name)).cloned().collect();
         let change = match self.random.u8(..4) {
             0 | 1 if !others.is_empty() => PeerChange::Add,
             2 if self.members.len() > 2 => PeerChange::Remove,
@@ -89,20 +89,20 @@ impl Strife {
             _ if self.members.len() == 2 => PeerChange::Add,
             _ => PeerChange::Replace,
         };
-        let (master, _) = self.world.master().await;
+        let (master, _) = self.cluster.master().await;
         let stay: BTreeSet<String> = self.members.iter().filter(|name| **name != master).cloned().collect();
         let name = if change == PeerChange::Add { self.one_of(&others) } else { self.one_of(&stay) };
         if matches!(change, PeerChange::Add | PeerChange::Replace) {
-            if self.world.running().any(|(running, _)| *running == name) {
+            if self.cluster.running().any(|(running, _)| *running == name) {
                 self.kill(&name);
             }
-            self.world.wipe(&name);
+            self.cluster.wipe(&name);
             self.start(&name).await;
         }
         self.done += &format!("\n{change:?} {name}, {master} is master of {:?}:", self.members);
         // So that what goes wrong meets each step.
         let takes = Duration::from_millis(self.random.choice([0, 0, 20, 60]).unwrap_or_default());
-        self.world.names.iter().for_each(|name| disks::set(&self.world.data(name), DiskState::Slow(takes)));
+        self.cluster.names.iter().for_each(|name| disks::set(&self.cluster.data(name), DiskState::Slow(takes)));
         let asked = self.ask(change, &name, &master);
         let pause = self.random.u64(..120);
         sleep(Duration::from_millis(pause)).await;
@@ -111,9 +111,9 @@ impl Strife {
         sleep(Duration::from_millis(pause)).await;
         self.held.drain(..).for_each(|held| held.release());
         sleep(Duration::from_millis(pause % 100)).await;
-        self.world.names.iter().for_each(|name| {
-            self.world.isolate(name, false);
-            disks::set(&self.world.data(name), DiskState::Sound);
+        self.cluster.names.iter().for_each(|name| {
+            self.cluster.isolate(name, false);
+            disks::set(&self.cluster.data(name), DiskState::Sound);
         });
         if let Some(killed) = killed {
             self.start(&killed).await;
@@ -128,7 +128,7 @@ impl Strife {
     /// What an operator does; a peer that was replaced asks by itself.
     fn ask(&self, change: PeerChange, name: &str, master: &str) -> JoinHandle<Result<(), ChangeError>> {
         let (peer, name, address) =
-            (self.world.peer(master).clone(), name.to_owned(), self.world.address(master, name));
+            (self.cluster.peer(master).clone(), name.to_owned(), self.cluster.address(master, name));
         tokio::spawn(async move {
             match change {
                 PeerChange::Add => peer.add(&name, &address).await,
@@ -145,25 +145,25 @@ impl Strife {
     /// Cuts links; may kill a peer.
     async fn trouble(&mut self, concerned: &str) -> Option<String> {
         let members = self.members.clone();
-        let master = self.world.masters().first().map_or_else(|| concerned.to_owned(), |(master, _)| master.clone());
+        let master = self.cluster.masters().first().map_or_else(|| concerned.to_owned(), |(master, _)| master.clone());
         let victim = self.one_of(&members);
         let what = self.random.u8(..12);
         self.done += &format!(" {what}{victim}");
         match what {
-            0 => self.world.isolate(&master, true),
-            1 => self.world.isolate(concerned, true),
+            0 => self.cluster.isolate(&master, true),
+            1 => self.cluster.isolate(concerned, true),
             // The master reaches the peer that comes or goes, and no other.
-            2 => self.world.names.iter().filter(|name| *name != concerned).for_each(|name| {
-                self.world.cut(&master, name, true);
-                self.world.cut(concerned, name, true);
+            2 => self.cluster.names.iter().filter(|name| *name != concerned).for_each(|name| {
+                self.cluster.cut(&master, name, true);
+                self.cluster.cut(concerned, name, true);
             }),
             // None reaches any other.
-            3 => self.world.names.iter().for_each(|name| self.world.isolate(name, true)),
-            4 => members.iter().for_each(|name| self.world.cut_off(&master, name, true)),
-            5 => members.iter().for_each(|name| self.world.cut_off(name, &master, true)),
+            3 => self.cluster.names.iter().for_each(|name| self.cluster.isolate(name, true)),
+            4 => members.iter().for_each(|name| self.cluster.cut_off(&master, name, true)),
+            5 => members.iter().for_each(|name| self.cluster.cut_off(name, &master, true)),
             6 => {
                 for round in 0..10 {
-                    self.world.isolate(&victim, round % 2 == 0);
+                    self.cluster.isolate(&victim, round % 2 == 0);
                     sleep(Duration::from_millis(30)).await;
                 }
             }
@@ -173,13 +173,16 @@ impl Strife {
             }
             // A message is late, if it is sent: a request to take over, and the master is cut off; or any other.
             8 | 9 => {
-                self.held.push(hold_next(&self.world.address(&master, concerned), Some(Method::Stand)));
+                self.held.push(hold_next(&self.cluster.address(&master, concerned), Some(Method::Stand)));
                 sleep(Duration::from_millis(300)).await;
-                members.iter().filter(|name| **name != concerned).for_each(|name| self.world.cut(&master, name, true));
+                members
+                    .iter()
+                    .filter(|name| **name != concerned)
+                    .for_each(|name| self.cluster.cut(&master, name, true));
             }
             10 => self.held.extend(
                 [(&master, concerned), (&victim, &master)]
-                    .map(|(from, to)| hold_next(&self.world.address(from, to), None)),
+                    .map(|(from, to)| hold_next(&self.cluster.address(from, to), None)),
             ),
             _ => {
                 self.kill(&victim);
@@ -194,12 +197,12 @@ impl Strife {
         let undo = self.random.bool();
         let stays = change == PeerChange::Replace || (change == PeerChange::Add && (outcome.is_ok() || !undo));
         for _ in 0..200 {
-            let (master, _) = self.world.master().await;
-            let peer = self.world.peer(&master).clone();
-            let membership = membership(&self.world, &master);
+            let (master, _) = self.cluster.master().await;
+            let peer = self.cluster.peer(&master).clone();
+            let membership = membership(&self.cluster, &master);
             let is_voter = membership.voter_ids().any(|voter| {
                 membership.get_node(&voter).is_some_and(|member| member.name == name)
-                    && identity(&self.world, name).peer == voter
+                    && identity(&self.cluster, name).peer == voter
             });
             let is_in = names_of(&membership).contains(name);
             if outcome.is_ok() && change == PeerChange::Add {
@@ -210,12 +213,12 @@ impl Strife {
             }
             let repeated = match (change, stays) {
                 (PeerChange::Replace, _) => Ok(()),
-                (_, true) if !is_voter => peer.add(name, &self.world.address(&master, name)).await,
+                (_, true) if !is_voter => peer.add(name, &self.cluster.address(&master, name)).await,
                 (_, false) if is_in && master == name => peer.transfer(None).await.map(drop),
                 (_, false) if is_in => peer.remove(name).await,
                 _ => Ok(()),
             };
-            if repeated.is_ok() && is_settled(&self.world, &master) && is_in == stays {
+            if repeated.is_ok() && is_settled(&self.cluster, &master) && is_in == stays {
                 break;
             }
             sleep(Duration::from_millis(100)).await;
@@ -227,51 +230,51 @@ impl Strife {
         }
         let all_know = || {
             self.members.iter().all(|name| {
-                let raft = membership(&self.world, name);
-                names_of(&raft) == self.members && is_settled(&self.world, name)
+                let raft = membership(&self.cluster, name);
+                names_of(&raft) == self.members && is_settled(&self.cluster, name)
             })
         };
         until(&format!("there is one outcome:{}", self.done), all_know).await;
     }
 }
 
-async fn strife(rounds: usize, seed: u64) {
-    let mut world = World::new(&["a", "b", "c"]).await;
-    let (watchman, watching) = Watchman::start(&world);
-    world.bootstrap().await;
-    world.master().await;
-    world.welcome("d").await;
-    world.welcome("e").await;
+async fn chaos(rounds: usize, seed: u64) {
+    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
+    let (watcher, watching) = LeaseWatcher::start(&cluster);
+    cluster.bootstrap().await;
+    cluster.master().await;
+    cluster.add_name("d").await;
+    cluster.add_name("e").await;
     // So that each has links of its own to all.
     for name in ["a", "b", "c"] {
-        world.kill(name);
+        cluster.kill(name);
     }
     for name in ["a", "b", "c"] {
-        watchman.watch(&world.start(name).await);
+        watcher.watch(&cluster.start(name).await);
     }
-    world.master().await;
-    let mut callers = Callers::gather(&world, seed, Mistake::None);
-    callers.load(1, 50 << 10);
+    cluster.master().await;
+    let mut callers = Callers::start(&cluster, seed, Mistake::None);
+    callers.add_load(1, 50 << 10);
     let random = fastrand::Rng::with_seed(seed);
     let members = ["a", "b", "c"].map(String::from).into();
-    let mut strife =
-        Strife { world, callers, watchman, random, members, held: Vec::new(), done: format!("seed {seed}") };
+    let mut chaos =
+        MembershipChaos { cluster, callers, watcher, random, members, held: Vec::new(), done: format!("seed {seed}") };
     for _ in 0..rounds {
-        strife.round().await;
+        chaos.round().await;
     }
-    let Strife { world, callers, watchman, members, done, .. } = strife;
-    let calls = callers.leave(&world).await;
+    let MembershipChaos { cluster, callers, watcher, members, done, .. } = chaos;
+    let calls = callers.stop(&cluster).await;
     let (writes, reads) = judge(&calls).unwrap_or_else(|why| panic!("{done}: {why}"));
     assert!(writes > 20 && reads > 20, "nothing happened: {writes} writes, {reads} reads");
-    agree(&world, &members, &done).await;
+    until_equal(&cluster, &members, &done).await;
     eprintln!("{done}\n{writes} writes and {reads} reads were answered");
-    let (leases, _) = watchman.leave(watching);
+    let (leases, _) = watcher.stop(watching);
     assert!(leases > 0, "there was no master");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn peers_come_and_go_while_links_are_cut_and_there_is_one_outcome_each_time() {
     for seed in 1..=super::chaos::seeds() {
-        strife(8, seed).await;
+        chaos(8, seed).await;
     }
 }

@@ -8,7 +8,7 @@ use leaseway_history::{Operation, Value};
 use crate::{
     log::command::{Command, KeptOverride},
     state::State,
-    tests::world::{assigned, said},
+    tests::cluster::{assigned, set_text},
 };
 
 /// Longer than any test, so that no horizon is ever over.
@@ -108,7 +108,7 @@ impl Register {
                 };
                 (write, vec![Command::Override { pattern: pattern.into(), set: Some(Box::new(kept)) }])
             }
-            Register::InForce => (write, vec![said(value.to_string())]),
+            Register::InForce => (write, vec![set_text(value.to_string())]),
             Register::Promised(resource) => {
                 let newest = state.promises(resource).and_then(|promises| promises.newest());
                 let (epoch, number, operation) = match newest {

@@ -26,7 +26,7 @@ use crate::{
         types::{Entry, LogId, Payload},
     },
     settings::Settings,
-    tests::world::{World, known, said, until},
+    tests::cluster::{Cluster, set_text, texts, until},
 };
 
 /// So small that a few entries fill a segment.
@@ -234,8 +234,8 @@ fn a_segment_that_is_missing_or_ends_too_early_is_refused() {
 
 #[tokio::test]
 async fn a_directory_that_cannot_be_relied_on_is_refused_with_what_to_do() {
-    let world = World::new(&[]).await;
-    let settings = || Settings { bootstrap: true, ..Settings::new("alone", world.data("alone"), world.clock()) };
+    let cluster = Cluster::new(&[]).await;
+    let settings = || Settings { bootstrap: true, ..Settings::new("alone", cluster.data("alone"), cluster.clock()) };
     let peer = start(settings()).await.expect("it starts");
     until("it is master", || {
         matches!(*peer.mastership().borrow(), crate::election::master_lease::Mastership::Master(_))
@@ -244,7 +244,7 @@ async fn a_directory_that_cannot_be_relied_on_is_refused_with_what_to_do() {
     let crate::election::master_lease::Mastership::Master(lease) = peer.mastership().borrow().clone() else {
         panic!("it is no master")
     };
-    peer.propose(&lease, vec![said("kept")]).await.expect("it is master");
+    peer.propose(&lease, vec![set_text("kept")]).await.expect("it is master");
     let in_use = start(settings()).await.map(|_| ()).expect_err("it is in use");
     assert!(matches!(in_use, StartError::Store(StoreError::InUse { .. })), "{in_use}");
     drop(peer);
@@ -266,7 +266,7 @@ async fn a_directory_that_cannot_be_relied_on_is_refused_with_what_to_do() {
         ("floor", |bytes| Some(vec![0; bytes.len()])),
     ];
     for (file, becomes) in cases {
-        let path = world.data("alone").join(file);
+        let path = cluster.data("alone").join(file);
         let before = gone(&path).await;
         match becomes(&before) {
             Some(bytes) => fs::write(&path, bytes).expect("it can be written"),
@@ -281,7 +281,7 @@ async fn a_directory_that_cannot_be_relied_on_is_refused_with_what_to_do() {
     let error = start(other).await.map(|_| ()).expect_err("it belongs to another");
     assert!(matches!(error, StartError::Store(StoreError::OtherPeer { .. })), "{error}");
     let peer = start(settings()).await.expect("all is as it was");
-    until("it knows", || known(&peer) == ["kept"]).await;
+    until("it knows", || texts(&peer) == ["kept"]).await;
 }
 
 fn flip(bytes: &[u8]) -> Option<Vec<u8>> {

@@ -13,9 +13,9 @@ use crate::{
     },
     tests::{
         callers::{Callers, Mistake, judge},
+        cluster::{Cluster, assigned, set_text, texts, until, until_equal},
         disks::{self, DiskState},
-        watchman::Watchman,
-        world::{World, agree, assigned, known, said, until},
+        lease_watcher::LeaseWatcher,
     },
 };
 
@@ -54,113 +54,113 @@ fn a_chunk_of_a_snapshot_that_would_leave_a_gap_is_refused() {
 
 #[tokio::test]
 async fn a_long_log_is_cut_off_and_a_peer_that_was_away_catches_up_by_a_snapshot() {
-    let mut world = World::new(&["a", "b", "c"]).await;
-    world.bootstrap().await;
-    world.propose(said("one")).await;
-    let (master, _) = world.master().await;
-    let away = world.names.iter().find(|name| **name != master).expect("there are three").clone();
-    world.kill(&away);
+    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
+    cluster.bootstrap().await;
+    cluster.propose(set_text("one")).await;
+    let (master, _) = cluster.master().await;
+    let away = cluster.names.iter().find(|name| **name != master).expect("there are three").clone();
+    cluster.kill(&away);
     let mut proposed = 0;
-    let log = world.data(&master).join("log");
+    let log = cluster.data(&master).join("log");
     for round in 0..30 {
         loop {
-            let (name, lease) = world.master().await;
-            if world.peer(&name).propose(&lease, ballast(round)).await.is_ok() {
+            let (name, lease) = cluster.master().await;
+            if cluster.peer(&name).propose(&lease, ballast(round)).await.is_ok() {
                 break;
             }
         }
         proposed += 600 << 10;
     }
-    world.propose(said("two")).await;
-    until("the log is cut off", || size(&log) < proposed / 2 && world.data(&master).join("snapshot").exists()).await;
-    let back = world.start(&away).await;
-    until("it has everything", || known(&back) == ["one", "two"]).await;
-    assert!(world.data(&away).join("snapshot").exists(), "it came as one");
-    world.propose(said("three")).await;
-    until("it goes on", || known(&back) == ["one", "two", "three"]).await;
+    cluster.propose(set_text("two")).await;
+    until("the log is cut off", || size(&log) < proposed / 2 && cluster.data(&master).join("snapshot").exists()).await;
+    let back = cluster.start(&away).await;
+    until("it has everything", || texts(&back) == ["one", "two"]).await;
+    assert!(cluster.data(&away).join("snapshot").exists(), "it came as one");
+    cluster.propose(set_text("three")).await;
+    until("it goes on", || texts(&back) == ["one", "two", "three"]).await;
     drop(back);
 
     // From a snapshot and the rest of the log.
     for name in ["a", "b", "c"] {
-        world.kill(name);
+        cluster.kill(name);
     }
     for name in ["a", "b", "c"] {
-        world.start(name).await;
+        cluster.start(name).await;
     }
-    world.propose(said("four")).await;
-    until("all know", || world.running().all(|(_, peer)| known(peer) == ["one", "two", "three", "four"])).await;
+    cluster.propose(set_text("four")).await;
+    until("all know", || cluster.running().all(|(_, peer)| texts(peer) == ["one", "two", "three", "four"])).await;
 
-    world.kill(&away);
-    let snapshot = world.data(&away).join("snapshot");
+    cluster.kill(&away);
+    let snapshot = cluster.data(&away).join("snapshot");
     let mut bytes = fs::read(&snapshot).expect("it can be read");
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     fs::write(&snapshot, &bytes).expect("it can be written");
-    let damaged = start(world.settings(&away)).await.map(|_| ()).expect_err("it is damaged");
+    let damaged = start(cluster.settings(&away)).await.map(|_| ()).expect_err("it is damaged");
     assert!(matches!(damaged, StartError::Store(StoreError::Damaged { .. })), "{damaged}");
     fs::remove_file(&snapshot).expect("it can be removed");
-    let missing = start(world.settings(&away)).await.map(|_| ()).expect_err("it is missing");
+    let missing = start(cluster.settings(&away)).await.map(|_| ()).expect_err("it is missing");
     assert!(missing.to_string().contains("the snapshot is missing"), "{missing}");
 }
 
 /// As long as a snapshot is about to be written there; then its process is killed.
-async fn killed_while_it_writes_a_snapshot(world: &mut World, callers: &Callers, name: &str, begun: usize) {
-    let data = world.data(name);
+async fn killed_while_it_writes_a_snapshot(cluster: &mut Cluster, callers: &Callers, name: &str, begun: usize) {
+    let data = cluster.data(name);
     until("a snapshot is about to be written", || disks::snapshots_begun(&data) > begun).await;
-    let before = callers.heaved();
-    until("proposals go on", || callers.heaved() >= before + 10).await;
+    let before = callers.loaded();
+    until("proposals go on", || callers.loaded() >= before + 10).await;
     callers.forget(name);
-    world.kill(name);
+    cluster.kill(name);
     disks::set_for_snapshots(&data, DiskState::Broken);
 }
 
-async fn started(world: &mut World, callers: &Callers, watchman: &Watchman, name: &str) {
-    disks::set_for_snapshots(&world.data(name), DiskState::Sound);
-    watchman.watch(&world.start(name).await);
-    callers.look(world);
+async fn started(cluster: &mut Cluster, callers: &Callers, watcher: &LeaseWatcher, name: &str) {
+    disks::set_for_snapshots(&cluster.data(name), DiskState::Sound);
+    watcher.watch(&cluster.start(name).await);
+    callers.set_running(cluster);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn peers_are_killed_while_they_build_and_install_snapshots_under_load() {
-    let mut world = World::new(&["a", "b", "c"]).await;
-    let (watchman, watching) = Watchman::start(&world);
-    world.bootstrap().await;
-    world.running().for_each(|(_, peer)| watchman.watch(peer));
-    world.master().await;
-    let mut callers = Callers::gather(&world, 7, Mistake::None);
-    callers.load(3, 200 << 10);
+    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
+    let (watcher, watching) = LeaseWatcher::start(&cluster);
+    cluster.bootstrap().await;
+    cluster.running().for_each(|(_, peer)| watcher.watch(peer));
+    cluster.master().await;
+    let mut callers = Callers::start(&cluster, 7, Mistake::None);
+    callers.add_load(3, 200 << 10);
     for _ in 0..3 {
         // The master, while it builds one.
-        let (master, _) = world.master().await;
-        let data = world.data(&master);
+        let (master, _) = cluster.master().await;
+        let data = cluster.data(&master);
         disks::set_for_snapshots(&data, DiskState::Stuck);
         let begun = disks::snapshots_begun(&data);
-        killed_while_it_writes_a_snapshot(&mut world, &callers, &master, begun).await;
-        started(&mut world, &callers, &watchman, &master).await;
+        killed_while_it_writes_a_snapshot(&mut cluster, &callers, &master, begun).await;
+        started(&mut cluster, &callers, &watcher, &master).await;
 
         // A follower that lacks what was cut off, while it installs one.
-        let (master, _) = world.master().await;
-        let away = world.names.iter().find(|name| **name != master).expect("there are three").clone();
+        let (master, _) = cluster.master().await;
+        let away = cluster.names.iter().find(|name| **name != master).expect("there are three").clone();
         callers.forget(&away);
-        world.kill(&away);
-        let before = callers.heaved();
-        until("it lacks what was cut off", || callers.heaved() > before + 100).await;
-        let data = world.data(&away);
+        cluster.kill(&away);
+        let before = callers.loaded();
+        until("it lacks what was cut off", || callers.loaded() > before + 100).await;
+        let data = cluster.data(&away);
         let begun = disks::snapshots_begun(&data);
-        started(&mut world, &callers, &watchman, &away).await;
+        started(&mut cluster, &callers, &watcher, &away).await;
         disks::set_for_snapshots(&data, DiskState::Stuck);
-        killed_while_it_writes_a_snapshot(&mut world, &callers, &away, begun).await;
-        started(&mut world, &callers, &watchman, &away).await;
+        killed_while_it_writes_a_snapshot(&mut cluster, &callers, &away, begun).await;
+        started(&mut cluster, &callers, &watcher, &away).await;
 
         // From what is on its disk.
         callers.forget(&away);
-        world.kill(&away);
-        started(&mut world, &callers, &watchman, &away).await;
+        cluster.kill(&away);
+        started(&mut cluster, &callers, &watcher, &away).await;
     }
-    world.propose(assigned("last", 1.0)).await;
-    let calls = callers.leave(&world).await;
-    agree(&world, &world.names, "snapshots").await;
+    cluster.propose(assigned("last", 1.0)).await;
+    let calls = callers.stop(&cluster).await;
+    until_equal(&cluster, &cluster.names, "snapshots").await;
     let (writes, reads) = judge(&calls).unwrap_or_else(|why| panic!("{why}"));
     assert!(writes > 20 && reads > 20, "nothing happened: {writes} writes, {reads} reads");
-    watchman.leave(watching);
+    watcher.stop(watching);
 }

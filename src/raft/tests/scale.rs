@@ -21,19 +21,19 @@ use crate::{
     settings::timing::Timing,
     state::State,
     tests::{
+        cluster::{Cluster, assigned, until, until_equal},
         partitions::is_settled,
-        world::{World, agree, assigned, until},
     },
 };
 
 /// As many assignments as a pool may have.
-const OF_A_POOL: usize = 100_000;
+const ASSIGNMENTS_PER_POOL: usize = 100_000;
 /// In one proposal.
 const BATCH: usize = 1000;
 
 fn assignment(number: usize) -> Command {
     Command::Assignment {
-        resource: format!("pool-{}", number / OF_A_POOL).into(),
+        resource: format!("pool-{}", number / ASSIGNMENTS_PER_POOL).into(),
         kind: HolderKind::Client,
         holder: format!("client-{number:07}").into(),
         assigned: Some(Assigned::Capacity(Amount::clamped(number as f64))),
@@ -62,8 +62,8 @@ struct Probe {
 }
 
 impl Probe {
-    fn start(world: &World, peer: RaftHandle, lease: MasterLease) -> Probe {
-        let (stop, clock) = (Arc::<AtomicBool>::default(), world.clock());
+    fn start(cluster: &Cluster, peer: RaftHandle, lease: MasterLease) -> Probe {
+        let (stop, clock) = (Arc::<AtomicBool>::default(), cluster.clock());
         let proposals = tokio::spawn({
             let (stop, lease) = (Arc::clone(&stop), lease.clone());
             async move {
@@ -112,12 +112,12 @@ fn resident() -> u64 {
     status.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or_default() / 256
 }
 
-async fn multitude(count: usize, timing: Timing, command: fn(usize) -> Command) {
-    let mut world = World::with(&["a", "b", "c"], timing).await;
-    world.bootstrap().await;
-    let (master, lease) = world.master().await;
-    let peer = world.peer(&master).clone();
-    let probe = Probe::start(&world, peer.clone(), lease.clone());
+async fn measure_steps(count: usize, timing: Timing, command: fn(usize) -> Command) {
+    let mut cluster = Cluster::with(&["a", "b", "c"], timing).await;
+    cluster.bootstrap().await;
+    let (master, lease) = cluster.master().await;
+    let peer = cluster.peer(&master).clone();
+    let probe = Probe::start(&cluster, peer.clone(), lease.clone());
     let began = Instant::now();
     for first in (0..count).step_by(BATCH) {
         let commands = (first..count.min(first + BATCH)).map(command).collect();
@@ -125,11 +125,11 @@ async fn multitude(count: usize, timing: Timing, command: fn(usize) -> Command) 
     }
     println!("{count} commands: stored after {:?}; resident with three peers: {} MiB", began.elapsed(), resident());
     probe.end("while they are stored").await;
-    let probe = Probe::start(&world, peer.clone(), lease.clone());
+    let probe = Probe::start(&cluster, peer.clone(), lease.clone());
     tokio::time::sleep(Duration::from_secs(2)).await;
     probe.end("while nothing else is done").await;
 
-    let probe = Probe::start(&world, peer.clone(), lease.clone());
+    let probe = Probe::start(&cluster, peer.clone(), lease.clone());
     let copying = Instant::now();
     let copy = peer.read(State::clone);
     let copied = copying.elapsed();
@@ -145,31 +145,31 @@ async fn multitude(count: usize, timing: Timing, command: fn(usize) -> Command) 
     }
     probe.end("while snapshots are built").await;
 
-    let away = world.names.iter().find(|name| **name != master).expect("there are three").clone();
-    world.kill(&away);
-    world.wipe(&away);
-    let probe = Probe::start(&world, peer.clone(), lease.clone());
+    let away = cluster.names.iter().find(|name| **name != master).expect("there are three").clone();
+    cluster.kill(&away);
+    cluster.wipe(&away);
+    let probe = Probe::start(&cluster, peer.clone(), lease.clone());
     let began = Instant::now();
-    world.start(&away).await;
-    until("it has a vote", || is_settled(&world, &master)).await;
+    cluster.start(&away).await;
+    until("it has a vote", || is_settled(&cluster, &master)).await;
     println!("a peer that had lost its directory has a vote after {:?}", began.elapsed());
     probe.end("while it catches up").await;
-    agree(&world, &world.names, "after it has caught up").await;
+    until_equal(&cluster, &cluster.names, "after it has caught up").await;
 
     drop(peer);
-    for name in world.names.clone() {
-        world.kill(&name);
+    for name in cluster.names.clone() {
+        cluster.kill(&name);
     }
     let began = Instant::now();
-    for name in world.names.clone() {
+    for name in cluster.names.clone() {
         let began = Instant::now();
-        world.start(&name).await;
+        cluster.start(&name).await;
         println!("{name} has read its directory after {:?}", began.elapsed());
     }
-    let (master, _) = world.master().await;
+    let (master, _) = cluster.master().await;
     println!("all have started again, and {master} is master, after {:?}", began.elapsed());
-    assert!(matches!(&*world.peer(&master).mastership().borrow(), Mastership::Master(_)));
-    agree(&world, &world.names, "after they have started again").await;
+    assert!(matches!(&*cluster.peer(&master).mastership().borrow(), Mastership::Master(_)));
+    until_equal(&cluster, &cluster.names, "after they have started again").await;
 }
 
 /// Mastership lasts, so that it can be seen for how long it would have had to.
@@ -180,19 +180,19 @@ fn patient() -> Timing {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "measures for minutes"]
 async fn measure_a_million_assignments() {
-    multitude(1_000_000, patient(), assignment).await;
+    measure_steps(1_000_000, patient(), assignment).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "measures for minutes"]
 async fn measure_a_million_promises() {
-    multitude(1_000_000, patient(), promise).await;
+    measure_steps(1_000_000, patient(), promise).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn twenty_thousand_commands_are_stored_and_cut_off_and_caught_up_with_under_one_master() {
     // Slow enough for a machine that runs other tests, too.
     let timing = Timing::new(100, 1000, 2000).expect("a good timing");
-    multitude(10_000, timing, assignment).await;
-    multitude(10_000, timing, promise).await;
+    measure_steps(10_000, timing, assignment).await;
+    measure_steps(10_000, timing, promise).await;
 }

@@ -15,25 +15,25 @@ use crate::{
     election::master_lease::{MasterLease, Mastership},
     handle::RaftHandle,
     state::machine::Clock,
-    tests::world::World,
+    tests::cluster::Cluster,
 };
 
 /// Looks at all reigns there ever were, at one moment each time.
 #[derive(Clone, Default)]
-pub(super) struct Watchman {
+pub(super) struct LeaseWatcher {
     peers: Arc<Mutex<Vec<watch::Receiver<Mastership>>>>,
     stop: Arc<AtomicBool>,
 }
 
-impl Watchman {
+impl LeaseWatcher {
     pub(super) fn watch(&self, peer: &RaftHandle) {
         self.peers.lock().unwrap().push(peer.mastership());
     }
 
-    pub(super) fn start(world: &World) -> (Watchman, JoinHandle<(usize, usize)>) {
-        let (watchman, clock) = (Watchman::default(), world.clock());
-        let watching = watchman.clone();
-        (watchman, std::thread::spawn(move || watching.run(&clock)))
+    pub(super) fn start(cluster: &Cluster) -> (LeaseWatcher, JoinHandle<(usize, usize)>) {
+        let (watcher, clock) = (LeaseWatcher::default(), cluster.clock());
+        let watching = watcher.clone();
+        (watcher, std::thread::spawn(move || watching.run(&clock)))
     }
 
     /// How many reigns it saw, and at how many moments one held.
@@ -59,7 +59,7 @@ impl Watchman {
     }
 
     /// How many reigns it saw, and at how many moments one held; panics if two ever did at once.
-    pub(super) fn leave(&self, watching: JoinHandle<(usize, usize)>) -> (usize, usize) {
+    pub(super) fn stop(&self, watching: JoinHandle<(usize, usize)>) -> (usize, usize) {
         self.stop.store(true, Ordering::SeqCst);
         watching.join().expect("no two leases ever held at once")
     }

@@ -13,17 +13,17 @@ use crate::{
         types::{LogId, Vote},
     },
     settings::{Secret, Settings, timing::Timing},
-    tests::world::{SECRET, World, known, said, until},
+    tests::cluster::{Cluster, SECRET, set_text, texts, until},
     transport::{Method, client::Connection, proof::Prover},
 };
 
-pub(super) fn identity(world: &World, name: &str) -> Identity {
-    read_one(&world.data(name).join("identity"), Kind::Identity).expect("it is readable").expect("it is there")
+pub(super) fn identity(cluster: &Cluster, name: &str) -> Identity {
+    read_one(&cluster.data(name).join("identity"), Kind::Identity).expect("it is readable").expect("it is there")
 }
 
-/// An introduction as of a peer of this world.
-pub(super) fn introduction(world: &World, name: &str, peer: u64) -> Introduction {
-    let cluster = identity(world, &world.names[0]).cluster.expect("it belongs to one");
+/// An introduction as of a peer of this cluster.
+pub(super) fn introduction(cluster: &Cluster, name: &str, peer: u64) -> Introduction {
+    let cluster = identity(cluster, &cluster.names[0]).cluster.expect("it belongs to one");
     Introduction {
         format: u32::from(FORMAT),
         cluster: cluster.to_be_bytes().to_vec(),
@@ -39,28 +39,28 @@ pub(super) fn introduction(world: &World, name: &str, peer: u64) -> Introduction
     }
 }
 
-/// Asks a peer of this world for its vote.
+/// Asks a peer of this cluster for its vote.
 pub(super) async fn ask_for_vote(
-    world: &World,
+    cluster: &Cluster,
     of: &str,
     to: u64,
     from: Introduction,
     vote: openraft::raft::VoteRequest<u64>,
 ) -> Result<openraft::raft::VoteResponse<u64>, tonic::Status> {
     let request = PeerRequest { from: Some(from), to, payload: codec::encode(&vote), proof: None };
-    let answer = ask(world, of, SECRET, Method::Vote, request).await?;
+    let answer = ask(cluster, of, SECRET, Method::Vote, request).await?;
     Ok(codec::decode(&answer.payload).expect("it decodes"))
 }
 
-/// Asks a peer of this world with this secret.
+/// Asks a peer of this cluster with this secret.
 pub(super) async fn ask(
-    world: &World,
+    cluster: &Cluster,
     of: &str,
     secret: &str,
     method: Method,
     request: PeerRequest,
 ) -> Result<PeerResponse, tonic::Status> {
-    let address = world.peer(of).local_addr().expect("it listens");
+    let address = cluster.peer(of).local_addr().expect("it listens");
     let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{address}")).expect("an address");
     let connection = Connection::over(endpoint.connect().await.expect("it accepts"));
     let prover = Prover::new(Some(&Secret::new(secret)));
@@ -71,11 +71,11 @@ pub(super) async fn ask(
 
 #[tokio::test]
 async fn a_peer_of_another_cluster_is_rejected_and_told_why() {
-    let mut world = World::new(&["a", "b", "c"]).await;
-    world.bootstrap().await;
-    world.master().await;
-    let good = introduction(&world, "b", identity(&world, "b").peer);
-    let me = identity(&world, "a").peer;
+    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
+    cluster.bootstrap().await;
+    cluster.master().await;
+    let good = introduction(&cluster, "b", identity(&cluster, "b").peer);
+    let me = identity(&cluster, "a").peer;
     let format = format!("format {FORMAT}");
     type Tamper = fn(&mut Introduction);
     let cases: [(Tamper, &str); 5] = [
@@ -89,26 +89,26 @@ async fn a_peer_of_another_cluster_is_rejected_and_told_why() {
     for (change, says) in cases {
         let mut other = good.clone();
         change(&mut other);
-        let status = ask_for_vote(&world, "a", me, other, vote()).await.expect_err("it is rejected");
+        let status = ask_for_vote(&cluster, "a", me, other, vote()).await.expect_err("it is rejected");
         assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
         assert!(status.message().contains(says), "{status}");
     }
     for secret in ["another", "", "of this test!"] {
         let hello = PeerRequest { from: Some(good.clone()), ..PeerRequest::default() };
-        let status = ask(&world, "a", secret, Method::Hello, hello).await.expect_err("it is rejected");
+        let status = ask(&cluster, "a", secret, Method::Hello, hello).await.expect_err("it is rejected");
         assert_eq!(status.code(), Code::Unauthenticated, "{status}");
         assert!(status.message().contains("secret"), "{status}");
     }
-    let status = ask_for_vote(&world, "a", me ^ 2, good.clone(), vote()).await.expect_err("meant for another");
+    let status = ask_for_vote(&cluster, "a", me ^ 2, good.clone(), vote()).await.expect_err("meant for another");
     assert_eq!(status.code(), Code::NotFound);
-    let status = ask_for_vote(&world, "a", 0, good.clone(), vote()).await.expect_err("it has no addressee");
+    let status = ask_for_vote(&cluster, "a", 0, good.clone(), vote()).await.expect_err("it has no addressee");
     assert_eq!(status.code(), Code::InvalidArgument);
-    ask_for_vote(&world, "a", me, good.clone(), vote()).await.expect("it is accepted");
+    ask_for_vote(&cluster, "a", me, good.clone(), vote()).await.expect("it is accepted");
 
     // A peer of another cluster does not even learn which peer answers.
     let hello = async |from: Introduction| {
         let request = PeerRequest { from: Some(from), ..PeerRequest::default() };
-        ask(&world, "a", SECRET, Method::Hello, request).await.map(|_| ())
+        ask(&cluster, "a", SECRET, Method::Hello, request).await.map(|_| ())
     };
     let elsewhere = Introduction { cluster: vec![1; 16], ..good.clone() };
     assert_eq!(hello(elsewhere).await.expect_err("it is rejected").code(), Code::FailedPrecondition);
@@ -118,44 +118,44 @@ async fn a_peer_of_another_cluster_is_rejected_and_told_why() {
 
 #[tokio::test]
 async fn a_master_votes_for_no_other_peer_as_long_as_its_lease_may_hold() {
-    let mut world = World::new(&["a", "b", "c"]).await;
-    world.bootstrap().await;
-    let (master, lease) = world.master().await;
+    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
+    cluster.bootstrap().await;
+    let (master, lease) = cluster.master().await;
     // It has been master for longer than any vote lease that it may have given when it was elected.
     tokio::time::sleep(std::time::Duration::from_millis(900)).await;
-    assert!(lease.holds(world.now()), "nothing has disturbed it");
-    let other = world.names.iter().find(|name| **name != master).expect("there are three").clone();
-    let candidate = identity(&world, &other).peer;
+    assert!(lease.holds(cluster.now()), "nothing has disturbed it");
+    let other = cluster.names.iter().find(|name| **name != master).expect("there are three").clone();
+    let candidate = identity(&cluster, &other).peer;
     let ahead = crate::tests::segments::log_id(900, 1_000_000);
     let vote = openraft::raft::VoteRequest::new(Vote::new(1000, candidate), Some(ahead));
-    let from = introduction(&world, &other, candidate);
-    let me = identity(&world, &master).peer;
-    let answer = ask_for_vote(&world, &master, me, from.clone(), vote.clone()).await.expect("it answers");
+    let from = introduction(&cluster, &other, candidate);
+    let me = identity(&cluster, &master).peer;
+    let answer = ask_for_vote(&cluster, &master, me, from.clone(), vote.clone()).await.expect("it answers");
     assert!(!answer.vote_granted);
-    assert!(lease.holds(world.now()));
+    assert!(lease.holds(cluster.now()));
     // Its followers do not vote either.
     let follower =
-        world.names.iter().find(|name| **name != master && **name != other).expect("there are three").clone();
-    let to = identity(&world, &follower).peer;
-    let answer = ask_for_vote(&world, &follower, to, from, vote).await.expect("it answers");
+        cluster.names.iter().find(|name| **name != master && **name != other).expect("there are three").clone();
+    let to = identity(&cluster, &follower).peer;
+    let answer = ask_for_vote(&cluster, &follower, to, from, vote).await.expect("it answers");
     assert!(!answer.vote_granted);
-    assert!(lease.holds(world.now()));
+    assert!(lease.holds(cluster.now()));
 }
 
 #[tokio::test]
 async fn no_peer_starts_an_election_because_a_former_master_asks_for_it() {
-    let mut world = World::new(&["a", "b", "c"]).await;
-    world.bootstrap().await;
-    let (master, lease) = world.master().await;
-    let follower = world.names.iter().find(|name| **name != master).expect("there are three").clone();
-    let (from, to) = (identity(&world, &master).peer, identity(&world, &follower).peer);
-    let now = world.peer(&master).raft().metrics().borrow().clone();
-    let log = world.peer(&master).raft().data_metrics().borrow().last_log;
+    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
+    cluster.bootstrap().await;
+    let (master, lease) = cluster.master().await;
+    let follower = cluster.names.iter().find(|name| **name != master).expect("there are three").clone();
+    let (from, to) = (identity(&cluster, &master).peer, identity(&cluster, &follower).peer);
+    let now = cluster.peer(&master).raft().metrics().borrow().clone();
+    let log = cluster.peer(&master).raft().data_metrics().borrow().last_log;
     let stands = async |master_vote: Vote, last: Option<LogId>| {
-        let introduction = Some(introduction(&world, &master, from));
+        let introduction = Some(introduction(&cluster, &master, from));
         let request = StandRequest { master: master_vote, last };
         let request = PeerRequest { from: introduction, to, payload: codec::encode(&request), proof: None };
-        let answer = ask(&world, &follower, SECRET, Method::Stand, request).await.expect("it answers");
+        let answer = ask(&cluster, &follower, SECRET, Method::Stand, request).await.expect("it answers");
         codec::decode::<bool>(&answer.payload).expect("it decodes")
     };
     for former in [Vote::new_committed(0, from), Vote::new_committed(1, to), Vote::new(1, from)] {
@@ -164,22 +164,22 @@ async fn no_peer_starts_an_election_because_a_former_master_asks_for_it() {
     // The same master, in an earlier master lease.
     assert!(!stands(now.vote, log.map(|id| LogId::new(id.leader_id, id.index - 1))).await);
     tokio::time::sleep(std::time::Duration::from_millis(500)).await;
-    assert!(lease.holds(world.now()), "nothing has happened");
+    assert!(lease.holds(cluster.now()), "nothing has happened");
 }
 
 #[tokio::test]
 async fn settings_that_cannot_work_are_refused_with_what_is_wrong() {
-    let mut world = World::new(&["a", "b"]).await;
+    let mut cluster = Cluster::new(&["a", "b"]).await;
     let refused = async |settings: Settings| start(settings).await.map(|_| ()).expect_err("it cannot work").to_string();
     let listen = Some("0.0.0.0:0".parse().expect("an address"));
-    let open = start(Settings { listen, secret: None, ..world.settings("a") }).await.map(|_| ());
+    let open = start(Settings { listen, secret: None, ..cluster.settings("a") }).await.map(|_| ());
     assert!(matches!(open, Err(StartError::NoSecret(_))), "{open:?}");
-    assert!(refused(Settings { listen: None, ..world.settings("a") }).await.contains("listen"));
-    assert!(refused(Settings { name: "z".into(), ..world.settings("a") }).await.contains("a, b"));
-    let twice = [world.settings("a").peers, world.settings("a").peers].concat();
-    assert!(refused(Settings { peers: twice, ..world.settings("a") }).await.contains("two peers"));
-    let taken = world.start("a").await.local_addr();
-    assert!(refused(Settings { listen: taken, ..world.settings("b") }).await.contains("cannot listen"));
+    assert!(refused(Settings { listen: None, ..cluster.settings("a") }).await.contains("listen"));
+    assert!(refused(Settings { name: "z".into(), ..cluster.settings("a") }).await.contains("a, b"));
+    let twice = [cluster.settings("a").peers, cluster.settings("a").peers].concat();
+    assert!(refused(Settings { peers: twice, ..cluster.settings("a") }).await.contains("two peers"));
+    let taken = cluster.start("a").await.local_addr();
+    assert!(refused(Settings { listen: taken, ..cluster.settings("b") }).await.contains("cannot listen"));
     assert!(
         Timing::new(5, 100, 200).is_err() && Timing::new(50, 99, 200).is_err() && Timing::new(50, 100, 120).is_err()
     );
@@ -187,19 +187,19 @@ async fn settings_that_cannot_work_are_refused_with_what_is_wrong() {
 
 #[tokio::test]
 async fn a_peer_with_another_secret_does_not_take_part_and_the_others_go_on() {
-    let mut world = World::new(&["a", "b", "c"]).await;
-    world.bootstrap().await;
-    world.propose(said("one")).await;
-    let (master, _) = world.master().await;
-    let outsider = world.names.iter().find(|name| **name != master).expect("there are three").clone();
-    world.kill(&outsider);
-    let settings = Settings { secret: Some(Secret::new("another")), ..world.settings(&outsider) };
-    let peer = world.start_with(settings).await.expect("it starts");
-    world.propose(said("two")).await;
+    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
+    cluster.bootstrap().await;
+    cluster.propose(set_text("one")).await;
+    let (master, _) = cluster.master().await;
+    let outsider = cluster.names.iter().find(|name| **name != master).expect("there are three").clone();
+    cluster.kill(&outsider);
+    let settings = Settings { secret: Some(Secret::new("another")), ..cluster.settings(&outsider) };
+    let peer = cluster.start_with(settings).await.expect("it starts");
+    cluster.propose(set_text("two")).await;
     tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
-    assert!(known(&peer).is_empty(), "nothing was confirmed to it");
+    assert!(texts(&peer).is_empty(), "nothing was confirmed to it");
     drop(peer);
-    world.kill(&outsider);
-    let peer = world.start(&outsider).await;
-    until("it takes part", || known(&peer) == ["one", "two"]).await;
+    cluster.kill(&outsider);
+    let peer = cluster.start(&outsider).await;
+    until("it takes part", || texts(&peer) == ["one", "two"]).await;
 }

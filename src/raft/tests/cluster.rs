@@ -29,7 +29,7 @@ use crate::{
     state::{machine::Clock, stored::StoredState},
 };
 
-/// What all peers of a world know.
+/// What all peers of a cluster know.
 pub(super) const SECRET: &str = "of this test";
 
 /// Slow enough for a machine that runs other tests, too.
@@ -43,7 +43,7 @@ pub(super) struct Link {
     cut: AtomicBool,
 }
 
-pub(super) struct World {
+pub(super) struct Cluster {
     pub(super) directory: TempDir,
     pub(super) names: Vec<String>,
     pub(super) timing: Timing,
@@ -55,14 +55,14 @@ pub(super) struct World {
     links: BTreeMap<(String, String), (Arc<Link>, SocketAddr)>,
 }
 
-impl World {
+impl Cluster {
     /// No peer is started yet.
-    pub(super) async fn new(names: &[&str]) -> World {
-        World::with(names, timing()).await
+    pub(super) async fn new(names: &[&str]) -> Cluster {
+        Cluster::with(names, timing()).await
     }
 
-    pub(super) async fn with(names: &[&str], timing: Timing) -> World {
-        let mut world = World {
+    pub(super) async fn with(names: &[&str], timing: Timing) -> Cluster {
+        let mut cluster = Cluster {
             directory: tempfile::tempdir().expect("a temporary directory"),
             names: Vec::new(),
             timing,
@@ -72,13 +72,13 @@ impl World {
             links: BTreeMap::new(),
         };
         for name in names {
-            world.welcome(name).await;
+            cluster.add_name(name).await;
         }
-        world
+        cluster
     }
 
     /// Adds a peer that may be started.
-    pub(super) async fn welcome(&mut self, name: &str) {
+    pub(super) async fn add_name(&mut self, name: &str) {
         for other in self.names.clone() {
             self.link(name, &other).await;
             self.link(&other, name).await;
@@ -238,7 +238,7 @@ impl World {
 }
 
 /// The configurations that a peer knows, in order.
-pub(super) fn known(peer: &RaftHandle) -> Vec<String> {
+pub(super) fn texts(peer: &RaftHandle) -> Vec<String> {
     peer.read(|state| state.configurations().map(|configuration| configuration.text.to_string()).collect())
 }
 
@@ -246,29 +246,29 @@ pub(super) fn configuration(text: impl Into<Arc<str>>) -> Configuration {
     Configuration { version: 0, text: text.into(), source: "a test".into(), at_unix: 0, by: "a".into() }
 }
 
-pub(super) fn said(text: impl Into<Arc<str>>) -> Command {
+pub(super) fn set_text(text: impl Into<Arc<str>>) -> Command {
     Command::Configuration(configuration(text))
 }
 
 /// All state of a peer.
-pub(super) fn whole(peer: &RaftHandle) -> StoredState {
+pub(super) fn stored_state(peer: &RaftHandle) -> StoredState {
     peer.read(|state| state.record(Millis(0)))
 }
 
 /// Waits until these peers have the same state.
-pub(super) async fn agree(world: &World, names: impl IntoIterator<Item = &String> + Clone, done: &str) {
+pub(super) async fn until_equal(cluster: &Cluster, names: impl IntoIterator<Item = &String> + Clone, done: &str) {
     let began = Instant::now();
     loop {
-        let mut of_all: Vec<_> = names.clone().into_iter().map(|name| whole(world.peer(name))).collect();
+        let mut of_all: Vec<_> = names.clone().into_iter().map(|name| stored_state(cluster.peer(name))).collect();
         of_all.dedup();
         if of_all.len() == 1 {
             return;
         }
         if began.elapsed() > Duration::from_secs(60) {
             for name in names {
-                eprintln!("{name}: {:?}", whole(world.peer(name)));
+                eprintln!("{name}: {:?}", stored_state(cluster.peer(name)));
             }
-            panic!("{done}: they do not agree: {}", world.told());
+            panic!("{done}: they do not agree: {}", cluster.told());
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
