@@ -1,4 +1,4 @@
-//! Peers with real sockets and real files, all in one process.
+//! Several peers in one process, with real sockets and files.
 
 mod backup;
 mod callers;

@@ -1,4 +1,4 @@
-//! Backups: what they hold, what is refused, and how a set begins with one.
+//! Backups: their content, what is refused, and how a cluster begins with one.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::{
     tests::cluster::{Cluster, assigned, set_text, texts, until},
 };
 
-/// Every kind of command, with more of a pool than one record holds.
+/// Every kind of command, with more notes of a pool than one record holds.
 fn state() -> State {
     let mut state = State::default();
     let term = state.begin_term();
@@ -67,7 +67,7 @@ fn backup() -> Backup {
     Backup::of(&state(), BackupHeader::new("0.1.0", 30, Millis(61_000)), Millis(0))
 }
 
-/// What a set has that begins with it.
+/// The state of a cluster that begins with a backup.
 fn restored(backup: &Backup) -> State {
     let mut state = State::default();
     let term = state.begin_term();
@@ -120,7 +120,7 @@ fn a_file_that_is_not_whole_is_refused_with_its_line() {
     assert_eq!(Backup::read(newer.as_bytes()), Err(BackupError::Newer { found: 2 }));
 }
 
-/// As version 1 was written when it was new. These bytes do not change.
+/// Written by format 1. These bytes must not change.
 const FORMAT_1: &str = include_str!("fixtures/backup-1.jsonl");
 
 #[test]

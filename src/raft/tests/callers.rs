@@ -1,5 +1,5 @@
-//! Callers that write and read state at any peer that may decide, as the server does it: what they were told, and
-//! whether one register each could have said that.
+//! Callers that write and read the state through any peer that is master, as the server does. [`judge`] checks whether
+//! a linearizable register could have given their answers.
 
 use std::{
     collections::BTreeMap,
@@ -27,15 +27,15 @@ use crate::{
 const CALLERS: u64 = 6;
 const PAUSE: Duration = Duration::from_millis(3);
 
-/// What callers do wrong, to show that the judge finds it.
+/// A mistake of the callers, which the judge has to find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mistake {
     None,
-    /// They read at any peer, whether its master lease holds or not.
+    /// They read at any peer, whether or not its master lease holds.
     ReadsAnywhere,
-    /// They take a write of unknown outcome for one that is stored.
+    /// They take a write of unknown outcome for a stored one.
     TrustsTheUncertain,
-    /// One write is acknowledged and never proposed.
+    /// One write counts as acknowledged, but is never proposed.
     DropsOne,
 }
 
@@ -45,17 +45,16 @@ pub(super) struct Callers {
     ballast: Vec<JoinHandle<()>>,
 }
 
-/// What all callers share.
 struct SharedCallers {
     peers: Mutex<BTreeMap<String, RaftHandle>>,
     stop: AtomicBool,
     clock: Clock,
     began: Instant,
-    /// When each value was first asked for.
+    /// The last value that was written.
     values: AtomicU64,
     mistake: Mistake,
     dropped: AtomicBool,
-    /// Ballast that was stored.
+    /// The number of stored proposals of `work_load`.
     heavy: AtomicUsize,
 }
 
@@ -80,7 +79,7 @@ impl Callers {
         callers
     }
 
-    /// They reach the peers that run now, and no others. Called before a peer is killed, too: they hold it.
+    /// Makes the callers use the peers that run now. Also call it before a peer is killed, because callers hold it.
     pub(super) fn set_running(&self, cluster: &Cluster) {
         let running = cluster.running().map(|(name, peer)| (name.clone(), peer.clone()));
         *self.shared.peers.lock().unwrap() = running.collect();
@@ -90,7 +89,7 @@ impl Callers {
         self.shared.peers.lock().unwrap().remove(name);
     }
 
-    /// So many more propose at full speed what takes `bytes` in the log and nothing in the state.
+    /// Adds callers that propose at full speed commands with `bytes` in the log and nothing in the state.
     pub(super) fn add_load(&mut self, callers: usize, bytes: usize) {
         self.ballast.extend((0..callers).map(|_| tokio::spawn(Arc::clone(&self.shared).work_load(bytes))));
     }
@@ -99,7 +98,7 @@ impl Callers {
         self.shared.heavy.load(Ordering::Relaxed)
     }
 
-    /// They stop. What each was told, with what is there in the end, at a master.
+    /// Stops the callers. Returns all calls, and a last read of each register at a master.
     pub(super) async fn stop(self, cluster: &Cluster) -> Vec<RegisterCall> {
         self.shared.stop.store(true, Ordering::SeqCst);
         let mut calls = Vec::new();
@@ -133,7 +132,7 @@ impl SharedCallers {
         self.values.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// One that may decide, or one of them if several believe so.
+    /// A peer that may decide; any of them if there are several.
     fn master(&self, random: &mut fastrand::Rng) -> Option<(RaftHandle, MasterLease)> {
         let peers = self.peers.lock().unwrap();
         let lease = |peer: &RaftHandle| match &*peer.mastership().borrow() {
@@ -175,7 +174,7 @@ impl SharedCallers {
         calls
     }
 
-    /// Whether it is stored, or may be; nothing if it is not.
+    /// `None` if it is certainly not stored. The flag is whether it certainly is.
     async fn write(&self, of: Register, random: &mut fastrand::Rng) -> Option<(Operation, bool)> {
         let (peer, lease) = self.master(random)?;
         let (value, anew) = (self.new_value(), random.u8(..8) == 0);
@@ -187,7 +186,7 @@ impl SharedCallers {
             return Some((operation, true));
         }
         let (result, told) = oneshot::channel();
-        // Without holding the peer meanwhile, so that it can be killed.
+        // Nothing holds the peer meanwhile, so that it can be killed.
         peer.submit(&lease, commands, |told| drop(result.send(told)));
         drop((peer, lease));
         match told.await.unwrap_or(Err(ProposeError::Uncertain)) {
@@ -216,7 +215,7 @@ impl SharedCallers {
     }
 }
 
-/// How many writes and reads were answered, if one register each explains all; else what is not explained.
+/// The number of writes and reads if linearizable registers explain all calls; otherwise the unexplained call.
 pub(super) fn judge(calls: &[RegisterCall]) -> Result<(usize, usize), String> {
     if let Some(call) = unexplained(calls) {
         let near = |other: &&RegisterCall| {

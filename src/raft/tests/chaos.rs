@@ -1,6 +1,6 @@
-//! Links are cut and restored, single messages delivered seconds late, peers killed, restarted and robbed of their
-//! directories, disks slow and broken, all at random, while callers write and read state. No two reigns ever hold at the
-//! same moment; one register each explains all that callers were told; in the end all peers have the same state.
+//! Random faults while callers write and read the state: links are cut and restored, messages delivered seconds late,
+//! peers killed, restarted and wiped, disks slow and broken. Two master leases never hold at the same time, the calls
+//! are linearizable, and in the end all peers have the same state.
 
 use std::time::Duration;
 
@@ -20,14 +20,13 @@ use crate::{
     transport::Method,
 };
 
-/// What is done to the peers, and what of it is not over.
 struct Chaos {
     cluster: Cluster,
     callers: Callers,
     watcher: LeaseWatcher,
     random: fastrand::Rng,
     down: Vec<String>,
-    /// What hands mastership over holds the peer that does.
+    /// Running transfers, which hold their peers.
     transfers: JoinSet<()>,
     held: Vec<Held>,
     done: String,
@@ -37,7 +36,7 @@ impl Chaos {
     async fn step(&mut self) {
         let names = self.cluster.names.clone();
         let victim = match self.cluster.masters().first() {
-            // The master more often than others.
+            // The master is hit more often than others.
             Some((master, _)) if self.random.bool() => master.clone(),
             _ => names[self.random.usize(..names.len())].clone(),
         };
@@ -89,8 +88,8 @@ impl Chaos {
         }
     }
 
-    /// The master asks another peer to take over, and that request is late: meanwhile the master loses the third
-    /// peer, and once the request has arrived, the second.
+    /// The master asks another peer to stand for election, and that request is late. Meanwhile the master loses the
+    /// third peer, and once the request has arrived, the second.
     async fn hand_over_late(&mut self) {
         let Some((master, _)) = self.cluster.masters().pop() else { return };
         let mut others: Vec<_> = self.cluster.names.iter().filter(|name| **name != master).cloned().collect();
@@ -139,7 +138,7 @@ impl Chaos {
         peer
     }
 
-    /// Takes a directory away, unless another peer has lost one and has no vote yet: a majority is to keep theirs.
+    /// Wipes a data directory, unless another peer was wiped and has no vote yet: a majority has to keep theirs.
     async fn wipe(&mut self, victim: String) {
         if !self.down.is_empty()
             || !self.cluster.masters().first().is_some_and(|(name, _)| is_settled(&self.cluster, name))
@@ -152,7 +151,7 @@ impl Chaos {
         self.start(&victim).await;
     }
 
-    /// All is well again, and judged.
+    /// Repairs everything, and judges the calls.
     async fn end(mut self, watching: std::thread::JoinHandle<(usize, usize)>) -> Result<(usize, usize), String> {
         self.transfers.abort_all();
         self.held.drain(..).for_each(|held| held.release());
@@ -168,7 +167,7 @@ impl Chaos {
         for name in std::mem::take(&mut self.down) {
             self.start(&name).await;
         }
-        // Some time under way together, before callers go.
+        // Commits once with all peers before the callers stop.
         self.cluster.propose(assigned("last", 1.0)).await;
         let calls = self.callers.stop(&self.cluster).await;
         let judged = judge(&calls);
@@ -191,7 +190,7 @@ async fn chaos(names: &[&str], steps: usize, seed: u64, mistake: Mistake) -> Res
     }
     cluster.master().await;
     let mut callers = Callers::start(&cluster, seed, mistake);
-    // Snapshots are due every now and then.
+    // The load makes snapshots due.
     callers.add_load(1, 100 << 10);
     let random = fastrand::Rng::with_seed(seed);
     let mut chaos = Chaos {
@@ -212,12 +211,12 @@ async fn chaos(names: &[&str], steps: usize, seed: u64, mistake: Mistake) -> Res
     chaos.end(watching).await.map_err(|why| format!("{done}: {why}"))
 }
 
-/// How many seeds are tried: `LEASEWAY_SEEDS`.
+/// The number of seeds: `LEASEWAY_SEEDS`.
 pub(super) fn seeds() -> u64 {
     std::env::var("LEASEWAY_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(1)
 }
 
-/// Leaves out the rule that `LEASEWAY_PLANT` names, to show that these tests find it.
+/// Leaves out the rule that `LEASEWAY_PLANT` names, to show that these tests notice.
 #[cfg(feature = "planted")]
 fn plant() {
     use leaseway_core::planted::{Fault, plant_everywhere};

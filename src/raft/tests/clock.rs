@@ -1,4 +1,4 @@
-//! The clock of the cluster: it goes on over masters, never faster than time, and a quiet cluster writes nothing.
+//! The cluster clock: it continues over masters, is never fast, and a quiet cluster writes nothing.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Several peers on links that can be cut.
+//! Several peers in one process, on links that can be cut.
 
 use std::{
     collections::BTreeMap,
@@ -29,15 +29,15 @@ use crate::{
     state::{machine::Clock, stored::StoredState},
 };
 
-/// What all peers of a cluster know.
+/// The secret that all peers share.
 pub(super) const SECRET: &str = "of this test";
 
-/// Slow enough for a machine that runs other tests, too.
+/// Slow enough for a loaded machine.
 pub(super) fn timing() -> Timing {
     Timing::new(50, 200, 400).expect("a good timing")
 }
 
-/// A link from one peer to another. While it is cut, bytes wait; they arrive late when it is restored.
+/// A link from one peer to another. While it is cut, bytes wait; they arrive when it is restored.
 #[derive(Default)]
 pub(super) struct Link {
     cut: AtomicBool,
@@ -49,14 +49,14 @@ pub(super) struct Cluster {
     pub(super) timing: Timing,
     origin: Instant,
     peers: BTreeMap<String, RaftHandle>,
-    /// Where each peer really listens.
+    /// The address of each peer's listener.
     real: Arc<Mutex<BTreeMap<String, SocketAddr>>>,
-    /// Links by (from, to).
+    /// By sender and receiver.
     links: BTreeMap<(String, String), (Arc<Link>, SocketAddr)>,
 }
 
 impl Cluster {
-    /// No peer is started yet.
+    /// Starts no peer.
     pub(super) async fn new(names: &[&str]) -> Cluster {
         Cluster::with(names, timing()).await
     }
@@ -77,7 +77,7 @@ impl Cluster {
         cluster
     }
 
-    /// Adds a peer that may be started.
+    /// Adds links for a peer, which can then be started.
     pub(super) async fn add_name(&mut self, name: &str) {
         for other in self.names.clone() {
             self.link(name, &other).await;
@@ -138,7 +138,7 @@ impl Cluster {
         loop {
             match self.start_with(self.settings(name)).await {
                 Ok(peer) => return peer,
-                // One that was killed may still be stopping.
+                // A peer that was killed may still be stopping.
                 Err(StartError::Store(StoreError::InUse { .. })) if began.elapsed() < Duration::from_secs(60) => {}
                 Err(error) => panic!("{name} does not start: {error}"),
             }
@@ -153,7 +153,7 @@ impl Cluster {
         }
     }
 
-    /// Also makes a peer unreachable that is stopping by itself.
+    /// Also makes the peer unreachable if it is stopping by itself.
     pub(super) fn kill(&mut self, name: &str) {
         self.real.lock().unwrap().remove(name);
         self.peers.remove(name).expect("it was running");
@@ -161,7 +161,7 @@ impl Cluster {
 
     pub(super) fn wipe(&self, name: &str) {
         let data = self.data(name);
-        // A peer that was killed may still be stopping: what it wrote afterwards would be in the way of the next.
+        // A peer that was killed may still be stopping, and would write into the directory of the next.
         let is_free = || std::fs::File::open(data.join("lock")).is_ok_and(|lock| lock.try_lock().is_ok());
         until_now(|| !data.exists() || is_free() && std::fs::remove_dir_all(&data).is_ok());
     }
@@ -180,7 +180,7 @@ impl Cluster {
         self.cut_off(other, one, cut);
     }
 
-    /// Cuts or restores requests of one peer to the other, and their answers.
+    /// Cuts or restores the requests of one peer to the other, and their answers.
     pub(super) fn cut_off(&self, from: &str, to: &str, cut: bool) {
         self.links[&(from.to_owned(), to.to_owned())].0.cut.store(cut, Ordering::SeqCst);
     }
@@ -193,7 +193,7 @@ impl Cluster {
         }
     }
 
-    /// The peers whose master lease holds at this moment.
+    /// The peers whose master lease holds now.
     pub(super) fn masters(&self) -> Vec<(String, MasterLease)> {
         let now = self.now();
         let lease = |peer: &RaftHandle| match &*peer.mastership().borrow() {
@@ -214,7 +214,7 @@ impl Cluster {
         }
     }
 
-    /// What consensus says of itself at each peer.
+    /// openraft's metrics of each peer, for failures.
     fn told(&self) -> String {
         let begun = |peer: &&RaftHandle| !peer.peers().is_empty();
         let of = |peer: &RaftHandle| format!("{} {:?}", *peer.raft().metrics().borrow(), peer.ineligible());
@@ -225,7 +225,7 @@ impl Cluster {
         told.collect()
     }
 
-    /// Proposes to the master, until one accepts.
+    /// Proposes to the master until one accepts.
     pub(super) async fn propose(&self, command: Command) {
         for _ in 0..100 {
             let (name, lease) = self.master().await;
@@ -237,7 +237,7 @@ impl Cluster {
     }
 }
 
-/// The configurations that a peer knows, in order.
+/// The configurations of a peer, oldest first.
 pub(super) fn texts(peer: &RaftHandle) -> Vec<String> {
     peer.read(|state| state.configurations().map(|configuration| configuration.text.to_string()).collect())
 }
@@ -250,7 +250,6 @@ pub(super) fn set_text(text: impl Into<Arc<str>>) -> Command {
     Command::Configuration(configuration(text))
 }
 
-/// All state of a peer.
 pub(super) fn stored_state(peer: &RaftHandle) -> StoredState {
     peer.read(|state| state.record(Millis(0)))
 }
@@ -280,7 +279,7 @@ pub(super) fn assigned(client: &str, amount: f64) -> Command {
     Command::Assignment { resource: "r".into(), kind: HolderKind::Client, holder: client.into(), assigned }
 }
 
-/// Waits for a minute: only a hang fails.
+/// Waits for up to a minute.
 pub(super) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let began = Instant::now();
     while !condition() {

@@ -1,4 +1,4 @@
-//! What openraft leaves to those who use it: docs/internals/openraft.md.
+//! What openraft leaves to its users: docs/internals/openraft.md.
 
 use std::{
     collections::BTreeSet,
@@ -167,7 +167,7 @@ async fn a_panic_while_entries_are_applied_ends_consensus_in_words() {
     assert!(failed.to_string().contains("panic"), "{failed}");
 }
 
-/// Begins a change of the voters on the master, which does not finish it.
+/// Begins a change of the voters on the master, and does not finish it.
 async fn begin_change(cluster: &Cluster, master: &str, voters: BTreeSet<PeerId>) {
     let raft = cluster.peer(master).raft();
     let before = *raft.metrics().borrow().membership_config.log_id();
@@ -183,7 +183,7 @@ fn ids(cluster: &Cluster, names: &[&str]) -> BTreeSet<PeerId> {
     names.iter().map(|name| identity(cluster, name).peer).collect()
 }
 
-/// The voters, if they are not joint, and who has made it so.
+/// The voters and the leader that decided on them; `None` if the membership is joint.
 fn settled(cluster: &Cluster, at: &str) -> Option<(BTreeSet<PeerId>, PeerId)> {
     let membership = cluster.peer(at).raft().metrics().borrow().membership_config.clone();
     match membership.membership().get_joint_config().as_slice() {

@@ -1,4 +1,4 @@
-//! Single messages between peers that are held back and delivered later, while others pass.
+//! Holds back single messages between peers, and delivers them later, while others pass.
 
 use std::{
     collections::BTreeMap,
@@ -10,11 +10,11 @@ use tokio::sync::Notify;
 
 use crate::transport::Method;
 
-/// The messages to hold, by the address that they are sent to, of all tests of this process. Each link of a
-/// [`Cluster`](super::cluster::Cluster) has an address of its own.
+/// The messages to hold of all tests in this process, by the address that they are sent to. Each link of a
+/// [`Cluster`](super::cluster::Cluster) has its own address.
 static WANTED: Mutex<BTreeMap<String, Vec<Held>>> = Mutex::new(BTreeMap::new());
 
-/// A message that is held until this is released, ten seconds at most.
+/// A message that is held until it is released, at most for ten seconds.
 #[derive(Clone)]
 pub(super) struct Held {
     method: Option<Method>,
@@ -34,7 +34,7 @@ impl Held {
         self.state.caught.notified().await;
     }
 
-    /// Delivers it, and waits for the answer.
+    /// Delivers the message, and waits for the answer.
     pub(super) async fn deliver(&self) {
         self.release();
         self.state.answered.notified().await;
@@ -45,7 +45,7 @@ impl Held {
     }
 }
 
-/// Holds the next message to this address, of this kind if one is named. The sender's timeout runs on meanwhile.
+/// Holds the next message to this address, and of this method if one is given. The sender's timeout goes on.
 pub(super) fn hold_next(address: &str, method: Option<Method>) -> Held {
     let held = Held { method, state: Arc::default() };
     let mut wanted = WANTED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -53,7 +53,7 @@ pub(super) fn hold_next(address: &str, method: Option<Method>) -> Held {
     held
 }
 
-/// Sends a message, later if it is to be held. A held message is delivered also if its sender has given up on it.
+/// Sends a message, or holds it first. A held message is delivered even if its sender has given up on it.
 pub(crate) async fn deliver<T: Send + 'static>(
     address: &str,
     method: Method,
@@ -70,7 +70,7 @@ pub(crate) async fn deliver<T: Send + 'static>(
     let Some(held) = held else { return send.await };
     held.state.caught.notify_one();
     let late = tokio::spawn(async move {
-        // Unreleased ones do not outlive the test that holds them.
+        // A message that is never released must not outlive its test.
         let _ = tokio::time::timeout(Duration::from_secs(10), held.state.released.notified()).await;
         let answer = send.await;
         held.state.answered.notify_one();

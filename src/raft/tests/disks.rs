@@ -1,4 +1,4 @@
-//! Disks that are slow, or fail, as tests say.
+//! Disks that are slow or fail on request.
 
 use std::{
     collections::BTreeMap,
@@ -11,15 +11,14 @@ use std::{
 
 use crate::log::StoreError;
 
-/// What becomes of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DiskState {
     Sound,
-    /// It takes so long.
+    /// A write takes this long.
     Slow(Duration),
-    /// It waits for a change of this.
+    /// A write waits until the state changes.
     Stuck,
-    /// Nothing is written.
+    /// A write fails.
     Broken,
 }
 
@@ -27,28 +26,28 @@ pub(super) enum DiskState {
 struct Disks {
     log: Option<DiskState>,
     snapshot: Option<DiskState>,
-    /// So many writes of snapshots have begun.
+    /// The number of snapshots that were about to be written.
     begun: usize,
 }
 
-/// By directory, of all tests of this process.
+/// The disks of all tests in this process, by data directory.
 static DISKS: Mutex<BTreeMap<PathBuf, Disks>> = Mutex::new(BTreeMap::new());
 
 fn with<R>(directory: &Path, f: impl FnOnce(&mut Disks) -> R) -> R {
     f(DISKS.lock().unwrap_or_else(PoisonError::into_inner).entry(directory.to_owned()).or_default())
 }
 
-/// What the log and the vote meet from now on.
+/// Sets the disk for the log and the vote.
 pub(super) fn set(directory: &Path, state: DiskState) {
     with(directory, |disks| disks.log = Some(state));
 }
 
-/// What snapshots meet from now on.
+/// Sets the disk for snapshots.
 pub(super) fn set_for_snapshots(directory: &Path, state: DiskState) {
     with(directory, |disks| disks.snapshot = Some(state));
 }
 
-/// How many snapshots were about to be written there, ever.
+/// The number of snapshots that were about to be written so far.
 pub(super) fn snapshots_begun(directory: &Path) -> usize {
     with(directory, |disks| disks.begun)
 }

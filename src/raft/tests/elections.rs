@@ -1,4 +1,4 @@
-//! Elections, and what a new master knows.
+//! Elections, transfers, and the state of a new master.
 
 use crate::{
     election::master_lease::Mastership,
@@ -111,7 +111,7 @@ async fn mastership_stays_where_the_peer_that_is_named_is_away() {
     cluster.isolate(&away, true);
     let silent = ChangeError::Silent { name: away.clone() };
     let mut said = cluster.peer(&first).transfer(Some(&away)).await;
-    // Until it counts as away it is waited for, and mastership stays.
+    // Until the peer counts as silent, the transfer waits for it and fails.
     while said != Err(silent.clone()) {
         assert!(matches!(said, Err(ChangeError::Behind { .. } | ChangeError::NotTaken { .. })), "{said:?}");
         said = cluster.peer(&first).transfer(Some(&away)).await;

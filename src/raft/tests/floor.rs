@@ -1,4 +1,4 @@
-//! What is missing from the log, and what a torn floor still says.
+//! Logs that end before the floor, and torn or damaged floors.
 
 use std::{
     collections::BTreeMap,
@@ -32,7 +32,7 @@ fn entry(term: u64, index: u64) -> Entry {
     Entry { log_id: log_id(term, index), payload: EntryPayload::Blank }
 }
 
-/// A directory that belongs to a cluster.
+/// A data directory that belongs to a cluster.
 struct UsedDirectory {
     directory: TempDir,
     runtime: Runtime,
@@ -58,7 +58,7 @@ impl UsedDirectory {
         open(&settings).map_err(|error| error.to_string())
     }
 
-    /// Everything but the log: without a vote there would be another reason to refuse.
+    /// Writes everything but the log. Without a vote the directory would be refused for another reason.
     fn vote(&self) {
         let mut opened = self.open().expect("it opens");
         self.join(&opened);
@@ -121,7 +121,7 @@ fn what_was_written_beyond_the_floor_may_be_torn_off() {
     used.append((0..6).map(|index| entry(1, index)));
     let floor = fs::read(used.path("floor")).expect("it can be read");
     used.append((6..8).map(|index| entry(1, index)));
-    // As after a loss of power: the newest floors never came to the disk.
+    // As after a power failure: the newest floors did not reach the disk.
     fs::write(used.path("floor"), floor).expect("it can be written");
     cut(&used.segment(), fs::read(used.segment()).expect("it can be read").len() - 3);
     assert_eq!(used.open().expect("no acknowledgement is known").log.log().last(), Some(log_id(1, 6)));
@@ -157,7 +157,7 @@ fn a_missing_floor_is_refused_though_all_else_is_there() {
     used.append((0..3).map(|index| entry(1, index)));
     let whole = fs::read(used.segment()).expect("it can be read");
     fs::remove_file(used.path("floor")).expect("it can be removed");
-    // The last entry is gone, too; or the log is whole, which nothing shows any more.
+    // With the last entry gone, and with an intact log: without the floor nothing tells them apart.
     for length in [whole.len() - 1, whole.len()] {
         fs::write(used.segment(), &whole[..length]).expect("it can be written");
         for _ in 0..2 {
@@ -178,7 +178,7 @@ fn a_truncation_takes_the_floor_back_and_what_follows_raises_it() {
     assert_eq!(used.open().expect("it is whole").log.log().last(), Some(log_id(1, 1)));
     used.append([entry(2, 2)].into_iter());
     let whole = fs::read(used.segment()).expect("it can be read");
-    // Without the new entry, and without the truncation: the log is longer then, and older.
+    // Without the new entry, and also without the truncation, when the log is longer and older.
     for lost in 1..whole.len() {
         cut(&used.segment(), whole.len() - lost);
         assert!(used.refused().contains("everything up to entry 2 of term 2"), "{lost} bytes are lost");
@@ -223,7 +223,7 @@ fn after_a_quiet_second_either_record_says_all_of_it() {
     let acknowledged = Acknowledged::default();
     let mut floor = Floor::open(&directory, None, None, acknowledged.clone()).expect("it is written");
     let flusher = floor.flusher();
-    // What the task does every second.
+    // As the background task does every second.
     let second = || {
         if flusher.is_due() {
             flusher.flush().expect("it is written")
@@ -250,7 +250,7 @@ fn after_a_quiet_second_either_record_says_all_of_it() {
         assert_eq!(both(), [(Some(log_id(1, index)), BTreeMap::new()), (Some(log_id(1, index)), BTreeMap::new())]);
         assert!(!flusher.is_due(), "nothing is left to do");
     }
-    // What others have is stored the same way.
+    // What other peers have is stored in the same way.
     acknowledged.has(9, 4, Some(log_id(1, 2)));
     (0..2).for_each(|_| second());
     assert_eq!(both().map(|(_, known)| known), [acknowledged.known(), acknowledged.known()]);
@@ -295,11 +295,11 @@ fn a_file_that_is_missing_cut_short_or_damaged_in_any_byte_is_refused_by_name() 
             bytes[at] ^= 1 << (at % 8);
             fs::write(&path, &bytes).expect("it can be written");
             match used.open() {
-                // One of two records, or what lies between them.
+                // Only one slot is damaged, or the space between the slots.
                 Ok(opened) => {
                     assert_eq!((&*name, opened.log.log().last()), ("floor", Some(log_id(1, 2))), "byte {at}");
                     drop(opened);
-                    // The other one misses what is gone.
+                    // The other slot still detects a lost entry.
                     let segment = fs::read(used.segment()).expect("it can be read");
                     cut_to(&used.segment(), &segment, segment.len() - 1);
                     fs::write(&path, &bytes).expect("it can be written");

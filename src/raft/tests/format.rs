@@ -1,6 +1,6 @@
-//! Bytes of every format that was ever written. `BLESS=1 cargo test -p leaseway-raft format` writes those of a new
-//! one; those of an old one never change. A test that fails here means: peers of this version would not understand
-//! what is stored. Raise [`FORMAT`](crate::log::codec::FORMAT).
+//! The stored bytes of every format. `BLESS=1 cargo test -p leaseway-raft format` writes those of a new format; those
+//! of an old one never change. If a test fails here, peers of this version would not understand what is stored: raise
+//! [`FORMAT`](crate::log::codec::FORMAT).
 
 use std::{collections::BTreeMap, fs, path::PathBuf, sync::Arc};
 
@@ -133,7 +133,6 @@ fn entries(commands: &[Command]) -> Vec<Entry> {
     payloads.into_iter().zip(0..).map(|(payload, index)| Entry { log_id: log_id(index), payload }).collect()
 }
 
-/// As it was before directories had floors.
 const IDENTITY: (&str, u64, Option<u128>) = ("a", 99, Some(1 << 100));
 
 /// One frame of each kind, as in files.
@@ -179,7 +178,7 @@ fn the_stored_bytes_have_not_changed() {
     assert!(everything() == before, "the format has changed, and its number has not");
 }
 
-/// Reads a file as a peer would. Returns the entries of its log, and the state of its snapshot.
+/// Reads a file as a peer would. Returns the entries of its log and the state of its snapshot.
 fn understood(bytes: &[u8]) -> (Vec<Entry>, State) {
     let (mut at, mut kinds, mut read, mut known) = (0, Vec::new(), Vec::new(), None);
     while let Found::Frame { kind, payload, end } = frame::read(bytes, at) {

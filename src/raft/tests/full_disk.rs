@@ -1,4 +1,4 @@
-//! A full disk, simulated with the kernel's limit on file sizes in a process of its own.
+//! A full disk, simulated by the kernel's limit of file sizes in a process of its own.
 
 use std::process;
 
@@ -20,7 +20,7 @@ fn command(number: usize) -> Command {
 async fn a_full_disk_ends_mastership_and_loses_nothing_that_was_acknowledged() {
     let cluster = Cluster::new(&[]).await;
     let data = cluster.data("alone");
-    // Writing beyond the limit would be a signal that kills; ignored, it is an error.
+    // Writing beyond the limit raises a signal that kills. If it is ignored, the write fails.
     let child = process::Command::new("sh")
         .args(["-c", "trap '' XFSZ; ulimit -f 400; exec \"$0\" --exact tests::full_disk::child --ignored --nocapture"])
         .arg(std::env::current_exe().expect("this test is a program"))

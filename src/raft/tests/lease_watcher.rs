@@ -1,4 +1,4 @@
-//! No two reigns ever hold at the same moment.
+//! Asserts that no two master leases hold at the same time.
 
 use std::{
     sync::{
@@ -18,7 +18,7 @@ use crate::{
     tests::cluster::Cluster,
 };
 
-/// Looks at all reigns there ever were, at one moment each time.
+/// Checks all leases so far, all at the same time.
 #[derive(Clone, Default)]
 pub(super) struct LeaseWatcher {
     peers: Arc<Mutex<Vec<watch::Receiver<Mastership>>>>,
@@ -36,7 +36,7 @@ impl LeaseWatcher {
         (watcher, std::thread::spawn(move || watching.run(&clock)))
     }
 
-    /// How many reigns it saw, and at how many moments one held.
+    /// The number of leases, and the number of checks at which one held.
     fn run(&self, clock: &Clock) -> (usize, usize) {
         let mut leases: Vec<MasterLease> = Vec::new();
         let mut held = 0;
@@ -49,7 +49,7 @@ impl LeaseWatcher {
                 }
             }
             let now = clock();
-            // One that began after this moment does not count at it.
+            // A lease that began after this time does not count.
             let at_once: Vec<_> = leases.iter().filter(|lease| lease.since() <= now && lease.holds(now)).collect();
             assert!(at_once.len() <= 1, "at {now:?} all of these hold: {at_once:?}");
             held += at_once.len();
@@ -58,7 +58,7 @@ impl LeaseWatcher {
         (leases.len(), held)
     }
 
-    /// How many reigns it saw, and at how many moments one held; panics if two ever did at once.
+    /// The number of leases, and the number of checks at which one held. Panics if two held at once.
     pub(super) fn stop(&self, watching: JoinHandle<(usize, usize)>) -> (usize, usize) {
         self.stop.store(true, Ordering::SeqCst);
         watching.join().expect("no two leases ever held at once")

@@ -1,4 +1,4 @@
-//! Reigns, and proposals of master leases that are over.
+//! Master leases, and proposals of leases that are over.
 
 use std::sync::{
     Arc,
@@ -74,7 +74,7 @@ fn a_proposal_is_applied_as_a_whole_or_not_at_all() {
     assert_eq!(apply(term, &[set_text("text"), promises(3, 1, 2.0)]).0, Err(older));
     assert_eq!(apply(term - 1, &[set_text("text")]).0, Err(ProposeError::Deposed));
     assert_eq!(apply(term + 1, &[set_text("text")]).0, Err(ProposeError::Deposed));
-    // A resource that is forgotten begins anew, within a proposal too; promises of a later epoch stay.
+    // A forgotten resource starts over, even within a proposal. Promises of a later epoch stay.
     let forget = |epoch| Command::ForgetPromises { resource: "r".into(), epoch: Epoch(epoch) };
     apply(term, &[forget(3), promises(4, 3, 2.0)]).0.expect("it stayed");
     apply(term, &[forget(4), promises(2, 1, 2.0)]).0.expect("it was forgotten");
@@ -118,7 +118,7 @@ async fn a_late_proposal_of_an_earlier_term_changes_nothing() {
     until("another peer is master", || cluster.masters().iter().any(|(name, _)| *name != first)).await;
     cluster.isolate(&first, false);
     let (name, lease) = cluster.master().await;
-    // As if it had been under way all the time: this master lease never learned that it is over.
+    // As if this lease never learned that it is over.
     let former = MasterLease::new(lease.term() - 1, Millis(0), Millis(u64::MAX), ClusterTime(0));
     let peer = cluster.peer(&name).clone();
     let (late, now) =
@@ -166,7 +166,7 @@ async fn a_master_that_was_kept_from_running_has_lost_its_lease_before_it_notice
     let (_, lease) = cluster.master().await;
     slept.store(10_000, Ordering::SeqCst);
     assert!(!lease.holds(cluster.now().plus(Millis(10_000))));
-    // On this peer or another there is a master again, under another master lease.
+    // Some peer is master again, under a later lease.
     let later = |mastership: &Mastership| matches!(mastership, Mastership::Master(next) if next.term() > lease.term());
     until("there is a master again", || cluster.running().any(|(_, peer)| later(&peer.mastership().borrow()))).await;
     assert!(!lease.holds(cluster.now()), "it does not come back");

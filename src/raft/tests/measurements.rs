@@ -1,4 +1,4 @@
-//! Measurements that assert nothing: `cargo test --release -p leaseway-raft measure -- --ignored --nocapture`.
+//! Measurements without assertions: `cargo test --release -p leaseway-raft measure -- --ignored --nocapture`.
 
 #![allow(clippy::print_stdout)] // the figures are the output
 

@@ -1,4 +1,4 @@
-//! Membership: first starts, lost directories, added and removed peers.
+//! Bootstrap, wiped data directories, adding and removing peers.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -91,7 +91,7 @@ async fn all_peers_may_be_restarted_at_once() {
             cluster.kill(name);
         }
         for name in ["a", "b", "c"] {
-            // Bootstrapping again is harmless.
+            // `bootstrap` is ignored from now on.
             let settings = Settings { bootstrap: true, ..cluster.settings(name) };
             cluster.start_with(settings).await.expect("it starts");
         }
@@ -113,7 +113,7 @@ async fn a_peer_that_lost_its_directory_returns_under_a_new_identity_and_never_v
     cluster.kill(&lost);
     cluster.propose(set_text("two")).await;
     cluster.wipe(&lost);
-    // The flag was left in place.
+    // Some operators leave the flag in place.
     let settings = Settings { bootstrap: lost == "b", ..cluster.settings(&lost) };
     let peer = cluster.start_with(settings).await.expect("it starts");
     until("it is taken in", || peer.origin() == StateOrigin::Joined).await;
@@ -130,7 +130,7 @@ async fn a_peer_that_lost_its_directory_returns_under_a_new_identity_and_never_v
     let from = introduction(&cluster, &master, identity(&cluster, &master).peer);
     let refused = ask_for_vote(&cluster, &lost, before.peer, from, vote).await.expect_err("that one is no more");
     assert!(refused.message().contains("new identity"), "{refused}");
-    // It counts: with one more gone the two that are left decide.
+    // The new identity counts: with another peer down, the remaining two decide.
     let third = cluster.names.iter().find(|name| **name != master && **name != lost).expect("there are three").clone();
     cluster.kill(&third);
     cluster.propose(set_text("three")).await;
@@ -161,7 +161,7 @@ async fn a_peer_that_is_stopped_before_it_has_a_vote_asks_to_join_again() {
     let [lost, third] = [&others[0], &others[1]];
     cluster.kill(lost);
     cluster.wipe(lost);
-    // It cannot ask, and hears all the same.
+    // Its requests are lost, but it receives those of others.
     [&master, third].into_iter().for_each(|name| cluster.cut_off(lost, name, true));
     let peer = cluster.start(lost).await;
     let address = cluster.address(&master, lost);
@@ -178,7 +178,7 @@ async fn a_peer_that_is_stopped_before_it_has_a_vote_asks_to_join_again() {
         peers.len() == 3 && peers.iter().all(|peer| matches!(peer.role, Role::Master | Role::Follower))
     })
     .await;
-    // It counts: with one more gone the two that are left decide.
+    // Its vote counts: with another peer down, the remaining two decide.
     cluster.kill(third);
     cluster.propose(set_text("two")).await;
     until("it has everything", || texts(&peer) == ["one", "two"]).await;
@@ -201,7 +201,7 @@ async fn began_to_let_in(is_told_of_others: bool) {
         payload: EntryPayload::Membership(heard.membership_config.membership().clone()),
     };
     let entries = if is_told_of_others { vec![first] } else { Vec::new() };
-    // What the master says first to a peer that it lets in. The entry that makes it a learner comes to nothing.
+    // The first message of a master that admits a peer. The entry that makes it a learner is never committed.
     let append = AppendEntriesRequest::<Types> { vote: heard.vote, prev_log_id: None, entries, leader_commit: None };
     let from = introduction(&cluster, &master, identity(&cluster, &master).peer);
     let to = identity(&cluster, &lost).peer;
@@ -234,7 +234,7 @@ async fn a_peer_that_loses_its_directory_again_while_it_catches_up_is_let_in() {
     let lost = cluster.names.iter().find(|name| **name != master).expect("there are three").clone();
     cluster.kill(&lost);
     cluster.wipe(&lost);
-    // It can ask, and is told nothing.
+    // Its requests arrive, but it receives none.
     cluster.cut_off(&master, &lost, true);
     drop(cluster.start(&lost).await);
     let first = identity(&cluster, &lost).peer;
@@ -327,7 +327,7 @@ async fn peers_are_added_and_removed_while_the_quorum_works() {
     cluster.peer(&master).remove(&other).await.expect("it is one of them");
     let left: BTreeSet<String> = cluster.names.iter().filter(|name| **name != other).cloned().collect();
     assert_eq!(voters(&cluster, &master), left);
-    // A removed peer does not come back by itself, nor disturbs the others.
+    // A removed peer neither comes back by itself nor disturbs the others.
     cluster.propose(set_text("two")).await;
     until("the newcomer has it", || texts(&newcomer) == ["one", "two"]).await;
     tokio::time::sleep(Duration::from_millis(1500)).await;

@@ -1,4 +1,4 @@
-//! A peer's data directory is put back to an older copy: the others notice.
+//! The data directory of a peer is restored from an older copy, and the others notice.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// What was copied, and the changes that the peer has acknowledged since.
+/// A cluster with a copy of the victim's data directory.
 struct Copied {
     cluster: Cluster,
     victim: String,
@@ -38,7 +38,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Of all files of a directory.
+/// The content of all files of a directory.
 fn bytes(of: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let entries = fs::read_dir(of).expect("it can be read").map(|entry| entry.expect("it can be read").path());
     let (folders, files): (Vec<PathBuf>, Vec<PathBuf>) = entries.partition(|path| path.is_dir());
@@ -53,7 +53,7 @@ fn is_follower(peer: &RaftHandle) -> bool {
 }
 
 impl Copied {
-    /// The directory of a follower is copied, or of the master; everything goes on after that.
+    /// Copies the directory of the master or of a follower.
     async fn new(is_master: bool) -> Copied {
         let mut cluster = Cluster::new(&["a", "b", "c"]).await;
         cluster.bootstrap().await;
@@ -64,7 +64,7 @@ impl Copied {
         let others = cluster.names.iter().filter(|name| **name != victim).cloned().collect();
         let kept = tempfile::tempdir().expect("a temporary directory");
         let copied = Copied { cluster, victim, others, copy: kept };
-        // Two copies that are the same: nothing was written meanwhile.
+        // If two copies are the same, nothing was written in between.
         until("nothing is written", || {
             let again = tempfile::tempdir().expect("a temporary directory");
             copy(&copied.data(), copied.copy.path());
@@ -79,7 +79,7 @@ impl Copied {
         self.cluster.data(&self.victim)
     }
 
-    /// Until all have everything.
+    /// Commits changes that the copy lacks.
     async fn go_on(&self) {
         for text in ["one", "two", "three"] {
             self.cluster.propose(set_text(text)).await;
@@ -87,15 +87,15 @@ impl Copied {
         until_equal(&self.cluster, &self.cluster.names, "after the copy").await;
     }
 
-    /// The victim is down.
+    /// The victim has to be down.
     async fn put_back(&self) {
         self.cluster.wipe(&self.victim);
         copy(self.copy.path(), &self.data());
-        // Nothing of it is refused by itself.
+        // The peer itself cannot notice it.
         drop(Directory::open(&self.data()).expect("it is free"));
     }
 
-    /// Within a quiet second another peer has stored in both records that the victim has everything.
+    /// Waits until another peer has stored in both slots that the victim has everything.
     async fn is_stored(&self) {
         let victim = identity(&self.cluster, &self.victim).peer;
         let says_all = |floor: StoredFloor| floor.known.get(&victim).is_some_and(|known| Some(known.log) == floor.last);
@@ -106,7 +106,7 @@ impl Copied {
         until("it is stored", || self.others.iter().any(has_stored)).await;
     }
 
-    /// What the others say about it.
+    /// What the other peers say about the victim.
     fn noticed(&self) -> Vec<String> {
         let running = self.cluster.running().filter(|(name, _)| **name != self.victim);
         running.flat_map(|(_, peer)| peer.losses()).collect()
@@ -135,7 +135,7 @@ async fn an_older_copy_that_was_put_back_while_all_were_down_is_noticed_when_the
         }
         copied.is_noticed().await;
         until_equal(&copied.cluster, &copied.cluster.names, "all the same").await;
-        // As it says: with an empty directory it rejoins, and nothing is said any more.
+        // As the message advises: with an empty directory it rejoins, and the messages end.
         copied.cluster.kill(&victim);
         copied.cluster.wipe(&victim);
         copied.cluster.start(&victim).await;
@@ -160,7 +160,7 @@ async fn an_older_copy_that_is_put_back_while_the_others_run_is_noticed_and_harm
     }
 }
 
-/// A majority that does not know better gives what was given before.
+/// A majority that lost the same entries commits others in their place.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_majority_has_lost_is_noticed_by_the_peer_that_has_it() {
     for runs in [false, true] {
@@ -199,7 +199,7 @@ async fn what_a_majority_has_lost_is_noticed_by_the_peer_that_has_it() {
         let conflict = "the other peers have lost a part of the log that was committed";
         until("the conflict is noticed", || copied.noticed().iter().any(|loss| loss.starts_with(conflict))).await;
         if runs {
-            // What it has applied it cannot take back.
+            // It has applied the lost entries, and cannot take them back.
             let failure = || copied.cluster.peer(&knows).failure().borrow().clone();
             until("it takes no part any more", || failure().is_some()).await;
             let failure = failure().expect("just seen").to_string();

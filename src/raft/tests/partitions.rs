@@ -1,5 +1,5 @@
-//! Peers are added, removed and replaced while links are cut, flap and are cut one way, and masters die: afterwards
-//! there is one outcome, the change can be completed or undone, and no command is lost on the way.
+//! Changes of the membership while links are cut, flap or work one way, and masters die. Afterwards there is one
+//! outcome, the change can be completed or undone, and no command is lost.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -19,7 +19,7 @@ use crate::{
     transport::Method,
 };
 
-/// The membership as a peer knows it; none before consensus has begun there.
+/// The membership as a peer knows it; empty before consensus has begun there.
 fn membership(cluster: &Cluster, name: &str) -> Membership {
     if cluster.peer(name).peers().is_empty() {
         return Membership::default();
@@ -27,7 +27,7 @@ fn membership(cluster: &Cluster, name: &str) -> Membership {
     cluster.peer(name).raft().metrics().borrow().membership_config.membership().clone()
 }
 
-/// Whether the peer knows of no change that is half done, and each voter is there under the identity that has the vote.
+/// Whether a peer knows no unfinished change, and every voter runs under the identity that has the vote.
 pub(super) fn is_settled(cluster: &Cluster, name: &str) -> bool {
     let membership = membership(cluster, name);
     let voters: BTreeSet<_> = membership.voter_ids().collect();
@@ -46,7 +46,7 @@ fn names_of(membership: &Membership) -> BTreeSet<String> {
 enum PeerChange {
     Add,
     Remove,
-    /// With the mastership handed to the peer that goes, at the same time.
+    /// Transfers mastership to the peer that is removed at the same time.
     RemoveNextMaster,
     Replace,
 }
@@ -77,7 +77,7 @@ impl MembershipChaos {
         self.random.choice(names).expect("there are some").clone()
     }
 
-    /// One change, with something that goes wrong before, in or after it.
+    /// One change, with a fault before, during or after it.
     async fn round(&mut self) {
         let others: BTreeSet<String> =
             self.cluster.names.iter().filter(|name| !self.members.contains(*name)).cloned().collect();
@@ -85,7 +85,7 @@ impl MembershipChaos {
             0 | 1 if !others.is_empty() => PeerChange::Add,
             2 if self.members.len() > 2 => PeerChange::Remove,
             3 if self.members.len() > 2 => PeerChange::RemoveNextMaster,
-            // Two that have votes are both needed.
+            // Both of two voters are needed.
             _ if self.members.len() == 2 => PeerChange::Add,
             _ => PeerChange::Replace,
         };
@@ -100,7 +100,7 @@ impl MembershipChaos {
             self.start(&name).await;
         }
         self.done += &format!("\n{change:?} {name}, {master} is master of {:?}:", self.members);
-        // So that what goes wrong meets each step.
+        // A slow disk spreads the steps of the change, so that faults hit each of them.
         let takes = Duration::from_millis(self.random.choice([0, 0, 20, 60]).unwrap_or_default());
         self.cluster.names.iter().for_each(|name| disks::set(&self.cluster.data(name), DiskState::Slow(takes)));
         let asked = self.ask(change, &name, &master);
@@ -125,7 +125,7 @@ impl MembershipChaos {
         self.settle(change, &name, outcome).await;
     }
 
-    /// What an operator does; a peer that was replaced asks by itself.
+    /// What an operator does. A replaced peer joins by itself.
     fn ask(&self, change: PeerChange, name: &str, master: &str) -> JoinHandle<Result<(), ChangeError>> {
         let (peer, name, address) =
             (self.cluster.peer(master).clone(), name.to_owned(), self.cluster.address(master, name));
@@ -142,7 +142,7 @@ impl MembershipChaos {
         })
     }
 
-    /// Cuts links; may kill a peer.
+    /// Causes a fault. Returns the peer that was killed, if any.
     async fn trouble(&mut self, concerned: &str) -> Option<String> {
         let members = self.members.clone();
         let master = self.cluster.masters().first().map_or_else(|| concerned.to_owned(), |(master, _)| master.clone());
@@ -152,12 +152,12 @@ impl MembershipChaos {
         match what {
             0 => self.cluster.isolate(&master, true),
             1 => self.cluster.isolate(concerned, true),
-            // The master reaches the peer that comes or goes, and no other.
+            // The master reaches only the peer that is added or removed.
             2 => self.cluster.names.iter().filter(|name| *name != concerned).for_each(|name| {
                 self.cluster.cut(&master, name, true);
                 self.cluster.cut(concerned, name, true);
             }),
-            // None reaches any other.
+            // Nobody reaches anybody.
             3 => self.cluster.names.iter().for_each(|name| self.cluster.isolate(name, true)),
             4 => members.iter().for_each(|name| self.cluster.cut_off(&master, name, true)),
             5 => members.iter().for_each(|name| self.cluster.cut_off(name, &master, true)),
@@ -171,7 +171,7 @@ impl MembershipChaos {
                 self.kill(&master);
                 return Some(master);
             }
-            // A message is late, if it is sent: a request to take over, and the master is cut off; or any other.
+            // A request to stand is held if there is one, and the master is cut off; or any message is held.
             8 | 9 => {
                 self.held.push(hold_next(&self.cluster.address(&master, concerned), Some(Method::Stand)));
                 sleep(Duration::from_millis(300)).await;
@@ -192,7 +192,7 @@ impl MembershipChaos {
         None
     }
 
-    /// All is connected: there is one outcome, and what is asked for comes about, or is undone.
+    /// With all links restored, completes or undoes the change and checks that there is one outcome.
     async fn settle(&mut self, change: PeerChange, name: &str, outcome: Result<(), ChangeError>) {
         let undo = self.random.bool();
         let stays = change == PeerChange::Replace || (change == PeerChange::Add && (outcome.is_ok() || !undo));
@@ -245,7 +245,7 @@ async fn chaos(rounds: usize, seed: u64) {
     cluster.master().await;
     cluster.add_name("d").await;
     cluster.add_name("e").await;
-    // So that each has links of its own to all.
+    // After a restart each peer has its own links to all others.
     for name in ["a", "b", "c"] {
         cluster.kill(name);
     }

@@ -1,5 +1,5 @@
-//! Which peers start elections, and which wait. Tests check at the end of a master lease that it went on: one that has lapsed
-//! is over for ever.
+//! Which peers start elections and which wait. Tests check at the end that a master lease still holds: one that has
+//! lapsed never comes back.
 
 use std::time::Duration;
 
@@ -23,12 +23,12 @@ fn long() -> Duration {
     timing().certainly_over() * 5
 }
 
-/// The elections that a peer knows of.
+/// The Raft term, which counts elections.
 fn elections(cluster: &Cluster, name: &str) -> u64 {
     cluster.peer(name).peers().first().expect("it knows of itself").term
 }
 
-/// Three peers, one of them the master for a while.
+/// Three peers that have had a master for a while.
 async fn with_a_master() -> (Cluster, String, MasterLease, [String; 2]) {
     let mut cluster = Cluster::new(&["a", "b", "c"]).await;
     cluster.bootstrap().await;
@@ -76,7 +76,7 @@ async fn a_peer_that_hears_no_master_starts_an_election_only_once_the_others_hea
     tokio::time::sleep(long()).await;
     assert_eq!(elections(&cluster, &apart), before, "it has started an election though the other one has a master");
     assert!(lease.holds(cluster.now()));
-    // The other one hears from no peer now, and can ask none.
+    // Now the other peer hears nobody, and its own requests are lost.
     cluster.cut_off(&between, &apart, true);
     cluster.kill(&master);
     until("it is elected", || cluster.masters().iter().any(|(name, _)| *name == apart)).await;
@@ -95,7 +95,7 @@ async fn without_a_majority_no_peer_starts_an_election() {
     for name in &cluster.names {
         assert_eq!(elections(&cluster, name), before, "{name} has started an election");
     }
-    // A peer that has only just started knows of no vote lease, and reaches no majority either.
+    // A peer that was just started knows no vote lease, and reaches no majority either.
     cluster.kill(&one);
     cluster.start(&one).await;
     tokio::time::sleep(long()).await;
@@ -145,7 +145,7 @@ async fn a_peer_that_has_only_just_started_refuses_a_pre_vote() {
     for name in cluster.names.clone() {
         cluster.kill(&name);
     }
-    // An earlier process may have leased its vote for so long.
+    // An earlier process may have leased its vote for this long.
     cluster.timing = Timing::new(1_000, 30_000, 60_000).expect("a good timing");
     cluster.start(&name).await;
     let status = poll(&cluster, &name, Some(log_id(1_000, 1_000_000))).await.expect_err("it says nothing yet");

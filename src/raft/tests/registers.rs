@@ -1,4 +1,4 @@
-//! State of several kinds, each as a register that is written and read.
+//! Parts of the state as registers that are written and read.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::{
     tests::cluster::{assigned, set_text},
 };
 
-/// Longer than any test, so that no horizon is ever over.
+/// Longer than any test.
 const HORIZON: ClusterTime = ClusterTime(3_600_000);
 const LEASE: Millis = Millis(60_000);
 
@@ -21,9 +21,9 @@ pub(super) enum Register {
     Override(&'static str),
     /// The configuration in force.
     InForce,
-    /// The promises of a resource: each follows the one before.
+    /// The promises of a resource, each of which follows the one before.
     Promised(&'static str),
-    /// Two state of one proposal, which are never apart.
+    /// The effects of two commands of one proposal, which must never be apart.
     Twins,
 }
 
@@ -58,7 +58,7 @@ fn floor(epoch: Epoch, value: u64) -> Option<Token> {
 }
 
 impl Register {
-    /// What is there, checked to be all of one write.
+    /// Reads the value, and asserts that it comes from one write.
     pub(super) fn read(self, state: &State) -> Value {
         match self {
             Register::Assignment(holder) => capacity_of(state, holder),
@@ -92,7 +92,8 @@ impl Register {
         }
     }
 
-    /// What writes this value where `found` is there, by `state`; `anew`: by an incarnation of its own, if it has any.
+    /// The commands that write `value`, given that the register holds `found`. `anew`: use a later epoch if the
+    /// register has epochs.
     pub(super) fn write(self, state: &State, found: Value, value: u64, anew: bool) -> (Operation, Vec<Command>) {
         let write = Operation::Write(Some(value));
         match self {
@@ -113,7 +114,7 @@ impl Register {
                 let newest = state.promises(resource).and_then(|promises| promises.newest());
                 let (epoch, number, operation) = match newest {
                     Some((epoch, number)) if !anew => (epoch, number + 1, Operation::Exchange(found, Some(value))),
-                    // Applied whether earlier ones have promised something meanwhile or not.
+                    // Applied whatever earlier epochs have promised meanwhile.
                     Some((epoch, _)) => (Epoch(epoch.0 + Inherited::EPOCHS_APART), 1, write),
                     None => (Epoch(1), 1, write),
                 };

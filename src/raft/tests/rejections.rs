@@ -1,4 +1,4 @@
-//! Peers whose messages are rejected, and with which answer.
+//! Rejected messages and their answers.
 
 use leaseway_proto::peer::{Introduction, PeerRequest, PeerResponse};
 use tonic::Code;
@@ -21,7 +21,7 @@ pub(super) fn identity(cluster: &Cluster, name: &str) -> Identity {
     read_one(&cluster.data(name).join("identity"), Kind::Identity).expect("it is readable").expect("it is there")
 }
 
-/// An introduction as of a peer of this cluster.
+/// The introduction of a peer of this cluster.
 pub(super) fn introduction(cluster: &Cluster, name: &str, peer: u64) -> Introduction {
     let cluster = identity(cluster, &cluster.names[0]).cluster.expect("it belongs to one");
     Introduction {
@@ -39,7 +39,7 @@ pub(super) fn introduction(cluster: &Cluster, name: &str, peer: u64) -> Introduc
     }
 }
 
-/// Asks a peer of this cluster for its vote.
+/// Asks a peer for its vote.
 pub(super) async fn ask_for_vote(
     cluster: &Cluster,
     of: &str,
@@ -52,7 +52,7 @@ pub(super) async fn ask_for_vote(
     Ok(codec::decode(&answer.payload).expect("it decodes"))
 }
 
-/// Asks a peer of this cluster with this secret.
+/// Sends a request with a proof of this secret.
 pub(super) async fn ask(
     cluster: &Cluster,
     of: &str,
@@ -121,7 +121,7 @@ async fn a_master_votes_for_no_other_peer_as_long_as_its_lease_may_hold() {
     let mut cluster = Cluster::new(&["a", "b", "c"]).await;
     cluster.bootstrap().await;
     let (master, lease) = cluster.master().await;
-    // It has been master for longer than any vote lease that it may have given when it was elected.
+    // Longer than any vote lease that the master may have given when it was elected.
     tokio::time::sleep(std::time::Duration::from_millis(900)).await;
     assert!(lease.holds(cluster.now()), "nothing has disturbed it");
     let other = cluster.names.iter().find(|name| **name != master).expect("there are three").clone();
@@ -161,7 +161,7 @@ async fn no_peer_starts_an_election_because_a_former_master_asks_for_it() {
     for former in [Vote::new_committed(0, from), Vote::new_committed(1, to), Vote::new(1, from)] {
         assert!(!stands(former, log).await);
     }
-    // The same master, in an earlier master lease.
+    // The same master, in an earlier term.
     assert!(!stands(now.vote, log.map(|id| LogId::new(id.leader_id, id.index - 1))).await);
     tokio::time::sleep(std::time::Duration::from_millis(500)).await;
     assert!(lease.holds(cluster.now()), "nothing has happened");

@@ -1,4 +1,4 @@
-//! Very many state: how long each step takes with them, and that mastership lasts meanwhile.
+//! A large state: how long each step takes, and that the master keeps its lease meanwhile.
 //!
 //! `cargo test --release -p leaseway-raft measure_a_million -- --ignored --nocapture`
 
@@ -26,9 +26,9 @@ use crate::{
     },
 };
 
-/// As many assignments as a pool may have.
+/// The maximum number of assignments of a pool.
 const ASSIGNMENTS_PER_POOL: usize = 100_000;
-/// In one proposal.
+/// The number of commands in a proposal.
 const BATCH: usize = 1000;
 
 fn assignment(number: usize) -> Command {
@@ -54,7 +54,7 @@ fn promise(number: usize) -> Command {
     Command::Promises { resource: format!("resource-{number:07}").into(), changes }
 }
 
-/// Proposes a small command again and again, and looks at the master lease.
+/// Repeats a small proposal, and watches the master lease.
 struct Probe {
     stop: Arc<AtomicBool>,
     proposals: tokio::task::JoinHandle<Duration>,
@@ -96,8 +96,8 @@ impl Probe {
         Probe { stop, proposals, looks }
     }
 
-    /// The longest that a small proposal took; the least that was left of the master lease, in milliseconds; the longest
-    /// between two renewals of it.
+    /// The longest time of a small proposal, the least time that was left of the lease in milliseconds, and the longest
+    /// time between two renewals.
     async fn end(self, of: &str) -> (Duration, u64, Duration) {
         self.stop.store(true, Ordering::SeqCst);
         let longest = self.proposals.await.unwrap_or_else(|why| panic!("{of}: {why}"));
@@ -172,7 +172,7 @@ async fn measure_steps(count: usize, timing: Timing, command: fn(usize) -> Comma
     until_equal(&cluster, &cluster.names, "after they have started again").await;
 }
 
-/// Mastership lasts, so that it can be seen for how long it would have had to.
+/// A timing under which mastership lasts, to measure how long a lease would have had to be.
 fn patient() -> Timing {
     Timing::new(50, 4000, 8000).expect("a good timing")
 }
@@ -191,7 +191,7 @@ async fn measure_a_million_promises() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn twenty_thousand_commands_are_stored_and_cut_off_and_caught_up_with_under_one_master() {
-    // Slow enough for a machine that runs other tests, too.
+    // Slow enough for a loaded machine.
     let timing = Timing::new(100, 1000, 2000).expect("a good timing");
     measure_steps(10_000, timing, assignment).await;
     measure_steps(10_000, timing, promise).await;

@@ -1,4 +1,4 @@
-//! The log on disk against one in memory, and damaged files.
+//! The log on disk compared with one in memory, and damaged files.
 
 use std::{
     fs,
@@ -29,7 +29,7 @@ use crate::{
     tests::cluster::{Cluster, set_text, texts, until},
 };
 
-/// So small that a few entries fill a segment.
+/// A few entries fill a segment.
 const SMALL_SEGMENT_BYTES: u64 = 150;
 
 pub(crate) fn log_id(term: u64, index: u64) -> LogId {
@@ -113,7 +113,7 @@ proptest! {
                     naive.purged = Some(upto);
                     purge(&mut segments, &mut log, upto);
                 }
-                // A snapshot came that goes further than the log.
+                // A snapshot arrives that is ahead of the log.
                 Step::Skip(by) => {
                     let upto = log_id(term, naive.next() + u64::from(by));
                     (naive.entries, naive.purged) = (Vec::new(), Some(upto));
@@ -250,7 +250,7 @@ async fn a_directory_that_cannot_be_relied_on_is_refused_with_what_to_do() {
     drop(peer);
 
     let log = "log/00000000000000000001.log";
-    // Files, and what each becomes; `None` removes it.
+    // The file, and how it is damaged; `None` removes it.
     type Damage = fn(&[u8]) -> Option<Vec<u8>>;
     let cases: [(&str, Damage); 11] = [
         ("vote", flip),
@@ -291,7 +291,7 @@ fn flip(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Waits until the last user of the directory has stopped. Returns the file's bytes.
+/// Waits until the previous user of the directory has stopped. Returns the content of the file.
 async fn gone(path: &Path) -> Vec<u8> {
     let bytes = || fs::read(path).expect("it can be read");
     let mut before = bytes();
@@ -315,7 +315,7 @@ fn what_openraft_was_told_is_done_is_on_disk() {
         store.save_vote(&vote).await.expect("it is written");
         store.truncate(log_id(1, 6)).await.expect("it is written");
         store.blocking_append((6..8).map(|index| entry(2, index))).await.expect("it is written");
-        // A new process: all memory is lost.
+        // As in a new process: everything in memory is lost.
         drop(store);
         let mut store = open(&settings).expect("it opens").log;
         let there = store.try_get_log_entries(0..100).await.expect("they are in memory");

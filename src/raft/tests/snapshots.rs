@@ -1,4 +1,4 @@
-//! Snapshots cut the log off, and a peer that lacks what was cut off gets one.
+//! Snapshots shorten the log, and bring back a peer that was away for too long.
 
 use std::{fs, path::Path};
 
@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// State that take many bytes in the log and none in the state.
+/// Commands that take many bytes in the log and none in the state.
 fn ballast(round: usize) -> Vec<Command> {
     let client = format!("{round}{}", "x".repeat(600 << 10));
     vec![assigned(&client, 0.0)]
@@ -80,7 +80,7 @@ async fn a_long_log_is_cut_off_and_a_peer_that_was_away_catches_up_by_a_snapshot
     until("it goes on", || texts(&back) == ["one", "two", "three"]).await;
     drop(back);
 
-    // From a snapshot and the rest of the log.
+    // Restart from a snapshot and the rest of the log.
     for name in ["a", "b", "c"] {
         cluster.kill(name);
     }
@@ -103,7 +103,7 @@ async fn a_long_log_is_cut_off_and_a_peer_that_was_away_catches_up_by_a_snapshot
     assert!(missing.to_string().contains("the snapshot is missing"), "{missing}");
 }
 
-/// As long as a snapshot is about to be written there; then its process is killed.
+/// Kills a peer that is about to write a snapshot.
 async fn killed_while_it_writes_a_snapshot(cluster: &mut Cluster, callers: &Callers, name: &str, begun: usize) {
     let data = cluster.data(name);
     until("a snapshot is about to be written", || disks::snapshots_begun(&data) > begun).await;
@@ -130,7 +130,7 @@ async fn peers_are_killed_while_they_build_and_install_snapshots_under_load() {
     let mut callers = Callers::start(&cluster, 7, Mistake::None);
     callers.add_load(3, 200 << 10);
     for _ in 0..3 {
-        // The master, while it builds one.
+        // The master while it builds a snapshot.
         let (master, _) = cluster.master().await;
         let data = cluster.data(&master);
         disks::set_for_snapshots(&data, DiskState::Stuck);
@@ -138,7 +138,7 @@ async fn peers_are_killed_while_they_build_and_install_snapshots_under_load() {
         killed_while_it_writes_a_snapshot(&mut cluster, &callers, &master, begun).await;
         started(&mut cluster, &callers, &watcher, &master).await;
 
-        // A follower that lacks what was cut off, while it installs one.
+        // A follower while it installs a snapshot, because the log lacks what it needs.
         let (master, _) = cluster.master().await;
         let away = cluster.names.iter().find(|name| **name != master).expect("there are three").clone();
         callers.forget(&away);
@@ -152,7 +152,7 @@ async fn peers_are_killed_while_they_build_and_install_snapshots_under_load() {
         killed_while_it_writes_a_snapshot(&mut cluster, &callers, &away, begun).await;
         started(&mut cluster, &callers, &watcher, &away).await;
 
-        // From what is on its disk.
+        // Restart from disk.
         callers.forget(&away);
         cluster.kill(&away);
         started(&mut cluster, &callers, &watcher, &away).await;

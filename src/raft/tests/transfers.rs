@@ -1,4 +1,4 @@
-//! Hand-overs whose messages arrive late.
+//! Leadership transfers whose messages arrive late.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ async fn a_request_to_take_over_that_arrives_in_a_later_term_makes_no_second_mas
     held.caught().await;
     let _ = transfer.await.expect("nothing panics");
     until("there is a later lease", || cluster.masters().iter().any(|(_, later)| later.term() > lease.term())).await;
-    // The master keeps the confirmation of the peer that the message is on its way to, and loses the third one.
+    // The master is confirmed by the peer that the message is on its way to, and loses the third one.
     let (again, _) = cluster.master().await;
     cluster.cut(&again, if again == *third { next } else { third }, true);
     tokio::time::sleep(Duration::from_millis(600)).await;

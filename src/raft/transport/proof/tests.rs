@@ -9,7 +9,7 @@ fn request(payload: &str) -> PeerRequest {
     PeerRequest { from, to: 7, payload: payload.into(), proof: None }
 }
 
-/// As a peer sends it that knows the challenge.
+/// A request of a peer that knows the challenge.
 fn proven(by: &Prover, challenge: &Challenge) -> PeerRequest {
     let session = ProofSession::default();
     session.set_challenge(challenge.bytes().to_vec());
