@@ -64,15 +64,15 @@ impl RaftHandle {
         self.0.local.mastership.clone()
     }
 
-    /// Proposes commands, which are applied all or none. `Ok`: a majority of the peers has them on disk, and they are applied
-    /// here. Many concurrent proposals cost little more than one. Concurrent proposals of one caller are applied in the
-    /// order in which they were first polled.
+    /// Proposes commands, which are applied all or none. `Ok`: a majority of the peers has them on disk, and they are
+    /// applied here. Many concurrent proposals cost little more than one. Concurrent proposals of one caller are
+    /// applied in the order in which they were first polled.
     pub async fn propose(&self, lease: &MasterLease, commands: Vec<Command>) -> Result<(), ProposeError> {
         proposals::propose(&self.0.proposals, lease, commands).await
     }
 
-    /// As [`propose`](Self::propose), without waiting. `done` is called with the result on a thread of this peer. If the peer
-    /// stops, it is dropped.
+    /// As [`propose`](Self::propose), without waiting. `done` is called with the result on a thread of this peer. If
+    /// the peer stops, it is dropped.
     pub fn submit(
         &self,
         lease: &MasterLease,
@@ -116,8 +116,8 @@ impl RaftHandle {
         })
     }
 
-    /// Adds the peer that runs at `address` with an empty data directory. Returns once it has caught up and has a vote. Only
-    /// on the master.
+    /// Adds the peer that runs at `address` with an empty data directory. Returns once it has caught up and has a vote.
+    /// Only on the master.
     pub async fn add(&self, name: &str, address: &str) -> Result<(), ChangeError> {
         let (name, address) = (name.to_owned(), address.to_owned());
         self.change(|done| Request::Add { name, address, done }).await
@@ -129,8 +129,8 @@ impl RaftHandle {
         self.change(|done| Request::Remove { name, done }).await
     }
 
-    /// Transfers mastership to a peer, or to the one with the longest log. Returns once the next master has its lease. Only
-    /// on the master.
+    /// Transfers mastership to a peer, or to the one with the longest log. Returns once the next master has its lease.
+    /// Only on the master.
     pub async fn transfer(&self, to: Option<&str>) -> Result<Transferred, ChangeError> {
         let to = to.map(str::to_owned);
         self.change(|done| Request::Transfer { to, done }).await
@@ -194,8 +194,8 @@ impl RaftHandle {
         self.0.local.discovered.hears_master()
     }
 
-    /// Why consensus has ended on this peer, usually because its disk has failed. It leads and votes no more until it is
-    /// restarted.
+    /// Why consensus has ended on this peer, usually because its disk has failed. It leads and votes no more until it
+    /// is restarted.
     pub fn failure(&self) -> watch::Receiver<Option<Failure>> {
         self.0.local.failing.watch()
     }

@@ -1,7 +1,7 @@
 //! The peers of a node: which of them is master, and what the next master has to know.
 //!
-//! A node of the tree is served by one process or by several *peers*. One peer is the *master*: it alone gives leases to
-//! clients. This crate elects it and replicates the little that must survive it. All of openraft is here.
+//! A node of the tree is served by one process or by several *peers*. One peer is the *master*: it alone gives leases
+//! to clients. This crate elects it and replicates the little that must survive it. All of openraft is here.
 //!
 //! # Raft, for membership and few commands
 //!
@@ -9,9 +9,10 @@
 //! committed once a majority has it on disk. Raft keeps two things here:
 //!
 //! - The *membership*: which peers there are, and which of them have a vote.
-//! - The *state*: what committed [`Command`]s add up to ([`state`]). Configurations, operators' settings, notes of pools,
-//!   and promises: for each resource the total that clients may hold, and until when. Single leases are not in the log. A
-//!   request that stays within its promise costs no consensus at all, so the log grows with time and not with requests.
+//! - The *state*: what committed [`Command`]s add up to ([`state`]). Configurations, operators' settings, notes of
+//!   pools, and promises: for each resource the total that clients may hold, and until when. Single leases are not in
+//!   the log. A request that stays within its promise costs no consensus at all, so the log grows with time and not
+//!   with requests.
 //!
 //! [`RaftHandle::propose`] returns once a command is committed and applied. Proposals that arrive while an entry is
 //! under way share the next (`handle/proposals.rs`).
@@ -32,10 +33,10 @@
 //!   vote leases          ├───────────────────────────────────────────────────────┤ election possible
 //! ```
 //!
-//! The lease counts from *before* the question; a follower's *vote lease* counts from its answer and is a little longer.
-//! So no other peer can be elected while the lease holds, however messages, processes and disks fail, as long as clocks
-//! run at the same rate to within one part in a thousand ([`Timing`]). Checking the lease is one atomic load. A lease
-//! that has lapsed never comes back: `election/lease_renewal.rs` begins a new one.
+//! The lease counts from *before* the question; a follower's *vote lease* counts from its answer and is a little
+//! longer. So no other peer can be elected while the lease holds, however messages, processes and disks fail, as long
+//! as clocks run at the same rate to within one part in a thousand ([`Timing`]). Checking the lease is one atomic load.
+//! A lease that has lapsed never comes back: `election/lease_renewal.rs` begins a new one.
 //!
 //! Each lease has a *term*: an entry in the log begins it, and counts up. Whatever is proposed under an earlier term is
 //! ignored when it is applied, whenever it arrives. This term is not the Raft term: Raft counts elections, also those
@@ -54,15 +55,16 @@
 //! # Peers come and go
 //!
 //! A peer is a data directory: it has a random identity that was created with it. `membership/bootstrap.rs` begins a
-//! cluster once all peers were started with `--bootstrap`, or asks to join one. A peer that has lost its directory comes
-//! back with a new identity, catches up as a learner, and takes the place of the earlier one
+//! cluster once all peers were started with `--bootstrap`, or asks to join one. A peer that has lost its directory
+//! comes back with a new identity, catches up as a learner, and takes the place of the earlier one
 //! (`membership/members.rs`). A peer that nobody talks to finds out why (`membership/discovery.rs`, [`Ineligible`]).
 //!
 //! # What a peer keeps on disk
 //!
-//! Identity, vote, log and snapshot ([`log`]), and the *floor*: a high-water mark of the log in a file of its own. A peer
-//! whose log ends before its floor has lost what it acknowledged, and is refused (`log/floor.rs`). A whole directory that
-//! was restored from an older copy looks intact to itself; the other peers notice it (`log/acknowledged.rs`).
+//! Identity, vote, log and snapshot ([`log`]), and the *floor*: a high-water mark of the log in a file of its own. A
+//! peer whose log ends before its floor has lost what it acknowledged, and is refused (`log/floor.rs`). A whole
+//! directory that was restored from an older copy looks intact to itself; the other peers notice it
+//! (`log/acknowledged.rs`).
 //!
 //! # Modules
 //!

@@ -34,8 +34,8 @@ pub struct Settings {
     pub peers: Vec<(String, String)>,
     /// Bootstraps a new cluster. Ignored if the data directory has been used.
     pub bootstrap: bool,
-    /// With `bootstrap`: the new cluster replaces another server, whose promises may be in force for `listening`, even if
-    /// the configuration says less.
+    /// With `bootstrap`: the new cluster replaces another server, whose promises may be in force for `listening`, even
+    /// if the configuration says less.
     pub take_over: bool,
     /// The configuration of a cluster that has none.
     pub first_configuration: Option<Configuration>,
@@ -117,8 +117,8 @@ impl fmt::Debug for Settings {
     }
 }
 
-/// Keeps strangers and other clusters out. Peers prove that they know the secret without sending it. It does not encrypt
-/// anything: only TLS does.
+/// Keeps strangers and other clusters out. Peers prove that they know the secret without sending it. It does not
+/// encrypt anything: only TLS does.
 #[derive(Clone)]
 pub struct Secret(Arc<[u8]>);
 

@@ -1,4 +1,5 @@
-//! The peer protocol: gRPC on a port of its own. This module proves who sends a message; `handle/service.rs` acts on it.
+//! The peer protocol: gRPC on a port of its own. This module proves who sends a message; `handle/service.rs` acts on
+//! it.
 //!
 //! Every message, in both directions, carries an introduction of its sender: format, cluster, identity, name, timing.
 //! [`handshake`] writes and checks it. Who may send at all is decided by TLS certificates or, without TLS, by proofs of

@@ -1,15 +1,15 @@
 //! Renews the master lease, and begins a new one after an election.
 //!
 //! A leader of openraft that is cut off goes on believing that it leads. Here leadership counts only while a quorum
-//! confirms it (a leader lease). Every heartbeat, the leader notes the time and asks a quorum whether it still leads. If
-//! the answer is yes, the lease holds until the noted time plus a little less than followers lease their votes to a
+//! confirms it (a leader lease). Every heartbeat, the leader notes the time and asks a quorum whether it still leads.
+//! If the answer is yes, the lease holds until the noted time plus a little less than followers lease their votes to a
 //! leader ([`Timing::reliable`](crate::settings::timing::Timing::reliable)). In that time no other peer can be elected,
 //! because the peers that confirmed refuse to vote, including the leader itself
 //! ([`Ballot`](crate::election::vote::Ballot)).
 //!
 //! A lease begins with an entry of its own in the log, which gives it its term. Proposals of earlier terms that follow
-//! that entry are ignored. A lease that has lapsed is never revived, even if openraft kept its leader: a new one with the
-//! next term follows.
+//! that entry are ignored. A lease that has lapsed is never revived, even if openraft kept its leader: a new one with
+//! the next term follows.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -131,8 +131,8 @@ impl LeaseRenewal {
         }
     }
 
-    /// Asks a quorum whether this peer leads. Returns the time until which no other peer can be master, after everything
-    /// that was committed before the question is applied here.
+    /// Asks a quorum whether this peer leads. Returns the time until which no other peer can be master, after
+    /// everything that was committed before the question is applied here.
     async fn confirm(&self) -> Option<Millis> {
         let timing = self.local.settings.timing;
         let asked = self.now();
@@ -199,7 +199,8 @@ impl LeaseRenewal {
         crate::metrics::mastership(self.state.read().term(), false);
     }
 
-    /// The master that this peer has heard from within three vote leases, which is longer than an election takes to begin.
+    /// The master that this peer has heard from within three vote leases, which is longer than an election takes to
+    /// begin.
     async fn heard(&self) -> Option<PeerAddress> {
         let lately = Duration::from_millis(self.local.settings.timing.lease().0) * 3;
         let leader = move |state: &RaftState| {

@@ -70,8 +70,8 @@ impl MasterLease {
         self.0.clock
     }
 
-    /// Whether this peer may decide at `now`, on the clock that it was started with. Two peers never may at the same time.
-    /// The first call that sees the lease lapsed ends it.
+    /// Whether this peer may decide at `now`, on the clock that it was started with. Two peers never may at the same
+    /// time. The first call that sees the lease lapsed ends it.
     pub fn holds(&self, now: Millis) -> bool {
         let until = self.0.until.load(Ordering::Acquire);
         if now.0 < until || until != 0 && planted::is(Fault::OldMasterGoesOn) {

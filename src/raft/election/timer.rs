@@ -1,9 +1,9 @@
 //! Decides when this peer starts an election, after a pre-vote.
 //!
 //! An election raises the Raft term and so deposes a master, even one that all other peers hear. openraft would let a
-//! peer do that when it returns after having been cut off. So openraft's election timer is off. Here a peer whose vote lease has
-//! ended first asks the others, and starts an election only if a majority including itself has leased its vote to nobody
-//! and has no longer log. A peer that reaches no majority never starts an election.
+//! peer do that when it returns after having been cut off. So openraft's election timer is off. Here a peer whose vote
+//! lease has ended first asks the others, and starts an election only if a majority including itself has leased its
+//! vote to nobody, and none of them has a longer log. A peer that reaches no majority never starts an election.
 //!
 //! Safety does not depend on the pre-vote. It promises nothing, and may be outdated when the election begins; votes are
 //! given or refused as always. Safety does need that a peer does not vote for itself while its vote is leased: that is

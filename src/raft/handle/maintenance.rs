@@ -60,8 +60,8 @@ pub(crate) async fn compact_log(raft: Raft, log: LogStore) {
     }
 }
 
-/// Stores the cluster clock while any promise or learning period has an end to come. Every proposal carries the clock, so
-/// this proposes nothing while there are others.
+/// Stores the cluster clock while any promise or learning period has an end to come. Every proposal carries the clock,
+/// so this proposes nothing while there are others.
 pub(crate) async fn advance_clock(
     state: SharedState,
     mastership: watch::Receiver<Mastership>,
@@ -100,8 +100,8 @@ pub(crate) async fn flush_floor(floor: Flusher, failing: Failing) {
     }
 }
 
-/// Asks the members whose incarnation is in doubt, which shows whether they have lost entries. Forgets peers that are no
-/// members.
+/// Asks the members whose incarnation is in doubt, which shows whether they have lost entries. Forgets peers that are
+/// no members.
 pub(crate) async fn resolve_doubts(local: Arc<LocalPeer>, client: Arc<PeerClient>) {
     loop {
         tokio::time::sleep(DOUBT_INTERVAL).await;

@@ -223,8 +223,8 @@ impl Peer {
             let discovery = Discovery { local, client, mastership, eligibility, members: known };
             until_left(left.clone(), discovery.run());
             if used {
-                // An earlier process may have leased this peer's vote, and vote leases are not stored. A lone peer has no
-                // other peer to lease it to, and the lock of its directory excludes another process.
+                // An earlier process may have leased this peer's vote, and vote leases are not stored. A lone peer has
+                // no other peer to lease it to, and the lock of its directory excludes another process.
                 tokio::time::sleep(settings.timing.certainly_over()).await;
             }
         }

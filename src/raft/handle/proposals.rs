@@ -1,9 +1,9 @@
 //! Group commit: proposals that arrive while an entry is being committed share the next entry.
 //!
 //! An entry costs every peer about the same, however many proposals it carries. So the log grows with time and not with
-//! requests: the first proposal after a quiet moment leaves at once, and a busy master rests between two entries. A caller
-//! that waits for its proposal before it makes the next skips the rest, because it limits itself. The queue is unbounded:
-//! its callers would wait otherwise.
+//! requests: the first proposal after a quiet moment leaves at once, and a busy master rests between two entries. A
+//! caller that waits for its proposal before it makes the next skips the rest, because it limits itself. The queue is
+//! unbounded: its callers would wait otherwise.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,8 +1,8 @@
 //! What a peer does with the messages of the others.
 //!
 //! # Late messages
-//! TCP may deliver a message long after its sender gave up on it: over an old connection, in a later term, to a peer that
-//! has followed other masters since. This is what each message does then:
+//! TCP may deliver a message long after its sender gave up on it: over an old connection, in a later term, to a peer
+//! that has followed other masters since. This is what each message does then:
 //!
 //! | message | what a late one does | why it is safe |
 //! |---|---|---|
@@ -18,9 +18,9 @@
 //! | `Hello` | the sender counts as alive for two leases | liveness only decides whom a master chooses or refuses to replace; both are asked again before anything depends on it |
 //!
 //! A proposal is not a message: only a master proposes, and an entry that follows a later `BeginTerm` in the log is
-//! ignored. A change of membership belongs to the master lease in which it was decided (`Members::step`). After a restart
-//! a peer waits until every vote lease that it may have granted has ended, and never resumes an earlier vote for itself.
-//! With a secret, a message that a thousand others have overtaken on its connection is refused as well.
+//! ignored. A change of membership belongs to the master lease in which it was decided (`Members::step`). After a
+//! restart a peer waits until every vote lease that it may have granted has ended, and never resumes an earlier vote
+//! for itself. With a secret, a message that a thousand others have overtaken on its connection is refused as well.
 
 use std::sync::Arc;
 
@@ -186,8 +186,8 @@ impl Peers for PeersService {
     async fn stand(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
         let ConsensusMessage { raft, payload, proof, .. } = self.consensus(Method::Stand, request).await?;
         let request: StandRequest = decode(&payload)?;
-        // The master itself says that its lease has ended, so its lease on this peer's vote is void. If there is a later
-        // master lease by now, the vote lease may count for that one, and nothing happens.
+        // The master itself says that its lease has ended, so its lease on this peer's vote is void. If there is a
+        // later master lease by now, the vote lease may count for that one, and nothing happens.
         let log = self.local.log.clone();
         let still = move |state: &RaftState| request.is_current(state, &log);
         let started = start_election(&raft, &self.local.ballot, still).await;
@@ -196,8 +196,8 @@ impl Peers for PeersService {
 }
 
 impl PeersService {
-    /// Checks a message of consensus. It is addressed to an identity, which is unique. So the sender of the first one has
-    /// made this peer a member of its cluster.
+    /// Checks a message of consensus. It is addressed to an identity, which is unique. So the sender of the first one
+    /// has made this peer a member of its cluster.
     async fn consensus(&self, method: Method, request: Request<PeerRequest>) -> Result<ConsensusMessage, Status> {
         if request.get_ref().to == 0 {
             return Err(Status::invalid_argument("a message of consensus needs an addressee"));
@@ -227,8 +227,8 @@ impl PeersService {
     }
 
     /// Compares a master's entries with what is committed here. If they differ, a majority has lost a part of the log,
-    /// which openraft would not notice. A peer that has only stored that part follows the master; one that has applied it
-    /// cannot, and consensus ends on it.
+    /// which openraft would not notice. A peer that has only stored that part follows the master; one that has applied
+    /// it cannot, and consensus ends on it.
     fn check_committed(&self, raft: &Raft, rpc: &AppendEntriesRequest<Types>) -> Result<(), Status> {
         let applied = raft.data_metrics().borrow().last_applied;
         let Some(conflict) = self.conflict(applied, rpc) else { return Ok(()) };

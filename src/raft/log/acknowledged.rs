@@ -13,8 +13,8 @@
 //! are evidence, because a request may be an hour late and come from an earlier incarnation. A request of an unknown
 //! incarnation raises a [doubt](Acknowledged::doubts), and then that peer is asked.
 //!
-//! The memory is stored in the floor file ([`floor`](crate::log::floor)), so that it survives a restart of all peers. It
-//! may be older than the truth, never newer.
+//! The memory is stored in the floor file ([`floor`](crate::log::floor)), so that it survives a restart of all peers.
+//! It may be older than the truth, never newer.
 //!
 //! The second kind of evidence is a [`Conflict`]: the master sends another entry for an index at which this peer has a
 //! committed one. Then a majority has lost it, and it is unknown which peers.
@@ -109,8 +109,8 @@ struct Memory {
 }
 
 impl Acknowledged {
-    /// Starts with the stored memory. `is_here` says whether this peer's own log has an entry. Every known peer has to be
-    /// asked once.
+    /// Starts with the stored memory. `is_here` says whether this peer's own log has an entry. Every known peer has to
+    /// be asked once.
     pub(crate) fn new(known: KnownPeers, is_here: impl Fn(LogId) -> bool) -> Acknowledged {
         let doubts = known.keys().copied().collect();
         let committed = known.values().map(|known| known.log).filter(|log| is_here(*log)).max();
@@ -121,7 +121,8 @@ impl Acknowledged {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known of all peers. It is stored, and compared with the answer to a request that is sent *after* this call.
+    /// What is known of all peers. It is stored, and compared with the answer to a request that is sent *after* this
+    /// call.
     pub(crate) fn known(&self) -> KnownPeers {
         self.lock().known.clone()
     }

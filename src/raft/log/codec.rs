@@ -1,8 +1,8 @@
 //! The encoding of stored data and of messages between peers: bincode, with a version number of our own.
 //!
 //! bincode is not self-describing: if a field is added or removed, old bytes mean something else. So every change of an
-//! encoded type needs a new [`FORMAT`]. `tests/format.rs` compares the stored bytes. CONTRIBUTING describes how to change
-//! the format.
+//! encoded type needs a new [`FORMAT`]. `tests/format.rs` compares the stored bytes. CONTRIBUTING describes how to
+//! change the format.
 
 use bincode::Options as _;
 use serde::{Serialize, de::DeserializeOwned};

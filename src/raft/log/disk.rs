@@ -169,8 +169,8 @@ impl Writer {
         }
     }
 
-    /// Does nothing after a failure: it is unknown what a failed flush left on the disk, and a later successful flush does
-    /// not tell.
+    /// Does nothing after a failure: it is unknown what a failed flush left on the disk, and a later successful flush
+    /// does not tell.
     fn attempt(&mut self, work: impl FnOnce(&mut Writer) -> Result<(), StoreError>) -> Result<(), Failure> {
         if let Some(failure) = self.failing.get() {
             return Err(failure);

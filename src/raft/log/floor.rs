@@ -1,12 +1,13 @@
 //! The floor: a high-water mark of the log, stored apart from it, so that a lost log is noticed.
 //!
-//! The floor names the newest entry that was on disk when the floor was written. A log that ends before its floor has lost
-//! entries that this peer has acknowledged. Such a peer would vote for a candidate that lacks them, and a lone one would
-//! lease capacity twice. So its directory is refused.
+//! The floor names the newest entry that was on disk when the floor was written. A log that ends before its floor has
+//! lost entries that this peer has acknowledged. Such a peer would vote for a candidate that lacks them, and a lone one
+//! would lease capacity twice. So its directory is refused.
 //!
-//! A commit waits for one flush only, that of the log. The floor is written after it, before the entries are acknowledged,
-//! and without a flush. That survives the process, so a killed process leaves an exact floor. A power failure may leave a
-//! floor that is a second old ([`Flusher`]), which is still a lower bound. Only two rare writes are flushed at once:
+//! A commit waits for one flush only, that of the log. The floor is written after it, before the entries are
+//! acknowledged, and without a flush. That survives the process, so a killed process leaves an exact floor. A power
+//! failure may leave a floor that is a second old ([`Flusher`]), which is still a lower bound. Only two rare writes are
+//! flushed at once:
 //! - the first one, so that a log that was ever acknowledged has a floor;
 //! - the one before a truncation. Only a truncation moves the end of the log back, and a floor from before it would
 //!   refuse an intact log.
@@ -15,8 +16,8 @@
 //! slot remains, which is older. After a second without a write, the [`Flusher`] copies the newer slot over the older
 //! one. From then on, damage to one slot loses nothing.
 //!
-//! A slot also stores what other peers are known to have on disk ([`Acknowledged`]) as of the write. That needs no flush
-//! of its own, because an older value is a lower bound, too.
+//! A slot also stores what other peers are known to have on disk ([`Acknowledged`]) as of the write. That needs no
+//! flush of its own, because an older value is a lower bound, too.
 
 use std::{
     fs::File,

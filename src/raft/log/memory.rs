@@ -131,8 +131,8 @@ impl Log {
         purgeable.next().map(|(entry, _)| entry.log_id.index)
     }
 
-    /// Applies a record while the disk is read. The oldest segment may begin after a gap that was purged, as a later record
-    /// says.
+    /// Applies a record while the disk is read. The oldest segment may begin after a gap that was purged, as a later
+    /// record says.
     pub(crate) fn replay(&mut self, record: Record, size: u64) -> Result<(), OutOfOrder> {
         match record {
             Record::Entry(entry) if self.entries.is_empty() => {

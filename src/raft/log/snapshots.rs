@@ -107,7 +107,8 @@ impl Snapshots {
         }
     }
 
-    /// Replaces the snapshot, unless the one on disk covers more. A failure ends consensus on this peer, as with the log.
+    /// Replaces the snapshot, unless the one on disk covers more. A failure ends consensus on this peer, as with the
+    /// log.
     pub(crate) async fn write(&self, meta: SnapshotMeta, state: Vec<u8>) -> Result<(), StorageError> {
         let this = self.clone();
         let written = blocking(ErrorVerb::Write, move || {

@@ -105,8 +105,8 @@ impl RaftLogStorage<Types> for LogStore {
         self.run_job(ErrorVerb::Write, |done| Job::Vote { vote: *vote, done }).await
     }
 
-    /// Returns a vote for this peer as not committed. Otherwise openraft would resume as leader after a restart, in a Raft
-    /// term in which others may have gone on.
+    /// Returns a vote for this peer as not committed. Otherwise openraft would resume as leader after a restart, in a
+    /// Raft term in which others may have gone on.
     async fn read_vote(&mut self) -> Result<Option<Vote>, StorageError> {
         Ok(self.vote().map(|vote| {
             let mine = vote.leader_id.voted_for() == Some(self.me);

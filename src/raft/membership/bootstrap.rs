@@ -1,8 +1,9 @@
 //! How a peer with an empty data directory begins or joins a cluster.
 //!
-//! An empty directory is not enough to begin a cluster. Either all peers were started with `--bootstrap`: then the first
-//! of them by name begins the cluster once all are reachable. Or a cluster exists: then this peer asks to join, under the
-//! identity that was created with its directory, and the master sends it the whole state before it gives it a vote.
+//! An empty directory is not enough to begin a cluster. Either all peers were started with `--bootstrap`: then the
+//! first of them by name begins the cluster once all are reachable. Or a cluster exists: then this peer asks to join,
+//! under the identity that was created with its directory, and the master sends it the whole state before it gives it a
+//! vote.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

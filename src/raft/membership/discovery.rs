@@ -87,8 +87,8 @@ impl Discovery {
         }
     }
 
-    /// A vote that was read from disk looks as if its master had just been heard from. `restored` is the time at which it
-    /// was read: only later messages count.
+    /// A vote that was read from disk looks as if its master had just been heard from. `restored` is the time at which
+    /// it was read: only later messages count.
     async fn hears_master(&self, restored: &mut Option<Instant>) -> bool {
         if matches!(*self.mastership.borrow(), Mastership::Master(_)) {
             return true;

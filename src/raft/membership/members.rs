@@ -83,8 +83,8 @@ impl Members {
         }
     }
 
-    /// If a master died between the steps of a change, the membership is joint: it needs a majority of both halves. Or the
-    /// earlier identity of a peer that has a vote again is left.
+    /// If a master died between the steps of a change, the membership is joint: it needs a majority of both halves. Or
+    /// the earlier identity of a peer that has a vote again is left.
     async fn finish_change(&self) {
         let Ok(one) = self.changing.try_lock() else { return };
         let Ok(lease) = self.check_master() else { return };
@@ -130,8 +130,8 @@ impl Members {
         self.admit(other.peer, member).await
     }
 
-    /// Adds the peer as a learner, and gives it a vote once it has caught up. An earlier identity of the same name must be
-    /// silent, and is removed.
+    /// Adds the peer as a learner, and gives it a vote once it has caught up. An earlier identity of the same name must
+    /// be silent, and is removed.
     async fn admit(&self, peer: PeerId, member: Member) -> Result<(), ChangeError> {
         let _one = self.changing.lock().await;
         let lease = self.check_master()?;
@@ -174,8 +174,8 @@ impl Members {
         Ok(())
     }
 
-    /// Checks that a majority of the remaining voters answers now, each under the identity that has the vote. A peer that
-    /// was heard from a moment ago may have lost its directory since.
+    /// Checks that a majority of the remaining voters answers now, each under the identity that has the vote. A peer
+    /// that was heard from a moment ago may have lost its directory since.
     async fn check_majority(&self, left: &BTreeSet<PeerId>) -> Result<(), ChangeError> {
         let (me, members) = (self.local.id(), self.members());
         let mut answers: FuturesUnordered<_> = left

@@ -8,9 +8,9 @@
 //! whose master lease may rest on that vote lease. Two rules ensure this, each of which is enough:
 //! - The master first votes for the next master in a later Raft term. It never leads again in the Raft term that the
 //!   request names; after a failed transfer there is an election.
-//! - The request names the last entry of the term that ends ([`StandRequest`]). A later term begins with an entry of its
-//!   own. A peer that has confirmed a later lease either has that entry and refuses the request, or lacks it and cannot
-//!   win an election, because the entry is committed.
+//! - The request names the last entry of the term that ends ([`StandRequest`]). A later term begins with an entry of
+//!   its own. A peer that has confirmed a later lease either has that entry and refuses the request, or lacks it and
+//!   cannot win an election, because the entry is committed.
 
 use std::{cmp::Reverse, collections::BTreeSet, time::Duration};
 
@@ -83,8 +83,8 @@ async fn settled(members: &Members, before: u64, wanted: &str) -> Result<PeerAdd
     }
 }
 
-/// Asks a peer to start an election, and waits until another peer leads. Before, the master lease of this peer has ended
-/// and its ballot is released. Meanwhile this peer has to stay up, because its vote is needed.
+/// Asks a peer to start an election, and waits until another peer leads. Before, the master lease of this peer has
+/// ended and its ballot is released. Meanwhile this peer has to stay up, because its vote is needed.
 async fn hand_over(members: &Members, next: PeerId) {
     let Some(request) = give_vote(members, next).await else { return };
     let Some(member) = members.members().remove(&next) else { return };
@@ -100,8 +100,8 @@ async fn hand_over(members: &Members, next: PeerId) {
     let _ = members.raft.wait(Some(patience)).metrics(succeeded, "another peer leads").await;
 }
 
-/// Waits until the next master has all entries, then votes for it in a later Raft term, so that this peer stops leading.
-/// `None` if this peer does not lead, or the next master does not catch up.
+/// Waits until the next master has all entries, then votes for it in a later Raft term, so that this peer stops
+/// leading. `None` if this peer does not lead, or the next master does not catch up.
 async fn give_vote(members: &Members, next: PeerId) -> Option<StandRequest> {
     members.can_give_its_vote().await.ok()?;
     let log = members.local.log.clone();
@@ -125,8 +125,8 @@ async fn give_vote(members: &Members, next: PeerId) -> Option<StandRequest> {
 
 impl Members {
     /// Transfers mastership to one of these voters, so that it finishes a change that removes this peer. If this peer
-    /// finished the change, it would leave with an entry that perhaps no other peer has; without that entry no other can be
-    /// elected.
+    /// finished the change, it would leave with an entry that perhaps no other peer has; without that entry no other
+    /// can be elected.
     pub(crate) async fn make_way(&self, voters: &BTreeSet<PeerId>) -> Result<(), ChangeError> {
         let members = self.members();
         let mut living = voters.iter().filter(|voter| self.is_alive(**voter)).filter_map(|voter| members.get(voter));

@@ -44,14 +44,14 @@ pub enum TimingError {
 }
 
 impl Timing {
-    /// For peers within a few milliseconds of each other. After a master dies there is no master for about 0.3 s. A master
-    /// that is not scheduled for up to 0.2 s, as happens on loaded machines, remains master.
+    /// For peers within a few milliseconds of each other. After a master dies there is no master for about 0.3 s. A
+    /// master that is not scheduled for up to 0.2 s, as happens on loaded machines, remains master.
     pub const ONE_SITE: Timing = Timing { heartbeat: 50, election_min: 150, election_max: 250 };
     /// For peers with a round trip of up to 0.2 s.
     pub const SEVERAL_SITES: Timing = Timing { heartbeat: 250, election_min: 750, election_max: 1250 };
 
-    /// In milliseconds: the heartbeat interval, and the time that a peer leases its vote to a candidate (`election_min`)
-    /// and to a master (`election_max`), counted from the last message.
+    /// In milliseconds: the heartbeat interval, and the time that a peer leases its vote to a candidate
+    /// (`election_min`) and to a master (`election_max`), counted from the last message.
     pub fn new(heartbeat: u64, election_min: u64, election_max: u64) -> Result<Timing, TimingError> {
         if heartbeat < 10 {
             Err(TimingError::Heartbeat(heartbeat))
@@ -78,8 +78,8 @@ impl Timing {
         Millis(self.election_max)
     }
 
-    /// The part of [`lease`](Timing::lease) that a master relies on. Either clock may be off by one part in a thousand, and
-    /// each is read in whole milliseconds, which hides up to one.
+    /// The part of [`lease`](Timing::lease) that a master relies on. Either clock may be off by one part in a thousand,
+    /// and each is read in whole milliseconds, which hides up to one.
     pub(crate) fn reliable(self) -> Millis {
         Millis(self.election_max - self.election_max.div_ceil(500) - 2)
     }

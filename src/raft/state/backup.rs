@@ -1,8 +1,8 @@
 //! Backups: the part of the state that is worth keeping if all peers are lost, as a file of JSON lines.
 //!
-//! The first line is the header, each line after it is one command, and the last line has their number and a checksum of
-//! everything before it. A backup has no promises: the lost peers may have promised more since, and a total that is too
-//! low would give away what clients hold. Instead the header has the longest time that promises may be in force. A
+//! The first line is the header, each line after it is one command, and the last line has their number and a checksum
+//! of everything before it. A backup has no promises: the lost peers may have promised more since, and a total that is
+//! too low would give away what clients hold. Instead the header has the longest time that promises may be in force. A
 //! cluster that begins with a backup listens for that time, and so learns from clients what they hold.
 
 use std::{
@@ -232,8 +232,8 @@ impl Backup {
         crc32fast::hash(&self.to_bytes()).max(1)
     }
 
-    /// The proposals of the first master, in order. Until the last one is applied, the state is blank: if the master is lost
-    /// before, the next one starts over.
+    /// The proposals of the first master, in order. Until the last one is applied, the state is blank: if the master is
+    /// lost before, the next one starts over.
     pub(crate) fn proposals(&self) -> Vec<Vec<Command>> {
         let is_late = |record: &&Command| {
             matches!(record, Command::Configuration(_) | Command::Override { .. } | Command::Load { .. })

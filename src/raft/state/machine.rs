@@ -128,8 +128,8 @@ impl RaftStateMachine<Types> for Machine {
         I: IntoIterator<Item = Entry> + OptionalSend,
         I::IntoIter: OptionalSend,
     {
-        // openraft does not notice if the task that applies entries panics: it would go on leading, and no proposal would
-        // ever be answered.
+        // openraft does not notice if the task that applies entries panics: it would go on leading, and no proposal
+        // would ever be answered.
         let applied = catch_unwind(AssertUnwindSafe(|| self.apply_all(entries)));
         applied.map_err(|_| {
             let last = self.applied.unwrap_or_default();

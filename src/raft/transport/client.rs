@@ -125,8 +125,8 @@ impl PeerClient {
         &self.liveness
     }
 
-    /// Calls a peer, and checks that the answer comes from it. `to` is its identity; zero accepts any. A repeated error is
-    /// logged once.
+    /// Calls a peer, and checks that the answer comes from it. `to` is its identity; zero accepts any. A repeated error
+    /// is logged once.
     pub(crate) async fn call<Q: Serialize, A: DeserializeOwned>(
         &self,
         (name, address): (&str, &str),

@@ -125,8 +125,8 @@ impl Handshake {
         }
     }
 
-    /// `is_proven`: the message comes from a peer that knows the secret, if there is one. A peer of no cluster passes, and
-    /// each method decides what it may do.
+    /// `is_proven`: the message comes from a peer that knows the secret, if there is one. A peer of no cluster passes,
+    /// and each method decides what it may do.
     pub(crate) fn check(&self, other: Option<Introduction>, is_proven: bool) -> Result<Introduction, Rejected> {
         let other = other.ok_or(Rejected::Anonymous)?;
         if other.format != u32::from(FORMAT) {

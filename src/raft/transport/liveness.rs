@@ -50,7 +50,8 @@ impl Liveness {
         lock(&self.known).get(&peer).cloned()
     }
 
-    /// Whether another identity of its name was heard from later. Then its directory is lost, and it does not come back.
+    /// Whether another identity of its name was heard from later. Then its directory is lost, and it does not come
+    /// back.
     pub(crate) fn is_replaced(&self, peer: PeerId, name: &str) -> bool {
         let known = lock(&self.known);
         let at = known.get(&peer).map(|contact| contact.at);

@@ -76,9 +76,9 @@ impl PeerLink {
         answer.map_err(|error: CallError| RPCError::Unreachable(Unreachable::new(&error)))
     }
 
-    /// Fails if this peer has voted again since. openraft goes on replicating for the earlier vote for a while, and reads
-    /// entries that the next leader may have written meanwhile. After the entries of the earlier vote, they would corrupt
-    /// the log of a follower.
+    /// Fails if this peer has voted again since. openraft goes on replicating for the earlier vote for a while, and
+    /// reads entries that the next leader may have written meanwhile. After the entries of the earlier vote, they would
+    /// corrupt the log of a follower.
     fn check(&self, vote: &Vote) -> Result<(), Unreachable> {
         let newest = *self.log.vote();
         if newest == Some(*vote) { Ok(()) } else { Err(Unreachable::new(&StaleVote)) }

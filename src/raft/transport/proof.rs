@@ -1,14 +1,14 @@
 //! Proofs of the shared secret, for peers without TLS. The secret is never sent.
 //!
-//! The side that accepts a connection creates a challenge for it. A request carries an HMAC-SHA256 over the challenge, a
-//! nonce of the sender's process, a counter and the whole message. An answer carries one over the proof of its request
-//! and the whole answer. So:
+//! The side that accepts a connection creates a challenge for it. A request carries an HMAC-SHA256 over the challenge,
+//! a nonce of the sender's process, a counter and the whole message. An answer carries one over the proof of its
+//! request and the whole answer. So:
 //! - nobody without the secret can create or change a message;
 //! - no message can be replayed: another connection has another challenge, and on the same one the counter was seen;
 //! - no answer passes for the answer to another request.
 //!
-//! Messages are not encrypted: only TLS does that. A sender that does not know the challenge yet is told it in an error,
-//! and sends the message again.
+//! Messages are not encrypted: only TLS does that. A sender that does not know the challenge yet is told it in an
+//! error, and sends the message again.
 
 use std::sync::{
     Mutex, PoisonError,
