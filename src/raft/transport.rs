@@ -1,7 +1,7 @@
 //! The peer protocol: gRPC on a port of its own. This module proves who sends a message; `handle/service.rs` acts on
 //! it.
 //!
-//! Every message, in both directions, carries an introduction of its sender: format, cluster, identity, name, timing.
+//! Every message, in both directions, carries the info of its sender: format, cluster, identity, name, timing.
 //! [`handshake`] writes and checks it. Who may send at all is decided by TLS certificates or, without TLS, by proofs of
 //! a shared secret ([`proof`]); [`authenticator`] combines the three for incoming requests, and [`client`] for answers.
 //! [`network`] lets openraft call the client. [`liveness`] records who was heard from, and when.

@@ -25,7 +25,7 @@
 use std::sync::Arc;
 
 use leaseway_proto::peer::{
-    Heard, Introduction, PeerRequest, PeerResponse, Proof,
+    MasterInfo, PeerInfo, PeerRequest, PeerResponse, Proof,
     peers_server::{Peers, PeersServer},
 };
 use openraft::{
@@ -48,7 +48,7 @@ use crate::{
         codec,
         types::{LogId, Member, PeerId, Raft, RaftState, Types},
     },
-    membership::discovery::place_of,
+    membership::discovery::status_of,
     transport::{
         MAX_MESSAGE_BYTES, Method,
         authenticator::{Authenticated, Authenticator},
@@ -91,7 +91,7 @@ pub(crate) struct PeersService {
 /// A message of consensus from a peer of this cluster.
 struct ConsensusMessage {
     raft: Raft,
-    from: Introduction,
+    from: PeerInfo,
     payload: Vec<u8>,
     proof: Option<Proof>,
 }
@@ -112,8 +112,8 @@ impl PeersService {
 impl Peers for PeersService {
     async fn hello(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
         let Authenticated { from, proof, .. } = self.authenticator.check(Method::Hello, request)?;
-        let heard = self.heard(&from).await;
-        self.authenticator.answer(proof.as_ref(), &(), heard)
+        let master = self.master_info(&from).await;
+        self.authenticator.answer(proof.as_ref(), &(), master)
     }
 
     async fn join(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
@@ -261,10 +261,10 @@ impl PeersService {
     }
 
     /// The master, if this peer is it or hears it, and whether `other` is a member.
-    async fn heard(&self, other: &Introduction) -> Option<Heard> {
-        let (master, advertise) = self.master(self.local.raft.get()?).await?;
+    async fn master_info(&self, other: &PeerInfo) -> Option<MasterInfo> {
+        let (name, advertise) = self.master(self.local.raft.get()?).await?;
         let membership = self.local.membership()?;
-        Some(Heard { master, advertise, place: place_of(&membership, other.peer, &other.name).into() })
+        Some(MasterInfo { name, advertise, caller: status_of(&membership, other.peer, &other.name).into() })
     }
 
     async fn master(&self, raft: &Raft) -> Option<(String, String)> {
@@ -273,7 +273,7 @@ impl PeersService {
             Mastership::Follower { .. } | Mastership::Unknown => false,
         };
         if is_master {
-            let me = self.local.handshake.introduction();
+            let me = self.local.handshake.info();
             return Some((me.name, me.advertise));
         }
         let timing = self.local.settings.timing;

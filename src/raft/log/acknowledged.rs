@@ -8,7 +8,7 @@
 //! - A master learns it from an answer to its entries.
 //! - A follower learns it from its master's messages: a master has on disk what it says is committed.
 //!
-//! Every introduction carries the sender's incarnation and the last entry of the log that it started with. Committed
+//! Every message carries the sender's incarnation and the last entry of the log that it started with. Committed
 //! entries are never taken back, so a later incarnation that started with fewer has lost some ([`Loss`]). Only answers
 //! are evidence, because a request may be an hour late and come from an earlier incarnation. A request of an unknown
 //! incarnation raises a [doubt](Acknowledged::doubts), and then that peer is asked.

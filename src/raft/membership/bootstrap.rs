@@ -8,7 +8,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
-use leaseway_proto::peer::Introduction;
+use leaseway_proto::peer::PeerInfo;
 
 use crate::{
     election::local_peer::LocalPeer,
@@ -50,7 +50,7 @@ impl Bootstrap {
                 return Ok(outcome);
             }
             let there = join_all(others.iter().map(|(name, address)| self.hello(name, address))).await;
-            let there: Vec<Introduction> = there.into_iter().flatten().collect();
+            let there: Vec<PeerInfo> = there.into_iter().flatten().collect();
             let members: Vec<_> = there.iter().filter(|other| !other.cluster.is_empty()).collect();
             if let Some(first) = members.first() {
                 // A peer that is a member of a cluster that has only just begun does not join twice.
@@ -117,8 +117,8 @@ impl Bootstrap {
     }
 
     /// Whether this peer is the first by name, and all peers are reachable and were started with the same flags.
-    fn may_begin(&self, there: &[Introduction], others: usize) -> bool {
-        let me = self.local.handshake.introduction();
+    fn may_begin(&self, there: &[PeerInfo], others: usize) -> bool {
+        let me = self.local.handshake.info();
         if me.bootstraps.first() != Some(&me.name) || there.len() != others {
             return false;
         }
@@ -132,7 +132,7 @@ impl Bootstrap {
         agree
     }
 
-    async fn begin(&self, there: &[Introduction]) -> Result<(), StoreError> {
+    async fn begin(&self, there: &[PeerInfo]) -> Result<(), StoreError> {
         let settings = &self.local.settings;
         let mut members: BTreeMap<PeerId, Member> = BTreeMap::from([(self.local.id(), settings.own_member())]);
         for other in there {
@@ -143,7 +143,7 @@ impl Bootstrap {
         begin(&self.local, &self.raft, members).await
     }
 
-    async fn hello(&self, name: &str, address: &str) -> Option<Introduction> {
+    async fn hello(&self, name: &str, address: &str) -> Option<PeerInfo> {
         let answer = self.client.call_within::<_, ()>(ANSWER_TIMEOUT, (name, address), 0, Method::Hello, &()).await;
         answer.ok().map(|(other, ())| other)
     }
@@ -167,7 +167,7 @@ pub(crate) async fn begin(local: &LocalPeer, raft: &Raft, members: BTreeMap<Peer
 }
 
 /// Why two peers cannot begin a cluster together.
-fn difference(me: &Introduction, other: &Introduction) -> Option<String> {
+fn difference(me: &PeerInfo, other: &PeerInfo) -> Option<String> {
     if other.bootstraps.is_empty() {
         Some("its directory is empty, and it was not told to bootstrap".into())
     } else if other.bootstraps != me.bootstraps {
@@ -189,7 +189,7 @@ fn difference(me: &Introduction, other: &Introduction) -> Option<String> {
     }
 }
 
-fn hint_of_missing(others: &[&(String, String)], there: &[Introduction]) {
+fn hint_of_missing(others: &[&(String, String)], there: &[PeerInfo]) {
     let is_missing = |name: &str| there.iter().all(|other| other.name != name);
     let missing = others.iter().filter(|(name, _)| is_missing(name));
     let missing: Vec<_> = missing.map(|(name, address)| format!("{name} ({address})")).collect();

@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
-use leaseway_proto::peer::Place;
+use leaseway_proto::peer::MemberStatus;
 use tokio::{sync::watch, time::Instant};
 
 use crate::{
@@ -112,14 +112,14 @@ impl Discovery {
         while let Some((name, answer)) = pending.next().await {
             let Ok(answer) = answer else { continue };
             match answer {
-                Ok((other, heard)) => {
+                Ok((other, master)) => {
                     answers.own_cluster_answered |= !other.cluster.is_empty();
-                    if let Some(heard) = heard {
-                        self.record_place(name, heard.place(), &mut answers);
+                    if let Some(master) = master {
+                        self.record_status(name, master.caller(), &mut answers);
                         // This peer may have been master until just now, before a restart, and the others may not know.
-                        if heard.master != self.local.settings.name {
+                        if master.name != self.local.settings.name {
                             named = true;
-                            self.publish(PeerAddress { name: heard.master, advertise: heard.advertise });
+                            self.publish(PeerAddress { name: master.name, advertise: master.advertise });
                         }
                     }
                 }
@@ -136,14 +136,14 @@ impl Discovery {
     }
 
     /// A peer that belongs to no cluster yet waits to join, and is not ineligible.
-    fn record_place(&self, by: &str, place: Place, answers: &mut Answers) {
+    fn record_status(&self, by: &str, status: MemberStatus, answers: &mut Answers) {
         let by = by.to_owned();
-        match place {
+        match status {
             _ if self.local.handshake.cluster().is_none() => {}
-            Place::Unspecified => {}
-            Place::Member => answers.is_member = true,
-            Place::Removed => answers.removed = Some(Ineligible::Removed { by }),
-            Place::Replaced => answers.removed = Some(Ineligible::Replaced { by }),
+            MemberStatus::Unspecified => {}
+            MemberStatus::Member => answers.is_member = true,
+            MemberStatus::Removed => answers.removed = Some(Ineligible::Removed { by }),
+            MemberStatus::Replaced => answers.removed = Some(Ineligible::Replaced { by }),
         }
     }
 
@@ -153,8 +153,8 @@ impl Discovery {
         if let Some(membership) = self.local.membership()
             && membership.nodes().next().is_some()
         {
-            let place = place_of(&membership, self.local.id(), &self.local.settings.name);
-            self.record_place("its own log", place, &mut answers);
+            let status = status_of(&membership, self.local.id(), &self.local.settings.name);
+            self.record_status("its own log", status, &mut answers);
             answers.is_member = false;
         }
         answers
@@ -187,14 +187,14 @@ impl Discovery {
     }
 }
 
-/// The place of a peer in the cluster, as told by a peer with this membership.
-pub(crate) fn place_of(membership: &Membership, peer: PeerId, name: &str) -> Place {
+/// Whether a peer is a member according to this membership.
+pub(crate) fn status_of(membership: &Membership, peer: PeerId, name: &str) -> MemberStatus {
     if membership.get_node(&peer).is_some() {
-        Place::Member
+        MemberStatus::Member
     } else if membership.nodes().any(|(_, member)| member.name == name) {
-        Place::Replaced
+        MemberStatus::Replaced
     } else {
-        Place::Removed
+        MemberStatus::Removed
     }
 }
 

@@ -20,7 +20,7 @@ use crate::{
     settings::Settings,
     tests::{
         cluster::{Cluster, SECRET, configuration, set_text, texts, until},
-        rejections::{ask, ask_for_vote, identity, introduction},
+        rejections::{ask, ask_for_vote, identity, peer_info},
     },
     transport::Method,
 };
@@ -127,7 +127,7 @@ async fn a_peer_that_lost_its_directory_returns_under_a_new_identity_and_never_v
     })
     .await;
     let vote = VoteRequest::new(Vote::new(1000, 1), None);
-    let from = introduction(&cluster, &master, identity(&cluster, &master).peer);
+    let from = peer_info(&cluster, &master, identity(&cluster, &master).peer);
     let refused = ask_for_vote(&cluster, &lost, before.peer, from, vote).await.expect_err("that one is no more");
     assert!(refused.message().contains("new identity"), "{refused}");
     // The new identity counts: with another peer down, the remaining two decide.
@@ -203,7 +203,7 @@ async fn began_to_let_in(is_told_of_others: bool) {
     let entries = if is_told_of_others { vec![first] } else { Vec::new() };
     // The first message of a master that admits a peer. The entry that makes it a learner is never committed.
     let append = AppendEntriesRequest::<Types> { vote: heard.vote, prev_log_id: None, entries, leader_commit: None };
-    let from = introduction(&cluster, &master, identity(&cluster, &master).peer);
+    let from = peer_info(&cluster, &master, identity(&cluster, &master).peer);
     let to = identity(&cluster, &lost).peer;
     let request = PeerRequest { from: Some(from), to, payload: codec::encode(&append), proof: None };
     ask(&cluster, &lost, SECRET, Method::Append, request).await.expect("it is heard");

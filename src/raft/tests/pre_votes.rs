@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use leaseway_proto::peer::{Introduction, PeerRequest};
+use leaseway_proto::peer::{PeerInfo, PeerRequest};
 use tonic::Code;
 
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
     settings::timing::Timing,
     tests::{
         cluster::{Cluster, SECRET, set_text, texts, timing, until},
-        rejections::{ask, identity, introduction},
+        rejections::{ask, identity, peer_info},
         segments::log_id,
     },
     transport::Method,
@@ -41,9 +41,9 @@ async fn with_a_master() -> (Cluster, String, MasterLease, [String; 2]) {
 
 async fn poll(cluster: &Cluster, of: &str, last: Option<LogId>) -> Result<bool, tonic::Status> {
     let from = cluster.names.iter().find(|name| *name != of).expect("there are others");
-    let from = Introduction {
+    let from = PeerInfo {
         election_timeout_ms: cluster.timing.lease().0,
-        ..introduction(cluster, from, identity(cluster, from).peer)
+        ..peer_info(cluster, from, identity(cluster, from).peer)
     };
     let to = identity(cluster, of).peer;
     let request = PeerRequest { from: Some(from), to, payload: codec::encode(&last), proof: None };

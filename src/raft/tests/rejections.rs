@@ -1,6 +1,6 @@
 //! Rejected messages and their answers.
 
-use leaseway_proto::peer::{Introduction, PeerRequest, PeerResponse};
+use leaseway_proto::peer::{PeerInfo, PeerRequest, PeerResponse};
 use tonic::Code;
 
 use crate::{
@@ -21,10 +21,10 @@ pub(super) fn identity(cluster: &Cluster, name: &str) -> Identity {
     read_one(&cluster.data(name).join("identity"), Kind::Identity).expect("it is readable").expect("it is there")
 }
 
-/// The introduction of a peer of this cluster.
-pub(super) fn introduction(cluster: &Cluster, name: &str, peer: u64) -> Introduction {
+/// The info of a peer of this cluster.
+pub(super) fn peer_info(cluster: &Cluster, name: &str, peer: u64) -> PeerInfo {
     let cluster = identity(cluster, &cluster.names[0]).cluster.expect("it belongs to one");
-    Introduction {
+    PeerInfo {
         format: u32::from(FORMAT),
         cluster: cluster.to_be_bytes().to_vec(),
         peer,
@@ -44,7 +44,7 @@ pub(super) async fn ask_for_vote(
     cluster: &Cluster,
     of: &str,
     to: u64,
-    from: Introduction,
+    from: PeerInfo,
     vote: openraft::raft::VoteRequest<u64>,
 ) -> Result<openraft::raft::VoteResponse<u64>, tonic::Status> {
     let request = PeerRequest { from: Some(from), to, payload: codec::encode(&vote), proof: None };
@@ -74,10 +74,10 @@ async fn a_peer_of_another_cluster_is_rejected_and_told_why() {
     let mut cluster = Cluster::new(&["a", "b", "c"]).await;
     cluster.bootstrap().await;
     cluster.master().await;
-    let good = introduction(&cluster, "b", identity(&cluster, "b").peer);
+    let good = peer_info(&cluster, "b", identity(&cluster, "b").peer);
     let me = identity(&cluster, "a").peer;
     let format = format!("format {FORMAT}");
-    type Tamper = fn(&mut Introduction);
+    type Tamper = fn(&mut PeerInfo);
     let cases: [(Tamper, &str); 5] = [
         (|other| other.format += 1, &format),
         (|other| other.cluster[0] ^= 1, "another cluster"),
@@ -106,13 +106,13 @@ async fn a_peer_of_another_cluster_is_rejected_and_told_why() {
     ask_for_vote(&cluster, "a", me, good.clone(), vote()).await.expect("it is accepted");
 
     // A peer of another cluster does not even learn which peer answers.
-    let hello = async |from: Introduction| {
+    let hello = async |from: PeerInfo| {
         let request = PeerRequest { from: Some(from), ..PeerRequest::default() };
         ask(&cluster, "a", SECRET, Method::Hello, request).await.map(|_| ())
     };
-    let elsewhere = Introduction { cluster: vec![1; 16], ..good.clone() };
+    let elsewhere = PeerInfo { cluster: vec![1; 16], ..good.clone() };
     assert_eq!(hello(elsewhere).await.expect_err("it is rejected").code(), Code::FailedPrecondition);
-    let nowhere = Introduction { cluster: Vec::new(), ..good };
+    let nowhere = PeerInfo { cluster: Vec::new(), ..good };
     hello(nowhere).await.expect("it may become one of them");
 }
 
@@ -128,7 +128,7 @@ async fn a_master_votes_for_no_other_peer_as_long_as_its_lease_may_hold() {
     let candidate = identity(&cluster, &other).peer;
     let ahead = crate::tests::segments::log_id(900, 1_000_000);
     let vote = openraft::raft::VoteRequest::new(Vote::new(1000, candidate), Some(ahead));
-    let from = introduction(&cluster, &other, candidate);
+    let from = peer_info(&cluster, &other, candidate);
     let me = identity(&cluster, &master).peer;
     let answer = ask_for_vote(&cluster, &master, me, from.clone(), vote.clone()).await.expect("it answers");
     assert!(!answer.vote_granted);
@@ -152,9 +152,9 @@ async fn no_peer_starts_an_election_because_a_former_master_asks_for_it() {
     let now = cluster.peer(&master).raft().metrics().borrow().clone();
     let log = cluster.peer(&master).raft().data_metrics().borrow().last_log;
     let stands = async |master_vote: Vote, last: Option<LogId>| {
-        let introduction = Some(introduction(&cluster, &master, from));
+        let from = Some(peer_info(&cluster, &master, from));
         let request = StandRequest { master: master_vote, last };
-        let request = PeerRequest { from: introduction, to, payload: codec::encode(&request), proof: None };
+        let request = PeerRequest { from, to, payload: codec::encode(&request), proof: None };
         let answer = ask(&cluster, &follower, SECRET, Method::Stand, request).await.expect("it answers");
         codec::decode::<bool>(&answer.payload).expect("it decodes")
     };

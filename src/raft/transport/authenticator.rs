@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use leaseway_proto::peer::{Heard, Introduction, PeerRequest, PeerResponse, Proof};
+use leaseway_proto::peer::{MasterInfo, PeerInfo, PeerRequest, PeerResponse, Proof};
 use leaseway_tls::Names;
 use serde::Serialize;
 use tonic::{Code, Request, Response, Status, metadata::MetadataValue};
@@ -35,7 +35,7 @@ pub(crate) struct Authenticator {
 
 /// A request of a peer.
 pub(crate) struct Authenticated {
-    pub(crate) from: Introduction,
+    pub(crate) from: PeerInfo,
     pub(crate) payload: Vec<u8>,
     /// The proof of the request, which the proof of the answer refers to.
     pub(crate) proof: Option<Proof>,
@@ -103,10 +103,10 @@ impl Authenticator {
         &self,
         request: Option<&Proof>,
         answer: &A,
-        heard: Option<Heard>,
+        master: Option<MasterInfo>,
     ) -> Result<Response<PeerResponse>, Status> {
-        let from = Some(self.handshake.introduction());
-        let mut response = PeerResponse { from, payload: codec::encode(answer), heard, proof: None };
+        let from = Some(self.handshake.info());
+        let mut response = PeerResponse { from, payload: codec::encode(answer), master, proof: None };
         response.proof = self.prover.prove_answer(&response, request);
         Ok(Response::new(response))
     }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use leaseway_core::Millis;
-use leaseway_proto::peer::{Heard, Introduction, PeerRequest, PeerResponse, peers_client::PeersClient};
+use leaseway_proto::peer::{MasterInfo, PeerInfo, PeerRequest, PeerResponse, peers_client::PeersClient};
 use leaseway_tls::ClientTls;
 use serde::{Serialize, de::DeserializeOwned};
 use tonic::{
@@ -133,7 +133,7 @@ impl PeerClient {
         to: PeerId,
         method: Method,
         question: &Q,
-    ) -> Result<(Introduction, A), CallError> {
+    ) -> Result<(PeerInfo, A), CallError> {
         let (other, response) = self.ask(name, address, to, method, codec::encode(question)).await?;
         let answer = codec::decode(&response.payload).map_err(|error| CallError::Nonsense(error.to_string()))?;
         Ok((other, answer))
@@ -143,9 +143,9 @@ impl PeerClient {
     pub(crate) async fn hello(
         &self,
         (name, address): (&str, &str),
-    ) -> Result<(Introduction, Option<Heard>), CallError> {
+    ) -> Result<(PeerInfo, Option<MasterInfo>), CallError> {
         let (other, response) = self.ask(name, address, 0, Method::Hello, codec::encode(&())).await?;
-        Ok((other, response.heard))
+        Ok((other, response.master))
     }
 
     /// [`call`](PeerClient::call) with a timeout.
@@ -156,7 +156,7 @@ impl PeerClient {
         to: PeerId,
         method: Method,
         question: &Q,
-    ) -> Result<(Introduction, A), CallError> {
+    ) -> Result<(PeerInfo, A), CallError> {
         match tokio::time::timeout(within, self.call(peer, to, method, question)).await {
             Ok(result) => result,
             Err(_) => Err(CallError::Late(within)),
@@ -170,7 +170,7 @@ impl PeerClient {
         to: PeerId,
         method: Method,
         payload: Vec<u8>,
-    ) -> Result<(Introduction, PeerResponse), CallError> {
+    ) -> Result<(PeerInfo, PeerResponse), CallError> {
         let before = self.acknowledged.known();
         let result = self.send(name, address, to, method, payload).await;
         match &result {
@@ -191,9 +191,9 @@ impl PeerClient {
         to: PeerId,
         method: Method,
         payload: Vec<u8>,
-    ) -> Result<(Introduction, PeerResponse), CallError> {
+    ) -> Result<(PeerInfo, PeerResponse), CallError> {
         let connection = self.connection(address)?;
-        let request = PeerRequest { from: Some(self.handshake.introduction()), to, payload, proof: None };
+        let request = PeerRequest { from: Some(self.handshake.info()), to, payload, proof: None };
         let (prover, peer) = (Arc::clone(&self.prover), name.to_owned());
         let asked = async move { connection.ask(&prover, &peer, method, request).await };
         #[cfg(test)]

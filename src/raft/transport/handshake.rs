@@ -1,9 +1,9 @@
-//! The handshake: every message, in both directions, begins with an introduction of its sender, which is checked before
+//! The handshake: every message, in both directions, begins with the info of its sender, which is checked before
 //! anything else of the message is read.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use leaseway_proto::peer::{Introduction, LogPosition};
+use leaseway_proto::peer::{LogPosition, PeerInfo};
 use openraft::CommittedLeaderId;
 
 use crate::{
@@ -42,7 +42,7 @@ pub(crate) enum Rejected {
     Namesake(String),
 }
 
-/// Writes this peer's introduction and checks those of others.
+/// Writes this peer's info and checks those of others.
 #[derive(Debug)]
 pub(crate) struct Handshake {
     settings: Arc<Settings>,
@@ -87,7 +87,7 @@ impl Handshake {
         *self.cluster.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Announces in introductions that this peer would begin a cluster with these peers.
+    /// Announces in peer infos that this peer would begin a cluster with these peers.
     pub(crate) fn announce_bootstrap(&self, mut names: Vec<String>) {
         names.sort_unstable();
         *self.bootstraps.lock().unwrap_or_else(PoisonError::into_inner) = names;
@@ -105,8 +105,8 @@ impl Handshake {
         Ok(())
     }
 
-    pub(crate) fn introduction(&self) -> Introduction {
-        Introduction {
+    pub(crate) fn info(&self) -> PeerInfo {
+        PeerInfo {
             format: u32::from(FORMAT),
             cluster: self.cluster().map_or_else(Vec::new, |cluster| cluster.to_be_bytes().to_vec()),
             peer: self.peer,
@@ -127,7 +127,7 @@ impl Handshake {
 
     /// `is_proven`: the message comes from a peer that knows the secret, if there is one. A peer of no cluster passes,
     /// and each method decides what it may do.
-    pub(crate) fn check(&self, other: Option<Introduction>, is_proven: bool) -> Result<Introduction, Rejected> {
+    pub(crate) fn check(&self, other: Option<PeerInfo>, is_proven: bool) -> Result<PeerInfo, Rejected> {
         let other = other.ok_or(Rejected::Anonymous)?;
         if other.format != u32::from(FORMAT) {
             return Err(Rejected::Format { theirs: other.format, ours: FORMAT });
@@ -152,13 +152,13 @@ impl Handshake {
 }
 
 /// The process of the sender.
-pub(crate) fn incarnation_of(introduction: &Introduction) -> Incarnation {
-    let Introduction { peer, incarnation, started_with, .. } = introduction;
+pub(crate) fn incarnation_of(info: &PeerInfo) -> Incarnation {
+    let PeerInfo { peer, incarnation, started_with, .. } = info;
     let log = |log: &LogPosition| LogId::new(CommittedLeaderId::new(log.term, log.leader), log.index);
     Incarnation { peer: *peer, number: *incarnation, started_with: started_with.as_ref().map(log) }
 }
 
 /// The cluster of the sender; `None` if it belongs to none.
-pub(crate) fn cluster_of(introduction: &Introduction) -> Option<u128> {
-    introduction.cluster.as_slice().try_into().ok().map(u128::from_be_bytes)
+pub(crate) fn cluster_of(info: &PeerInfo) -> Option<u128> {
+    info.cluster.as_slice().try_into().ok().map(u128::from_be_bytes)
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use leaseway_core::Millis;
-use leaseway_proto::peer::Introduction;
+use leaseway_proto::peer::PeerInfo;
 
 use crate::log::types::PeerId;
 
@@ -30,7 +30,7 @@ pub(crate) struct Liveness {
 
 impl Liveness {
     /// Records a message of an authenticated peer.
-    pub(crate) fn heard(&self, other: &Introduction, at: Millis) {
+    pub(crate) fn heard(&self, other: &PeerInfo, at: Millis) {
         let mut known = lock(&self.known);
         match known.get_mut(&other.peer) {
             Some(contact) if contact.name == other.name && contact.advertise == other.advertise => {

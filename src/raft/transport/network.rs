@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leaseway_proto::peer::Introduction;
+use leaseway_proto::peer::PeerInfo;
 use openraft::{
     error::{InstallSnapshotError, RPCError, RaftError, RemoteError, Unreachable},
     network::{Backoff, RPCOption, RaftNetwork, RaftNetworkFactory},
@@ -71,7 +71,7 @@ impl PeerLink {
         &self,
         method: Method,
         question: &Q,
-    ) -> Result<(Introduction, A), RPCError<PeerId, Member, E>> {
+    ) -> Result<(PeerInfo, A), RPCError<PeerId, Member, E>> {
         let answer = self.client.call((&self.name, &self.address), self.target, method, question).await;
         answer.map_err(|error: CallError| RPCError::Unreachable(Unreachable::new(&error)))
     }

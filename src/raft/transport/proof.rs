@@ -15,7 +15,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use leaseway_proto::peer::{Heard, Introduction, PeerRequest, PeerResponse, Proof};
+use leaseway_proto::peer::{MasterInfo, PeerInfo, PeerRequest, PeerResponse, Proof};
 use prost::Message as _;
 use ring::hmac;
 use subtle::ConstantTimeEq as _;
@@ -144,22 +144,22 @@ fn over_request(key: &hmac::Key, request: &PeerRequest, method: Method, to: &str
         .and(&proof.challenge)
         .and(&proof.nonce)
         .and(&proof.counter.to_be_bytes())
-        .and(&introduction(request.from.as_ref()))
+        .and(&info(request.from.as_ref()))
         .and(&request.to.to_be_bytes())
         .and(&request.payload)
 }
 
 fn over_answer(key: &hmac::Key, answer: &PeerResponse, asked: &Proof) -> Covered {
-    let heard = answer.heard.as_ref().map(Heard::encode_to_vec).unwrap_or_default();
+    let master = answer.master.as_ref().map(MasterInfo::encode_to_vec).unwrap_or_default();
     Covered::new(key, "leaseway peer answer")
         .and(&asked.mac)
-        .and(&introduction(answer.from.as_ref()))
-        .and(&heard)
+        .and(&info(answer.from.as_ref()))
+        .and(&master)
         .and(&answer.payload)
 }
 
-fn introduction(of: Option<&Introduction>) -> Vec<u8> {
-    of.map(Introduction::encode_to_vec).unwrap_or_default()
+fn info(of: Option<&PeerInfo>) -> Vec<u8> {
+    of.map(PeerInfo::encode_to_vec).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ fn prover(secret: &str) -> Prover {
 }
 
 fn request(payload: &str) -> PeerRequest {
-    let from = Some(Introduction { name: "a".into(), ..Introduction::default() });
+    let from = Some(PeerInfo { name: "a".into(), ..PeerInfo::default() });
     PeerRequest { from, to: 7, payload: payload.into(), proof: None }
 }
 
