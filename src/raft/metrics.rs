@@ -9,7 +9,7 @@ use std::{
 pub const METRICS: [(&str, &str); 11] = [
     ("leaseway_reign", "Term of the newest master lease that this peer knows of."),
     ("leaseway_quorum_is_master", "1 while this peer is master, 0 otherwise."),
-    ("leaseway_quorum_log_entries", "Entries of the log that no snapshot has replaced yet."),
+    ("leaseway_quorum_log_entries", "Log entries that no snapshot has replaced yet."),
     ("leaseway_quorum_log_bytes", "Bytes of those entries."),
     ("leaseway_quorum_appended_total", "Entries written to the log on disk."),
     ("leaseway_quorum_commit_seconds", "How long a batch of proposals took until a quorum held it and it was applied."),

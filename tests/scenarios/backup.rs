@@ -113,7 +113,7 @@ fn what_cannot_be_restored_is_refused_in_words() {
         assert!(!data.exists(), "nothing was made");
     };
     refused(&whole[..whole.len() / 2], 78, "is damaged");
-    refused(&whole.replacen("development", "developmemt", 1).replacen("100", "900", 1), 78, "its checksum says");
+    refused(&whole.replacen("development", "developmemt", 1).replacen("100", "900", 1), 78, "its checksum is");
     refused(&whole.replacen("\"leaseway_backup\":1", "\"leaseway_backup\":7", 1), 78, "knows formats up to 1");
     refused("resources: []\n", 78, "not a Leaseway backup");
     fs::write(&file, &whole).unwrap();

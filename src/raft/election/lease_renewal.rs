@@ -81,7 +81,7 @@ impl LeaseRenewal {
 
     /// No confirmation is under way at this point, so the ballot stays released.
     async fn step_down(&mut self, StepDown { ended, over }: StepDown) {
-        self.end("mastership is to be handed over");
+        self.end("mastership is being transferred");
         self.local.ballot.release();
         if ended.send(()).is_ok() {
             let _ = over.await;
@@ -153,7 +153,7 @@ impl LeaseRenewal {
         if let Some(backup) = &self.local.settings.restored
             && self.state.read().is_blank()
         {
-            tracing::info!(made_by = backup.header().peer, "what a backup says is restored");
+            tracing::info!(made_by = backup.header().peer, "restoring a backup");
             for proposal in backup.proposals() {
                 self.write(Payload::Propose { term, proposals: Arc::new(vec![proposal]) }).await?;
             }
@@ -179,7 +179,7 @@ impl LeaseRenewal {
     }
 
     async fn follow(&mut self) {
-        self.end("another peer was elected, or may be");
+        self.end("another peer may have been elected");
         let heard = self.heard().await;
         self.local.discovered.set_hears_master(heard.is_some());
         let of = heard.or_else(|| self.local.discovered.master());
@@ -191,7 +191,7 @@ impl LeaseRenewal {
             }
             match &of {
                 Some(master) => tracing::info!(master = master.name, "this peer follows a master"),
-                None => tracing::info!("this peer knows of no master"),
+                None => tracing::info!("this peer knows no master"),
             }
             *before = Mastership::Follower { of };
             true

@@ -128,6 +128,6 @@ pub(crate) async fn remove_backup(settings: Arc<Settings>, state: SharedState) {
     }
     let removed = tokio::task::spawn_blocking(move || Backup::remove_placed(&settings.data)).await;
     if let Ok(Err(error)) = removed {
-        tracing::warn!(%error, "the backup that this peer began with is still in its directory");
+        tracing::warn!(%error, "cannot remove the restored backup from the data directory");
     }
 }

@@ -129,7 +129,7 @@ fn check_whole(found: &Files<'_>) -> Result<(), StoreError> {
     }
     // Entries of a term are stored after a vote in it.
     if vote.is_some_and(|vote| last.is_some_and(|last| last.leader_id.term > vote.leader_id.term)) {
-        return incomplete("the vote is older than the log: one of them was put back to an older copy");
+        return incomplete("the vote is older than the log: one of them was restored from an older copy");
     }
     if log.purged() > *applied {
         return missing("snapshot");

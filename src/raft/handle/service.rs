@@ -213,7 +213,7 @@ impl PeersService {
                     self.local.failing.fail(&error);
                     return Err(Status::unavailable("its disk has failed"));
                 }
-                Err(_) => return Err(Status::unavailable("it is going down")),
+                Err(_) => return Err(Status::unavailable("it is stopping")),
             }
         }
         if self.local.handshake.cluster() != Some(cluster) {
@@ -222,7 +222,7 @@ impl PeersService {
         if self.local.failing.get().is_some() {
             return Err(Status::unavailable("its disk has failed"));
         }
-        let raft = self.local.raft.get().cloned().ok_or_else(|| Status::unavailable("it has only just started"))?;
+        let raft = self.local.raft.get().cloned().ok_or_else(|| Status::unavailable("it is still starting"))?;
         Ok(ConsensusMessage { raft, from, payload, proof })
     }
 
@@ -290,5 +290,5 @@ fn decode<T: DeserializeOwned>(payload: &[u8]) -> Result<T, Status> {
 }
 
 fn ended(error: impl std::fmt::Display) -> Status {
-    Status::unavailable(format!("it takes no part any more: {error}"))
+    Status::unavailable(format!("consensus has ended on it: {error}"))
 }

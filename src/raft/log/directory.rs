@@ -94,7 +94,7 @@ pub(crate) fn read_one<T: DeserializeOwned>(path: &Path, expected: Kind) -> Resu
         Found::Frame { kind, payload, end } if kind == expected && end == bytes.len() => {
             codec::decode(payload).map(Some).map_err(|error| damaged(error.to_string()))
         }
-        Found::Frame { .. } => Err(damaged("not the record that belongs here".into())),
+        Found::Frame { .. } => Err(damaged("unexpected kind of record".into())),
         // A file gets its name only once it is complete.
         Found::End | Found::Torn => Err(damaged("the file is too short".into())),
         Found::Damaged(what) => Err(damaged(what.into())),

@@ -43,7 +43,7 @@ impl Failing {
         let failure = Failure(why.to_string().into());
         self.0.send_if_modified(|first| {
             if first.is_none() {
-                let advice = "this peer takes no part any more: repair the cause, and start it again";
+                let advice = "consensus has ended on this peer: fix the cause and restart it";
                 tracing::error!(error = %failure, "{advice}");
                 *first = Some(failure);
                 return true;

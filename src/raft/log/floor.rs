@@ -79,12 +79,10 @@ impl Floor {
         let path = directory.path(FILE_NAME);
         let slots = [slot(&bytes, 0), slot(&bytes, SLOT_BYTES)];
         if slots.iter().any(Option::is_none) && slots.iter().any(Option::is_some) {
-            tracing::warn!(path = %path.display(), "one of its two records is not as it was written: power was lost \
-                during a write, or the disk is bad; the other one counts");
+            tracing::warn!(path = %path.display(), "one of its two records is damaged, by a power failure during a write or a bad disk; the other one is used");
         }
         let newest = slots.into_iter().flatten().max_by_key(|stored| stored.number);
-        let damaged =
-            || StoreError::Damaged { path, offset: 0, what: "neither of its two records is as it was written".into() };
+        let damaged = || StoreError::Damaged { path, offset: 0, what: "both of its records are damaged".into() };
         newest.map(Some).ok_or_else(damaged)
     }
 

@@ -59,18 +59,18 @@ pub(crate) fn read(bytes: &[u8], at: usize) -> Found<'_> {
     let Some((header, rest)) = rest.split_at_checked(HEADER_BYTES) else { return Found::Torn };
     let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
     if crc32fast::hash(&header[..8]) != word(8) {
-        return Found::Damaged("the checksum of a header is wrong");
+        return Found::Damaged("wrong checksum of a header");
     }
     if header[1] != FORMAT {
         return Found::Format(header[1]);
     }
     let Some(kind) = KINDS.into_iter().find(|kind| *kind as u8 == header[0]) else {
-        return Found::Damaged("a record of an unknown kind");
+        return Found::Damaged("unknown kind of record");
     };
     let length = word(4) as usize;
     let Some(payload) = rest.get(..length) else { return Found::Torn };
     if crc32fast::hash(payload) != word(12) {
-        return Found::Damaged("the checksum of a record is wrong");
+        return Found::Damaged("wrong checksum of a record");
     }
     Found::Frame { kind, payload, end: at + HEADER_BYTES + length }
 }

@@ -88,7 +88,7 @@ impl Log {
         if let Some(last) = self.last()
             && entry.log_id.index != last.index + 1
         {
-            return Err(OutOfOrder(format!("entry {} comes after entry {}", entry.log_id.index, last.index)));
+            return Err(OutOfOrder(format!("entry {} follows entry {}", entry.log_id.index, last.index)));
         }
         self.bytes += size;
         self.entries.push_back((entry, size));
@@ -157,7 +157,7 @@ impl Log {
         let expected = self.purged.map_or(0, |purged| purged.index + 1);
         match self.first() {
             Some(first) if first != expected => {
-                Err(OutOfOrder(format!("the log begins with entry {first}, {expected} would be the first")))
+                Err(OutOfOrder(format!("the log begins with entry {first} instead of {expected}")))
             }
             _ => Ok(()),
         }

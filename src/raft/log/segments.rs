@@ -72,7 +72,7 @@ impl Segments {
         // Nothing was changed so far.
         if let Some((path, offset, dropped)) = torn {
             tracing::warn!(path = %path.display(), offset, dropped,
-                "the end of the log was torn off while it was written; it was never acknowledged and is dropped");
+                "dropped the end of the log, which was torn off while it was written and never acknowledged");
         }
         if let Some(path) = incomplete {
             fs::remove_file(path).map_err(StoreError::io("remove", path))?;
@@ -152,7 +152,7 @@ fn list(directory: &Path) -> Result<Vec<(u64, PathBuf)>, StoreError> {
     found.sort_unstable();
     for pair in found.windows(2) {
         if pair[1].0 != pair[0].0 + 1 {
-            return Err(damaged(&pair[1].1, 0, format!("segment {} before it is missing", pair[1].0 - 1)));
+            return Err(damaged(&pair[1].1, 0, format!("the segment before it, {}, is missing", pair[1].0 - 1)));
         }
     }
     Ok(found)
@@ -200,7 +200,7 @@ pub(crate) fn replay(
                     (None, Kind::Segment) => {
                         let start: SegmentStart = codec::decode(payload).map_err(undecodable)?;
                         if start.number != number {
-                            return Err(wrong(format!("it says that it is segment {}", start.number)));
+                            return Err(wrong(format!("its header has the segment number {}", start.number)));
                         }
                         if let Some(purged) = start.purged {
                             log.purge(purged);
@@ -226,7 +226,7 @@ pub(crate) fn replay(
                 return Ok(LoadedSegment { segment, length: at as u64, torn: (bytes.len() - at) as u64 });
             }
             Found::End if last || at > 0 => return Ok(LoadedSegment { segment, length: at as u64, torn: 0 }),
-            Found::End | Found::Torn => return Err(wrong("it ends too early, and a later segment follows".into())),
+            Found::End | Found::Torn => return Err(wrong("it is truncated, and a later segment follows".into())),
             Found::Damaged(what) => return Err(wrong(what.into())),
             Found::Format(found) => return Err(StoreError::Format { path: path.to_owned(), found, known: FORMAT }),
         }

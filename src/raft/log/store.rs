@@ -55,7 +55,7 @@ impl LogStore {
     async fn run_job(&self, verb: ErrorVerb, job: impl FnOnce(Done) -> Job + OptionalSend) -> Result<(), StorageError> {
         let (done, result) = oneshot::channel();
         self.disk.submit(job(done));
-        let result = result.await.unwrap_or_else(|_| Err(Failure("the thread that writes is gone".into())));
+        let result = result.await.unwrap_or_else(|_| Err(Failure("the disk thread has ended".into())));
         result.map_err(|failure| StorageIOError::new(ErrorSubject::Store, verb, &failure).into())
     }
 }

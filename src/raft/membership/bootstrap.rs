@@ -169,9 +169,9 @@ pub(crate) async fn begin(local: &LocalPeer, raft: &Raft, members: BTreeMap<Peer
 /// Why two peers cannot begin a cluster together.
 fn difference(me: &PeerInfo, other: &PeerInfo) -> Option<String> {
     if other.bootstraps.is_empty() {
-        Some("its directory is empty, and it was not told to bootstrap".into())
+        Some("its directory is empty, and it was started without --bootstrap".into())
     } else if other.bootstraps != me.bootstraps {
-        Some(format!("it would begin a cluster of others: {}", other.bootstraps.join(", ")))
+        Some(format!("it was started with other peers: {}", other.bootstraps.join(", ")))
     } else if other.backup != me.backup {
         Some(
             "it begins with another backup, or with none: `leaseway restore` has to put the same file into the \
@@ -183,7 +183,7 @@ fn difference(me: &PeerInfo, other: &PeerInfo) -> Option<String> {
             if ms == 0 { "--bootstrap".to_owned() } else { format!("--take-over={}", ms as f64 / 1000.0) }
         };
         let (theirs, ours) = (flag(other.take_over_ms), flag(me.take_over_ms));
-        Some(format!("it was told {theirs}, and this peer {ours}: tell all of them the same"))
+        Some(format!("it was started with {theirs} and this peer with {ours}: use the same flag for all"))
     } else {
         None
     }
@@ -194,5 +194,5 @@ fn hint_of_missing(others: &[&(String, String)], there: &[PeerInfo]) {
     let missing = others.iter().filter(|(name, _)| is_missing(name));
     let missing: Vec<_> = missing.map(|(name, address)| format!("{name} ({address})")).collect();
     let missing = missing.join(", ");
-    tracing::warn!("a first start begins once all peers are there, and this one waits for {missing}");
+    tracing::warn!("a new cluster begins once all peers are reachable; still waiting for {missing}");
 }

@@ -12,13 +12,13 @@ pub enum ChangeError {
          promised stays. Then add them"
     )]
     Lone { name: String },
-    #[error("the peer {name:?} at {address} does not answer as it should: {why}")]
+    #[error("cannot add the peer {name:?} at {address}: {why}")]
     NotThere { name: String, address: String, why: String },
-    #[error("{name:?} is a peer already, and it is alive: stop it or remove it first")]
+    #[error("{name:?} is already a running peer: stop it or remove it first")]
     Alive { name: String },
-    #[error("there is no peer {name:?}: {known} are there")]
+    #[error("there is no peer {name:?}; the peers are {known}")]
     Unknown { name: String, known: String },
-    #[error("{name:?} is the master: stop it first, so that another one takes over, and remove it there")]
+    #[error("{name:?} is the master: transfer mastership first, then remove it from the new master")]
     IsMaster { name: String },
     #[error("this is the only peer with a vote, so that no other can be master: `leaseway peers add` lets one in")]
     Alone,
@@ -28,15 +28,17 @@ pub enum ChangeError {
     NoVote { name: String },
     #[error("{name:?} is down or cut off: choose another, or bring it back first")]
     Silent { name: String },
-    #[error("{name:?} was not elected in time, and this peer is master again: try again, or choose another")]
+    #[error("{name:?} was not elected in time, and this peer is master again: try again or choose another peer")]
     NotTaken { name: String },
     /// Without a majority there would be no master.
-    #[error("of the peers that would be left only {there} answer, and {needed} have to: bring others back first")]
+    #[error(
+        "only {there} of the remaining peers answer, and {needed} are needed for a majority: bring others back first"
+    )]
     NoMajority { there: usize, needed: usize },
     /// The peer was added as a learner, and remains one until it is added again or removed.
-    #[error("{name:?} has not caught up within {seconds} s; it goes on, try again later")]
+    #[error("{name:?} has not caught up within {seconds} s; it continues to catch up, so try again later")]
     Behind { name: String, seconds: u64 },
     /// Mastership was lost, or a quorum did not answer.
-    #[error("the change did not come about: {0}")]
+    #[error("the change failed: {0}")]
     Failed(String),
 }

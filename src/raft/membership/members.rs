@@ -39,7 +39,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 /// The time limit of each step of a change.
 const STEP_TIMEOUT: Duration = Duration::from_secs(15);
-const LOST: &str = "mastership was lost meanwhile; it may have come about all the same: `leaseway peers list` says";
+const LOST: &str = "mastership was lost meanwhile, and the change may be in force: check `leaseway peers list`";
 
 pub(crate) struct Members {
     pub(crate) raft: Raft,
@@ -98,7 +98,7 @@ impl Members {
             _ => self.remove_nodes(&lease, &self.replaced()).await,
         };
         if let Err(error) = finished {
-            tracing::warn!(%error, "a change of membership that another master began is not finished yet");
+            tracing::warn!(%error, "cannot finish a change of the membership that another master began");
         }
     }
 
@@ -254,7 +254,9 @@ impl Members {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) if error.forward_to_leader::<Member>().is_some() => Err(ChangeError::Failed(LOST.into())),
             Ok(Err(error)) => Err(ChangeError::Failed(error.to_string())),
-            Err(_) => Err(ChangeError::Failed("a quorum did not answer in time; it may come about later".into())),
+            Err(_) => {
+                Err(ChangeError::Failed("a quorum did not answer in time; the change may still take effect".into()))
+            }
         }
     }
 

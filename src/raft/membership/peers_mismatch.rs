@@ -43,7 +43,7 @@ pub(crate) fn check(settings: &Settings, cluster: Option<u128>, members: &[Membe
         tracing::warn!(
             in_directory = list(&known),
             in_peers = list(&named),
-            "the directory knows of other peers than --peers names; what it knows, and hears from them, is in force"
+            "the data directory lists other peers than --peers; the data directory takes precedence"
         );
     }
     Ok(())

@@ -73,7 +73,7 @@ pub enum BackupError {
     #[error("not a Leaseway backup (bad header)")]
     NoBackup,
     #[error(
-        "this backup has format {found}, and this leaseway knows formats up to {BACKUP_FORMAT}: restore it with the version that made it, or a newer one"
+        "this backup has format {found}, and this version of leaseway reads formats up to {BACKUP_FORMAT}: restore it with the version that made it, or a newer one"
     )]
     Newer { found: u32 },
     #[error("line {line} of this backup is damaged: {what}; take another copy")]
@@ -87,7 +87,7 @@ pub enum BackupError {
 /// Why a backup cannot be placed into a data directory.
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
-    #[error("{} is not empty, and a directory that was used is never restored into: choose another, or delete it if nothing in it is needed any more", .0.display())]
+    #[error("{} is not empty: restore into a new directory, or delete this one first", .0.display())]
     NotEmpty(PathBuf),
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -154,16 +154,18 @@ impl Backup {
         let ended = |what: &str| BackupError::Damaged { line: lines.len(), what: what.into() };
         let Some((last, records)) = rest.split_last() else { return Err(ended("it ends after this line")) };
         let trailer: Trailer =
-            serde_json::from_slice(last).map_err(|_| ended("it ends before the line with its checksum"))?;
+            serde_json::from_slice(last).map_err(|_| ended("the last line with the checksum is missing"))?;
         let before = &bytes[..bytes.len() - last.len()];
         let sum = format!("{:08x}", crc32fast::hash(before));
         if trailer.crc32 != sum || trailer.records != records.len() {
-            return Err(ended(&format!("its checksum says {}, and what is there amounts to {sum}", trailer.crc32)));
+            return Err(ended(&format!("its checksum is {}, but the content has {sum}", trailer.crc32)));
         }
         let records = records.iter().enumerate().map(|(place, record)| parse(record, place + 2));
         let backup = Backup { header, records: records.collect::<Result<_, _>>()? };
         match backup.records.iter().position(|record| !is_restorable(record)) {
-            Some(place) => Err(BackupError::Damaged { line: place + 2, what: "no such record is restored".into() }),
+            Some(place) => {
+                Err(BackupError::Damaged { line: place + 2, what: "records of this kind cannot be restored".into() })
+            }
             None => Ok(backup),
         }
     }

@@ -209,7 +209,7 @@ fn a_write_that_was_torn_leaves_the_older_floor_and_two_are_damage() {
             assert_eq!(read().expect("the other is whole"), Some(older), "byte {at}");
             bytes[1024 - 512 - slot + 3] ^= 0x20;
             fs::write(&path, &bytes).expect("it can be written");
-            assert!(read().expect_err("neither is").to_string().contains("neither of its two"), "byte {at}");
+            assert!(read().expect_err("neither is").to_string().contains("both of its records"), "byte {at}");
         }
     }
     cut(&path, 100);

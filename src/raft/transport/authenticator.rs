@@ -55,7 +55,7 @@ impl Authenticator {
         let PeerRequest { from, to, payload, proof } = request;
         let is_of_this_format = from.as_ref().is_some_and(|from| from.format == u32::from(FORMAT));
         if proven == ProofCheck::StaleChallenge && is_of_this_format {
-            let mut status = Status::unauthenticated("the challenge is another");
+            let mut status = Status::unauthenticated("stale challenge");
             let challenge = MetadataValue::from_bytes(caller.challenge.bytes());
             status.metadata_mut().insert_bin(CHALLENGE, challenge);
             return Err(status);
@@ -125,6 +125,6 @@ fn as_told_to_sender(rejected: &Rejected) -> String {
             format!("its election timeout is {ours} ms, that of this peer {theirs}: all peers need the same timing")
         }
         Rejected::Cluster => "it belongs to another cluster".into(),
-        Rejected::Namesake(name) => format!("its name is {name:?} too: every peer needs one of its own"),
+        Rejected::Namesake(name) => format!("its name is {name:?}, too: names must be unique"),
     }
 }

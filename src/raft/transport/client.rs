@@ -30,15 +30,15 @@ use crate::{
 /// Why a call failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(crate) enum CallError {
-    #[error("{address:?} is no address: {why}")]
+    #[error("{address:?} is not a valid address: {why}")]
     Address { address: String, why: String },
     #[error("{}", innermost(.0))]
     Refused(Status),
     #[error("{0}")]
     Rejected(#[from] Rejected),
-    #[error("another peer answers there: {0:?}")]
+    #[error("another peer answered: {0:?}")]
     OtherPeer(String),
-    #[error("the answer makes no sense: {0}")]
+    #[error("invalid answer: {0}")]
     Nonsense(String),
     #[error("no answer within {0:?}")]
     Late(Duration),

@@ -26,11 +26,11 @@ pub(super) const OTHER_CLUSTER: &str = "other-cluster";
 /// Why a message was rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Rejected {
-    #[error("it did not say who it is")]
+    #[error("it did not identify itself")]
     Anonymous,
     #[error("it speaks format {theirs}, this peer format {ours}: all peers need versions of the same format")]
     Format { theirs: u32, ours: u8 },
-    #[error("its secret is not the one of this peer")]
+    #[error("it has another secret")]
     Secret,
     #[error("its certificate does not match any peer: {0}")]
     Certificate(String),
@@ -38,7 +38,7 @@ pub(crate) enum Rejected {
     Timing { theirs: u64, ours: u64 },
     #[error("it belongs to another cluster")]
     Cluster,
-    #[error("it has the name of this peer, {0:?}: every peer needs one of its own")]
+    #[error("it has the same name as this peer, {0:?}: names must be unique")]
     Namesake(String),
 }
 

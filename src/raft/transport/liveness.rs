@@ -67,7 +67,7 @@ impl Liveness {
         }
         let said = problems.entry(with.to_owned()).or_default();
         if !said.contains(&what) {
-            tracing::warn!(peer = with, reason = what, "cannot talk to a peer");
+            tracing::warn!(peer = with, reason = what, "cannot reach a peer");
             if said.len() >= MAX_PROBLEMS_PER_PEER {
                 said.clear();
             }
