@@ -2,36 +2,38 @@
 /// The sender of a message. Checked before anything else of the message is read, in both directions.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PeerInfo {
-    /// Of payloads. Peers of different formats do not talk. Entries and snapshots may be of a newer one.
+    /// The format of payloads. Peers of different formats do not talk.
     #[prost(uint32, tag = "1")]
     pub format: u32,
-    /// Random, made with the cluster. Empty: belongs to none yet.
+    /// Random, created with the cluster. Empty if the sender belongs to none yet.
     #[prost(bytes = "vec", tag = "2")]
     pub cluster: ::prost::alloc::vec::Vec<u8>,
-    /// Random, made with the data directory.
+    /// Random, created with the data directory.
     #[prost(fixed64, tag = "3")]
     pub peer: u64,
     #[prost(string, tag = "4")]
     pub name: ::prost::alloc::string::String,
-    /// Where clients reach it.
+    /// The address for clients.
     #[prost(string, tag = "5")]
     pub advertise: ::prost::alloc::string::String,
-    /// How long a follower leases its vote to its master. Safety needs the same value on all peers.
+    /// The time for which a follower leases its vote to its master. Safety needs the same value on all peers.
     #[prost(uint64, tag = "7")]
     pub election_timeout_ms: u64,
-    /// The peers of the cluster to begin; empty unless its directory is empty and it was told to bootstrap.
+    /// The members of the cluster to begin. Empty unless the sender's directory is empty and it was started with
+    /// --bootstrap.
     #[prost(string, repeated, tag = "8")]
     pub bootstraps: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// The cluster to begin takes the place of another server, whose leases may last for so long; zero: it does not.
+    /// The cluster to begin replaces another server, whose leases may last for this long; zero if it does not.
     #[prost(uint64, tag = "9")]
     pub take_over_ms: u64,
-    /// What the cluster to begin is restored from: the checksum of the backup, the same on all peers; zero: nothing.
+    /// The checksum of the backup that the cluster to begin is restored from, which has to be the same on all peers; zero
+    /// without a backup.
     #[prost(fixed32, tag = "10")]
     pub backup: u32,
-    /// Random, drawn by each process; zero: its version has none.
+    /// Random, created by each process; zero if the sender's version has none.
     #[prost(fixed64, tag = "11")]
     pub incarnation: u64,
-    /// The last entry of its log when this process started; absent: its log was empty.
+    /// The last entry of the sender's log when this process started; absent if its log was empty.
     #[prost(message, optional, tag = "12")]
     pub started_with: ::core::option::Option<LogPosition>,
 }
@@ -50,30 +52,30 @@ pub struct LogPosition {
 pub struct PeerRequest {
     #[prost(message, optional, tag = "1")]
     pub from: ::core::option::Option<PeerInfo>,
-    /// The identity of the receiver; zero: any.
+    /// The identity of the receiver; zero for any.
     #[prost(fixed64, tag = "2")]
     pub to: u64,
     #[prost(bytes = "vec", tag = "3")]
     pub payload: ::prost::alloc::vec::Vec<u8>,
-    /// Where peers share a secret.
+    /// Set if the peers share a secret.
     #[prost(message, optional, tag = "4")]
     pub proof: ::core::option::Option<Proof>,
 }
-/// That the sender knows the secret of the peers: HMAC-SHA256 with it over the rest of this, the method, the name of the
-/// receiver and all of the message.
+/// Proves that the sender knows the secret: HMAC-SHA256 with it over the other fields, the method, the name of the
+/// receiver and the whole message.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Proof {
-    /// Random, of the connection: made by the side that has accepted it. Who does not know it is told it in the metadata
-    /// `leaseway-challenge-bin` of an error.
+    /// Random, created for the connection by the side that accepted it. A sender that does not know it gets it in the
+    /// metadata `leaseway-challenge-bin` of an error.
     #[prost(bytes = "vec", tag = "1")]
     pub challenge: ::prost::alloc::vec::Vec<u8>,
-    /// Random, of the sender's process.
+    /// Random, created by the sender's process.
     #[prost(bytes = "vec", tag = "2")]
     pub nonce: ::prost::alloc::vec::Vec<u8>,
     /// Never the same twice on one connection.
     #[prost(uint64, tag = "3")]
     pub counter: u64,
-    /// In an answer this alone: over the one of its request and all of the answer.
+    /// The only field in an answer: over the mac of the request and the whole answer.
     #[prost(bytes = "vec", tag = "4")]
     pub mac: ::prost::alloc::vec::Vec<u8>,
 }
@@ -83,10 +85,10 @@ pub struct PeerResponse {
     pub from: ::core::option::Option<PeerInfo>,
     #[prost(bytes = "vec", tag = "2")]
     pub payload: ::prost::alloc::vec::Vec<u8>,
-    /// In answers to Hello, from a peer that is master or hears from one.
+    /// In answers to Hello, if the peer is master or hears it.
     #[prost(message, optional, tag = "3")]
     pub master: ::core::option::Option<MasterInfo>,
-    /// To a request that has one.
+    /// Set if the request had one.
     #[prost(message, optional, tag = "4")]
     pub proof: ::core::option::Option<Proof>,
 }
@@ -95,7 +97,7 @@ pub struct PeerResponse {
 pub struct MasterInfo {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// Where clients reach it.
+    /// The address for clients.
     #[prost(string, tag = "2")]
     pub advertise: ::prost::alloc::string::String,
     #[prost(enumeration = "MemberStatus", tag = "3")]
@@ -105,11 +107,11 @@ pub struct MasterInfo {
 #[repr(i32)]
 pub enum MemberStatus {
     Unspecified = 0,
-    /// It belongs to the quorum, with a vote or without.
+    /// The peer is a member, with a vote or without.
     Member = 1,
-    /// No peer of its name does.
+    /// No member has its name.
     Removed = 2,
-    /// Another identity has its name.
+    /// A member with another identity has its name.
     Replaced = 3,
 }
 impl MemberStatus {
@@ -216,7 +218,7 @@ pub mod peers_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Introductions. Answered from the start, also by a peer that belongs to no cluster yet.
+        /// Exchanges peer infos. Answered from the start, even by a peer that belongs to no cluster yet.
         pub async fn hello(
             &mut self,
             request: impl tonic::IntoRequest<super::PeerRequest>,
@@ -238,7 +240,7 @@ pub mod peers_client {
                 .insert(GrpcMethod::new("leaseway.peer.v1.Peers", "Hello"));
             self.inner.unary(req, path, codec).await
         }
-        /// From a peer with an empty directory: a request to join. Only a master acts on it.
+        /// A peer with an empty data directory asks to join. Only a master acts on it.
         pub async fn join(
             &mut self,
             request: impl tonic::IntoRequest<super::PeerRequest>,
@@ -324,7 +326,7 @@ pub mod peers_client {
                 .insert(GrpcMethod::new("leaseway.peer.v1.Peers", "Snapshot"));
             self.inner.unary(req, path, codec).await
         }
-        /// A pre-vote: whether the peer would vote for the caller, which hears from no master. Promises nothing.
+        /// A pre-vote: whether the peer would vote for the caller, which hears no master. The answer promises nothing.
         pub async fn poll(
             &mut self,
             request: impl tonic::IntoRequest<super::PeerRequest>,
@@ -346,7 +348,7 @@ pub mod peers_client {
                 .insert(GrpcMethod::new("leaseway.peer.v1.Peers", "Poll"));
             self.inner.unary(req, path, codec).await
         }
-        /// From a master that leaves: a request to start an election now.
+        /// A master that leaves asks the peer to start an election now.
         pub async fn stand(
             &mut self,
             request: impl tonic::IntoRequest<super::PeerRequest>,
@@ -383,12 +385,12 @@ pub mod peers_server {
     /// Generated trait containing gRPC methods that should be implemented for use with PeersServer.
     #[async_trait]
     pub trait Peers: std::marker::Send + std::marker::Sync + 'static {
-        /// Introductions. Answered from the start, also by a peer that belongs to no cluster yet.
+        /// Exchanges peer infos. Answered from the start, even by a peer that belongs to no cluster yet.
         async fn hello(
             &self,
             request: tonic::Request<super::PeerRequest>,
         ) -> std::result::Result<tonic::Response<super::PeerResponse>, tonic::Status>;
-        /// From a peer with an empty directory: a request to join. Only a master acts on it.
+        /// A peer with an empty data directory asks to join. Only a master acts on it.
         async fn join(
             &self,
             request: tonic::Request<super::PeerRequest>,
@@ -406,12 +408,12 @@ pub mod peers_server {
             &self,
             request: tonic::Request<super::PeerRequest>,
         ) -> std::result::Result<tonic::Response<super::PeerResponse>, tonic::Status>;
-        /// A pre-vote: whether the peer would vote for the caller, which hears from no master. Promises nothing.
+        /// A pre-vote: whether the peer would vote for the caller, which hears no master. The answer promises nothing.
         async fn poll(
             &self,
             request: tonic::Request<super::PeerRequest>,
         ) -> std::result::Result<tonic::Response<super::PeerResponse>, tonic::Status>;
-        /// From a master that leaves: a request to start an election now.
+        /// A master that leaves asks the peer to start an election now.
         async fn stand(
             &self,
             request: tonic::Request<super::PeerRequest>,
