@@ -9,10 +9,19 @@
 //! committed once a majority has it on disk. Raft keeps two things here:
 //!
 //! - The *membership*: which peers there are, and which of them have a vote.
-//! - The *state*: what committed [`Command`]s add up to ([`state`]). Configurations, operators' settings, notes of
-//!   pools, and promises: for each resource the total that clients may hold, and until when. Single leases are not in
-//!   the log. A request that stays within its promise costs no consensus at all, so the log grows with time and not
-//!   with requests.
+//! - The *state*: what committed [`Command`]s add up to ([`State`]):
+//!
+//! | command | what the next master knows by it |
+//! |---|---|
+//! | `Promises`, `ForgetPromises` | for each resource, the total that clients may hold, and until when |
+//! | `Clock` | the cluster clock, by which promises end |
+//! | `Listen` | that promises may be in force which the log does not have |
+//! | `Configuration`, `Override` | what operators have put in force |
+//! | `Assignment`, `Load` | what operators have assigned in pools, and what protected resources can serve |
+//! | `Pool`, `ForgetPool` | balances and costs of pools: losing them costs fairness, not safety |
+//!
+//! Single leases are not in the log. A request that stays within its promise costs no consensus at all, so the log
+//! grows with time and not with requests.
 //!
 //! [`RaftHandle::propose`] returns once a command is committed and applied. Proposals that arrive while an entry is
 //! under way share the next (`handle/proposals.rs`).
@@ -42,13 +51,13 @@
 //! ignored when it is applied, whenever it arrives. This term is not the Raft term: Raft counts elections, also those
 //! that led to no lease.
 //!
-//! # Elections and hand-overs
+//! # Elections and leadership transfer
 //!
 //! If a master dies, its followers' vote leases end, and one of them starts an election (`election/timer.rs`). First it
 //! holds a pre-vote, so that a peer that returns after having been cut off does not depose a master that everybody else
 //! hears. A peer that was restarted waits until every vote lease that it may have given has ended.
 //!
-//! A master that is about to stop hands mastership over (`membership/transfer.rs`): it ends its lease, votes for its
+//! A master that is about to stop transfers mastership (`membership/transfer.rs`): it ends its lease, votes for its
 //! successor, and asks it to stand for election at once. That breaks the successor's vote lease, so such a request must
 //! not count if it arrives an hour late. `handle/service.rs` has a table of what every message does if it is late.
 //!
@@ -61,7 +70,7 @@
 //!
 //! # What a peer keeps on disk
 //!
-//! Identity, vote, log and snapshot ([`log`]), and the *floor*: a high-water mark of the log in a file of its own. A
+//! Identity, vote, log and snapshot (`log.rs`), and the *floor*: a high-water mark of the log in a file of its own. A
 //! peer whose log ends before its floor has lost what it acknowledged, and is refused (`log/floor.rs`). A whole
 //! directory that was restored from an older copy looks intact to itself; the other peers notice it
 //! (`log/acknowledged.rs`).
