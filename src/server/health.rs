@@ -7,7 +7,7 @@ use std::{
 };
 
 use leaseway_proto::status::{Health, LimitUse};
-use leaseway_raft::Quorum;
+use leaseway_raft::RaftHandle;
 
 use crate::{
     actors::NodeHandle, budget::Budget, metrics, open_connections::OpenConnections, server_info::ServerInfo, tls::Tls,

@@ -28,7 +28,7 @@ use leaseway_core::{
     Epoch, FreeKey, HolderKind, HolderReport, Millis, Overrides, PoolReport, PromiseReport, Request, ResourceReport,
 };
 use leaseway_engine::{Effects, Ended, ResourceEngine, Setup, uplink::Notice};
-use leaseway_raft::Quorum;
+use leaseway_raft::RaftHandle;
 
 use self::{
     attention::Attention,

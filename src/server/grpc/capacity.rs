@@ -11,7 +11,7 @@ use leaseway_proto::doorman::{
     GetServerCapacityRequest, GetServerCapacityResponse, Mastership, ReleaseCapacityRequest, ReleaseCapacityResponse,
     capacity_server::Capacity,
 };
-use leaseway_raft::Quorum;
+use leaseway_raft::RaftHandle;
 use tonic::{Request, Response, Status};
 
 use super::{

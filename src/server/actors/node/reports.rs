@@ -4,7 +4,7 @@ use std::sync::{Arc, atomic::Ordering};
 
 use futures_util::future::join_all;
 use leaseway_core::{Explanation, Glob, HolderKind, Millis};
-use leaseway_raft::Quorum;
+use leaseway_raft::RaftHandle;
 use tokio::sync::oneshot;
 
 use super::{
