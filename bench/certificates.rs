@@ -114,7 +114,7 @@ impl Certificates {
     /// The same client, as it reads pages.
     pub(crate) fn reader(&self) -> Result<ClientTls, Error> {
         let credentials = Credentials::load(self.files("client")).map_err(Error::usage)?;
-        ClientTls::speaking(Protocol::Http1, &credentials, None).map_err(Error::usage)
+        ClientTls::for_protocol(Protocol::Http1, &credentials, None).map_err(Error::usage)
     }
 
     fn files(&self, name: &str) -> Files {

@@ -13,12 +13,12 @@ use std::{
 };
 
 use leaseway_core::{Assigned, HolderKind, Load, Millis, PoolNotes};
-use leaseway_quorum::{Fact, ProposeError, Quorum, Reign};
+use leaseway_raft::{Command, MasterLease, ProposeError, RaftHandle};
 
 /// Where assignments and loads are kept.
 #[derive(Clone)]
 pub(crate) enum AssignmentStore {
-    Peers(Quorum),
+    Peers(RaftHandle),
     /// In this process.
     Process(Arc<Mutex<HashMap<Arc<str>, Override>>>),
 }
@@ -34,7 +34,7 @@ pub(crate) struct Override {
 }
 
 impl AssignmentStore {
-    pub(crate) fn new(quorum: Option<&Quorum>) -> AssignmentStore {
+    pub(crate) fn new(quorum: Option<&RaftHandle>) -> AssignmentStore {
         quorum.map_or_else(|| AssignmentStore::Process(Arc::default()), |quorum| AssignmentStore::Peers(quorum.clone()))
     }
 
@@ -46,8 +46,8 @@ impl AssignmentStore {
     /// The assignments of a pool.
     pub(crate) fn assignments(&self, resource: &str) -> Vec<(HolderKind, Arc<str>, Assigned)> {
         match self {
-            AssignmentStore::Peers(quorum) => quorum.read(|facts| {
-                let assignments = facts.assignments(resource);
+            AssignmentStore::Peers(quorum) => quorum.read(|state| {
+                let assignments = state.assignments(resource);
                 assignments.map(|(kind, holder, assigned)| (kind, Arc::clone(holder), assigned)).collect()
             }),
             AssignmentStore::Process(overrides) => {
@@ -61,7 +61,7 @@ impl AssignmentStore {
     /// What is assigned to a holder.
     pub(crate) fn assigned(&self, resource: &str, (kind, holder): &HolderName) -> Option<Assigned> {
         match self {
-            AssignmentStore::Peers(quorum) => quorum.read(|facts| facts.assigned(resource, *kind, holder)),
+            AssignmentStore::Peers(quorum) => quorum.read(|state| state.assigned(resource, *kind, holder)),
             AssignmentStore::Process(overrides) => {
                 lock(overrides).get(resource)?.assignments.get(&(*kind, Arc::clone(holder))).copied()
             }
@@ -71,7 +71,7 @@ impl AssignmentStore {
     /// The notes of a pool from earlier masters, or from before it was retired. Only peers keep them.
     pub(crate) fn pool(&self, resource: &str, now: Millis) -> Option<PoolNotes> {
         match self {
-            AssignmentStore::Peers(quorum) => quorum.read(|facts| facts.pool(resource).map(|pool| pool.notes(now))),
+            AssignmentStore::Peers(quorum) => quorum.read(|state| state.pool(resource).map(|pool| pool.notes(now))),
             AssignmentStore::Process(_) => None,
         }
     }
@@ -79,7 +79,7 @@ impl AssignmentStore {
     /// What a resource can serve, if that is not what its template says.
     pub(crate) fn load_of(&self, resource: &str) -> Option<Load> {
         match self {
-            AssignmentStore::Peers(quorum) => quorum.read(|facts| facts.load(resource)),
+            AssignmentStore::Peers(quorum) => quorum.read(|state| state.load(resource)),
             AssignmentStore::Process(overrides) => lock(overrides).get(resource)?.load,
         }
     }
@@ -87,7 +87,7 @@ impl AssignmentStore {
     /// Stores an assignment; `None` removes it.
     pub(crate) async fn assign(
         &self,
-        reign: Option<&Reign>,
+        reign: Option<&MasterLease>,
         resource: &Arc<str>,
         holder: HolderName,
         assigned: Option<Assigned>,
@@ -98,8 +98,8 @@ impl AssignmentStore {
         match self {
             AssignmentStore::Peers(quorum) => {
                 let (kind, id) = holder;
-                let fact = Fact::Assignment { resource: Arc::clone(resource), kind, holder: id, assigned };
-                propose(quorum, reign, fact).await?;
+                let command = Command::Assignment { resource: Arc::clone(resource), kind, holder: id, assigned };
+                propose(quorum, reign, command).await?;
             }
             AssignmentStore::Process(overrides) => change(overrides, resource, |overrides| match assigned {
                 Some(assigned) => drop(overrides.assignments.insert(holder, assigned)),
@@ -112,7 +112,7 @@ impl AssignmentStore {
     /// Stores what a resource can serve; `None`: what its template says.
     pub(crate) async fn load(
         &self,
-        reign: Option<&Reign>,
+        reign: Option<&MasterLease>,
         resource: &Arc<str>,
         load: Option<Load>,
     ) -> Result<(), ProposeError> {
@@ -121,7 +121,7 @@ impl AssignmentStore {
         }
         match self {
             AssignmentStore::Peers(quorum) => {
-                propose(quorum, reign, Fact::Load { resource: Arc::clone(resource), load }).await?;
+                propose(quorum, reign, Command::Load { resource: Arc::clone(resource), load }).await?;
             }
             AssignmentStore::Process(overrides) => change(overrides, resource, |overrides| overrides.load = load),
         }
@@ -129,9 +129,9 @@ impl AssignmentStore {
     }
 }
 
-async fn propose(quorum: &Quorum, reign: Option<&Reign>, fact: Fact) -> Result<(), ProposeError> {
+async fn propose(quorum: &RaftHandle, reign: Option<&MasterLease>, command: Command) -> Result<(), ProposeError> {
     let reign = reign.expect("a server with peers is master only with a reign");
-    quorum.propose(reign, vec![fact]).await
+    quorum.propose(reign, vec![command]).await
 }
 
 fn lock(overrides: &Mutex<HashMap<Arc<str>, Override>>) -> MutexGuard<'_, HashMap<Arc<str>, Override>> {

@@ -34,7 +34,7 @@ pub enum ServeError {
     Signals(std::io::Error),
     /// It cannot join its peers, or its data directory cannot be used. Nothing was started.
     #[error("{0}")]
-    Quorum(#[from] leaseway_quorum::StartError),
+    Quorum(#[from] leaseway_raft::StartError),
     /// This peer is not one of its node's. Nothing was started.
     #[error("--id {name} is not among --peers ({peers}): give this peer's own name with --id")]
     NotAmongPeers {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use leaseway_proto::status::{Health, LimitUse};
-use leaseway_quorum::Quorum;
+use leaseway_raft::RaftHandle;
 
 use crate::{
     actors::NodeHandle, budget::Budget, metrics, open_connections::OpenConnections, server_info::ServerInfo, tls::Tls,
@@ -22,7 +22,7 @@ pub(crate) struct HealthSources {
     pub(crate) connections: OpenConnections,
     pub(crate) budget: Arc<Budget>,
     /// What is stored, and where.
-    pub(crate) stored: Option<(Quorum, Arc<PathBuf>)>,
+    pub(crate) stored: Option<(RaftHandle, Arc<PathBuf>)>,
     pub(crate) tls: Option<Arc<Tls>>,
 }
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use leaseway_core::{Millis, Repository, Settings};
-use leaseway_quorum::Configuration;
+use leaseway_raft::Configuration;
 
 use crate::{
     clock::Clock,

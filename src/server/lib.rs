@@ -63,7 +63,7 @@ pub use frontend::{Frontend, FrontendOptions, Guest, GuestRefusal};
 pub use grpc::admin::AdminOptions;
 pub use grpc::{GrpcGuest, Shortcut};
 pub use guests::{GuestServices, Guests, Host, StartGuests};
-pub use leaseway_quorum::{Backup, PlaceError, Timing};
+pub use leaseway_raft::{Backup, PlaceError, Timing};
 pub use leaseway_tls::{ClientCertificates, Files as TlsFiles, TlsError};
 pub use listen::Addresses;
 pub use parent::ParentOptions;

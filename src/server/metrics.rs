@@ -87,14 +87,14 @@ fn describe() {
     }
     describe_counter!("leaseway_uplink_requests_total", "Requests to the parent, by outcome.");
     describe_histogram!("leaseway_uplink_seconds", Unit::Seconds, "Time until the parent has answered.");
-    for (name, help) in leaseway_quorum::METRICS {
+    for (name, help) in leaseway_raft::METRICS {
         match name {
             _ if name.ends_with("_total") => describe_counter!(name, help),
             _ if name.ends_with("_seconds") => describe_histogram!(name, Unit::Seconds, help),
             _ => describe_gauge!(name, help),
         }
     }
-    leaseway_quorum::begin_counters();
+    leaseway_raft::begin_counters();
     for (name, help) in GAUGES {
         describe_gauge!(name, help);
     }

@@ -2,7 +2,7 @@
 
 use leaseway_core::Millis;
 use leaseway_proto::admin::{ListPeersResponse, PeerReport, Role};
-use leaseway_quorum::{Mastership, Quorum};
+use leaseway_raft::{Mastership, RaftHandle};
 
 use crate::{peer_endpoints::PeerEndpoints, server_info::ServerInfo};
 
@@ -10,7 +10,7 @@ use crate::{peer_endpoints::PeerEndpoints, server_info::ServerInfo};
 pub(crate) const UNREACHABLE: Millis = Millis::from_secs(3);
 
 /// All peers; how the others are is known to the master alone.
-pub(crate) fn peer_list(quorum: &Quorum, info: &ServerInfo) -> ListPeersResponse {
+pub(crate) fn peer_list(quorum: &RaftHandle, info: &ServerInfo) -> ListPeersResponse {
     let mastership = quorum.mastership().borrow().clone();
     let name = quorum.name().to_owned();
     let (master, master_admin_address) = match mastership {
@@ -26,14 +26,14 @@ pub(crate) fn peer_list(quorum: &Quorum, info: &ServerInfo) -> ListPeersResponse
     ListPeersResponse { cluster_id: quorum.cluster().unwrap_or_default(), name, master, master_admin_address, peer }
 }
 
-fn report(peer: leaseway_quorum::PeerReport, own: &str, hears: bool) -> PeerReport {
+fn report(peer: leaseway_raft::PeerReport, own: &str, hears: bool) -> PeerReport {
     let this = peer.name == own;
     let silent = hears && !this && peer.last_contact.is_none_or(|since| since > UNREACHABLE);
     let role = match peer.role {
         _ if silent => Role::Unreachable,
-        leaseway_quorum::Role::Master => Role::Master,
-        leaseway_quorum::Role::Follower => Role::Follower,
-        leaseway_quorum::Role::Learner => Role::Learner,
+        leaseway_raft::Role::Master => Role::Master,
+        leaseway_raft::Role::Follower => Role::Follower,
+        leaseway_raft::Role::Learner => Role::Learner,
     };
     PeerReport {
         name: peer.name,

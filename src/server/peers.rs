@@ -3,7 +3,9 @@
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use leaseway_core::Millis;
-use leaseway_quorum::{self as quorum, Accept, Backup, Origin, PeerConnection, Quorum, Secret, StartError, Timing};
+use leaseway_raft::{
+    self as quorum, Accept, Backup, PeerConnection, RaftHandle, Secret, StartError, StateOrigin, Timing,
+};
 use tokio_stream::StreamExt as _;
 
 use crate::{
@@ -97,7 +99,7 @@ pub(crate) async fn join(
     let (grpc, admin, http) = (info.advertise.to_string(), info.admin.to_string(), info.http.to_string());
     let services = PeerEndpoints { grpc, admin, http };
     let quorum = enter(options, (id, &services), peering, clock, &first).await?;
-    addresses.peers = quorum.listening();
+    addresses.peers = quorum.local_addr();
     let membership = Membership { quorum, handover: options.handover, initial: first };
     Ok(Joined { membership, data: options.data.clone() })
 }
@@ -122,7 +124,7 @@ async fn enter(
     peering: Peering<'_>,
     clock: Clock,
     first: &InitialConfiguration,
-) -> Result<Quorum, ServeError> {
+) -> Result<RaftHandle, ServeError> {
     let restored = Backup::placed(&options.data).map_err(StartError::Store)?;
     if options.handover == Handover::Learning && (options.take_over.is_some() || restored.is_some()) {
         return Err(ServeError::TakeOverLearning);
@@ -148,7 +150,7 @@ async fn enter(
     settings.accept = accept(peering.listener);
     settings.timing = options.timing;
     let quorum = quorum::start(settings).await?;
-    if options.take_over.is_some() && quorum.origin() == Origin::Resumed {
+    if options.take_over.is_some() && quorum.origin() == StateOrigin::Resumed {
         tracing::warn!(
             "--take-over has no effect any more: {} has been used; if it is still learning, it goes on",
             options.data.display()

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use leaseway_tls::{ClientCertificates, ClientTls, Credentials, Files, Looked, ServerTls, TlsError};
+use leaseway_tls::{ClientCertificates, ClientTls, Credentials, Files, Reload, ServerTls, TlsError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::{metrics, service::Service};
@@ -112,15 +112,15 @@ pub(crate) async fn reload(tls: Arc<Tls>, mut hangup: Signal) {
     let mut interval = tokio::time::interval(LOOK_EVERY);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
-        let look: fn(&Credentials) -> Looked = tokio::select! {
+        let look: fn(&Credentials) -> Reload = tokio::select! {
             received = hangup.recv() => match received {
                 Some(()) => Credentials::reload,
                 None => return,
             },
-            _ = interval.tick() => Credentials::look,
+            _ = interval.tick() => Credentials::check,
         };
         for credentials in tls.all() {
-            if let Looked::Kept(_) = look(credentials) {
+            if let Reload::Failed(_) = look(credentials) {
                 metrics::certificates_refused();
             }
         }

@@ -1,14 +1,14 @@
-//! Reads what is needed of a certificate: names, and when it is valid.
+//! Reads the names and the validity of a certificate.
 //!
-//! rustls verifies certificates and keeps what it reads to itself. A library that reads all of X.509 is a dozen crates;
-//! this is a page. It reads certificates that were verified before, and those of the operator's own files.
+//! rustls verifies certificates, but does not expose what it reads, and an X.509 library is a dozen crates. This reader
+//! is for certificates that were verified before, and those of the operator's own files.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// Tags of DER.
+/// DER tags.
 mod tag {
     pub(super) const BOOLEAN: u8 = 0x01;
     pub(super) const INTEGER: u8 = 0x02;
@@ -21,12 +21,11 @@ mod tag {
     pub(super) const GENERALIZED_TIME: u8 = 0x18;
     pub(super) const SEQUENCE: u8 = 0x30;
     pub(super) const SET: u8 = 0x31;
-    /// A DNS name among alternative names.
+    /// A DNS name in the subject alternative names.
     pub(super) const DNS: u8 = 0x82;
     pub(super) const URI: u8 = 0x86;
-    /// An IP address there.
+    /// An IP address in the subject alternative names.
     pub(super) const IP: u8 = 0x87;
-    /// The version of a certificate.
     pub(super) const VERSION: u8 = 0xa0;
     pub(super) const EXTENSIONS: u8 = 0xa3;
 }
@@ -36,36 +35,33 @@ const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 /// 2.5.29.17
 const ALTERNATIVE_NAMES: &[u8] = &[0x55, 0x1d, 0x11];
 
-/// Not a certificate as X.509 has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("it is no certificate as X.509 has it")]
+#[error("malformed X.509 certificate")]
 pub struct MalformedCertificate;
 
-/// What a certificate says.
+/// The content of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Description {
-    /// URIs for which it is valid.
+    /// URIs in the subject alternative names.
     pub uris: Vec<String>,
-    /// DNS names for which it is valid; `*` may stand for the first label.
+    /// DNS names in the subject alternative names. The first label may be `*`.
     pub dns: Vec<String>,
-    /// Addresses for which it is valid.
+    /// IP addresses in the subject alternative names.
     pub addresses: Vec<IpAddr>,
-    /// The common name of its holder.
+    /// The common name of the subject.
     pub common_name: Option<String>,
-    /// The common name of the CA that has issued it.
+    /// The common name of the issuer.
     pub issuer: Option<String>,
-    /// From when …
     pub from: SystemTime,
-    /// … until when it is valid.
     pub until: SystemTime,
 }
 
-/// Reads a certificate in DER, without verifying anything.
+/// Reads a DER certificate without verifying it.
 pub fn describe(der: &[u8]) -> Result<Description, MalformedCertificate> {
     read(der).ok_or(MalformedCertificate)
 }
 
-/// A moment in the words of RFC 3339. What a certificate says need not be one that the calendar of it has.
+/// Formats a time as in RFC 3339, if that can represent it.
 pub(crate) fn moment(time: SystemTime) -> String {
     /// The first second of the year 10000.
     const BEYOND: u64 = 253_402_300_800;
@@ -124,7 +120,7 @@ impl Description {
     }
 }
 
-/// The last common name of a distinguished name: the most specific one. Outer `None`: it cannot be read.
+/// The last and most specific common name of a distinguished name. The outer `None` means that it is malformed.
 fn common_name(name: &[u8]) -> Option<Option<String>> {
     let (mut parts, mut found) = (Der(name), None);
     while !parts.0.is_empty() {
@@ -160,7 +156,7 @@ impl<'a> Der<'a> {
         let (&[tag, first], rest) = self.0.split_first_chunk::<2>()?;
         let (length, rest) = match first {
             0..=0x7f => (usize::from(first), rest),
-            // So many bytes of length follow; four would be more than any certificate has.
+            // The number of length bytes that follow. Four would be longer than any certificate.
             0x81..=0x83 => {
                 let (bytes, rest) = rest.split_at_checked(usize::from(first - 0x80))?;
                 (bytes.iter().fold(0, |length, byte| length << 8 | usize::from(*byte)), rest)
@@ -176,7 +172,7 @@ impl<'a> Der<'a> {
         self.next().filter(|(found, _)| *found == tag).map(|(_, content)| content)
     }
 
-    /// Skips a value that need not be there.
+    /// Skips an optional value.
     fn optional(&mut self, tag: u8) {
         if self.0.first() == Some(&tag) {
             self.next();
@@ -212,7 +208,7 @@ fn number(digits: &[u8]) -> i64 {
     digits.iter().fold(0, |number, digit| number * 10 + i64::from(digit - b'0'))
 }
 
-/// In the Gregorian calendar. Years begin in March here, so that the leap day is the last of its year.
+/// Days in the Gregorian calendar. Years begin in March here, so that the leap day is the last of its year.
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let year = if month < 3 { year - 1 } else { year };
     let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));

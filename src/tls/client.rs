@@ -1,11 +1,11 @@
-//! TLS of connections to servers.
+//! TLS of outgoing connections.
 
 use std::{
     future::Future,
     io::{self, IoSlice},
     pin::Pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll},
@@ -32,76 +32,77 @@ use tonic::transport::{Channel, Endpoint};
 use tower_service::Service;
 
 use crate::{
-    credentials::{Credentials, Loaded, provider},
+    credentials::{Credentials, Derived, Loaded, provider},
     error::TlsError,
     explain,
     names::server_name,
     server::{HANDSHAKE_DEADLINE, Protocol},
 };
 
-/// How a client connects. Clones share it.
+/// The TLS configuration of a client. Clones share it.
 #[derive(Clone)]
 pub struct ClientTls(Arc<Client>);
 
 struct Client {
     credentials: Credentials,
-    /// Instead of the name of the host that is dialled.
+    /// Replaces the name of the host that is dialled.
     server_name: Option<ServerName<'static>>,
-    /// The CAs of the system, where no file names others.
+    /// The CAs of the system, unless the credentials have some.
     system: Option<Arc<RootCertStore>>,
     protocol: Protocol,
-    /// What was made of the newest credentials.
-    made: Mutex<BuiltClient>,
-}
-
-struct BuiltClient {
-    of: Arc<Loaded>,
-    config: Arc<ClientConfig>,
+    config: Derived<ClientConfig>,
 }
 
 impl ClientTls {
-    /// Servers are checked with the CAs of the credentials, or with those of the system if they have none. The
-    /// certificate, if they have one, is shown to servers that ask. `name`: what the certificate of the server is for,
-    /// if not for the host that is dialled.
+    /// Servers are verified by the CAs of the credentials, or by those of the system if there are none. The certificate
+    /// of the credentials, if any, is sent to servers that ask for one. `name` replaces the name of the host that is
+    /// dialled in the verification.
     pub fn new(credentials: &Credentials, name: Option<&str>) -> Result<ClientTls, TlsError> {
-        ClientTls::speaking(Protocol::Http2, credentials, name)
+        ClientTls::for_protocol(Protocol::Http2, credentials, name)
     }
 
-    /// As [`new`](Self::new), for another protocol than that of gRPC.
-    pub fn speaking(protocol: Protocol, credentials: &Credentials, name: Option<&str>) -> Result<ClientTls, TlsError> {
+    /// As [`new`](Self::new), for another protocol than gRPC.
+    pub fn for_protocol(
+        protocol: Protocol,
+        credentials: &Credentials,
+        name: Option<&str>,
+    ) -> Result<ClientTls, TlsError> {
         let of = credentials.current();
         let system = if of.roots.is_none() { Some(Arc::new(system_roots()?)) } else { None };
         let named = |name: &str| server_name(name).ok_or_else(|| TlsError::ServerName(name.to_owned()));
         let server_name = name.map(named).transpose()?;
-        let config = Arc::new(configure(&of, system.as_ref(), protocol)?);
-        let made = Mutex::new(BuiltClient { of, config });
-        Ok(ClientTls(Arc::new(Client { credentials: credentials.clone(), server_name, system, protocol, made })))
+        let config = configure(&of, system.as_ref(), protocol)?;
+        let config = Derived::new(of, config);
+        Ok(ClientTls(Arc::new(Client { credentials: credentials.clone(), server_name, system, protocol, config })))
     }
 
-    /// The handshake with the server at `host`: a name, or an address.
+    /// Performs the handshake with the server at `host`, a name or an IP address.
     pub async fn connect(&self, host: &str, stream: TcpStream) -> Result<ClientStream, TlsError> {
         let name = match &self.0.server_name {
             Some(name) => name.clone(),
             None => server_name(host).ok_or_else(|| TlsError::ServerName(host.to_owned()))?,
         };
         let late = |_| TlsError::Late { with: host.to_owned(), deadline: HANDSHAKE_DEADLINE };
-        let connecting = timeout(HANDSHAKE_DEADLINE, self.shake_hands(host, name, stream));
+        let connecting = timeout(HANDSHAKE_DEADLINE, self.handshake(host, name, stream));
         let connected: io::Result<ClientStream> = connecting.await.map_err(late)?;
         connected.map_err(|error| TlsError::Handshake(explain::to_client(host, &error)))
     }
 
-    async fn shake_hands(&self, host: &str, name: ServerName<'static>, stream: TcpStream) -> io::Result<ClientStream> {
+    async fn handshake(&self, host: &str, name: ServerName<'static>, stream: TcpStream) -> io::Result<ClientStream> {
         let mut config = (*self.config()).clone();
-        let shown = Arc::new(Shown { resolver: config.client_auth_cert_resolver, was_asked: AtomicBool::new(false) });
-        config.client_auth_cert_resolver = Arc::clone(&shown) as _;
+        let resolver = Arc::new(RecordingResolver {
+            resolver: config.client_auth_cert_resolver,
+            was_asked: AtomicBool::new(false),
+        });
+        config.client_auth_cert_resolver = Arc::clone(&resolver) as _;
         let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
-        let is_to_wait = shown.was_asked.load(Ordering::Relaxed) && self.0.protocol == Protocol::Http2;
-        if is_to_wait {
+        let waits = resolver.was_asked.load(Ordering::Relaxed) && self.0.protocol == Protocol::Http2;
+        if waits {
             stream.write_all(PREFACE).await?;
             stream.flush().await?;
             stream.fill_buf().await?;
         }
-        Ok(ClientStream { stream, host: host.into(), sent: if is_to_wait { PREFACE.len() as u8 } else { 0 } })
+        Ok(ClientStream { stream, host: host.into(), sent: if waits { PREFACE.len() as u8 } else { 0 } })
     }
 
     fn connector(&self) -> Connector {
@@ -112,20 +113,12 @@ impl ClientTls {
     }
 
     fn config(&self) -> Arc<ClientConfig> {
-        let newest = self.0.credentials.newest();
-        let mut made = self.0.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if !Arc::ptr_eq(&made.of, &newest) {
-            match configure(&newest, self.0.system.as_ref(), self.0.protocol) {
-                Ok(config) => made.config = Arc::new(config),
-                Err(error) => tracing::error!("new certificates are not used, those before stay in use: {error}"),
-            }
-            made.of = newest;
-        }
-        Arc::clone(&made.config)
+        let Client { credentials, system, protocol, config, .. } = &*self.0;
+        config.get(credentials.newest(), |newest| configure(newest, system.as_ref(), *protocol))
     }
 }
 
-/// A channel that connects when it is first used, and again when the connection was lost; over TLS, or without.
+/// A channel that connects on first use, and again after the connection was lost. Without `tls` it is in plain text.
 pub fn channel(tls: Option<&ClientTls>, endpoint: Endpoint) -> Channel {
     match tls {
         None => endpoint.connect_lazy(),
@@ -149,7 +142,7 @@ impl std::fmt::Debug for ClientTls {
     }
 }
 
-/// Requests say that they come over TLS.
+/// Sets the scheme of requests to `https`.
 fn secured(endpoint: Endpoint) -> Endpoint {
     let mut parts = endpoint.uri().clone().into_parts();
     parts.scheme = Some(http::uri::Scheme::HTTPS);
@@ -188,21 +181,21 @@ fn configure(
     Ok(config)
 }
 
-/// With this a client of HTTP/2 begins.
+/// The first bytes of an HTTP/2 client.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// What a client shows to a server that asks for a certificate, and whether it has asked.
+/// Records whether the server has asked for a client certificate.
 ///
-/// Under TLS 1.3 a server that asks looks at the certificate when the handshake is over for the client. hyper would not
-/// say why its first request fails. So a client that was asked sends the preface of HTTP/2, with which hyper begins,
-/// and waits for the first bytes of the server or its refusal.
+/// In TLS 1.3 the server verifies it after the client has finished the handshake. If it refuses the certificate, hyper
+/// does not tell why its first request fails. So a client that was asked sends the HTTP/2 preface, which hyper would
+/// send first, and waits for the first bytes of the server or its refusal.
 #[derive(Debug)]
-struct Shown {
+struct RecordingResolver {
     resolver: Arc<dyn ResolvesClientCert>,
     was_asked: AtomicBool,
 }
 
-impl ResolvesClientCert for Shown {
+impl ResolvesClientCert for RecordingResolver {
     fn resolve(&self, root_hint_subjects: &[&[u8]], sigschemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         self.was_asked.store(true, Ordering::Relaxed);
         self.resolver.resolve(root_hint_subjects, sigschemes)
@@ -213,7 +206,7 @@ impl ResolvesClientCert for Shown {
     }
 }
 
-/// Makes the connections of a channel.
+/// Opens the connections of a channel.
 #[derive(Clone)]
 struct Connector {
     tcp: HttpConnector,
@@ -243,11 +236,11 @@ impl Service<Uri> for Connector {
     }
 }
 
-/// A connection to a server. Errors of TLS are said in words.
+/// A connection to a server. Its errors explain what went wrong in the handshake.
 pub struct ClientStream {
     stream: TlsStream<TcpStream>,
     host: Box<str>,
-    /// So much of what is written first was sent already: the end of HTTP/2's preface.
+    /// The number of bytes of the HTTP/2 preface that were sent already and have to be skipped when written.
     sent: u8,
 }
 

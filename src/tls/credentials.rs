@@ -1,7 +1,7 @@
 //! A certificate, its key and CAs, from files that are read again when they change.
 //!
-//! Files are looked at instead of being watched: that notices every way of replacing a file (rename, symlink swap,
-//! network mounts), which watches do not.
+//! Files are polled: that notices every way of replacing a file (rename, symlink swap, network mounts), which file
+//! watches do not.
 
 use std::{
     fs,
@@ -25,22 +25,22 @@ use crate::{
     error::TlsError,
 };
 
-/// How often a client looks at its files at most.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The interval at which a client checks its files, when it connects.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Where certificates and keys are; each as PEM.
+/// Paths of PEM files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Files {
-    /// The certificate that is shown, and those between it and its CA (`--tls-cert`).
+    /// The certificate and its intermediates (`--tls-cert`).
     pub certificate: Option<PathBuf>,
-    /// Its key (`--tls-key`).
+    /// The private key (`--tls-key`).
     pub key: Option<PathBuf>,
-    /// The CAs that check the certificates of others (`--tls-ca`).
+    /// The CAs that certificates of others are verified by (`--tls-ca`).
     pub ca: Option<PathBuf>,
 }
 
 impl Files {
-    /// Whether any is named.
+    /// Whether any path is set.
     pub fn are_given(&self) -> bool {
         self.certificate.is_some() || self.key.is_some() || self.ca.is_some()
     }
@@ -59,16 +59,16 @@ impl Files {
     }
 }
 
-/// What is in the files.
+/// The content of the files.
 #[derive(Debug)]
 pub(crate) struct Loaded {
-    pub(crate) own: Option<Own>,
+    pub(crate) own: Option<OwnCertificate>,
     pub(crate) roots: Option<Arc<RootCertStore>>,
 }
 
 /// A certificate with its key.
 #[derive(Debug)]
-pub(crate) struct Own {
+pub(crate) struct OwnCertificate {
     pub(crate) certified: CertifiedKey,
     pub(crate) until: SystemTime,
 }
@@ -80,98 +80,96 @@ pub struct Credentials(Arc<Shared>);
 struct Shared {
     files: Files,
     current: RwLock<Arc<Loaded>>,
-    seen: Mutex<Seen>,
+    seen: Mutex<CheckedFiles>,
 }
 
-/// What the files looked like.
-struct Seen {
-    /// When they were read, whether or not that was of use.
+/// Versions of the files.
+struct CheckedFiles {
+    /// At the last attempt to read them.
     read: Stamps,
-    /// At the last look.
+    /// At the last check.
     newest: Stamps,
     at: Instant,
 }
 
-/// Identifies the versions of all files. `None`: one cannot be read.
+/// Modification time, size and inode of each file. `None` if it cannot be read.
 type Stamps = Vec<Option<(SystemTime, u64, u64)>>;
 
-/// What a look at the files has shown.
+/// The result of a check for changed files.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Looked {
-    /// Nothing has changed, or is still changing.
+pub enum Reload {
+    /// No file has changed, or one is still changing.
     Unchanged,
-    /// They were read again.
-    Reloaded,
-    /// They cannot be used; what was read before stays in use.
-    Kept(TlsError),
+    Done,
+    /// The new files cannot be used. The previous content stays in use.
+    Failed(TlsError),
 }
 
 impl Credentials {
     /// Reads and checks the files.
     pub fn load(files: Files) -> Result<Credentials, TlsError> {
-        // Before they are read: what changes from here on is not missed.
+        // Taken before the files are read, so that no change is missed.
         let stamps = stamps(&files);
         let loaded = Loaded::read(&files)?;
-        let seen = Seen { read: stamps.clone(), newest: stamps, at: Instant::now() };
+        let seen = CheckedFiles { read: stamps.clone(), newest: stamps, at: Instant::now() };
         let shared = Shared { files, current: RwLock::new(Arc::new(loaded)), seen: Mutex::new(seen) };
         Ok(Credentials(Arc::new(shared)))
     }
 
-    /// Also with a certificate that is not valid now: what a clock that is wrong, or another program, would show.
+    /// Accepts a certificate that is not valid now, as another program or one with a wrong clock might.
     #[cfg(test)]
-    pub(crate) fn of_any_time(files: &Files) -> Credentials {
+    pub(crate) fn load_without_validity_check(files: &Files) -> Credentials {
         let credentials = Credentials::load(Files { ca: files.ca.clone(), ..Files::default() }).expect("a CA");
         let (certificate, key) = files.pair().expect("a whole set").expect("a certificate");
         let (certified, Description { until, .. }) = certified(certificate, key).expect("they match");
         let roots = credentials.current().roots.clone();
-        let loaded = Loaded { own: Some(Own { certified, until }), roots };
+        let loaded = Loaded { own: Some(OwnCertificate { certified, until }), roots };
         *credentials.0.current.write().expect("not poisoned") = Arc::new(loaded);
         credentials
     }
 
-    /// Where they come from.
     pub fn files(&self) -> &Files {
         &self.0.files
     }
 
-    /// When the own certificate ends, if there is one.
+    /// The expiry of the own certificate, if there is one.
     pub fn expires(&self) -> Option<SystemTime> {
         self.current().own.as_ref().map(|own| own.until)
     }
 
-    /// Reads files that have changed. A server calls this every second; one that is still being written looks different
-    /// each time, and waits for the next look.
-    pub fn look(&self) -> Looked {
+    /// Reads the files if they have changed since the last time, but not since the last check: a file that changes
+    /// between two checks is still being written. A server calls this every second.
+    pub fn check(&self) -> Reload {
         let mut seen = self.seen();
         let now = stamps(&self.0.files);
-        let settled = now == seen.newest;
+        let is_settled = now == seen.newest;
         seen.newest = now;
         seen.at = Instant::now();
-        if !settled || seen.newest == seen.read {
-            return Looked::Unchanged;
+        if !is_settled || seen.newest == seen.read {
+            return Reload::Unchanged;
         }
         seen.read = seen.newest.clone();
-        self.read_again()
+        self.read_files()
     }
 
     /// Reads all files now.
-    pub fn reload(&self) -> Looked {
+    pub fn reload(&self) -> Reload {
         let mut seen = self.seen();
         seen.newest = stamps(&self.0.files);
         seen.read = seen.newest.clone();
-        self.read_again()
+        self.read_files()
     }
 
-    fn read_again(&self) -> Looked {
+    fn read_files(&self) -> Reload {
         match Loaded::read(&self.0.files) {
             Ok(loaded) => {
                 *self.0.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(loaded);
                 tracing::info!(files = %self.0.files.list(), "certificates reloaded: new connections use them");
-                Looked::Reloaded
+                Reload::Done
             }
             Err(error) => {
                 tracing::error!("new certificates are not used, those before stay in use: {error}");
-                Looked::Kept(error)
+                Reload::Failed(error)
             }
         }
     }
@@ -180,17 +178,39 @@ impl Credentials {
         Arc::clone(&self.0.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// As [`current`](Self::current), after a look at the files if the last one is long ago: a client has no task that
-    /// looks.
+    /// As [`current`](Self::current), after a check of the files if the last one was long ago. For clients, which have
+    /// no task that checks.
     pub(crate) fn newest(&self) -> Arc<Loaded> {
-        if self.seen().at.elapsed() >= LOOK_EVERY {
-            self.look();
+        if self.seen().at.elapsed() >= CHECK_INTERVAL {
+            self.check();
         }
         self.current()
     }
 
-    fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
+    fn seen(&self) -> std::sync::MutexGuard<'_, CheckedFiles> {
         self.0.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A TLS configuration that is derived from credentials, and again when they change.
+pub(crate) struct Derived<C>(Mutex<(Arc<Loaded>, Arc<C>)>);
+
+impl<C> Derived<C> {
+    pub(crate) fn new(loaded: Arc<Loaded>, config: C) -> Derived<C> {
+        Derived(Mutex::new((loaded, Arc::new(config))))
+    }
+
+    /// Keeps the previous configuration if `configure` fails.
+    pub(crate) fn get(&self, newest: Arc<Loaded>, configure: impl FnOnce(&Loaded) -> Result<C, TlsError>) -> Arc<C> {
+        let mut derived = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !Arc::ptr_eq(&derived.0, &newest) {
+            match configure(&newest) {
+                Ok(config) => derived.1 = Arc::new(config),
+                Err(error) => tracing::error!("new certificates are not used, those before stay in use: {error}"),
+            }
+            derived.0 = newest;
+        }
+        Arc::clone(&derived.1)
     }
 }
 
@@ -216,7 +236,7 @@ fn stamp(path: &Path) -> Option<(SystemTime, u64, u64)> {
     Some((metadata.modified().ok()?, metadata.len(), metadata.ino()))
 }
 
-/// The one implementation of ciphers: ring.
+/// The cryptography provider: ring.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     static RING: std::sync::LazyLock<Arc<CryptoProvider>> =
         std::sync::LazyLock::new(|| Arc::new(rustls::crypto::ring::default_provider()));
@@ -237,8 +257,8 @@ impl Loaded {
     }
 }
 
-/// The certificate and its key, if it is valid now.
-fn own(certificate: &Path, key: &Path) -> Result<Own, TlsError> {
+/// Fails unless the certificate is valid now.
+fn own(certificate: &Path, key: &Path) -> Result<OwnCertificate, TlsError> {
     let (certified, Description { from, until, .. }) = certified(certificate, key)?;
     let (now, file) = (SystemTime::now(), certificate.to_owned());
     if now > until {
@@ -247,7 +267,7 @@ fn own(certificate: &Path, key: &Path) -> Result<Own, TlsError> {
     if now < from {
         return Err(TlsError::NotYetValid { file, from: certificate::moment(from) });
     }
-    Ok(Own { certified, until })
+    Ok(OwnCertificate { certified, until })
 }
 
 fn certified(certificate: &Path, key: &Path) -> Result<(CertifiedKey, Description), TlsError> {
@@ -268,7 +288,7 @@ fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     PrivateKeyDer::from_pem_slice(&read(file)?).map_err(|error| not_pem(file, "private key", "PRIVATE KEY", &error))
 }
 
-/// The certificates in a file, at least one, in DER. `expected`: what it is to hold, for the error.
+/// Reads the certificates in a file, at least one. `expected` names the expected content in errors.
 pub fn certificates(file: &Path, expected: &'static str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let bytes = read(file)?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();

@@ -1,4 +1,4 @@
-//! Handshakes that fail, in words: what is wrong, on which side, and what would be right.
+//! Explains failed handshakes: what is wrong, on which side, and what to do.
 
 use std::{
     io,
@@ -11,7 +11,7 @@ use tokio_rustls::rustls::{
 
 use crate::certificate;
 
-/// The error of TLS in an error of input and output, if it is one.
+/// The TLS error inside an I/O error, if there is one.
 pub(crate) fn of_tls(error: &io::Error) -> Option<&Error> {
     error.get_ref()?.downcast_ref()
 }
@@ -67,18 +67,18 @@ fn presented_names(presented: &[String]) -> String {
     }
 }
 
-/// What a server's alert means: it speaks of this client's certificate, mostly.
+/// Explains an alert of a server, which is usually about this client's certificate.
 fn alerted_by_server(host: &str, alert: AlertDescription) -> String {
     match alert {
         AlertDescription::CertificateRequired => {
             format!("{host} asks for a certificate, and this client has none: give it one (--tls-cert and --tls-key)")
         }
-        // TLS 1.2 has no alert of its own for a missing one.
+        // TLS 1.2 has no alert for a missing certificate.
         AlertDescription::HandshakeFailure => format!(
             "{host} has refused the TLS handshake: it asks for a certificate (--tls-cert and --tls-key), or has no \
              version or cipher in common"
         ),
-        // The latter, where a CA that it trusts has the same name.
+        // `DecryptError` if the server trusts another CA of the same name.
         AlertDescription::UnknownCA | AlertDescription::DecryptError => {
             format!("{host} does not trust the CA that has issued this client's certificate")
         }
@@ -122,7 +122,7 @@ pub(crate) fn to_server(error: &io::Error) -> String {
         Error::AlertReceived(AlertDescription::CertificateExpired) => {
             "it says that this server's certificate has expired, or is not valid yet".to_owned()
         }
-        // Of rustls the first of these, of Go any.
+        // rustls sends it for the wrong name, Go for all three.
         Error::AlertReceived(AlertDescription::BadCertificate) => {
             "it does not accept this server's certificate: it is for another name than it has asked for, of a CA that \
              it does not trust, or not valid now"
@@ -139,7 +139,7 @@ fn incompatible(who: &str, why: &PeerIncompatible) -> String {
     format!("{who} has no version of TLS or no cipher in common with this side ({why:?}): 1.2 and 1.3 are spoken here")
 }
 
-/// What is wrong with a certificate, as the rest of a sentence.
+/// What is wrong with a certificate: the end of a sentence.
 fn flaw(why: &CertificateError) -> String {
     match why {
         CertificateError::ExpiredContext { not_after, .. } => {

@@ -1,4 +1,4 @@
-//! What a certificate proves about its holder.
+//! The names that a certificate proves.
 
 use std::{net::IpAddr, time::SystemTime};
 
@@ -10,8 +10,8 @@ use tokio_rustls::rustls::{
 
 use crate::certificate::{self, MalformedCertificate};
 
-/// The names in a certificate that a handshake has verified: SPIFFE ids, then DNS names, then the common name. The
-/// first is the identity of its holder.
+/// The names in a verified certificate: SPIFFE ids, then DNS names, then the common name. The first one is the identity
+/// of the holder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Names {
     all: Vec<String>,
@@ -20,25 +20,25 @@ pub struct Names {
 }
 
 impl Names {
-    /// Reads a certificate, which must have been verified.
+    /// The certificate has to be verified.
     pub(crate) fn of(certificate: &CertificateDer<'_>) -> Result<Names, MalformedCertificate> {
         let description = certificate::describe(certificate)?;
         let until = description.until;
         let spiffe = description.uris.into_iter().filter(|uri| uri.starts_with("spiffe://"));
-        // A wildcard is a set of names, and no name.
+        // A wildcard is a set of names, so it identifies nobody.
         let dns = description.dns.into_iter().filter(|name| !name.contains('*'));
         let all = spiffe.chain(dns).chain(description.common_name);
-        // They get into logs and terminals.
+        // Names are printed to logs and terminals.
         let all = all.filter(|name| !name.is_empty() && !name.contains(char::is_control)).collect();
         Ok(Names { all, until, certificate: certificate.clone().into_owned() })
     }
 
-    /// What the holder is called; none if the certificate has no name that could be used.
+    /// `None` if the certificate has no usable name.
     pub fn identity(&self) -> Option<&str> {
         self.all.first().map(String::as_str)
     }
 
-    /// When the certificate ends.
+    /// The expiry of the certificate.
     pub fn until(&self) -> SystemTime {
         self.until
     }
@@ -48,8 +48,7 @@ impl Names {
         &self.all
     }
 
-    /// Whether the certificate would also do for a server at this host: a name, or an IP address, which may be in
-    /// brackets.
+    /// Whether the certificate is valid for a server at this host: a name, or an IP address with or without brackets.
     pub fn is_valid_for(&self, host: &str) -> bool {
         let Some(name) = server_name(host) else { return false };
         let parsed = ParsedCertificate::try_from(&self.certificate);
@@ -57,7 +56,7 @@ impl Names {
     }
 }
 
-/// The name that the certificate of a host has to have.
+/// The name that the certificate of a host has to be valid for.
 pub(crate) fn server_name(host: &str) -> Option<ServerName<'static>> {
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     match bare.parse::<IpAddr>() {

@@ -1,9 +1,6 @@
-//! TLS of a listener.
+//! TLS of incoming connections.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -22,32 +19,31 @@ use tokio_rustls::{
 
 use crate::{
     certificate::MalformedCertificate,
-    credentials::{Credentials, Loaded, provider},
+    credentials::{Credentials, Derived, Loaded, provider},
     error::TlsError,
     explain,
     names::Names,
 };
 
-/// How long a handshake may take.
+/// The time limit of a handshake.
 pub const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(10);
 
-/// How long the end of a connection may take that is not to be reset …
-const LINGER: Duration = Duration::from_secs(1);
-/// … and how much of what still comes is read meanwhile.
-const MOST_IGNORED: u64 = 64 << 10;
+/// The time limit of [`linger`] …
+const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
+/// … and the number of bytes that it reads.
+const MAX_IGNORED_BYTES: u64 = 64 << 10;
 
-/// Whether clients are asked for certificates.
+/// Whether clients have to present certificates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientCertificates {
-    /// They are not.
+    /// Clients are not asked for one.
     Ignored,
-    /// One that is shown has to be good; none is fine, too.
+    /// If a client presents one, it has to be valid.
     Optional,
-    /// Each has to show one.
     Required,
 }
 
-/// What is spoken over TLS.
+/// The protocol inside TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// HTTP/2, for gRPC.
@@ -65,7 +61,7 @@ impl Protocol {
     }
 }
 
-/// TLS of a listener. Clones share it; listeners of one server share the [`Credentials`].
+/// The TLS configuration of a listener. Clones share it.
 #[derive(Clone)]
 pub struct ServerTls(Arc<Listener>);
 
@@ -73,37 +69,31 @@ struct Listener {
     credentials: Credentials,
     clients: ClientCertificates,
     protocol: Protocol,
-    /// What was made of the newest credentials.
-    made: Mutex<BuiltServer>,
-}
-
-struct BuiltServer {
-    of: Arc<Loaded>,
-    config: Arc<ServerConfig>,
+    config: Derived<ServerConfig>,
 }
 
 /// A connection after its handshake.
-pub struct Secured {
+pub struct Accepted {
     pub stream: TlsStream<TcpStream>,
-    /// What the client's certificate proves, if it has shown one.
+    /// The names of the client certificate, if there is one.
     pub names: Option<Arc<Names>>,
 }
 
 impl ServerTls {
-    /// A listener with these credentials, which need a certificate, and CAs if clients are asked for one.
+    /// The credentials need a certificate, and CAs if clients are asked for certificates.
     pub fn new(
         credentials: &Credentials,
         clients: ClientCertificates,
         protocol: Protocol,
     ) -> Result<ServerTls, TlsError> {
         let of = credentials.current();
-        let config = Arc::new(configure(&of, clients, protocol)?);
-        let made = Mutex::new(BuiltServer { of, config });
-        Ok(ServerTls(Arc::new(Listener { credentials: credentials.clone(), clients, protocol, made })))
+        let config = configure(&of, clients, protocol)?;
+        let config = Derived::new(of, config);
+        Ok(ServerTls(Arc::new(Listener { credentials: credentials.clone(), clients, protocol, config })))
     }
 
-    /// The handshake with a client, which is told why it fails.
-    pub async fn accept(&self, stream: TcpStream) -> Result<Secured, TlsError> {
+    /// Performs the handshake with a client. If it fails, the client gets the alert before the connection is closed.
+    pub async fn accept(&self, stream: TcpStream) -> Result<Accepted, TlsError> {
         let late = |_| TlsError::Late { with: "the client".to_owned(), deadline: HANDSHAKE_DEADLINE };
         let accepting = TlsAcceptor::from(self.config()).accept(stream).into_fallible();
         let stream = match timeout(HANDSHAKE_DEADLINE, accepting).await.map_err(late)? {
@@ -114,21 +104,12 @@ impl ServerTls {
             }
         };
         let names = names(&stream).map_err(|error| TlsError::Handshake(format!("its certificate: {error}")))?;
-        Ok(Secured { stream, names })
+        Ok(Accepted { stream, names })
     }
 
-    /// BuiltServer of the newest credentials.
     fn config(&self) -> Arc<ServerConfig> {
-        let newest = self.0.credentials.current();
-        let mut made = self.0.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if !Arc::ptr_eq(&made.of, &newest) {
-            match configure(&newest, self.0.clients, self.0.protocol) {
-                Ok(config) => made.config = Arc::new(config),
-                Err(error) => tracing::error!("new certificates are not used, those before stay in use: {error}"),
-            }
-            made.of = newest;
-        }
-        Arc::clone(&made.config)
+        let Listener { credentials, clients, protocol, config } = &*self.0;
+        config.get(credentials.current(), |newest| configure(newest, *clients, *protocol))
     }
 }
 
@@ -171,19 +152,19 @@ fn configure(loaded: &Loaded, clients: ClientCertificates, protocol: Protocol) -
     let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(own.certified.clone())));
     config.alpn_protocols = vec![protocol.alpn()];
     if clients != ClientCertificates::Ignored {
-        // A session that is resumed would go on with a certificate that has expired meanwhile.
+        // A resumed session would not notice that the client certificate has expired since.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
     }
     Ok(config)
 }
 
-/// Closes a connection so that the other side can read what was said last: with unread bytes it would be reset, and a
-/// reset overtakes what was sent before it.
+/// Closes a connection so that the other side can read the last bytes. If bytes were left unread, the connection would
+/// be reset, and a reset overtakes what was sent before it.
 pub async fn linger(mut stream: TcpStream) {
     let ending = async {
         stream.shutdown().await?;
-        tokio::io::copy(&mut stream.take(MOST_IGNORED), &mut tokio::io::sink()).await
+        tokio::io::copy(&mut stream.take(MAX_IGNORED_BYTES), &mut tokio::io::sink()).await
     };
-    let _ = timeout(LINGER, ending).await;
+    let _ = timeout(LINGER_TIMEOUT, ending).await;
 }

@@ -1,4 +1,4 @@
-//! Certificates of every kind, on both sides of real connections over loopback.
+//! Certificates of every kind on both sides of real connections.
 
 mod authority;
 mod files;

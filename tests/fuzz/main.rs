@@ -38,10 +38,10 @@ targets! {
     configuration: seeds::configuration() => leaseway_server::fuzzing::configuration;
     tokens: seeds::tokens() => leaseway_server::fuzzing::tokens;
     jwt: seeds::jwt() => leaseway_server::fuzzing::jwt;
-    segment: leaseway_quorum::fuzzing::seeds() => leaseway_quorum::fuzzing::segment;
-    records: leaseway_quorum::fuzzing::seeds() => leaseway_quorum::fuzzing::records;
-    snapshot: leaseway_quorum::fuzzing::seeds() => leaseway_quorum::fuzzing::snapshot;
-    peer_messages: leaseway_quorum::fuzzing::seeds() => leaseway_quorum::fuzzing::messages;
+    segment: leaseway_raft::fuzzing::seeds() => leaseway_raft::fuzzing::segment;
+    records: leaseway_raft::fuzzing::seeds() => leaseway_raft::fuzzing::records;
+    snapshot: leaseway_raft::fuzzing::seeds() => leaseway_raft::fuzzing::snapshot;
+    peer_messages: leaseway_raft::fuzzing::seeds() => leaseway_raft::fuzzing::messages;
     rate_limit_rules: seeds::rules() => leaseway_gateway::fuzzing::rules;
     quota_reports: seeds::reports() => leaseway_gateway::fuzzing::reports;
     http_fields: seeds::fields() => leaseway_gateway::fuzzing::fields;

@@ -113,9 +113,9 @@ fn what_cannot_be_restored_is_refused_in_words() {
         assert!(!data.exists(), "nothing was made");
     };
     refused(&whole[..whole.len() / 2], 78, "is damaged");
-    refused(&whole.replacen("development", "developmemt", 1).replacen("100", "900", 1), 78, "its checksum says");
-    refused(&whole.replacen("\"leaseway_backup\":1", "\"leaseway_backup\":7", 1), 78, "knows formats up to 1");
-    refused("resources: []\n", 78, "no backup of leaseway");
+    refused(&whole.replacen("development", "developmemt", 1).replacen("100", "900", 1), 78, "its checksum is");
+    refused(&whole.replacen("\"leaseway_backup\":1", "\"leaseway_backup\":7", 1), 78, "reads formats up to 1");
+    refused("resources: []\n", 78, "not a Leaseway backup");
     fs::write(&file, &whole).unwrap();
     let (file, data) = (file.to_str().unwrap(), data.to_str().unwrap());
     let said = leaseway(&["restore", file, "--data", data, "--listen-for", "1s"]);

@@ -349,7 +349,7 @@ fn a_peer_of_another_cluster_says_so_and_peers_with_a_master_go_on() {
     let other = site.serve("c", &ABC, &[]);
     site.takes_no_part("c", &other, "other_cluster", "another cluster");
     // Also when its consensus has begun, which remembers a master of the former cluster.
-    eventually("it knows of no master", || other.stderr().contains("knows of no master").then_some(()));
+    eventually("it knows no master", || other.stderr().contains("knows no master").then_some(()));
     thread::sleep(Duration::from_secs(1));
     assert!(!other.stderr().contains("takes part again"), "{}", other.stderr());
     for name in ["a", "b"] {

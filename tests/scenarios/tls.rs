@@ -389,7 +389,7 @@ fn peers_know_each_other_by_certificates_and_reject_strangers_in_words() {
     // One of three has another CA, or a certificate for another host; the others go on.
     for (odd, odd_says, others_say) in [
         (&stranger, "does not trust the CA", "not issued by the CA"),
-        (&elsewhere, "is for the host of no peer", "is for other names"),
+        (&elsewhere, "does not match any peer", "is for other names"),
     ] {
         let running = peers(&[("a", &good, &[]), ("b", &good, &[]), ("c", odd, &[])]);
         eventually("both sides say why", || {

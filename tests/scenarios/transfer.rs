@@ -44,7 +44,7 @@ fn leases_go_on_under_the_master_that_was_named() {
         assert_eq!(peers.master(), next);
     };
     refused(&peers, NAMES[next], "is the master already");
-    refused(&peers, "x", "there is no peer \"x\": a, b, c are there");
+    refused(&peers, "x", "there is no peer \"x\"; the peers are a, b, c");
     peers.kill(before);
     eventually("it counts as away", || {
         let said = peers.operate(asked, &["transfer", NAMES[before]]);

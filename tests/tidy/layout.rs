@@ -23,13 +23,13 @@ fn actix_is_named_among_the_actors_only() {
 }
 
 #[test]
-fn openraft_is_named_in_the_quorum_only() {
-    let quorum = root().join("src/quorum");
+fn openraft_is_named_in_src_raft_only() {
+    let raft = root().join("src/raft");
     let named = files(&["rs"]).into_iter().filter(|(path, text)| {
-        !path.starts_with(&quorum)
+        !path.starts_with(&raft)
             && text.lines().any(|line| line.split("//").next().unwrap().contains(concat!("openraft", "::")))
     });
-    complain("openraft outside of src/quorum", &named.map(|(path, _)| short(&path)).collect::<Vec<_>>());
+    complain("openraft outside of src/raft", &named.map(|(path, _)| short(&path)).collect::<Vec<_>>());
 }
 
 /// Folders whose code gets time, seeds and everything else as arguments.

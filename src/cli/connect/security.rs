@@ -57,8 +57,9 @@ impl Security {
     pub(crate) fn pages(&self, servers: &[Endpoint]) -> Result<Pages, CliError> {
         let files = self.is_secured(servers)?.then(|| self.files.files());
         let name = self.tls_server_name.as_deref();
-        let tls =
-            files.map(|files| ClientTls::speaking(Protocol::Http1, &Credentials::load(files)?, name)).transpose()?;
+        let tls = files
+            .map(|files| ClientTls::for_protocol(Protocol::Http1, &Credentials::load(files)?, name))
+            .transpose()?;
         let read =
             |path: &PathBuf| fs::read_to_string(path).map_err(|error| CliError::File { path: path.clone(), error });
         let token = self.token_file.as_ref().map(read).transpose()?.map(|token| token.trim().to_owned());

@@ -23,7 +23,7 @@ const TARGETS: [&str; 7] = [
     "leaseway_client",
     "leaseway_core",
     "leaseway_gateway",
-    "leaseway_quorum",
+    "leaseway_raft",
     "leaseway_server",
     "leaseway_session",
 ];

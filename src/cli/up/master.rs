@@ -18,7 +18,7 @@ const MOST_BYTES: u64 = 4096;
 pub(super) fn pages(ca: Option<PathBuf>) -> Result<Pages, CliError> {
     let Some(ca) = ca else { return Ok(Pages::default()) };
     let credentials = Credentials::load(Files { ca: Some(ca), ..Files::default() })?;
-    Ok(Pages { tls: Some(ClientTls::speaking(Protocol::Http1, &credentials, None)?), ..Pages::default() })
+    Ok(Pages { tls: Some(ClientTls::for_protocol(Protocol::Http1, &credentials, None)?), ..Pages::default() })
 }
 
 /// The label of the master, once one of these peers knows it. It is one started elsewhere, perhaps: then it is named by

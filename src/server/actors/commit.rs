@@ -7,7 +7,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
-use leaseway_quorum::{Fact, ProposeError, Quorum, Reign};
+use leaseway_raft::{Command, MasterLease, ProposeError, RaftHandle};
 use tokio::sync::Notify;
 
 use crate::logging::Throttle;
@@ -42,10 +42,10 @@ impl CommitProgress {
         if self.lost.load(Ordering::Acquire) { Commit::Lost } else { Commit::UpTo(self.stored.load(Ordering::Acquire)) }
     }
 
-    /// Proposes `fact`, the proposal `number`.
-    pub(super) fn propose(self: &Arc<Self>, number: u64, fact: Fact, quorum: &Quorum, reign: &Reign) {
-        let (guard, reign_number) = (self.guard(number), reign.number());
-        quorum.submit(reign, vec![fact], move |result| match result {
+    /// Proposes `command`, the proposal `number`.
+    pub(super) fn propose(self: &Arc<Self>, number: u64, command: Command, quorum: &RaftHandle, reign: &MasterLease) {
+        let (guard, reign_number) = (self.guard(number), reign.term());
+        quorum.submit(reign, vec![command], move |result| match result {
             Ok(()) => guard.confirm(),
             Err(ProposeError::Deposed) => tracing::debug!(reign = reign_number, "what was to be stored comes too late"),
             Err(error) => {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use leaseway_core::Millis;
-use leaseway_quorum::Reign;
+use leaseway_raft::MasterLease;
 
 use super::resource::ResourceHandle;
 use crate::peer_endpoints::PeerEndpoints;
@@ -22,7 +22,7 @@ pub struct NotMaster {
 #[derive(Debug, Clone)]
 pub(super) enum Role {
     /// It answers: always if it is alone, among peers while its reign holds.
-    Master(Option<Reign>),
+    Master(Option<MasterLease>),
     /// Another peer does, if any is known.
     Elsewhere(Option<PeerEndpoints>),
 }

@@ -20,7 +20,7 @@ use actix::{Addr, ArbiterHandle};
 use futures_util::future::join_all;
 use leaseway_core::{Answer, HolderKind, Millis, Principal, Repository, Request, Resource, Settings, access::Policy};
 use leaseway_engine::LostMastership;
-use leaseway_quorum::{Absence, Quorum, Reign};
+use leaseway_raft::{Ineligible, MasterLease, RaftHandle};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
 pub use self::refused::Refused;
@@ -84,7 +84,7 @@ pub struct NodeStart {
 /// The part of a node in the quorum of its peers.
 #[derive(Clone)]
 pub struct Membership {
-    pub quorum: Quorum,
+    pub quorum: RaftHandle,
     /// What a new master starts from.
     pub handover: Handover,
     /// The configuration that this peer was started with.
@@ -114,7 +114,7 @@ pub struct NodeHandle {
     subscribers: Arc<Subscribers>,
     gate: Arc<Gate>,
     /// The peers, if there are any or could be.
-    quorum: Option<Quorum>,
+    quorum: Option<RaftHandle>,
     hold: Hold,
     /// One plan is made at a time.
     planning: Arc<Semaphore>,
@@ -378,16 +378,16 @@ impl NodeHandle {
 
     /// Whether this peer is master, or hears from it and counts.
     pub(crate) fn has_heard_itself(&self) -> bool {
-        self.quorum.as_ref().is_none_or(Quorum::has_heard_itself)
+        self.quorum.as_ref().is_none_or(RaftHandle::hears_master)
     }
 
     /// Why this peer takes no part, if it does not.
-    pub(crate) fn absence(&self) -> Option<Absence> {
-        self.quorum.as_ref().and_then(Quorum::absence)
+    pub(crate) fn absence(&self) -> Option<Ineligible> {
+        self.quorum.as_ref().and_then(RaftHandle::ineligible)
     }
 
     /// The reign under which it decides; none for a node that is alone.
-    pub fn reign(&self) -> Result<Option<Reign>, NotMaster> {
+    pub fn reign(&self) -> Result<Option<MasterLease>, NotMaster> {
         let role = self.directory.role();
         role.check(self.clock.at())?;
         match role {

@@ -28,7 +28,7 @@ use leaseway_core::{
     Epoch, FreeKey, HolderKind, HolderReport, Millis, Overrides, PoolReport, PromiseReport, Request, ResourceReport,
 };
 use leaseway_engine::{Effects, Ended, ResourceEngine, Setup, uplink::Notice};
-use leaseway_quorum::{Fact, Quorum};
+use leaseway_raft::RaftHandle;
 
 use self::{
     attention::Attention,
@@ -84,9 +84,9 @@ pub(super) struct Start {
     pub(super) config: Arc<ConfigInForce>,
     pub(super) world: World,
     /// Where it writes what it promises, if promises are kept.
-    pub(super) promises: Option<Quorum>,
+    pub(super) promises: Option<RaftHandle>,
     /// Where a pool writes what is to be remembered, if that is kept.
-    pub(super) notes: Option<(Quorum, NoteTurn)>,
+    pub(super) notes: Option<(RaftHandle, NoteTurn)>,
     /// Where the uplink is told of it, if the node has a parent.
     pub(super) notices: Option<Arc<Notices>>,
     pub(super) subscribers: Arc<Subscribers>,
@@ -125,7 +125,7 @@ pub(super) struct ResourceActor {
     engine: ResourceEngine<Ticket>,
     world: World,
     epoch: Epoch,
-    promises: Option<(Quorum, Arc<CommitProgress>)>,
+    promises: Option<(RaftHandle, Arc<CommitProgress>)>,
     notes: Option<Notes>,
     notices: Option<Arc<Notices>>,
     subscribers: Arc<Subscribers>,
@@ -141,7 +141,7 @@ pub(super) struct ResourceActor {
 
 /// Where a pool writes what is to be remembered.
 struct Notes {
-    quorum: Quorum,
+    quorum: RaftHandle,
     turn: NoteTurn,
     progress: Arc<CommitProgress>,
     /// The number of the newest.
@@ -348,15 +348,20 @@ impl ResourceActor {
             (effects.changes.take(), &self.promises, &self.world.reign)
         {
             let number = changes.number;
-            progress.propose(number, Fact::Promises { resource: Arc::clone(resource), changes }, quorum, reign);
+            progress.propose(
+                number,
+                leaseway_raft::Command::Promises { resource: Arc::clone(resource), changes },
+                quorum,
+                reign,
+            );
         }
         if let (Some((number, notes)), Some(to), Some(reign)) =
             (effects.notes.take(), &mut self.notes, &self.world.reign)
         {
             to.newest = number;
             to.turn.use_up();
-            let fact = Fact::Pool { resource: Arc::clone(resource), notes: Box::new(notes) };
-            to.progress.propose(number, fact, &to.quorum, reign);
+            let command = leaseway_raft::Command::Pool { resource: Arc::clone(resource), notes: Box::new(notes) };
+            to.progress.propose(number, command, &to.quorum, reign);
         }
         if !effects.replies.is_empty() {
             self.shared.queue.answer(&mut effects.replies);
@@ -395,9 +400,10 @@ impl ResourceActor {
         if ended == Ended::Retired
             && let (Some((quorum, _)), Some(reign)) = (&self.promises, &self.world.reign)
         {
-            let fact = Fact::ForgetPromises { resource: Arc::clone(&self.world.id), epoch: self.epoch };
+            let command =
+                leaseway_raft::Command::ForgetPromises { resource: Arc::clone(&self.world.id), epoch: self.epoch };
             // Should that get lost, a sweep finds it.
-            quorum.submit(reign, vec![fact], drop);
+            quorum.submit(reign, vec![command], drop);
         }
     }
 

@@ -7,7 +7,7 @@ use leaseway_core::{
     Amount, Answer, Ask, Changes, Charged, Claim, Claims, ClusterTime, Epoch, Glob, Has, HolderKind, Millis,
     Repository, Request, Sum,
 };
-use leaseway_quorum::{Fact, Mastership, Timing};
+use leaseway_raft::{Command, Mastership, Timing};
 
 use super::{Handover, Membership, NodeHandle, NodeStart, Refused};
 use crate::{
@@ -100,12 +100,12 @@ fn what_is_built_anew_from_its_promises_waits_for_leases_given_just_before_it_fa
     let data = tempfile::tempdir().expect("a directory");
     let alone = async |clock: Clock| {
         let initial = Arc::new(InitialConfiguration::read(None, true).expect("there is no file"));
-        let settings = leaseway_quorum::Settings {
+        let settings = leaseway_raft::Settings {
             bootstrap: true,
             first_configuration: initial.fact(clock, "alone"),
-            ..leaseway_quorum::Settings::new("alone", data.path(), Arc::new(move || clock.at()))
+            ..leaseway_raft::Settings::new("alone", data.path(), Arc::new(move || clock.at()))
         };
-        let quorum = leaseway_quorum::start(settings).await.expect("a quorum of one");
+        let quorum = leaseway_raft::start(settings).await.expect("a quorum of one");
         Some(Membership { quorum, handover: Handover::Promises, initial })
     };
     with_member(Limits::default(), alone, |node, r| async move {
@@ -136,7 +136,7 @@ fn a_new_master_counts_former_leases_from_when_any_former_reign_has_ended() {
         let of_join = Arc::clone(&began);
         let former = async |clock: Clock| {
             let initial = Arc::new(InitialConfiguration::read(None, true).expect("there is no file"));
-            let settings = leaseway_quorum::Settings {
+            let settings = leaseway_raft::Settings {
                 bootstrap: true,
                 first_configuration: initial.fact(clock, "alone"),
                 listen: Some("127.0.0.1:0".parse().expect("an address")),
@@ -146,9 +146,9 @@ fn a_new_master_counts_former_leases_from_when_any_former_reign_has_ended() {
                     "several-sites" => Timing::SEVERAL_SITES,
                     _ => Timing::new(1000, 3000, 5000).expect("a good timing"),
                 },
-                ..leaseway_quorum::Settings::new("alone", data.path(), Arc::new(move || clock.at()))
+                ..leaseway_raft::Settings::new("alone", data.path(), Arc::new(move || clock.at()))
             };
-            let quorum = leaseway_quorum::start(settings).await.expect("a quorum of one");
+            let quorum = leaseway_raft::start(settings).await.expect("a quorum of one");
             let mut mastership = quorum.mastership();
             let is_master = mastership.wait_for(|now| matches!(now, Mastership::Master(_))).await.expect("it runs");
             let Mastership::Master(reign) = is_master.clone() else { unreachable!("just seen") };
@@ -163,7 +163,7 @@ fn a_new_master_counts_former_leases_from_when_any_former_reign_has_ended() {
                 wants: None,
                 parts: Vec::new(),
             };
-            let promised = Fact::Promises { resource: "r".into(), changes };
+            let promised = Command::Promises { resource: "r".into(), changes };
             quorum.propose(&reign, vec![promised]).await.expect("it is stored");
             of_join.set(clock.at()).expect("once");
             Some(Membership { quorum, handover: Handover::Promises, initial })

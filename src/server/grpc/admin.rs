@@ -20,7 +20,7 @@ use leaseway_proto::admin::{
     node_server::{Node, NodeServer},
 };
 use leaseway_proto::pools::pools_server::PoolsServer;
-use leaseway_quorum::{ChangeError, Configuration, Fact, Facts, Quorum, Reign};
+use leaseway_raft::{ChangeError, Command, Configuration, MasterLease, RaftHandle, State};
 use serde_json::{Value, json};
 use tokio::{
     net::TcpListener,
@@ -124,14 +124,14 @@ fn guard(gate: &Arc<Gate>, mut request: Request<()>) -> Result<Request<()>, Stat
 #[derive(Clone)]
 pub(crate) struct AdminService {
     node: NodeHandle,
-    quorum: Quorum,
+    quorum: RaftHandle,
     info: ServerInfo,
     /// Configurations are applied one after the other, so that the expected version stays in force meanwhile.
     applying: Arc<Mutex<()>>,
 }
 
 impl AdminService {
-    pub(crate) fn new(node: NodeHandle, quorum: Quorum, info: ServerInfo) -> AdminService {
+    pub(crate) fn new(node: NodeHandle, quorum: RaftHandle, info: ServerInfo) -> AdminService {
         AdminService { node, quorum, info, applying: Arc::default() }
     }
 
@@ -164,7 +164,7 @@ impl AdminService {
         Err(status)
     }
 
-    fn reign(&self) -> Result<Reign, Status> {
+    fn reign(&self) -> Result<MasterLease, Status> {
         let reign = self.node.reign().map_err(|why| elsewhere(&why))?;
         Ok(reign.expect("a server with peers is master only with a reign"))
     }
@@ -188,7 +188,7 @@ impl AdminService {
 
     async fn apply(&self, request: ApplyConfigRequest) -> Result<ApplyConfigResponse, Status> {
         let reign = self.reign()?;
-        let newest = self.quorum.read(|facts| facts.configuration().map_or(0, |newest| newest.version));
+        let newest = self.quorum.read(|state| state.configuration().map_or(0, |newest| newest.version));
         if request.expected_version != 0 && request.expected_version != newest {
             let (expected, now) = (request.expected_version, newest);
             return Err(Status::aborted(format!(
@@ -219,7 +219,10 @@ impl AdminService {
             at_unix: self.node.clock.now().unix,
             by: Arc::clone(&self.info.id),
         };
-        self.quorum.propose(&reign, vec![Fact::Configuration(configuration)]).await.map_err(|error| unsure(&error))?;
+        self.quorum
+            .propose(&reign, vec![Command::Configuration(configuration)])
+            .await
+            .map_err(|error| unsure(&error))?;
         // If the node is gone the process ends.
         let _ = self.node.look_at_facts().await;
         let warnings = loaded.warnings.iter().map(ToString::to_string).collect();
@@ -267,9 +270,9 @@ impl Node for AdminService {
     async fn get_config(&self, request: Request<GetConfigRequest>) -> Result<Response<GetConfigResponse>, Status> {
         self.may_read(&request, CallKind::Config, Action::Configure)?;
         let version = request.get_ref().version;
-        let found = self.quorum.read(|facts| match version {
-            0 => facts.configuration().cloned(),
-            _ => facts.configurations().find(|configuration| configuration.version == version).cloned(),
+        let found = self.quorum.read(|state| match version {
+            0 => state.configuration().cloned(),
+            _ => state.configurations().find(|configuration| configuration.version == version).cloned(),
         });
         if found.is_none() {
             self.has_configurations()?;
@@ -291,7 +294,7 @@ impl Node for AdminService {
         request: Request<ListConfigsRequest>,
     ) -> Result<Response<ListConfigsResponse>, Status> {
         self.may_read(&request, CallKind::Config, Action::Configure)?;
-        let header: Vec<ConfigHeader> = self.quorum.read(|facts| facts.configurations().map(header).collect());
+        let header: Vec<ConfigHeader> = self.quorum.read(|state| state.configurations().map(header).collect());
         if header.is_empty() {
             self.has_configurations()?;
         }
@@ -381,8 +384,8 @@ impl Node for AdminService {
     ) -> Result<Response<ListOverridesResponse>, Status> {
         self.may_read(&request, CallKind::Config, Action::Override)?;
         let now = self.node.clock.unix_ms();
-        let in_force = |facts: &Facts| {
-            facts.overrides_in_force(now).map(|(pattern, set)| overrides::to_wire(pattern, set, now)).collect()
+        let in_force = |state: &State| {
+            state.overrides_in_force(now).map(|(pattern, set)| overrides::to_wire(pattern, set, now)).collect()
         };
         Ok(Response::new(ListOverridesResponse { r#override: self.quorum.read(in_force) }))
     }

@@ -11,7 +11,7 @@ use leaseway_proto::doorman::{
     GetServerCapacityRequest, GetServerCapacityResponse, Mastership, ReleaseCapacityRequest, ReleaseCapacityResponse,
     capacity_server::Capacity,
 };
-use leaseway_quorum::Quorum;
+use leaseway_raft::RaftHandle;
 use tonic::{Request, Response, Status};
 
 use super::{
@@ -39,17 +39,17 @@ pub(crate) struct CapacityService {
     node: NodeHandle,
     info: ServerInfo,
     /// The peers of this node, if it has any.
-    quorum: Option<Quorum>,
+    quorum: Option<RaftHandle>,
 }
 
 impl CapacityService {
-    pub(crate) fn new(node: NodeHandle, info: ServerInfo, quorum: Option<Quorum>) -> CapacityService {
+    pub(crate) fn new(node: NodeHandle, info: ServerInfo, quorum: Option<RaftHandle>) -> CapacityService {
         CapacityService { node, info, quorum }
     }
 
     /// Where clients reach the peers of this node.
     fn endpoints(&self) -> Vec<String> {
-        let peers = self.quorum.iter().flat_map(Quorum::peers);
+        let peers = self.quorum.iter().flat_map(RaftHandle::peers);
         let endpoints = peers.map(|peer| PeerEndpoints::from(peer.advertise.as_str()).grpc);
         endpoints.filter(|endpoint| !endpoint.is_empty()).collect()
     }
@@ -376,7 +376,7 @@ impl Capacity for CapacityService {
             Ok(reign) => (
                 true,
                 Mastership { master_address: Some(self.info.advertise.to_string()) },
-                reign.map(|one| one.number()),
+                reign.map(|one| one.term()),
             ),
             Err(why) => (false, mastership(&why), None),
         };

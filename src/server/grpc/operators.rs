@@ -1,7 +1,7 @@
 //! What answers to operators have in common.
 
 use leaseway_proto::admin::MASTER_METADATA;
-use leaseway_quorum::ProposeError;
+use leaseway_raft::ProposeError;
 use tonic::{
     Status,
     metadata::{Ascii, MetadataValue},

@@ -20,7 +20,7 @@ use leaseway_proto::pools::{
     SetClientCapacityRequest, SetClientCapacityResponse, SubscribeRequest, assigned::Amount as Portion,
     pools_server::Pools, report_load_request::Load as ReportedLoad,
 };
-use leaseway_quorum::{ProposeError, Reign};
+use leaseway_raft::{MasterLease, ProposeError};
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, watch};
 use tonic::{Request, Response, Status};
@@ -75,7 +75,7 @@ impl PoolService {
         &self.node.limits
     }
 
-    fn reign(&self) -> Result<Option<Reign>, Status> {
+    fn reign(&self) -> Result<Option<MasterLease>, Status> {
         self.node.reign().map_err(|why| elsewhere(&why))
     }
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use leaseway_core::{PoolReport, escaped_lines};
-use leaseway_quorum::{Absence, PeerReport, Quorum};
+use leaseway_raft::{Ineligible, PeerReport, RaftHandle};
 use metrics::gauge;
 
 use super::gauge_text::{GaugeText, escaped_label};
@@ -47,8 +47,8 @@ pub(crate) fn set_certificate_expires(at: SystemTime) {
 }
 
 /// For every reason there is, so that none has to be known beforehand.
-pub(crate) fn set_absence(absence: Option<&Absence>) {
-    for reason in Absence::REASONS {
+pub(crate) fn set_absence(absence: Option<&Ineligible>) {
+    for reason in Ineligible::REASONS {
         let is_so = absence.is_some_and(|absence| absence.reason() == reason);
         gauge!("leaseway_peer_takes_no_part", "reason" => reason).set(f64::from(u8::from(is_so)));
     }
@@ -80,8 +80,8 @@ pub(crate) fn set_left_out_gauges(resources: usize, rest: &Totals) {
 }
 
 /// Sets the gauges of the quorum and its data directory.
-pub(crate) fn set_quorum_gauges(quorum: &Quorum, free: Option<u64>) {
-    leaseway_quorum::repeat_gauges();
+pub(crate) fn set_quorum_gauges(quorum: &RaftHandle, free: Option<u64>) {
+    leaseway_raft::repeat_gauges();
     if let Some(free) = free {
         gauge!("leaseway_data_free_bytes").set(free as f64);
     }

@@ -1,4 +1,4 @@
-//! A CA, and what it issues.
+//! A CA for tests.
 
 use std::{
     fs,
@@ -16,7 +16,7 @@ use tokio::{
 
 use crate::{ClientCertificates, ClientTls, Credentials, Files, Names, Protocol, ServerTls};
 
-/// Years in which a certificate is valid.
+/// First and last year of validity.
 pub(super) type Years = (i32, i32);
 pub(super) const NOW: Years = (2020, 2090);
 pub(super) const PAST: Years = (2001, 2002);
@@ -30,7 +30,7 @@ pub(super) struct Authority {
 }
 
 impl Authority {
-    /// Named as no other.
+    /// Unique, so that two CAs never have the same name.
     pub(super) fn new() -> Authority {
         static NUMBER: AtomicU32 = AtomicU32::new(1);
         Authority::named(&format!("CA {} of these tests", NUMBER.fetch_add(1, Ordering::Relaxed)))
@@ -60,7 +60,7 @@ impl Authority {
         self.path("ca.pem")
     }
 
-    /// Issues a certificate as `NAME.pem` and `NAME.key`, under this common name and these alternative names.
+    /// Issues a certificate into `NAME.pem` and `NAME.key`. `NAME` is its common name.
     pub(super) fn issue(&self, name: &str, alternative: &[&str], years: Years) -> Files {
         let mut params = CertificateParams::default();
         params.subject_alt_names = alternative.iter().map(|name| alternative_name(name)).collect();
@@ -75,7 +75,7 @@ impl Authority {
         files
     }
 
-    /// Replaces all of these files, of another CA, by what this one issues.
+    /// Replaces the files of another CA by a certificate of this one.
     pub(super) fn issue_over(&self, files: &Files, alternative: &[&str]) {
         let issued = self.issue("in place of another", alternative, NOW);
         for (from, to) in [(issued.certificate, &files.certificate), (issued.key, &files.key), (issued.ca, &files.ca)] {
@@ -83,13 +83,13 @@ impl Authority {
         }
     }
 
-    /// The files of [`issue`](Self::issue), with this CA.
+    /// [`issue`](Self::issue), with this CA.
     pub(super) fn files(&self, name: &str) -> Files {
         let path = |kind: &str| Some(self.path(&format!("{name}.{kind}")));
         Files { certificate: path("pem"), key: path("key"), ca: Some(self.ca()) }
     }
 
-    /// No certificate, and only this CA.
+    /// Only this CA, without a certificate.
     pub(super) fn trust(&self) -> Files {
         Files { ca: Some(self.ca()), ..Files::default() }
     }
@@ -117,16 +117,16 @@ pub(super) fn client(files: Files) -> ClientTls {
     ClientTls::new(&load(files), None).expect("they do for a client")
 }
 
-/// What both sides of a connection have seen: the client's error, or what it has read; the server's error, or names.
+/// The result of a connection on both sides: what the client has read, and the names that the server has verified.
 pub(super) type Outcome = (Result<String, String>, Result<Option<Names>, String>);
 
-/// A client connects as if to `host`; the server says something, and the client reads that.
+/// Connects a client as if to `host`, and lets it read what the server writes.
 pub(super) async fn meet(server: &ServerTls, client: &ClientTls, host: &str) -> Outcome {
     let (listener, address) = listen().await;
     let accepting = async {
         let (stream, _) = listener.accept().await.expect("it comes");
         let mut secured = server.accept(stream).await.map_err(|error| error.to_string())?;
-        // A client that has refused is gone.
+        // Fails if the client has refused the server.
         let _ = secured.stream.write_all(b"hello").await;
         let _ = secured.stream.shutdown().await;
         Ok(secured.names.map(|names| (*names).clone()))

@@ -6,7 +6,7 @@ use tokio::{
 use super::authority::{Authority, FUTURE, NOW, Outcome, PAST, client, listen, load, meet, server};
 use crate::{ClientCertificates, ClientTls, Credentials, Files, Protocol, ServerTls};
 
-/// Each side says something about it.
+/// Asserts the errors of both sides.
 fn assert_refused(seen: &Outcome, client_says: &str, server_says: &str) {
     let (Err(client), Err(server)) = seen else { panic!("it is refused: {seen:?}") };
     assert!(client.contains(client_says), "{client_says}: {client}");
@@ -81,7 +81,7 @@ async fn a_client_of_another_ca_or_time_is_refused_in_words() {
     }
     for (years, server_says) in [(PAST, "valid until 2002-01-01"), (FUTURE, "not valid before 2100-01-01")] {
         let files = authority.issue("web", &["web.test"], years);
-        let client = ClientTls::new(&Credentials::of_any_time(&files), None).expect("it connects");
+        let client = ClientTls::new(&Credentials::load_without_validity_check(&files), None).expect("it connects");
         let seen = meet(&server, &client, "a.test").await;
         assert_refused(&seen, "has expired, or is not valid yet", server_says);
     }
@@ -92,7 +92,7 @@ async fn a_server_whose_certificate_has_ended_meanwhile_is_refused_in_words() {
     let authority = Authority::new();
     let trusting = client(authority.trust());
     for (years, client_says) in [(PAST, "valid until 2002-01-01"), (FUTURE, "not valid before 2100-01-01")] {
-        let ended = Credentials::of_any_time(&authority.issue("server", &["a.test"], years));
+        let ended = Credentials::load_without_validity_check(&authority.issue("server", &["a.test"], years));
         let server = ServerTls::new(&ended, ClientCertificates::Ignored, Protocol::Http2).expect("it serves");
         let seen = meet(&server, &trusting, "a.test").await;
         assert_refused(&seen, client_says, "has expired, or is not valid yet");
@@ -137,7 +137,7 @@ async fn a_client_that_speaks_tls_to_a_server_that_does_not_is_told_so() {
             let stream = TcpStream::connect(address).await.expect("it listens");
             client.connect("a.test", stream).await.err().expect("no TLS there").to_string()
         };
-        // The connection is closed once both are done, or at once where nothing is answered.
+        // The connection is closed once both sides are done, or at once if there is no answer.
         let error = match answer {
             "" => tokio::join!(async { drop(answering.await) }, connecting).1,
             _ => tokio::join!(answering, connecting).1,

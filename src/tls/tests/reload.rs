@@ -1,17 +1,17 @@
 use std::fs;
 
 use super::authority::{Authority, NOW, PAST, client, load, meet, write};
-use crate::{ClientCertificates, ClientTls, Credentials, Files, Looked, Names, Protocol, ServerTls, TlsError};
+use crate::{ClientCertificates, ClientTls, Credentials, Files, Names, Protocol, Reload, ServerTls, TlsError};
 
-/// Until a look has shown something.
-fn look(credentials: &Credentials) -> Looked {
+/// Checks until something has changed.
+fn next_change(credentials: &Credentials) -> Reload {
     for _ in 0..3 {
-        let looked = credentials.look();
-        if looked != Looked::Unchanged {
+        let looked = credentials.check();
+        if looked != Reload::Unchanged {
             return looked;
         }
     }
-    Looked::Unchanged
+    Reload::Unchanged
 }
 
 fn identity(names: Result<Option<Names>, String>) -> String {
@@ -27,12 +27,12 @@ async fn the_next_handshake_takes_what_was_reloaded_on_both_sides() {
     let server = ServerTls::new(&of_server, ClientCertificates::Required, Protocol::Http2).expect("it serves");
     let client = ClientTls::new(&of_client, None).expect("it connects");
     assert_eq!(identity(meet(&server, &client, "a.test").await.1), "old.test");
-    assert_eq!(look(&of_server), Looked::Unchanged);
-    // All of it is replaced, the CA too.
+    assert_eq!(next_change(&of_server), Reload::Unchanged);
+    // Replaces all files, including the CA.
     new.issue_over(&old.files("server"), &["a.test"]);
     new.issue_over(&old.files("client"), &["new.test"]);
-    assert_eq!(look(&of_server), Looked::Reloaded);
-    assert_eq!(look(&of_client), Looked::Reloaded);
+    assert_eq!(next_change(&of_server), Reload::Done);
+    assert_eq!(next_change(&of_client), Reload::Done);
     assert_eq!(identity(meet(&server, &client, "a.test").await.1), "new.test");
 }
 
@@ -47,17 +47,17 @@ async fn a_set_that_does_not_load_changes_nothing_and_is_told_once() {
     let key = files.key.clone().expect("named");
     let other = authority.issue("other", &["a.test"], NOW).key.expect("named");
     write(&key, &fs::read_to_string(other).expect("there"));
-    assert!(matches!(look(&credentials), Looked::Kept(TlsError::KeyMismatch { .. })));
-    assert_eq!(look(&credentials), Looked::Unchanged, "the same files are not told of again");
+    assert!(matches!(next_change(&credentials), Reload::Failed(TlsError::KeyMismatch { .. })));
+    assert_eq!(next_change(&credentials), Reload::Unchanged, "the same files are not told of again");
     authority.issue("server", &["a.test"], PAST);
-    assert!(matches!(look(&credentials), Looked::Kept(TlsError::Expired { .. })));
+    assert!(matches!(next_change(&credentials), Reload::Failed(TlsError::Expired { .. })));
     fs::remove_file(&key).expect("there");
-    assert!(matches!(look(&credentials), Looked::Kept(TlsError::Unreadable { .. })));
-    assert!(matches!(credentials.reload(), Looked::Kept(TlsError::Unreadable { .. })), "told again when asked again");
+    assert!(matches!(next_change(&credentials), Reload::Failed(TlsError::Unreadable { .. })));
+    assert!(matches!(credentials.reload(), Reload::Failed(TlsError::Unreadable { .. })), "told again when asked again");
     assert_eq!(credentials.expires(), before);
     assert_eq!(meet(&server, &trusting, "a.test").await.0.as_deref(), Ok("hello"), "as before");
     authority.issue("server", &["a.test"], NOW);
-    assert_eq!(look(&credentials), Looked::Reloaded);
+    assert_eq!(next_change(&credentials), Reload::Done);
 }
 
 #[tokio::test]
@@ -69,9 +69,9 @@ async fn a_file_that_is_still_being_written_waits() {
     let whole = fs::read_to_string(&path).expect("there");
     for end in [10, 20, 30] {
         write(&path, &whole[..end]);
-        assert_eq!(credentials.look(), Looked::Unchanged);
+        assert_eq!(credentials.check(), Reload::Unchanged);
     }
     write(&path, &whole);
-    assert_eq!(credentials.look(), Looked::Unchanged);
-    assert_eq!(credentials.look(), Looked::Reloaded);
+    assert_eq!(credentials.check(), Reload::Unchanged);
+    assert_eq!(credentials.check(), Reload::Done);
 }

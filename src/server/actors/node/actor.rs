@@ -9,7 +9,7 @@ use std::{
 
 use actix::{Actor, Addr, ArbiterHandle, Context, Handler, Message};
 use leaseway_core::{Life, Millis, Overrides};
-use leaseway_quorum::{KeptOverride, Mastership};
+use leaseway_raft::{KeptOverride, Mastership};
 use tokio::sync::{oneshot, watch};
 
 use super::{
@@ -254,7 +254,7 @@ impl NodeActor {
         let cluster = self.membership.as_ref().and_then(|membership| membership.quorum.cluster_number());
         let node = cluster.and_then(|cluster| NonZeroU64::new((cluster >> 64) as u64 ^ cluster as u64));
         let reign = match self.shared.directory.role() {
-            Role::Master(Some(reign)) => reign.number(),
+            Role::Master(Some(reign)) => reign.term(),
             Role::Master(None) | Role::Elsewhere(_) => 0,
         };
         Life { node: node.unwrap_or(self.drawn), reign }

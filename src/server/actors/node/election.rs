@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use actix::{ActorFutureExt as _, Addr, AsyncContext as _, Context, fut::wrap_future};
 use leaseway_core::{ClusterTime, Millis, Repository};
-use leaseway_quorum::{Fact, Listening, Mastership, Quorum, Reign};
+use leaseway_raft::{Command, Listening, MasterLease, Mastership, RaftHandle};
 
 use super::{
     super::{config_in_force::ConfigInForce, directory::Role},
@@ -19,7 +19,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Tells the node of every change of mastership, and when to look at what the quorum has stored. Goes on until the node
 /// or the quorum is gone.
-async fn follow(quorum: Quorum, node: Addr<NodeActor>) {
+async fn follow(quorum: RaftHandle, node: Addr<NodeActor>) {
     let mut mastership = quorum.mastership();
     mastership.mark_changed();
     let mut look = tokio::time::interval(LOOK_EVERY);
@@ -40,7 +40,7 @@ async fn follow(quorum: Quorum, node: Addr<NodeActor>) {
 
 fn in_words(mastership: &Mastership) -> String {
     match mastership {
-        Mastership::Master(reign) => format!("this peer is the master, reign {}", reign.number()),
+        Mastership::Master(reign) => format!("this peer is the master, reign {}", reign.term()),
         Mastership::Follower { of: Some(master) } => format!("{} is the master", master.name),
         Mastership::Follower { of: None } | Mastership::Unknown => "no master is known".to_owned(),
     }
@@ -91,13 +91,13 @@ impl NodeActor {
         self.membership.as_ref().is_some_and(|membership| membership.handover == Handover::Learning)
     }
 
-    fn win(&mut self, reign: Reign) {
+    fn win(&mut self, reign: MasterLease) {
         if let Role::Master(Some(before)) = self.shared.directory.role()
-            && before.number() == reign.number()
+            && before.term() == reign.term()
         {
             return;
         }
-        tracing::info!(reign = reign.number(), "this peer is the master now");
+        tracing::info!(reign = reign.term(), "this peer is the master now");
         self.set_role(Role::Master(Some(reign)));
     }
 
@@ -122,11 +122,11 @@ impl NodeActor {
     /// A master that keeps no promises says so before it gives its first lease, and again before that is forgotten:
     /// should the next one keep promises, it must not take what is written down for all there is. `wins`: it gives
     /// leases as soon as that is stored.
-    fn warn_successors(&mut self, reign: &Reign, wins: bool, ctx: &mut Context<Self>) {
+    fn warn_successors(&mut self, reign: &MasterLease, wins: bool, ctx: &mut Context<Self>) {
         let Some(membership) = &self.membership else { return };
         let longest = longest_lease(&self.config().repository).max(self.shared.uplink_status.longest());
         let lasts = |until: ClusterTime| until.since(reign.clock().at(self.clock.at())) > longest;
-        if membership.quorum.read(|facts| facts.listen_until()).is_some_and(lasts) {
+        if membership.quorum.read(|state| state.listen_until()).is_some_and(lasts) {
             if wins {
                 self.win(reign.clone());
             }
@@ -135,7 +135,7 @@ impl NodeActor {
         let length = Millis(longest.0.saturating_mul(2));
         let (quorum, reign) = (membership.quorum.clone(), reign.clone());
         let told = async move {
-            let told = quorum.propose(&reign, vec![Fact::Listen(Listening { length, whole: false })]).await;
+            let told = quorum.propose(&reign, vec![Command::Listen(Listening { length, whole: false })]).await;
             if let Err(error) = &told {
                 tracing::warn!(%error, "the peers do not know yet that this master keeps no promises");
             }
@@ -144,7 +144,7 @@ impl NodeActor {
         ctx.spawn(wrap_future(told).map(move |told, node: &mut NodeActor, _| {
             // Meanwhile another may have won.
             if let (Ok(reign), Mastership::Master(current)) = (told, &node.mastership)
-                && current.number() == reign.number()
+                && current.term() == reign.term()
             {
                 node.win(reign);
             }
@@ -156,7 +156,7 @@ impl NodeActor {
         let Some(membership) = &self.membership else { return };
         let adopted = self.adopted;
         let newest =
-            membership.quorum.read(|facts| facts.configuration().filter(|newest| newest.version != adopted).cloned());
+            membership.quorum.read(|state| state.configuration().filter(|newest| newest.version != adopted).cloned());
         let Some(newest) = newest else { return };
         self.adopted = newest.version;
         match config::parse(&newest.source, &newest.text) {

@@ -5,7 +5,7 @@ use std::sync::{Arc, atomic::Ordering};
 use actix::{Addr, AsyncContext as _, Context, dev::SendError};
 use leaseway_core::{Amount, Birth, ClusterClock, Epoch, Inherited, Kind, Millis, Promises, Settings, Source};
 use leaseway_engine::{Lineage, Setup, uplink::Notice};
-use leaseway_quorum::{Quorum, Reign};
+use leaseway_raft::{MasterLease, RaftHandle};
 
 use super::{
     super::{
@@ -84,7 +84,7 @@ impl NodeActor {
     }
 
     /// A resource that no holder has anything of, unless masters before this one gave it.
-    fn begin(&mut self, id: Arc<str>, reign: Option<Reign>, ctx: &mut Context<Self>) -> ResourceHandle {
+    fn begin(&mut self, id: Arc<str>, reign: Option<MasterLease>, ctx: &mut Context<Self>) -> ResourceHandle {
         let given_until = self.former_masters_end();
         self.begin_after(id, given_until, reign, ctx)
     }
@@ -94,11 +94,11 @@ impl NodeActor {
         &mut self,
         id: Arc<str>,
         given_until: Millis,
-        reign: Option<Reign>,
+        reign: Option<MasterLease>,
         ctx: &mut Context<Self>,
     ) -> ResourceHandle {
         let untold = self.keeps_promises().map(|membership| {
-            let (until, whole) = membership.quorum.read(|facts| (facts.listen_until(), facts.listens_whole()));
+            let (until, whole) = membership.quorum.read(|state| (state.listen_until(), state.listens_whole()));
             (clock_of(reign.as_ref()).local(until.unwrap_or_default()), whole)
         });
         let lineage = Lineage::NewMaster(self.since);
@@ -122,7 +122,7 @@ impl NodeActor {
         &mut self,
         id: Arc<str>,
         before: &ResourceHandle,
-        reign: Option<Reign>,
+        reign: Option<MasterLease>,
         ctx: &mut Context<Self>,
     ) -> ResourceHandle {
         let (generation, now) = (before.generation(), self.clock.at());
@@ -147,7 +147,7 @@ impl NodeActor {
         given_until: Millis,
         learning_until: Millis,
         lineage: Option<Lineage>,
-        reign: Option<Reign>,
+        reign: Option<MasterLease>,
         ctx: &mut Context<Self>,
     ) -> ResourceHandle {
         let config = self.config();
@@ -217,11 +217,16 @@ impl NodeActor {
     }
 
     /// What was promised before, and where to write what will be; neither if promises are not kept.
-    fn inherit(&self, id: &str, given_until: Millis, reign: Option<&Reign>) -> (Option<Inherited>, Option<Quorum>) {
+    fn inherit(
+        &self,
+        id: &str,
+        given_until: Millis,
+        reign: Option<&MasterLease>,
+    ) -> (Option<Inherited>, Option<RaftHandle>) {
         let Some(membership) = self.keeps_promises() else { return (None, None) };
         let (now, clock) = (self.clock.at(), clock_of(reign));
         let promised = |promises: &Promises| promises.inherited(clock, now, given_until);
-        let inherited = membership.quorum.read(|facts| facts.promises(id).map(promised));
+        let inherited = membership.quorum.read(|state| state.promises(id).map(promised));
         let inherited = inherited.unwrap_or(Inherited { clock, ..Inherited::default() });
         (Some(inherited), Some(membership.quorum.clone()))
     }
@@ -237,8 +242,8 @@ impl NodeActor {
 }
 
 /// The clock of the cluster, where there is one.
-fn clock_of(reign: Option<&Reign>) -> ClusterClock {
-    reign.map(Reign::clock).unwrap_or_default()
+fn clock_of(reign: Option<&MasterLease>) -> ClusterClock {
+    reign.map(MasterLease::clock).unwrap_or_default()
 }
 
 /// Until the parent has said how a resource is run. Nothing is granted by this.

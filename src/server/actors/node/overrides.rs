@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use leaseway_core::{Millis, Override, Overrides};
-use leaseway_quorum::KeptOverride;
+use leaseway_raft::KeptOverride;
 
 use super::{super::config_in_force::ConfigInForce, actor::NodeActor};
 use crate::changes::{Change, ChangeKind};
@@ -19,8 +19,8 @@ impl NodeActor {
     pub(super) fn follow_overrides(&mut self) {
         let Some(membership) = &self.membership else { return };
         let (unix_ms, known) = (self.clock.unix_ms(), &self.kept_overrides);
-        let changed = membership.quorum.read(|facts| {
-            let in_force = facts.overrides_in_force(unix_ms);
+        let changed = membership.quorum.read(|state| {
+            let in_force = state.overrides_in_force(unix_ms);
             (!in_force.clone().eq(known)).then(|| in_force.cloned().collect::<Vec<_>>())
         });
         let Some(in_force) = changed else { return };

@@ -4,7 +4,7 @@ use std::sync::{Arc, atomic::Ordering};
 
 use futures_util::future::join_all;
 use leaseway_core::{Explanation, Glob, HolderKind, Millis};
-use leaseway_quorum::Quorum;
+use leaseway_raft::RaftHandle;
 use tokio::sync::oneshot;
 
 use super::{
@@ -21,7 +21,7 @@ impl NodeHandle {
 
     /// Committed data that other peers have lost, in words, as this peer has noticed.
     pub(crate) fn losses(&self) -> Vec<String> {
-        self.quorum.as_ref().map_or_else(Vec::new, Quorum::losses)
+        self.quorum.as_ref().map_or_else(Vec::new, RaftHandle::losses)
     }
 
     /// How many holders all resources have.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use leaseway_core::{ClusterTime, Epoch, Millis, Promises};
-use leaseway_quorum::{Fact, Listening, Quorum, Reign};
+use leaseway_raft::{Command, Listening, MasterLease, RaftHandle};
 
 use super::{super::directory::Directory, actor::NodeActor};
 
@@ -16,7 +16,7 @@ const SWEEP_MOST: usize = 1000;
 
 impl NodeActor {
     /// Proposes to forget what has ended. If that is lost, the next look finds it again.
-    pub(super) fn sweep(&mut self, reign: &Reign) {
+    pub(super) fn sweep(&mut self, reign: &MasterLease) {
         let now = self.clock.at();
         if now.since(self.swept) < SWEEP_EVERY {
             return;
@@ -38,30 +38,30 @@ impl NodeActor {
 
 /// Resources that were promised and have ended with a master before this one, and the time of listening if that is
 /// over.
-fn ended(quorum: &Quorum, directory: &Directory, now: Millis, moment: ClusterTime) -> Vec<Fact> {
-    let ended: Vec<(Arc<str>, Option<Epoch>)> = quorum.read(|facts| {
-        let named = facts.promised().filter_map(|resource| Some((resource, facts.promises(resource)?)));
+fn ended(quorum: &RaftHandle, directory: &Directory, now: Millis, moment: ClusterTime) -> Vec<Command> {
+    let ended: Vec<(Arc<str>, Option<Epoch>)> = quorum.read(|state| {
+        let named = state.promised().filter_map(|resource| Some((resource, state.promises(resource)?)));
         let ended = named.filter(|(_, promises)| promises.until() <= moment);
         let newest = |promises: &Promises| promises.newest().map(|(epoch, _)| epoch);
         ended.map(|(resource, promises)| (Arc::clone(resource), newest(promises))).take(SWEEP_MOST).collect()
     });
     let forgotten = ended.into_iter().filter(|(resource, _)| directory.get(resource).is_none());
-    let mut facts: Vec<Fact> = forgotten
-        .map(|(resource, newest)| Fact::ForgetPromises { resource, epoch: newest.unwrap_or(Epoch(0)) })
+    let mut commands: Vec<Command> = forgotten
+        .map(|(resource, newest)| Command::ForgetPromises { resource, epoch: newest.unwrap_or(Epoch(0)) })
         .collect();
-    facts.extend(ended_pools(quorum, directory, now));
-    if quorum.read(|facts| facts.listen_until()).is_some_and(|until| until <= moment) {
-        facts.push(Fact::Listen(Listening::default()));
+    commands.extend(ended_pools(quorum, directory, now));
+    if quorum.read(|state| state.listen_until()).is_some_and(|until| until <= moment) {
+        commands.push(Command::Listen(Listening::default()));
     }
-    facts
+    commands
 }
 
 /// Pools that are not asked for, and of which nothing matters any more that is remembered.
-fn ended_pools(quorum: &Quorum, directory: &Directory, now: Millis) -> Vec<Fact> {
-    let ended: Vec<Arc<str>> = quorum.read(|facts| {
-        let ended = facts.pools().filter(|(_, pool)| pool.age(now) >= POOLS_LAST || pool.is_worthless(now));
+fn ended_pools(quorum: &RaftHandle, directory: &Directory, now: Millis) -> Vec<Command> {
+    let ended: Vec<Arc<str>> = quorum.read(|state| {
+        let ended = state.pools().filter(|(_, pool)| pool.age(now) >= POOLS_LAST || pool.is_worthless(now));
         ended.map(|(resource, _)| Arc::clone(resource)).take(SWEEP_MOST).collect()
     });
     let unasked = ended.into_iter().filter(|resource| directory.get(resource).is_none());
-    unasked.map(|resource| Fact::ForgetPool { resource }).collect()
+    unasked.map(|resource| Command::ForgetPool { resource }).collect()
 }

@@ -11,7 +11,7 @@ use std::{
 
 use leaseway_core::{Assigned, HolderKind, Load, Millis, Passage, PoolNotes, Principal};
 use leaseway_engine::{Environment, Moment};
-use leaseway_quorum::Reign;
+use leaseway_raft::MasterLease;
 
 use crate::{
     accounts::{Account, Accounts},
@@ -25,7 +25,7 @@ pub(in super::super) struct World {
     pub(in super::super) id: Arc<str>,
     pub(in super::super) clock: Clock,
     /// Among peers: the reign under which it decides.
-    pub(in super::super) reign: Option<Reign>,
+    pub(in super::super) reign: Option<MasterLease>,
     pub(in super::super) limits: Arc<Limits>,
     pub(in super::super) watchers: Arc<Watchers>,
     pub(in super::super) assignment_store: AssignmentStore,

@@ -42,7 +42,7 @@ impl AdminService {
 
     /// For how long leases may be believed that were given under any configuration that is known.
     fn believed(&self) -> Millis {
-        let texts: Vec<_> = self.quorum.read(|facts| facts.configurations().cloned().collect());
+        let texts: Vec<_> = self.quorum.read(|state| state.configurations().cloned().collect());
         let loaded = texts.iter().filter_map(|one| config::parse(&one.source, &one.text).ok());
         let longest = loaded.map(|loaded| longest_lease(&loaded.repository)).max().unwrap_or(believed(Millis(0)));
         longest.max(longest_lease(&self.node.config().repository)).max(self.node.longest_loan())

@@ -11,7 +11,7 @@ use leaseway_proto::admin::{
     OverriddenResource, Override, SetOverrideRequest, SetOverrideResponse, r#override,
     set_override_request::{Capacity, End},
 };
-use leaseway_quorum::{Fact, KeptOverride};
+use leaseway_raft::{Command, KeptOverride};
 use serde_json::{Value, json};
 use tonic::{Request, Status};
 
@@ -54,8 +54,8 @@ impl AdminService {
         let set = self.read_override(&request, by, now)?;
         let pattern: Arc<str> = request.pattern.into();
         let _alone = self.applying.lock().await;
-        let (replaced, others) = self.quorum.read(|facts| {
-            let mut in_force = facts.overrides_in_force(now);
+        let (replaced, others) = self.quorum.read(|state| {
+            let mut in_force = state.overrides_in_force(now);
             let others = in_force.clone().filter(|(other, _)| *other != pattern).count();
             (in_force.any(|(one, _)| *one == pattern), others)
         });
@@ -77,8 +77,8 @@ impl AdminService {
         if let Some(set) = &set {
             self.check_effect(&pattern, set).await?;
         }
-        let fact = Fact::Override { pattern: Arc::clone(&pattern), set: set.clone().map(Box::new) };
-        self.quorum.propose(&reign, vec![fact]).await.map_err(|error| unsure(&error))?;
+        let command = Command::Override { pattern: Arc::clone(&pattern), set: set.clone().map(Box::new) };
+        self.quorum.propose(&reign, vec![command]).await.map_err(|error| unsure(&error))?;
         // If the node is gone the process ends.
         let _ = self.node.look_at_facts().await;
         let (resource, resources) = concerned(&self.node, &pattern).await;

@@ -1,7 +1,7 @@
 //! Mastership moves because an operator wants it to.
 
 use leaseway_proto::admin::TransferMastershipResponse;
-use leaseway_quorum::Transferred;
+use leaseway_raft::Transferred;
 use tonic::Status;
 
 use super::{AdminService, not_changed};

@@ -2,7 +2,7 @@
 
 use leaseway_core::Millis;
 use leaseway_proto::status::{GetStatusResponse, Health, LimitUse, Resource};
-use leaseway_quorum::{PeerReport, Role};
+use leaseway_raft::{PeerReport, Role};
 use serde::Serialize;
 
 use super::{super::Pages, overrides::OverrideRow, resources::ResourceRow};

@@ -1,0 +1,215 @@
+//! The handle to a running peer.
+
+pub(crate) mod maintenance;
+pub(crate) mod open;
+pub(crate) mod peer;
+pub(crate) mod proposals;
+pub(crate) mod service;
+
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use leaseway_core::Millis;
+use tokio::sync::{oneshot, watch};
+
+use crate::{
+    election::master_lease::{MasterLease, Mastership},
+    handle::{
+        open::StartError,
+        peer::{Request, Running, StateOrigin},
+    },
+    log::{
+        command::{Command, ProposeError},
+        disk::Failure,
+    },
+    membership::{
+        change_error::ChangeError,
+        ineligible::Ineligible,
+        report::{self, PeerReport},
+        transfer::Transferred,
+    },
+    settings::Settings,
+    state::{
+        State,
+        backup::{BackedUpPeer, Backup, BackupHeader},
+    },
+};
+
+/// A running peer. When the last clone is dropped, the peer stops as if it had been killed.
+#[derive(Clone)]
+pub struct RaftHandle(Arc<Running>);
+
+/// Starts a peer on threads of its own. When this returns, its data directory has been read and its listener accepts.
+/// The peer goes on to find the others and a master.
+pub async fn start(settings: Settings) -> Result<RaftHandle, StartError> {
+    open::check(&settings)?;
+    let (started, result) = oneshot::channel();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Threads)?;
+    thread::Builder::new()
+        .name("raft".into())
+        .spawn(move || runtime.block_on(peer::run(Arc::new(settings), started)))
+        .map_err(StartError::Threads)?;
+    let running =
+        result.await.unwrap_or_else(|_| Err(StartError::Failed(Failure("its thread has panicked".into()))))?;
+    Ok(RaftHandle(Arc::new(running)))
+}
+
+impl RaftHandle {
+    /// The master as far as this peer knows it, and every change.
+    pub fn mastership(&self) -> watch::Receiver<Mastership> {
+        self.0.local.mastership.clone()
+    }
+
+    /// Proposes commands, which are applied all or none. `Ok`: a majority of the peers has them on disk, and they are
+    /// applied here. Many concurrent proposals cost little more than one. Concurrent proposals of one caller are
+    /// applied in the order in which they were first polled.
+    pub async fn propose(&self, lease: &MasterLease, commands: Vec<Command>) -> Result<(), ProposeError> {
+        proposals::propose(&self.0.proposals, lease, commands).await
+    }
+
+    /// As [`propose`](Self::propose), without waiting. `done` is called with the result on a thread of this peer. If
+    /// the peer stops, it is dropped.
+    pub fn submit(
+        &self,
+        lease: &MasterLease,
+        commands: Vec<Command>,
+        done: impl FnOnce(Result<(), ProposeError>) + Send + 'static,
+    ) {
+        proposals::submit(&self.0.proposals, lease, commands, Box::new(done));
+    }
+
+    /// Reads the state as applied here. Nothing is applied meanwhile: be brief.
+    pub fn read<R>(&self, f: impl FnOnce(&State) -> R) -> R {
+        f(&self.0.state.read())
+    }
+
+    /// All members as this peer sees them; empty before consensus has begun.
+    pub fn peers(&self) -> Vec<PeerReport> {
+        let local = &self.0.local;
+        local.raft.get().map_or_else(Vec::new, |raft| report::peers(raft, local))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn raft(&self) -> &crate::log::types::Raft {
+        self.0.local.raft.get().expect("it has begun")
+    }
+
+    /// A backup of the state as this peer knows it. `believed` is the longest lease that its promises may not cover.
+    pub fn backup(&self, program: &str, at_unix: i64, believed: Millis) -> Backup {
+        let now = self.0.local.now();
+        let peers = self.peers().into_iter();
+        self.read(|state| {
+            let longest = state.promised().filter_map(|resource| state.promises(resource));
+            let longest = longest.map(|promises| promises.until().since(state.clock())).max().unwrap_or(Millis(0));
+            let listening = state.listen_until().map_or(Millis(0), |until| until.since(state.clock()));
+            let believed = believed.max(longest).max(listening);
+            let mut header = BackupHeader::new(program, at_unix, believed);
+            header.cluster = self.cluster().unwrap_or_default();
+            header.peer = self.name().to_owned();
+            let peer = |peer: PeerReport| BackedUpPeer { name: peer.name, peer_address: peer.address };
+            header.members = peers.map(peer).collect();
+            Backup::of(state, header, now)
+        })
+    }
+
+    /// Adds the peer that runs at `address` with an empty data directory. Returns once it has caught up and has a vote.
+    /// Only on the master.
+    pub async fn add(&self, name: &str, address: &str) -> Result<(), ChangeError> {
+        let (name, address) = (name.to_owned(), address.to_owned());
+        self.change(|done| Request::Add { name, address, done }).await
+    }
+
+    /// Removes a peer for good. Only on the master.
+    pub async fn remove(&self, name: &str) -> Result<(), ChangeError> {
+        let name = name.to_owned();
+        self.change(|done| Request::Remove { name, done }).await
+    }
+
+    /// Transfers mastership to a peer, or to the one with the longest log. Returns once the next master has its lease.
+    /// Only on the master.
+    pub async fn transfer(&self, to: Option<&str>) -> Result<Transferred, ChangeError> {
+        let to = to.map(str::to_owned);
+        self.change(|done| Request::Transfer { to, done }).await
+    }
+
+    async fn change<T>(
+        &self,
+        request: impl FnOnce(oneshot::Sender<Result<T, ChangeError>>) -> Request,
+    ) -> Result<T, ChangeError> {
+        let (done, result) = oneshot::channel();
+        let _ = self.0.requests.send(request(done));
+        result.await.unwrap_or_else(|_| Err(ChangeError::Failed("this peer stops".into())))
+    }
+
+    pub fn name(&self) -> &str {
+        &self.0.local.settings.name
+    }
+
+    /// The id of its cluster in hexadecimal; `None` before it belongs to one.
+    pub fn cluster(&self) -> Option<String> {
+        self.cluster_number().map(|cluster| format!("{cluster:032x}"))
+    }
+
+    /// The id of its cluster, a random number.
+    pub fn cluster_number(&self) -> Option<u128> {
+        self.0.local.handshake.cluster()
+    }
+
+    /// Where the state comes from. [`StateOrigin::Empty`] may become [`StateOrigin::Joined`].
+    pub fn origin(&self) -> StateOrigin {
+        self.0.origin.get()
+    }
+
+    /// The bound address of its peer listener, with the real port.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.0.local_addr
+    }
+
+    /// Why this peer cannot vote or lead, if so.
+    pub fn ineligible(&self) -> Option<Ineligible> {
+        let failed = self.0.local.failing.get().map(Ineligible::Failed);
+        failed.or_else(|| self.0.eligibility.get())
+    }
+
+    /// The time after the beginning of a master lease in which former masters may have given client leases; see
+    /// [`Timing`](crate::settings::timing::Timing). A lone peer follows no other master.
+    pub fn overlap(&self) -> Millis {
+        let settings = &self.0.local.settings;
+        if settings.is_lone() { Millis(0) } else { settings.timing.overlap() }
+    }
+
+    /// Descriptions of committed entries that other peers have lost, as noticed since the start: a data directory was
+    /// restored from an older copy, or a disk has dropped writes.
+    pub fn losses(&self) -> Vec<String> {
+        self.0.local.acknowledged.noticed()
+    }
+
+    /// Whether this peer is master or hears the master itself. Otherwise it only repeats what other peers say about the
+    /// master, and may not count for a majority yet.
+    pub fn hears_master(&self) -> bool {
+        self.0.local.discovered.hears_master()
+    }
+
+    /// Why consensus has ended on this peer, usually because its disk has failed. It leads and votes no more until it
+    /// is restarted.
+    pub fn failure(&self) -> watch::Receiver<Option<Failure>> {
+        self.0.local.failing.watch()
+    }
+
+    /// The duration of the slowest disk write of the last minute, including one under way.
+    pub fn slowest_flush(&self) -> Duration {
+        self.0.flushes.slowest(Instant::now())
+    }
+
+    /// Stops cleanly. A master transfers mastership first. Nothing is under way when this returns.
+    pub async fn shutdown(&self) {
+        let (done, gone) = oneshot::channel();
+        let _ = self.0.requests.send(Request::Leave { done });
+        // The sender is dropped when the peer has left, or if it had left before.
+        let _ = gone.await;
+    }
+}

@@ -1,0 +1,133 @@
+//! Background tasks of a peer: they keep the log short, the floor flushed and the cluster clock going.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use tokio::sync::watch;
+
+use crate::{
+    election::{local_peer::LocalPeer, master_lease::Mastership},
+    handle::proposals::{self, WeakProposals},
+    log::{disk::Failing, floor::Flusher, store::LogStore, types::Raft},
+    metrics,
+    settings::Settings,
+    state::{
+        backup::Backup,
+        machine::{Clock, SharedState},
+    },
+    transport::{Method, client::PeerClient},
+};
+
+/// The number of log entries at which a snapshot is taken …
+const SNAPSHOT_AFTER_ENTRIES: u64 = 20_000;
+/// … or the number of bytes.
+const SNAPSHOT_AFTER_BYTES: u64 = 8 << 20;
+const LOG_CHECK_INTERVAL: Duration = Duration::from_millis(200);
+const CLOCK_CHECK_INTERVAL: Duration = Duration::from_millis(250);
+/// The age of the floor that a power failure may leave.
+const FLOOR_FLUSH_INTERVAL: Duration = Duration::from_secs(1);
+/// The interval at which peers are asked which incarnation runs, and the time limit of an answer.
+const DOUBT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Keeps the log short: takes a snapshot when it has become long, and purges what a snapshot covers.
+pub(crate) async fn compact_log(raft: Raft, log: LogStore) {
+    let mut asked = None;
+    loop {
+        tokio::time::sleep(LOG_CHECK_INTERVAL).await;
+        let (applied, snapshot) = {
+            let metrics = raft.data_metrics();
+            let metrics = metrics.borrow();
+            (metrics.last_applied.map(|id| id.index), metrics.snapshot.map(|id| id.index))
+        };
+        let (entries, bytes, purgeable) = {
+            let log = log.log();
+            (log.len(), log.bytes(), snapshot.and_then(|snapshot| log.purgeable(snapshot)))
+        };
+        metrics::log(entries, bytes);
+        if let Some(purgeable) = purgeable
+            && raft.trigger().purge_log(purgeable).await.is_err()
+        {
+            return;
+        }
+        let since = applied.unwrap_or(0).saturating_sub(snapshot.unwrap_or(0));
+        let is_long = since >= SNAPSHOT_AFTER_ENTRIES || (bytes >= SNAPSHOT_AFTER_BYTES && applied > snapshot);
+        // One snapshot at a time: openraft would begin a second one.
+        if asked.is_none_or(|asked| snapshot >= asked) && is_long {
+            asked = Some(applied);
+            if raft.trigger().snapshot().await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Stores the cluster clock while any promise or learning period has an end to come. Every proposal carries the clock,
+/// so this proposes nothing while there are others.
+pub(crate) async fn advance_clock(
+    state: SharedState,
+    mastership: watch::Receiver<Mastership>,
+    queue: WeakProposals,
+    clock: Clock,
+) {
+    loop {
+        tokio::time::sleep(CLOCK_CHECK_INTERVAL).await;
+        let Mastership::Master(lease) = mastership.borrow().clone() else { continue };
+        let (stored, last) = {
+            let state = state.read();
+            (state.clock(), state.last_end())
+        };
+        if lease.clock().advance(clock(), stored, last).is_none() {
+            continue;
+        }
+        let Some(queue) = queue.upgrade() else { return };
+        // If the proposal fails, the next check repeats it.
+        let _ = proposals::propose(&queue, &lease, Vec::new()).await;
+    }
+}
+
+/// Flushes the floor. Not on the disk thread, because commits wait for that one.
+pub(crate) async fn flush_floor(floor: Flusher, failing: Failing) {
+    loop {
+        tokio::time::sleep(FLOOR_FLUSH_INTERVAL).await;
+        if !floor.is_due() {
+            continue;
+        }
+        let flusher = floor.clone();
+        match tokio::task::spawn_blocking(move || flusher.flush()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return failing.fail(&error),
+            Err(_) => return,
+        }
+    }
+}
+
+/// Asks the members whose incarnation is in doubt, which shows whether they have lost entries. Forgets peers that are
+/// no members.
+pub(crate) async fn resolve_doubts(local: Arc<LocalPeer>, client: Arc<PeerClient>) {
+    loop {
+        tokio::time::sleep(DOUBT_INTERVAL).await;
+        let Some(membership) = local.membership() else { continue };
+        let members: BTreeMap<_, _> = membership.nodes().collect();
+        if members.is_empty() {
+            continue;
+        }
+        local.acknowledged.retain(|peer| members.contains_key(&peer));
+        for (peer, member) in members {
+            if local.acknowledged.doubts().contains(peer) {
+                let address = (member.name.as_str(), local.settings.address_of_member(member));
+                // `Acknowledged` compares the answer. Without an answer, the next round asks again.
+                let _ = client.call_within::<_, ()>(DOUBT_INTERVAL, address, *peer, Method::Hello, &()).await;
+            }
+        }
+    }
+}
+
+/// Deletes the placed backup once its content is in the log, so that a later start ignores it.
+pub(crate) async fn remove_backup(settings: Arc<Settings>, state: SharedState) {
+    while state.read().is_blank() {
+        tokio::time::sleep(LOG_CHECK_INTERVAL).await;
+    }
+    let removed = tokio::task::spawn_blocking(move || Backup::remove_placed(&settings.data)).await;
+    if let Ok(Err(error)) = removed {
+        tracing::warn!(%error, "cannot remove the restored backup from the data directory");
+    }
+}

@@ -1,0 +1,370 @@
+//! A running peer: the thread that consensus runs on, and its tasks.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU8, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::TryStreamExt as _;
+use openraft::{Config, SnapshotPolicy};
+use tokio::{
+    net::TcpListener,
+    sync::{Mutex, mpsc, oneshot, watch},
+};
+
+use crate::{
+    election::{lease_renewal::LeaseRenewal, local_peer::LocalPeer, master_lease::Mastership, timer::ElectionTimer},
+    handle::{
+        maintenance,
+        open::{self, Opened, StartError},
+        proposals::{self, Proposals, WeakProposals},
+        service::PeersService,
+    },
+    log::{
+        disk::Failing,
+        flush_times::FlushTimes,
+        types::{Member, PeerId, Raft},
+    },
+    membership::{
+        bootstrap::{self, Bootstrap, BootstrapOutcome},
+        change_error::ChangeError,
+        discovery::Discovery,
+        ineligible::Eligibility,
+        members::Members,
+        transfer::{self, Transferred},
+    },
+    settings::Settings,
+    state::machine::SharedState,
+    transport::{
+        authenticator::Authenticator, client::PeerClient, connection::ChallengedConnection, handshake::Handshake,
+        liveness::Liveness, network::PeerNetwork, proof::Prover,
+    },
+};
+
+/// The maximum number of queued requests to join. Beyond it they are dropped, and repeated by the joining peers.
+const MAX_PENDING_JOINS: usize = 8;
+
+/// A request of a [`RaftHandle`](crate::handle::RaftHandle) to the thread of its peer.
+pub(crate) enum Request {
+    Add { name: String, address: String, done: oneshot::Sender<Result<(), ChangeError>> },
+    Remove { name: String, done: oneshot::Sender<Result<(), ChangeError>> },
+    Transfer { to: Option<String>, done: oneshot::Sender<Result<Transferred, ChangeError>> },
+    Leave { done: oneshot::Sender<()> },
+}
+
+/// Where a peer's state comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum StateOrigin {
+    /// A new cluster: nothing was ever promised.
+    Bootstrapped,
+    /// Its own data directory, and what the other peers have beyond that.
+    Resumed,
+    /// An empty data directory without `--bootstrap`: the state may have been lost. A peer of several waits until the
+    /// others let it in.
+    Empty,
+    /// The other peers, which have let it in with an empty data directory.
+    Joined,
+}
+
+#[derive(Debug)]
+pub(crate) struct StateOriginCell(AtomicU8);
+
+const STATE_ORIGINS: [StateOrigin; 4] =
+    [StateOrigin::Bootstrapped, StateOrigin::Resumed, StateOrigin::Empty, StateOrigin::Joined];
+
+impl StateOriginCell {
+    fn new(origin: StateOrigin) -> StateOriginCell {
+        StateOriginCell(AtomicU8::new(origin as u8))
+    }
+
+    pub(crate) fn get(&self) -> StateOrigin {
+        STATE_ORIGINS[usize::from(self.0.load(Ordering::Acquire))]
+    }
+
+    fn set(&self, origin: StateOrigin) {
+        self.0.store(origin as u8, Ordering::Release);
+    }
+}
+
+/// What a handle shares with the thread of its peer.
+pub(crate) struct Running {
+    pub(crate) local: Arc<LocalPeer>,
+    pub(crate) state: SharedState,
+    pub(crate) eligibility: Arc<Eligibility>,
+    pub(crate) proposals: Proposals,
+    pub(crate) requests: mpsc::UnboundedSender<Request>,
+    pub(crate) origin: Arc<StateOriginCell>,
+    pub(crate) flushes: FlushTimes,
+    /// The bound address of the peer listener, with the real port.
+    pub(crate) local_addr: Option<SocketAddr>,
+}
+
+/// Runs a peer until it has left, or until the last sender of `requests` is dropped: then it stops as if killed.
+pub(crate) async fn run(settings: Arc<Settings>, started: oneshot::Sender<Result<Running, StartError>>) {
+    let (requests, inbox) = mpsc::unbounded_channel();
+    match Peer::start(settings, requests).await {
+        Ok((peer, running)) => {
+            if started.send(Ok(running)).is_ok() {
+                peer.run(inbox).await;
+            }
+        }
+        Err(error) => drop(started.send(Err(error))),
+    }
+}
+
+/// A peer that listens, but has not started consensus.
+struct Peer {
+    local: Arc<LocalPeer>,
+    client: Arc<PeerClient>,
+    eligibility: Arc<Eligibility>,
+    opened: Opened,
+    origin: Arc<StateOriginCell>,
+    mastership: watch::Sender<Mastership>,
+    queue: mpsc::UnboundedReceiver<proposals::Proposal>,
+    own_proposals: WeakProposals,
+    joins: mpsc::Receiver<(PeerId, Member)>,
+}
+
+impl Peer {
+    async fn start(
+        settings: Arc<Settings>,
+        requests: mpsc::UnboundedSender<Request>,
+    ) -> Result<(Peer, Running), StartError> {
+        // Nothing else runs on this thread yet, so it may block.
+        let opened = open::open(&settings)?;
+        let (mastership, watched) = watch::channel(Mastership::Unknown);
+        let local = Arc::new(local_peer(&settings, &opened, watched));
+        let prover = Arc::new(Prover::new(settings.secret.as_ref()));
+        let client = Arc::new(PeerClient::new(
+            &settings,
+            Arc::clone(&prover),
+            Arc::clone(&local.handshake),
+            Arc::clone(&local.liveness),
+            local.acknowledged.clone(),
+        ));
+        let (asks, joins) = mpsc::channel(MAX_PENDING_JOINS);
+        let local_addr = match settings.listen {
+            Some(address) => Some(listen(address, Arc::clone(&local), prover, asks).await?),
+            None => None,
+        };
+        let (proposals, queue) = proposals::queue();
+        let own_proposals = proposals.downgrade();
+        let origin = Arc::new(StateOriginCell::new(match (opened.used, settings.bootstrap) {
+            (true, _) => StateOrigin::Resumed,
+            (false, true) => StateOrigin::Bootstrapped,
+            (false, false) => StateOrigin::Empty,
+        }));
+        let eligibility = Arc::<Eligibility>::default();
+        let running = Running {
+            local: Arc::clone(&local),
+            state: opened.machine.state(),
+            eligibility: Arc::clone(&eligibility),
+            proposals,
+            requests,
+            origin: Arc::clone(&origin),
+            flushes: opened.flushes.clone(),
+            local_addr,
+        };
+        Ok((Peer { local, client, eligibility, opened, origin, mastership, queue, own_proposals, joins }, running))
+    }
+
+    async fn run(self, mut inbox: mpsc::UnboundedReceiver<Request>) {
+        let settings = Arc::clone(&self.local.settings);
+        let members = Arc::new(OnceLock::new());
+        let (leaving, left) = watch::channel(false);
+        tokio::spawn(self.start_consensus(Arc::clone(&members), left));
+        while let Some(request) = inbox.recv().await {
+            let members: Option<Arc<Members>> = members.get().cloned();
+            match (request, members) {
+                (Request::Leave { done }, members) => {
+                    leaving.send_replace(true);
+                    if let Some(members) = members {
+                        transfer::leave(&members).await;
+                    }
+                    drop(done);
+                    return;
+                }
+                (Request::Add { done, .. } | Request::Remove { done, .. }, _) if settings.is_lone() => {
+                    let _ = done.send(Err(ChangeError::Lone { name: settings.name.clone() }));
+                }
+                (Request::Add { done, .. } | Request::Remove { done, .. }, None) => {
+                    let _ = done.send(Err(ChangeError::NotMaster { master: None }));
+                }
+                (Request::Transfer { done, .. }, _) if settings.is_lone() => drop(done.send(Err(ChangeError::Alone))),
+                (Request::Transfer { done, .. }, None) => {
+                    let _ = done.send(Err(ChangeError::NotMaster { master: None }));
+                }
+                (Request::Transfer { to, done }, Some(members)) => {
+                    tokio::spawn(async move { done.send(transfer::transfer(&members, to.as_deref()).await) });
+                }
+                (Request::Add { name, address, done }, Some(members)) => {
+                    tokio::spawn(async move { done.send(members.add(&name, &address).await) });
+                }
+                (Request::Remove { name, done }, Some(members)) => {
+                    tokio::spawn(async move { done.send(members.remove(&name).await) });
+                }
+            }
+        }
+    }
+
+    /// Starts consensus and the tasks that depend on it.
+    async fn start_consensus(self, members: Arc<OnceLock<Arc<Members>>>, left: watch::Receiver<bool>) {
+        let Peer { local, client, eligibility, opened, origin, mastership, queue, own_proposals, joins } = self;
+        let Opened { used, members: known, log, floor, machine, failing, .. } = opened;
+        let (settings, state) = (Arc::clone(&local.settings), machine.state());
+        if !settings.is_lone() {
+            let (local, client, mastership) = (Arc::clone(&local), Arc::clone(&client), mastership.clone());
+            let discovery = Discovery { local, client, mastership, eligibility, members: known };
+            until_left(left.clone(), discovery.run());
+            if used {
+                // An earlier process may have leased this peer's vote, and vote leases are not stored. A lone peer has
+                // no other peer to lease it to, and the lock of its directory excludes another process.
+                tokio::time::sleep(settings.timing.certainly_over()).await;
+            }
+        }
+        let network = PeerNetwork { client: Arc::clone(&client), settings: Arc::clone(&settings), log: log.clone() };
+        let raft = match Raft::new(local.id(), Arc::new(config(&settings)), network, log.clone(), machine).await {
+            Ok(raft) => raft,
+            Err(error) => return failing.fail(&error),
+        };
+        let _ = local.raft.set(raft.clone());
+        let (step_down, step_downs) = mpsc::channel(1);
+        let changes = Arc::new(Members {
+            raft: raft.clone(),
+            local: Arc::clone(&local),
+            client: Arc::clone(&client),
+            settings: Arc::clone(&settings),
+            mastership: mastership.subscribe(),
+            state: state.clone(),
+            step_down,
+            changing: Mutex::default(),
+        });
+        let _ = members.set(Arc::clone(&changes));
+        tokio::spawn(changes.run(joins));
+        let clock = Arc::clone(&settings.clock);
+        tokio::spawn(proposals::run(raft.clone(), queue, Arc::clone(&clock)));
+        tokio::spawn(maintenance::advance_clock(state.clone(), mastership.subscribe(), own_proposals, clock));
+        tokio::spawn(maintenance::compact_log(raft.clone(), log));
+        tokio::spawn(maintenance::flush_floor(floor, failing.clone()));
+        if !settings.is_lone() {
+            tokio::spawn(maintenance::resolve_doubts(Arc::clone(&local), Arc::clone(&client)));
+        }
+        if settings.restored.is_some() {
+            tokio::spawn(maintenance::remove_backup(Arc::clone(&settings), state.clone()));
+        }
+        let renewal =
+            LeaseRenewal { raft: raft.clone(), local: Arc::clone(&local), state, mastership, lease: None, step_downs };
+        let timer = ElectionTimer { raft: raft.clone(), local: Arc::clone(&local), client: Arc::clone(&client) };
+        until_left(left, async {
+            let ((), ()) = tokio::join!(renewal.run(), timer.run());
+        });
+        match used {
+            true => (Bootstrap { raft, local, client }).resume().await,
+            false => begin_or_join(raft, local, client, &origin).await,
+        }
+    }
+}
+
+/// Spawns a task that is dropped when the peer leaves.
+fn until_left(mut left: watch::Receiver<bool>, task: impl Future<Output = ()> + Send + 'static) {
+    tokio::spawn(async move {
+        tokio::select! {
+            biased;
+            _ = left.wait_for(|leaving| *leaving) => {}
+            () = task => {}
+        }
+    });
+}
+
+fn local_peer(settings: &Arc<Settings>, opened: &Opened, mastership: watch::Receiver<Mastership>) -> LocalPeer {
+    let handshake =
+        Handshake::new(Arc::clone(settings), Arc::clone(&opened.directory), &opened.identity, opened.incarnation);
+    LocalPeer {
+        settings: Arc::clone(settings),
+        raft: Arc::default(),
+        handshake: Arc::new(handshake),
+        liveness: Arc::new(Liveness::default()),
+        acknowledged: opened.acknowledged.clone(),
+        log: opened.log.clone(),
+        ballot: Default::default(),
+        failing: opened.failing.clone(),
+        mastership,
+        discovered: Default::default(),
+    }
+}
+
+/// Begins or joins a cluster, for a peer whose data directory was empty.
+async fn begin_or_join(raft: Raft, local: Arc<LocalPeer>, client: Arc<PeerClient>, origin: &StateOriginCell) {
+    let (settings, failing): (_, Failing) = (Arc::clone(&local.settings), local.failing.clone());
+    if settings.names_no_other_peer() {
+        let members = BTreeMap::from([(local.id(), settings.own_member())]);
+        if let Err(error) = bootstrap::begin(&local, &raft, members).await {
+            failing.fail(&error);
+        }
+        return;
+    }
+    if settings.bootstrap {
+        local.handshake.announce_bootstrap(settings.peers.iter().map(|(name, _)| name.clone()).collect());
+    }
+    match (Bootstrap { raft, local, client }).run().await {
+        Ok(BootstrapOutcome::Began) => {}
+        Ok(BootstrapOutcome::Joined) => origin.set(StateOrigin::Joined),
+        Err(error) => failing.fail(&error),
+    }
+}
+
+/// Serves the peer protocol. Returns the bound address.
+async fn listen(
+    address: SocketAddr,
+    local: Arc<LocalPeer>,
+    prover: Arc<Prover>,
+    joins: mpsc::Sender<(PeerId, Member)>,
+) -> Result<SocketAddr, StartError> {
+    let failed = |source| StartError::Listen { address, source };
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let local_addr = listener.local_addr().map_err(failed)?;
+    let connections = (local.settings.accept)(listener).map_ok(ChallengedConnection::from);
+    let authenticator = Authenticator {
+        settings: Arc::clone(&local.settings),
+        handshake: Arc::clone(&local.handshake),
+        prover,
+        liveness: Arc::clone(&local.liveness),
+        acknowledged: local.acknowledged.clone(),
+        raft: Arc::clone(&local.raft),
+    };
+    let server = tonic::transport::Server::builder()
+        .http2_keepalive_interval(Some(Duration::from_secs(10)))
+        .add_service(PeersService::serve(local, authenticator, joins))
+        .serve_with_incoming(connections);
+    tokio::spawn(async move {
+        if let Err(error) = server.await {
+            tracing::error!(%error, "the listener for peers has ended");
+        }
+    });
+    Ok(local_addr)
+}
+
+fn config(settings: &Settings) -> Config {
+    let timing = settings.timing;
+    Config {
+        cluster_name: "leaseway".into(),
+        heartbeat_interval: timing.heartbeat().as_millis() as u64,
+        election_timeout_min: timing.election_min().as_millis() as u64,
+        election_timeout_max: timing.lease().0,
+        install_snapshot_timeout: 10_000,
+        snapshot_max_chunk_size: 1 << 20,
+        max_payload_entries: 512,
+        // `ElectionTimer` starts elections.
+        enable_elect: false,
+        // `compact_log` takes snapshots and purges the log, by bytes as well as entries.
+        snapshot_policy: SnapshotPolicy::Never,
+        max_in_snapshot_log_to_keep: u64::MAX,
+        ..Config::default()
+    }
+}

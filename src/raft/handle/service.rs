@@ -1,0 +1,294 @@
+//! What a peer does with the messages of the others.
+//!
+//! # Late messages
+//! TCP may deliver a message long after its sender gave up on it: over an old connection, in a later term, to a peer
+//! that has followed other masters since. This is what each message does then:
+//!
+//! | message | what a late one does | why it is safe |
+//! |---|---|---|
+//! | `Append` of an older vote | refused | openraft compares votes |
+//! | `Append` of the current vote | renews the vote lease; entries that are there already are skipped | a vote belongs to one master, whose log only grows; a longer vote lease only delays an election |
+//! | answer to `Append` | nothing | a confirmation counts for the heartbeat that asked for it, and only within two heartbeats |
+//! | `Vote` | refused while a vote lease runs, or if its log or vote is older than ours; otherwise this peer votes for a candidate that is long gone, and the next election takes one more round | a vote promises something about the future, and breaks no lease |
+//! | answer to `Vote` | may complete an election of the same Raft term | the voters voted for no other peer in that term, and a master lease needs a new confirmation |
+//! | `Poll` | nothing: it is only answered | a pre-vote promises nothing |
+//! | `Stand` | starts an election if neither vote nor log has changed since it was sent | it breaks a vote lease, so it must not count in a later term: see [`StandRequest`] and `membership/transfer.rs` |
+//! | `Snapshot` | a chunk of an earlier transfer starts the transfer over; a finished snapshot that is older than what is committed is ignored | chunks with a gap before them are refused ([`ReceivedSnapshot`]) |
+//! | `Join` | a master may admit a peer that is gone as a learner, which delays other changes for at most two minutes and is removed afterwards | a peer gets a vote only after it has caught up |
+//! | `Hello` | the sender counts as alive for two leases | liveness only decides whom a master chooses or refuses to replace; both are asked again before anything depends on it |
+//!
+//! A proposal is not a message: only a master proposes, and an entry that follows a later `BeginTerm` in the log is
+//! ignored. A change of membership belongs to the master lease in which it was decided (`Members::step`). After a
+//! restart a peer waits until every vote lease that it may have granted has ended, and never resumes an earlier vote
+//! for itself. With a secret, a message that a thousand others have overtaken on its connection is refused as well.
+
+use std::sync::Arc;
+
+use leaseway_proto::peer::{
+    MasterInfo, PeerInfo, PeerRequest, PeerResponse, Proof,
+    peers_server::{Peers, PeersServer},
+};
+use openraft::{
+    SnapshotSegmentId,
+    error::{InstallSnapshotError, RaftError, SnapshotMismatch},
+    raft::{AppendEntriesRequest, InstallSnapshotRequest, InstallSnapshotResponse, VoteRequest, VoteResponse},
+};
+use serde::de::DeserializeOwned;
+use tokio::sync::{Mutex, mpsc};
+use tonic::{Request, Response, Status};
+
+use crate::{
+    election::{
+        local_peer::LocalPeer,
+        master_lease::Mastership,
+        vote::{StandRequest, follows_live_master, is_free_to_vote, start_election},
+    },
+    log::{
+        acknowledged::Conflict,
+        codec,
+        types::{LogId, Member, PeerId, Raft, RaftState, Types},
+    },
+    membership::discovery::status_of,
+    transport::{
+        MAX_MESSAGE_BYTES, Method,
+        authenticator::{Authenticated, Authenticator},
+        handshake::{cluster_of, incarnation_of},
+    },
+};
+
+/// How much of a snapshot has arrived without a gap. If a late chunk leaves a gap because the transfer was restarted,
+/// openraft would fill it with zeros.
+#[derive(Debug, Default)]
+pub(crate) struct ReceivedSnapshot {
+    id: String,
+    bytes: u64,
+}
+
+impl ReceivedSnapshot {
+    /// The progress after this chunk. An error asks the sender to start the transfer over.
+    pub(crate) fn next(&self, chunk: &InstallSnapshotRequest<Types>) -> Result<ReceivedSnapshot, InstallSnapshotError> {
+        let id = &chunk.meta.snapshot_id;
+        let before = if *id == self.id { self.bytes } else { 0 };
+        if chunk.offset > before {
+            let at = |offset| SnapshotSegmentId { id: id.clone(), offset };
+            return Err(SnapshotMismatch { expect: at(before), got: at(chunk.offset) }.into());
+        }
+        let after = chunk.offset + chunk.data.len() as u64;
+        // The first chunk of a snapshot discards what has arrived of another one.
+        Ok(ReceivedSnapshot { id: id.clone(), bytes: if chunk.done { 0 } else { after.max(before) } })
+    }
+}
+
+/// The server side of the peer protocol.
+pub(crate) struct PeersService {
+    local: Arc<LocalPeer>,
+    authenticator: Authenticator,
+    received: Mutex<ReceivedSnapshot>,
+    /// Peers that ask to join.
+    joins: mpsc::Sender<(PeerId, Member)>,
+}
+
+/// A message of consensus from a peer of this cluster.
+struct ConsensusMessage {
+    raft: Raft,
+    from: PeerInfo,
+    payload: Vec<u8>,
+    proof: Option<Proof>,
+}
+
+impl PeersService {
+    pub(crate) fn serve(
+        local: Arc<LocalPeer>,
+        authenticator: Authenticator,
+        joins: mpsc::Sender<(PeerId, Member)>,
+    ) -> PeersServer<PeersService> {
+        PeersServer::new(PeersService { local, authenticator, received: Mutex::default(), joins })
+            .max_decoding_message_size(MAX_MESSAGE_BYTES)
+            .max_encoding_message_size(MAX_MESSAGE_BYTES)
+    }
+}
+
+#[tonic::async_trait]
+impl Peers for PeersService {
+    async fn hello(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
+        let Authenticated { from, proof, .. } = self.authenticator.check(Method::Hello, request)?;
+        let master = self.master_info(&from).await;
+        self.authenticator.answer(proof.as_ref(), &(), master)
+    }
+
+    async fn join(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
+        let Authenticated { from, payload, proof } = self.authenticator.check(Method::Join, request)?;
+        let address = decode(&payload)?;
+        let member = Member { name: from.name, address, advertise: from.advertise };
+        // If the queue is full the peer asks again.
+        let _ = self.joins.try_send((from.peer, member));
+        self.authenticator.answer(proof.as_ref(), &(), None)
+    }
+
+    async fn append(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
+        let ConsensusMessage { raft, from, payload, proof } = self.consensus(Method::Append, request).await?;
+        let rpc: AppendEntriesRequest<Types> = decode(&payload)?;
+        // A master has on disk what it says is committed.
+        let from = incarnation_of(&from);
+        self.local.acknowledged.has(from.peer, from.number, rpc.leader_commit);
+        self.check_committed(&raft, &rpc)?;
+        let answer = self.local.ballot.in_order(raft.append_entries(rpc)).await.map_err(ended)?;
+        self.authenticator.answer(proof.as_ref(), &answer, None)
+    }
+
+    async fn vote(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
+        let ConsensusMessage { raft, payload, proof, .. } = self.consensus(Method::Vote, request).await?;
+        let rpc: VoteRequest<PeerId> = decode(&payload)?;
+        let vote = async {
+            if self.local.ballot.is_withheld(self.local.now()) {
+                let (vote, last) = {
+                    let metrics = raft.data_metrics();
+                    let last = metrics.borrow().last_log;
+                    (raft.server_metrics().borrow().vote, last)
+                };
+                return Ok(VoteResponse::new(vote, last, false));
+            }
+            raft.vote(rpc).await
+        };
+        let answer = self.local.ballot.in_order(vote).await.map_err(ended)?;
+        self.authenticator.answer(proof.as_ref(), &answer, None)
+    }
+
+    async fn snapshot(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
+        let ConsensusMessage { raft, payload, proof, .. } = self.consensus(Method::Snapshot, request).await?;
+        let rpc: InstallSnapshotRequest<Types> = decode(&payload)?;
+        let mut received = self.received.lock().await;
+        let chunk = received.next(&rpc);
+        let answer: Result<InstallSnapshotResponse<PeerId>, InstallSnapshotError> = match chunk {
+            Err(gap) => Err(gap),
+            Ok(next) => match self.local.ballot.in_order(raft.install_snapshot(rpc)).await {
+                Ok(answer) => {
+                    *received = next;
+                    Ok(answer)
+                }
+                Err(RaftError::APIError(error)) => Err(error),
+                Err(RaftError::Fatal(error)) => return Err(ended(error)),
+            },
+        };
+        self.authenticator.answer(proof.as_ref(), &answer, None)
+    }
+
+    async fn poll(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
+        let ConsensusMessage { raft, payload, proof, .. } = self.consensus(Method::Poll, request).await?;
+        let theirs: Option<LogId> = decode(&payload)?;
+        let timing = self.local.settings.timing;
+        let is_free = raft.with_raft_state(move |state| is_free_to_vote(state, timing)).await.map_err(ended)?;
+        let ours = raft.data_metrics().borrow().last_log;
+        let would = is_free && theirs >= ours && !self.local.ballot.is_withheld(self.local.now());
+        self.authenticator.answer(proof.as_ref(), &would, None)
+    }
+
+    async fn stand(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
+        let ConsensusMessage { raft, payload, proof, .. } = self.consensus(Method::Stand, request).await?;
+        let request: StandRequest = decode(&payload)?;
+        // The master itself says that its lease has ended, so its lease on this peer's vote is void. If there is a
+        // later master lease by now, the vote lease may count for that one, and nothing happens.
+        let log = self.local.log.clone();
+        let still = move |state: &RaftState| request.is_current(state, &log);
+        let started = start_election(&raft, &self.local.ballot, still).await;
+        self.authenticator.answer(proof.as_ref(), &started, None)
+    }
+}
+
+impl PeersService {
+    /// Checks a message of consensus. It is addressed to an identity, which is unique. So the sender of the first one
+    /// has made this peer a member of its cluster.
+    async fn consensus(&self, method: Method, request: Request<PeerRequest>) -> Result<ConsensusMessage, Status> {
+        if request.get_ref().to == 0 {
+            return Err(Status::invalid_argument("a message of consensus needs an addressee"));
+        }
+        let Authenticated { from, payload, proof } = self.authenticator.check(method, request)?;
+        let cluster = cluster_of(&from).ok_or_else(|| Status::failed_precondition("rejected: of no cluster"))?;
+        if self.local.handshake.cluster().is_none() {
+            let handshake = Arc::clone(&self.local.handshake);
+            let joined = tokio::task::spawn_blocking(move || handshake.join_cluster(cluster)).await;
+            match joined {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    self.local.failing.fail(&error);
+                    return Err(Status::unavailable("its disk has failed"));
+                }
+                Err(_) => return Err(Status::unavailable("it is stopping")),
+            }
+        }
+        if self.local.handshake.cluster() != Some(cluster) {
+            return Err(Status::failed_precondition("rejected: of another cluster"));
+        }
+        if self.local.failing.get().is_some() {
+            return Err(Status::unavailable("its disk has failed"));
+        }
+        let raft = self.local.raft.get().cloned().ok_or_else(|| Status::unavailable("it is still starting"))?;
+        Ok(ConsensusMessage { raft, from, payload, proof })
+    }
+
+    /// Compares a master's entries with what is committed here. If they differ, a majority has lost a part of the log,
+    /// which openraft would not notice. A peer that has only stored that part follows the master; one that has applied
+    /// it cannot, and consensus ends on it.
+    fn check_committed(&self, raft: &Raft, rpc: &AppendEntriesRequest<Types>) -> Result<(), Status> {
+        let applied = raft.data_metrics().borrow().last_applied;
+        let Some(conflict) = self.conflict(applied, rpc) else { return Ok(()) };
+        self.local.acknowledged.conflicts(conflict);
+        if applied.is_none_or(|applied| applied.index < conflict.ours.index) {
+            return Ok(());
+        }
+        self.local
+            .failing
+            .fail(&format!("{conflict}; empty its data directory and start it again, so that it rejoins"));
+        Err(Status::unavailable("its log is that of another cluster"))
+    }
+
+    fn conflict(&self, applied: Option<LogId>, rpc: &AppendEntriesRequest<Types>) -> Option<Conflict> {
+        if self.local.log.vote().is_some_and(|newest| newest > rpc.vote) {
+            return None;
+        }
+        let log = self.local.log.log();
+        if let Some(committed) = self.local.acknowledged.committed().max(applied) {
+            let sent = rpc.prev_log_id.into_iter().chain(rpc.entries.iter().map(|entry| entry.log_id));
+            for theirs in sent.take_while(|theirs| theirs.index <= committed.index) {
+                if let Some(ours) = log.id_at(theirs.index).filter(|ours| *ours != theirs) {
+                    return Some(Conflict { ours, theirs });
+                }
+            }
+        }
+        let committed = rpc.leader_commit.filter(|id| log.id_at(id.index) == Some(*id));
+        self.local.acknowledged.commits(committed);
+        None
+    }
+
+    /// The master, if this peer is it or hears it, and whether `other` is a member.
+    async fn master_info(&self, other: &PeerInfo) -> Option<MasterInfo> {
+        let (name, advertise) = self.master(self.local.raft.get()?).await?;
+        let membership = self.local.membership()?;
+        Some(MasterInfo { name, advertise, caller: status_of(&membership, other.peer, &other.name).into() })
+    }
+
+    async fn master(&self, raft: &Raft) -> Option<(String, String)> {
+        let is_master = match &*self.local.mastership.borrow() {
+            Mastership::Master(lease) => lease.holds(self.local.now()),
+            Mastership::Follower { .. } | Mastership::Unknown => false,
+        };
+        if is_master {
+            let me = self.local.handshake.info();
+            return Some((me.name, me.advertise));
+        }
+        let timing = self.local.settings.timing;
+        let master = move |state: &RaftState| {
+            follows_live_master(state, timing).then(|| state.vote_ref().leader_id().voted_for())
+        };
+        let master = raft.with_raft_state(master).await.ok()??.filter(|master| *master != self.local.id())?;
+        self.local.liveness.get(master).map(|contact| (contact.name, contact.advertise))
+    }
+}
+
+fn decode<T: DeserializeOwned>(payload: &[u8]) -> Result<T, Status> {
+    codec::decode(payload).map_err(|error| Status::invalid_argument(error.to_string()))
+}
+
+fn ended(error: impl std::fmt::Display) -> Status {
+    Status::unavailable(format!("consensus has ended on it: {error}"))
+}

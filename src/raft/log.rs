@@ -1,0 +1,75 @@
+//! The replicated log of this peer: what its entries carry ([`command`], [`types`]) and how they are stored.
+//!
+//! Everything that a peer keeps is in its data directory:
+//!
+//! ```text
+//! data/lock          held by the process that uses the directory
+//! data/identity      name, peer number, cluster            one frame, replaced as a whole
+//! data/vote          the newest vote                       one frame, replaced as a whole
+//! data/floor         high-water mark of the log            two slots, written in turn
+//! data/snapshot      the state up to some entry            one frame, replaced as a whole
+//! data/log/NNN.log   entries, truncations, purges          frames, append-only
+//! ```
+//!
+//! openraft calls [`store::LogStore`]. It keeps the log in memory ([`memory`]) and hands every change to one thread
+//! ([`disk`]), which appends it to a segment file ([`segments`]) and flushes.
+//!
+//! A record counts once it is flushed. A failed write or flush ends consensus on this peer ([`disk::Failure`]): what it
+//! left on the disk is unknown, so it is not retried. On start, a record that a crash tore off at the end of the log is
+//! dropped, because it was never acknowledged; the floor ([`floor`]) detects the case in which it was. Any other damage
+//! refuses the directory.
+
+pub(crate) mod acknowledged;
+pub(crate) mod codec;
+pub(crate) mod command;
+pub(crate) mod directory;
+pub(crate) mod disk;
+pub(crate) mod floor;
+pub(crate) mod flush_times;
+pub(crate) mod frame;
+pub(crate) mod memory;
+pub(crate) mod segments;
+pub(crate) mod snapshots;
+pub(crate) mod store;
+pub(crate) mod types;
+
+use std::{io, path::PathBuf};
+
+/// Why a directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io { action: &'static str, path: PathBuf, source: io::Error },
+    #[error("{} is in use by another process", path.display())]
+    InUse { path: PathBuf },
+    /// The content is not what was written. Nothing was changed.
+    #[error(
+        "{} is damaged at byte {offset}: {what}. Nothing of this directory can be relied on.\n\
+         A peer of several: if a majority of the others is intact, empty the directory and start again, and this peer \
+         will join them as a new one and be given everything anew.\n\
+         A server without peers: put back what is missing (an older copy forgets what was promised since), or empty \
+         the directory and start again with --take-over, which first waits for the leases that may be in use; below a \
+         parent, with neither --take-over nor --bootstrap",
+        path.display()
+    )]
+    Damaged { path: PathBuf, offset: u64, what: String },
+    /// Another version of the program wrote it.
+    #[error(
+        "{} is of format {found}, this version reads format {known} only: use the version that wrote it",
+        path.display()
+    )]
+    Format { path: PathBuf, found: u8, known: u8 },
+    /// The directory belongs to a peer of another name.
+    #[error(
+        "{} belongs to the peer {found:?}, not to {expected:?}: start that one, or use another directory",
+        path.display()
+    )]
+    OtherPeer { path: PathBuf, found: String, expected: String },
+}
+
+impl StoreError {
+    pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> StoreError {
+        let path = path.into();
+        move |source| StoreError::Io { action, path, source }
+    }
+}

@@ -1,0 +1,289 @@
+//! Detects peers that have lost committed entries: a data directory that was restored from an older copy, or a disk
+//! that has dropped writes.
+//!
+//! The peer itself cannot notice this: it looks like one that is a little behind. Nor can a majority that lost the same
+//! entries. But another peer can compare. So every peer remembers the newest *committed* entry that each other peer is
+//! known to have on disk, and the incarnation (process) of that peer:
+//!
+//! - A master learns it from an answer to its entries.
+//! - A follower learns it from its master's messages: a master has on disk what it says is committed.
+//!
+//! Every message carries the sender's incarnation and the last entry of the log that it started with. Committed
+//! entries are never taken back, so a later incarnation that started with fewer has lost some ([`Loss`]). Only answers
+//! are evidence, because a request may be an hour late and come from an earlier incarnation. A request of an unknown
+//! incarnation raises a [doubt](Acknowledged::doubts), and then that peer is asked.
+//!
+//! The memory is stored in the floor file ([`floor`](crate::log::floor)), so that it survives a restart of all peers.
+//! It may be older than the truth, never newer.
+//!
+//! The second kind of evidence is a [`Conflict`]: the master sends another entry for an index at which this peer has a
+//! committed one. Then a majority has lost it, and it is unknown which peers.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::log::types::{LogId, PeerId};
+
+/// The maximum number of peers that are remembered. They fit into a slot of the floor file.
+pub(crate) const MAX_REMEMBERED: usize = 10;
+
+/// The newest committed entry that a peer is known to have on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Known {
+    pub(crate) incarnation: u64,
+    pub(crate) log: LogId,
+}
+
+pub(crate) type KnownPeers = BTreeMap<PeerId, Known>;
+
+/// A process of a peer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Incarnation {
+    pub(crate) peer: PeerId,
+    /// Random; zero if the sender's version has none.
+    pub(crate) number: u64,
+    /// The last entry of its log when this process started.
+    pub(crate) started_with: Option<LogId>,
+}
+
+/// A peer has lost committed entries that it had on disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Loss {
+    name: String,
+    had: LogId,
+    started_with: Option<LogId>,
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Loss { name, had, started_with } = self;
+        write!(f, "{name} has lost entries of the log that it had acknowledged: it had {}, and started ", entry(*had))?;
+        match started_with {
+            Some(log) => write!(f, "with {}", entry(*log))?,
+            None => f.write_str("with an empty log")?,
+        }
+        f.write_str(". Its data directory is an older copy, or its disk has dropped writes")
+    }
+}
+
+/// The master's log has another entry where this peer has a committed one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Conflict {
+    pub(crate) ours: LogId,
+    pub(crate) theirs: LogId,
+}
+
+impl fmt::Display for Conflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (ours, theirs) = (entry(self.ours), entry(self.theirs));
+        write!(
+            f,
+            "the other peers have lost a part of the log that was committed: this peer had {ours}, and the master has \
+             {theirs} in its place. The data directory of one of them is an older copy, or its disk has dropped writes"
+        )
+    }
+}
+
+fn entry(id: LogId) -> String {
+    format!("entry {} of term {}", id.index, id.leader_id.term)
+}
+
+/// Shared by the tasks of a peer, its service and the disk thread.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Acknowledged(Arc<Mutex<Memory>>);
+
+#[derive(Debug, Default)]
+struct Memory {
+    known: KnownPeers,
+    /// The newest entry of this peer's own log that is known to be committed.
+    committed: Option<LogId>,
+    /// Peers of which it is unknown which incarnation runs.
+    doubts: BTreeSet<PeerId>,
+    losses: BTreeMap<PeerId, Loss>,
+    conflict: Option<Conflict>,
+}
+
+impl Acknowledged {
+    /// Starts with the stored memory. `is_here` says whether this peer's own log has an entry. Every known peer has to
+    /// be asked once.
+    pub(crate) fn new(known: KnownPeers, is_here: impl Fn(LogId) -> bool) -> Acknowledged {
+        let doubts = known.keys().copied().collect();
+        let committed = known.values().map(|known| known.log).filter(|log| is_here(*log)).max();
+        Acknowledged(Arc::new(Mutex::new(Memory { known, committed, doubts, ..Memory::default() })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Memory> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known of all peers. It is stored, and compared with the answer to a request that is sent *after* this
+    /// call.
+    pub(crate) fn known(&self) -> KnownPeers {
+        self.lock().known.clone()
+    }
+
+    /// The newest entry of this peer's own log that is known to be committed.
+    pub(crate) fn committed(&self) -> Option<LogId> {
+        self.lock().committed
+    }
+
+    /// Records that an entry of this peer's own log is committed.
+    pub(crate) fn commits(&self, log: Option<LogId>) {
+        let mut memory = self.lock();
+        memory.committed = memory.committed.max(log);
+    }
+
+    /// Compares the answer of a peer with what was [`known`](Self::known) before the request was sent.
+    pub(crate) fn answered(&self, name: &str, from: Incarnation, before: &KnownPeers) {
+        let mut memory = self.lock();
+        let Some(before) = before.get(&from.peer) else { return };
+        if from.number == before.incarnation || from.number == 0 {
+            memory.doubts.remove(&from.peer);
+            return;
+        }
+        let is_less = from.started_with < Some(before.log);
+        if is_less {
+            let loss = Loss { name: name.to_owned(), had: before.log, started_with: from.started_with };
+            tracing::error!(
+                peer = name,
+                "{loss}. Leases may have been given twice. Stop it, empty its directory and start it again: it rejoins"
+            );
+            memory.losses.insert(from.peer, loss);
+        }
+        // An answer of an earlier incarnation may arrive after one of the next.
+        if memory.known.get(&from.peer) == Some(before) {
+            memory.doubts.remove(&from.peer);
+            match from.started_with {
+                Some(log) if is_less => memory.known.insert(from.peer, Known { incarnation: from.number, log }),
+                None => memory.known.remove(&from.peer),
+                Some(_) => memory.known.insert(from.peer, Known { incarnation: from.number, ..*before }),
+            };
+        }
+    }
+
+    /// Records that an incarnation of a peer has a committed entry on disk.
+    pub(crate) fn has(&self, peer: PeerId, incarnation: u64, log: Option<LogId>) {
+        let Some(log) = log.filter(|_| incarnation != 0) else { return };
+        let mut memory = self.lock();
+        let has_room = memory.known.len() < MAX_REMEMBERED;
+        match memory.known.get_mut(&peer) {
+            Some(known) if known.incarnation == incarnation => known.log = known.log.max(log),
+            // `answered` has to compare the incarnations first.
+            Some(_) => {
+                memory.doubts.insert(peer);
+            }
+            None if has_room => {
+                memory.known.insert(peer, Known { incarnation, log });
+            }
+            None => {}
+        }
+    }
+
+    /// Notes the incarnation of a request, which may be late.
+    pub(crate) fn heard(&self, from: Incarnation) {
+        let mut memory = self.lock();
+        if memory.known.get(&from.peer).is_some_and(|known| known.incarnation != from.number) {
+            memory.doubts.insert(from.peer);
+        }
+    }
+
+    /// The peers to ask which incarnation runs.
+    pub(crate) fn doubts(&self) -> BTreeSet<PeerId> {
+        self.lock().doubts.clone()
+    }
+
+    /// Forgets identities that are no members: lost directories do not come back.
+    pub(crate) fn retain(&self, is_member: impl Fn(PeerId) -> bool) {
+        let mut memory = self.lock();
+        memory.known.retain(|peer, _| is_member(*peer));
+        memory.doubts.retain(|peer| is_member(*peer));
+        memory.losses.retain(|peer, _| is_member(*peer));
+    }
+
+    /// Records that the master's log conflicts with committed entries. Logged once.
+    pub(crate) fn conflicts(&self, conflict: Conflict) {
+        let before = self.lock().conflict.replace(conflict);
+        if before.is_none() {
+            tracing::error!("{conflict}. Leases may have been given twice. Compare when each peer was restored");
+        }
+    }
+
+    /// Losses and conflicts since this process started, for operators.
+    pub(crate) fn noticed(&self) -> Vec<String> {
+        let memory = self.lock();
+        let losses = memory.losses.values().map(ToString::to_string);
+        losses.chain(memory.conflict.iter().map(ToString::to_string)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::segments::log_id;
+
+    const PEER: PeerId = 7;
+
+    fn incarnation(number: u64, started_with: Option<LogId>) -> Incarnation {
+        Incarnation { peer: PEER, number, started_with }
+    }
+
+    /// Incarnation 1 has had entry 9 of term 2.
+    fn remembered() -> Acknowledged {
+        let acknowledged = Acknowledged::default();
+        acknowledged.has(PEER, 1, Some(log_id(2, 9)));
+        Acknowledged::new(acknowledged.known(), |_| true)
+    }
+
+    fn answer(acknowledged: &Acknowledged, from: Incarnation) -> Vec<String> {
+        acknowledged.answered("b", from, &acknowledged.known());
+        acknowledged.noticed()
+    }
+
+    #[test]
+    fn a_later_incarnation_that_started_with_less_has_lost_entries_and_it_is_said_once() {
+        for started_with in [None, Some(log_id(1, 20)), Some(log_id(2, 8))] {
+            let acknowledged = remembered();
+            let noticed = answer(&acknowledged, incarnation(2, started_with));
+            assert!(noticed[0].starts_with("b has lost") && noticed[0].contains("entry 9 of term 2"), "{noticed:?}");
+            assert_eq!(answer(&acknowledged, incarnation(2, started_with)).len(), 1);
+            acknowledged.retain(|peer| peer != PEER);
+            assert_eq!(acknowledged.noticed(), [""; 0], "its directory was emptied: it has another identity");
+        }
+    }
+
+    #[test]
+    fn an_incarnation_that_started_with_all_of_it_has_lost_nothing() {
+        for started_with in [log_id(2, 9), log_id(2, 10), log_id(3, 4)] {
+            let acknowledged = remembered();
+            assert_eq!(answer(&acknowledged, incarnation(2, Some(started_with))), [""; 0]);
+            // It has that, too: the next one is compared with it.
+            assert_eq!(answer(&acknowledged, incarnation(3, Some(log_id(2, 8)))).len(), 1);
+        }
+        assert_eq!(answer(&remembered(), incarnation(1, None)), [""; 0], "it had it later, in the same process");
+        assert_eq!(answer(&remembered(), incarnation(0, None)), [""; 0], "a version that does not say");
+    }
+
+    #[test]
+    fn a_late_message_of_an_earlier_incarnation_is_no_evidence() {
+        let acknowledged = remembered();
+        let before = acknowledged.known();
+        // Incarnation 2 has started with everything, and been given more.
+        acknowledged.answered("b", incarnation(2, Some(log_id(2, 9))), &before);
+        acknowledged.has(PEER, 2, Some(log_id(2, 30)));
+        // A request of incarnation 1 was held back, and so was an answer of it.
+        acknowledged.heard(incarnation(1, Some(log_id(1, 1))));
+        acknowledged.has(PEER, 1, Some(log_id(2, 5)));
+        assert!(acknowledged.doubts().contains(&PEER), "it is asked");
+        acknowledged.answered("b", incarnation(1, Some(log_id(1, 1))), &before);
+        assert_eq!(acknowledged.noticed(), [""; 0]);
+        assert_eq!(acknowledged.known()[&PEER], Known { incarnation: 2, log: log_id(2, 30) });
+        // The one that runs answers.
+        assert_eq!(answer(&acknowledged, incarnation(2, Some(log_id(2, 9)))), [""; 0]);
+        assert!(acknowledged.doubts().is_empty());
+    }
+}

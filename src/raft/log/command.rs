@@ -1,0 +1,156 @@
+//! Commands: what a master proposes, because the next master has to know it.
+
+use std::sync::Arc;
+
+use leaseway_core::{Assigned, Changes, ClusterTime, Epoch, HolderKind, Load, Millis, PoolNotes, Refused};
+use serde::{Deserialize, Serialize};
+
+/// One change of the [`State`](crate::state::State). Variants are encoded by their position: append new ones.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Command {
+    /// Puts a configuration in force.
+    Configuration(Configuration),
+    /// Removes a resource with the promises of this epoch and earlier ones. Promises of later epochs stay.
+    ForgetPromises {
+        resource: Arc<str>,
+        epoch: Epoch,
+    },
+    /// Assigns a part of a resource to a holder, replacing an earlier assignment.
+    Assignment {
+        resource: Arc<str>,
+        #[serde(rename = "node")]
+        kind: HolderKind,
+        holder: Arc<str>,
+        /// The total for the holder. `None` removes the assignment.
+        assigned: Option<Assigned>,
+    },
+    /// Begins or ends a learning period.
+    Listen(Listening),
+    /// Sets the load that a protected resource can serve. It takes precedence over the template.
+    Load {
+        resource: Arc<str>,
+        /// `None` restores the template's value.
+        load: Option<Load>,
+    },
+    /// Changes the notes about a pool. Losing them costs fairness, not safety.
+    Pool {
+        resource: Arc<str>,
+        notes: Box<PoolNotes>,
+    },
+    ForgetPool {
+        resource: Arc<str>,
+    },
+    /// Changes the promises of a resource.
+    Promises {
+        resource: Arc<str>,
+        #[serde(with = "stored_changes")]
+        changes: Changes,
+    },
+    /// Sets or removes a temporary capacity. It takes precedence over templates.
+    Override {
+        /// A resource id or a pattern.
+        pattern: Arc<str>,
+        /// `None` removes the override.
+        set: Option<Box<KeptOverride>>,
+    },
+    /// Advances the cluster clock. The master adds it to every entry.
+    Clock(ClusterTime),
+}
+
+impl Command {
+    pub(crate) fn is_of_promises(&self) -> bool {
+        matches!(self, Command::Promises { .. } | Command::ForgetPromises { .. })
+    }
+}
+
+/// A configuration that was, or is, in force.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Configuration {
+    /// Counts from 1, and is assigned when the command is applied. A proposed version counts only if it is higher, as
+    /// when a backup is restored.
+    pub version: u64,
+    /// The YAML text as the operator wrote it.
+    pub text: Arc<str>,
+    /// A file or command, for people.
+    pub source: Arc<str>,
+    /// Seconds since the Unix epoch, for people.
+    pub at_unix: i64,
+    /// The server that put it in force, for people.
+    pub by: Arc<str>,
+}
+
+/// A period in which unknown promises may be in force, so that resources listen to clients before they divide
+/// capacity. It begins when the command is applied.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listening {
+    /// Zero ends the period.
+    pub length: Millis,
+    /// Resources listen for the whole length even if their templates say less.
+    pub whole: bool,
+}
+
+/// A capacity that an operator has set for a while, in place of the template's.
+///
+/// It ends by wall-clock time, so that it means the same to all peers and survives a restart of all of them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct KeptOverride {
+    /// An amount, or a factor of the template's capacity.
+    pub capacity: Load,
+    /// Whether the amount may exceed the template's.
+    pub above: bool,
+    /// Milliseconds since the Unix epoch.
+    pub from_unix_ms: u64,
+    /// Milliseconds since the Unix epoch.
+    pub until_unix_ms: u64,
+    /// The operator, for people.
+    pub by: Arc<str>,
+    /// The reason, for people.
+    pub why: Arc<str>,
+}
+
+/// Why a proposal failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+pub enum ProposeError {
+    #[error("the master lease is over; nothing was stored")]
+    Deposed,
+    /// The lease or consensus ended while the proposal was under way. The next master knows whether it was stored.
+    #[error("mastership was lost while the proposal was under way: it may have been stored, or not")]
+    Uncertain,
+    /// The proposal does not fit into one message to the peers. Nothing was stored.
+    #[error("a proposal of {bytes} bytes is too large: the maximum is {most}")]
+    TooLarge { bytes: u64, most: u64 },
+    /// The promises do not continue the stored ones, which is a bug of the caller. Nothing was stored.
+    #[error("about {resource:?}: {why}")]
+    Refused { resource: Arc<str>, why: Refused },
+}
+
+/// How [`Changes`] are encoded. Only what is in this struct is stored: `tests/format.rs` fails if a change of the core
+/// type changes the bytes.
+pub(crate) mod stored_changes {
+    use leaseway_core::{Amount, Changes, Claims, ClusterTime, Epoch, Millis, Part, Token};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Serialize, Deserialize)]
+    struct StoredChanges {
+        epoch: Epoch,
+        number: u64,
+        total: Amount,
+        horizon: Option<ClusterTime>,
+        lease: Option<Millis>,
+        floor: Option<Token>,
+        wants: Option<Claims>,
+        parts: Vec<Part>,
+    }
+
+    pub(crate) fn serialize<S: Serializer>(changes: &Changes, serializer: S) -> Result<S::Ok, S::Error> {
+        let Changes { epoch, number, total, horizon, lease, floor, wants, parts } = changes.clone();
+        StoredChanges { epoch, number, total, horizon, lease, floor, wants, parts }.serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Changes, D::Error> {
+        let StoredChanges { epoch, number, total, horizon, lease, floor, wants, parts } =
+            StoredChanges::deserialize(deserializer)?;
+        Ok(Changes { epoch, number, total, horizon, lease, floor, wants, parts })
+    }
+}

@@ -1,0 +1,175 @@
+//! The log in memory: the result of replaying the records on disk in order. All of it fits, because snapshots keep it
+//! short. So readers never wait for the disk.
+
+use std::{collections::VecDeque, ops::Range};
+
+use openraft::EntryPayload;
+use serde::{Deserialize, Serialize};
+
+use crate::log::types::{Entry, LogId, Membership};
+
+/// The number of entries covered by a snapshot that are kept for peers that are a little behind …
+const KEEP_ENTRIES: u64 = 1000;
+/// … and their maximum size.
+const KEEP_BYTES: u64 = 2 << 20;
+
+/// One record of the log on disk.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Record {
+    Entry(Entry),
+    /// All entries from this index on are gone.
+    Truncate(u64),
+    /// All entries up to this one are gone.
+    Purge(LogId),
+}
+
+/// The first record of a segment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct SegmentStart {
+    /// Counts from 1.
+    pub(crate) number: u64,
+    /// The newest purged entry when the segment was begun. The segments with the purge records themselves may be gone.
+    pub(crate) purged: Option<LogId>,
+}
+
+/// A record does not follow the last one.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct OutOfOrder(String);
+
+#[derive(Debug, Default)]
+pub(crate) struct Log {
+    entries: VecDeque<(Entry, u64)>,
+    purged: Option<LogId>,
+    bytes: u64,
+}
+
+impl Log {
+    pub(crate) fn purged(&self) -> Option<LogId> {
+        self.purged
+    }
+
+    pub(crate) fn last(&self) -> Option<LogId> {
+        self.entries.back().map(|(entry, _)| entry.log_id).or(self.purged)
+    }
+
+    /// The id of the entry at this index, if it is known.
+    pub(crate) fn id_at(&self, index: u64) -> Option<LogId> {
+        match self.first() {
+            Some(first) if index >= first => self.entries.get(self.place(index)).map(|(entry, _)| entry.log_id),
+            _ => self.purged.filter(|purged| purged.index == index),
+        }
+    }
+
+    /// The size of the entries on disk.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The entries of a range, as far as they are present: at least one, and otherwise at most `most` bytes.
+    pub(crate) fn range(&self, range: Range<u64>, most: u64) -> Vec<Entry> {
+        let Some(first) = self.first() else { return Vec::new() };
+        let from = range.start.max(first);
+        let mut bytes = 0;
+        let wanted = self.entries.range(self.place(from)..).take(range.end.saturating_sub(from) as usize);
+        let fits = |(_, size): &&(Entry, u64)| {
+            let fits = bytes == 0 || bytes + size <= most;
+            bytes += size;
+            fits
+        };
+        wanted.take_while(fits).map(|(entry, _)| entry.clone()).collect()
+    }
+
+    pub(crate) fn append(&mut self, entry: Entry, size: u64) -> Result<(), OutOfOrder> {
+        if let Some(last) = self.last()
+            && entry.log_id.index != last.index + 1
+        {
+            return Err(OutOfOrder(format!("entry {} follows entry {}", entry.log_id.index, last.index)));
+        }
+        self.bytes += size;
+        self.entries.push_back((entry, size));
+        Ok(())
+    }
+
+    /// Removes the entries from this index on.
+    pub(crate) fn truncate(&mut self, from: u64) {
+        let keep = self.first().map_or(0, |_| self.place(from));
+        for (_, size) in self.entries.drain(keep..) {
+            self.bytes -= size;
+        }
+    }
+
+    /// Removes the entries up to this one.
+    pub(crate) fn purge(&mut self, upto: LogId) {
+        let gone = self.first().map_or(0, |_| self.place(upto.index.saturating_add(1)));
+        for (_, size) in self.entries.drain(..gone) {
+            self.bytes -= size;
+        }
+        self.purged = self.purged.max(Some(upto));
+    }
+
+    /// The newest membership among the entries.
+    pub(crate) fn membership(&self) -> Option<&Membership> {
+        self.entries.iter().rev().find_map(|(entry, _)| match &entry.payload {
+            EntryPayload::Membership(membership) => Some(membership),
+            EntryPayload::Blank | EntryPayload::Normal(_) => None,
+        })
+    }
+
+    /// The last entry that may be purged once a snapshot covers everything up to `snapshot`.
+    pub(crate) fn purgeable(&self, snapshot: u64) -> Option<u64> {
+        let (mut kept, mut bytes) = (0, 0);
+        let mut purgeable =
+            self.entries.iter().rev().filter(|(entry, _)| entry.log_id.index <= snapshot).skip_while(|(_, size)| {
+                (kept, bytes) = (kept + 1, bytes + size);
+                kept <= KEEP_ENTRIES && bytes <= KEEP_BYTES
+            });
+        purgeable.next().map(|(entry, _)| entry.log_id.index)
+    }
+
+    /// Applies a record while the disk is read. The oldest segment may begin after a gap that was purged, as a later
+    /// record says.
+    pub(crate) fn replay(&mut self, record: Record, size: u64) -> Result<(), OutOfOrder> {
+        match record {
+            Record::Entry(entry) if self.entries.is_empty() => {
+                self.bytes += size;
+                self.entries.push_back((entry, size));
+                Ok(())
+            }
+            Record::Entry(entry) => self.append(entry, size),
+            Record::Truncate(from) => {
+                self.truncate(from);
+                Ok(())
+            }
+            Record::Purge(upto) => {
+                self.purge(upto);
+                Ok(())
+            }
+        }
+    }
+
+    /// Checks, once everything was read, that no entry is missing between the purged ones and the first.
+    pub(crate) fn is_whole(&self) -> Result<(), OutOfOrder> {
+        let expected = self.purged.map_or(0, |purged| purged.index + 1);
+        match self.first() {
+            Some(first) if first != expected => {
+                Err(OutOfOrder(format!("the log begins with entry {first} instead of {expected}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn first(&self) -> Option<u64> {
+        self.entries.front().map(|(entry, _)| entry.log_id.index)
+    }
+
+    /// The position in the queue of the entry at this index.
+    fn place(&self, index: u64) -> usize {
+        let offset = index.saturating_sub(self.first().unwrap_or(index));
+        (offset as usize).min(self.entries.len())
+    }
+}

@@ -1,0 +1,198 @@
+//! How a peer with an empty data directory begins or joins a cluster.
+//!
+//! An empty directory is not enough to begin a cluster. Either all peers were started with `--bootstrap`: then the
+//! first of them by name begins the cluster once all are reachable. Or a cluster exists: then this peer asks to join,
+//! under the identity that was created with its directory, and the master sends it the whole state before it gives it a
+//! vote.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use futures_util::future::join_all;
+use leaseway_proto::peer::PeerInfo;
+
+use crate::{
+    election::local_peer::LocalPeer,
+    log::{
+        StoreError,
+        directory::random,
+        types::{Member, PeerId, Raft},
+    },
+    transport::{Method, client::PeerClient},
+};
+
+const RETRY_INTERVAL: Duration = Duration::from_millis(150);
+/// The number of attempts after which the log says what an operator may have to do.
+const HINT_AFTER_ATTEMPTS: u32 = 20;
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+
+pub(crate) struct Bootstrap {
+    pub(crate) raft: Raft,
+    pub(crate) local: Arc<LocalPeer>,
+    pub(crate) client: Arc<PeerClient>,
+}
+
+/// How this peer has become a member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BootstrapOutcome {
+    /// It is one of the first members of a new cluster.
+    Began,
+    Joined,
+}
+
+impl Bootstrap {
+    /// Returns once this peer has a vote in a cluster.
+    pub(crate) async fn run(&self) -> Result<BootstrapOutcome, StoreError> {
+        let settings = &self.local.settings;
+        let others: Vec<_> = settings.peers.iter().filter(|(name, _)| *name != settings.name).collect();
+        let (mut hinted, mut joins, mut waits) = (false, 0, 0);
+        loop {
+            if let Some(outcome) = self.outcome() {
+                return Ok(outcome);
+            }
+            let there = join_all(others.iter().map(|(name, address)| self.hello(name, address))).await;
+            let there: Vec<PeerInfo> = there.into_iter().flatten().collect();
+            let members: Vec<_> = there.iter().filter(|other| !other.cluster.is_empty()).collect();
+            if let Some(first) = members.first() {
+                // A peer that is a member of a cluster that has only just begun does not join twice.
+                join_all(members.iter().map(|other| self.join(&other.name))).await;
+                joins += 1;
+                if joins == HINT_AFTER_ATTEMPTS {
+                    self.hint_to_add(&first.name);
+                }
+            } else if self.may_begin(&there, others.len()) {
+                self.begin(&there).await?;
+            } else if there.len() == others.len() && !settings.bootstrap && !std::mem::replace(&mut hinted, true) {
+                tracing::warn!(
+                    "the directories of all peers are empty: if they lost what they knew, wait until everything they may \
+                     have promised has ended; then, or if this is the first start of all, tell all of them to bootstrap"
+                );
+            }
+            if settings.bootstrap && members.is_empty() && there.len() < others.len() {
+                waits += 1;
+                if waits == HINT_AFTER_ATTEMPTS {
+                    hint_of_missing(&others, &there);
+                }
+            }
+            tokio::time::sleep(RETRY_INTERVAL).await;
+        }
+    }
+
+    fn hint_to_add(&self, member: &str) {
+        let name = &self.local.settings.name;
+        let address = self.local.settings.address_of(name).unwrap_or_default();
+        tracing::warn!(
+            "this peer waits until the cluster of {member} lets it in: if it was never one of them, \
+             `leaseway peers add {name} {address}` at one of them lets it in"
+        );
+    }
+
+    /// For a peer whose directory has been used. If it was stopped before it had a vote, it asks to join again. Returns
+    /// once it has one.
+    pub(crate) async fn resume(&self) {
+        while self.outcome().is_none() {
+            if self.is_awaited() {
+                let settings = &self.local.settings;
+                let others = settings.peers.iter().filter(|(name, _)| *name != settings.name);
+                join_all(others.map(|(name, _)| self.join(name))).await;
+            }
+            tokio::time::sleep(RETRY_INTERVAL).await;
+        }
+    }
+
+    /// Whether the cluster has a place for this peer, which has no vote. If a master was deposed while it admitted this
+    /// peer, this peer may know no membership, or one with an earlier identity of its name. If the peer was removed, no
+    /// member has its name.
+    fn is_awaited(&self) -> bool {
+        let membership = self.local.membership().unwrap_or_default();
+        let mut nodes = membership.nodes().peekable();
+        nodes.peek().is_none() || nodes.any(|(_, member)| member.name == self.local.settings.name)
+    }
+
+    fn outcome(&self) -> Option<BootstrapOutcome> {
+        let membership = self.raft.metrics().borrow().membership_config.clone();
+        // The first entry of a log is the first membership.
+        let is_first = membership.log_id().is_some_and(|log_id| log_id.index == 0);
+        let outcome = if is_first { BootstrapOutcome::Began } else { BootstrapOutcome::Joined };
+        membership.voter_ids().any(|voter| voter == self.local.id()).then_some(outcome)
+    }
+
+    /// Whether this peer is the first by name, and all peers are reachable and were started with the same flags.
+    fn may_begin(&self, there: &[PeerInfo], others: usize) -> bool {
+        let me = self.local.handshake.info();
+        if me.bootstraps.first() != Some(&me.name) || there.len() != others {
+            return false;
+        }
+        let mut agree = true;
+        for other in there {
+            if let Some(difference) = difference(&me, other) {
+                self.client.liveness().report_problem(&other.name, &difference);
+                agree = false;
+            }
+        }
+        agree
+    }
+
+    async fn begin(&self, there: &[PeerInfo]) -> Result<(), StoreError> {
+        let settings = &self.local.settings;
+        let mut members: BTreeMap<PeerId, Member> = BTreeMap::from([(self.local.id(), settings.own_member())]);
+        for other in there {
+            let address = settings.address_of(&other.name).unwrap_or_default().to_owned();
+            let member = Member { name: other.name.clone(), address, advertise: other.advertise.clone() };
+            members.insert(other.peer, member);
+        }
+        begin(&self.local, &self.raft, members).await
+    }
+
+    async fn hello(&self, name: &str, address: &str) -> Option<PeerInfo> {
+        let answer = self.client.call_within::<_, ()>(ANSWER_TIMEOUT, (name, address), 0, Method::Hello, &()).await;
+        answer.ok().map(|(other, ())| other)
+    }
+
+    async fn join(&self, name: &str) {
+        let settings = &self.local.settings;
+        let address = settings.address_of(name).unwrap_or_default();
+        let own = settings.address_of(&settings.name).unwrap_or_default();
+        // Errors are logged by the client; the next round tries again.
+        let _ = self.client.call_within::<_, ()>(ANSWER_TIMEOUT, (name, address), 0, Method::Join, &own).await;
+    }
+}
+
+/// Begins a new cluster of these members.
+pub(crate) async fn begin(local: &LocalPeer, raft: &Raft, members: BTreeMap<PeerId, Member>) -> Result<(), StoreError> {
+    local.handshake.join_cluster(random())?;
+    tracing::info!(peers = members.len(), "a new cluster begins");
+    // openraft refuses this only if the cluster has begun already.
+    let _ = raft.initialize(members).await;
+    Ok(())
+}
+
+/// Why two peers cannot begin a cluster together.
+fn difference(me: &PeerInfo, other: &PeerInfo) -> Option<String> {
+    if other.bootstraps.is_empty() {
+        Some("its directory is empty, and it was started without --bootstrap".into())
+    } else if other.bootstraps != me.bootstraps {
+        Some(format!("it was started with other peers: {}", other.bootstraps.join(", ")))
+    } else if other.backup != me.backup {
+        Some(
+            "it begins with another backup, or with none: `leaseway restore` has to put the same file into the \
+             directories of all"
+                .into(),
+        )
+    } else if other.take_over_ms != me.take_over_ms {
+        let flag = |ms: u64| {
+            if ms == 0 { "--bootstrap".to_owned() } else { format!("--take-over={}", ms as f64 / 1000.0) }
+        };
+        let (theirs, ours) = (flag(other.take_over_ms), flag(me.take_over_ms));
+        Some(format!("it was started with {theirs} and this peer with {ours}: use the same flag for all"))
+    } else {
+        None
+    }
+}
+
+fn hint_of_missing(others: &[&(String, String)], there: &[PeerInfo]) {
+    let is_missing = |name: &str| there.iter().all(|other| other.name != name);
+    let missing = others.iter().filter(|(name, _)| is_missing(name));
+    let missing: Vec<_> = missing.map(|(name, address)| format!("{name} ({address})")).collect();
+    let missing = missing.join(", ");
+    tracing::warn!("a new cluster begins once all peers are reachable; still waiting for {missing}");
+}

@@ -1,0 +1,298 @@
+//! Adds and removes peers. Runs on every peer, but only the master acts.
+//!
+//! A change goes through the log in steps, one change at a time. A new peer becomes a learner, catches up, gets a vote
+//! and replaces the earlier identity of its name. If a master dies in between, the next one finishes the change.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
+use openraft::{
+    ChangeMembers,
+    error::{ClientWriteError, RaftError},
+};
+use tokio::{
+    sync::{Mutex, mpsc, watch},
+    time::{sleep, timeout},
+};
+
+use crate::{
+    election::{
+        lease_renewal::StepDown,
+        local_peer::LocalPeer,
+        master_lease::{MasterLease, Mastership},
+    },
+    log::types::{Member, PeerId, Raft, RaftMetrics},
+    membership::change_error::ChangeError,
+    settings::Settings,
+    state::machine::SharedState,
+    transport::{Method, client::PeerClient},
+};
+
+/// The time limit for a new peer to catch up.
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(120);
+/// The interval of checks for a change that an earlier master left half done.
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+/// The time limit of each step of a change.
+const STEP_TIMEOUT: Duration = Duration::from_secs(15);
+const LOST: &str = "mastership was lost meanwhile, and the change may be in force: check `leaseway peers list`";
+
+pub(crate) struct Members {
+    pub(crate) raft: Raft,
+    pub(crate) local: Arc<LocalPeer>,
+    pub(crate) client: Arc<PeerClient>,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) mastership: watch::Receiver<Mastership>,
+    pub(crate) state: SharedState,
+    pub(crate) step_down: mpsc::Sender<StepDown>,
+    /// Allows one change at a time.
+    pub(crate) changing: Mutex<()>,
+}
+
+impl Members {
+    /// Admits known peers that have lost their directories, and finishes changes that an earlier master left half done.
+    /// Returns when consensus ends.
+    pub(crate) async fn run(self: Arc<Self>, mut joins: mpsc::Receiver<(PeerId, Member)>) {
+        loop {
+            match timeout(CHECK_INTERVAL, joins.recv()).await {
+                Ok(Some((peer, member))) => self.rejoin(peer, member).await,
+                Ok(None) => return,
+                Err(_) => self.finish_change().await,
+            }
+        }
+    }
+
+    async fn rejoin(&self, peer: PeerId, member: Member) {
+        // A joining peer repeats its request to all peers.
+        if self.check_master().is_err() || self.voters().contains(&peer) {
+            return;
+        }
+        let name = member.name.clone();
+        let result = if self.ids_of(&name).is_empty() {
+            Err(ChangeError::Unknown { name: name.clone(), known: self.names() })
+        } else {
+            self.admit(peer, member).await
+        };
+        match result {
+            Ok(()) => self.local.liveness.clear_problems(&name),
+            Err(error) => self.local.liveness.report_problem(&name, &error),
+        }
+    }
+
+    /// If a master died between the steps of a change, the membership is joint: it needs a majority of both halves. Or
+    /// the earlier identity of a peer that has a vote again is left.
+    async fn finish_change(&self) {
+        let Ok(one) = self.changing.try_lock() else { return };
+        let Ok(lease) = self.check_master() else { return };
+        let membership = self.raft.metrics().borrow().membership_config.membership().clone();
+        let finished = match membership.get_joint_config().as_slice() {
+            [_, .., voters] if !voters.contains(&self.local.id()) => {
+                drop(one);
+                self.make_way(voters).await
+            }
+            [_, .., voters] => self.step(&lease, self.raft.change_membership(voters.clone(), false)).await,
+            _ => self.remove_nodes(&lease, &self.replaced()).await,
+        };
+        if let Err(error) = finished {
+            tracing::warn!(%error, "cannot finish a change of the membership that another master began");
+        }
+    }
+
+    /// Earlier identities of voters that are alive: silent learners of the same name.
+    fn replaced(&self) -> BTreeSet<PeerId> {
+        let (members, voters) = (self.members(), self.voters());
+        let (voting, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            members.into_iter().partition(|(peer, _)| voters.contains(peer));
+        // While the voter is silent, a learner of its name may be its new identity.
+        let returned =
+            |member: &Member| voting.iter().any(|(peer, voter)| voter.name == member.name && self.is_alive(*peer));
+        let others = others.into_iter().filter(|(peer, member)| returned(member) && !self.is_alive(*peer));
+        others.map(|(peer, _)| peer).collect()
+    }
+
+    /// Adds a new peer, or a known one under a new identity.
+    pub(crate) async fn add(&self, name: &str, address: &str) -> Result<(), ChangeError> {
+        self.check_master()?;
+        let there = self.client.call_within::<_, ()>(STEP_TIMEOUT, (name, address), 0, Method::Hello, &()).await;
+        let (other, ()) = there.map_err(|error| ChangeError::NotThere {
+            name: name.to_owned(),
+            address: address.to_owned(),
+            why: match error.is_of_another_cluster() {
+                true => "its directory belongs to another cluster; start it with an empty one".into(),
+                false => error.to_string(),
+            },
+        })?;
+        let member = Member { name: name.to_owned(), address: address.to_owned(), advertise: other.advertise };
+        self.admit(other.peer, member).await
+    }
+
+    /// Adds the peer as a learner, and gives it a vote once it has caught up. An earlier identity of the same name must
+    /// be silent, and is removed.
+    async fn admit(&self, peer: PeerId, member: Member) -> Result<(), ChangeError> {
+        let _one = self.changing.lock().await;
+        let lease = self.check_master()?;
+        let name = member.name.clone();
+        let before = self.ids_of(&name).into_iter().filter(|other| *other != peer).collect::<BTreeSet<_>>();
+        if before.iter().any(|other| self.is_alive(*other)) {
+            return Err(ChangeError::Alive { name });
+        }
+        tracing::info!(peer = name, replaces = before.len(), "a peer joins");
+        self.step(&lease, self.raft.add_learner(peer, member, false)).await?;
+        self.caught_up(peer, &name, CATCH_UP_TIMEOUT).await?;
+        let mut voters = self.voters();
+        voters.retain(|other| !before.contains(other));
+        voters.insert(peer);
+        self.step(&lease, self.raft.change_membership(voters, false)).await?;
+        self.remove_nodes(&lease, &before).await?;
+        tracing::info!(peer = name, "a peer has joined");
+        Ok(())
+    }
+
+    /// Removes a peer for good. It may be added again with an empty directory.
+    pub(crate) async fn remove(&self, name: &str) -> Result<(), ChangeError> {
+        let lease = self.check_master()?;
+        if name == self.settings.name {
+            return Err(ChangeError::IsMaster { name: name.to_owned() });
+        }
+        let _one = self.changing.lock().await;
+        let gone = self.ids_of(name);
+        if gone.is_empty() {
+            return Err(ChangeError::Unknown { name: name.to_owned(), known: self.names() });
+        }
+        let voters = self.voters();
+        if voters.iter().any(|voter| gone.contains(voter)) {
+            let left: BTreeSet<_> = voters.difference(&gone).copied().collect();
+            self.check_majority(&left).await?;
+            self.step(&lease, self.raft.change_membership(left, false)).await?;
+        }
+        self.remove_nodes(&lease, &gone).await?;
+        tracing::info!(peer = name, "a peer was removed");
+        Ok(())
+    }
+
+    /// Checks that a majority of the remaining voters answers now, each under the identity that has the vote. A peer
+    /// that was heard from a moment ago may have lost its directory since.
+    async fn check_majority(&self, left: &BTreeSet<PeerId>) -> Result<(), ChangeError> {
+        let (me, members) = (self.local.id(), self.members());
+        let mut answers: FuturesUnordered<_> = left
+            .iter()
+            .filter(|voter| members.contains_key(voter))
+            .map(|voter| async move { *voter == me || self.answers(*voter).await })
+            .collect();
+        let (mut there, needed) = (0, left.len() / 2 + 1);
+        while there < needed {
+            let Some(is_there) = answers.next().await else { return Err(ChangeError::NoMajority { there, needed }) };
+            there += usize::from(is_there);
+        }
+        Ok(())
+    }
+
+    /// Whether a member answers now under its identity.
+    pub(crate) async fn answers(&self, peer: PeerId) -> bool {
+        let Some(member) = self.members().remove(&peer) else { return false };
+        let address = (member.name.as_str(), self.settings.address_of_member(&member));
+        self.client.call_within::<_, ()>(ANSWER_TIMEOUT, address, peer, Method::Hello, &()).await.is_ok()
+    }
+
+    /// Removes these learners, as far as they are still members.
+    async fn remove_nodes(&self, lease: &MasterLease, peers: &BTreeSet<PeerId>) -> Result<(), ChangeError> {
+        let left: BTreeSet<_> = self.members().into_keys().filter(|peer| peers.contains(peer)).collect();
+        if !left.is_empty() {
+            self.step(lease, self.raft.change_membership(ChangeMembers::RemoveNodes(left), false)).await?;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn caught_up(&self, peer: PeerId, name: &str, limit: Duration) -> Result<(), ChangeError> {
+        let caught_up = tokio::select! {
+            caught_up = self.caught_up_within(peer, limit) => caught_up,
+            () = self.replaced_by_another(peer, name) => {
+                let why = "it has lost its directory meanwhile, and has another identity";
+                return Err(ChangeError::Failed(why.into()));
+            }
+        };
+        self.check_master()?;
+        if caught_up { Ok(()) } else { Err(ChangeError::Behind { name: name.to_owned(), seconds: limit.as_secs() }) }
+    }
+
+    /// Returns once another identity of its name was heard from.
+    async fn replaced_by_another(&self, peer: PeerId, name: &str) {
+        while !self.local.liveness.is_replaced(peer, name) {
+            sleep(CHECK_INTERVAL).await;
+        }
+    }
+
+    /// Whether the peer gets all entries up to now within `limit`.
+    async fn caught_up_within(&self, peer: PeerId, limit: Duration) -> bool {
+        let last = self.raft.metrics().borrow().last_log_index;
+        self.has_entries(peer, last, limit).await
+    }
+
+    /// Whether the peer gets all entries up to `last` within `limit`.
+    pub(crate) async fn has_entries(&self, peer: PeerId, last: Option<u64>, limit: Duration) -> bool {
+        let has_all = |metrics: &RaftMetrics| match &metrics.replication {
+            Some(replication) => replication.get(&peer).is_some_and(|at| at.map(|id| id.index) >= last),
+            None => true,
+        };
+        self.raft.wait(Some(limit)).metrics(has_all, "a peer catches up").await.is_ok()
+    }
+
+    /// Runs one step of a change that was decided under `lease`. Under a later lease of this peer it might be wrong.
+    async fn step<T>(
+        &self,
+        lease: &MasterLease,
+        change: impl Future<Output = Result<T, RaftError<PeerId, ClientWriteError<PeerId, Member>>>>,
+    ) -> Result<(), ChangeError> {
+        if !lease.holds(self.client.now()) {
+            return Err(self.check_master().err().unwrap_or(ChangeError::Failed(LOST.into())));
+        }
+        match timeout(STEP_TIMEOUT, change).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) if error.forward_to_leader::<Member>().is_some() => Err(ChangeError::Failed(LOST.into())),
+            Ok(Err(error)) => Err(ChangeError::Failed(error.to_string())),
+            Err(_) => {
+                Err(ChangeError::Failed("a quorum did not answer in time; the change may still take effect".into()))
+            }
+        }
+    }
+
+    pub(crate) fn check_master(&self) -> Result<MasterLease, ChangeError> {
+        match &*self.mastership.borrow() {
+            Mastership::Master(lease) if lease.holds(self.client.now()) => Ok(lease.clone()),
+            Mastership::Follower { of: Some(master) } => {
+                Err(ChangeError::NotMaster { master: Some(master.name.clone()) })
+            }
+            _ => Err(ChangeError::NotMaster { master: None }),
+        }
+    }
+
+    /// Whether the peer was heard from within two vote leases. A running peer answers several times in that time.
+    pub(crate) fn is_alive(&self, peer: PeerId) -> bool {
+        let lease = self.settings.timing.lease();
+        let recent = |at| self.client.now().since(at) < lease.plus(lease);
+        peer == self.local.id() || self.local.liveness.get(peer).is_some_and(|contact| recent(contact.at))
+    }
+
+    pub(crate) fn members(&self) -> BTreeMap<PeerId, Member> {
+        let metrics = self.raft.metrics();
+        let membership = metrics.borrow().membership_config.clone();
+        membership.nodes().map(|(peer, member)| (*peer, member.clone())).collect()
+    }
+
+    pub(crate) fn voters(&self) -> BTreeSet<PeerId> {
+        self.raft.metrics().borrow().membership_config.voter_ids().collect()
+    }
+
+    pub(crate) fn ids_of(&self, name: &str) -> BTreeSet<PeerId> {
+        self.members().into_iter().filter(|(_, member)| member.name == name).map(|(peer, _)| peer).collect()
+    }
+
+    pub(crate) fn names(&self) -> String {
+        let names: BTreeSet<String> = self.members().into_values().map(|member| member.name).collect();
+        names.into_iter().collect::<Vec<_>>().join(", ")
+    }
+}

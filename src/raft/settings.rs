@@ -1,0 +1,139 @@
+//! The settings that a peer starts with.
+
+pub(crate) mod accept;
+pub(crate) mod timing;
+
+use std::{fmt, net::SocketAddr, path::PathBuf, sync::Arc};
+
+use leaseway_core::Millis;
+use leaseway_tls::ClientTls;
+
+use crate::{
+    log::{command::Configuration, types::Member},
+    settings::{
+        accept::{Accept, plain_text},
+        timing::Timing,
+    },
+    state::{backup::Backup, machine::Clock},
+};
+
+/// [`Settings::new`] is for a lone peer; change the fields that differ.
+#[derive(Clone)]
+pub struct Settings {
+    /// The name of this peer, as in `peers`.
+    pub name: String,
+    /// The data directory, used by this peer alone.
+    pub data: PathBuf,
+    /// Monotonic milliseconds, for master leases and the ends of promises.
+    pub clock: Clock,
+    /// The address of the peer listener. Without it this peer is a cluster of one.
+    pub listen: Option<SocketAddr>,
+    /// The address for clients. Other peers redirect clients to it while this one is master.
+    pub advertise: String,
+    /// Name and `HOST:PORT` of the peer listener of all peers, including this one. Empty for a lone peer.
+    pub peers: Vec<(String, String)>,
+    /// Bootstraps a new cluster. Ignored if the data directory has been used.
+    pub bootstrap: bool,
+    /// With `bootstrap`: the new cluster replaces another server, whose promises may be in force for `listening`, even
+    /// if the configuration says less.
+    pub take_over: bool,
+    /// The configuration of a cluster that has none.
+    pub first_configuration: Option<Configuration>,
+    /// The learning period of a cluster that is new, but was not bootstrapped: unknown promises may be in force.
+    pub listening: Millis,
+    /// The backup that a new cluster begins with. Used with `bootstrap`, `take_over` and `listening`.
+    pub restored: Option<Arc<Backup>>,
+    /// The shared secret of all peers. Without it and without `tls`, peers listen on loopback only.
+    pub secret: Option<Secret>,
+    /// TLS of connections to other peers. With it, a caller is a peer if its certificate is valid for the host of one.
+    /// Without it, connections are in plain text.
+    pub tls: Option<ClientTls>,
+    /// Accepts connections of other peers, over TLS with client certificates if `tls` is set.
+    pub accept: Accept,
+    /// Has to be the same on all peers.
+    pub timing: Timing,
+}
+
+impl Settings {
+    pub fn new(name: impl Into<String>, data: impl Into<PathBuf>, clock: Clock) -> Settings {
+        Settings {
+            name: name.into(),
+            data: data.into(),
+            clock,
+            listen: None,
+            advertise: String::new(),
+            peers: Vec::new(),
+            bootstrap: false,
+            take_over: false,
+            first_configuration: None,
+            listening: Millis(0),
+            restored: None,
+            secret: None,
+            tls: None,
+            accept: plain_text(),
+            timing: Timing::ONE_SITE,
+        }
+    }
+
+    /// Whether this peer is a cluster of one, so that no other can be master.
+    pub(crate) fn is_lone(&self) -> bool {
+        self.listen.is_none()
+    }
+
+    /// Whether `peers` names no other peer. If this one listens, others may be added.
+    pub(crate) fn names_no_other_peer(&self) -> bool {
+        self.peers.iter().all(|(name, _)| *name == self.name)
+    }
+
+    /// The address of a peer that `peers` names.
+    pub(crate) fn address_of(&self, name: &str) -> Option<&str> {
+        self.peers.iter().find(|(peer, _)| peer == name).map(|(_, address)| address.as_str())
+    }
+
+    /// This peer as a member of a new cluster.
+    pub(crate) fn own_member(&self) -> Member {
+        let address = self.address_of(&self.name).unwrap_or_default().to_owned();
+        Member { name: self.name.clone(), address, advertise: self.advertise.clone() }
+    }
+
+    /// The address of a member's peer listener. The one in `peers` takes precedence over the membership, which has the
+    /// one from when the member was added.
+    pub(crate) fn address_of_member<'a>(&'a self, member: &'a Member) -> &'a str {
+        self.address_of(&member.name).unwrap_or(&member.address)
+    }
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("name", &self.name)
+            .field("data", &self.data)
+            .field("listen", &self.listen)
+            .field("advertise", &self.advertise)
+            .field("peers", &self.peers)
+            .field("bootstrap", &self.bootstrap)
+            .field("timing", &self.timing)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Keeps strangers and other clusters out. Peers prove that they know the secret without sending it. It does not
+/// encrypt anything: only TLS does.
+#[derive(Clone)]
+pub struct Secret(Arc<[u8]>);
+
+impl Secret {
+    pub fn new(secret: impl AsRef<[u8]>) -> Secret {
+        Secret(secret.as_ref().into())
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}

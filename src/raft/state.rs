@@ -1,0 +1,339 @@
+//! What applying the log adds up to, and how a command changes it. Pure: no disk, no network, no consensus.
+//!
+//! All peers apply the same log and reach the same state. One exception: the notes of pools age by the clock of each
+//! peer. Promises end by the cluster clock, which is part of the state.
+
+pub(crate) mod backup;
+pub(crate) mod cow_map;
+pub(crate) mod machine;
+pub(crate) mod stored;
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
+
+use leaseway_core::{Assigned, Changes, ClusterTime, Epoch, HolderKind, Load, Millis, PoolMemory, PoolNotes, Promises};
+
+use crate::{
+    log::command::{Command, Configuration, KeptOverride, Listening, ProposeError},
+    state::{
+        cow_map::CowMap,
+        stored::{StoredPromises, StoredState},
+    },
+};
+
+/// The number of configurations that are kept, including the one in force.
+const MAX_CONFIGURATIONS: usize = 32;
+/// The maximum number of balances and costs of all pools together.
+const MAX_POOL_ENTRIES: usize = 200_000;
+
+/// A client or a child node, by name.
+type Holder = (HolderKind, Arc<str>);
+
+/// The replicated state. Cloning it takes microseconds at any size: see [`CowMap`].
+#[derive(Debug, Clone, Default)]
+pub struct State {
+    term: u64,
+    /// The newest time of the cluster clock in the log.
+    clock: ClusterTime,
+    /// The latest end of any promise or learning period.
+    last_end: ClusterTime,
+    version: u64,
+    configurations: VecDeque<Configuration>,
+    promises: CowMap<Arc<str>, Promises>,
+    assignments: CowMap<Arc<str>, CowMap<Holder, Assigned>>,
+    loads: CowMap<Arc<str>, Load>,
+    overrides: Vec<(Arc<str>, KeptOverride)>,
+    pools: CowMap<Arc<str>, PoolMemory>,
+    /// The number of entries of all pools.
+    pool_entries: usize,
+    /// The learning period and its end.
+    listening: Option<(ClusterTime, Listening)>,
+}
+
+impl State {
+    /// The newest configurations; the last one is in force.
+    pub fn configurations(&self) -> impl DoubleEndedIterator<Item = &Configuration> {
+        self.configurations.iter()
+    }
+
+    pub fn configuration(&self) -> Option<&Configuration> {
+        self.configurations.back()
+    }
+
+    pub fn promises(&self, resource: &str) -> Option<&Promises> {
+        self.promises.get(resource)
+    }
+
+    /// The resources with promises.
+    pub fn promised(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.promises.iter().map(|(resource, _)| resource)
+    }
+
+    pub fn assignments(&self, resource: &str) -> impl Iterator<Item = (HolderKind, &Arc<str>, Assigned)> {
+        let holders = self.assignments.get(resource).into_iter().flat_map(CowMap::iter);
+        holders.map(|((kind, holder), assigned)| (*kind, holder, *assigned))
+    }
+
+    pub fn assigned(&self, resource: &str, kind: HolderKind, holder: &Arc<str>) -> Option<Assigned> {
+        self.assignments.get(resource)?.get(&(kind, Arc::clone(holder))).copied()
+    }
+
+    /// The load that a protected resource can serve; `None` if its template decides.
+    pub fn load(&self, resource: &str) -> Option<Load> {
+        self.loads.get(resource).copied()
+    }
+
+    /// Overrides by id or pattern, oldest first, including those that have ended.
+    pub fn overrides(&self) -> &[(Arc<str>, KeptOverride)] {
+        &self.overrides
+    }
+
+    /// The overrides in force at `unix_ms`, milliseconds since the Unix epoch.
+    pub fn overrides_in_force(&self, unix_ms: u64) -> impl Iterator<Item = &(Arc<str>, KeptOverride)> + Clone {
+        self.overrides.iter().filter(move |(_, one)| one.until_unix_ms > unix_ms)
+    }
+
+    pub fn pool(&self, resource: &str) -> Option<&PoolMemory> {
+        self.pools.get(resource)
+    }
+
+    pub fn pools(&self) -> impl Iterator<Item = (&Arc<str>, &PoolMemory)> {
+        self.pools.iter()
+    }
+
+    /// The cluster clock as far as the log is applied here.
+    pub fn clock(&self) -> ClusterTime {
+        self.clock
+    }
+
+    /// The time by which every promise and learning period has ended.
+    pub(crate) fn last_end(&self) -> ClusterTime {
+        self.last_end
+    }
+
+    /// The end of the learning period; `None` if there is none.
+    pub fn listen_until(&self) -> Option<ClusterTime> {
+        self.listening.map(|(until, _)| until)
+    }
+
+    /// Whether resources listen for the whole period even if their templates say less.
+    pub fn listens_whole(&self) -> bool {
+        self.listening.is_some_and(|(_, listening)| listening.whole)
+    }
+
+    /// Whether the cluster is new: it has no configuration, learning period, override or promise.
+    pub(crate) fn is_blank(&self) -> bool {
+        let State { configurations, listening, overrides, promises, .. } = self;
+        configurations.is_empty() && listening.is_none() && overrides.is_empty() && promises.is_empty()
+    }
+
+    /// The term of the newest master lease.
+    pub fn term(&self) -> u64 {
+        self.term
+    }
+
+    pub(crate) fn begin_term(&mut self) -> u64 {
+        self.term += 1;
+        self.term
+    }
+
+    /// Applies a proposal as a whole or not at all. A proposal of another term is refused.
+    pub(crate) fn apply(&mut self, term: u64, commands: &[Command], now: Millis) -> Result<(), ProposeError> {
+        if term != self.term {
+            return Err(ProposeError::Deposed);
+        }
+        self.check(commands)?;
+        for command in commands {
+            self.apply_command(command, now);
+        }
+        Ok(())
+    }
+
+    /// Checks that all promises of a proposal would be accepted in order. [`Promises::apply`] checks one change at a
+    /// time, but the first change must not be applied if the second is refused.
+    fn check(&self, commands: &[Command]) -> Result<(), ProposeError> {
+        let mut ahead: BTreeMap<&Arc<str>, Option<(Epoch, u64)>> = BTreeMap::new();
+        for command in commands {
+            let (resource, changed) = match command {
+                Command::Promises { resource, changes } => (resource, Ok((changes.epoch, changes.number))),
+                Command::ForgetPromises { resource, epoch } => (resource, Err(epoch)),
+                Command::Configuration(_)
+                | Command::Assignment { .. }
+                | Command::Load { .. }
+                | Command::Override { .. }
+                | Command::Listen(_)
+                | Command::Pool { .. }
+                | Command::ForgetPool { .. }
+                | Command::Clock(_) => continue,
+            };
+            let newest =
+                ahead.entry(resource).or_insert_with(|| self.promises.get(resource).and_then(Promises::newest));
+            *newest = match changed {
+                Ok((epoch, number)) => {
+                    Promises::follows(*newest, epoch, number)
+                        .map_err(|why| ProposeError::Refused { resource: Arc::clone(resource), why })?;
+                    Some((epoch, number))
+                }
+                Err(epoch) => newest.filter(|(newest, _)| newest > epoch),
+            };
+        }
+        Ok(())
+    }
+
+    fn apply_command(&mut self, command: &Command, now: Millis) {
+        match command {
+            Command::Configuration(configuration) => self.configure(configuration),
+            Command::Promises { resource, changes } => self.promise(resource, changes),
+            Command::Clock(reached) => self.clock = self.clock.max(*reached),
+            Command::ForgetPromises { resource, epoch } => {
+                let newest = self.promises.get(resource).and_then(Promises::newest);
+                if newest.is_none_or(|(newest, _)| newest <= *epoch) {
+                    self.promises.remove(resource);
+                }
+            }
+            Command::Assignment { resource, kind, holder, assigned } => self.assign(resource, *kind, holder, *assigned),
+            Command::Load { resource, load: Some(load) } => self.loads.insert(Arc::clone(resource), *load),
+            Command::Load { resource, load: None } => drop(self.loads.remove(resource)),
+            Command::Override { pattern, set } => apply_override(&mut self.overrides, pattern, set.as_deref()),
+            Command::Listen(listening) => self.listen(*listening),
+            Command::Pool { resource, notes } => self.apply_notes(resource, notes, now),
+            Command::ForgetPool { resource } => {
+                self.pool_entries -= self.pools.remove(resource).map_or(0, |pool| pool.len());
+            }
+        }
+    }
+
+    fn promise(&mut self, resource: &Arc<str>, changes: &Changes) {
+        let promises = self.promises.or_default(Arc::clone(resource));
+        promises.apply(changes, self.clock).expect("checked: the change follows the last one");
+        self.last_end = self.last_end.max(promises.until());
+    }
+
+    fn apply_notes(&mut self, resource: &Arc<str>, notes: &PoolNotes, now: Millis) {
+        let pool = self.pools.or_default(Arc::clone(resource));
+        let others = self.pool_entries - pool.len();
+        pool.apply(notes, now, MAX_POOL_ENTRIES.saturating_sub(self.pool_entries));
+        self.pool_entries = others + pool.len();
+    }
+
+    fn listen(&mut self, listening: Listening) {
+        let until = self.clock.plus(listening.length);
+        self.listening = (listening.length > Millis(0)).then_some((until, listening));
+        self.last_end = self.last_end.max(until);
+    }
+
+    fn configure(&mut self, configuration: &Configuration) {
+        self.version = configuration.version.max(self.version + 1);
+        self.configurations.push_back(Configuration { version: self.version, ..configuration.clone() });
+        if self.configurations.len() > MAX_CONFIGURATIONS {
+            self.configurations.pop_front();
+        }
+    }
+
+    fn assign(&mut self, resource: &Arc<str>, kind: HolderKind, holder: &Arc<str>, assigned: Option<Assigned>) {
+        let holder = (kind, Arc::clone(holder));
+        if let Some(assigned) = assigned {
+            self.assignments.or_default(Arc::clone(resource)).insert(holder, assigned);
+        } else if let Some(holders) = self.assignments.get_mut(resource) {
+            holders.remove(&holder);
+            if holders.is_empty() {
+                self.assignments.remove(resource);
+            }
+        }
+    }
+
+    /// The encoding for a snapshot.
+    pub(crate) fn record(&self, now: Millis) -> StoredState {
+        let promises = self.promises.iter();
+        let promises = promises.map(|(resource, promises)| StoredPromises::new(resource, promises.record(self.clock)));
+        let still_listens = |(until, listening): (ClusterTime, Listening)| {
+            let length = until.since(self.clock);
+            Listening { length, whole: listening.whole && length > Millis(0) }
+        };
+        let assignments = self.assignments.iter().flat_map(|(resource, holders)| {
+            let stored = |((kind, holder), assigned): (&Holder, &Assigned)| {
+                (Arc::clone(resource), *kind, Arc::clone(holder), Some(*assigned))
+            };
+            holders.iter().map(stored)
+        });
+        let pools = self.pools.iter().map(|(resource, pool)| (Arc::clone(resource), pool.notes(now)));
+        StoredState {
+            term: self.term,
+            clock: self.clock,
+            version: self.version,
+            configurations: self.configurations.iter().cloned().collect(),
+            assignments: assignments.collect(),
+            loads: self.loads.iter().map(|(resource, load)| (Arc::clone(resource), *load)).collect(),
+            listening: self.listening.map(still_listens).unwrap_or_default(),
+            pools: pools.collect(),
+            promises: promises.collect(),
+            overrides: self.overrides.iter().cloned().map(|(pattern, set)| (pattern, Some(set))).collect(),
+        }
+    }
+
+    pub(crate) fn restore(stored: StoredState, now: Millis) -> State {
+        let mut state = State {
+            term: stored.term,
+            clock: stored.clock,
+            version: stored.version,
+            configurations: stored.configurations.into(),
+            ..State::default()
+        };
+        for (resource, record) in stored.promises.into_iter().map(StoredPromises::record) {
+            let promises = Promises::restore(&record);
+            state.last_end = state.last_end.max(promises.until());
+            state.promises.insert(resource, promises);
+        }
+        state.listen(stored.listening);
+        for (resource, kind, holder, assigned) in stored.assignments {
+            state.assign(&resource, kind, &holder, assigned);
+        }
+        for (resource, notes) in stored.pools {
+            state.apply_notes(&resource, &notes, now);
+        }
+        state.overrides = stored.overrides.into_iter().filter_map(|(pattern, set)| Some((pattern, set?))).collect();
+        for (resource, load) in stored.loads {
+            state.loads.insert(resource, load);
+        }
+        state
+    }
+}
+
+/// Appends an override, or removes it, and drops an earlier one for the same pattern. Setting one also drops those that
+/// have ended by then.
+fn apply_override(overrides: &mut Vec<(Arc<str>, KeptOverride)>, pattern: &Arc<str>, set: Option<&KeptOverride>) {
+    let now = set.map_or(0, |set| set.from_unix_ms);
+    overrides.retain(|(other, one)| other != pattern && one.until_unix_ms > now);
+    overrides.extend(set.map(|set| (Arc::clone(pattern), set.clone())));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_override_comes_last_and_those_that_have_ended_are_dropped() {
+        let mut all = Vec::new();
+        let mut put = |pattern: &str, from_unix_ms, until_unix_ms| {
+            let set = KeptOverride {
+                capacity: Load::Factor(0.5),
+                above: false,
+                from_unix_ms,
+                until_unix_ms,
+                by: "ada".into(),
+                why: "a test".into(),
+            };
+            apply_override(&mut all, &pattern.into(), Some(&set));
+            all.iter().map(|(pattern, _)| pattern.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(put("a", 0, 100), ["a"]);
+        assert_eq!(put("b", 10, 50), ["a", "b"]);
+        assert_eq!(put("a", 20, 300), ["b", "a"]);
+        assert_eq!(put("c", 50, 300), ["a", "c"]);
+        apply_override(&mut all, &"a".into(), None);
+        apply_override(&mut all, &"unknown".into(), None);
+        assert_eq!(all.iter().map(|(pattern, _)| &**pattern).collect::<Vec<_>>(), ["c"]);
+    }
+}

@@ -1,0 +1,337 @@
+//! Several peers in one process, on links that can be cut.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use leaseway_core::{Amount, Assigned, HolderKind, Millis};
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+};
+
+use crate::{
+    election::master_lease::{MasterLease, Mastership},
+    handle::{RaftHandle, open::StartError, start},
+    log::{
+        StoreError,
+        command::{Command, Configuration},
+    },
+    settings::{Secret, Settings, timing::Timing},
+    state::{machine::Clock, stored::StoredState},
+};
+
+/// The secret that all peers share.
+pub(super) const SECRET: &str = "of this test";
+
+/// Slow enough for a loaded machine.
+pub(super) fn timing() -> Timing {
+    Timing::new(50, 200, 400).expect("a good timing")
+}
+
+/// A link from one peer to another. While it is cut, bytes wait; they arrive when it is restored.
+#[derive(Default)]
+pub(super) struct Link {
+    cut: AtomicBool,
+}
+
+pub(super) struct Cluster {
+    pub(super) directory: TempDir,
+    pub(super) names: Vec<String>,
+    pub(super) timing: Timing,
+    origin: Instant,
+    peers: BTreeMap<String, RaftHandle>,
+    /// The address of each peer's listener.
+    real: Arc<Mutex<BTreeMap<String, SocketAddr>>>,
+    /// By sender and receiver.
+    links: BTreeMap<(String, String), (Arc<Link>, SocketAddr)>,
+}
+
+impl Cluster {
+    /// Starts no peer.
+    pub(super) async fn new(names: &[&str]) -> Cluster {
+        Cluster::with(names, timing()).await
+    }
+
+    pub(super) async fn with(names: &[&str], timing: Timing) -> Cluster {
+        let mut cluster = Cluster {
+            directory: tempfile::tempdir().expect("a temporary directory"),
+            names: Vec::new(),
+            timing,
+            origin: Instant::now(),
+            peers: BTreeMap::new(),
+            real: Arc::default(),
+            links: BTreeMap::new(),
+        };
+        for name in names {
+            cluster.add_name(name).await;
+        }
+        cluster
+    }
+
+    /// Adds links for a peer, which can then be started.
+    pub(super) async fn add_name(&mut self, name: &str) {
+        for other in self.names.clone() {
+            self.link(name, &other).await;
+            self.link(&other, name).await;
+        }
+        self.link(name, name).await;
+        self.names.push(name.to_owned());
+    }
+
+    async fn link(&mut self, from: &str, to: &str) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let link = Arc::new(Link::default());
+        tokio::spawn(carry(listener, Arc::clone(&link), Arc::clone(&self.real), to.to_owned()));
+        self.links.insert((from.to_owned(), to.to_owned()), (link, address));
+    }
+
+    pub(super) fn clock(&self) -> Clock {
+        let origin = self.origin;
+        Arc::new(move || Millis(1_000 + origin.elapsed().as_millis() as u64))
+    }
+
+    pub(super) fn now(&self) -> Millis {
+        (self.clock())()
+    }
+
+    pub(super) fn data(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub(super) fn address(&self, from: &str, to: &str) -> String {
+        self.links[&(from.to_owned(), to.to_owned())].1.to_string()
+    }
+
+    pub(super) fn settings(&self, name: &str) -> Settings {
+        let peers = self.names.iter().map(|other| (other.clone(), self.address(name, other))).collect();
+        Settings {
+            listen: Some("127.0.0.1:0".parse().expect("an address")),
+            advertise: format!("{name}.example:80"),
+            peers,
+            timing: self.timing,
+            secret: Some(Secret::new(SECRET)),
+            ..Settings::new(name, self.data(name), self.clock())
+        }
+    }
+
+    pub(super) async fn start_with(&mut self, settings: Settings) -> Result<RaftHandle, StartError> {
+        let name = settings.name.clone();
+        let peer = start(settings).await?;
+        let address = peer.local_addr().expect("it listens");
+        self.real.lock().unwrap().insert(name.clone(), address);
+        self.peers.insert(name, peer.clone());
+        Ok(peer)
+    }
+
+    pub(super) async fn start(&mut self, name: &str) -> RaftHandle {
+        let began = Instant::now();
+        loop {
+            match self.start_with(self.settings(name)).await {
+                Ok(peer) => return peer,
+                // A peer that was killed may still be stopping.
+                Err(StartError::Store(StoreError::InUse { .. })) if began.elapsed() < Duration::from_secs(60) => {}
+                Err(error) => panic!("{name} does not start: {error}"),
+            }
+        }
+    }
+
+    /// Starts all peers for the first time.
+    pub(super) async fn bootstrap(&mut self) {
+        for name in self.names.clone() {
+            let settings = Settings { bootstrap: true, ..self.settings(&name) };
+            self.start_with(settings).await.expect("it starts");
+        }
+    }
+
+    /// Also makes the peer unreachable if it is stopping by itself.
+    pub(super) fn kill(&mut self, name: &str) {
+        self.real.lock().unwrap().remove(name);
+        self.peers.remove(name).expect("it was running");
+    }
+
+    pub(super) fn wipe(&self, name: &str) {
+        let data = self.data(name);
+        // A peer that was killed may still be stopping, and would write into the directory of the next.
+        let is_free = || std::fs::File::open(data.join("lock")).is_ok_and(|lock| lock.try_lock().is_ok());
+        until_now(|| !data.exists() || is_free() && std::fs::remove_dir_all(&data).is_ok());
+    }
+
+    pub(super) fn peer(&self, name: &str) -> &RaftHandle {
+        &self.peers[name]
+    }
+
+    pub(super) fn running(&self) -> impl Iterator<Item = (&String, &RaftHandle)> {
+        self.peers.iter()
+    }
+
+    /// Cuts or restores both directions.
+    pub(super) fn cut(&self, one: &str, other: &str, cut: bool) {
+        self.cut_off(one, other, cut);
+        self.cut_off(other, one, cut);
+    }
+
+    /// Cuts or restores the requests of one peer to the other, and their answers.
+    pub(super) fn cut_off(&self, from: &str, to: &str, cut: bool) {
+        self.links[&(from.to_owned(), to.to_owned())].0.cut.store(cut, Ordering::SeqCst);
+    }
+
+    pub(super) fn isolate(&self, name: &str, cut: bool) {
+        for other in &self.names {
+            if other != name {
+                self.cut(name, other, cut);
+            }
+        }
+    }
+
+    /// The peers whose master lease holds now.
+    pub(super) fn masters(&self) -> Vec<(String, MasterLease)> {
+        let now = self.now();
+        let lease = |peer: &RaftHandle| match &*peer.mastership().borrow() {
+            Mastership::Master(lease) if lease.holds(now) => Some(lease.clone()),
+            _ => None,
+        };
+        self.peers.iter().filter_map(|(name, peer)| Some((name.clone(), lease(peer)?))).collect()
+    }
+
+    pub(super) async fn master(&self) -> (String, MasterLease) {
+        let began = Instant::now();
+        loop {
+            if let Some(master) = self.masters().pop() {
+                return master;
+            }
+            assert!(began.elapsed() < Duration::from_secs(60), "there is no master: {}", self.told());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// openraft's metrics of each peer, for failures.
+    fn told(&self) -> String {
+        let begun = |peer: &&RaftHandle| !peer.peers().is_empty();
+        let of = |peer: &RaftHandle| format!("{} {:?}", *peer.raft().metrics().borrow(), peer.ineligible());
+        let told = self.running().map(|(name, peer)| match Some(peer).filter(begun) {
+            Some(peer) => format!("\n{name}: {}", of(peer)),
+            None => format!("\n{name}: not begun, {:?}", peer.ineligible()),
+        });
+        told.collect()
+    }
+
+    /// Proposes to the master until one accepts.
+    pub(super) async fn propose(&self, command: Command) {
+        for _ in 0..100 {
+            let (name, lease) = self.master().await;
+            if self.peers[&name].propose(&lease, vec![command.clone()]).await.is_ok() {
+                return;
+            }
+        }
+        panic!("no peer accepts it");
+    }
+}
+
+/// The configurations of a peer, oldest first.
+pub(super) fn texts(peer: &RaftHandle) -> Vec<String> {
+    peer.read(|state| state.configurations().map(|configuration| configuration.text.to_string()).collect())
+}
+
+pub(super) fn configuration(text: impl Into<Arc<str>>) -> Configuration {
+    Configuration { version: 0, text: text.into(), source: "a test".into(), at_unix: 0, by: "a".into() }
+}
+
+pub(super) fn set_text(text: impl Into<Arc<str>>) -> Command {
+    Command::Configuration(configuration(text))
+}
+
+pub(super) fn stored_state(peer: &RaftHandle) -> StoredState {
+    peer.read(|state| state.record(Millis(0)))
+}
+
+/// Waits until these peers have the same state.
+pub(super) async fn until_equal(cluster: &Cluster, names: impl IntoIterator<Item = &String> + Clone, done: &str) {
+    let began = Instant::now();
+    loop {
+        let mut of_all: Vec<_> = names.clone().into_iter().map(|name| stored_state(cluster.peer(name))).collect();
+        of_all.dedup();
+        if of_all.len() == 1 {
+            return;
+        }
+        if began.elapsed() > Duration::from_secs(60) {
+            for name in names {
+                eprintln!("{name}: {:?}", stored_state(cluster.peer(name)));
+            }
+            panic!("{done}: they do not agree: {}", cluster.told());
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Assigns a part of `r` to a client; zero removes the assignment.
+pub(super) fn assigned(client: &str, amount: f64) -> Command {
+    let assigned = (amount > 0.0).then(|| Assigned::Capacity(Amount::clamped(amount)));
+    Command::Assignment { resource: "r".into(), kind: HolderKind::Client, holder: client.into(), assigned }
+}
+
+/// Waits for up to a minute.
+pub(super) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !condition() {
+        assert!(began.elapsed() < Duration::from_secs(60), "waited in vain until {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn until_now(mut condition: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !condition() {
+        assert!(began.elapsed() < Duration::from_secs(60), "waited in vain");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+async fn carry(listener: TcpListener, link: Arc<Link>, real: Arc<Mutex<BTreeMap<String, SocketAddr>>>, to: String) {
+    while let Ok((from, _)) = listener.accept().await {
+        let (link, address) = (Arc::clone(&link), real.lock().unwrap().get(&to).copied());
+        tokio::spawn(async move {
+            link.mended().await;
+            let Some(address) = address else { return };
+            let Ok(there) = TcpStream::connect(address).await else { return };
+            let _ = (from.set_nodelay(true), there.set_nodelay(true));
+            let ((mut from_in, mut from_out), (mut to_in, mut to_out)) = (from.into_split(), there.into_split());
+            tokio::select! {
+                () = pump(&mut from_in, &mut to_out, &link) => {}
+                () = pump(&mut to_in, &mut from_out, &link) => {}
+            }
+        });
+    }
+}
+
+async fn pump(
+    from: &mut (impl tokio::io::AsyncRead + Unpin),
+    to: &mut (impl tokio::io::AsyncWrite + Unpin),
+    link: &Link,
+) {
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let Ok(read @ 1..) = from.read(&mut buffer).await else { return };
+        link.mended().await;
+        if to.write_all(&buffer[..read]).await.is_err() {
+            return;
+        }
+    }
+}
+
+impl Link {
+    async fn mended(&self) {
+        while self.cut.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! The data directory of a peer is restored from an older copy, and the others notice.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    handle::RaftHandle,
+    log::{
+        directory::Directory,
+        floor::{StoredFloor, slot},
+    },
+    tests::{
+        cluster::{Cluster, set_text, until, until_equal},
+        rejections::identity,
+    },
+};
+
+/// A cluster with a copy of the victim's data directory.
+struct Copied {
+    cluster: Cluster,
+    victim: String,
+    others: Vec<String>,
+    copy: tempfile::TempDir,
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("it can be made");
+    for entry in fs::read_dir(from).expect("it can be read").map(|entry| entry.expect("it can be read")) {
+        let to = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy(&entry.path(), &to);
+        } else {
+            fs::copy(entry.path(), to).expect("it can be copied");
+        }
+    }
+}
+
+/// The content of all files of a directory.
+fn bytes(of: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let entries = fs::read_dir(of).expect("it can be read").map(|entry| entry.expect("it can be read").path());
+    let (folders, files): (Vec<PathBuf>, Vec<PathBuf>) = entries.partition(|path| path.is_dir());
+    let below = folders.iter().flat_map(|folder| bytes(folder));
+    let name = |path: &Path| path.file_name().map(PathBuf::from).unwrap_or_default();
+    let here = files.iter().map(|file| (name(file), fs::read(file).expect("it can be read")));
+    below.chain(here).collect()
+}
+
+fn is_follower(peer: &RaftHandle) -> bool {
+    peer.hears_master()
+}
+
+impl Copied {
+    /// Copies the directory of the master or of a follower.
+    async fn new(is_master: bool) -> Copied {
+        let mut cluster = Cluster::new(&["a", "b", "c"]).await;
+        cluster.bootstrap().await;
+        cluster.propose(set_text("before")).await;
+        until_equal(&cluster, &cluster.names, "at first").await;
+        let (master, _) = cluster.master().await;
+        let victim = cluster.names.iter().find(|name| (**name == master) == is_master).expect("there is one").clone();
+        let others = cluster.names.iter().filter(|name| **name != victim).cloned().collect();
+        let kept = tempfile::tempdir().expect("a temporary directory");
+        let copied = Copied { cluster, victim, others, copy: kept };
+        // If two copies are the same, nothing was written in between.
+        until("nothing is written", || {
+            let again = tempfile::tempdir().expect("a temporary directory");
+            copy(&copied.data(), copied.copy.path());
+            copy(&copied.data(), again.path());
+            bytes(copied.copy.path()) == bytes(again.path())
+        })
+        .await;
+        copied
+    }
+
+    fn data(&self) -> PathBuf {
+        self.cluster.data(&self.victim)
+    }
+
+    /// Commits changes that the copy lacks.
+    async fn go_on(&self) {
+        for text in ["one", "two", "three"] {
+            self.cluster.propose(set_text(text)).await;
+        }
+        until_equal(&self.cluster, &self.cluster.names, "after the copy").await;
+    }
+
+    /// The victim has to be down.
+    async fn put_back(&self) {
+        self.cluster.wipe(&self.victim);
+        copy(self.copy.path(), &self.data());
+        // The peer itself cannot notice it.
+        drop(Directory::open(&self.data()).expect("it is free"));
+    }
+
+    /// Waits until another peer has stored in both slots that the victim has everything.
+    async fn is_stored(&self) {
+        let victim = identity(&self.cluster, &self.victim).peer;
+        let says_all = |floor: StoredFloor| floor.known.get(&victim).is_some_and(|known| Some(known.log) == floor.last);
+        let has_stored = |name: &String| {
+            let bytes = fs::read(self.cluster.data(name).join("floor")).expect("it can be read");
+            [0, 512].iter().all(|at| slot(&bytes, *at).is_some_and(says_all))
+        };
+        until("it is stored", || self.others.iter().any(has_stored)).await;
+    }
+
+    /// What the other peers say about the victim.
+    fn noticed(&self) -> Vec<String> {
+        let running = self.cluster.running().filter(|(name, _)| **name != self.victim);
+        running.flat_map(|(_, peer)| peer.losses()).collect()
+    }
+
+    async fn is_noticed(&self) {
+        let victim = format!("{} has lost entries of the log that it had acknowledged", self.victim);
+        until("it is noticed", || self.noticed().iter().any(|loss| loss.starts_with(&victim))).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_older_copy_that_was_put_back_while_all_were_down_is_noticed_when_the_others_come() {
+    for is_master in [false, true] {
+        let mut copied = Copied::new(is_master).await;
+        copied.go_on().await;
+        copied.is_stored().await;
+        for name in copied.cluster.names.clone() {
+            copied.cluster.kill(&name);
+        }
+        copied.put_back().await;
+        let victim = copied.victim.clone();
+        copied.cluster.start(&victim).await;
+        for name in copied.others.clone() {
+            copied.cluster.start(&name).await;
+        }
+        copied.is_noticed().await;
+        until_equal(&copied.cluster, &copied.cluster.names, "all the same").await;
+        // As the message advises: with an empty directory it rejoins, and the messages end.
+        copied.cluster.kill(&victim);
+        copied.cluster.wipe(&victim);
+        copied.cluster.start(&victim).await;
+        until("nothing is said any more", || copied.noticed().is_empty()).await;
+        until_equal(&copied.cluster, &copied.cluster.names, "in the end").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_older_copy_that_is_put_back_while_the_others_run_is_noticed_and_harms_no_master() {
+    for is_master in [false, true] {
+        let mut copied = Copied::new(is_master).await;
+        copied.go_on().await;
+        let victim = copied.victim.clone();
+        copied.cluster.kill(&victim);
+        copied.put_back().await;
+        copied.cluster.start(&victim).await;
+        copied.is_noticed().await;
+        copied.cluster.propose(set_text("after")).await;
+        until_equal(&copied.cluster, &copied.cluster.names, "all the same").await;
+        assert!(copied.cluster.running().all(|(_, peer)| peer.failure().borrow().is_none() && is_follower(peer)));
+    }
+}
+
+/// A majority that lost the same entries commits others in their place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_majority_has_lost_is_noticed_by_the_peer_that_has_it() {
+    for runs in [false, true] {
+        let mut copied = Copied::new(false).await;
+        let (knows, _) = copied.cluster.master().await;
+        let behind = copied.others.iter().find(|name| **name != knows).expect("there are two").clone();
+        copied.cluster.kill(&behind);
+        for text in ["one", "two", "three"] {
+            copied.cluster.propose(set_text(text)).await;
+        }
+        let pair = [knows.clone(), copied.victim.clone()];
+        until_equal(&copied.cluster, &pair, "after the copy").await;
+        copied.is_stored().await;
+        let victim = copied.victim.clone();
+        copied.cluster.kill(&victim);
+        if runs {
+            copied.cluster.isolate(&knows, true);
+        } else {
+            copied.cluster.kill(&knows);
+        }
+        copied.put_back().await;
+        copied.cluster.start(&victim).await;
+        copied.cluster.start(&behind).await;
+        let forgetful = [behind.clone(), victim.clone()];
+        until("one of the two is master", || copied.cluster.masters().iter().any(|(name, _)| forgetful.contains(name)))
+            .await;
+        for text in ["four", "five"] {
+            copied.cluster.propose(set_text(text)).await;
+        }
+        if runs {
+            copied.cluster.isolate(&knows, false);
+        } else {
+            copied.cluster.start(&knows).await;
+        }
+        copied.is_noticed().await;
+        let conflict = "the other peers have lost a part of the log that was committed";
+        until("the conflict is noticed", || copied.noticed().iter().any(|loss| loss.starts_with(conflict))).await;
+        if runs {
+            // It has applied the lost entries, and cannot take them back.
+            let failure = || copied.cluster.peer(&knows).failure().borrow().clone();
+            until("it takes no part any more", || failure().is_some()).await;
+            let failure = failure().expect("just seen").to_string();
+            assert!(failure.starts_with(conflict) && failure.contains("empty its data directory"), "{failure}");
+        } else {
+            until_equal(&copied.cluster, &copied.cluster.names, "it follows").await;
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Rejected messages and their answers.
+
+use leaseway_proto::peer::{PeerInfo, PeerRequest, PeerResponse};
+use tonic::Code;
+
+use crate::{
+    election::vote::StandRequest,
+    handle::{open::StartError, start},
+    log::{
+        codec::{self, FORMAT},
+        directory::{Identity, read_one},
+        frame::Kind,
+        types::{LogId, Vote},
+    },
+    settings::{Secret, Settings, timing::Timing},
+    tests::cluster::{Cluster, SECRET, set_text, texts, until},
+    transport::{Method, client::Connection, proof::Prover},
+};
+
+pub(super) fn identity(cluster: &Cluster, name: &str) -> Identity {
+    read_one(&cluster.data(name).join("identity"), Kind::Identity).expect("it is readable").expect("it is there")
+}
+
+/// The info of a peer of this cluster.
+pub(super) fn peer_info(cluster: &Cluster, name: &str, peer: u64) -> PeerInfo {
+    let cluster = identity(cluster, &cluster.names[0]).cluster.expect("it belongs to one");
+    PeerInfo {
+        format: u32::from(FORMAT),
+        cluster: cluster.to_be_bytes().to_vec(),
+        peer,
+        name: name.to_owned(),
+        advertise: String::new(),
+        election_timeout_ms: 400,
+        bootstraps: Vec::new(),
+        take_over_ms: 0,
+        backup: 0,
+        incarnation: 0,
+        started_with: None,
+    }
+}
+
+/// Asks a peer for its vote.
+pub(super) async fn ask_for_vote(
+    cluster: &Cluster,
+    of: &str,
+    to: u64,
+    from: PeerInfo,
+    vote: openraft::raft::VoteRequest<u64>,
+) -> Result<openraft::raft::VoteResponse<u64>, tonic::Status> {
+    let request = PeerRequest { from: Some(from), to, payload: codec::encode(&vote), proof: None };
+    let answer = ask(cluster, of, SECRET, Method::Vote, request).await?;
+    Ok(codec::decode(&answer.payload).expect("it decodes"))
+}
+
+/// Sends a request with a proof of this secret.
+pub(super) async fn ask(
+    cluster: &Cluster,
+    of: &str,
+    secret: &str,
+    method: Method,
+    request: PeerRequest,
+) -> Result<PeerResponse, tonic::Status> {
+    let address = cluster.peer(of).local_addr().expect("it listens");
+    let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{address}")).expect("an address");
+    let connection = Connection::over(endpoint.connect().await.expect("it accepts"));
+    let prover = Prover::new(Some(&Secret::new(secret)));
+    let (answer, is_proven) = connection.ask(&prover, of, method, request).await?;
+    assert!(is_proven, "it is the peer that was asked");
+    Ok(answer)
+}
+
+#[tokio::test]
+async fn a_peer_of_another_cluster_is_rejected_and_told_why() {
+    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
+    cluster.bootstrap().await;
+    cluster.master().await;
+    let good = peer_info(&cluster, "b", identity(&cluster, "b").peer);
+    let me = identity(&cluster, "a").peer;
+    let format = format!("format {FORMAT}");
+    type Tamper = fn(&mut PeerInfo);
+    let cases: [(Tamper, &str); 5] = [
+        (|other| other.format += 1, &format),
+        (|other| other.cluster[0] ^= 1, "another cluster"),
+        (|other| other.cluster.clear(), "no cluster"),
+        (|other| other.election_timeout_ms = 401, "401"),
+        (|other| other.name = "a".into(), "\"a\""),
+    ];
+    let vote = || openraft::raft::VoteRequest::new(Vote::new(0, 1), None);
+    for (change, says) in cases {
+        let mut other = good.clone();
+        change(&mut other);
+        let status = ask_for_vote(&cluster, "a", me, other, vote()).await.expect_err("it is rejected");
+        assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
+        assert!(status.message().contains(says), "{status}");
+    }
+    for secret in ["another", "", "of this test!"] {
+        let hello = PeerRequest { from: Some(good.clone()), ..PeerRequest::default() };
+        let status = ask(&cluster, "a", secret, Method::Hello, hello).await.expect_err("it is rejected");
+        assert_eq!(status.code(), Code::Unauthenticated, "{status}");
+        assert!(status.message().contains("secret"), "{status}");
+    }
+    let status = ask_for_vote(&cluster, "a", me ^ 2, good.clone(), vote()).await.expect_err("meant for another");
+    assert_eq!(status.code(), Code::NotFound);
+    let status = ask_for_vote(&cluster, "a", 0, good.clone(), vote()).await.expect_err("it has no addressee");
+    assert_eq!(status.code(), Code::InvalidArgument);
+    ask_for_vote(&cluster, "a", me, good.clone(), vote()).await.expect("it is accepted");
+
+    // A peer of another cluster does not even learn which peer answers.
+    let hello = async |from: PeerInfo| {
+        let request = PeerRequest { from: Some(from), ..PeerRequest::default() };
+        ask(&cluster, "a", SECRET, Method::Hello, request).await.map(|_| ())
+    };
+    let elsewhere = PeerInfo { cluster: vec![1; 16], ..good.clone() };
+    assert_eq!(hello(elsewhere).await.expect_err("it is rejected").code(), Code::FailedPrecondition);
+    let nowhere = PeerInfo { cluster: Vec::new(), ..good };
+    hello(nowhere).await.expect("it may become one of them");
+}
+
+#[tokio::test]
+async fn a_master_votes_for_no_other_peer_as_long_as_its_lease_may_hold() {
+    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
+    cluster.bootstrap().await;
+    let (master, lease) = cluster.master().await;
+    // Longer than any vote lease that the master may have given when it was elected.
+    tokio::time::sleep(std::time::Duration::from_millis(900)).await;
+    assert!(lease.holds(cluster.now()), "nothing has disturbed it");
+    let other = cluster.names.iter().find(|name| **name != master).expect("there are three").clone();
+    let candidate = identity(&cluster, &other).peer;
+    let ahead = crate::tests::segments::log_id(900, 1_000_000);
+    let vote = openraft::raft::VoteRequest::new(Vote::new(1000, candidate), Some(ahead));
+    let from = peer_info(&cluster, &other, candidate);
+    let me = identity(&cluster, &master).peer;
+    let answer = ask_for_vote(&cluster, &master, me, from.clone(), vote.clone()).await.expect("it answers");
+    assert!(!answer.vote_granted);
+    assert!(lease.holds(cluster.now()));
+    // Its followers do not vote either.
+    let follower =
+        cluster.names.iter().find(|name| **name != master && **name != other).expect("there are three").clone();
+    let to = identity(&cluster, &follower).peer;
+    let answer = ask_for_vote(&cluster, &follower, to, from, vote).await.expect("it answers");
+    assert!(!answer.vote_granted);
+    assert!(lease.holds(cluster.now()));
+}
+
+#[tokio::test]
+async fn no_peer_starts_an_election_because_a_former_master_asks_for_it() {
+    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
+    cluster.bootstrap().await;
+    let (master, lease) = cluster.master().await;
+    let follower = cluster.names.iter().find(|name| **name != master).expect("there are three").clone();
+    let (from, to) = (identity(&cluster, &master).peer, identity(&cluster, &follower).peer);
+    let now = cluster.peer(&master).raft().metrics().borrow().clone();
+    let log = cluster.peer(&master).raft().data_metrics().borrow().last_log;
+    let stands = async |master_vote: Vote, last: Option<LogId>| {
+        let from = Some(peer_info(&cluster, &master, from));
+        let request = StandRequest { master: master_vote, last };
+        let request = PeerRequest { from, to, payload: codec::encode(&request), proof: None };
+        let answer = ask(&cluster, &follower, SECRET, Method::Stand, request).await.expect("it answers");
+        codec::decode::<bool>(&answer.payload).expect("it decodes")
+    };
+    for former in [Vote::new_committed(0, from), Vote::new_committed(1, to), Vote::new(1, from)] {
+        assert!(!stands(former, log).await);
+    }
+    // The same master, in an earlier term.
+    assert!(!stands(now.vote, log.map(|id| LogId::new(id.leader_id, id.index - 1))).await);
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    assert!(lease.holds(cluster.now()), "nothing has happened");
+}
+
+#[tokio::test]
+async fn settings_that_cannot_work_are_refused_with_what_is_wrong() {
+    let mut cluster = Cluster::new(&["a", "b"]).await;
+    let refused = async |settings: Settings| start(settings).await.map(|_| ()).expect_err("it cannot work").to_string();
+    let listen = Some("0.0.0.0:0".parse().expect("an address"));
+    let open = start(Settings { listen, secret: None, ..cluster.settings("a") }).await.map(|_| ());
+    assert!(matches!(open, Err(StartError::NoSecret(_))), "{open:?}");
+    assert!(refused(Settings { listen: None, ..cluster.settings("a") }).await.contains("listen"));
+    assert!(refused(Settings { name: "z".into(), ..cluster.settings("a") }).await.contains("a, b"));
+    let twice = [cluster.settings("a").peers, cluster.settings("a").peers].concat();
+    assert!(refused(Settings { peers: twice, ..cluster.settings("a") }).await.contains("two peers"));
+    let taken = cluster.start("a").await.local_addr();
+    assert!(refused(Settings { listen: taken, ..cluster.settings("b") }).await.contains("cannot listen"));
+    assert!(
+        Timing::new(5, 100, 200).is_err() && Timing::new(50, 99, 200).is_err() && Timing::new(50, 100, 120).is_err()
+    );
+}
+
+#[tokio::test]
+async fn a_peer_with_another_secret_does_not_take_part_and_the_others_go_on() {
+    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
+    cluster.bootstrap().await;
+    cluster.propose(set_text("one")).await;
+    let (master, _) = cluster.master().await;
+    let outsider = cluster.names.iter().find(|name| **name != master).expect("there are three").clone();
+    cluster.kill(&outsider);
+    let settings = Settings { secret: Some(Secret::new("another")), ..cluster.settings(&outsider) };
+    let peer = cluster.start_with(settings).await.expect("it starts");
+    cluster.propose(set_text("two")).await;
+    tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
+    assert!(texts(&peer).is_empty(), "nothing was confirmed to it");
+    drop(peer);
+    cluster.kill(&outsider);
+    let peer = cluster.start(&outsider).await;
+    until("it takes part", || texts(&peer) == ["one", "two"]).await;
+}

@@ -1,0 +1,130 @@
+//! Checks who has sent a request, and signs answers.
+
+use std::sync::{Arc, OnceLock};
+
+use leaseway_proto::peer::{MasterInfo, PeerInfo, PeerRequest, PeerResponse, Proof};
+use leaseway_tls::Names;
+use serde::Serialize;
+use tonic::{Code, Request, Response, Status, metadata::MetadataValue};
+
+use crate::{
+    log::{
+        acknowledged::Acknowledged,
+        codec::{self, FORMAT},
+        types::Raft,
+    },
+    settings::Settings,
+    transport::{
+        Method,
+        connection::Caller,
+        handshake::{Handshake, OTHER_CLUSTER, REJECTED, Rejected, incarnation_of},
+        liveness::Liveness,
+        proof::{CHALLENGE, ProofCheck, Prover},
+    },
+};
+
+pub(crate) struct Authenticator {
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) handshake: Arc<Handshake>,
+    pub(crate) prover: Arc<Prover>,
+    pub(crate) liveness: Arc<Liveness>,
+    pub(crate) acknowledged: Acknowledged,
+    /// For the addresses of members; unset until consensus has begun.
+    pub(crate) raft: Arc<OnceLock<Raft>>,
+}
+
+/// A request of a peer.
+pub(crate) struct Authenticated {
+    pub(crate) from: PeerInfo,
+    pub(crate) payload: Vec<u8>,
+    /// The proof of the request, which the proof of the answer refers to.
+    pub(crate) proof: Option<Proof>,
+}
+
+impl Authenticator {
+    pub(crate) fn check(&self, method: Method, request: Request<PeerRequest>) -> Result<Authenticated, Status> {
+        let caller = request.extensions().get::<Arc<Caller>>().cloned();
+        let request = request.into_inner();
+        let caller = caller.ok_or_else(|| Status::internal("the connection is unknown"))?;
+        let reject = |rejected| self.reject(&caller, &rejected);
+        if self.settings.tls.is_some() && !caller.is_peer(|names| self.is_host_of_peer(names)) {
+            let names = caller.names.as_deref().map(Names::all).unwrap_or_default();
+            return Err(reject(Rejected::Certificate(names.join(", "))));
+        }
+        let proven = self.prover.check(&request, method, self.handshake.name(), &caller.challenge);
+        let PeerRequest { from, to, payload, proof } = request;
+        let is_of_this_format = from.as_ref().is_some_and(|from| from.format == u32::from(FORMAT));
+        if proven == ProofCheck::StaleChallenge && is_of_this_format {
+            let mut status = Status::unauthenticated("stale challenge");
+            let challenge = MetadataValue::from_bytes(caller.challenge.bytes());
+            status.metadata_mut().insert_bin(CHALLENGE, challenge);
+            return Err(status);
+        }
+        let from = self.handshake.check(from, proven == ProofCheck::Valid).map_err(reject)?;
+        if to != 0 && to != self.handshake.peer() {
+            return Err(Status::not_found("rejected: this peer has lost its directory, and has a new identity"));
+        }
+        self.liveness.heard(&from, (self.settings.clock)());
+        self.acknowledged.heard(incarnation_of(&from));
+        Ok(Authenticated { from, payload, proof })
+    }
+
+    /// Logs the rejection, and words it for the sender.
+    fn reject(&self, caller: &Caller, rejected: &Rejected) -> Status {
+        self.liveness.report_problem(&caller.address.to_string(), rejected);
+        let code = match rejected {
+            Rejected::Secret => Code::Unauthenticated,
+            Rejected::Certificate(_) => Code::PermissionDenied,
+            _ => Code::FailedPrecondition,
+        };
+        let mut status = Status::new(code, format!("rejected: {}", as_told_to_sender(rejected)));
+        if *rejected == Rejected::Cluster {
+            status.metadata_mut().insert(REJECTED, MetadataValue::from_static(OTHER_CLUSTER));
+        }
+        status
+    }
+
+    /// Whether a certificate is valid for the host of a peer in the settings, or of a member.
+    fn is_host_of_peer(&self, names: &Names) -> bool {
+        let is_for = |address: &str| {
+            let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+            names.is_valid_for(host)
+        };
+        if self.settings.peers.iter().any(|(_, address)| is_for(address)) {
+            return true;
+        }
+        let Some(raft) = self.raft.get() else { return false };
+        let membership = raft.metrics().borrow().membership_config.clone();
+        membership.nodes().any(|(_, member)| is_for(&member.address))
+    }
+
+    /// `request` is the proof of the request.
+    pub(crate) fn answer<A: Serialize>(
+        &self,
+        request: Option<&Proof>,
+        answer: &A,
+        master: Option<MasterInfo>,
+    ) -> Result<Response<PeerResponse>, Status> {
+        let from = Some(self.handshake.info());
+        let mut response = PeerResponse { from, payload: codec::encode(answer), master, proof: None };
+        response.proof = self.prover.prove_answer(&response, request);
+        Ok(Response::new(response))
+    }
+}
+
+/// In these messages "it" is the peer that rejects.
+fn as_told_to_sender(rejected: &Rejected) -> String {
+    match rejected {
+        Rejected::Anonymous => "who is it?".into(),
+        Rejected::Format { theirs, ours } => format!("it speaks format {ours}, this peer format {theirs}"),
+        Rejected::Secret => "it has another secret".into(),
+        Rejected::Certificate(names) => {
+            format!("your certificate ({names}) does not match any peer that it knows")
+        }
+        Rejected::Timing { theirs, ours } => {
+            format!("its election timeout is {ours} ms, that of this peer {theirs}: all peers need the same timing")
+        }
+        Rejected::Cluster => "it belongs to another cluster".into(),
+        Rejected::Namesake(name) => format!("its name is {name:?}, too: names must be unique"),
+    }
+}

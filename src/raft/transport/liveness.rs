@@ -1,0 +1,88 @@
+//! When each peer was last heard from, and which problems with it were logged already.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use leaseway_core::Millis;
+use leaseway_proto::peer::PeerInfo;
+
+use crate::log::types::PeerId;
+
+/// The maximum number of peers whose problems are remembered. Beyond it, problems are logged again.
+const MAX_PROBLEM_PEERS: usize = 64;
+const MAX_PROBLEMS_PER_PEER: usize = 16;
+
+/// The last message of a peer.
+#[derive(Debug, Clone)]
+pub(crate) struct LastContact {
+    pub(crate) name: String,
+    pub(crate) advertise: String,
+    pub(crate) at: Millis,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Liveness {
+    known: Mutex<BTreeMap<PeerId, LastContact>>,
+    problems: Mutex<BTreeMap<String, BTreeSet<String>>>,
+}
+
+impl Liveness {
+    /// Records a message of an authenticated peer.
+    pub(crate) fn heard(&self, other: &PeerInfo, at: Millis) {
+        let mut known = lock(&self.known);
+        match known.get_mut(&other.peer) {
+            Some(contact) if contact.name == other.name && contact.advertise == other.advertise => {
+                contact.at = at;
+            }
+            _ => {
+                // Each data directory has its own identity, so earlier identities of the name do not come back.
+                known.retain(|_, contact| contact.name != other.name || at.since(contact.at) < Millis::from_secs(60));
+                let (name, advertise) = (other.name.clone(), other.advertise.clone());
+                let contact = LastContact { name, advertise, at };
+                known.insert(other.peer, contact);
+            }
+        }
+    }
+
+    pub(crate) fn get(&self, peer: PeerId) -> Option<LastContact> {
+        lock(&self.known).get(&peer).cloned()
+    }
+
+    /// Whether another identity of its name was heard from later. Then its directory is lost, and it does not come
+    /// back.
+    pub(crate) fn is_replaced(&self, peer: PeerId, name: &str) -> bool {
+        let known = lock(&self.known);
+        let at = known.get(&peer).map(|contact| contact.at);
+        known.iter().any(|(other, contact)| *other != peer && contact.name == name && Some(contact.at) > at)
+    }
+
+    /// Logs a problem with a peer, once until a call succeeds again: callers retry many times a second.
+    pub(crate) fn report_problem(&self, with: &str, what: &dyn std::fmt::Display) {
+        let what = what.to_string();
+        let mut problems = lock(&self.problems);
+        if problems.len() >= MAX_PROBLEM_PEERS && !problems.contains_key(with) {
+            problems.clear();
+        }
+        let said = problems.entry(with.to_owned()).or_default();
+        if !said.contains(&what) {
+            tracing::warn!(peer = with, reason = what, "cannot reach a peer");
+            if said.len() >= MAX_PROBLEMS_PER_PEER {
+                said.clear();
+            }
+            said.insert(what);
+        }
+    }
+
+    /// Forgets the problems with a peer, because a call has succeeded.
+    pub(crate) fn clear_problems(&self, with: &str) {
+        if lock(&self.problems).remove(with).is_some() {
+            tracing::info!(peer = with, "a peer can be reached again");
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
