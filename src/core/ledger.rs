@@ -142,7 +142,7 @@ pub(crate) struct Ledger {
     /// Claims beyond the first of each holder.
     further_claims: usize,
     /// The anonymous record of the estate, and what it has.
-    estate: Option<(u32, Sum)>,
+    inherited: Option<(u32, Sum)>,
     /// How many wait for more.
     waiting: usize,
     /// The newest lease that has ended unrenewed.
@@ -165,7 +165,7 @@ impl Ledger {
             hasher: FixedState::with_seed(seed),
             sums: Sums::default(),
             further_claims: 0,
-            estate: None,
+            inherited: None,
             waiting: 0,
             lapsed: None,
             changes: 0,
@@ -177,7 +177,7 @@ impl Ledger {
 
     /// How many holders there are; the estate is none.
     pub(crate) fn len(&self) -> usize {
-        self.holders.len() - usize::from(self.estate.is_some())
+        self.holders.len() - usize::from(self.inherited.is_some())
     }
 
     /// What is counted against limits: holders, and every band of a child node beyond its first, for each takes memory.
@@ -410,21 +410,21 @@ impl Ledger {
 
     /// Adds the record of the estate, which no id finds and no request touches. Its claims count as wanted, and need no
     /// places.
-    pub(crate) fn insert_estate(&mut self, claims: Claims) -> u32 {
-        debug_assert!(self.estate.is_none(), "there is one estate");
+    pub(crate) fn insert_inherited(&mut self, claims: Claims) -> u32 {
+        debug_assert!(self.inherited.is_none(), "there is one estate");
         let mut record = Holder::new(HolderKind::Node, "".into());
         record.claims = claims;
         self.sums.wants += record.wants();
         self.sums.subclients += record.subclients();
         let slot = self.holders.insert(record);
-        self.estate = Some((slot, Sum::ZERO));
+        self.inherited = Some((slot, Sum::ZERO));
         self.changed_claims();
         slot
     }
 
     /// What the estate has.
-    pub(crate) fn set_estate(&mut self, has: Sum) {
-        if let Some((_, had)) = &mut self.estate {
+    pub(crate) fn set_unclaimed(&mut self, has: Sum) {
+        if let Some((_, had)) = &mut self.inherited {
             let before = std::mem::replace(had, has);
             self.sums.held -= before;
             self.sums.held += has;
@@ -434,7 +434,7 @@ impl Ledger {
 
     /// Puts a claim of the estate in place of another.
     pub(crate) fn replace_inherited_claim(&mut self, ordinal: usize, claim: Claim) {
-        let Some((slot, _)) = self.estate else { return };
+        let Some((slot, _)) = self.inherited else { return };
         let old = std::mem::replace(&mut self.holders[slot].claims[ordinal], claim);
         self.sums.wants -= old.wants;
         self.sums.wants += claim.wants;
@@ -444,9 +444,9 @@ impl Ledger {
     }
 
     /// Forgets the estate.
-    pub(crate) fn remove_estate(&mut self) {
-        self.set_estate(Sum::ZERO);
-        if let Some((slot, _)) = self.estate.take() {
+    pub(crate) fn remove_inherited(&mut self) {
+        self.set_unclaimed(Sum::ZERO);
+        if let Some((slot, _)) = self.inherited.take() {
             let record = self.holders.remove(slot);
             self.sums.wants -= record.wants();
             self.sums.subclients -= record.subclients();
@@ -455,8 +455,8 @@ impl Ledger {
     }
 
     /// Whether this is the record of the estate.
-    pub(crate) fn is_estate(&self, slot: u32) -> bool {
-        self.estate.is_some_and(|(estate, _)| estate == slot)
+    pub(crate) fn is_inherited(&self, slot: u32) -> bool {
+        self.inherited.is_some_and(|(inherited, _)| inherited == slot)
     }
 
     fn changed_claims(&mut self) {

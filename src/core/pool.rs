@@ -107,7 +107,7 @@ pub(crate) struct Pool {
     /// Holders of something that have not asked this master yet.
     unheard: usize,
     /// What earlier masters have promised to holders that have not asked yet.
-    estate: Amount,
+    unclaimed: Amount,
     /// What connected clients hold.
     connected: Sum,
     /// Reports of use, by when they do not count any more.
@@ -161,7 +161,7 @@ impl Pool {
             spent: 0.0,
             doubt: Sum::ZERO,
             unheard: 0,
-            estate: Amount::ZERO,
+            unclaimed: Amount::ZERO,
             connected: Sum::ZERO,
             reports: BTreeSet::new(),
             is_overloaded: false,
@@ -352,18 +352,18 @@ impl Pool {
     }
 
     /// What earlier masters have promised to holders that have not asked yet counts as a member of its own.
-    pub(crate) fn set_estate(&mut self, slot: u32, left: Amount) {
+    pub(crate) fn set_unclaimed(&mut self, slot: u32, left: Amount) {
         let mut member = self.take_out(slot).unwrap_or_else(|| self.newcomer(HolderKind::Node, &"".into()));
         member.inherited = true;
         member.granted = left;
         member.keep(left);
-        self.estate = left;
+        self.unclaimed = left;
         self.put_back(slot, member);
     }
 
-    pub(crate) fn remove_estate(&mut self, slot: u32, held: Sum) {
+    pub(crate) fn remove_inherited(&mut self, slot: u32, held: Sum) {
         self.take_out(slot);
-        self.estate = Amount::ZERO;
+        self.unclaimed = Amount::ZERO;
         self.connected = held;
         self.moves += 1;
     }

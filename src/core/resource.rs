@@ -4,11 +4,11 @@
 //! clean-up (leases that have ended), insertion (what the request confirms, then what it wants), the new capacity, and
 //! the answer. Decisions depend on the arguments alone; the caller provides the time and sends the answers.
 
-mod estate;
 mod explain;
 mod forecast;
 mod hearing;
 mod hints;
+mod inherited;
 mod insertion;
 mod lives;
 mod messages;
@@ -21,7 +21,7 @@ mod settle;
 mod supply;
 mod units;
 
-use estate::Estate;
+use inherited::InheritedLeases;
 use lives::Lives;
 use pool::Measured;
 use promises::Keeper;
@@ -85,7 +85,7 @@ pub struct Resource {
     since: Millis,
     learning_until: Millis,
     /// What earlier masters promised, until the last of their leases has ended.
-    estate: Option<Box<Estate>>,
+    inherited: Option<Box<InheritedLeases>>,
     max_holders: usize,
     place_share: PrincipalShare,
     tokens: Tokens,
@@ -191,7 +191,7 @@ impl Resource {
             origin: source.into(),
             since,
             learning_until,
-            estate: None,
+            inherited: None,
             max_holders,
             place_share: PrincipalShare::default(),
             tokens: Tokens::new(epoch),
@@ -235,7 +235,7 @@ impl Resource {
         workspace.clear();
         self.counters.rounds += 1;
         self.expire(now.at, EXPIRE_PER_REQUEST * (1 + requests.len()));
-        self.end_of_estate(now.at);
+        self.end_inherited(now.at);
         self.end_of_supply(now.at);
         self.end_of_report(now.at);
         self.step_pool(now.at, MOVES_PER_REQUEST * (1 + requests.len()));
@@ -293,13 +293,13 @@ impl Resource {
     /// Forgets what has ended. Returns whether nothing is held any more.
     pub fn tick(&mut self, now: Millis) -> bool {
         self.expire(now, EXPIRE_PER_TICK);
-        self.end_of_estate(now);
+        self.end_inherited(now);
         self.end_of_supply(now);
         self.end_of_report(now);
         self.tick_pool(now);
         self.deal_units(now);
         self.forget_lives(now);
-        self.ledger.len() == 0 && !self.has_estate()
+        self.ledger.len() == 0 && !self.has_inherited()
     }
 
     /// Puts new settings in force. Leases stay; capacity and terms change with the next round. A change of algorithm or
@@ -329,9 +329,9 @@ impl Resource {
         }
         self.division.set_capacity(settings.capacity);
         let before = std::mem::replace(&mut self.settings, settings).capacity;
-        if self.has_estate() && self.learning_until > self.since {
+        if self.has_inherited() && self.learning_until > self.since {
             // It may have been cut just before this master began: holders may have more than it knows of.
-            self.lends_to_estate(before);
+            self.raise_unclaimed(before);
         }
         self.renew_pool(self.seed);
         self.reforms += 1;
@@ -392,7 +392,7 @@ impl Resource {
     /// When [`tick`](Self::tick) next has something to do.
     pub fn next_expiry(&self) -> Option<Millis> {
         let of_pool = self.pool.as_ref().and_then(|pool| pool.next_deadline());
-        let others = self.next_end_of_estate().into_iter().chain(of_pool).chain(self.load_reported_until());
+        let others = self.next_end_of_inherited().into_iter().chain(of_pool).chain(self.load_reported_until());
         self.ledger.next_expiry().into_iter().chain(others).min()
     }
 
@@ -448,13 +448,13 @@ impl Resource {
             Some(_) if planted::is(Fault::OldReleaseFrees) => (true, Amount::ZERO),
             // It was sent to an earlier master, or may have been.
             Some(_) => (false, Amount::ZERO),
-            None => (!self.has_estate(), Amount::ZERO),
+            None => (!self.has_inherited(), Amount::ZERO),
         };
         self.give_back(returned);
         if !everything && !planted::is(Fault::ReleasesEverything) {
             self.ledger.recount(slot, now);
             self.pool_grants(slot, Cause::Released);
-        } else if let Some(until) = self.estate_until() {
+        } else if let Some(until) = self.inherited_until() {
             self.bury(slot, now, until);
         } else {
             let holder = self.ledger.remove(slot);

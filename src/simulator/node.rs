@@ -192,12 +192,12 @@ impl Watchdog {
         has_answered: bool,
     ) -> Result<(), Violation> {
         let resource = engine.resource();
-        let has_estate =
+        let has_inherited =
             resource.is_learning(now) || resource.promises().is_some_and(|promises| now < promises.inherited_until);
         let held = engine.resource().sums().held;
         let before = std::mem::replace(&mut self.held, held);
         let news = self.news;
-        if has_answered && !has_estate && !resource.awaits_supply() {
+        if has_answered && !has_inherited && !resource.awaits_supply() {
             self.news = Sum::ZERO;
         }
         // All that is lent may be in use below a node that learns, also beyond what an operator lets it give.

@@ -182,7 +182,7 @@ impl Member {
     }
 
     /// Whether it stands for what no holder has asked for yet.
-    pub(super) fn is_estate(&self) -> bool {
+    pub(super) fn is_inherited(&self) -> bool {
         self.inherited && self.id.is_empty()
     }
 

@@ -149,7 +149,7 @@ impl Pool {
             base: self.base,
             max: self.most(),
             connected: held,
-            priority_connected: (self.priority.granted() - self.estate.into()).max(Sum::ZERO),
+            priority_connected: (self.priority.granted() - self.unclaimed.into()).max(Sum::ZERO),
             priority_assigned: self.assignments.sum(self.total),
             used: self.used(),
             overloads: self.overloads,
@@ -233,7 +233,7 @@ impl Pool {
         };
         let mut page = PoolPage::default();
         for (slot, member) in self.members.iter().enumerate().skip(from) {
-            let Some(member) = member.as_deref().filter(|member| !member.is_estate()) else { continue };
+            let Some(member) = member.as_deref().filter(|member| !member.is_inherited()) else { continue };
             if filter == PoolFilter::Connected && !member.is_connected() {
                 continue;
             }

@@ -82,7 +82,7 @@ pub enum Block {
     /// The node has no lease of its own yet.
     AwaitsSupply,
     /// So much of what earlier masters promised has not been named yet, and ends then.
-    Estate(Amount, Millis),
+    Unclaimed(Amount, Millis),
     /// This master knows nothing of earlier leases, and listens until then.
     Learning(Millis),
     /// It carries no token, and has shown no lease of this master: until then at the latest it gets no more than it says
@@ -142,7 +142,7 @@ impl Block {
         match self {
             Block::Asks => "asks",
             Block::AwaitsSupply => "awaits_supply",
-            Block::Estate(..) => "estate",
+            Block::Unclaimed(..) => "estate",
             Block::Learning(_) => "learning",
             Block::Unshown(_) => "unshown",
             Block::LeftOut(_) => "left_out",
@@ -253,10 +253,10 @@ impl Resource {
         if free < Sum::ZERO {
             blocks.push(Block::Over(Sum::ZERO - free));
         }
-        let (left, lacks) = (self.estate_left(), lacks - free.max(Sum::ZERO));
-        if let Some(until) = self.estate_over_by(lacks.ceil().min(left)).filter(|_| left > Amount::ZERO) {
+        let (left, lacks) = (self.unclaimed(), lacks - free.max(Sum::ZERO));
+        if let Some(until) = self.inherited_over_by(lacks.ceil().min(left)).filter(|_| left > Amount::ZERO) {
             let learns = self.is_learning(now);
-            blocks.push(if learns { Block::Learning(until) } else { Block::Estate(left, until) });
+            blocks.push(if learns { Block::Learning(until) } else { Block::Unclaimed(left, until) });
         }
         let others = self.others(slot, now, terms);
         if others.beyond > Sum::ZERO {
@@ -270,7 +270,7 @@ impl Resource {
 
     /// What a holder of earlier masters does not say of its lease keeps it from growing (rules E10 and E11).
     fn blocked_by_silence(&self, slot: u32, holder: &HolderReport) -> Option<Block> {
-        let until = self.estate_until().filter(|_| self.is_bounded())?;
+        let until = self.inherited_until().filter(|_| self.is_bounded())?;
         if !self.ledger.holder(slot).leases.has_given() {
             return Some(Block::LeftOut(until));
         }
@@ -281,7 +281,7 @@ impl Resource {
     fn others(&self, slot: u32, now: Millis, terms: &mut Vec<(i16, Terms)>) -> Others {
         let mut others = Others { incomplete: self.ledger.len() > LOOKED_AT, ..Others::default() };
         let records = self.ledger.iter_from(0).take(LOOKED_AT);
-        for (other, record) in records.filter(|(other, _)| *other != slot && !self.ledger.is_estate(*other)) {
+        for (other, record) in records.filter(|(other, _)| *other != slot && !self.ledger.is_inherited(*other)) {
             let due = self.due_now(other, now, terms);
             let beyond = record.leases.held(now).saturating_sub(due);
             if beyond <= Amount::ZERO {
@@ -305,7 +305,7 @@ impl Resource {
 /// When the last of them is over, if each has an end.
 fn latest(blocks: &[Block]) -> Option<Millis> {
     let ends = blocks.iter().map(|block| match block {
-        Block::Estate(_, until)
+        Block::Unclaimed(_, until)
         | Block::Learning(until)
         | Block::Unshown(until)
         | Block::LeftOut(until)

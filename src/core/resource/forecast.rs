@@ -96,11 +96,11 @@ impl Resource {
         if self.has_parent() {
             return None;
         }
-        let inherited = self.estate_slot().map(|slot| Inherited {
-            total: self.estate_left(),
+        let inherited = self.inherited_slot().map(|slot| Inherited {
+            total: self.unclaimed(),
             wants: self.ledger.holder(slot).claims.clone(),
             newest: None,
-            until: self.estate_until().unwrap_or(now),
+            until: self.inherited_until().unwrap_or(now),
             ..Inherited::default()
         });
         let mut resource = Resource::new(Birth {
@@ -123,7 +123,7 @@ impl Resource {
     /// Copies of up to `limit` holders from place `from` on, and the place to go on from.
     pub fn copy_holders(&self, now: Millis, from: usize, limit: usize) -> (Vec<HolderCopy>, Option<usize>) {
         let (mut terms, mut page) = (Vec::new(), Vec::new());
-        for (slot, holder) in self.ledger.iter_from(from).filter(|(slot, _)| !self.ledger.is_estate(*slot)) {
+        for (slot, holder) in self.ledger.iter_from(from).filter(|(slot, _)| !self.ledger.is_inherited(*slot)) {
             if page.len() == limit {
                 return (page, Some(slot as usize));
             }
@@ -213,9 +213,9 @@ impl Forecast {
                 until = until.max(Some(leases.last_above(after, now)));
             }
         }
-        if is_bounded && resource.estate_left() > Amount::ZERO {
-            foreseen.unnamed = resource.estate_left().into();
-            until = until.max(resource.estate_until());
+        if is_bounded && resource.unclaimed() > Amount::ZERO {
+            foreseen.unnamed = resource.unclaimed().into();
+            until = until.max(resource.inherited_until());
         }
         // Ends are looked at once in so long.
         foreseen.until = until.map_or(Millis(0), |until| until.plus(Millis(BUCKET_MS)).since(now));

@@ -22,7 +22,7 @@ impl Resource {
             self.ledger.recount(slot, now.at);
         }
         let mut seat = heard?;
-        let knows_nothing = !self.has_estate();
+        let knows_nothing = !self.has_inherited();
         if is_new && self.is_unaccounted(slot, ask, now) && knows_nothing && self.listens_once_more(now.at) {
             seat = self.hear_lease(slot, ask, now)?;
         }
@@ -58,8 +58,8 @@ impl Resource {
                 self.hear_name(slot, token, has.capacity, ask.outstanding, now.at)
             }
             Some(token) if ask.drops_late || self.echoes(ask, token) => self.hear_echo(slot, ask, now.at),
-            _ if self.has_estate() && has.expiry_time < now.unix => self.hear_nothing(slot, now.at),
-            _ if self.has_estate() => self.hear_plain(slot, &has, ask, now),
+            _ if self.has_inherited() && has.expiry_time < now.unix => self.hear_nothing(slot, now.at),
+            _ if self.has_inherited() => self.hear_plain(slot, &has, ask, now),
             _ => self.hear_echo(slot, ask, now.at),
         }
     }
@@ -68,7 +68,7 @@ impl Resource {
     /// the end of what its request named may do so only while that has not ended by the clock of this master (E10).
     fn may_name(&self, ask: &Ask, has: &Has, now: Now) -> bool {
         let is_live = has.expiry_time >= now.unix;
-        ask.drops_late || ask.kind == HolderKind::Client && self.has_estate() && is_live
+        ask.drops_late || ask.kind == HolderKind::Client && self.has_inherited() && is_live
     }
 
     /// Whether it is a client that echoes tokens without knowing what they are, and this is one of this master.
@@ -99,7 +99,7 @@ impl Resource {
             leases.set_moved(Amount::ZERO, now);
         }
         let keep = leases.kept(named, now);
-        let is_beyond = self.has_estate() && outstanding.is_some_and(|outstanding| outstanding > named);
+        let is_beyond = self.has_inherited() && outstanding.is_some_and(|outstanding| outstanding > named);
         let most = if is_beyond { named } else { Amount::MAX };
         Ok(Seat { keep, most, claimed: keep.min(named), ..Seat::of(slot) })
     }
@@ -151,14 +151,14 @@ impl Resource {
     fn is_early(&self, has: &Has, now: Now) -> bool {
         let length = self.lengths(now.at).0;
         let can_wait = has.expiry_time.saturating_sub(now.unix) > (length.0 / 2000) as i64;
-        let outlasts = |at: Millis| self.outlasts_estate(now.unix + (at.0 / 1000) as i64, now);
+        let outlasts = |at: Millis| self.outlasts_inherited(now.unix + (at.0 / 1000) as i64, now);
         can_wait && self.is_bounded() && !outlasts(length) && outlasts(length.plus(SOON_TOLD_APART))
     }
 
     /// Whether it shows the newest lease of this record, and one that ends later than any of an earlier master may.
     fn shows_newest(&self, slot: u32, has: &Has, ask: &Ask, now: Now) -> bool {
         let is_newest = has.token.is_none() && self.ledger.holder(slot).leases.shows_newest(has);
-        let is_ours = self.outlasts_estate(has.expiry_time, now) || planted::is(Fault::TakesLookalikes);
+        let is_ours = self.outlasts_inherited(has.expiry_time, now) || planted::is(Fault::TakesLookalikes);
         ask.kind == HolderKind::Client && is_newest && is_ours
     }
 
@@ -179,7 +179,7 @@ impl Resource {
     /// (rule E5): it is left out of the answer until it names something, or until the estate is over.
     fn hear_nothing(&mut self, slot: u32, now: Millis) -> Result<Seat, Answer> {
         let leases = &self.ledger.holder(slot).leases;
-        let is_moved = self.has_estate() && self.is_bounded() && leases.moved() > Amount::ZERO;
+        let is_moved = self.has_inherited() && self.is_bounded() && leases.moved() > Amount::ZERO;
         if is_moved && !planted::is(Fault::FreshWhileMoved) {
             return Err(Answer::NotYet);
         }
@@ -245,7 +245,7 @@ impl Resource {
     /// The same, under the name of a lease.
     fn move_named(&mut self, slot: u32, named: Amount, token: Option<Token>) {
         let target = self.exchange(self.ledger.holder(slot).leases.moved(), named, token);
-        let until = self.estate_until().unwrap_or_default();
+        let until = self.inherited_until().unwrap_or_default();
         self.ledger.holder_mut(slot).leases.set_moved(target, until);
     }
 

@@ -36,11 +36,11 @@ impl Resource {
         let before = self.settings.capacity;
         self.measure();
         if planted::is(Fault::CutLowersEstate) {
-            self.cap_estate();
+            self.cap_unclaimed();
         }
-        if self.has_estate() && self.is_learning(now) && !planted::is(Fault::RaiseIsFree) {
+        if self.has_inherited() && self.is_learning(now) && !planted::is(Fault::RaiseIsFree) {
             // Earlier masters may have given out what there is more now.
-            self.lends_to_estate(before);
+            self.raise_unclaimed(before);
         }
     }
 

@@ -275,10 +275,10 @@ impl Resource {
         }
         let mut pool = Pool::new(&self.settings, self.has_parent(), seed);
         pool.set_share(self.place_share);
-        if let Some(slot) = self.estate_slot() {
-            pool.set_estate(slot, self.estate_left());
+        if let Some(slot) = self.inherited_slot() {
+            pool.set_unclaimed(slot, self.unclaimed());
         }
-        for (slot, holder) in self.ledger.iter_from(0).filter(|(slot, _)| !self.ledger.is_estate(*slot)) {
+        for (slot, holder) in self.ledger.iter_from(0).filter(|(slot, _)| !self.ledger.is_inherited(*slot)) {
             let request = PoolRequest {
                 kind: holder.kind,
                 id: &holder.id,

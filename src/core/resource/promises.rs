@@ -26,11 +26,11 @@ pub struct PromiseReport {
     /// All that may be believed, acknowledged or not.
     pub total: Amount,
     /// What earlier masters promised and no holder has named yet.
-    pub estate: Amount,
+    pub unclaimed: Amount,
     /// When the last lease of earlier masters ends.
     pub inherited_until: Millis,
     /// When what is left of the estate is over, but for the room that masters leave in a total.
-    pub estate_until: Millis,
+    pub unclaimed_until: Millis,
     pub horizon: Millis,
     /// Changes that have not been acknowledged yet.
     pub under_way: u64,
@@ -56,7 +56,7 @@ impl Resource {
     pub(crate) fn take_changes(&mut self, now: Millis) -> Pending {
         let Some(mut keeper) = self.keeper.take() else { return Pending::default() };
         let (held, lapsed, lease) = (self.ledger.sums().held, self.ledger.lapsed(), self.settings.lease);
-        let glance = Glance { held, lease, lapsed, parts: self.estate_parts(now), now };
+        let glance = Glance { held, lease, lapsed, parts: self.inherited_parts(now), now };
         let clock = keeper.clock();
         let pending = keeper.take(glance, || self.standing(clock, now), || self.condensed_claims());
         self.keeper = Some(keeper);
@@ -67,13 +67,13 @@ impl Resource {
         let (sums, capacity) = (self.ledger.sums(), self.is_bounded().then_some(self.total()));
         Standing {
             held: sums.held,
-            estate: self.estate_left(),
+            unclaimed: self.unclaimed(),
             wants: sums.wants,
             capacity,
             lease: self.settings.lease,
             next: self.tokens.next(),
             lapsed: self.ledger.lapsed(),
-            parts: self.estate_parts(now),
+            parts: self.inherited_parts(now),
             clock,
             now,
         }
@@ -89,8 +89,8 @@ impl Resource {
     /// A report on promises, if they are kept here.
     pub fn promises(&self) -> Option<PromiseReport> {
         let room = Amount::clamped(self.settings.capacity.get() / 32.0);
-        let until = self.estate_over_by(self.estate_left().saturating_sub(room));
-        self.keeper.as_ref().map(|keeper| keeper.report(self.estate_left(), until))
+        let until = self.inherited_over_by(self.unclaimed().saturating_sub(room));
+        self.keeper.as_ref().map(|keeper| keeper.report(self.unclaimed(), until))
     }
 
     /// A lease may be believed until then.

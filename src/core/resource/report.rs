@@ -83,7 +83,7 @@ impl Resource {
     pub fn report_holders(&self, now: Millis, from: usize, limit: usize) -> (Vec<HolderReport>, Option<usize>) {
         let mut terms = Vec::new();
         let mut page = Vec::new();
-        for (slot, _) in self.ledger.iter_from(from).filter(|(slot, _)| !self.ledger.is_estate(*slot)) {
+        for (slot, _) in self.ledger.iter_from(from).filter(|(slot, _)| !self.ledger.is_inherited(*slot)) {
             if page.len() == limit {
                 return (page, Some(slot as usize));
             }

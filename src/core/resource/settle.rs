@@ -33,7 +33,7 @@ impl Resource {
         }
         if self.may_have_lent_more(now.at) && self.pool.is_none() {
             // What was counted twice and is no more may be what another holder has.
-            self.lends_to_estate(Amount::ZERO);
+            self.raise_unclaimed(Amount::ZERO);
         }
         self.deal_units(now.at);
         self.balance_pool(now.at, 1 + workspace.seats.len());
@@ -204,7 +204,7 @@ impl Resource {
         let priority = self.ledger.holder(slot).claims.first().map_or(0, |claim| claim.priority);
         self.ledger.grant(slot, now.at, grant, expiry_time, self.reuse(kind));
         self.note_named(slot, token, seat.named);
-        let will_show = seat.named > Amount::ZERO && self.outlasts_estate(expiry_time, now);
+        let will_show = seat.named > Amount::ZERO && self.outlasts_inherited(expiry_time, now);
         let refresh = self.hastened(refresh, slot, will_show, now.at);
         self.cover_until(grant.end);
         let pool = self.pool_grants(slot, Cause::Asked);

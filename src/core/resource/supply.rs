@@ -56,7 +56,7 @@ impl Resource {
         }
         if self.is_learning(now) {
             self.set_capacity(supply.capacity);
-            self.lends_to_estate(if is_first { Amount::ZERO } else { before });
+            self.raise_unclaimed(if is_first { Amount::ZERO } else { before });
         }
         self.measure();
     }

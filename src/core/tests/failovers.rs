@@ -120,7 +120,7 @@ proptest! {
             world.refresh_all()?;
         }
         invariant::settled(&world.resource, world.at())?;
-        prop_assert_eq!(world.resource.promises().expect("promises are kept").estate, Amount::ZERO);
+        prop_assert_eq!(world.resource.promises().expect("promises are kept").unclaimed, Amount::ZERO);
     }
 
     #[test]
@@ -132,7 +132,7 @@ proptest! {
         let settings = Settings { priority: Priority::Ignore, ..settings };
         let mut world = run(settings, actors, &events)?;
         world.step(&Event::Fail { survive: 9, gap: 100, next: 1 })?;
-        let promised = world.resource.promises().expect("promises are kept").estate;
+        let promised = world.resource.promises().expect("promises are kept").unclaimed;
         let free = (Sum::from(world.resource.settings().capacity) - promised.into()).get();
         let now = crate::Now { at: world.at(), ..super::world::now_at(world.now) };
         let answer = one(&mut world.resource, now, Request::Ask(ask("newcomer", 1e6, None)));

@@ -309,8 +309,8 @@ impl Transcript {
         );
         if let Some(promises) = resource.promises() {
             write!(output, ", promised {}", number(promises.total.get()))?;
-            if promises.estate > Amount::ZERO {
-                write!(output, ", not heard of {}", number(promises.estate.get()))?;
+            if promises.unclaimed > Amount::ZERO {
+                write!(output, ", not heard of {}", number(promises.unclaimed.get()))?;
             }
         }
         if report.learning > Millis(0) {

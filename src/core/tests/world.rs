@@ -428,7 +428,7 @@ impl World {
     /// moved it to a holder that believes nothing any more: that is not told what it might have.
     fn audit_each(&self) -> Result<(), Violation> {
         let holders = self.resource.report_holders(self.at(), 0, usize::MAX).0;
-        let mut elsewhere = Sum::from(self.resource.promises().map_or(Amount::ZERO, |promises| promises.estate));
+        let mut elsewhere = Sum::from(self.resource.promises().map_or(Amount::ZERO, |promises| promises.unclaimed));
         let mut unheld = Vec::with_capacity(self.actors.len());
         for actor in &self.actors {
             let holder = holders.iter().find(|holder| holder.kind == actor.kind && holder.id == actor.id);

@@ -120,7 +120,7 @@ pub(super) fn put_resource_gauges(series: &mut GaugeText, status: &Status) {
     }
     if let Some(promises) = status.promises {
         set("leaseway_resource_promised", promises.total.get());
-        set("leaseway_resource_estate", promises.estate.get());
+        set("leaseway_resource_estate", promises.unclaimed.get());
     }
     if let Some(pool) = &status.pool {
         put_pool_gauges(series, &resource, pool);

@@ -107,7 +107,7 @@ impl Explanation {
             }
             Block::Asks => "Nothing stands in its way: its next request is answered with its due.".to_owned(),
             Block::AwaitsSupply => "This node has nothing to give yet: its parent has not answered.".to_owned(),
-            Block::Estate(left, until) => format!(
+            Block::Unclaimed(left, until) => format!(
                 "{} of what earlier masters promised has not been named by its holders yet, and counts as held for {} \
                  at most.",
                 amount(*left),

@@ -124,7 +124,7 @@ pub(super) struct Standing {
     /// All that may be believed, what earlier masters promised included.
     pub(super) held: Sum,
     /// What of that no holder has named.
-    pub(super) estate: Amount,
+    pub(super) unclaimed: Amount,
     pub(super) wants: Sum,
     /// Absent where capacity is not shared.
     pub(super) capacity: Option<Amount>,
@@ -167,7 +167,7 @@ impl Standing {
         let free = (capacity.get() - needed).max(0.0);
         // What earlier masters promised and no holder has named is room that it had already. More, and a few masters in
         // a row would promise all there is.
-        let room = (room - self.estate.get()).max(least);
+        let room = (room - self.unclaimed.get()).max(least);
         let total = Amount::clamped(needed + room.min(free / 2.0));
         total.min(capacity).max(self.held.ceil())
     }
@@ -209,12 +209,12 @@ impl Keeper {
         }
     }
 
-    pub(in crate::resource) fn report(&self, estate: Amount, until: Option<Millis>) -> PromiseReport {
+    pub(in crate::resource) fn report(&self, unclaimed: Amount, until: Option<Millis>) -> PromiseReport {
         PromiseReport {
             total: self.newest().total,
-            estate,
+            unclaimed,
             inherited_until: self.inherited_until,
-            estate_until: until.unwrap_or(self.inherited_until),
+            unclaimed_until: until.unwrap_or(self.inherited_until),
             horizon: self.stored.until,
             under_way: self.taken - self.acknowledged,
         }

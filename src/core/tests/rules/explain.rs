@@ -137,7 +137,7 @@ fn of_what_earlier_masters_promised() {
     let mut server = Server::born(Birth { inherited: Some(inherited), ..birth(fair(100.0)) });
     server.asks("new", 50.0);
     let explanation = server.explain("new");
-    assert_eq!(explanation.blocks, [Block::Estate(Amount::clamped(80.0), Millis(45_000))]);
+    assert_eq!(explanation.blocks, [Block::Unclaimed(Amount::clamped(80.0), Millis(45_000))]);
     assert_says(
         &explanation,
         &["80 of what earlier masters promised", "45 s at most", "its due in 46 s at the latest"],

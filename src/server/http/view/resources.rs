@@ -270,8 +270,8 @@ pub(in super::super) async fn resource(pages: &Pages, id: &str) -> Option<Resour
     });
     let promised = status.promises.map(|promises| PromisedView {
         total: promises.total.get(),
-        estate: promises.estate.get(),
-        estate_ms: promises.estate_until.since(status.at).0,
+        estate: promises.unclaimed.get(),
+        estate_ms: promises.unclaimed_until.since(status.at).0,
         horizon_ms: promises.horizon.since(status.at).0,
     });
     Some(ResourceDetail {

@@ -25,7 +25,7 @@ use crate::{
 
 /// The estate of one incarnation of a resource.
 #[derive(Debug)]
-pub(super) struct Estate {
+pub(super) struct InheritedLeases {
     /// The anonymous record that stands for it in the ledger.
     slot: u32,
     until: Millis,
@@ -44,11 +44,11 @@ impl Resource {
     pub(super) fn inherit(&mut self, inherited: Inherited) {
         let Inherited { total, wants, until, floor, parts, clock, .. } = inherited;
         if total > Amount::ZERO {
-            self.begin_estate(total.into(), until, wants);
+            self.begin_inherited(total.into(), until, wants);
         }
-        if let Some(estate) = &mut self.estate {
-            estate.floor = floor;
-            estate.parts = Parts::new(clock, parts, until);
+        if let Some(inherited) = &mut self.inherited {
+            inherited.floor = floor;
+            inherited.parts = Parts::new(clock, parts, until);
         }
         self.end_of_parts(self.since);
     }
@@ -61,21 +61,21 @@ impl Resource {
         if !self.is_bounded() || unknown <= Sum::ZERO {
             return;
         }
-        match &mut self.estate {
-            Some(estate) => {
-                estate.until = estate.until.max(until);
-                estate.parts.forget();
+        match &mut self.inherited {
+            Some(inherited) => {
+                inherited.until = inherited.until.max(until);
+                inherited.parts.forget();
             }
-            None => self.begin_estate(unknown, until, Claims::new()),
+            None => self.begin_inherited(unknown, until, Claims::new()),
         }
         self.leave(unknown);
     }
 
-    fn begin_estate(&mut self, total: Sum, until: Millis, wants: Claims) {
-        let slot = self.ledger.insert_estate(wants);
+    fn begin_inherited(&mut self, total: Sum, until: Millis, wants: Claims) {
+        let slot = self.ledger.insert_inherited(wants);
         self.division.insert(slot, &self.ledger.holder(slot).claims);
         let (parts, named) = (Parts::default(), HashMap::new());
-        self.estate = Some(Box::new(Estate { slot, until, left: Sum::ZERO, floor: None, parts, named }));
+        self.inherited = Some(Box::new(InheritedLeases { slot, until, left: Sum::ZERO, floor: None, parts, named }));
         self.leave(total);
         if let Some(pool) = &mut self.pool {
             pool.begin_with(self.ledger.sums().held);
@@ -83,41 +83,45 @@ impl Resource {
     }
 
     /// Ends the estate if the last lease of earlier masters has ended.
-    pub(super) fn end_of_estate(&mut self, now: Millis) {
+    pub(super) fn end_inherited(&mut self, now: Millis) {
         self.end_of_parts(now);
         let early = if planted::is(Fault::EstateEndsEarly) { Millis(self.settings.lease.0) } else { Millis(0) };
-        let Some(estate) = self.estate.take_if(|estate| estate.until <= now.plus(early)) else { return };
-        self.division.remove(estate.slot, &self.ledger.holder(estate.slot).claims);
-        self.ledger.remove_estate();
+        let Some(inherited) = self.inherited.take_if(|inherited| inherited.until <= now.plus(early)) else { return };
+        self.division.remove(inherited.slot, &self.ledger.holder(inherited.slot).claims);
+        self.ledger.remove_inherited();
         self.ledger.lapse(Token::last_before(self.tokens.epoch()));
         if let Some(pool) = &mut self.pool {
-            pool.remove_estate(estate.slot, self.ledger.sums().held);
+            pool.remove_inherited(inherited.slot, self.ledger.sums().held);
         }
     }
 
     /// Ends the parts of the estate whose time has come (rule E13): nothing moves out of them any more.
     fn end_of_parts(&mut self, now: Millis) {
-        let Some(estate) = &mut self.estate else { return };
-        let (before, ended, slot) = (estate.left, estate.parts.end(now), estate.slot);
+        let Some(inherited) = &mut self.inherited else { return };
+        let (before, ended, slot) = (inherited.left, inherited.parts.end(now), inherited.slot);
         if ended == Sum::ZERO {
             return;
         }
-        let (left, over) = ((before - ended).max(Sum::ZERO), estate.parts.over());
-        estate.floor = estate.floor.map(|floor| over.map_or(floor, |over| floor.max(over)));
+        let (left, over) = ((before - ended).max(Sum::ZERO), inherited.parts.over());
+        inherited.floor = inherited.floor.map(|floor| over.map_or(floor, |over| floor.max(over)));
         self.leave(left);
         self.ledger.lapse(over.and_then(|over| Token::new(over.get() - 1)));
         self.scale_inherited_wants(slot, left.get() / before.get());
     }
 
     /// The parts of the estate, in the order of their ends; the last is what earlier masters gave and is in no other.
-    pub(super) fn estate_parts(&self, now: Millis) -> Vec<Part> {
+    pub(super) fn inherited_parts(&self, now: Millis) -> Vec<Part> {
         let first = Token::first(self.tokens.epoch());
-        self.estate.as_ref().map_or_else(Vec::new, |estate| estate.parts.told(estate.left, estate.until, first, now))
+        self.inherited
+            .as_ref()
+            .map_or_else(Vec::new, |inherited| inherited.parts.told(inherited.left, inherited.until, first, now))
     }
 
     /// When the next part of the estate ends, or all of it.
-    pub(super) fn next_end_of_estate(&self) -> Option<Millis> {
-        self.estate.as_ref().map(|estate| estate.parts.next_end().unwrap_or(estate.until).min(estate.until))
+    pub(super) fn next_end_of_inherited(&self) -> Option<Millis> {
+        self.inherited
+            .as_ref()
+            .map(|inherited| inherited.parts.next_end().unwrap_or(inherited.until).min(inherited.until))
     }
 
     /// Whether it still learns. Where capacity is not shared there is nothing to learn.
@@ -132,69 +136,69 @@ impl Resource {
     }
 
     /// Whether leases of earlier masters may still be in use.
-    pub(super) fn has_estate(&self) -> bool {
-        self.estate.is_some()
+    pub(super) fn has_inherited(&self) -> bool {
+        self.inherited.is_some()
     }
 
     /// The lease of an earlier master that a holder had when there was none: it has ended, and is in the estate all the
     /// same (rule E12).
     pub(super) fn lapsed_name(&self, ask: &Ask) -> Option<(Token, Amount)> {
-        let floor = self.estate.as_ref()?.floor?;
+        let floor = self.inherited.as_ref()?.floor?;
         let had = ask.had.filter(|_| ask.has.is_none() && ask.drops_late)?;
         let token = had.token.filter(|token| self.tokens.is_former(*token))?;
         (floor <= token || planted::is(Fault::FloorIsNothing)).then_some((token, had.capacity))
     }
 
     /// The record that stands for it.
-    pub(super) fn estate_slot(&self) -> Option<u32> {
-        self.estate.as_ref().map(|estate| estate.slot)
+    pub(super) fn inherited_slot(&self) -> Option<u32> {
+        self.inherited.as_ref().map(|inherited| inherited.slot)
     }
 
     /// When that ends.
-    pub(super) fn estate_until(&self) -> Option<Millis> {
-        self.estate.as_ref().map(|estate| estate.until)
+    pub(super) fn inherited_until(&self) -> Option<Millis> {
+        self.inherited.as_ref().map(|inherited| inherited.until)
     }
 
     /// When so much of what is left has ended at the latest.
-    pub(super) fn estate_over_by(&self, amount: Amount) -> Option<Millis> {
-        let estate = self.estate.as_ref()?;
-        Some(estate.parts.over_by(amount).unwrap_or(estate.until).min(estate.until))
+    pub(super) fn inherited_over_by(&self, amount: Amount) -> Option<Millis> {
+        let inherited = self.inherited.as_ref()?;
+        Some(inherited.parts.over_by(amount).unwrap_or(inherited.until).min(inherited.until))
     }
 
     fn left(&self) -> Sum {
-        self.estate.as_ref().map_or(Sum::ZERO, |estate| estate.left)
+        self.inherited.as_ref().map_or(Sum::ZERO, |inherited| inherited.left)
     }
 
     /// What no holder has named yet.
-    pub(super) fn estate_left(&self) -> Amount {
+    pub(super) fn unclaimed(&self) -> Amount {
         self.left().ceil()
     }
 
     fn leave(&mut self, left: Sum) {
-        let Some(estate) = &mut self.estate else { return };
-        estate.left = left;
-        self.ledger.set_estate(if planted::is(Fault::EstateIsFree) { Sum::ZERO } else { left });
+        let Some(inherited) = &mut self.inherited else { return };
+        inherited.left = left;
+        self.ledger.set_unclaimed(if planted::is(Fault::EstateIsFree) { Sum::ZERO } else { left });
         if let Some(pool) = &mut self.pool {
-            pool.set_estate(estate.slot, left.floor());
+            pool.set_unclaimed(inherited.slot, left.floor());
         }
     }
 
     /// What [`Fault::CutLowersEstate`] does.
-    pub(super) fn cap_estate(&mut self) {
+    pub(super) fn cap_unclaimed(&mut self) {
         self.leave(self.left().min(self.settings.capacity.into()));
     }
 
     /// Moves between the estate and a record that has `moved` of it, until the record has `target`, or the estate
     /// nothing (rule E4). Returns what the record has then. `token`: the lease that is named, if that is known.
     pub(super) fn exchange(&mut self, moved: Amount, target: Amount, token: Option<Token>) -> Amount {
-        let is_over = |estate: &Estate| token.is_some_and(|token| estate.parts.is_over(token));
-        let target = if self.estate.as_deref().is_some_and(is_over) { target.min(moved) } else { target };
+        let is_over = |inherited: &InheritedLeases| token.is_some_and(|token| inherited.parts.is_over(token));
+        let target = if self.inherited.as_deref().is_some_and(is_over) { target.min(moved) } else { target };
         let mut both = self.left();
         both += moved;
-        let beyond = planted::is(Fault::MovesBeyondEstate) && self.has_estate();
+        let beyond = planted::is(Fault::MovesBeyondEstate) && self.has_inherited();
         let target = if Sum::from(target) <= both || beyond { target } else { both.floor() };
-        if let Some(estate) = &mut self.estate {
-            estate.parts.take(estate.left, target.saturating_sub(moved), token);
+        if let Some(inherited) = &mut self.inherited {
+            inherited.parts.take(inherited.left, target.saturating_sub(moved), token);
             self.leave((both - target.into()).max(Sum::ZERO));
         }
         target
@@ -212,24 +216,24 @@ impl Resource {
 
     /// There is more while the resource learns: holders may have that, too. But not what they were counted for
     /// already, beyond what was lent before.
-    pub(super) fn lends_to_estate(&mut self, before: Amount) {
+    pub(super) fn raise_unclaimed(&mut self, before: Amount) {
         let more = Sum::from(self.settings.capacity) - self.ledger.sums().held.max(before.into());
         if !self.is_bounded() || more <= Sum::ZERO {
             return;
         }
         let mut left = self.left();
         left += more;
-        match self.estate {
+        match self.inherited {
             Some(_) => self.leave(left),
             // The first supply may have been nothing.
-            None => self.begin_estate(left, self.learning_until, Claims::new()),
+            None => self.begin_inherited(left, self.learning_until, Claims::new()),
         }
     }
 
     /// A holder of earlier masters says itself what it wants: its part of the inherited wants is over. It wanted no
     /// less than it was given.
     pub(super) fn heard_in_person(&mut self, mut claims: Claims, named: Amount) {
-        let Some(slot) = self.estate_slot() else { return };
+        let Some(slot) = self.inherited_slot() else { return };
         if let [only] = &mut claims[..] {
             only.wants = only.wants.max(named);
         }
@@ -269,7 +273,7 @@ impl Resource {
     /// that has come while some of those were still missing. A client of ours would have named its lease.
     pub(super) fn may_have_more(&self, slot: u32, is_new: bool, ask: &Ask, now: Millis) -> bool {
         let says_nothing = ask.has.is_none() && ask.had.is_none();
-        if !says_nothing || !self.has_estate() || !self.is_bounded() {
+        if !says_nothing || !self.has_inherited() || !self.is_bounded() {
             return false;
         }
         let leases = &self.ledger.holder(slot).leases;
@@ -284,12 +288,12 @@ impl Resource {
 
     /// Whether some of those that wanted something from earlier masters have not asked this one.
     fn awaits_former(&self) -> bool {
-        self.estate_slot().is_some_and(|slot| self.ledger.holder(slot).subclients() > 0)
+        self.inherited_slot().is_some_and(|slot| self.ledger.holder(slot).subclients() > 0)
     }
 
     /// Whether a lease that expires then, in Unix seconds, ends later than any of an earlier master may (rule E10).
-    pub(super) fn outlasts_estate(&self, expiry_time: i64, now: Now) -> bool {
-        self.estate_until().is_none_or(|until| {
+    pub(super) fn outlasts_inherited(&self, expiry_time: i64, now: Now) -> bool {
+        self.inherited_until().is_none_or(|until| {
             let left = i64::try_from(until.since(now.at).0.div_ceil(1000)).unwrap_or(i64::MAX);
             expiry_time >= now.unix.saturating_add(left)
         })
@@ -297,20 +301,20 @@ impl Resource {
 
     /// A lease was given to a holder that had named so much.
     pub(super) fn note_named(&mut self, slot: u32, token: Token, named: Amount) {
-        if let Some(estate) = self.estate.as_mut().filter(|_| named > Amount::ZERO) {
-            estate.named.insert(slot, (token, named));
+        if let Some(inherited) = self.inherited.as_mut().filter(|_| named > Amount::ZERO) {
+            inherited.named.insert(slot, (token, named));
         }
     }
 
     /// Whether the newest lease of a holder answers a request that named something without a token.
     pub(super) fn has_named(&self, slot: u32) -> bool {
-        let named = self.estate.as_ref().and_then(|estate| estate.named.get(&slot));
+        let named = self.inherited.as_ref().and_then(|inherited| inherited.named.get(&slot));
         named.is_some_and(|(token, _)| self.ledger.holder(slot).leases.newest() == Some(*token))
     }
 
     /// What was named for the lease; it can be freed once.
     pub(super) fn take_named(&mut self, slot: u32, token: Option<Token>) -> Amount {
-        let named = self.estate.as_mut().and_then(|estate| estate.named.remove(&slot));
+        let named = self.inherited.as_mut().and_then(|inherited| inherited.named.remove(&slot));
         named.filter(|(newest, _)| Some(*newest) == token).map_or(Amount::ZERO, |(_, named)| named)
     }
 }

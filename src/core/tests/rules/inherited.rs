@@ -32,8 +32,8 @@ fn plain(ask: Ask) -> Ask {
 }
 
 impl Server {
-    fn estate(&self) -> f64 {
-        self.resource.promises().expect("promises are kept").estate.get()
+    pub(super) fn unclaimed(&self) -> f64 {
+        self.resource.promises().expect("promises are kept").unclaimed.get()
     }
 
     fn free(&self) -> f64 {
@@ -44,7 +44,7 @@ impl Server {
 #[test]
 fn what_was_promised_is_held_and_the_rest_is_free_at_once() {
     let mut server = heir(70.0);
-    assert_eq!((server.held(), server.estate(), server.resource.holders()), (70.0, 70.0, 0));
+    assert_eq!((server.held(), server.unclaimed(), server.resource.holders()), (70.0, 70.0, 0));
     assert_eq!(server.asks("c", 100.0), 30.0);
     assert_eq!(server.resource.report_holders(server.now, 0, 9).0.len(), 1, "the estate is no holder");
 }
@@ -64,11 +64,11 @@ fn many_masters_in_a_row_leave_something_for_newcomers() {
 fn a_holder_keeps_what_it_names_and_what_it_gives_up_is_free_as_soon_as_it_says_so() {
     let mut server = heir(100.0);
     assert_eq!(server.deliver(names("a", 10.0, 17, 30.0)), 10.0);
-    assert_eq!((server.held(), server.estate()), (100.0, 70.0), "it may believe in the 30 until it echoes the 10");
+    assert_eq!((server.held(), server.unclaimed()), (100.0, 70.0), "it may believe in the 30 until it echoes the 10");
     assert_eq!(server.asks("new", 50.0), 0.0);
     server.pass(16_000);
     server.asks("a", 10.0);
-    assert_eq!((server.held(), server.estate()), (80.0, 70.0));
+    assert_eq!((server.held(), server.unclaimed()), (80.0, 70.0));
     server.pass(16_000);
     assert_eq!(server.asks("new", 50.0), 20.0, "not only at the horizon");
 }
@@ -95,9 +95,9 @@ fn from_the_floor_on_a_lease_that_has_ended_is_named_like_one_in_force() {
     assert_eq!(server.deliver(lapsed("below", 5.0, 16, 60.0)), 0.0, "what that gave may be another's");
     assert_eq!(server.deliver(plain(lapsed("plain", 5.0, 17, 60.0))), 0.0);
     assert_eq!(server.deliver(lapsed("a", 90.0, 17, 40.0)), 40.0);
-    assert_eq!((server.held(), server.estate()), (100.0, 60.0));
+    assert_eq!((server.held(), server.unclaimed()), (100.0, 60.0));
     server.deliver(lapsed("b", 90.0, 18, 70.0));
-    assert_eq!((server.held(), server.estate()), (100.0, 0.0), "no more than there is");
+    assert_eq!((server.held(), server.unclaimed()), (100.0, 0.0), "no more than there is");
     server.pass(UNTIL);
     server.resource.tick(server.now);
     server.deliver(ask("c", 90.0, None));
@@ -112,7 +112,7 @@ fn below_a_parent_what_has_ended_gives_no_more_than_what_is_free() {
         let mut server = Server::born(birth);
         server.supply(lent, Millis(60_000));
         assert_eq!(server.deliver(lapsed("a", 90.0, 17, 40.0)), granted, "of {lent}");
-        assert_eq!((server.held(), server.estate()), (100.0, 60.0), "of {lent}");
+        assert_eq!((server.held(), server.unclaimed()), (100.0, 60.0), "of {lent}");
     }
 }
 
@@ -120,7 +120,7 @@ fn below_a_parent_what_has_ended_gives_no_more_than_what_is_free() {
 fn where_no_floor_is_known_what_has_ended_names_nothing() {
     let mut server = heir(100.0);
     assert_eq!(server.deliver(lapsed("a", 90.0, 17, 40.0)), 0.0);
-    assert_eq!(server.estate(), 100.0);
+    assert_eq!(server.unclaimed(), 100.0);
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn it_ends_at_the_horizon() {
     assert_eq!(server.held(), 80.0);
     server.pass(1);
     assert!(server.resource.tick(server.now));
-    assert_eq!((server.held(), server.estate()), (0.0, 0.0));
+    assert_eq!((server.held(), server.unclaimed()), (0.0, 0.0));
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn a_request_that_names_an_older_lease_than_was_named_before_is_dropped() {
     let mut server = heir(100.0);
     assert_eq!(server.deliver(names("a", 90.0, 19, 30.0)), 30.0);
     assert_eq!(server.send(names("a", 90.0, 17, 80.0)), Answer::Stale);
-    assert_eq!(server.estate(), 70.0);
+    assert_eq!(server.unclaimed(), 70.0);
     server.pass(16_000);
     server.asks("a", 90.0);
     assert_eq!(server.send(names("a", 90.0, 19, 30.0)), Answer::Stale, "it has been answered since");
@@ -204,9 +204,9 @@ fn a_request_that_names_an_older_lease_than_was_named_before_is_dropped() {
 fn what_was_moved_for_an_older_name_goes_back_to_the_estate() {
     let mut server = heir(100.0);
     server.send(names("a", 90.0, 17, 80.0));
-    assert_eq!(server.estate(), 20.0);
+    assert_eq!(server.unclaimed(), 20.0);
     assert_eq!(server.deliver(names("a", 90.0, 19, 30.0)), 30.0);
-    assert_eq!((server.estate(), server.held()), (70.0, 100.0), "it may be another holder's");
+    assert_eq!((server.unclaimed(), server.held()), (70.0, 100.0), "it may be another holder's");
 }
 
 /// It counts in the estate, also if its holder names less next.
@@ -217,7 +217,7 @@ fn what_a_client_reports_that_names_nothing_counts_once_when_less_is_named_later
     let unnamed = Ask { outstanding: Some(Amount::clamped(80.0)), ..ask("a", 90.0, None) };
     assert_eq!(server.send(unnamed), Answer::NotYet);
     server.deliver(names("a", 90.0, 19, 30.0));
-    assert_eq!((server.estate(), server.held()), (70.0, 100.0));
+    assert_eq!((server.unclaimed(), server.held()), (70.0, 100.0));
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn an_echo_of_the_answer_to_an_older_name_gives_it_back_too() {
     let old = granted(server.send(names("a", 90.0, 17, 80.0)));
     server.send(names("a", 90.0, 19, 80.0));
     server.send(ask("a", 90.0, Some(has(&old))));
-    assert_eq!((server.estate(), server.held()), (100.0, 100.0));
+    assert_eq!((server.unclaimed(), server.held()), (100.0, 100.0));
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn a_learning_child_gives_back_what_was_moved_for_a_late_name_of_its_former_mast
     assert_eq!(granted(server.send(Ask { kind: HolderKind::Node, ..names("n", 40.0, 17, 40.0) })).capacity.get(), 40.0);
     let echo =
         Ask { learning: true, outstanding: Some(Amount::ZERO), ..server.node_request("n", &[slice(1, 40.0, 0)]) };
-    assert_eq!((server.deliver(echo), server.estate(), server.held()), (0.0, 100.0, 100.0), "it is another's");
+    assert_eq!((server.deliver(echo), server.unclaimed(), server.held()), (0.0, 100.0, 100.0), "it is another's");
 }
 
 /// Rule 2, beyond the estate: it may have lent on what it named until it hears of the smaller lease, for as long as
@@ -254,7 +254,7 @@ fn what_a_child_that_was_cut_has_named_counts_beyond_the_estate_until_it_says_wh
     assert_eq!(granted(server.send(named(80.0))).capacity.get(), 50.0);
     server.now = Millis(UNTIL + 1_000);
     server.resource.tick(server.now);
-    assert_eq!((server.estate(), server.report("n").held.get(), server.asks("a", 80.0)), (0.0, 80.0, 20.0));
+    assert_eq!((server.unclaimed(), server.report("n").held.get(), server.asks("a", 80.0)), (0.0, 80.0, 20.0));
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn nothing_is_moved_onto_a_lease_that_was_given_for_nothing() {
     let mut server = heir(80.0);
     assert_eq!(server.asks("a", 20.0), 20.0);
     server.send(names("a", 90.0, 17, 30.0));
-    assert_eq!((server.estate(), server.held()), (80.0, 100.0));
+    assert_eq!((server.unclaimed(), server.held()), (80.0, 100.0));
 }
 
 #[test]
@@ -282,7 +282,7 @@ fn a_release_of_this_master_frees_and_one_of_an_earlier_does_not() {
     server.release(HolderKind::Client, "a", None);
     assert_eq!(server.held(), 90.0, "either may have been delayed, and followed by a larger lease");
     server.release(HolderKind::Client, "a", Some(server.leases["a"].token));
-    assert_eq!((server.held(), server.estate()), (50.0, 50.0));
+    assert_eq!((server.held(), server.unclaimed()), (50.0, 50.0));
     assert_eq!(server.send(names("a", 40.0, 17, 40.0)), Answer::Stale, "sent before the release");
     assert_eq!((server.held(), server.resource.sums().wants.get()), (50.0, 0.0));
 }
@@ -302,7 +302,7 @@ fn without_a_token_a_lease_that_may_be_of_an_earlier_master_is_given_back_and_co
     assert_eq!(server.deliver(without_token(server.request("a", 10.0))), 10.0);
     server.pass(12_000);
     assert_eq!(server.deliver(without_token(server.request("a", 90.0))), 10.0, "it has told that it has no more");
-    assert_eq!((server.held(), server.estate()), (100.0, 60.0));
+    assert_eq!((server.held(), server.unclaimed()), (100.0, 60.0));
     server.release(HolderKind::Client, "a", Some(server.leases["a"].token));
     assert_eq!(server.held(), 100.0);
     server.pass(UNTIL);
@@ -314,10 +314,10 @@ fn without_a_token_the_newest_lease_frees_what_was_named_for_it_once_it_can_be_o
     let mut server = heir(100.0);
     server.pass(31_000);
     assert_eq!(server.deliver(without_token(names("a", 10.0, 17, 40.0))), 10.0);
-    assert_eq!((server.held(), server.estate()), (100.0, 60.0), "it may believe in the 40 until it shows the 10");
+    assert_eq!((server.held(), server.unclaimed()), (100.0, 60.0), "it may believe in the 40 until it shows the 10");
     server.pass(5_000);
     assert_eq!(server.deliver(without_token(server.request("a", 25.0))), 25.0, "what it gave up is free");
-    assert_eq!((server.held(), server.estate()), (85.0, 60.0));
+    assert_eq!((server.held(), server.unclaimed()), (85.0, 60.0));
     server.pass(5_000);
     assert_eq!(server.deliver(without_token(server.request("a", 90.0))), 40.0, "it grows like any other");
 }
@@ -328,7 +328,7 @@ fn without_a_token_a_client_is_answered_when_its_lease_will_show_that_it_is_of_t
     let mut server = heir(100.0);
     server.pass(28_000);
     assert_eq!(server.send(without_token(names("a", 10.0, 17, 40.0))), Answer::NotYet);
-    assert_eq!((server.held(), server.estate()), (100.0, 60.0), "what it has is known");
+    assert_eq!((server.held(), server.unclaimed()), (100.0, 60.0), "what it has is known");
     server.pass(2_000);
     assert_eq!(server.deliver(without_token(names("a", 10.0, 17, 40.0))), 10.0);
     let mut server = heir(100.0);
@@ -368,10 +368,10 @@ fn without_a_token_no_more_is_freed_than_was_named_for_the_lease_that_is_shown()
     server.send(without_token(names("a", 10.0, 15, 70.0)));
     server.pass(1_000);
     assert_eq!(server.deliver(without_token(names("a", 10.0, 17, 20.0))), 10.0);
-    assert_eq!((server.held(), server.estate()), (100.0, 30.0));
+    assert_eq!((server.held(), server.unclaimed()), (100.0, 30.0));
     server.pass(5_000);
     assert_eq!(server.deliver(without_token(server.request("a", 10.0))), 10.0);
-    assert_eq!((server.held(), server.estate()), (90.0, 80.0), "10 of the 20 are free");
+    assert_eq!((server.held(), server.unclaimed()), (90.0, 80.0), "10 of the 20 are free");
 }
 
 #[test]
@@ -397,14 +397,14 @@ fn what_was_named_for_a_lease_is_freed_once() {
     assert_eq!(server.deliver(without_token(names("a", 0.0, 17, 40.0))), 0.0);
     server.pass(5_000);
     server.deliver(without_token(server.request("a", 0.0)));
-    assert_eq!((server.held(), server.estate()), (60.0, 60.0));
+    assert_eq!((server.held(), server.unclaimed()), (60.0, 60.0));
     server.send(without_token(names("a", 0.0, 17, 40.0)));
-    assert_eq!((server.held(), server.estate()), (60.0, 20.0), "late, and it is another's");
+    assert_eq!((server.held(), server.unclaimed()), (60.0, 20.0), "late, and it is another's");
     server.pass(5_000);
     server.deliver(without_token(server.request("a", 0.0)));
     server.pass(5_000);
     server.deliver(without_token(server.request("a", 0.0)));
-    assert_eq!((server.held(), server.estate()), (60.0, 60.0));
+    assert_eq!((server.held(), server.unclaimed()), (60.0, 60.0));
 }
 
 #[test]
@@ -413,7 +413,7 @@ fn a_client_that_echoes_tokens_without_knowing_names_and_confirms_like_ours() {
     assert_eq!(server.deliver(plain(names("a", 10.0, 17, 40.0))), 10.0);
     server.pass(5_000);
     assert_eq!(server.deliver(plain(server.request("a", 90.0))), 40.0);
-    assert_eq!((server.held(), server.estate()), (100.0, 60.0));
+    assert_eq!((server.held(), server.unclaimed()), (100.0, 60.0));
     assert_eq!(server.send(plain(names("a", 90.0, 16, 60.0))), Answer::Stale);
 }
 
@@ -423,7 +423,7 @@ fn a_token_of_an_earlier_master_whose_lease_has_ended_names_nothing_at_a_client_
     let mut server = heir(100.0);
     server.pass(81_000);
     assert_eq!(server.deliver(plain(names("a", 90.0, 17, 40.0))), 0.0);
-    assert_eq!(server.estate(), 100.0);
+    assert_eq!(server.unclaimed(), 100.0);
     assert_eq!(server.deliver(names("b", 90.0, 17, 40.0)), 40.0, "one of ours would drop the answer");
 }
 
@@ -448,7 +448,7 @@ fn a_lease_that_has_ended_names_nothing_without_a_token() {
     let ended = Has { token: None, expiry_time: now_at(Millis(0)).unix, ..former(0, 40.0) };
     server.pass(1_000);
     assert_eq!(server.deliver(plain(ask("a", 90.0, Some(ended)))), 0.0);
-    assert_eq!(server.estate(), 100.0);
+    assert_eq!(server.unclaimed(), 100.0);
 }
 
 #[test]
@@ -484,10 +484,10 @@ fn what_is_outstanding_stays_in_the_estate() {
     for (kind, held) in [(HolderKind::Client, 100.0), (HolderKind::Node, 120.0)] {
         let mut server = heir(100.0);
         assert_eq!(server.deliver(report(Ask { kind, ..names("a", 90.0, 17, 40.0) })), 40.0);
-        assert_eq!((server.held(), server.estate()), (100.0, 60.0));
+        assert_eq!((server.held(), server.unclaimed()), (100.0, 60.0));
         server.pass(16_000);
         server.deliver(report(Ask { kind, ..server.request("a", 90.0) }));
-        assert_eq!((server.held(), server.estate()), (held, 60.0), "of a node it counts twice until the horizon");
+        assert_eq!((server.held(), server.unclaimed()), (held, 60.0), "of a node it counts twice until the horizon");
     }
 }
 
