@@ -104,49 +104,49 @@ impl Leases {
 
     /// What the holder may keep, given that it names so much of an earlier master: that counts as far as it was moved,
     /// until there is a lease of this one (rule 3).
-    pub(crate) fn kept(&self, named: Amount, now: Millis) -> Amount {
+    pub(crate) fn kept(&self, amount: Amount, now: Millis) -> Amount {
         match self.grants.last() {
-            Some(last) if last.token == Token::INHERITED && planted::is(Fault::KeepsWhatIsNamed) => named,
-            Some(last) if last.token == Token::INHERITED && now < last.end => named.min(last.capacity),
+            Some(last) if last.token == Token::INHERITED && planted::is(Fault::KeepsWhatIsNamed) => amount,
+            Some(last) if last.token == Token::INHERITED && now < last.end => amount.min(last.capacity),
             _ => self.current(now),
         }
     }
 
     /// What was moved here out of the estate.
-    pub(crate) fn moved(&self) -> Amount {
+    pub(crate) fn claimed(&self) -> Amount {
         self.grants.first().filter(|first| first.token == Token::INHERITED).map_or(Amount::ZERO, |first| first.capacity)
     }
 
     /// Forgets it once the last lease of earlier masters has ended: every lease of this one is fresh then. But a child
     /// node that was cut since, and has not said so, may have lent on as much of its newest lease
     /// ([`await_report`](Self::await_report)).
-    pub(crate) fn end_moved(&mut self, kind: HolderKind, now: Millis) {
-        let Some(moved) = self.grants.first().filter(|first| first.token == Token::INHERITED && first.end <= now)
+    pub(crate) fn end_claimed(&mut self, kind: HolderKind, now: Millis) {
+        let Some(claimed) = self.grants.first().filter(|first| first.token == Token::INHERITED && first.end <= now)
         else {
             return;
         };
-        if kind == HolderKind::Node && self.names_leases() {
-            self.outstanding = self.outstanding.max(moved.capacity);
+        if kind == HolderKind::Node && self.has_confirmed() {
+            self.outstanding = self.outstanding.max(claimed.capacity);
         }
         self.grants.remove(0);
     }
 
     /// Sets that; it counts until `end`.
-    pub(crate) fn set_moved(&mut self, moved: Amount, end: Millis) {
-        let before = self.moved();
+    pub(crate) fn set_claimed(&mut self, claimed: Amount, end: Millis) {
+        let before = self.claimed();
         self.grants.retain(|grant| grant.token != Token::INHERITED);
-        if moved > Amount::ZERO {
+        if claimed > Amount::ZERO {
             if before == Amount::ZERO && !planted::is(Fault::MovesOntoFresh) {
                 // Leases of nothing: what is given from now on is covered.
                 self.forget_given();
             }
-            self.grants.insert(0, Grant { token: Token::INHERITED, capacity: moved, end });
+            self.grants.insert(0, Grant { token: Token::INHERITED, capacity: claimed, end });
         }
     }
 
     /// Whether it has a lease that was given while nothing was moved: nothing moves onto that (rule E5).
     pub(crate) fn is_fresh(&self, now: Millis) -> bool {
-        self.moved() == Amount::ZERO && self.live(now).any(|grant| grant.capacity > Amount::ZERO)
+        self.claimed() == Amount::ZERO && self.live(now).any(|grant| grant.capacity > Amount::ZERO)
     }
 
     /// Whether it has a lease of this master.
@@ -191,7 +191,7 @@ impl Leases {
     }
 
     /// Whether it has ever said which lease it has.
-    pub(crate) fn names_leases(&self) -> bool {
+    pub(crate) fn has_confirmed(&self) -> bool {
         self.confirmed.is_some()
     }
 
@@ -223,7 +223,7 @@ impl Leases {
     /// child node that confirms nothing (rule 8). But what was moved since, its former master has named late.
     pub(crate) fn confirm(&mut self, has: &Has, learning: bool, issued: impl Fn(Token) -> bool) -> Confirmation {
         let ignored = learning && planted::is(Fault::LearningKeepsMoved);
-        let Some(token) = self.named_by(has).filter(|token| issued(*token) && !ignored) else {
+        let Some(token) = self.identify(has).filter(|token| issued(*token) && !ignored) else {
             return Confirmation::Nothing;
         };
         if self.is_stale(token) {
@@ -233,7 +233,7 @@ impl Leases {
         if is_newest && self.grants.last().is_none_or(|newest| token > newest.token) {
             return Confirmation::Nothing;
         }
-        if !is_newest && self.moved() == Amount::ZERO {
+        if !is_newest && self.claimed() == Amount::ZERO {
             // Older than this record: the holder was away too long, and the first answer since was lost.
             return Confirmation::Nothing;
         }
@@ -242,7 +242,7 @@ impl Leases {
         }
         self.confirmed = Some(token);
         if !is_newest {
-            return Confirmation::Older(self.unmove());
+            return Confirmation::Older(self.unclaim());
         }
         self.grants.retain(|grant| grant.token >= token);
         self.lower(token, has.capacity);
@@ -254,22 +254,22 @@ impl Leases {
     }
 
     /// Whether a request that names this lease, in force or ended, is older than one that was processed already.
-    pub(crate) fn is_stale(&self, named: Token) -> bool {
-        self.confirmed.is_some_and(|confirmed| named < confirmed) && !planted::is(Fault::TakesStaleNames)
+    pub(crate) fn is_stale(&self, token: Token) -> bool {
+        self.confirmed.is_some_and(|confirmed| token < confirmed) && !planted::is(Fault::TakesStaleNames)
     }
 
     /// Gives up what was moved here, with the leases that it covers; returns how much that was.
-    fn unmove(&mut self) -> Amount {
-        let moved = self.moved();
+    fn unclaim(&mut self) -> Amount {
+        let claimed = self.claimed();
         let keeps_covered = planted::is(Fault::EchoKeepsCovered);
         self.grants.retain(|grant| keeps_covered && grant.token != Token::INHERITED);
-        moved
+        claimed
     }
 
     /// The holder names a lease of an earlier master, which confirms nothing. But a holder never goes back to an older
     /// lease, so a request that does is a delayed one (rule E3); and one that goes on to a newer one will not use the
     /// answers to what it named before (rule E4). Returns whether the name is another than before.
-    pub(crate) fn name_former(&mut self, token: Token, now: Millis) -> Option<bool> {
+    pub(crate) fn claim_former(&mut self, token: Token, now: Millis) -> Option<bool> {
         if self.is_stale(token) {
             return None;
         }
@@ -283,8 +283,8 @@ impl Leases {
 
     /// Lowers a lease; never raises it.
     fn lower(&mut self, token: Token, capacity: Amount) {
-        if let Some(named) = self.grants.first_mut().filter(|grant| grant.token == token) {
-            named.capacity = named.capacity.min(capacity);
+        if let Some(grant) = self.grants.first_mut().filter(|grant| grant.token == token) {
+            grant.capacity = grant.capacity.min(capacity);
         }
     }
 
@@ -303,7 +303,7 @@ impl Leases {
 
     /// Whether `has` can only be the newest lease of this master, though it carries no token.
     pub(crate) fn shows_newest(&self, has: &Has) -> bool {
-        self.newest().is_some() && self.named_by(has) == self.newest()
+        self.newest().is_some() && self.identify(has) == self.newest()
     }
 
     /// The newest lease of this master.
@@ -318,7 +318,7 @@ impl Leases {
 
     /// The lease meant by `has`: by its token, else only the newest can be recognised, by exact expiry and capacity. If
     /// an older one may have looked the same, with a larger one between them, nothing is known.
-    fn named_by(&self, has: &Has) -> Option<Token> {
+    fn identify(&self, has: &Has) -> Option<Token> {
         has.token.or_else(|| {
             let newest = self.grants.last().filter(|_| self.expiry_before < self.expiry_time)?;
             self.looks_like(newest, has).then_some(newest.token)
@@ -344,7 +344,7 @@ impl Leases {
     /// no leases: that would never be over. What is moved here may go back to the estate, and would count twice: it
     /// does so once the estate has ended.
     pub(crate) fn await_report(&mut self, now: Millis) {
-        if self.names_leases() && self.moved() == Amount::ZERO {
+        if self.has_confirmed() && self.claimed() == Amount::ZERO {
             self.outstanding = self.held(now);
         }
     }
@@ -356,14 +356,14 @@ impl Leases {
             Reuse::Confirmed if planted::is(Fault::FreesUnconfirmed) => self.grants.clear(),
             Reuse::Confirmed => {
                 // A lease that is no larger and ends no later than a newer one can never again be the largest.
-                let moved = usize::from(self.moved() > Amount::ZERO);
+                let claimed = usize::from(self.claimed() > Amount::ZERO);
                 let outlasts = |old: &Grant| old.capacity > grant.capacity || old.end > grant.end;
-                while self.grants.len() > moved && self.grants.last().is_some_and(|old| !outlasts(old)) {
+                while self.grants.len() > claimed && self.grants.last().is_some_and(|old| !outlasts(old)) {
                     self.grants.pop();
                 }
                 if self.grants.len() == MAX_GRANTS {
-                    let oldest = self.grants.remove(moved);
-                    let next = &mut self.grants[moved];
+                    let oldest = self.grants.remove(claimed);
+                    let next = &mut self.grants[claimed];
                     next.capacity = next.capacity.max(oldest.capacity);
                     next.end = next.end.max(oldest.end);
                 }
@@ -390,15 +390,15 @@ impl Leases {
     pub(crate) fn release(&mut self, token: Token) -> (bool, Amount) {
         let is_newest = self.first.is_some_and(|first| first <= token);
         // A lease from before this record, which was released before: this is a repeat.
-        let is_unknown = !is_newest && self.moved() == Amount::ZERO;
+        let is_unknown = !is_newest && self.claimed() == Amount::ZERO;
         let is_late = is_unknown || self.confirmed.is_none_or(|confirmed| token < confirmed);
         let mut returned = Amount::ZERO;
         if !is_late && !is_newest {
-            returned = self.unmove();
+            returned = self.unclaim();
         }
-        let keeps_moved = is_late && self.moved() > Amount::ZERO;
-        self.grants.retain(|grant| grant.token > token || keeps_moved && grant.token == Token::INHERITED);
-        if !is_late || self.confirmed.is_none() && !keeps_moved {
+        let keeps_claimed = is_late && self.claimed() > Amount::ZERO;
+        self.grants.retain(|grant| grant.token > token || keeps_claimed && grant.token == Token::INHERITED);
+        if !is_late || self.confirmed.is_none() && !keeps_claimed {
             // What still names it was sent before.
             self.confirmed = Some(token.next());
             self.outstanding = Amount::ZERO;

@@ -383,7 +383,7 @@ impl Ledger {
     /// Brings the sums up to date with a holder's leases.
     pub(crate) fn recount(&mut self, slot: u32, now: Millis) {
         let holder = &mut self.holders[slot];
-        holder.leases.end_moved(holder.kind, now);
+        holder.leases.end_claimed(holder.kind, now);
         let counted = Counted { held: holder.leases.held(now), granted: holder.leases.current(now) };
         self.sums.held -= holder.counted.held;
         self.sums.held += counted.held;

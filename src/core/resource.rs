@@ -145,9 +145,9 @@ struct Seat {
     /// What it may have at most.
     most: Amount,
     /// The lease of an earlier master that it claims: at most what it may keep.
-    claimed: Amount,
+    restores: Amount,
     /// What of earlier masters its holder has named, without a token.
-    named: Amount,
+    claimed: Amount,
     left_out: LeftOut,
 }
 
@@ -168,8 +168,8 @@ impl Seat {
             answer: 0,
             keep: Amount::ZERO,
             most: Amount::MAX,
+            restores: Amount::ZERO,
             claimed: Amount::ZERO,
-            named: Amount::ZERO,
             left_out: LeftOut::Never,
         }
     }
@@ -442,7 +442,7 @@ impl Resource {
     fn release(&mut self, release: &Release, now: Millis) {
         let Some(slot) = self.released_by(release) else { return };
         let leases = &mut self.ledger.holder_mut(slot).leases;
-        leases.end_moved(release.kind, now);
+        leases.end_claimed(release.kind, now);
         let (everything, returned) = match release.token {
             Some(token) if self.tokens.issued(token) => leases.release(token),
             Some(_) if planted::is(Fault::OldReleaseFrees) => (true, Amount::ZERO),

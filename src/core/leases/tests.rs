@@ -142,7 +142,7 @@ fn a_lease_cut_short_does_not_shorten_what_was_promised() {
 #[test]
 fn a_repeated_release_of_what_was_forgotten_frees_nothing() {
     let mut leases = Leases::default();
-    assert_eq!(leases.name_former(named(3), Millis(0)), Some(true));
+    assert_eq!(leases.claim_former(named(3), Millis(0)), Some(true));
     leases.grant(grant(9, 50.0, 100), 100, Reuse::Confirmed);
     assert_eq!(leases.release(named(7)), (false, Amount::ZERO), "of an earlier record");
     assert_eq!(held(&leases, 0), 50.0);

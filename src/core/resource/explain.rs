@@ -274,7 +274,7 @@ impl Resource {
         if !self.ledger.holder(slot).leases.has_given() {
             return Some(Block::LeftOut(until));
         }
-        (holder.granted < holder.due && self.has_named(slot)).then_some(Block::Unshown(until))
+        (holder.granted < holder.due && self.has_unproven_claim(slot)).then_some(Block::Unshown(until))
     }
 
     /// Who else has more than it is due.

@@ -31,11 +31,11 @@ impl Resource {
             seat.left_out = LeftOut::IfShort;
         }
         let has = ask.has.filter(|has| ask.drops_late || has.expiry_time >= now.unix).map(|has| has.capacity);
-        let named = has.or(self.lapsed_name(ask).map(|(_, had)| had));
-        if is_new && (named.is_some() || may_have_more) {
+        let amount = has.or(self.lapsed_claim(ask).map(|(_, had)| had));
+        if is_new && (amount.is_some() || may_have_more) {
             let mut claims = self.counted(ask.kind, ask.heeds_terms(), ask.claims.clone());
             self.settings.put_rule(ask.kind, &ask.id, &mut claims);
-            self.heard_in_person(claims, named.unwrap_or_default());
+            self.heard_in_person(claims, amount.unwrap_or_default());
         }
         self.ledger.recount(slot, now.at);
         let leases = &self.ledger.holder(slot).leases;
@@ -46,15 +46,15 @@ impl Resource {
     }
 
     fn hear_lease(&mut self, slot: u32, ask: &Ask, now: Now) -> Result<Seat, Answer> {
-        self.ledger.holder_mut(slot).leases.end_moved(ask.kind, now.at);
+        self.ledger.holder_mut(slot).leases.end_claimed(ask.kind, now.at);
         let Some(has) = ask.has else {
-            return match self.lapsed_name(ask) {
+            return match self.lapsed_claim(ask) {
                 Some((token, had)) => self.hear_lapsed(slot, token, had, ask.outstanding, now.at),
                 None => self.hear_echo(slot, ask, now.at),
             };
         };
         match has.token {
-            Some(token) if self.tokens.is_former(token) && self.may_name(ask, &has, now) => {
+            Some(token) if self.tokens.is_former(token) && self.may_claim(ask, &has, now) => {
                 self.hear_name(slot, token, has.capacity, ask.outstanding, now.at)
             }
             Some(token) if ask.drops_late || self.echoes(ask, token) => self.hear_echo(slot, ask, now.at),
@@ -66,7 +66,7 @@ impl Resource {
 
     /// Whether a request may name this lease of an earlier master (rules E3 to E6). A client that takes answers after
     /// the end of what its request named may do so only while that has not ended by the clock of this master (E10).
-    fn may_name(&self, ask: &Ask, has: &Has, now: Now) -> bool {
+    fn may_claim(&self, ask: &Ask, has: &Has, now: Now) -> bool {
         let is_live = has.expiry_time >= now.unix;
         ask.drops_late || ask.kind == HolderKind::Client && self.has_inherited() && is_live
     }
@@ -81,27 +81,27 @@ impl Resource {
         &mut self,
         slot: u32,
         token: Token,
-        named: Amount,
+        amount: Amount,
         outstanding: Option<Amount>,
         now: Millis,
     ) -> Result<Seat, Answer> {
         let leases = &mut self.ledger.holder_mut(slot).leases;
-        let Some(is_another) = leases.name_former(token, now) else {
+        let Some(is_another) = leases.claim_former(token, now) else {
             self.counters.stale += 1;
             return Err(Answer::Stale);
         };
         let is_fresh = leases.is_fresh(now) && !planted::is(Fault::MovesOntoFresh);
-        if !is_fresh && (named > leases.moved() || is_another) {
-            self.move_named(slot, named, Some(token));
+        if !is_fresh && (amount > leases.claimed() || is_another) {
+            self.claim_inherited(slot, amount, Some(token));
         }
         let leases = &mut self.ledger.holder_mut(slot).leases;
         if planted::is(Fault::FirstNameFrees) {
-            leases.set_moved(Amount::ZERO, now);
+            leases.set_claimed(Amount::ZERO, now);
         }
-        let keep = leases.kept(named, now);
-        let is_beyond = self.has_inherited() && outstanding.is_some_and(|outstanding| outstanding > named);
-        let most = if is_beyond { named } else { Amount::MAX };
-        Ok(Seat { keep, most, claimed: keep.min(named), ..Seat::of(slot) })
+        let keep = leases.kept(amount, now);
+        let is_beyond = self.has_inherited() && outstanding.is_some_and(|outstanding| outstanding > amount);
+        let most = if is_beyond { amount } else { Amount::MAX };
+        Ok(Seat { keep, most, restores: keep.min(amount), ..Seat::of(slot) })
     }
 
     /// It names a lease of an earlier master that has ended (rule E12). Below a parent that may be another's by now, so
@@ -117,7 +117,7 @@ impl Resource {
         let seat = self.hear_name(slot, token, had, outstanding, now)?;
         let keeps = !self.has_parent() || planted::is(Fault::KeepsWhatLapsed);
         let keep = if keeps { seat.keep } else { self.ledger.holder(slot).leases.current(now) };
-        Ok(Seat { keep, claimed: keep.min(seat.claimed), ..seat })
+        Ok(Seat { keep, restores: keep.min(seat.restores), ..seat })
     }
 
     /// A holder whose request carries no token, so that leases of this master and of earlier ones look alike (rule
@@ -131,16 +131,16 @@ impl Resource {
         if leases.is_fresh(now.at) && !planted::is(Fault::MovesOntoFresh) {
             return Ok(Seat { keep: leases.current(now.at), ..Seat::of(slot) });
         }
-        if has.capacity > leases.moved() {
-            self.move_to(slot, has.capacity);
+        if has.capacity > leases.claimed() {
+            self.claim_without_token(slot, has.capacity);
         }
-        let keep = has.capacity.min(self.ledger.holder(slot).leases.moved());
+        let keep = has.capacity.min(self.ledger.holder(slot).leases.claimed());
         let grows = planted::is(Fault::PlainGrows) || !self.is_bounded();
         Ok(Seat {
             keep,
             most: if grows { Amount::MAX } else { keep },
+            restores: keep,
             claimed: keep,
-            named: keep,
             left_out: if self.is_early(has, now) { LeftOut::Always } else { LeftOut::Never },
             ..Seat::of(slot)
         })
@@ -166,12 +166,12 @@ impl Resource {
     /// free as was named for that lease; the rest may be another holder's (rule E10).
     fn hear_shown(&mut self, slot: u32, ask: &Ask, now: Millis) -> Result<Seat, Answer> {
         let leases = &self.ledger.holder(slot).leases;
-        let (moved, newest) = (leases.moved(), leases.newest());
-        let named = self.take_named(slot, newest);
-        let freed = if planted::is(Fault::ShownFreesAll) { moved } else { named.min(moved) };
+        let (claimed, newest) = (leases.claimed(), leases.newest());
+        let proven = self.take_claimed(slot, newest);
+        let freed = if planted::is(Fault::ShownFreesAll) { claimed } else { proven.min(claimed) };
         let seat = self.hear_echo(slot, ask, now)?;
         // Exact: rounded up, more might count than before.
-        self.give_back(Sum::from(moved) - freed.into());
+        self.give_back(Sum::from(claimed) - freed.into());
         Ok(seat)
     }
 
@@ -179,8 +179,8 @@ impl Resource {
     /// (rule E5): it is left out of the answer until it names something, or until the estate is over.
     fn hear_nothing(&mut self, slot: u32, now: Millis) -> Result<Seat, Answer> {
         let leases = &self.ledger.holder(slot).leases;
-        let is_moved = self.has_inherited() && self.is_bounded() && leases.moved() > Amount::ZERO;
-        if is_moved && !planted::is(Fault::FreshWhileMoved) {
+        let is_claimed = self.has_inherited() && self.is_bounded() && leases.claimed() > Amount::ZERO;
+        if is_claimed && !planted::is(Fault::FreshWhileMoved) {
             return Err(Answer::NotYet);
         }
         Ok(Seat { keep: leases.current(now), ..Seat::of(slot) })
@@ -221,7 +221,7 @@ impl Resource {
             // It has what it was given, and that is held for it until it has confirmed a smaller lease.
             (HolderKind::Client, Reuse::Confirmed) if trusted => reported.min(held),
             // It may go back to the estate, and would count twice.
-            (HolderKind::Client, Reuse::Confirmed) if leases.moved() > Amount::ZERO => Amount::ZERO,
+            (HolderKind::Client, Reuse::Confirmed) if leases.claimed() > Amount::ZERO => Amount::ZERO,
             (HolderKind::Client, Reuse::Confirmed) => reported.min(leases.held(now)),
         };
         leases.report_outstanding(outstanding, trusted, now, until);
@@ -238,22 +238,22 @@ impl Resource {
     }
 
     /// Moves what the holder names from the estate into its record, or back; it is counted when all has been heard.
-    fn move_to(&mut self, slot: u32, named: Amount) {
-        self.move_named(slot, named, None);
+    fn claim_without_token(&mut self, slot: u32, amount: Amount) {
+        self.claim_inherited(slot, amount, None);
     }
 
     /// The same, under the name of a lease.
-    fn move_named(&mut self, slot: u32, named: Amount, token: Option<Token>) {
-        let target = self.exchange(self.ledger.holder(slot).leases.moved(), named, token);
+    fn claim_inherited(&mut self, slot: u32, amount: Amount, token: Option<Token>) {
+        let target = self.exchange(self.ledger.holder(slot).leases.claimed(), amount, token);
         let until = self.inherited_until().unwrap_or_default();
-        self.ledger.holder_mut(slot).leases.set_moved(target, until);
+        self.ledger.holder_mut(slot).leases.set_claimed(target, until);
     }
 
     /// Whether a new holder has a lease that is neither of this master nor covered by what earlier ones have promised.
     fn is_unaccounted(&mut self, slot: u32, ask: &Ask, now: Now) -> bool {
         let Some(has) = ask.has.filter(|has| has.expiry_time >= now.unix) else { return false };
         let is_ours = has.token.is_some_and(|token| self.tokens.issued(token));
-        if is_ours || has.capacity <= self.ledger.holder(slot).leases.moved() {
+        if is_ours || has.capacity <= self.ledger.holder(slot).leases.claimed() {
             return false;
         }
         if self.is_learning(now.at) {

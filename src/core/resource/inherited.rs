@@ -36,7 +36,7 @@ pub(super) struct InheritedLeases {
     parts: Parts,
     /// By slot, of holders that have shown no lease of this master yet: their newest lease, and what was named in the
     /// request that it answers (rule E10).
-    named: HashMap<u32, (Token, Amount)>,
+    unproven: HashMap<u32, (Token, Amount)>,
 }
 
 impl Resource {
@@ -74,8 +74,8 @@ impl Resource {
     fn begin_inherited(&mut self, total: Sum, until: Millis, wants: Claims) {
         let slot = self.ledger.insert_inherited(wants);
         self.division.insert(slot, &self.ledger.holder(slot).claims);
-        let (parts, named) = (Parts::default(), HashMap::new());
-        self.inherited = Some(Box::new(InheritedLeases { slot, until, left: Sum::ZERO, floor: None, parts, named }));
+        let (parts, unproven) = (Parts::default(), HashMap::new());
+        self.inherited = Some(Box::new(InheritedLeases { slot, until, left: Sum::ZERO, floor: None, parts, unproven }));
         self.leave(total);
         if let Some(pool) = &mut self.pool {
             pool.begin_with(self.ledger.sums().held);
@@ -142,7 +142,7 @@ impl Resource {
 
     /// The lease of an earlier master that a holder had when there was none: it has ended, and is in the estate all the
     /// same (rule E12).
-    pub(super) fn lapsed_name(&self, ask: &Ask) -> Option<(Token, Amount)> {
+    pub(super) fn lapsed_claim(&self, ask: &Ask) -> Option<(Token, Amount)> {
         let floor = self.inherited.as_ref()?.floor?;
         let had = ask.had.filter(|_| ask.has.is_none() && ask.drops_late)?;
         let token = had.token.filter(|token| self.tokens.is_former(*token))?;
@@ -190,26 +190,26 @@ impl Resource {
 
     /// Moves between the estate and a record that has `moved` of it, until the record has `target`, or the estate
     /// nothing (rule E4). Returns what the record has then. `token`: the lease that is named, if that is known.
-    pub(super) fn exchange(&mut self, moved: Amount, target: Amount, token: Option<Token>) -> Amount {
+    pub(super) fn exchange(&mut self, claimed: Amount, target: Amount, token: Option<Token>) -> Amount {
         let is_over = |inherited: &InheritedLeases| token.is_some_and(|token| inherited.parts.is_over(token));
-        let target = if self.inherited.as_deref().is_some_and(is_over) { target.min(moved) } else { target };
+        let target = if self.inherited.as_deref().is_some_and(is_over) { target.min(claimed) } else { target };
         let mut both = self.left();
-        both += moved;
+        both += claimed;
         let beyond = planted::is(Fault::MovesBeyondEstate) && self.has_inherited();
         let target = if Sum::from(target) <= both || beyond { target } else { both.floor() };
         if let Some(inherited) = &mut self.inherited {
-            inherited.parts.take(inherited.left, target.saturating_sub(moved), token);
+            inherited.parts.take(inherited.left, target.saturating_sub(claimed), token);
             self.leave((both - target.into()).max(Sum::ZERO));
         }
         target
     }
 
     /// Something that was moved by mistake goes back (rules E4 and E7): it may be another holder's.
-    pub(super) fn give_back(&mut self, moved: impl Into<Sum>) {
-        let moved = moved.into();
-        if moved > Sum::ZERO && !planted::is(Fault::ReturnsToFree) {
+    pub(super) fn give_back(&mut self, claimed: impl Into<Sum>) {
+        let claimed = claimed.into();
+        if claimed > Sum::ZERO && !planted::is(Fault::ReturnsToFree) {
             let mut left = self.left();
-            left += moved;
+            left += claimed;
             self.leave(left);
         }
     }
@@ -232,10 +232,10 @@ impl Resource {
 
     /// A holder of earlier masters says itself what it wants: its part of the inherited wants is over. It wanted no
     /// less than it was given.
-    pub(super) fn heard_in_person(&mut self, mut claims: Claims, named: Amount) {
+    pub(super) fn heard_in_person(&mut self, mut claims: Claims, amount: Amount) {
         let Some(slot) = self.inherited_slot() else { return };
         if let [only] = &mut claims[..] {
-            only.wants = only.wants.max(named);
+            only.wants = only.wants.max(amount);
         }
         for claim in wanted(&claims) {
             self.lower_inherited_wants(slot, &self.division.ruled(claim));
@@ -300,21 +300,21 @@ impl Resource {
     }
 
     /// A lease was given to a holder that had named so much.
-    pub(super) fn note_named(&mut self, slot: u32, token: Token, named: Amount) {
-        if let Some(inherited) = self.inherited.as_mut().filter(|_| named > Amount::ZERO) {
-            inherited.named.insert(slot, (token, named));
+    pub(super) fn note_claimed(&mut self, slot: u32, token: Token, amount: Amount) {
+        if let Some(inherited) = self.inherited.as_mut().filter(|_| amount > Amount::ZERO) {
+            inherited.unproven.insert(slot, (token, amount));
         }
     }
 
     /// Whether the newest lease of a holder answers a request that named something without a token.
-    pub(super) fn has_named(&self, slot: u32) -> bool {
-        let named = self.inherited.as_ref().and_then(|inherited| inherited.named.get(&slot));
-        named.is_some_and(|(token, _)| self.ledger.holder(slot).leases.newest() == Some(*token))
+    pub(super) fn has_unproven_claim(&self, slot: u32) -> bool {
+        let unproven = self.inherited.as_ref().and_then(|inherited| inherited.unproven.get(&slot));
+        unproven.is_some_and(|(token, _)| self.ledger.holder(slot).leases.newest() == Some(*token))
     }
 
     /// What was named for the lease; it can be freed once.
-    pub(super) fn take_named(&mut self, slot: u32, token: Option<Token>) -> Amount {
-        let named = self.inherited.as_mut().and_then(|inherited| inherited.named.remove(&slot));
-        named.filter(|(newest, _)| Some(*newest) == token).map_or(Amount::ZERO, |(_, named)| named)
+    pub(super) fn take_claimed(&mut self, slot: u32, token: Option<Token>) -> Amount {
+        let unproven = self.inherited.as_mut().and_then(|inherited| inherited.unproven.remove(&slot));
+        unproven.filter(|(newest, _)| Some(*newest) == token).map_or(Amount::ZERO, |(_, unproven)| unproven)
     }
 }

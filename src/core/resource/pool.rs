@@ -323,10 +323,10 @@ impl Resource {
         let principal = self.ledger.principal(slot);
         let news = ask.news.as_deref();
         let request = PoolRequest { kind, id, principal, claims: &claims, lease, claimed, news };
-        let moved = self.ledger.holder(slot).leases.moved();
+        let inherited = self.ledger.holder(slot).leases.claimed();
         if let Some(pool) = &mut self.pool {
-            if moved > Amount::ZERO && !pool.has_member(slot) {
-                pool.inherit(slot, kind, id, moved);
+            if inherited > Amount::ZERO && !pool.has_member(slot) {
+                pool.inherit(slot, kind, id, inherited);
             }
             pool.absorb(slot, &request);
         }

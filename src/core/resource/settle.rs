@@ -92,7 +92,7 @@ impl Resource {
             // A pool that learns places no client: all get back what they had.
             let gives_back = learning && self.pool.is_some() && !self.supply_has_ended(now);
             let due = if gives_back { seat.keep } else { self.due_now(seat.slot, now, &mut workspace.terms) };
-            let due = if learning { due.max(self.claimed(seat, now)) } else { due };
+            let due = if learning { due.max(self.restored(seat, now)) } else { due };
             let due = due.min(if may_give_more { seat.most } else { seat.keep });
             let held = holder.leases.held(now);
             let floor = match self.reuse(holder.kind) {
@@ -110,14 +110,14 @@ impl Resource {
     /// What a holder gets back at least while the resource learns: the lease that it claims, as far as it still wants
     /// that. Divided by the wants heard so far, the answer would depend on the order in which holders are heard. Only
     /// while the claims heard so far fit, and no more is held than there is.
-    fn claimed(&self, seat: &Seat, now: Millis) -> Amount {
+    fn restored(&self, seat: &Seat, now: Millis) -> Amount {
         let fits = self.counters.learning_excess == 0 && self.ledger.sums().held <= Sum::from(self.total());
         if !fits || !self.settings.shares() || self.supply_has_ended(now) {
             return Amount::ZERO;
         }
         let claims = wanted(&self.ledger.holder(seat.slot).claims);
         let wants: Sum = claims.map(|claim| self.division.ruled(claim).wants).collect();
-        seat.claimed.min(wants.floor())
+        seat.restores.min(wants.floor())
     }
 
     /// Whether holders may be given more than they say they have. Not where more may be out than is counted: what is
@@ -203,8 +203,8 @@ impl Resource {
         let grant = Grant { token, capacity, end: certain_end(now.at, length) };
         let priority = self.ledger.holder(slot).claims.first().map_or(0, |claim| claim.priority);
         self.ledger.grant(slot, now.at, grant, expiry_time, self.reuse(kind));
-        self.note_named(slot, token, seat.named);
-        let will_show = seat.named > Amount::ZERO && self.outlasts_inherited(expiry_time, now);
+        self.note_claimed(slot, token, seat.claimed);
+        let will_show = seat.claimed > Amount::ZERO && self.outlasts_inherited(expiry_time, now);
         let refresh = self.hastened(refresh, slot, will_show, now.at);
         self.cover_until(grant.end);
         let pool = self.pool_grants(slot, Cause::Asked);
@@ -232,7 +232,7 @@ impl Resource {
             return usual;
         }
         let (held, current) = (holder.leases.held(now), holder.leases.current(now));
-        let confirms = holder.leases.names_leases() || will_show;
+        let confirms = holder.leases.has_confirmed() || will_show;
         let awaited = holder.kind == HolderKind::Client && confirms && current < held;
         let sooner = if awaited && apart(held, current) {
             CONFIRMS_AFTER

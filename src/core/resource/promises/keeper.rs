@@ -282,9 +282,9 @@ impl Keeper {
         let is_foreseen = room(known).get() < room(foreseen).min(newest.room).get() * LEFT;
         let has_given = furthest > now;
         let is_given_over = has_given && floor != newest.floor;
-        let is_moved = has_given && !told::are_left(&newest.parts, &standing.parts);
+        let is_claimed = has_given && !told::are_left(&newest.parts, &standing.parts);
         let is_loose = self.taken > 0 && self.told.is_loose(&newest.parts, &standing.parts);
-        if !(is_short || is_foreseen || is_given_over || is_moved || is_loose) {
+        if !(is_short || is_foreseen || is_given_over || is_claimed || is_loose) {
             return None;
         }
         let (total, given) = if is_short || is_foreseen { (foreseen, room(foreseen)) } else { (known, newest.room) };
