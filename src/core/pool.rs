@@ -382,7 +382,7 @@ impl Pool {
         self.uses -= member.uses;
         self.idle -= member.idle;
         self.doubt -= member.doubt;
-        self.unheard -= usize::from(member.is_unheard());
+        self.unheard -= usize::from(member.is_unknown_yet());
         for claim in &member.demand.told {
             if let Some((subclients, wants)) = self.bands.get_mut(&claim.priority) {
                 *subclients -= u64::from(claim.subclients);
@@ -407,7 +407,7 @@ impl Pool {
         let silent = member.is_silent && member.counts();
         member.doubt = if silent { member.kept().saturating_sub(member.used) } else { Amount::ZERO };
         self.doubt += member.doubt;
-        self.unheard += usize::from(member.is_unheard());
+        self.unheard += usize::from(member.is_unknown_yet());
         self.free.insert(&member, slot);
         self.priority.insert(&member, slot);
         for claim in &member.demand.told {

@@ -4,9 +4,9 @@
 //! clean-up (leases that have ended), insertion (what the request confirms, then what it wants), the new capacity, and
 //! the answer. Decisions depend on the arguments alone; the caller provides the time and sends the answers.
 
+mod confirm;
 mod explain;
 mod forecast;
-mod hearing;
 mod hints;
 mod inherited;
 mod insertion;

@@ -177,7 +177,7 @@ impl Member {
     }
 
     /// Whether some of it is in use, and how is unknown: what earlier masters promised.
-    pub(super) fn is_unheard(&self) -> bool {
+    pub(super) fn is_unknown_yet(&self) -> bool {
         self.inherited && self.granted > Amount::ZERO
     }
 

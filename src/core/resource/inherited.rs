@@ -7,7 +7,7 @@
 //! A master that learns does the same: it knows nothing of earlier leases but that they were no more than there is, so
 //! its estate is the whole capacity.
 //!
-//! The rules, numbered as in docs/internals/lease-protocol.md, are kept here, in [`super::hearing`] and in
+//! The rules, numbered as in docs/internals/lease-protocol.md, are kept here, in [`super::confirm`] and in
 //! [`crate::leases`].
 
 mod parts;
@@ -232,7 +232,7 @@ impl Resource {
 
     /// A holder of earlier masters says itself what it wants: its part of the inherited wants is over. It wanted no
     /// less than it was given.
-    pub(super) fn heard_in_person(&mut self, mut claims: Claims, amount: Amount) {
+    pub(super) fn take_over_wants(&mut self, mut claims: Claims, amount: Amount) {
         let Some(slot) = self.inherited_slot() else { return };
         if let [only] = &mut claims[..] {
             only.wants = only.wants.max(amount);

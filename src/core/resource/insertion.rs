@@ -30,11 +30,11 @@ impl Resource {
 
     /// The insertion step: applies what the request says about leases, then what it wants.
     pub(super) fn admit(&mut self, ask: Ask, now: Now) -> Result<Seat, Answer> {
-        self.hear_life(&ask, now.at)?;
+        self.check_name(&ask, now.at)?;
         let known = self.ledger.find(ask.kind, &ask.id);
         self.find_place(known, &ask)?;
         let slot = known.unwrap_or_else(|| self.newcomer(&ask));
-        let seat = self.hear(slot, known.is_none(), &ask, now)?;
+        let seat = self.apply_has(slot, known.is_none(), &ask, now)?;
         if known.is_some() && self.is_too_soon(self.ledger.holder(slot), &ask, now.at) {
             self.counters.too_soon += 1;
             return Err(Answer::TooSoon);
@@ -43,7 +43,7 @@ impl Resource {
         let live = ask.has.filter(|has| has.expiry_time >= now.unix);
         let claimed = live.map_or(Amount::ZERO, |has| has.capacity);
         self.ledger.set_manner(slot, ask.manner());
-        self.pool_hears(slot, &ask, claimed);
+        self.pool_absorbs(slot, &ask, claimed);
         self.put_claims(slot, ask);
         let (_, refresh) = self.lengths(now.at);
         let refresh = self.steered(refresh, slot, now.at);

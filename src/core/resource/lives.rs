@@ -87,7 +87,7 @@ impl Tenancy {
 
 impl Resource {
     /// Makes the record of its name that of the node that asks, or says why not.
-    pub(super) fn hear_life(&mut self, ask: &Ask, now: Millis) -> Result<(), Answer> {
+    pub(super) fn check_name(&mut self, ask: &Ask, now: Millis) -> Result<(), Answer> {
         let (HolderKind::Node, Some(life)) = (ask.kind, ask.life) else { return Ok(()) };
         let name = &ask.id;
         if self.lives.0.get(name).is_some_and(|tenancy| tenancy.life == life) {

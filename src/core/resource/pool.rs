@@ -314,7 +314,7 @@ impl Resource {
         }
     }
 
-    pub(super) fn pool_hears(&mut self, slot: u32, ask: &Ask, claimed: Amount) {
+    pub(super) fn pool_absorbs(&mut self, slot: u32, ask: &Ask, claimed: Amount) {
         if self.pool.is_none() {
             return;
         }

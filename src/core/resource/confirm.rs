@@ -15,16 +15,16 @@ const SOON_TOLD_APART: Millis = Millis(3_000);
 
 impl Resource {
     /// Hears it, and returns its place in the round.
-    pub(super) fn hear(&mut self, slot: u32, is_new: bool, ask: &Ask, now: Now) -> Result<Seat, Answer> {
-        let heard = self.hear_lease(slot, ask, now);
-        if heard.is_err() {
+    pub(super) fn apply_has(&mut self, slot: u32, is_new: bool, ask: &Ask, now: Now) -> Result<Seat, Answer> {
+        let applied = self.apply_lease(slot, ask, now);
+        if applied.is_err() {
             // What it reports as outstanding counts all the same.
             self.ledger.recount(slot, now.at);
         }
-        let mut seat = heard?;
+        let mut seat = applied?;
         let knows_nothing = !self.has_inherited();
         if is_new && self.is_unaccounted(slot, ask, now) && knows_nothing && self.listens_once_more(now.at) {
-            seat = self.hear_lease(slot, ask, now)?;
+            seat = self.apply_lease(slot, ask, now)?;
         }
         let may_have_more = self.may_have_more(slot, is_new, ask, now.at);
         if may_have_more {
@@ -35,7 +35,7 @@ impl Resource {
         if is_new && (amount.is_some() || may_have_more) {
             let mut claims = self.counted(ask.kind, ask.heeds_terms(), ask.claims.clone());
             self.settings.put_rule(ask.kind, &ask.id, &mut claims);
-            self.heard_in_person(claims, amount.unwrap_or_default());
+            self.take_over_wants(claims, amount.unwrap_or_default());
         }
         self.ledger.recount(slot, now.at);
         let leases = &self.ledger.holder(slot).leases;
@@ -45,22 +45,22 @@ impl Resource {
         Ok(seat)
     }
 
-    fn hear_lease(&mut self, slot: u32, ask: &Ask, now: Now) -> Result<Seat, Answer> {
+    fn apply_lease(&mut self, slot: u32, ask: &Ask, now: Now) -> Result<Seat, Answer> {
         self.ledger.holder_mut(slot).leases.end_claimed(ask.kind, now.at);
         let Some(has) = ask.has else {
             return match self.lapsed_claim(ask) {
-                Some((token, had)) => self.hear_lapsed(slot, token, had, ask.outstanding, now.at),
-                None => self.hear_echo(slot, ask, now.at),
+                Some((token, had)) => self.apply_lapsed_claim(slot, token, had, ask.outstanding, now.at),
+                None => self.apply_echo(slot, ask, now.at),
             };
         };
         match has.token {
             Some(token) if self.tokens.is_former(token) && self.may_claim(ask, &has, now) => {
-                self.hear_name(slot, token, has.capacity, ask.outstanding, now.at)
+                self.apply_claim(slot, token, has.capacity, ask.outstanding, now.at)
             }
-            Some(token) if ask.drops_late || self.echoes(ask, token) => self.hear_echo(slot, ask, now.at),
-            _ if self.has_inherited() && has.expiry_time < now.unix => self.hear_nothing(slot, now.at),
-            _ if self.has_inherited() => self.hear_plain(slot, &has, ask, now),
-            _ => self.hear_echo(slot, ask, now.at),
+            Some(token) if ask.drops_late || self.echoes(ask, token) => self.apply_echo(slot, ask, now.at),
+            _ if self.has_inherited() && has.expiry_time < now.unix => self.apply_silence(slot, now.at),
+            _ if self.has_inherited() => self.apply_plain(slot, &has, ask, now),
+            _ => self.apply_echo(slot, ask, now.at),
         }
     }
 
@@ -77,7 +77,7 @@ impl Resource {
     }
 
     /// It names a lease of an earlier master (rules E3 to E6). What is outstanding beyond that stays in the estate.
-    fn hear_name(
+    fn apply_claim(
         &mut self,
         slot: u32,
         token: Token,
@@ -106,7 +106,7 @@ impl Resource {
 
     /// It names a lease of an earlier master that has ended (rule E12). Below a parent that may be another's by now, so
     /// it gets of it only what is free.
-    fn hear_lapsed(
+    fn apply_lapsed_claim(
         &mut self,
         slot: u32,
         token: Token,
@@ -114,7 +114,7 @@ impl Resource {
         outstanding: Option<Amount>,
         now: Millis,
     ) -> Result<Seat, Answer> {
-        let seat = self.hear_name(slot, token, had, outstanding, now)?;
+        let seat = self.apply_claim(slot, token, had, outstanding, now)?;
         let keeps = !self.has_parent() || planted::is(Fault::KeepsWhatLapsed);
         let keep = if keeps { seat.keep } else { self.ledger.holder(slot).leases.current(now) };
         Ok(Seat { keep, restores: keep.min(seat.restores), ..seat })
@@ -123,9 +123,9 @@ impl Resource {
     /// A holder whose request carries no token, so that leases of this master and of earlier ones look alike (rule
     /// E10). Until it shows a lease that can only be the newest of this master, it gets back what it says it has, as far
     /// as that was moved, and what it says confirms nothing.
-    fn hear_plain(&mut self, slot: u32, has: &Has, ask: &Ask, now: Now) -> Result<Seat, Answer> {
+    fn apply_plain(&mut self, slot: u32, has: &Has, ask: &Ask, now: Now) -> Result<Seat, Answer> {
         if self.shows_newest(slot, has, ask, now) {
-            return self.hear_shown(slot, ask, now.at);
+            return self.apply_proof(slot, ask, now.at);
         }
         let leases = &self.ledger.holder(slot).leases;
         if leases.is_fresh(now.at) && !planted::is(Fault::MovesOntoFresh) {
@@ -164,12 +164,12 @@ impl Resource {
 
     /// It shows a lease of this master, so it uses nothing of earlier ones any more. Of what was moved, as much comes
     /// free as was named for that lease; the rest may be another holder's (rule E10).
-    fn hear_shown(&mut self, slot: u32, ask: &Ask, now: Millis) -> Result<Seat, Answer> {
+    fn apply_proof(&mut self, slot: u32, ask: &Ask, now: Millis) -> Result<Seat, Answer> {
         let leases = &self.ledger.holder(slot).leases;
         let (claimed, newest) = (leases.claimed(), leases.newest());
         let proven = self.take_claimed(slot, newest);
         let freed = if planted::is(Fault::ShownFreesAll) { claimed } else { proven.min(claimed) };
-        let seat = self.hear_echo(slot, ask, now)?;
+        let seat = self.apply_echo(slot, ask, now)?;
         // Exact: rounded up, more might count than before.
         self.give_back(Sum::from(claimed) - freed.into());
         Ok(seat)
@@ -177,7 +177,7 @@ impl Resource {
 
     /// It says nothing about what it has. If something was moved here, the rest of what it may have is not known
     /// (rule E5): it is left out of the answer until it names something, or until the estate is over.
-    fn hear_nothing(&mut self, slot: u32, now: Millis) -> Result<Seat, Answer> {
+    fn apply_silence(&mut self, slot: u32, now: Millis) -> Result<Seat, Answer> {
         let leases = &self.ledger.holder(slot).leases;
         let is_claimed = self.has_inherited() && self.is_bounded() && leases.claimed() > Amount::ZERO;
         if is_claimed && !planted::is(Fault::FreshWhileMoved) {
@@ -187,7 +187,7 @@ impl Resource {
     }
 
     /// It echoes a lease of this master, or says nothing, or something that is unknown here.
-    fn hear_echo(&mut self, slot: u32, ask: &Ask, now: Millis) -> Result<Seat, Answer> {
+    fn apply_echo(&mut self, slot: u32, ask: &Ask, now: Millis) -> Result<Seat, Answer> {
         let reported = ask.outstanding.unwrap_or_default();
         let tokens = &self.tokens;
         let leases = &mut self.ledger.holder_mut(slot).leases;
@@ -232,7 +232,7 @@ impl Resource {
             self.give_back(returned);
         }
         if ask.has.is_none() {
-            return self.hear_nothing(slot, now);
+            return self.apply_silence(slot, now);
         }
         Ok(Seat { keep, ..Seat::of(slot) })
     }
