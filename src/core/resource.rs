@@ -10,8 +10,8 @@ mod forecast;
 mod hints;
 mod inherited;
 mod insertion;
-mod lives;
 mod messages;
+mod names;
 mod outcome;
 mod overridden;
 mod pool;
@@ -22,7 +22,7 @@ mod supply;
 mod units;
 
 use inherited::InheritedLeases;
-use lives::Lives;
+use names::NameOwners;
 use pool::Measured;
 use promises::Keeper;
 use supply::Origin;
@@ -109,7 +109,7 @@ pub struct Resource {
     short: Vec<usize>,
     /// Where there is a pool: holders whose leases have ended, and whether they are gone.
     lapsed: Vec<(u32, bool)>,
-    lives: Lives,
+    names: NameOwners,
 }
 
 /// Buffers of a round. They are empty between two rounds, so one workspace serves all resources of a thread: it stays
@@ -208,7 +208,7 @@ impl Resource {
             newcomers: Vec::new(),
             short: Vec::new(),
             lapsed: Vec::new(),
-            lives: Lives::default(),
+            names: NameOwners::default(),
         };
         resource.count_in_units();
         resource.renew_pool(seed);
@@ -298,7 +298,7 @@ impl Resource {
         self.end_of_report(now);
         self.tick_pool(now);
         self.deal_units(now);
-        self.forget_lives(now);
+        self.forget_names(now);
         self.ledger.len() == 0 && !self.has_inherited()
     }
 

@@ -230,7 +230,7 @@ impl Refreshers {
             learning: false,
             drops_late: true,
             is_gateway: false,
-            life: None,
+            instance: None,
             news: None,
             charged: Charged::default(),
         };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    Amount, Charged, Claims, HolderKind, Life, Millis, News, PoolState, Settings, Terms, Token, leases::Has,
+    Amount, Charged, Claims, HolderKind, Millis, News, NodeInstance, PoolState, Settings, Terms, Token, leases::Has,
     ledger::Manner,
 };
 
@@ -29,7 +29,7 @@ pub struct Ask {
     /// It limits others with what it is given: for reports.
     pub is_gateway: bool,
     /// A child node: which of all that may be called so.
-    pub life: Option<Life>,
+    pub instance: Option<NodeInstance>,
     /// PRIORITY_POOL: its account, and what it has used.
     pub news: Option<Box<News>>,
     /// To whom its record is counted, if it is new.
@@ -60,7 +60,7 @@ pub struct Release {
     /// The newest lease given back. Absent (Doorman clients): everything that the holder has by now.
     pub token: Option<Token>,
     /// As in [`Ask`].
-    pub life: Option<Life>,
+    pub instance: Option<NodeInstance>,
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -64,7 +64,8 @@ impl Churn {
     fn acts(&mut self, at: usize, now: u64) {
         let client = &mut self.clients[at];
         if client.leaves <= now {
-            let release = Release { kind: HolderKind::Client, id: client.id.as_str().into(), token: None, life: None };
+            let release =
+                Release { kind: HolderKind::Client, id: client.id.as_str().into(), token: None, instance: None };
             self.clients.swap_remove(at);
             one(&mut self.resource, now_at(Millis(now)), Request::Release(release));
             self.comes(now);

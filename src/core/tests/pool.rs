@@ -112,7 +112,7 @@ impl Pond {
     }
 
     fn release(&mut self, id: &str) {
-        let release = Release { kind: HolderKind::Client, id: id.into(), token: None, life: None };
+        let release = Release { kind: HolderKind::Client, id: id.into(), token: None, instance: None };
         one(&mut self.resource, now_at(self.now), Request::Release(release));
         self.leases.remove(id);
     }

@@ -96,7 +96,7 @@ impl Node {
                 is_gateway: false,
                 outstanding,
                 learning,
-                life: None,
+                instance: None,
                 news: None,
                 charged: Charged::default(),
             };

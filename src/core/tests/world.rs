@@ -50,7 +50,7 @@ pub(crate) fn ask(id: &str, wants: f64, has: Option<Has>) -> Ask {
         learning: false,
         drops_late: true,
         is_gateway: false,
-        life: None,
+        instance: None,
         news: None,
         charged: Charged::default(),
     }
@@ -70,7 +70,7 @@ pub(crate) fn one(resource: &mut Resource, now: Now, request: Request) -> Answer
 
 struct RequestUnderWay {
     from: usize,
-    life: u32,
+    instance: u32,
     number: u64,
     sent_at: Millis,
     /// When the lease ends that it names.
@@ -80,7 +80,7 @@ struct RequestUnderWay {
 
 struct AnswerUnderWay {
     to: usize,
-    life: u32,
+    instance: u32,
     number: u64,
     sent_at: Millis,
     named_until: Option<Millis>,
@@ -91,7 +91,7 @@ impl AnswerUnderWay {
     /// Whether it would count at its holder: only the answer to the latest request does, and only while the lease lives
     /// that the request named.
     fn counts(&self, actor: &Actor, now: Millis) -> bool {
-        (actor.lives, actor.sent) == (self.life, self.number) && self.named_until.is_none_or(|end| now < end)
+        (actor.lives, actor.sent) == (self.instance, self.number) && self.named_until.is_none_or(|end| now < end)
     }
 }
 
@@ -255,8 +255,8 @@ impl World {
         let n = n % self.actors.len();
         let actor = &mut self.actors[n];
         let (ask, named_until) = (actor.request(self.now), actor.names_until(self.now));
-        let (life, number) = (actor.lives, actor.sent);
-        self.requests.push(RequestUnderWay { from: n, life, number, sent_at: self.now, named_until, ask });
+        let (instance, number) = (actor.lives, actor.sent);
+        self.requests.push(RequestUnderWay { from: n, instance, number, sent_at: self.now, named_until, ask });
     }
 
     fn arrive(&mut self, most: usize, pick: usize, again: bool, before: &mut Sum) -> Result<(), Violation> {
@@ -292,8 +292,8 @@ impl World {
             if let Some(lease) = answer.lease().copied() {
                 let due = told.then(|| dues[&request.ask.id]);
                 invariant::lease_within_bounds(&lease, due, at, self.lent_until)?;
-                let RequestUnderWay { from: to, life, number, sent_at, named_until, .. } = request;
-                let answer = AnswerUnderWay { to, life, number, sent_at, named_until, lease };
+                let RequestUnderWay { from: to, instance, number, sent_at, named_until, .. } = request;
+                let answer = AnswerUnderWay { to, instance, number, sent_at, named_until, lease };
                 match awaits {
                     Some(awaited) => self.held_back.push((awaited, answer)),
                     None => self.leave(answer)?,
@@ -335,7 +335,7 @@ impl World {
         actor.sent += 1;
         actor.below.clear();
         let token = (actor.echo == Echo::Token).then_some(lease.token);
-        let release = Release { kind: actor.kind, id: Arc::clone(&actor.id), token, life: None };
+        let release = Release { kind: actor.kind, id: Arc::clone(&actor.id), token, instance: None };
         let answer = one(&mut self.resource, now, Request::Release(release));
         self.log.push(answer);
         self.propose().map(|_| ())

@@ -98,7 +98,7 @@ impl World {
             learning: false,
             drops_late: true,
             is_gateway: false,
-            life: None,
+            instance: None,
             news: None,
             charged: Charged::default(),
         };
@@ -106,7 +106,7 @@ impl World {
     }
 
     fn releases(&mut self, id: &str) -> Effects<u32> {
-        self.request(Request::Release(Release { kind: CLIENT, id: id.into(), token: None, life: None }))
+        self.request(Request::Release(Release { kind: CLIENT, id: id.into(), token: None, instance: None }))
     }
 
     fn request(&mut self, request: Request) -> Effects<u32> {

@@ -30,7 +30,7 @@ fn ask(client: &str, wants: f64) -> Request {
         learning: false,
         drops_late: true,
         is_gateway: false,
-        life: None,
+        instance: None,
         news: None,
         charged: Charged::default(),
     })
@@ -285,7 +285,7 @@ fn resources_are_limited_and_idle_ones_make_room() {
         let other: Arc<str> = "other".into();
         let refused = node.submit(&other, ask("a", 1.0)).await.expect_err("the second does not");
         assert_eq!(refused, Refused::TooManyResources(1));
-        let release = leaseway_core::Release { kind: HolderKind::Client, id: "a".into(), token: None, life: None };
+        let release = leaseway_core::Release { kind: HolderKind::Client, id: "a".into(), token: None, instance: None };
         node.submit(&r, Request::Release(release)).await.expect("released");
         while node.resources() > 0 {
             node.tick().await.expect("the node is there");

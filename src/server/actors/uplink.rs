@@ -19,7 +19,7 @@ mod wire;
 
 use std::sync::Arc;
 
-use leaseway_core::Life;
+use leaseway_core::NodeInstance;
 use leaseway_session::grpc::Token;
 use leaseway_tls::ClientTls;
 use tokio::task::JoinHandle;
@@ -47,7 +47,7 @@ pub struct Parent {
 pub(super) struct UplinkContext {
     pub(super) parent: Parent,
     /// Which of all nodes of its name this is, and under which master.
-    pub(super) life: Life,
+    pub(super) instance: NodeInstance,
     pub(super) directory: Directory,
     pub(super) notices: Arc<Notices>,
     pub(super) status: UplinkStatus,

@@ -190,7 +190,7 @@ fn request(client: usize, body: Body<Wants>) -> Request {
             learning: false,
             drops_late: true,
             is_gateway: false,
-            life: None,
+            instance: None,
             news: None,
             charged: core::Charged::default(),
         }),
@@ -198,7 +198,7 @@ fn request(client: usize, body: Body<Wants>) -> Request {
             kind: HolderKind::Client,
             id: holder,
             token: releases[0].token.and_then(Token::new),
-            life: None,
+            instance: None,
         }),
     }
 }

@@ -91,7 +91,7 @@ impl World<'_> {
             return;
         }
         let request = match self.rng.u8(0..3) {
-            0 => Request::Release(core::Release { kind, id, token: None, life: None }),
+            0 => Request::Release(core::Release { kind, id, token: None, instance: None }),
             asks => Request::Ask(core::Ask {
                 kind,
                 id,
@@ -102,7 +102,7 @@ impl World<'_> {
                 learning: false,
                 drops_late: asks == 1,
                 is_gateway: false,
-                life: None,
+                instance: None,
                 news: None,
                 charged: Charged::default(),
             }),

@@ -410,7 +410,7 @@ fn what_comes_under_the_name_of_another_is_refused_releases_above_all() {
         from: Sender { party: Party::Client(0), incarnation: 0, number: 1 },
         node: plan.tree.clients[0].node,
         peer: 0,
-        request: Request::Release(Release { kind: HolderKind::Client, id: "0.0".into(), token: None, life: None }),
+        request: Request::Release(Release { kind: HolderKind::Client, id: "0.0".into(), token: None, instance: None }),
         forged_by,
     };
     assert_eq!(world.is_allowed(&release(None)), Ok(true));

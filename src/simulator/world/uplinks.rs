@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use leaseway_core::{
-    Amount, Ask, Charged, Claim, Claims, HolderKind, Life, Millis, News, Release, Request, Supplied, Token,
+    Amount, Ask, Charged, Claim, Claims, HolderKind, Millis, News, NodeInstance, Release, Request, Supplied, Token,
     invariant::Violation,
 };
 use leaseway_engine::uplink::{Aggregate, Granted, Lent, Notice, ParentReply, UplinkEngine, UplinkInput};
@@ -110,8 +110,8 @@ impl World<'_> {
     fn post_up(&mut self, index: usize, outgoing: Outgoing<Aggregate>) {
         let Some(parent) = self.plan.tree.nodes[index].parent else { return };
         let (party, name) = (Party::Node(index), Arc::clone(&self.nodes[index].server_id));
-        let life = Life::new(index as u64 + 1, self.nodes[index].incarnation.into());
-        let life = life.filter(|_| self.plan.spec(index).tells_life);
+        let instance = NodeInstance::new(index as u64 + 1, self.nodes[index].incarnation.into());
+        let instance = instance.filter(|_| self.plan.spec(index).tells_life);
         let request = match outgoing.body {
             Body::Ask(asks) => {
                 let Some(ask) = asks.into_iter().next() else { return };
@@ -127,7 +127,7 @@ impl World<'_> {
                     learning: ask.demand.learning,
                     drops_late: true,
                     is_gateway: false,
-                    life,
+                    instance,
                     news,
                     charged: Charged::default(),
                 })
@@ -136,7 +136,7 @@ impl World<'_> {
                 kind: HolderKind::Node,
                 id: name,
                 token: releases.first().and_then(|release| release.token).and_then(Token::new),
-                life,
+                instance,
             }),
         };
         let from = Sender { party, incarnation: self.nodes[index].incarnation, number: outgoing.number };

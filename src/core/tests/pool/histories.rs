@@ -188,7 +188,7 @@ impl History {
                     one(
                         &mut self.resource,
                         now_at(self.now),
-                        Request::Release(Release { kind, id, token, life: None }),
+                        Request::Release(Release { kind, id, token, instance: None }),
                     );
                 }
             }

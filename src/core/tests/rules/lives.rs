@@ -1,23 +1,23 @@
 //! Nodes of one name are told apart by their lives.
 
 use super::*;
-use crate::Life;
+use crate::NodeInstance;
 
 /// A node that is called `leaf`, with books of its own.
 struct Namesake {
-    life: Option<Life>,
+    instance: Option<NodeInstance>,
     lease: Option<Lease>,
 }
 
 impl Namesake {
     fn new(node: u64, reign: u64) -> Namesake {
-        Namesake { life: Life::new(node, reign), lease: None }
+        Namesake { instance: NodeInstance::new(node, reign), lease: None }
     }
 
     fn request(&self, server: &Server, wants: f64) -> Ask {
-        let (life, has) = (self.life, self.lease.as_ref().map(has));
+        let (instance, has) = (self.instance, self.lease.as_ref().map(has));
         let outstanding = Some(self.lease.map_or(Amount::ZERO, |lease| lease.capacity));
-        Ask { life, has, outstanding, ..server.node_request("leaf", &[slice(1, wants, 0)]) }
+        Ask { instance, has, outstanding, ..server.node_request("leaf", &[slice(1, wants, 0)]) }
     }
 
     fn asks(&mut self, server: &mut Server, wants: f64) -> f64 {
@@ -32,7 +32,7 @@ impl Namesake {
 
     fn gives_back(&mut self, server: &mut Server) {
         let token = self.lease.take().map(|lease| lease.token);
-        let release = Release { kind: HolderKind::Node, id: "leaf".into(), token, life: self.life };
+        let release = Release { kind: HolderKind::Node, id: "leaf".into(), token, instance: self.instance };
         assert_eq!(one(&mut server.resource, now_at(server.now), Request::Release(release)), Answer::Released);
     }
 }
@@ -129,10 +129,10 @@ fn a_new_master_of_the_same_node_goes_on_at_once_and_an_old_one_is_not_heard_any
 #[test]
 fn nodes_that_do_not_say_which_they_are_are_served_as_ever() {
     let mut server = server(100.0);
-    let mut silent = Namesake { life: None, lease: None };
+    let mut silent = Namesake { instance: None, lease: None };
     assert_eq!(silent.asks(&mut server, 80.0), 80.0);
     // It was brought up to date.
-    let mut node = Namesake { life: Life::new(1, 1), lease: silent.lease };
+    let mut node = Namesake { instance: NodeInstance::new(1, 1), lease: silent.lease };
     assert_eq!(node.asks(&mut server, 80.0), 80.0);
     silent.lease = node.lease;
     assert_eq!(silent.asks(&mut server, 80.0), 80.0);
@@ -181,7 +181,8 @@ fn in_a_pool_another_node_of_the_name_is_refused_at_once() {
 fn many_names_that_come_and_go_leave_nothing_behind() {
     let mut server = server(100.0);
     for n in 1..100 {
-        let ask = Ask { life: Life::new(n, 0), ..server.node_request(&format!("leaf-{n}"), &[slice(1, 1.0, 0)]) };
+        let ask =
+            Ask { instance: NodeInstance::new(n, 0), ..server.node_request(&format!("leaf-{n}"), &[slice(1, 1.0, 0)]) };
         server.send(ask);
     }
     server.pass(ENDED);

@@ -79,7 +79,7 @@ impl Actor {
             is_gateway: false,
             outstanding,
             learning: false,
-            life: None,
+            instance: None,
             news: None,
             charged,
         }

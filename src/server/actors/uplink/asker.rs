@@ -94,13 +94,13 @@ impl Asker for UplinkAsker {
     }
 
     fn call(&mut self, channel: Result<Channel, Status>, body: Body<Aggregate>) -> Call<ParentAnswer> {
-        let (node, life) = (&self.context.parent.node, self.context.life);
+        let (node, instance) = (&self.context.parent.node, self.context.instance);
         match body {
             Body::Ask(asks) => {
                 let sent = Duration::from_millis(self.context.clock.unix_ms());
-                Box::pin(ask(channel, wire::get_server_capacity(node, life, &asks), sent))
+                Box::pin(ask(channel, wire::get_server_capacity(node, instance, &asks), sent))
             }
-            Body::Release(releases) => Box::pin(release(channel, wire::release_capacity(node, life, releases))),
+            Body::Release(releases) => Box::pin(release(channel, wire::release_capacity(node, instance, releases))),
         }
     }
 

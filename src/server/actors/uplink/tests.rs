@@ -110,7 +110,7 @@ fn request(client: &str, claim: (f64, i64), has: Option<Has>) -> Request {
         learning: false,
         drops_late: true,
         is_gateway: false,
-        life: None,
+        instance: None,
         news: None,
         charged: leaseway_core::Charged::default(),
     })
@@ -311,7 +311,7 @@ fn what_is_needed_no_more_is_given_back_by_name() {
     let limits = Limits { idle_secs: 0, ..Limits::default() };
     with_parent(Says::sharing(70.0), limits, |node, fake| async move {
         granted(&asks(&node, "a", 100.0, None).await);
-        let release = leaseway_core::Release { kind: HolderKind::Client, id: "a".into(), token: None, life: None };
+        let release = leaseway_core::Release { kind: HolderKind::Client, id: "a".into(), token: None, instance: None };
         node.submit(&"r".into(), Request::Release(release)).await.expect("released");
         while node.resources() > 0 {
             node.tick().await.expect("the node is there");
@@ -365,7 +365,7 @@ fn a_resource_that_fails_confirms_nothing_and_listens() {
 fn a_parent_that_knows_only_the_original_protocol_is_told_of_a_client_even_if_there_is_none() {
     below(Says { original: true, refresh: 1, ..Says::sharing(70.0) }, |node, fake| async move {
         granted(&asks(&node, "a", 100.0, None).await);
-        let release = leaseway_core::Release { kind: HolderKind::Client, id: "a".into(), token: None, life: None };
+        let release = leaseway_core::Release { kind: HolderKind::Client, id: "a".into(), token: None, instance: None };
         node.submit(&"r".into(), Request::Release(release)).await.expect("released");
         let entry = eventually("it is asked for without clients", || {
             fake.asked_for("r").into_iter().find(|entry| entry.wants[0].wants == Some(0.0))

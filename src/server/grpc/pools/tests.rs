@@ -109,7 +109,7 @@ async fn asks(node: &NodeHandle, id: &str, wants: f64) -> f64 {
         learning: false,
         drops_late: true,
         is_gateway: false,
-        life: None,
+        instance: None,
         news: None,
         charged: Charged::default(),
     };
