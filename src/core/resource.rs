@@ -45,9 +45,9 @@ pub use messages::{Answer, Ask, Counters, Lease, Release, Request, Supplied};
 pub use outcome::Outcome;
 pub use overridden::Overridden;
 pub use pool::{LoadError, LoadReport};
-#[cfg(test)]
-pub(crate) use promises::Pending;
 pub use promises::PromiseReport;
+#[cfg(test)]
+pub(crate) use promises::Proposal;
 pub use report::{HolderReport, ResourceReport, SupplyReport};
 
 /// The arguments of [`Resource::new`].
@@ -120,7 +120,7 @@ pub struct Workspace {
     /// Records that were touched ahead.
     slots: Vec<u32>,
     /// The requests of a sub-round.
-    seats: Vec<Seat>,
+    pending: Vec<PendingGrant>,
     parties: Vec<Party>,
     grants: Vec<Amount>,
     terms: Vec<(i16, Terms)>,
@@ -128,7 +128,7 @@ pub struct Workspace {
 
 impl Workspace {
     fn clear(&mut self) {
-        self.seats.clear();
+        self.pending.clear();
         self.parties.clear();
         self.grants.clear();
         self.terms.clear();
@@ -136,7 +136,7 @@ impl Workspace {
 }
 
 /// A request of a sub-round.
-struct Seat {
+struct PendingGrant {
     slot: u32,
     /// Where its answer goes.
     answer: usize,
@@ -161,9 +161,9 @@ enum LeftOut {
     Always,
 }
 
-impl Seat {
-    fn of(slot: u32) -> Seat {
-        Seat {
+impl PendingGrant {
+    fn of(slot: u32) -> PendingGrant {
+        PendingGrant {
             slot,
             answer: 0,
             keep: Amount::ZERO,
@@ -257,7 +257,7 @@ impl Resource {
                     }
                 },
                 Request::Release(release) => {
-                    if self.is_seated(release.kind, &release.id, workspace) {
+                    if self.is_pending(release.kind, &release.id, workspace) {
                         self.settle(now, answers, workspace);
                     }
                     self.release(&release, now.at);
@@ -265,11 +265,11 @@ impl Resource {
                     continue;
                 }
             };
-            if self.is_seated(ask.kind, &ask.id, workspace) {
+            if self.is_pending(ask.kind, &ask.id, workspace) {
                 self.settle(now, answers, workspace);
             }
             match self.admit(ask, now) {
-                Ok(seat) => workspace.seats.push(Seat { answer: place, ..seat }),
+                Ok(pending) => workspace.pending.push(PendingGrant { answer: place, ..pending }),
                 Err(answer) => answers[place] = answer,
             }
         }
@@ -413,9 +413,9 @@ impl Resource {
     }
 
     /// Whether the holder already has a request in this sub-round.
-    fn is_seated(&self, kind: HolderKind, id: &str, workspace: &Workspace) -> bool {
+    fn is_pending(&self, kind: HolderKind, id: &str, workspace: &Workspace) -> bool {
         // A single request needs no lookup to know that it is the only one.
-        !workspace.seats.is_empty()
+        !workspace.pending.is_empty()
             && self.ledger.find(kind, id).is_some_and(|slot| self.ledger.holder(slot).round == self.sub_round)
     }
 

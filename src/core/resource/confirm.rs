@@ -1,7 +1,7 @@
 //! What a request says of the leases that its holder has: the rules 1, 2 and E3 to E12 of
 //! docs/internals/lease-protocol.md. It counts even if the request is then ignored.
 
-use super::{LeftOut, Resource, Seat};
+use super::{LeftOut, PendingGrant, Resource};
 use crate::{
     Amount, Answer, Ask, Has, HolderKind, Millis, Now, Reuse, Sum,
     leases::Confirmation,
@@ -15,20 +15,20 @@ const SOON_TOLD_APART: Millis = Millis(3_000);
 
 impl Resource {
     /// Hears it, and returns its place in the round.
-    pub(super) fn apply_has(&mut self, slot: u32, is_new: bool, ask: &Ask, now: Now) -> Result<Seat, Answer> {
+    pub(super) fn apply_has(&mut self, slot: u32, is_new: bool, ask: &Ask, now: Now) -> Result<PendingGrant, Answer> {
         let applied = self.apply_lease(slot, ask, now);
         if applied.is_err() {
             // What it reports as outstanding counts all the same.
             self.ledger.recount(slot, now.at);
         }
-        let mut seat = applied?;
+        let mut pending = applied?;
         let knows_nothing = !self.has_inherited();
         if is_new && self.is_unaccounted(slot, ask, now) && knows_nothing && self.listens_once_more(now.at) {
-            seat = self.apply_lease(slot, ask, now)?;
+            pending = self.apply_lease(slot, ask, now)?;
         }
         let may_have_more = self.may_have_more(slot, is_new, ask, now.at);
         if may_have_more {
-            seat.left_out = LeftOut::IfShort;
+            pending.left_out = LeftOut::IfShort;
         }
         let has = ask.has.filter(|has| ask.drops_late || has.expiry_time >= now.unix).map(|has| has.capacity);
         let amount = has.or(self.lapsed_claim(ask).map(|(_, had)| had));
@@ -42,10 +42,10 @@ impl Resource {
         if leases.reports_outstanding() {
             self.cover_until(leases.last_end());
         }
-        Ok(seat)
+        Ok(pending)
     }
 
-    fn apply_lease(&mut self, slot: u32, ask: &Ask, now: Now) -> Result<Seat, Answer> {
+    fn apply_lease(&mut self, slot: u32, ask: &Ask, now: Now) -> Result<PendingGrant, Answer> {
         self.ledger.holder_mut(slot).leases.end_claimed(ask.kind, now.at);
         let Some(has) = ask.has else {
             return match self.lapsed_claim(ask) {
@@ -84,7 +84,7 @@ impl Resource {
         amount: Amount,
         outstanding: Option<Amount>,
         now: Millis,
-    ) -> Result<Seat, Answer> {
+    ) -> Result<PendingGrant, Answer> {
         let leases = &mut self.ledger.holder_mut(slot).leases;
         let Some(is_another) = leases.claim_former(token, now) else {
             self.counters.stale += 1;
@@ -101,7 +101,7 @@ impl Resource {
         let keep = leases.kept(amount, now);
         let is_beyond = self.has_inherited() && outstanding.is_some_and(|outstanding| outstanding > amount);
         let most = if is_beyond { amount } else { Amount::MAX };
-        Ok(Seat { keep, most, restores: keep.min(amount), ..Seat::of(slot) })
+        Ok(PendingGrant { keep, most, restores: keep.min(amount), ..PendingGrant::of(slot) })
     }
 
     /// It names a lease of an earlier master that has ended (rule E12). Below a parent that may be another's by now, so
@@ -113,36 +113,36 @@ impl Resource {
         had: Amount,
         outstanding: Option<Amount>,
         now: Millis,
-    ) -> Result<Seat, Answer> {
-        let seat = self.apply_claim(slot, token, had, outstanding, now)?;
+    ) -> Result<PendingGrant, Answer> {
+        let pending = self.apply_claim(slot, token, had, outstanding, now)?;
         let keeps = !self.has_parent() || planted::is(Fault::KeepsWhatLapsed);
-        let keep = if keeps { seat.keep } else { self.ledger.holder(slot).leases.current(now) };
-        Ok(Seat { keep, restores: keep.min(seat.restores), ..seat })
+        let keep = if keeps { pending.keep } else { self.ledger.holder(slot).leases.current(now) };
+        Ok(PendingGrant { keep, restores: keep.min(pending.restores), ..pending })
     }
 
     /// A holder whose request carries no token, so that leases of this master and of earlier ones look alike (rule
     /// E10). Until it shows a lease that can only be the newest of this master, it gets back what it says it has, as far
     /// as that was moved, and what it says confirms nothing.
-    fn apply_plain(&mut self, slot: u32, has: &Has, ask: &Ask, now: Now) -> Result<Seat, Answer> {
+    fn apply_plain(&mut self, slot: u32, has: &Has, ask: &Ask, now: Now) -> Result<PendingGrant, Answer> {
         if self.shows_newest(slot, has, ask, now) {
             return self.apply_proof(slot, ask, now.at);
         }
         let leases = &self.ledger.holder(slot).leases;
         if leases.is_fresh(now.at) && !planted::is(Fault::MovesOntoFresh) {
-            return Ok(Seat { keep: leases.current(now.at), ..Seat::of(slot) });
+            return Ok(PendingGrant { keep: leases.current(now.at), ..PendingGrant::of(slot) });
         }
         if has.capacity > leases.claimed() {
             self.claim_without_token(slot, has.capacity);
         }
         let keep = has.capacity.min(self.ledger.holder(slot).leases.claimed());
         let grows = planted::is(Fault::PlainGrows) || !self.is_bounded();
-        Ok(Seat {
+        Ok(PendingGrant {
             keep,
             most: if grows { Amount::MAX } else { keep },
             restores: keep,
             claimed: keep,
             left_out: if self.is_early(has, now) { LeftOut::Always } else { LeftOut::Never },
-            ..Seat::of(slot)
+            ..PendingGrant::of(slot)
         })
     }
 
@@ -164,30 +164,30 @@ impl Resource {
 
     /// It shows a lease of this master, so it uses nothing of earlier ones any more. Of what was moved, as much comes
     /// free as was named for that lease; the rest may be another holder's (rule E10).
-    fn apply_proof(&mut self, slot: u32, ask: &Ask, now: Millis) -> Result<Seat, Answer> {
+    fn apply_proof(&mut self, slot: u32, ask: &Ask, now: Millis) -> Result<PendingGrant, Answer> {
         let leases = &self.ledger.holder(slot).leases;
         let (claimed, newest) = (leases.claimed(), leases.newest());
         let proven = self.take_claimed(slot, newest);
         let freed = if planted::is(Fault::ShownFreesAll) { claimed } else { proven.min(claimed) };
-        let seat = self.apply_echo(slot, ask, now)?;
+        let pending = self.apply_echo(slot, ask, now)?;
         // Exact: rounded up, more might count than before.
         self.give_back(Sum::from(claimed) - freed.into());
-        Ok(seat)
+        Ok(pending)
     }
 
     /// It says nothing about what it has. If something was moved here, the rest of what it may have is not known
     /// (rule E5): it is left out of the answer until it names something, or until the estate is over.
-    fn apply_silence(&mut self, slot: u32, now: Millis) -> Result<Seat, Answer> {
+    fn apply_silence(&mut self, slot: u32, now: Millis) -> Result<PendingGrant, Answer> {
         let leases = &self.ledger.holder(slot).leases;
         let is_claimed = self.has_inherited() && self.is_bounded() && leases.claimed() > Amount::ZERO;
         if is_claimed && !planted::is(Fault::FreshWhileMoved) {
             return Err(Answer::NotYet);
         }
-        Ok(Seat { keep: leases.current(now), ..Seat::of(slot) })
+        Ok(PendingGrant { keep: leases.current(now), ..PendingGrant::of(slot) })
     }
 
     /// It echoes a lease of this master, or says nothing, or something that is unknown here.
-    fn apply_echo(&mut self, slot: u32, ask: &Ask, now: Millis) -> Result<Seat, Answer> {
+    fn apply_echo(&mut self, slot: u32, ask: &Ask, now: Millis) -> Result<PendingGrant, Answer> {
         let reported = ask.outstanding.unwrap_or_default();
         let tokens = &self.tokens;
         let leases = &mut self.ledger.holder_mut(slot).leases;
@@ -234,7 +234,7 @@ impl Resource {
         if ask.has.is_none() {
             return self.apply_silence(slot, now);
         }
-        Ok(Seat { keep, ..Seat::of(slot) })
+        Ok(PendingGrant { keep, ..PendingGrant::of(slot) })
     }
 
     /// Moves what the holder names from the estate into its record, or back; it is counted when all has been heard.

@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroU32, sync::Arc};
 
-use super::{Resource, Seat};
+use super::{PendingGrant, Resource};
 use crate::{
     Amount, Answer, Ask, Claim, Claims, HolderKind, Millis, Now, Settings, Sum,
     claim::{further, wanted},
@@ -29,12 +29,12 @@ impl Resource {
     }
 
     /// The insertion step: applies what the request says about leases, then what it wants.
-    pub(super) fn admit(&mut self, ask: Ask, now: Now) -> Result<Seat, Answer> {
+    pub(super) fn admit(&mut self, ask: Ask, now: Now) -> Result<PendingGrant, Answer> {
         self.check_name(&ask, now.at)?;
         let known = self.ledger.find(ask.kind, &ask.id);
         self.find_place(known, &ask)?;
         let slot = known.unwrap_or_else(|| self.newcomer(&ask));
-        let seat = self.apply_has(slot, known.is_none(), &ask, now)?;
+        let pending = self.apply_has(slot, known.is_none(), &ask, now)?;
         if known.is_some() && self.is_too_soon(self.ledger.holder(slot), &ask, now.at) {
             self.counters.too_soon += 1;
             return Err(Answer::TooSoon);
@@ -51,7 +51,7 @@ impl Resource {
         let interval = u32::try_from(refresh.0).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MAX);
         holder.asked = Some(Asked { at: now.at, interval });
         holder.round = self.sub_round;
-        Ok(seat)
+        Ok(pending)
     }
 
     fn newcomer(&mut self, ask: &Ask) -> u32 {

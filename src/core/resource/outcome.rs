@@ -1,7 +1,7 @@
 //! The effects of a step of a resource besides its answers, as one value: none can be forgotten, and only this file
 //! depends on the order in which they are collected.
 
-use super::{Resource, promises::Pending};
+use super::{Resource, promises::Proposal};
 use crate::{Changes, Hint, HolderKind, Millis, PoolEvent};
 
 /// Watched holders in one look: well below a millisecond of work.
@@ -32,7 +32,7 @@ impl Resource {
     /// `may_look`: whether watched holders may be visited, which the caller paces; a new holder is watched from now on
     /// if it `is_watched`.
     pub fn outcome(&mut self, now: Millis, may_look: bool, is_watched: impl Fn(HolderKind, &str) -> bool) -> Outcome {
-        let Pending { changes, awaits } = self.take_changes(now);
+        let Proposal { changes, awaits } = self.take_changes(now);
         let newcomers: Vec<_> =
             self.newcomers().filter(|(kind, id)| is_watched(*kind, id)).map(|(kind, id)| (kind, id.clone())).collect();
         self.newcomers.clear();

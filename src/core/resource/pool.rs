@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Resource, Seat};
+use super::{PendingGrant, Resource};
 use crate::{
     Amount, Ask, AssignError, Assigned, Cause, HolderKind, Kind, Load, Millis, Override, PoolEvent, PoolFilter,
     PoolMember, PoolNotes, PoolPage, PoolPlace, PoolReport, PoolState, PrincipalShare, Settings, Sum,
@@ -364,17 +364,17 @@ impl Resource {
         pool: &Pool,
         learning: bool,
         free: Sum,
-        seats: &[Seat],
+        pending: &[PendingGrant],
         parties: &[settlement::Party],
         kinds: impl Fn(u32) -> HolderKind,
         grants: &mut Vec<Amount>,
     ) {
-        let least = |at: usize| match kinds(seats[at].slot) {
+        let least = |at: usize| match kinds(pending[at].slot) {
             HolderKind::Client if !learning => pool.least_grant(),
             _ => Amount::ZERO,
         };
-        let goes_first = |at: usize| pool.is_priority(seats[at].slot);
-        let owed = seats.iter().fold(pool.owed(), |owed, seat| owed - pool.owed_to(seat.slot).into());
+        let goes_first = |at: usize| pool.is_priority(pending[at].slot);
+        let owed = pending.iter().fold(pool.owed(), |owed, pending| owed - pool.owed_to(pending.slot).into());
         let owed = if learning { Sum::ZERO } else { owed };
         settlement::settle_in_turn(free, parties, goes_first, owed, least, grants);
     }

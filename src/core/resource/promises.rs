@@ -12,7 +12,7 @@ pub(super) use keeper::Keeper;
 
 /// Changes to propose, and what waits for them.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Pending {
+pub(crate) struct Proposal {
     /// To be proposed after all that was proposed before.
     pub changes: Option<Changes>,
     /// The leases given since the last call may be sent once the changes of this number are acknowledged; at once if
@@ -53,8 +53,8 @@ impl Resource {
     ///
     /// The changes count as proposed: they must be applied before all later ones, or no change of this incarnation may
     /// be any more.
-    pub(crate) fn take_changes(&mut self, now: Millis) -> Pending {
-        let Some(mut keeper) = self.keeper.take() else { return Pending::default() };
+    pub(crate) fn take_changes(&mut self, now: Millis) -> Proposal {
+        let Some(mut keeper) = self.keeper.take() else { return Proposal::default() };
         let (held, lapsed, lease) = (self.ledger.sums().held, self.ledger.lapsed(), self.settings.lease);
         let glance = Glance { held, lease, lapsed, parts: self.inherited_parts(now), now };
         let clock = keeper.clock();

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use super::{LeftOut, Resource, Seat, Workspace};
+use super::{LeftOut, PendingGrant, Resource, Workspace};
 use crate::{
     Amount, Answer, Cause, Claim, HolderKind, Lease, Millis, Now, Reuse, SafeCapacity, Sum, Terms,
     claim::wanted,
@@ -23,11 +23,11 @@ const WAITS_FOR: Millis = Millis(5000);
 impl Resource {
     /// Divides and settles what the sub-round has absorbed, and begins the next.
     pub(super) fn settle(&mut self, now: Now, answers: &mut [Answer], workspace: &mut Workspace) {
-        if workspace.seats.is_empty() {
+        if workspace.pending.is_empty() {
             return;
         }
         if self.awaits_supply() {
-            self.put_off(&mut workspace.seats, now.at, answers);
+            self.put_off(&mut workspace.pending, now.at, answers);
             self.begin_sub_round();
             return;
         }
@@ -36,11 +36,19 @@ impl Resource {
             self.raise_unclaimed(Amount::ZERO);
         }
         self.deal_units(now.at);
-        self.balance_pool(now.at, 1 + workspace.seats.len());
-        let free = self.seat_parties(workspace, now.at);
+        self.balance_pool(now.at, 1 + workspace.pending.len());
+        let free = self.find_participants(workspace, now.at);
         if let Some(pool) = self.pool.as_deref().filter(|_| self.is_bounded()) {
             let (learning, kinds) = (self.is_learning(now.at), |slot| self.ledger.holder(slot).kind);
-            Self::settle_pool(pool, learning, free, &workspace.seats, &workspace.parties, kinds, &mut workspace.grants);
+            Self::settle_pool(
+                pool,
+                learning,
+                free,
+                &workspace.pending,
+                &workspace.parties,
+                kinds,
+                &mut workspace.grants,
+            );
         } else if self.is_bounded() {
             let indivisible = self.settings.whole_units;
             settlement::settle(free, &workspace.parties, indivisible, &mut workspace.grants);
@@ -51,21 +59,21 @@ impl Resource {
         for (party, grant) in workspace.parties.iter().zip(&mut workspace.grants) {
             *grant = without_crumb(*grant, party.due, total);
         }
-        for ((seat, party), grant) in workspace.seats.iter().zip(&workspace.parties).zip(&workspace.grants) {
-            self.note(seat.slot, party.due, *grant);
-            let is_left_out = match seat.left_out {
+        for ((pending, party), grant) in workspace.pending.iter().zip(&workspace.parties).zip(&workspace.grants) {
+            self.note(pending.slot, party.due, *grant);
+            let is_left_out = match pending.left_out {
                 LeftOut::Never => false,
                 LeftOut::IfShort => *grant < party.due || !self.may_give_more(now.at),
                 LeftOut::Always => true,
             };
             if is_left_out {
-                self.ledger.remember(seat.slot, now.at, certain_end(now.at, self.settings.lease));
-                answers[seat.answer] = Answer::NotYet;
+                self.ledger.remember(pending.slot, now.at, certain_end(now.at, self.settings.lease));
+                answers[pending.answer] = Answer::NotYet;
             } else {
-                if self.parent_may_add(seat, party.due, *grant, now.at) {
-                    self.short.push(seat.answer);
+                if self.parent_may_add(pending, party.due, *grant, now.at) {
+                    self.short.push(pending.answer);
                 }
-                answers[seat.answer] = self.grant(seat, *grant, now, &mut workspace.terms);
+                answers[pending.answer] = self.grant(pending, *grant, now, &mut workspace.terms);
             }
         }
         workspace.clear();
@@ -79,26 +87,26 @@ impl Resource {
     }
 
     /// Computes what each is due; returns what is free.
-    fn seat_parties(&self, workspace: &mut Workspace, now: Millis) -> Sum {
+    fn find_participants(&self, workspace: &mut Workspace, now: Millis) -> Sum {
         let learning = self.is_learning(now);
         let may_give_more = self.may_give_more(now);
         let mut free = Sum::from(self.total()) - self.ledger.sums().held;
-        for seat in &workspace.seats {
-            let holder = self.ledger.holder(seat.slot);
-            let mut current = seat.keep;
+        for pending in &workspace.pending {
+            let holder = self.ledger.holder(pending.slot);
+            let mut current = pending.keep;
             if planted::is(Fault::KeepsWhatIsHeld) {
                 current = current.max(holder.leases.held(now));
             }
             // A pool that learns places no client: all get back what they had.
             let gives_back = learning && self.pool.is_some() && !self.supply_has_ended(now);
-            let due = if gives_back { seat.keep } else { self.due_now(seat.slot, now, &mut workspace.terms) };
-            let due = if learning { due.max(self.restored(seat, now)) } else { due };
-            let due = due.min(if may_give_more { seat.most } else { seat.keep });
+            let due = if gives_back { pending.keep } else { self.due_now(pending.slot, now, &mut workspace.terms) };
+            let due = if learning { due.max(self.restored(pending, now)) } else { due };
+            let due = due.min(if may_give_more { pending.most } else { pending.keep });
             let held = holder.leases.held(now);
             let floor = match self.reuse(holder.kind) {
                 Reuse::Confirmed => held,
                 // A holder that is left out of the answer gives nothing up.
-                Reuse::Prompt if seat.left_out != LeftOut::Never => held,
+                Reuse::Prompt if pending.left_out != LeftOut::Never => held,
                 Reuse::Prompt => due.min(current).max(holder.leases.outstanding(now)),
             };
             free += Sum::from(held) - Sum::from(floor);
@@ -110,14 +118,14 @@ impl Resource {
     /// What a holder gets back at least while the resource learns: the lease that it claims, as far as it still wants
     /// that. Divided by the wants heard so far, the answer would depend on the order in which holders are heard. Only
     /// while the claims heard so far fit, and no more is held than there is.
-    fn restored(&self, seat: &Seat, now: Millis) -> Amount {
+    fn restored(&self, pending: &PendingGrant, now: Millis) -> Amount {
         let fits = self.counters.learning_excess == 0 && self.ledger.sums().held <= Sum::from(self.total());
         if !fits || !self.settings.shares() || self.supply_has_ended(now) {
             return Amount::ZERO;
         }
-        let claims = wanted(&self.ledger.holder(seat.slot).claims);
+        let claims = wanted(&self.ledger.holder(pending.slot).claims);
         let wants: Sum = claims.map(|claim| self.division.ruled(claim).wants).collect();
-        seat.restores.min(wants.floor())
+        pending.restores.min(wants.floor())
     }
 
     /// Whether holders may be given more than they say they have. Not where more may be out than is counted: what is
@@ -193,8 +201,8 @@ impl Resource {
         }
     }
 
-    fn grant(&mut self, seat: &Seat, capacity: Amount, now: Now, known: &mut Vec<(i16, Terms)>) -> Answer {
-        let slot = seat.slot;
+    fn grant(&mut self, pending: &PendingGrant, capacity: Amount, now: Now, known: &mut Vec<(i16, Terms)>) -> Answer {
+        let slot = pending.slot;
         let kind = self.ledger.holder(slot).kind;
         let (length, refresh) = self.lengths(now.at);
         let refresh = self.steered(refresh, slot, now.at);
@@ -203,8 +211,8 @@ impl Resource {
         let grant = Grant { token, capacity, end: certain_end(now.at, length) };
         let priority = self.ledger.holder(slot).claims.first().map_or(0, |claim| claim.priority);
         self.ledger.grant(slot, now.at, grant, expiry_time, self.reuse(kind));
-        self.note_claimed(slot, token, seat.claimed);
-        let will_show = seat.claimed > Amount::ZERO && self.outlasts_inherited(expiry_time, now);
+        self.note_claimed(slot, token, pending.claimed);
+        let will_show = pending.claimed > Amount::ZERO && self.outlasts_inherited(expiry_time, now);
         let refresh = self.hastened(refresh, slot, will_show, now.at);
         self.cover_until(grant.end);
         let pool = self.pool_grants(slot, Cause::Asked);

@@ -1,7 +1,7 @@
 //! A resource of a node with a parent: what the parent has lent, and what the node reports to it. And the other side:
 //! what a child node is told with its lease.
 
-use super::{Resource, Seat, SupplyReport};
+use super::{PendingGrant, Resource, SupplyReport};
 use crate::{
     Amount, Answer, Claims, Condensed, HolderKind, Kind, Lease, Millis, Settings, Source, Sum, Supplied, Supply, Terms,
     claim::wanted,
@@ -174,18 +174,18 @@ impl Resource {
     }
 
     /// Rule 5: nothing can be decided yet, and no holder loses what it has.
-    pub(super) fn put_off(&mut self, seats: &mut Vec<Seat>, now: Millis, answers: &mut [Answer]) {
+    pub(super) fn put_off(&mut self, pending: &mut Vec<PendingGrant>, now: Millis, answers: &mut [Answer]) {
         let until = certain_end(now, self.settings.lease);
-        for seat in seats.drain(..) {
-            self.ledger.remember(seat.slot, now, until);
-            answers[seat.answer] = Answer::NotYet;
+        for pending in pending.drain(..) {
+            self.ledger.remember(pending.slot, now, until);
+            answers[pending.answer] = Answer::NotYet;
         }
     }
 
     /// Whether the parent, once it knows what is wanted here now, may lend more for this holder: it has nothing yet, or
     /// is a child node, gets less than it wants, and the parent had enough for all when it lent last. It does not
     /// matter where the parent decides nothing: with an override that lowers what it lends, and while it learns.
-    pub(super) fn parent_may_add(&self, seat: &Seat, due: Amount, grant: Amount, now: Millis) -> bool {
+    pub(super) fn parent_may_add(&self, pending: &PendingGrant, due: Amount, grant: Amount, now: Millis) -> bool {
         if !self.has_parent() || self.is_learning(now) || self.supply_has_ended(now) {
             return false;
         }
@@ -193,7 +193,7 @@ impl Resource {
         if self.division.parent_terms().iter().any(divides) || self.settings.capacity < self.measured.template {
             return false;
         }
-        let holder = self.ledger.holder(seat.slot);
+        let holder = self.ledger.holder(pending.slot);
         let wants = match &self.pool {
             // A stranger without a place is known to the parent after its first request.
             Some(_) if grant > Amount::ZERO || holder.leases.is_live(now) => return false,
@@ -203,8 +203,8 @@ impl Resource {
             }
             None => due,
         };
-        let has_nothing = seat.keep == Amount::ZERO;
-        (has_nothing || holder.kind == HolderKind::Node) && waits(wants.min(seat.most), grant)
+        let has_nothing = pending.keep == Amount::ZERO;
+        (has_nothing || holder.kind == HolderKind::Node) && waits(wants.min(pending.most), grant)
     }
 
     /// What a child node is told with its lease.

@@ -5,7 +5,7 @@ mod event;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use crate::resource::Pending;
+use crate::resource::Proposal;
 use crate::{
     Amount, Answer, Ask, Birth, Charged, Claim, Claims, Condensed, Epoch, Has, HolderKind, Lease, Millis, Now,
     Priority, Release, Request, Resource, Settings, Source, Sum, Supply, Workspace, invariant,
@@ -354,7 +354,7 @@ impl World {
     fn propose(&mut self) -> Result<Option<u64>, Violation> {
         let at = self.at();
         let Some(peers) = &mut self.peers else { return Ok(None) };
-        let Pending { changes, awaits } = self.resource.take_changes(at);
+        let Proposal { changes, awaits } = self.resource.take_changes(at);
         if let Some(changes) = changes {
             peers.append(changes, &self.resource, self.now)?;
         }

@@ -18,7 +18,7 @@ mod told;
 
 use std::collections::VecDeque;
 
-use super::{Pending, PromiseReport};
+use super::{PromiseReport, Proposal};
 use crate::{
     Amount, Changes, Claims, ClusterClock, Epoch, Inherited, Millis, Part, Sum, Token,
     planted::{self, Fault},
@@ -232,7 +232,7 @@ impl Keeper {
         glance: Glance,
         standing: impl FnOnce() -> Standing,
         wants: impl FnOnce() -> Claims,
-    ) -> Pending {
+    ) -> Proposal {
         let Glance { held, lease, lapsed, parts, now } = glance;
         self.swing = self.swing.map(|(least, most)| (least.min(held), most.max(held)));
         self.told.see(&parts, now);
@@ -240,7 +240,7 @@ impl Keeper {
         let is_told = self.told.is_quiet(&self.stored.parts, &parts, self.clock.at(now));
         if held <= self.quiet_to && is_stored && is_told && !self.stored.needs_horizon(self.furthest, lease, now) {
             self.furthest = Millis(0);
-            return Pending::default();
+            return Proposal::default();
         }
         let furthest = std::mem::take(&mut self.furthest);
         // Where nothing is shared, more may be held than an amount can say.
@@ -259,7 +259,7 @@ impl Keeper {
             Changes { epoch: self.epoch, number: self.taken, total, horizon, lease, floor, wants, parts }
         });
         self.quiet_to = standing.quiet_to(self.newest().total_at(&standing));
-        Pending { changes, awaits: if furthest > now { self.awaited(&standing, furthest) } else { None } }
+        Proposal { changes, awaits: if furthest > now { self.awaited(&standing, furthest) } else { None } }
     }
 
     /// The bound to propose now, if any, and whether its horizon moves on.
