@@ -34,7 +34,7 @@ use crate::{
     ledger::Ledger,
     planted::{self, Fault},
     pool::{MOVES_PER_REQUEST, Pool},
-    settlement::Party,
+    settlement::Participant,
     token::{Epoch, Tokens},
     units::Rotation,
 };
@@ -121,7 +121,7 @@ pub struct Workspace {
     slots: Vec<u32>,
     /// The requests of a sub-round.
     pending: Vec<PendingGrant>,
-    parties: Vec<Party>,
+    participants: Vec<Participant>,
     grants: Vec<Amount>,
     terms: Vec<(i16, Terms)>,
 }
@@ -129,7 +129,7 @@ pub struct Workspace {
 impl Workspace {
     fn clear(&mut self) {
         self.pending.clear();
-        self.parties.clear();
+        self.participants.clear();
         self.grants.clear();
         self.terms.clear();
     }

@@ -23,7 +23,7 @@ pub(crate) fn without_crumb(grant: Amount, due: Amount, capacity: Amount) -> Amo
 
 /// A holder that takes part in a round.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Party {
+pub(crate) struct Participant {
     /// What it should end up with.
     pub(crate) due: Amount,
     pub(crate) current: Amount,
@@ -31,34 +31,34 @@ pub(crate) struct Party {
     pub(crate) floor: Amount,
 }
 
-/// What each party is granted. `free` is capacity less all that is held, the parties counted with their floors.
+/// What each participant is granted. `free` is capacity less all that is held, the participants counted with their floors.
 ///
 /// A grant up to the floor costs nothing, for it is held anyway. While more is held than there is (after a capacity
-/// cut), a party may only have what the others leave, or else keep what it has: its floor is no entitlement.
+/// cut), a participant may only have what the others leave, or else keep what it has: its floor is no entitlement.
 ///
 /// Where units are `indivisible` no part of one is granted, and what is free goes to the first that lack it: shared in
 /// proportion it might be of no use to any of them.
-pub(crate) fn settle(free: Sum, parties: &[Party], indivisible: bool, grants: &mut Vec<Amount>) {
-    let lacking: Sum = parties.iter().map(Party::lacks).collect();
+pub(crate) fn settle(free: Sum, participants: &[Participant], indivisible: bool, grants: &mut Vec<Amount>) {
+    let lacking: Sum = participants.iter().map(Participant::lacks).collect();
     let part = if indivisible || lacking <= free { 1.0 } else { (free.get() / lacking.get()).clamp(0.0, 1.0) };
     let cut = |grant: Amount| if indivisible { grant.floor() } else { grant };
     let mut left = free.max(Sum::ZERO);
-    for party in parties {
-        if party.due <= party.current {
-            grants.push(cut(party.due));
+    for participant in participants {
+        if participant.due <= participant.current {
+            grants.push(cut(participant.due));
             continue;
         }
         if free < Sum::ZERO {
             let mut room = free;
-            room += party.floor;
-            grants.push(cut(party.due.min(party.current.max(room.floor()))));
+            room += participant.floor;
+            grants.push(cut(participant.due.min(participant.current.max(room.floor()))));
             continue;
         }
-        let costless = party.costless();
+        let costless = participant.costless();
         let mut most = left;
         most += costless;
-        let fair = if part < 1.0 { costless.get() + party.lacks().get() * part } else { party.due.get() };
-        let grant = cut(Amount::clamped(fair).min(most.floor()).min(party.due).max(costless));
+        let fair = if part < 1.0 { costless.get() + participant.lacks().get() * part } else { participant.due.get() };
+        let grant = cut(Amount::clamped(fair).min(most.floor()).min(participant.due).max(costless));
         if grant > costless {
             left -= Sum::from(grant) - Sum::from(costless);
         }
@@ -67,34 +67,34 @@ pub(crate) fn settle(free: Sum, parties: &[Party], indivisible: bool, grants: &m
 }
 
 /// The same, one after the other: first those that go first, then the others, in order; from these so much is withheld,
-/// because it is `owed` to parties that go first and do not take part now, or did not get all in this round. A grant of
+/// because it is `owed` to participants that go first and do not take part now, or did not get all in this round. A grant of
 /// less than `least` would be of no use, and is left for the next.
 pub(crate) fn settle_in_turn(
     mut free: Sum,
-    parties: &[Party],
+    participants: &[Participant],
     goes_first: impl Fn(usize) -> bool,
     mut owed: Sum,
     least: impl Fn(usize) -> Amount,
     grants: &mut Vec<Amount>,
 ) {
-    grants.resize(parties.len(), Amount::ZERO);
+    grants.resize(participants.len(), Amount::ZERO);
     let mut one = Vec::with_capacity(1);
     for turn in [true, false] {
-        for (at, party) in parties.iter().enumerate().filter(|(at, _)| goes_first(*at) == turn) {
+        for (at, participant) in participants.iter().enumerate().filter(|(at, _)| goes_first(*at) == turn) {
             one.clear();
             let withheld = if turn { Sum::ZERO } else { owed };
-            settle(free - withheld, std::slice::from_ref(party), false, &mut one);
+            settle(free - withheld, std::slice::from_ref(participant), false, &mut one);
             let grant = one[0];
-            grants[at] = if grant < party.due && grant < least(at) { Amount::ZERO } else { grant };
-            free -= Sum::from(grants[at].max(party.floor)) - Sum::from(party.floor);
+            grants[at] = if grant < participant.due && grant < least(at) { Amount::ZERO } else { grant };
+            free -= Sum::from(grants[at].max(participant.floor)) - Sum::from(participant.floor);
             if turn {
-                owed += party.due.saturating_sub(grants[at]);
+                owed += participant.due.saturating_sub(grants[at]);
             }
         }
     }
 }
 
-impl Party {
+impl Participant {
     fn costless(&self) -> Amount {
         self.due.min(self.current.max(self.floor))
     }
@@ -108,33 +108,33 @@ impl Party {
 mod tests {
     use super::*;
 
-    fn party(due: f64, current: f64, floor: f64) -> Party {
-        Party { due: Amount::clamped(due), current: Amount::clamped(current), floor: Amount::clamped(floor) }
+    fn participant(due: f64, current: f64, floor: f64) -> Participant {
+        Participant { due: Amount::clamped(due), current: Amount::clamped(current), floor: Amount::clamped(floor) }
     }
 
-    fn settled(free: f64, parties: &[Party]) -> Vec<f64> {
+    fn settled(free: f64, participants: &[Participant]) -> Vec<f64> {
         let negative = if free < 0.0 { Sum::from(Amount::clamped(-free)) } else { Sum::ZERO };
         let free = Sum::from(Amount::clamped(free)) - negative;
         let mut grants = Vec::new();
-        settle(free, parties, false, &mut grants);
+        settle(free, participants, false, &mut grants);
         grants.into_iter().map(Amount::get).collect()
     }
 
     #[test]
     fn the_free_part_is_shared_in_proportion_to_what_is_lacking() {
-        assert_eq!(settled(30.0, &[party(50.0, 10.0, 10.0), party(20.0, 0.0, 0.0)]), [30.0, 10.0]);
-        assert_eq!(settled(100.0, &[party(50.0, 10.0, 10.0), party(20.0, 0.0, 0.0)]), [50.0, 20.0]);
+        assert_eq!(settled(30.0, &[participant(50.0, 10.0, 10.0), participant(20.0, 0.0, 0.0)]), [30.0, 10.0]);
+        assert_eq!(settled(100.0, &[participant(50.0, 10.0, 10.0), participant(20.0, 0.0, 0.0)]), [50.0, 20.0]);
     }
 
     #[test]
     fn the_floor_costs_nothing_but_is_no_entitlement_when_too_much_is_held() {
-        assert_eq!(settled(0.0, &[party(50.0, 10.0, 40.0)]), [40.0]);
-        assert_eq!(settled(-35.0, &[party(50.0, 10.0, 40.0)]), [10.0], "it keeps what it has");
-        assert_eq!(settled(-10.0, &[party(50.0, 10.0, 40.0)]), [30.0], "what the others leave");
+        assert_eq!(settled(0.0, &[participant(50.0, 10.0, 40.0)]), [40.0]);
+        assert_eq!(settled(-35.0, &[participant(50.0, 10.0, 40.0)]), [10.0], "it keeps what it has");
+        assert_eq!(settled(-10.0, &[participant(50.0, 10.0, 40.0)]), [30.0], "what the others leave");
     }
 
     #[test]
     fn a_shrink_is_at_once() {
-        assert_eq!(settled(-100.0, &[party(5.0, 10.0, 40.0)]), [5.0]);
+        assert_eq!(settled(-100.0, &[participant(5.0, 10.0, 40.0)]), [5.0]);
     }
 }

@@ -365,7 +365,7 @@ impl Resource {
         learning: bool,
         free: Sum,
         pending: &[PendingGrant],
-        parties: &[settlement::Party],
+        participants: &[settlement::Participant],
         kinds: impl Fn(u32) -> HolderKind,
         grants: &mut Vec<Amount>,
     ) {
@@ -376,6 +376,6 @@ impl Resource {
         let goes_first = |at: usize| pool.is_priority(pending[at].slot);
         let owed = pending.iter().fold(pool.owed(), |owed, pending| owed - pool.owed_to(pending.slot).into());
         let owed = if learning { Sum::ZERO } else { owed };
-        settlement::settle_in_turn(free, parties, goes_first, owed, least, grants);
+        settlement::settle_in_turn(free, participants, goes_first, owed, least, grants);
     }
 }

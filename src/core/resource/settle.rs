@@ -10,7 +10,7 @@ use crate::{
     leases::Grant,
     ledger::Holder,
     planted::{self, Fault},
-    settlement::{self, Party, without_crumb},
+    settlement::{self, Participant, without_crumb},
     time::certain_end,
     units::whole,
 };
@@ -45,32 +45,34 @@ impl Resource {
                 learning,
                 free,
                 &workspace.pending,
-                &workspace.parties,
+                &workspace.participants,
                 kinds,
                 &mut workspace.grants,
             );
         } else if self.is_bounded() {
             let indivisible = self.settings.whole_units;
-            settlement::settle(free, &workspace.parties, indivisible, &mut workspace.grants);
+            settlement::settle(free, &workspace.participants, indivisible, &mut workspace.grants);
         } else {
-            workspace.grants.extend(workspace.parties.iter().map(|party| party.due));
+            workspace.grants.extend(workspace.participants.iter().map(|participant| participant.due));
         }
         let total = self.total();
-        for (party, grant) in workspace.parties.iter().zip(&mut workspace.grants) {
-            *grant = without_crumb(*grant, party.due, total);
+        for (participant, grant) in workspace.participants.iter().zip(&mut workspace.grants) {
+            *grant = without_crumb(*grant, participant.due, total);
         }
-        for ((pending, party), grant) in workspace.pending.iter().zip(&workspace.parties).zip(&workspace.grants) {
-            self.note(pending.slot, party.due, *grant);
+        for ((pending, participant), grant) in
+            workspace.pending.iter().zip(&workspace.participants).zip(&workspace.grants)
+        {
+            self.note(pending.slot, participant.due, *grant);
             let is_left_out = match pending.left_out {
                 LeftOut::Never => false,
-                LeftOut::IfShort => *grant < party.due || !self.may_give_more(now.at),
+                LeftOut::IfShort => *grant < participant.due || !self.may_give_more(now.at),
                 LeftOut::Always => true,
             };
             if is_left_out {
                 self.ledger.remember(pending.slot, now.at, certain_end(now.at, self.settings.lease));
                 answers[pending.answer] = Answer::NotYet;
             } else {
-                if self.parent_may_add(pending, party.due, *grant, now.at) {
+                if self.parent_may_add(pending, participant.due, *grant, now.at) {
                     self.short.push(pending.answer);
                 }
                 answers[pending.answer] = self.grant(pending, *grant, now, &mut workspace.terms);
@@ -110,7 +112,7 @@ impl Resource {
                 Reuse::Prompt => due.min(current).max(holder.leases.outstanding(now)),
             };
             free += Sum::from(held) - Sum::from(floor);
-            workspace.parties.push(Party { due, current, floor });
+            workspace.participants.push(Participant { due, current, floor });
         }
         free
     }
