@@ -42,7 +42,7 @@ pub fn believed_within_capacity(believed: impl IntoIterator<Item = Amount>, most
     check("I2", believed <= most, || format!("believed {believed:?} of {most:?}"))
 }
 
-/// I3: no grant beyond due (`None` while learning), no crumb, no lease beyond the node's own, no number out of range.
+/// I3: no grant beyond due (`None` while learning), no dust, no lease beyond the node's own, no number out of range.
 pub fn lease_within_bounds(
     lease: &Lease,
     due: Option<Amount>,
@@ -53,7 +53,7 @@ pub fn lease_within_bounds(
     check("I3", own_end.is_none_or(|end| lease.capacity == Amount::ZERO || now.plus(lease.length) <= end), || {
         format!("{lease:?} at {now:?} outlives the node's own lease, which ends at {own_end:?}")
     })?;
-    check("I3", !(f64::MIN_POSITIVE..1e-9).contains(&lease.capacity.get()), || format!("a crumb: {lease:?}"))?;
+    check("I3", !(f64::MIN_POSITIVE..1e-9).contains(&lease.capacity.get()), || format!("dust: {lease:?}"))?;
     check("I3", lease.safe_capacity.is_finite() && lease.refresh.0 > 0, || format!("out of range: {lease:?}"))
 }
 

@@ -9,16 +9,16 @@ use crate::{Amount, Sum};
 /// The smallest grant. Doorman's Go limiter lets a call through every ⌊1000 / c⌋ ms, kept as nanoseconds in 64 bits:
 /// below 10⁹ / 2⁶³ ≈ 1.08e-10 that overflows, and the timer never waits. This is ten times as much, one call in 31
 /// years.
-const CRUMB: f64 = 1e-9;
+const DUST: f64 = 1e-9;
 /// The smallest grant, as a part of the capacity, to a holder that is due more than twice as much. Less is a rounding
 /// error: each is 1.1e-16 of the capacity at most.
-const CRUMB_PART: f64 = 1e-12;
+const DUST_PART: f64 = 1e-12;
 
-/// The grant, or nothing if it is a crumb, which is of no use and may do harm. A grant of the whole due is no crumb,
+/// The grant, or nothing if it is dust, which is of no use and may do harm. A grant of the whole due is not dust,
 /// however small.
-pub(crate) fn without_crumb(grant: Amount, due: Amount, capacity: Amount) -> Amount {
-    let left_over = grant.get() < due.get() / 2.0 && grant.get() < capacity.get() * CRUMB_PART;
-    if left_over || grant.get() < CRUMB { Amount::ZERO } else { grant }
+pub(crate) fn without_dust(grant: Amount, due: Amount, capacity: Amount) -> Amount {
+    let left_over = grant.get() < due.get() / 2.0 && grant.get() < capacity.get() * DUST_PART;
+    if left_over || grant.get() < DUST { Amount::ZERO } else { grant }
 }
 
 /// A holder that takes part in a round.

@@ -10,7 +10,7 @@ use crate::{
     leases::Grant,
     ledger::Holder,
     planted::{self, Fault},
-    settlement::{self, Participant, without_crumb},
+    settlement::{self, Participant, without_dust},
     time::certain_end,
     units::whole,
 };
@@ -57,7 +57,7 @@ impl Resource {
         }
         let total = self.total();
         for (participant, grant) in workspace.participants.iter().zip(&mut workspace.grants) {
-            *grant = without_crumb(*grant, participant.due, total);
+            *grant = without_dust(*grant, participant.due, total);
         }
         for ((pending, participant), grant) in
             workspace.pending.iter().zip(&workspace.participants).zip(&workspace.grants)
@@ -153,7 +153,7 @@ impl Resource {
         }
         let holder = self.ledger.holder(slot);
         let divided = self.divided(holder, known);
-        let divided = without_crumb(divided, divided, self.settings.capacity);
+        let divided = without_dust(divided, divided, self.settings.capacity);
         if self.settings.whole_units { whole(divided, holder.extra) } else { divided }
     }
 
