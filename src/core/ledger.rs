@@ -22,11 +22,11 @@ use hashbrown::HashTable;
 pub(crate) use self::manner::Manner;
 use self::records::Records;
 use crate::{
-    Amount, Claim, Claims, HolderKind, Millis, Passage, Principal, Sum, Token,
+    Amount, Claim, Claims, HolderKind, Millis, Principal, SlotDelta, Sum, Token,
     claim::{further, wanted},
     hints::NOT_WATCHED,
     leases::{Grant, Leases, Reuse},
-    shares::Passages,
+    shares::SlotDeltas,
 };
 
 /// How finely ends of leases are told apart. Capacity comes free at most so much later than it could.
@@ -136,7 +136,7 @@ pub(crate) struct Ledger {
     /// it.
     principals: Vec<Principal>,
     /// What has changed about that and was not told yet.
-    passages: Passages,
+    slot_deltas: SlotDeltas,
     hasher: FixedState,
     sums: Sums,
     /// Claims beyond the first of each holder.
@@ -161,7 +161,7 @@ impl Ledger {
             holders: Records::default(),
             by_id: HashTable::new(),
             principals: Vec::new(),
-            passages: Passages::default(),
+            slot_deltas: SlotDeltas::default(),
             hasher: FixedState::with_seed(seed),
             sums: Sums::default(),
             further_claims: 0,
@@ -295,7 +295,7 @@ impl Ledger {
             self.principals.resize(at + 1, Principal::NONE);
         }
         self.principals[at] = principal;
-        self.passages.note(principal, 1);
+        self.slot_deltas.note(principal, 1);
     }
 
     pub(crate) fn principal(&self, slot: u32) -> Principal {
@@ -303,8 +303,8 @@ impl Ledger {
     }
 
     /// What principals have more or fewer since this was last asked.
-    pub(crate) fn drain_passages(&mut self) -> impl Iterator<Item = Passage> {
-        self.passages.drain()
+    pub(crate) fn drain_slot_deltas(&mut self) -> impl Iterator<Item = SlotDelta> {
+        self.slot_deltas.drain()
     }
 
     /// Forgets a holder and all it held.
@@ -316,7 +316,7 @@ impl Ledger {
             entry.remove();
         }
         self.further_claims -= further(&holder.claims);
-        self.passages.note(self.principal(slot), -(1 + further(&holder.claims) as isize));
+        self.slot_deltas.note(self.principal(slot), -(1 + further(&holder.claims) as isize));
         self.sums.wants -= holder.wants();
         self.sums.subclients -= holder.subclients();
         self.sums.held -= holder.counted.held;
@@ -354,7 +354,7 @@ impl Ledger {
         self.further_claims += more;
         if more != fewer {
             let principal = self.principals.get(slot as usize).copied().unwrap_or_default();
-            self.passages.note(principal, more as isize - fewer as isize);
+            self.slot_deltas.note(principal, more as isize - fewer as isize);
         }
         holder.claims = claims;
         self.sums.wants += holder.wants();

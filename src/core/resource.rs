@@ -28,7 +28,8 @@ use promises::Keeper;
 use supply::Origin;
 
 use crate::{
-    Amount, Cause, Claims, HolderKind, Inherited, Millis, Now, Passage, PrincipalShare, Settings, Source, Sums, Terms,
+    Amount, Cause, Claims, HolderKind, Inherited, Millis, Now, PrincipalShare, Settings, SlotDelta, Source, Sums,
+    Terms,
     division::Division,
     hints::{NOT_WATCHED, WatchList},
     ledger::Ledger,
@@ -369,8 +370,8 @@ impl Resource {
 
     /// What principals have more or fewer places since this was last asked. What was noted when this incarnation is
     /// dropped is the caller's to give back.
-    pub fn drain_passages(&mut self) -> impl Iterator<Item = Passage> {
-        self.ledger.drain_passages()
+    pub fn drain_slot_deltas(&mut self) -> impl Iterator<Item = SlotDelta> {
+        self.ledger.drain_slot_deltas()
     }
 
     /// The places of those answers of the last round that may be larger once the parent knows what is wanted here now, in

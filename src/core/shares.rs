@@ -25,7 +25,7 @@ pub struct Charged {
 
 /// How many places a principal has more, or fewer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Passage {
+pub struct SlotDelta {
     pub principal: Principal,
     pub places: isize,
 }
@@ -75,20 +75,20 @@ impl Default for PrincipalShare {
 
 /// Changes of what principals have, added up as they come.
 #[derive(Debug, Default)]
-pub(crate) struct Passages(Vec<Passage>);
+pub(crate) struct SlotDeltas(Vec<SlotDelta>);
 
-impl Passages {
+impl SlotDeltas {
     pub(crate) fn note(&mut self, principal: Principal, places: isize) {
         if principal == Principal::NONE || places == 0 {
             return;
         }
         match self.0.last_mut().filter(|last| last.principal == principal) {
             Some(last) => last.places += places,
-            None => self.0.push(Passage { principal, places }),
+            None => self.0.push(SlotDelta { principal, places }),
         }
     }
 
-    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Passage> {
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = SlotDelta> {
         self.0.drain(..)
     }
 }
@@ -173,15 +173,15 @@ mod tests {
         }
 
         #[test]
-        fn passages_are_the_sum_of_what_was_noted(notes in prop::collection::vec((0_u32..4, -3_isize..4), 0..50)) {
-            let (mut passages, mut sums) = (Passages::default(), BTreeMap::new());
+        fn deltas_are_the_sum_of_what_was_noted(notes in prop::collection::vec((0_u32..4, -3_isize..4), 0..50)) {
+            let (mut slot_deltas, mut sums) = (SlotDeltas::default(), BTreeMap::new());
             for (principal, places) in notes {
-                passages.note(Principal(principal), places);
+                slot_deltas.note(Principal(principal), places);
                 *sums.entry(principal).or_insert(0) += places;
             }
             let mut told = BTreeMap::new();
-            for passage in passages.drain() {
-                *told.entry(passage.principal.0).or_insert(0) += passage.places;
+            for delta in slot_deltas.drain() {
+                *told.entry(delta.principal.0).or_insert(0) += delta.places;
             }
             for (principal, sum) in sums {
                 prop_assert_eq!(told.get(&principal).copied().unwrap_or(0), if principal == 0 { 0 } else { sum });

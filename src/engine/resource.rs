@@ -17,8 +17,8 @@ use std::collections::VecDeque;
 #[cfg(feature = "planted")]
 use leaseway_core::planted::{self, Fault};
 use leaseway_core::{
-    Amount, Answer, Birth, Condensed, HolderKind, Kind, LoadReport, Millis, Passage, PrincipalShare, Request, Resource,
-    Settings, Source, Supply,
+    Amount, Answer, Birth, Condensed, HolderKind, Kind, LoadReport, Millis, PrincipalShare, Request, Resource,
+    Settings, SlotDelta, Source, Supply,
 };
 
 use self::{
@@ -93,8 +93,8 @@ impl<T> ResourceEngine<T> {
     }
 
     /// What principals have more or fewer places since this was last asked.
-    pub fn drain_passages(&mut self) -> impl Iterator<Item = Passage> {
-        self.resource.drain_passages()
+    pub fn drain_slot_deltas(&mut self) -> impl Iterator<Item = SlotDelta> {
+        self.resource.drain_slot_deltas()
     }
 
     /// What part of the places of a pool one principal keeps while clients of others wait.

@@ -340,8 +340,8 @@ impl ResourceActor {
     fn carry_out(&mut self, turn: &mut Turn) {
         let Turn { effects, .. } = turn;
         self.world.holders.set(self.engine.resource().places());
-        for passage in self.engine.drain_passages() {
-            self.world.holders.pass(passage);
+        for delta in self.engine.drain_slot_deltas() {
+            self.world.holders.pass(delta);
         }
         let resource = &self.world.id;
         if let (Some(changes), Some((quorum, progress)), Some(reign)) =

@@ -14,8 +14,8 @@ struct Books(BTreeMap<u32, isize>);
 
 impl Books {
     fn after(&mut self, server: &mut Server) -> Vec<(u32, isize)> {
-        for passage in server.resource.drain_passages() {
-            *self.0.entry(passage.principal.0).or_default() += passage.places;
+        for delta in server.resource.drain_slot_deltas() {
+            *self.0.entry(delta.principal.0).or_default() += delta.places;
         }
         self.0.iter().filter(|(_, places)| **places != 0).map(|(principal, places)| (*principal, *places)).collect()
     }
