@@ -78,7 +78,7 @@ pub use settings::{
     CostWeights, DropMode, FieldChange, FreeKey, Kind, PoolSettings, Priority, RaiseMode, SafeCapacity, Settings,
     SettingsError,
 };
-pub use shares::{Charged, Principal, PrincipalShare, SlotDelta};
+pub use shares::{ChargedTo, Principal, PrincipalShare, SlotDelta};
 pub use supply::{Condensed, Source, Supply, UsageBelow};
 pub use template::{Repository, Template};
 pub use time::{Millis, Now};

@@ -17,7 +17,7 @@ impl Principal {
 
 /// To whom a new record is to be counted, and whether that principal may have one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Charged {
+pub struct ChargedTo {
     pub principal: Principal,
     /// It has its share of all places: it gets no new record, what it has stays.
     pub is_full: bool,

@@ -1,7 +1,7 @@
 //! What one server that knew every client would give each: the core's own division, without a tree in between.
 
 use leaseway_core::{
-    Amount, Ask, Birth, Charged, Claim, Claims, Epoch, HolderKind, Millis, Now, Request, Resource, Settings, Source,
+    Amount, Ask, Birth, ChargedTo, Claim, Claims, Epoch, HolderKind, Millis, Now, Request, Resource, Settings, Source,
     Workspace,
 };
 use serde::Serialize;
@@ -44,7 +44,7 @@ pub(crate) fn dues(settings: &Settings, demands: &[(Amount, i16)]) -> Vec<Amount
             is_gateway: false,
             instance: None,
             news: None,
-            charged: Charged::default(),
+            charged_to: ChargedTo::default(),
         })
     };
     flat.round(now, &mut demands.iter().enumerate().map(ask).collect(), &mut Vec::new(), &mut Workspace::default());

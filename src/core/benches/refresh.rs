@@ -12,7 +12,7 @@ use std::{
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use leaseway_core::{
-    Amount, Answer, Ask, Birth, Charged, Claim, Claims, Epoch, Has, HolderKind, Inherited, Kind, Lease, Millis, Now,
+    Amount, Answer, Ask, Birth, ChargedTo, Claim, Claims, Epoch, Has, HolderKind, Inherited, Kind, Lease, Millis, Now,
     Request, Resource, Settings, Workspace,
 };
 
@@ -232,7 +232,7 @@ impl Refreshers {
             is_gateway: false,
             instance: None,
             news: None,
-            charged: Charged::default(),
+            charged_to: ChargedTo::default(),
         };
         (self.now(), Request::Ask(ask))
     }

@@ -55,7 +55,7 @@ impl Resource {
     }
 
     fn newcomer(&mut self, ask: &Ask) -> u32 {
-        let slot = self.ledger.insert(ask.kind, Arc::clone(&ask.id), ask.charged.principal);
+        let slot = self.ledger.insert(ask.kind, Arc::clone(&ask.id), ask.charged_to.principal);
         self.newcomers.push(slot);
         slot
     }
@@ -71,7 +71,7 @@ impl Resource {
             self.counters.full += 1;
             return Err(Answer::Full);
         }
-        if ask.charged.is_full {
+        if ask.charged_to.is_full {
             self.counters.share_full += 1;
             return Err(Answer::ShareFull);
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    Amount, Charged, Claims, HolderKind, Millis, News, NodeInstance, PoolState, Settings, Terms, Token, leases::Has,
+    Amount, ChargedTo, Claims, HolderKind, Millis, News, NodeInstance, PoolState, Settings, Terms, Token, leases::Has,
     ledger::Manner,
 };
 
@@ -33,7 +33,7 @@ pub struct Ask {
     /// PRIORITY_POOL: its account, and what it has used.
     pub news: Option<Box<News>>,
     /// To whom its record is counted, if it is new.
-    pub charged: Charged,
+    pub charged_to: ChargedTo,
 }
 
 impl Ask {

@@ -12,7 +12,7 @@ use super::{
     world::{ask, birth, has, now_at},
 };
 use crate::{
-    Amount, Answer, Ask, Birth, Charged, Claim, Claims, ClientRule, Condensed, HolderKind, Kind, Lease, Millis,
+    Amount, Answer, Ask, Birth, ChargedTo, Claim, Claims, ClientRule, Condensed, HolderKind, Kind, Lease, Millis,
     Priority, Request, Resource, Settings, Source, Sum, Supply, Workspace, invariant,
 };
 
@@ -98,7 +98,7 @@ impl Node {
                 learning,
                 instance: None,
                 news: None,
-                charged: Charged::default(),
+                charged_to: ChargedTo::default(),
             };
             let answer = self.answer(now, ask);
             self.nodes[n].take(now, answer, protocol);

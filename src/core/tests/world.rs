@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use crate::resource::Proposal;
 use crate::{
-    Amount, Answer, Ask, Birth, Charged, Claim, Claims, Condensed, Epoch, Has, HolderKind, Lease, Millis, Now,
+    Amount, Answer, Ask, Birth, ChargedTo, Claim, Claims, Condensed, Epoch, Has, HolderKind, Lease, Millis, Now,
     Priority, Release, Request, Resource, Settings, Source, Sum, Supply, Workspace, invariant,
     invariant::Violation,
     tests::peers::{Peers, next_epoch},
@@ -52,7 +52,7 @@ pub(crate) fn ask(id: &str, wants: f64, has: Option<Has>) -> Ask {
         is_gateway: false,
         instance: None,
         news: None,
-        charged: Charged::default(),
+        charged_to: ChargedTo::default(),
     }
 }
 

@@ -7,7 +7,7 @@ mod parking;
 use std::collections::HashSet;
 
 use leaseway_core::{
-    Amount, Answer, Ask, Assigned, Birth, Charged, Claim, Claims, Epoch, HolderKind, Inherited, Kind, Load, Millis,
+    Amount, Answer, Ask, Assigned, Birth, ChargedTo, Claim, Claims, Epoch, HolderKind, Inherited, Kind, Load, Millis,
     Now, PoolNotes, Release, Request, Settings, Source, Terms,
 };
 
@@ -100,7 +100,7 @@ impl World {
             is_gateway: false,
             instance: None,
             news: None,
-            charged: Charged::default(),
+            charged_to: ChargedTo::default(),
         };
         self.request(Request::Ask(ask))
     }

@@ -4,7 +4,7 @@ use std::{sync::Arc, task::Poll, time::Duration};
 
 use actix::{Arbiter, System};
 use leaseway_core::{
-    Amount, Answer, Ask, Changes, Charged, Claim, Claims, ClusterTime, Epoch, Glob, Has, HolderKind, Millis,
+    Amount, Answer, Ask, Changes, ChargedTo, Claim, Claims, ClusterTime, Epoch, Glob, Has, HolderKind, Millis,
     Repository, Request, Sum,
 };
 use leaseway_quorum::{Fact, Mastership, Timing};
@@ -32,7 +32,7 @@ fn ask(client: &str, wants: f64) -> Request {
         is_gateway: false,
         instance: None,
         news: None,
-        charged: Charged::default(),
+        charged_to: ChargedTo::default(),
     })
 }
 

@@ -11,7 +11,7 @@ use std::{
 };
 
 use leaseway_core::{
-    Amount, Answer, Ask, Charged, Claim, Claims, Has, HolderKind, Lease, Millis, News, NodeInstance, PoolStanding,
+    Amount, Answer, Ask, ChargedTo, Claim, Claims, Has, HolderKind, Lease, Millis, News, NodeInstance, PoolStanding,
     PoolState, Release, Request, Settings, Terms, Token, Usage, clamp_priority,
 };
 use leaseway_proto::{doorman as wire, push::WatchRequest};
@@ -134,10 +134,10 @@ fn client_ask(
     let goes_by = wants.unwrap_or_else(|| has.map_or(Amount::ZERO, |has| has.capacity));
     let claims = Claims::from_slice(&[Claim::of_client(goes_by, priority)]);
     let Sender { id, drops_late, is_gateway, instance } = sender.clone();
-    let (kind, charged) = (HolderKind::Client, Charged::default());
+    let (kind, charged_to) = (HolderKind::Client, ChargedTo::default());
     let learning = false;
     let ask =
-        Ask { kind, id, claims, has, had, outstanding, learning, drops_late, is_gateway, instance, news, charged };
+        Ask { kind, id, claims, has, had, outstanding, learning, drops_late, is_gateway, instance, news, charged_to };
     Ok(Some((resource, if wants.is_some() { Request::Ask(ask) } else { Request::Renew(ask) })))
 }
 
@@ -278,8 +278,8 @@ fn node_ask(
     let Sender { id, drops_late, is_gateway, instance } = sender.clone();
     let ask = |claims| {
         let learning = entry.learning.unwrap_or_default();
-        let (kind, charged) = (HolderKind::Node, Charged::default());
-        Ask { kind, id, claims, has, had, outstanding, learning, drops_late, is_gateway, instance, news, charged }
+        let (kind, charged_to) = (HolderKind::Node, ChargedTo::default());
+        Ask { kind, id, claims, has, had, outstanding, learning, drops_late, is_gateway, instance, news, charged_to }
     };
     let request = match claims {
         Some(claims) => Request::Ask(ask(claims)),

@@ -192,7 +192,7 @@ fn request(client: usize, body: Body<Wants>) -> Request {
             is_gateway: false,
             instance: None,
             news: None,
-            charged: core::Charged::default(),
+            charged_to: core::ChargedTo::default(),
         }),
         Body::Release(releases) => Request::Release(core::Release {
             kind: HolderKind::Client,

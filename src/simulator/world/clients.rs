@@ -371,7 +371,7 @@ impl World<'_> {
                     is_gateway: matches!(client.speaks, Speaks::Envoy | Speaks::Limiter),
                     instance: None,
                     news: usage.map(|usage| Box::new(News { key: None, usage: Some(usage) })),
-                    charged: core::Charged::default(),
+                    charged_to: core::ChargedTo::default(),
                 })
             }
             // Such a node has nothing to say that with.

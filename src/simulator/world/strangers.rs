@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use leaseway_core::{
-    self as core, Amount, Charged, Claim, Claims, HolderKind, Request,
+    self as core, Amount, ChargedTo, Claim, Claims, HolderKind, Request,
     access::{AccessRequest, Action, Identity, Pattern, Permissions, Policy, Rule},
     invariant::Violation,
 };
@@ -104,7 +104,7 @@ impl World<'_> {
                 is_gateway: false,
                 instance: None,
                 news: None,
-                charged: Charged::default(),
+                charged_to: ChargedTo::default(),
             }),
         };
         // The master, if there is one; what it answers is awaited by none.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use leaseway_core::{
-    Amount, Ask, Charged, Claim, Claims, HolderKind, Millis, News, NodeInstance, Release, Request, Supplied, Token,
+    Amount, Ask, ChargedTo, Claim, Claims, HolderKind, Millis, News, NodeInstance, Release, Request, Supplied, Token,
     invariant::Violation,
 };
 use leaseway_engine::uplink::{Aggregate, Granted, Lent, Notice, ParentReply, UplinkEngine, UplinkInput};
@@ -129,7 +129,7 @@ impl World<'_> {
                     is_gateway: false,
                     instance,
                     news,
-                    charged: Charged::default(),
+                    charged_to: ChargedTo::default(),
                 })
             }
             Body::Release(releases) => Request::Release(Release {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{EPOCH, has};
-use crate::{Amount, Ask, Charged, Claims, Has, HolderKind, Lease, Millis};
+use crate::{Amount, Ask, ChargedTo, Claims, Has, HolderKind, Lease, Millis};
 
 /// What holders do about tokens.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -68,7 +68,7 @@ impl Actor {
         let outstanding = Some(self.outstanding(now));
         let (kind, id, claims) = (self.kind, Arc::clone(&self.id), self.claims.clone());
         let drops_late = self.echo == Echo::Token;
-        let charged = Charged::default();
+        let charged_to = ChargedTo::default();
         Ask {
             kind,
             id,
@@ -81,7 +81,7 @@ impl Actor {
             learning: false,
             instance: None,
             news: None,
-            charged,
+            charged_to,
         }
     }
 

@@ -112,7 +112,7 @@ fn request(client: &str, claim: (f64, i64), has: Option<Has>) -> Request {
         is_gateway: false,
         instance: None,
         news: None,
-        charged: leaseway_core::Charged::default(),
+        charged_to: leaseway_core::ChargedTo::default(),
     })
 }
 
