@@ -6,7 +6,7 @@
 //! nothing, and each record is looked at about once per lease length.
 
 mod expiry;
-mod manner;
+mod mode;
 mod records;
 
 use std::{
@@ -19,7 +19,7 @@ use std::{
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 
-pub(crate) use self::manner::Manner;
+pub(crate) use self::mode::HolderMode;
 use self::records::Records;
 use crate::{
     Amount, Claim, Claims, HolderKind, Millis, Principal, SlotDelta, Sum, Token,
@@ -50,7 +50,7 @@ pub(crate) struct Holder {
     /// With whole units: whether it has one of the units that are left over in this round.
     pub(crate) extra: bool,
     /// Changed by [`set_manner`](Ledger::set_manner).
-    manner: Manner,
+    mode: HolderMode,
     /// Whether it was given less than it was due when it last asked, or was last looked at.
     waits: bool,
     counted: Counted,
@@ -77,7 +77,7 @@ impl Holder {
             round: 0,
             watch: NOT_WATCHED,
             extra: false,
-            manner: Manner::Plain,
+            mode: HolderMode::Plain,
             waits: false,
             counted: Counted::default(),
             bucket: NOT_QUEUED,
@@ -309,7 +309,7 @@ impl Ledger {
 
     /// Forgets a holder and all it held.
     pub(crate) fn remove(&mut self, slot: u32) -> Holder {
-        self.set_manner(slot, Manner::Plain);
+        self.set_mode(slot, HolderMode::Plain);
         let holder = self.holders.remove(slot);
         let hash = self.hash(holder.kind, &holder.id);
         if let Ok(entry) = self.by_id.find_entry(Self::spread(hash), |entry| entry.slot == slot) {
@@ -389,7 +389,7 @@ impl Ledger {
         self.sums.held += counted.held;
         self.sums.granted -= holder.counted.granted;
         self.sums.granted += counted.granted;
-        if holder.manner == Manner::Gateway {
+        if holder.mode == HolderMode::Gateway {
             self.sums.held_by_gateways -= holder.counted.held;
             self.sums.held_by_gateways += counted.held;
         }

@@ -11,7 +11,7 @@ mod words;
 use super::{Birth, Resource};
 use crate::{
     Amount, Claims, HolderKind, Inherited, Kind, Millis, Principal, Settings, Source, Sum, hints::apart,
-    leases::Leases, ledger::BUCKET_MS, ledger::Manner,
+    leases::Leases, ledger::BUCKET_MS, ledger::HolderMode,
 };
 
 /// A holder's record, and what it is due now.
@@ -21,7 +21,7 @@ pub struct HolderCopy {
     kind: HolderKind,
     claims: Claims,
     leases: Leases,
-    manner: Manner,
+    mode: HolderMode,
     due: Amount,
 }
 
@@ -132,7 +132,7 @@ impl Resource {
                 kind: holder.kind,
                 claims: holder.claims.clone(),
                 leases: holder.leases.clone(),
-                manner: holder.manner(),
+                mode: holder.mode(),
                 due: self.due_now(slot, now, &mut terms),
             });
         }
@@ -143,19 +143,19 @@ impl Resource {
 impl Forecast {
     /// Adds a holder. One that is known already has left and come back while the pages were taken: it counts once.
     pub fn add(&mut self, copy: HolderCopy) {
-        let HolderCopy { id, kind, claims, leases, manner, due } = copy;
+        let HolderCopy { id, kind, claims, leases, mode, due } = copy;
         let resource = &mut self.resource;
         if resource.ledger.find(kind, &id).is_some() {
             return;
         }
-        let mut claims = resource.counted(kind, manner == Manner::HeedsTerms, claims);
+        let mut claims = resource.counted(kind, mode == HolderMode::HeedsTerms, claims);
         resource.settings.put_rule(kind, &id, &mut claims);
         if let Some(most) = resource.settings.max_priority {
             // A child node is told, and caps what its own clients claim.
             claims.iter_mut().for_each(|claim| claim.priority = claim.priority.min(most));
         }
         let slot = resource.ledger.insert(kind, id, Principal::NONE);
-        resource.ledger.set_manner(slot, manner);
+        resource.ledger.set_mode(slot, mode);
         resource.ledger.holder_mut(slot).leases = leases;
         resource.division.insert(slot, &claims);
         resource.ledger.set_claims(slot, claims);

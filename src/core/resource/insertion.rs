@@ -42,7 +42,7 @@ impl Resource {
         // A lease that has ended counts as none; the rounding of the wire is allowed for.
         let live = ask.has.filter(|has| has.expiry_time >= now.unix);
         let claimed = live.map_or(Amount::ZERO, |has| has.capacity);
-        self.ledger.set_manner(slot, ask.manner());
+        self.ledger.set_mode(slot, ask.mode());
         self.pool_absorbs(slot, &ask, claimed);
         self.put_claims(slot, ask);
         let (_, refresh) = self.lengths(now.at);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     Amount, ChargedTo, Claims, HolderKind, Millis, News, NodeInstance, PoolState, Settings, Terms, Token, leases::Has,
-    ledger::Manner,
+    ledger::HolderMode,
 };
 
 /// A request for capacity.
@@ -39,14 +39,14 @@ pub struct Ask {
 impl Ask {
     /// Whether it comes from a child node that knows our additions to the protocol.
     pub(crate) fn heeds_terms(&self) -> bool {
-        self.manner() == Manner::HeedsTerms
+        self.mode() == HolderMode::HeedsTerms
     }
 
-    pub(crate) fn manner(&self) -> Manner {
+    pub(crate) fn mode(&self) -> HolderMode {
         match self.kind {
-            HolderKind::Node if self.outstanding.is_some() => Manner::HeedsTerms,
-            HolderKind::Client if self.is_gateway => Manner::Gateway,
-            HolderKind::Node | HolderKind::Client => Manner::Plain,
+            HolderKind::Node if self.outstanding.is_some() => HolderMode::HeedsTerms,
+            HolderKind::Client if self.is_gateway => HolderMode::Gateway,
+            HolderKind::Node | HolderKind::Client => HolderMode::Plain,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Overridden, Resource};
-use crate::{Amount, HolderKind, Millis, Settings, Sum, Sums, Terms, ledger::Manner};
+use crate::{Amount, HolderKind, Millis, Settings, Sum, Sums, Terms, ledger::HolderMode};
 
 /// A resource at a glance.
 #[derive(Debug, Clone, PartialEq)]
@@ -97,7 +97,7 @@ impl Resource {
         HolderReport {
             id: Arc::clone(&holder.id),
             kind: holder.kind,
-            is_gateway: holder.manner() == Manner::Gateway,
+            is_gateway: holder.mode() == HolderMode::Gateway,
             priority: holder.claims.first().map_or(0, |claim| claim.priority),
             subclients: holder.subclients(),
             wants: match &holder.claims[..] {

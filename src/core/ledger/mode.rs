@@ -3,7 +3,7 @@
 use super::{Holder, Ledger};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Manner {
+pub(crate) enum HolderMode {
     Plain,
     /// A child node that knows terms.
     HeedsTerms,
@@ -13,20 +13,20 @@ pub(crate) enum Manner {
 
 impl Holder {
     pub(crate) fn heeds_terms(&self) -> bool {
-        self.manner == Manner::HeedsTerms
+        self.mode == HolderMode::HeedsTerms
     }
 
-    pub(crate) fn manner(&self) -> Manner {
-        self.manner
+    pub(crate) fn mode(&self) -> HolderMode {
+        self.mode
     }
 }
 
 impl Ledger {
     /// Records what a holder has said of itself.
-    pub(crate) fn set_manner(&mut self, slot: u32, manner: Manner) {
+    pub(crate) fn set_mode(&mut self, slot: u32, mode: HolderMode) {
         let holder = &mut self.holders[slot];
-        let before = std::mem::replace(&mut holder.manner, manner);
-        match (before == Manner::Gateway, manner == Manner::Gateway) {
+        let before = std::mem::replace(&mut holder.mode, mode);
+        match (before == HolderMode::Gateway, mode == HolderMode::Gateway) {
             (false, true) => {
                 self.sums.gateways += 1;
                 self.sums.held_by_gateways += holder.counted.held;
