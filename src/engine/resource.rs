@@ -6,7 +6,7 @@
 
 mod commits;
 mod effects;
-mod noting;
+mod note_writer;
 mod pacing;
 mod parking;
 #[cfg(test)]
@@ -23,7 +23,7 @@ use leaseway_core::{
 
 use self::{
     commits::Commits,
-    noting::{Extent, Noting},
+    note_writer::{NoteScope, NoteWriter},
     pacing::Pacing,
     parking::{PATIENCE, Parked, Parking},
 };
@@ -55,7 +55,7 @@ pub struct ResourceEngine<T> {
     parking: Option<Parking<T>>,
     pacing: Pacing,
     /// Where the quorum remembers pools.
-    noting: Option<Noting>,
+    note_writer: Option<NoteWriter>,
     /// Whether it is a pool, and knows what is remembered of it.
     is_pool: bool,
     idle_after: Millis,
@@ -75,7 +75,7 @@ impl<T> ResourceEngine<T> {
             parking: (birth.source == Source::Parent).then(|| Parking::new(lineage, birth.since)),
             resource: Resource::new(birth),
             pacing: Pacing::default(),
-            noting: keeps_notes.then(Noting::default),
+            note_writer: keeps_notes.then(NoteWriter::default),
             is_pool: false,
             idle_after,
             idle_since: None,
@@ -162,7 +162,7 @@ impl<T> ResourceEngine<T> {
         self.settle(moment, effects);
         let is_idle = is_empty && !self.resource.is_learning(now);
         // The next incarnation begins with what this one has noted.
-        let is_noted = self.note(now, may_note, if is_idle { Extent::All } else { Extent::Due }, effects);
+        let is_noted = self.note(now, may_note, if is_idle { NoteScope::All } else { NoteScope::Due }, effects);
         if !is_idle {
             self.idle_since = None;
         } else if is_noted && now.since(*self.idle_since.get_or_insert(now)) >= self.idle_after {
@@ -202,15 +202,15 @@ impl<T> ResourceEngine<T> {
 
     /// The notes of this number are stored.
     pub fn notes_stored(&mut self, number: u64) {
-        if let Some(noting) = &mut self.noting {
-            noting.stored(number);
+        if let Some(note_writer) = &mut self.note_writer {
+            note_writer.stored(number);
         }
     }
 
     /// Notes may be lost.
     pub fn notes_lost(&mut self) {
-        if let Some(noting) = &mut self.noting {
-            noting.lost();
+        if let Some(note_writer) = &mut self.note_writer {
+            note_writer.lost();
         }
     }
 
@@ -284,7 +284,7 @@ impl<T> ResourceEngine<T> {
         }
         self.resource.part(moment.now.at);
         self.settle(moment, effects);
-        self.note(moment.now.at, true, Extent::Last, effects);
+        self.note(moment.now.at, true, NoteScope::Last, effects);
     }
 
     /// A holder listens for hints from now on.
@@ -303,7 +303,7 @@ impl<T> ResourceEngine<T> {
         let was_pool = std::mem::replace(&mut self.is_pool, self.resource.settings().kind == Kind::PriorityPool);
         if self.is_pool && !was_pool {
             self.resource.remember_assignments(environment.assignments());
-            if self.noting.is_some() {
+            if self.note_writer.is_some() {
                 self.resource.keep_notes();
             }
             if let Some(notes) = environment.notes(now) {
@@ -449,13 +449,13 @@ impl<T> ResourceEngine<T> {
     }
 
     /// Notes what is due, if it may. Returns whether nothing is left to note, nor under way.
-    fn note(&mut self, now: Millis, may_note: bool, extent: Extent, effects: &mut Effects<T>) -> bool {
-        let Some(noting) = &mut self.noting else { return true };
-        if !noting.is_due(&mut self.resource, now, extent) {
-            return noting.is_stored();
+    fn note(&mut self, now: Millis, may_note: bool, scope: NoteScope, effects: &mut Effects<T>) -> bool {
+        let Some(note_writer) = &mut self.note_writer else { return true };
+        if !note_writer.is_due(&mut self.resource, now, scope) {
+            return note_writer.is_stored();
         }
         if may_note {
-            effects.notes = noting.take(&mut self.resource, now, extent);
+            effects.notes = note_writer.take(&mut self.resource, now, scope);
         } else {
             effects.wants_note_turn = true;
         }

@@ -15,7 +15,7 @@ const LAST_BYTES: usize = 128 << 10;
 
 /// How far the notes of a pool are stored.
 #[derive(Debug, Default)]
-pub(super) struct Noting {
+pub(super) struct NoteWriter {
     /// The number of the newest notes.
     proposed: u64,
     stored: u64,
@@ -24,7 +24,7 @@ pub(super) struct Noting {
 
 /// Which notes are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Extent {
+pub(super) enum NoteScope {
     /// Those that are due.
     Due,
     /// All that are not noted yet.
@@ -33,7 +33,7 @@ pub(super) enum Extent {
     Last,
 }
 
-impl Noting {
+impl NoteWriter {
     pub(super) fn stored(&mut self, number: u64) {
         self.stored = self.stored.max(number);
     }
@@ -48,17 +48,17 @@ impl Noting {
     }
 
     /// Whether there is something to note. After a loss everything is noted anew.
-    pub(super) fn is_due(&mut self, resource: &mut Resource, now: Millis, extent: Extent) -> bool {
+    pub(super) fn is_due(&mut self, resource: &mut Resource, now: Millis, scope: NoteScope) -> bool {
         if std::mem::take(&mut self.lost) {
             self.stored = self.proposed;
             resource.note_anew();
         }
-        resource.has_notes(now, extent != Extent::Due)
+        resource.has_notes(now, scope != NoteScope::Due)
     }
 
-    pub(super) fn take(&mut self, resource: &mut Resource, now: Millis, extent: Extent) -> Option<(u64, PoolNotes)> {
-        let (entries, bytes) = if extent == Extent::Last { (LAST_ENTRIES, LAST_BYTES) } else { (ENTRIES, BYTES) };
-        let notes = resource.take_notes(now, entries, bytes, extent != Extent::Due)?;
+    pub(super) fn take(&mut self, resource: &mut Resource, now: Millis, scope: NoteScope) -> Option<(u64, PoolNotes)> {
+        let (entries, bytes) = if scope == NoteScope::Last { (LAST_ENTRIES, LAST_BYTES) } else { (ENTRIES, BYTES) };
+        let notes = resource.take_notes(now, entries, bytes, scope != NoteScope::Due)?;
         self.proposed += 1;
         Some((self.proposed, notes))
     }
