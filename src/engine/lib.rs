@@ -8,5 +8,5 @@ pub mod resource;
 pub mod uplink;
 
 pub use resource::{
-    Batch, Effects, Ended, Environment, LOOKS_APART, Lineage, LostMastership, Moment, ResourceEngine, Setup,
+    Batch, Effects, Ended, Environment, LOOKS_APART, LostMastership, Moment, Predecessor, ResourceEngine, Setup,
 };

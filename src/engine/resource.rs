@@ -8,9 +8,9 @@ mod commits;
 mod effects;
 mod note_writer;
 mod pacing;
-mod parking;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 use std::collections::VecDeque;
 
@@ -25,12 +25,12 @@ use self::{
     commits::Commits,
     note_writer::{NoteScope, NoteWriter},
     pacing::Pacing,
-    parking::{PATIENCE, Parked, Parking},
+    waiting::{PATIENCE, WaitingForSupply, WaitingRequest},
 };
 pub use self::{
     effects::{Batch, Effects, Ended, Environment, LostMastership, Moment},
     pacing::LOOKS_APART,
-    parking::Lineage,
+    waiting::Predecessor,
 };
 
 /// What an engine begins with.
@@ -41,7 +41,7 @@ pub struct Setup {
     /// Whether the quorum remembers what a pool wants to be remembered.
     pub keeps_notes: bool,
     /// With a parent: until when it learns, if not all that was promised before is known.
-    pub lineage: Option<Lineage>,
+    pub predecessor: Option<Predecessor>,
     /// It retires when it has been held and wanted by no one for so long.
     pub idle_after: Millis,
 }
@@ -52,7 +52,7 @@ pub struct ResourceEngine<T> {
     /// Where promises are kept.
     commits: Option<Commits<T>>,
     /// Where there is a parent.
-    parking: Option<Parking<T>>,
+    waiting: Option<WaitingForSupply<T>>,
     pacing: Pacing,
     /// Where the quorum remembers pools.
     note_writer: Option<NoteWriter>,
@@ -69,10 +69,10 @@ pub struct ResourceEngine<T> {
 impl<T> ResourceEngine<T> {
     /// A resource that begins now.
     pub fn new(setup: Setup, moment: Moment<'_>, effects: &mut Effects<T>) -> ResourceEngine<T> {
-        let Setup { birth, keeps_notes, lineage, idle_after } = setup;
+        let Setup { birth, keeps_notes, predecessor, idle_after } = setup;
         let mut engine = ResourceEngine {
             commits: birth.inherited.is_some().then(Commits::default),
-            parking: (birth.source == Source::Parent).then(|| Parking::new(lineage, birth.since)),
+            waiting: (birth.source == Source::Parent).then(|| WaitingForSupply::new(predecessor, birth.since)),
             resource: Resource::new(birth),
             pacing: Pacing::default(),
             note_writer: keeps_notes.then(NoteWriter::default),
@@ -133,14 +133,14 @@ impl<T> ResourceEngine<T> {
         if !moment.may_decide {
             batch.requests.clear();
             effects.replies.extend(batch.tickets.drain(..).map(|ticket| (ticket, Err(LostMastership))));
-            self.refuse_parked(effects);
+            self.refuse_waiting(effects);
             return;
         }
         self.resource.set_max_holders(moment.max_holders);
         self.resource.round(moment.now, &mut batch.requests, &mut batch.answers, &mut batch.workspace);
         let awaits = self.settle(moment, effects);
         if !copies.is_empty() {
-            self.park(copies, moment.now.at, batch, effects);
+            self.hold_for_supply(copies, moment.now.at, batch, effects);
         }
         if let Some(number) = awaits {
             self.hold_back(number, batch);
@@ -154,7 +154,7 @@ impl<T> ResourceEngine<T> {
     pub fn tick(&mut self, moment: Moment<'_>, may_note: bool, effects: &mut Effects<T>) {
         let now = moment.now.at;
         if !moment.may_decide {
-            self.refuse_parked(effects);
+            self.refuse_waiting(effects);
             return;
         }
         self.woken_at = self.woken_at.filter(|at| *at > now);
@@ -174,7 +174,7 @@ impl<T> ResourceEngine<T> {
     pub fn wake(&mut self, moment: Moment<'_>, effects: &mut Effects<T>) {
         self.woken_at = None;
         if !moment.may_decide {
-            self.refuse_parked(effects);
+            self.refuse_waiting(effects);
             return;
         }
         let mut batch = Batch::default();
@@ -229,14 +229,14 @@ impl<T> ResourceEngine<T> {
         batch: &mut Batch<T>,
         effects: &mut Effects<T>,
     ) {
-        let Some(parking) = self.parking.as_mut().filter(|_| moment.may_decide) else { return };
+        let Some(waiting) = self.waiting.as_mut().filter(|_| moment.may_decide) else { return };
         let is_first = self.resource.awaits_supply();
         if is_first {
             let has_met_strangers = self.resource.counters().unaccounted > 0;
-            self.resource.listen_until(parking.learning_until(&settings, has_met_strangers));
+            self.resource.listen_until(waiting.learning_until(&settings, has_met_strangers));
         }
-        parking.gave_up = false;
-        for Parked { request, ticket, .. } in parking.answered_by_supply(is_first) {
+        waiting.gave_up = false;
+        for WaitingRequest { request, ticket, .. } in waiting.answered_by_supply(is_first) {
             batch.push(request, ticket);
         }
         self.resource.configure(settings);
@@ -254,9 +254,9 @@ impl<T> ResourceEngine<T> {
         if !moment.may_decide {
             return None;
         }
-        if let Some(parking) = &mut self.parking {
-            parking.has_asked = false;
-            parking.reports += 1;
+        if let Some(waiting) = &mut self.waiting {
+            waiting.has_asked = false;
+            waiting.reports += 1;
         }
         Some(self.resource.condense(moment.now.at))
     }
@@ -330,10 +330,10 @@ impl<T> ResourceEngine<T> {
         }
         effects.hints.extend(outcome.hints);
         effects.pool_events.extend(outcome.pool_events);
-        if let Some(parking) = &mut self.parking
+        if let Some(waiting) = &mut self.waiting
             && outcome.asks_parent
         {
-            effects.asks_parent |= !std::mem::replace(&mut parking.has_asked, true);
+            effects.asks_parent |= !std::mem::replace(&mut waiting.has_asked, true);
         }
         if let Some(at) = next_look {
             self.wake_at(at, effects);
@@ -365,14 +365,14 @@ impl<T> ResourceEngine<T> {
     }
 
     fn awaits_supply(&self) -> bool {
-        self.parking.is_some() && self.resource.awaits_supply()
+        self.waiting.is_some() && self.resource.awaits_supply()
     }
 
     /// Copies of the requests that may have to wait for a supply: all before the first, because nothing can be granted
     /// then but what is wanted has to be known; later those that may be short.
     fn copies(&self, requests: &[Request]) -> Vec<Option<Request>> {
         let awaits_supply = self.awaits_supply();
-        if !awaits_supply && self.parking.as_ref().is_none_or(|parking| parking.gave_up) {
+        if !awaits_supply && self.waiting.as_ref().is_none_or(|waiting| waiting.gave_up) {
             return Vec::new();
         }
         let may_be_short = |request: &Request| match request {
@@ -390,12 +390,18 @@ impl<T> ResourceEngine<T> {
 
     /// Takes the requests out of the round that wait for a supply, and their answers: before the first those that are
     /// answered "not yet", later those that are short. What such an answer has granted counts as if it had been lost.
-    fn park(&mut self, copies: Vec<Option<Request>>, now: Millis, batch: &mut Batch<T>, effects: &mut Effects<T>) {
+    fn hold_for_supply(
+        &mut self,
+        copies: Vec<Option<Request>>,
+        now: Millis,
+        batch: &mut Batch<T>,
+        effects: &mut Effects<T>,
+    ) {
         let awaits_supply = self.awaits_supply();
-        let Some(parking) = &mut self.parking else { return };
+        let Some(waiting) = &mut self.waiting else { return };
         let short = self.resource.short();
-        let after = parking.reports;
-        let mut parked = VecDeque::new();
+        let after = waiting.reports;
+        let mut held = VecDeque::new();
         // From the last on, so that taking one out does not move those that are still to come.
         for (place, copy) in copies.into_iter().enumerate().rev() {
             let waits = if awaits_supply {
@@ -406,13 +412,13 @@ impl<T> ResourceEngine<T> {
             if let Some(request) = copy.filter(|_| waits) {
                 batch.answers.swap_remove(place);
                 let ticket = batch.tickets.swap_remove(place);
-                parked.push_front(Parked { until: now.plus(PATIENCE), after, request, ticket });
+                held.push_front(WaitingRequest { until: now.plus(PATIENCE), after, request, ticket });
             }
         }
-        if !awaits_supply && !parked.is_empty() {
-            effects.asks_parent |= !std::mem::replace(&mut parking.has_asked, true);
+        if !awaits_supply && !held.is_empty() {
+            effects.asks_parent |= !std::mem::replace(&mut waiting.has_asked, true);
         }
-        parking.parked.append(&mut parked);
+        waiting.requests.append(&mut held);
         self.await_patience(effects);
     }
 
@@ -420,30 +426,30 @@ impl<T> ResourceEngine<T> {
     /// decided with what there is.
     fn end_patience(&mut self, moment: Moment<'_>, batch: &mut Batch<T>, effects: &mut Effects<T>) {
         let awaits_supply = self.awaits_supply();
-        let Some(parking) = &mut self.parking else { return };
+        let Some(waiting) = &mut self.waiting else { return };
         #[cfg(feature = "planted")]
         if let (true, Some(twin)) = (planted::is(Fault::AnswersParkedTwice), self.twin) {
-            let kept = parking.parked.iter().take_while(|parked| parked.until <= moment.now.at);
-            effects.replies.extend(kept.map(|parked| (twin(&parked.ticket), Ok(Answer::NotYet))));
+            let kept = waiting.requests.iter().take_while(|waiting| waiting.until <= moment.now.at);
+            effects.replies.extend(kept.map(|waiting| (twin(&waiting.ticket), Ok(Answer::NotYet))));
             return;
         }
-        let overdue = parking.overdue(moment.now.at);
+        let overdue = waiting.overdue(moment.now.at);
         if awaits_supply {
-            effects.replies.extend(overdue.into_iter().map(|parked| (parked.ticket, Ok(Answer::NotYet))));
+            effects.replies.extend(overdue.into_iter().map(|waiting| (waiting.ticket, Ok(Answer::NotYet))));
         } else {
-            parking.gave_up |= !overdue.is_empty();
-            overdue.into_iter().for_each(|parked| batch.push(parked.request, parked.ticket));
+            waiting.gave_up |= !overdue.is_empty();
+            overdue.into_iter().for_each(|waiting| batch.push(waiting.request, waiting.ticket));
         }
         self.await_patience(effects);
     }
 
-    fn refuse_parked(&mut self, effects: &mut Effects<T>) {
-        let Some(parking) = &mut self.parking else { return };
-        effects.replies.extend(parking.parked.drain(..).map(|parked| (parked.ticket, Err(LostMastership))));
+    fn refuse_waiting(&mut self, effects: &mut Effects<T>) {
+        let Some(waiting) = &mut self.waiting else { return };
+        effects.replies.extend(waiting.requests.drain(..).map(|waiting| (waiting.ticket, Err(LostMastership))));
     }
 
     fn await_patience(&mut self, effects: &mut Effects<T>) {
-        if let Some(until) = self.parking.as_ref().and_then(|parking| Some(parking.parked.front()?.until)) {
+        if let Some(until) = self.waiting.as_ref().and_then(|waiting| Some(waiting.requests.front()?.until)) {
             self.wake_at(until, effects);
         }
     }

@@ -2,7 +2,7 @@
 
 mod commits;
 mod hints;
-mod parking;
+mod waiting;
 
 use std::collections::HashSet;
 
@@ -60,7 +60,7 @@ impl World {
             seed: 1,
         };
         let idle_after = Millis::from_secs(10);
-        let setup = Setup { birth, keeps_notes: false, lineage: None, idle_after };
+        let setup = Setup { birth, keeps_notes: false, predecessor: None, idle_after };
         let (listeners, mut effects) = (Listeners::default(), Effects::default());
         let now = Now { at: Millis(1_000), unix: 0 };
         let moment = Moment { now, may_decide: true, max_holders: usize::MAX, environment: &listeners };

@@ -4,7 +4,7 @@ use std::sync::{Arc, atomic::Ordering};
 
 use actix::{Addr, AsyncContext as _, Context, dev::SendError};
 use leaseway_core::{Amount, Birth, ClusterClock, Epoch, Inherited, Kind, Millis, Promises, Settings, Source};
-use leaseway_engine::{Lineage, Setup, uplink::Notice};
+use leaseway_engine::{Predecessor, Setup, uplink::Notice};
 use leaseway_quorum::{Quorum, Reign};
 
 use super::{
@@ -101,13 +101,13 @@ impl NodeActor {
             let (until, whole) = membership.quorum.read(|facts| (facts.listen_until(), facts.listens_whole()));
             (clock_of(reign.as_ref()).local(until.unwrap_or_default()), whole)
         });
-        let lineage = Lineage::NewMaster(self.since);
+        let predecessor = Predecessor::NewMaster(self.since);
         if self.uplink.is_some() {
             // The parent will say how long leases are.
-            let lineage = untold.is_none_or(|(until, _)| until > self.clock.at()).then_some(lineage);
-            return self.start_resource(id, given_until, Millis(0), lineage, reign, ctx);
+            let predecessor = untold.is_none_or(|(until, _)| until > self.clock.at()).then_some(predecessor);
+            return self.start_resource(id, given_until, Millis(0), predecessor, reign, ctx);
         }
-        let learning_until = lineage.learning_until(&self.config().settings_for(&id));
+        let learning_until = predecessor.learning_until(&self.config().settings_for(&id));
         let learning_until = match untold {
             None => learning_until,
             Some((until, true)) => until,
@@ -136,9 +136,9 @@ impl NodeActor {
             return self.begin_after(id, now.max(self.former_masters_end()), reign, ctx);
         }
         tracing::error!(resource = %id, generation, "resource failed; built anew, it learns for one lease length");
-        let lineage = Lineage::Rebuilt(now);
-        let learning_until = lineage.learning_until(&self.config().settings_for(&id));
-        self.start_resource(id, now, learning_until, Some(lineage), reign, ctx)
+        let predecessor = Predecessor::Rebuilt(now);
+        let learning_until = predecessor.learning_until(&self.config().settings_for(&id));
+        self.start_resource(id, now, learning_until, Some(predecessor), reign, ctx)
     }
 
     fn start_resource(
@@ -146,7 +146,7 @@ impl NodeActor {
         id: Arc<str>,
         given_until: Millis,
         learning_until: Millis,
-        lineage: Option<Lineage>,
+        predecessor: Option<Predecessor>,
         reign: Option<Reign>,
         ctx: &mut Context<Self>,
     ) -> ResourceHandle {
@@ -181,7 +181,7 @@ impl NodeActor {
         let NodeShared { watchers, assignment_store, subscribers, .. } = &self.shared;
         let start = resource::Start {
             generation,
-            setup: Setup { birth, keeps_notes: notes.is_some(), lineage, idle_after },
+            setup: Setup { birth, keeps_notes: notes.is_some(), predecessor, idle_after },
             config,
             world: World {
                 id: Arc::clone(&id),

@@ -19,27 +19,27 @@ pub(super) const PATIENCE: Millis = Millis::from_secs(1);
 /// Until when an incarnation learns that does not know all that holders may have. The parent says how long leases are,
 /// so that moment is not known before the first supply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lineage {
+pub enum Predecessor {
     /// As long as the settings say, from when this master began.
     NewMaster(Millis),
     /// Until no lease given before this moment can be believed.
     Rebuilt(Millis),
 }
 
-impl Lineage {
+impl Predecessor {
     /// When that is, if leases are as `settings` say.
     pub fn learning_until(self, settings: &Settings) -> Millis {
         match self {
-            Lineage::NewMaster(since) => settings.learning_until(since),
-            Lineage::Rebuilt(since) => settings.last_lease_over(since),
+            Predecessor::NewMaster(since) => settings.learning_until(since),
+            Predecessor::Rebuilt(since) => settings.last_lease_over(since),
         }
     }
 }
 
 /// What a resource of a node with a parent has besides.
-pub(super) struct Parking<T> {
+pub(super) struct WaitingForSupply<T> {
     /// If not all that was promised before is known.
-    lineage: Option<Lineage>,
+    predecessor: Option<Predecessor>,
     /// When this master began.
     since: Millis,
     /// The uplink has been told that the parent should hear of this resource, and has not condensed it since.
@@ -49,11 +49,11 @@ pub(super) struct Parking<T> {
     /// A parked request has waited in vain, and the parent has lent nothing since.
     pub(super) gave_up: bool,
     /// In the order in which they came.
-    pub(super) parked: VecDeque<Parked<T>>,
+    pub(super) requests: VecDeque<WaitingRequest<T>>,
 }
 
 /// A request that waits for a supply.
-pub(super) struct Parked<T> {
+pub(super) struct WaitingRequest<T> {
     pub(super) until: Millis,
     /// The supply that it waits for follows a later report than this.
     pub(super) after: u64,
@@ -61,29 +61,29 @@ pub(super) struct Parked<T> {
     pub(super) ticket: T,
 }
 
-impl<T> Parking<T> {
-    pub(super) fn new(lineage: Option<Lineage>, since: Millis) -> Parking<T> {
-        Parking { lineage, since, has_asked: false, reports: 0, gave_up: false, parked: VecDeque::new() }
+impl<T> WaitingForSupply<T> {
+    pub(super) fn new(predecessor: Option<Predecessor>, since: Millis) -> WaitingForSupply<T> {
+        WaitingForSupply { predecessor, since, has_asked: false, reports: 0, gave_up: false, requests: VecDeque::new() }
     }
 
     /// Takes out the requests that a supply answers: those that the parent has been told of. The first answers all.
-    pub(super) fn answered_by_supply(&mut self, is_first: bool) -> VecDeque<Parked<T>> {
+    pub(super) fn answered_by_supply(&mut self, is_first: bool) -> VecDeque<WaitingRequest<T>> {
         let reports = self.reports;
-        let (answered, rest) = self.parked.drain(..).partition(|parked| is_first || parked.after < reports);
-        self.parked = rest;
+        let (answered, rest) = self.requests.drain(..).partition(|waiting| is_first || waiting.after < reports);
+        self.requests = rest;
         answered
     }
 
     /// Takes out the requests that have waited for long enough.
-    pub(super) fn overdue(&mut self, now: Millis) -> Vec<Parked<T>> {
-        let overdue = self.parked.partition_point(|parked| parked.until <= now);
-        self.parked.drain(..overdue).collect()
+    pub(super) fn overdue(&mut self, now: Millis) -> Vec<WaitingRequest<T>> {
+        let overdue = self.requests.partition_point(|waiting| waiting.until <= now);
+        self.requests.drain(..overdue).collect()
     }
 
     /// Until when this incarnation learns, now that it is known how long leases are.
     pub(super) fn learning_until(&self, settings: &Settings, has_met_strangers: bool) -> Millis {
-        let lineage = self.lineage.map_or(Millis(0), |lineage| lineage.learning_until(settings));
+        let predecessor = self.predecessor.map_or(Millis(0), |predecessor| predecessor.learning_until(settings));
         let strangers = if has_met_strangers { settings.last_lease_over(self.since) } else { Millis(0) };
-        lineage.max(strangers)
+        predecessor.max(strangers)
     }
 }
