@@ -93,7 +93,7 @@ pub(crate) struct Division {
     order: ClaimOrder,
     capacity: Amount,
     /// Claims are indexed also where the algorithm does not need it, to be condensed for a parent.
-    condenses: bool,
+    summarizes: bool,
     /// The parent's terms, by priority.
     parent_terms: Vec<(i16, Terms)>,
     index: Index,
@@ -112,7 +112,7 @@ impl Division {
             kind: settings.kind,
             order: ClaimOrder::OneBand,
             capacity: settings.capacity,
-            condenses: false,
+            summarizes: false,
             parent_terms: Vec::new(),
             index: Index::new(),
             reserve: None,
@@ -125,8 +125,8 @@ impl Division {
     }
 
     /// Makes it a division whose claims are condensed for a parent.
-    pub(crate) fn condensing(self) -> Division {
-        let mut division = Division { condenses: true, ..self };
+    pub(crate) fn summarizing(self) -> Division {
+        let mut division = Division { summarizes: true, ..self };
         division.priorities = division.unheeded_priorities();
         division
     }
@@ -151,11 +151,11 @@ impl Division {
 
     /// A pool condenses itself.
     fn indexes(&self, kind: Kind) -> bool {
-        kind.is_indexed() || self.condenses && kind != Kind::PriorityPool
+        kind.is_indexed() || self.summarizes && kind != Kind::PriorityPool
     }
 
     fn unheeded_priorities(&self) -> Option<Box<Priorities>> {
-        (self.condenses && self.is_indexed() && self.order == ClaimOrder::OneBand).then(Box::default)
+        (self.summarizes && self.is_indexed() && self.order == ClaimOrder::OneBand).then(Box::default)
     }
 
     pub(crate) fn set_capacity(&mut self, capacity: Amount) {
@@ -356,15 +356,15 @@ impl Division {
     }
 
     /// All claims in few slices of similar wants and the same priority, see [`slices`].
-    pub(crate) fn condense(&self) -> Claims {
+    pub(crate) fn summarize(&self) -> Claims {
         self.priorities
             .as_ref()
-            .map_or_else(|| slices::condense(&self.index), |priorities| priorities.condense(&self.index))
+            .map_or_else(|| slices::summarize(&self.index), |priorities| priorities.summarize(&self.index))
     }
 
     /// All minimums, in the same way.
-    pub(crate) fn condense_minimums(&self) -> Claims {
-        let slices = self.minimums.as_ref().map_or_else(Claims::new, |minimums| slices::condense(minimums));
+    pub(crate) fn summarize_minimums(&self) -> Claims {
+        let slices = self.minimums.as_ref().map_or_else(Claims::new, |minimums| slices::summarize(minimums));
         slices.into_iter().map(Claim::as_minimum).collect()
     }
 

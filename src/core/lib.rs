@@ -79,7 +79,7 @@ pub use settings::{
     SettingsError,
 };
 pub use shares::{ChargedTo, Principal, PrincipalShare, SlotDelta};
-pub use supply::{Condensed, Source, Supply, UsageBelow};
+pub use supply::{DemandSummary, Source, Supply, UsageBelow};
 pub use template::{Repository, Template};
 pub use time::{Millis, Now};
 pub use token::{Epoch, Token};

@@ -441,7 +441,7 @@ impl Pool {
     /// The claims for a parent: one for each priority, but never more than a parent accepts in a request. Of too many
     /// priorities the lowest are merged, under the lowest of them; but never with free clients, which the parent
     /// counts.
-    pub(crate) fn condense(&self) -> Claims {
+    pub(crate) fn summarize(&self) -> Claims {
         let claim = |(priority, (subclients, wants)): (i16, (u64, Sum))| {
             Claim::new(wants.ceil(), subclients.min(Claim::MAX_SUBCLIENTS.into()) as u32, priority)
         };

@@ -53,7 +53,7 @@ impl UsageBelow {
 
 /// What a node tells its parent about one resource.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Condensed {
+pub struct DemandSummary {
     /// The wants of all holders, as slices of similar wants; then their minimums.
     pub claims: Claims,
     /// What holders may still believe in.

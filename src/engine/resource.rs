@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 #[cfg(feature = "planted")]
 use leaseway_core::planted::{self, Fault};
 use leaseway_core::{
-    Amount, Answer, Birth, Condensed, HolderKind, Kind, LoadReport, Millis, PrincipalShare, Request, Resource,
+    Amount, Answer, Birth, DemandSummary, HolderKind, Kind, LoadReport, Millis, PrincipalShare, Request, Resource,
     Settings, SlotDelta, Source, Supply,
 };
 
@@ -250,7 +250,7 @@ impl<T> ResourceEngine<T> {
     }
 
     /// What the parent is told now. Nothing unless this node may decide: another peer may be asking in the node's name.
-    pub fn condense(&mut self, moment: Moment<'_>) -> Option<Condensed> {
+    pub fn summarize(&mut self, moment: Moment<'_>) -> Option<DemandSummary> {
         if !moment.may_decide {
             return None;
         }
@@ -258,7 +258,7 @@ impl<T> ResourceEngine<T> {
             waiting.has_asked = false;
             waiting.reports += 1;
         }
-        Some(self.resource.condense(moment.now.at))
+        Some(self.resource.summarize(moment.now.at))
     }
 
     /// An operator looks at the resource or changes it. Returns nothing, and nothing is done, if this node may not

@@ -4,7 +4,7 @@
 //! It owns the [`Session`] with the parent, whose demand is what a node's holders want together. What a node tells has
 //! to fit the lease it confirms: what is outstanding below is the truth for as long as the supply is the one that the
 //! resource had when it was condensed. So resources are condensed right before a request, in two runs: the first names
-//! them ([`UplinkEffects::condense`]), the second takes what they say ([`UplinkInput::Condensed`]) and sends. One that
+//! them ([`UplinkEffects::summarize`]), the second takes what they say ([`UplinkInput::Summaries`]) and sends. One that
 //! says nothing is left for later, and one that has forgotten its supply (a new incarnation of a resource) makes the
 //! uplink forget the lease too (rule 7).
 //!
@@ -20,7 +20,7 @@ use std::{
     sync::Arc,
 };
 
-use leaseway_core::{Amount, Condensed, Millis, Supply};
+use leaseway_core::{Amount, DemandSummary, Millis, Supply};
 use leaseway_session::{Mode, Outgoing, Pace, Session, Settings};
 
 pub use self::{
@@ -30,7 +30,7 @@ pub use self::{
 
 #[derive(Debug)]
 pub struct UplinkEngine {
-    session: Session<Condensed>,
+    session: Session<DemandSummary>,
     /// The newest supply of each resource.
     supplied: BTreeMap<Arc<str>, u64>,
     editions: u64,
@@ -68,7 +68,7 @@ impl UplinkEngine {
 
     /// Takes what has happened since the last run, in this order, and says what is to be done.
     pub fn run(&mut self, now: Millis, inputs: impl IntoIterator<Item = UplinkInput>) -> UplinkEffects {
-        let (mut lent, mut send, mut condensed) = (Vec::new(), None, false);
+        let (mut lent, mut send, mut summarized) = (Vec::new(), None, false);
         for input in inputs {
             match input {
                 UplinkInput::Notice(Notice::Asks(id)) => self.want(now, &id),
@@ -76,16 +76,16 @@ impl UplinkEngine {
                 UplinkInput::Hinted(Some(ids)) => ids.iter().for_each(|id| self.session.hint(now, id)),
                 UplinkInput::Hinted(None) => self.session.hint_all(now),
                 UplinkInput::Ended { number, reply } => lent.extend(self.ended(now, number, reply)),
-                UplinkInput::Condensed(says) => {
+                UplinkInput::Summaries(says) => {
                     send = self.send(now, says);
-                    condensed = true;
+                    summarized = true;
                 }
             }
         }
         let due = self.due(now);
         UplinkEffects {
             lent,
-            condense: due.filter(|_| !condensed),
+            summarize: due.filter(|_| !summarized),
             send,
             under_way: self.session.under_way(),
             wake: self.session.wake(now),
@@ -96,7 +96,7 @@ impl UplinkEngine {
     }
 
     fn want(&mut self, now: Millis, id: &Arc<str>) {
-        if !self.session.want(now, id, Condensed::default(), Mode::Pessimistic) {
+        if !self.session.want(now, id, DemandSummary::default(), Mode::Pessimistic) {
             self.session.hint(now, id);
         }
     }
@@ -114,24 +114,24 @@ impl UplinkEngine {
     }
 
     /// What to send, if anything.
-    fn send(&mut self, now: Millis, says: Vec<(Arc<str>, Condensed)>) -> Option<Outgoing<Aggregate>> {
+    fn send(&mut self, now: Millis, says: Vec<(Arc<str>, DemandSummary)>) -> Option<Outgoing<Aggregate>> {
         let due = self.due(now).unwrap_or_default();
         let mut said = BTreeSet::new();
-        for (id, mut condensed) in says {
+        for (id, mut summary) in says {
             if due.binary_search(&id).is_err() {
                 continue;
             }
-            if condensed.edition != self.supplied.get(&id).copied().unwrap_or_default() {
+            if summary.edition != self.supplied.get(&id).copied().unwrap_or_default() {
                 self.supplied.remove(&id);
                 self.spent.remove(&id);
                 self.session.forget(&id);
             }
-            if let Some(usage) = &mut condensed.usage {
+            if let Some(usage) = &mut summary.usage {
                 let spent = self.spent.entry(Arc::clone(&id)).or_default();
                 spent.told = usage.spent;
                 usage.spent = (usage.spent - spent.counted).max(0.0);
             }
-            self.session.want(now, &id, condensed, Mode::Pessimistic);
+            self.session.want(now, &id, summary, Mode::Pessimistic);
             said.insert(id);
         }
         self.put_off_all_but(&said, now);

@@ -127,7 +127,7 @@ impl Refreshers {
         let askers = self.leases.len() as u32;
         let inherited = remembers.then(|| Inherited {
             total: settings.capacity,
-            wants: self.resource.condense(self.now().at).claims,
+            wants: self.resource.summarize(self.now().at).claims,
             newest: Some(self.epoch),
             until: self.now().at.plus(Millis(1 << 40)),
             ..Inherited::default()

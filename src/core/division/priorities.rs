@@ -40,13 +40,13 @@ impl Priorities {
     }
 
     /// See [`slices`].
-    pub(super) fn condense(&self, claims: &Index) -> Claims {
+    pub(super) fn summarize(&self, claims: &Index) -> Claims {
         if let Some(index) = &self.index {
-            return slices::condense(index);
+            return slices::summarize(index);
         }
-        let mut condensed = slices::condense(claims);
-        condensed.iter_mut().for_each(|claim| claim.priority = self.only);
-        condensed
+        let mut summary = slices::summarize(claims);
+        summary.iter_mut().for_each(|claim| claim.priority = self.only);
+        summary
     }
 
     pub(super) fn bytes(&self) -> usize {

@@ -27,18 +27,18 @@ pub(crate) const IN_ALL: usize = 256;
 const CELLS: usize = 512;
 
 /// All claims, from the lowest band up, in each from the smallest wants up.
-pub(super) fn condense(index: &Index) -> Claims {
+pub(super) fn summarize(index: &Index) -> Claims {
     let bands = highest_bands(index);
     let Some((lowest, above)) = bands.split_first() else { return Claims::new() };
     let most = OF_BAND.min(IN_ALL / bands.len());
-    let mut condensed = match index.first_from(ClaimKey::START).map(ClaimKey::band) {
+    let mut summary = match index.first_from(ClaimKey::START).map(ClaimKey::band) {
         Some(further) if further < *lowest => {
             Claims::from_iter([claim(further, &index.before(ClaimKey::band_end(*lowest)))])
         }
         _ => slices(index, *lowest, most),
     };
-    condensed.extend(above.iter().flat_map(|band| slices(index, *band, most)));
-    condensed
+    summary.extend(above.iter().flat_map(|band| slices(index, *band, most)));
+    summary
 }
 
 /// In ascending order.

@@ -190,8 +190,8 @@ proptest! {
         changes in proptest::collection::vec((0..40u32, claim()), 1..200),
     ) {
         let division = |priority| Division::new(&settings(kind, priority, 0.0, 100.0));
-        let mut ignoring = division(Priority::Ignore).condensing();
-        let mut strict = division(Priority::Strict).condensing();
+        let mut ignoring = division(Priority::Ignore).summarizing();
+        let mut strict = division(Priority::Strict).summarizing();
         let mut alone = division(Priority::Ignore);
         let mut claims: BTreeMap<u32, Claim> = BTreeMap::new();
         for (slot, claim) in changes {
@@ -204,7 +204,7 @@ proptest! {
                 division.insert(slot, new.as_slice());
             }
             claims.extend(new.map(|new| (slot, new)));
-            prop_assert_eq!(ignoring.condense(), strict.condense());
+            prop_assert_eq!(ignoring.summarize(), strict.summarize());
             prop_assert_eq!(ignoring.terms(0), alone.terms(0));
         }
     }
@@ -390,9 +390,9 @@ fn the_heaviest_claims_weigh_the_same() {
 #[test]
 fn where_each_client_has_the_same_weights_count_for_nothing() {
     for kind in [Kind::NoAlgorithm, Kind::Static] {
-        let mut division = Division::new(&settings(kind, Priority::Weighted, 0.0, 10.0)).condensing();
+        let mut division = Division::new(&settings(kind, Priority::Weighted, 0.0, 10.0)).summarizing();
         division.insert(0, &[of(30.0, 7)]);
-        assert_eq!(division.condense()[..], [of(30.0, 7)], "{kind:?}");
+        assert_eq!(division.summarize()[..], [of(30.0, 7)], "{kind:?}");
     }
 }
 

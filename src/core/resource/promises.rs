@@ -58,7 +58,7 @@ impl Resource {
         let (held, lapsed, lease) = (self.ledger.sums().held, self.ledger.lapsed(), self.settings.lease);
         let glance = Glance { held, lease, lapsed, parts: self.inherited_parts(now), now };
         let clock = keeper.clock();
-        let pending = keeper.take(glance, || self.standing(clock, now), || self.condensed_claims());
+        let pending = keeper.take(glance, || self.standing(clock, now), || self.summarized_claims());
         self.keeper = Some(keeper);
         pending
     }

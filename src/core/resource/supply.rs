@@ -3,7 +3,8 @@
 
 use super::{PendingGrant, Resource, SupplyReport};
 use crate::{
-    Amount, Answer, Claims, Condensed, HolderKind, Kind, Lease, Millis, Settings, Source, Sum, Supplied, Supply, Terms,
+    Amount, Answer, Claims, DemandSummary, HolderKind, Kind, Lease, Millis, Settings, Source, Sum, Supplied, Supply,
+    Terms,
     claim::wanted,
     division::Division,
     hints::waits,
@@ -39,7 +40,7 @@ pub(super) fn division(settings: &Settings, source: Source) -> Division {
     let division = Division::new(settings);
     match source {
         Source::Own => division,
-        Source::Parent => division.condensing(),
+        Source::Parent => division.summarizing(),
     }
 }
 
@@ -84,7 +85,7 @@ impl Resource {
     }
 
     /// The report for the parent. It counts as sent.
-    pub fn condense(&mut self, now: Millis) -> Condensed {
+    pub fn summarize(&mut self, now: Millis) -> DemandSummary {
         let learning = self.is_learning(now);
         let sums = self.sums();
         let mut edition = 0;
@@ -93,15 +94,15 @@ impl Resource {
             *told = Some(Reported { wants: sums.wants, held: sums.held });
         }
         let outstanding = if planted::is(Fault::HidesOutstanding) { Amount::ZERO } else { sums.held.ceil() };
-        let mut claims = self.condensed_claims();
-        claims.extend(self.division.condense_minimums());
+        let mut claims = self.summarized_claims();
+        claims.extend(self.division.summarize_minimums());
         let usage = self.pool.as_ref().map(|pool| pool.usage_below(sums.held));
-        Condensed { claims, outstanding, usage, learning, edition }
+        DemandSummary { claims, outstanding, usage, learning, edition }
     }
 
     /// What all holders want, in few slices.
-    pub(super) fn condensed_claims(&self) -> Claims {
-        self.pool.as_ref().map_or_else(|| self.rounded_up(self.division.condense()), |pool| pool.condense())
+    pub(super) fn summarized_claims(&self) -> Claims {
+        self.pool.as_ref().map_or_else(|| self.rounded_up(self.division.summarize()), |pool| pool.summarize())
     }
 
     /// Makes slices no less than what all want. What they are rounded by, a parent that has enough would lend too

@@ -362,7 +362,7 @@ impl goldenscript::Runner for Transcript {
                 resource.configure(settings);
             }
             "supply" => self.supply(args)?,
-            "condense" => return self.condense(),
+            "condense" => return self.summarize(),
             "early" => return self.early(),
             "assign" => return self.assign(args),
             "alarm" => self.alarm(args)?,

@@ -12,7 +12,7 @@ use super::{
     world::{ask, birth, has, now_at},
 };
 use crate::{
-    Amount, Answer, Ask, Birth, ChargedTo, Claim, Claims, ClientRule, Condensed, HolderKind, Kind, Lease, Millis,
+    Amount, Answer, Ask, Birth, ChargedTo, Claim, Claims, ClientRule, DemandSummary, HolderKind, Kind, Lease, Millis,
     Priority, Request, Resource, Settings, Source, Sum, Supply, Workspace, invariant,
 };
 
@@ -80,7 +80,7 @@ impl Node {
         for n in 0..self.nodes.len() {
             self.nodes[n].refresh(now, protocol);
             let child = &mut self.nodes[n];
-            let Condensed { mut claims, outstanding, learning, .. } = child.resource.condense(now);
+            let DemandSummary { mut claims, outstanding, learning, .. } = child.resource.summarize(now);
             if protocol == Protocol::Sums {
                 claims = sum(&claims);
             }

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use crate::resource::Proposal;
 use crate::{
-    Amount, Answer, Ask, Birth, ChargedTo, Claim, Claims, Condensed, Epoch, Has, HolderKind, Lease, Millis, Now,
+    Amount, Answer, Ask, Birth, ChargedTo, Claim, Claims, DemandSummary, Epoch, Has, HolderKind, Lease, Millis, Now,
     Priority, Release, Request, Resource, Settings, Source, Sum, Supply, Workspace, invariant,
     invariant::Violation,
     tests::peers::{Peers, next_epoch},
@@ -229,7 +229,7 @@ impl World {
             return Ok(());
         }
         let at = self.at();
-        let Condensed { claims, outstanding, edition, .. } = self.resource.condense(at);
+        let DemandSummary { claims, outstanding, edition, .. } = self.resource.summarize(at);
         let sums = self.resource.sums();
         let subclients: u64 = claims.iter().map(|claim| u64::from(claim.subclients)).sum();
         // A pool reports only clients that want anything.

@@ -1,6 +1,6 @@
 //! What the parent is told of those below.
 
-use leaseway_core::{Amount, Claim, Claims, Condensed, Usage};
+use leaseway_core::{Amount, Claim, Claims, DemandSummary, Usage};
 use leaseway_session::{Ask, Body, Lease, Outgoing};
 
 /// What the holders of a resource want and have together.
@@ -21,8 +21,8 @@ pub struct Aggregate {
 const IDLE: Claim = Claim::new(Amount::ZERO, 1, 1);
 
 impl Aggregate {
-    fn of(condensed: Condensed, has: Option<&Lease>) -> Aggregate {
-        let Condensed { mut claims, outstanding, usage, learning, .. } = condensed;
+    fn of(summary: DemandSummary, has: Option<&Lease>) -> Aggregate {
+        let DemandSummary { mut claims, outstanding, usage, learning, .. } = summary;
         let names_leases = has.is_some_and(|lease| lease.token.is_some());
         if claims.is_empty() && !names_leases {
             claims.push(IDLE);
@@ -38,9 +38,9 @@ impl Aggregate {
     }
 }
 
-pub(super) fn outgoing(outgoing: Outgoing<Condensed>) -> Outgoing<Aggregate> {
+pub(super) fn outgoing(outgoing: Outgoing<DemandSummary>) -> Outgoing<Aggregate> {
     let Outgoing { number, target, deadline, body } = outgoing;
-    let ask = |Ask { id, demand, has, had }: Ask<Condensed>| {
+    let ask = |Ask { id, demand, has, had }: Ask<DemandSummary>| {
         let demand = Aggregate::of(demand, has.as_ref());
         Ask { id, demand, has, had }
     };
@@ -67,18 +67,20 @@ mod tests {
     fn what_is_used_below_is_a_part_of_the_lease_that_is_confirmed() {
         let told = |used, spent, has: Option<Lease>| {
             let usage = Some(UsageBelow { used: Amount::clamped(used), spent });
-            Aggregate::of(Condensed { usage, ..Condensed::default() }, has.as_ref()).usage.expect("it is a pool")
+            Aggregate::of(DemandSummary { usage, ..DemandSummary::default() }, has.as_ref())
+                .usage
+                .expect("it is a pool")
         };
         assert_eq!(told(20.0, 7.0, Some(lease(80.0, Some(1)))).recharging, 0.25);
         let alone = told(20.0, 7.0, None);
         assert_eq!((alone.recharging, alone.request_cost.get(), alone.interval), (1.0, 7.0, None));
         assert_eq!(told(20.0, 2e15, None).request_cost, Amount::MAX, "a parent refuses more");
-        assert_eq!(Aggregate::of(Condensed::default(), None).usage, None);
+        assert_eq!(Aggregate::of(DemandSummary::default(), None).usage, None);
     }
 
     #[test]
     fn a_parent_that_names_no_leases_is_told_of_a_client_even_if_there_is_none() {
-        let claims = |has: Option<Lease>| Aggregate::of(Condensed::default(), has.as_ref()).claims.len();
+        let claims = |has: Option<Lease>| Aggregate::of(DemandSummary::default(), has.as_ref()).claims.len();
         assert_eq!((claims(None), claims(Some(lease(1.0, None))), claims(Some(lease(1.0, Some(1))))), (1, 1, 0));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use leaseway_core::{Condensed, Millis, Settings, Supply, Terms};
+use leaseway_core::{DemandSummary, Millis, Settings, Supply, Terms};
 use leaseway_session::{Given, Outgoing};
 
 use super::aggregate::Aggregate;
@@ -16,9 +16,9 @@ pub enum UplinkInput {
     Hinted(Option<Vec<String>>),
     /// A request has ended.
     Ended { number: u64, reply: ParentReply },
-    /// What the resources say that [`UplinkEffects::condense`] named, at this moment. Those that are left out say
+    /// What the resources say that [`UplinkEffects::summarize`] named, at this moment. Those that are left out say
     /// nothing.
-    Condensed(Vec<(Arc<str>, Condensed)>),
+    Summaries(Vec<(Arc<str>, DemandSummary)>),
 }
 
 /// What a resource tells the uplink.
@@ -55,9 +55,9 @@ pub struct Granted {
 pub struct UplinkEffects {
     /// To be given to the resources, before any of them is condensed.
     pub lent: Vec<Lent>,
-    /// Something is to be sent: run again with what these say ([`UplinkInput::Condensed`]). If there are none,
+    /// Something is to be sent: run again with what these say ([`UplinkInput::Summaries`]). If there are none,
     /// something is given back.
-    pub condense: Option<Vec<Arc<str>>>,
+    pub summarize: Option<Vec<Arc<str>>>,
     pub send: Option<Outgoing<Aggregate>>,
     /// The request whose answer still counts.
     pub under_way: Option<u64>,

@@ -21,8 +21,8 @@ fn granted(id: &str, capacity: f64, token: u64) -> Granted {
     Granted { given, terms: Vec::new(), settings }
 }
 
-fn says(edition: u64) -> Condensed {
-    Condensed { edition, ..Condensed::default() }
+fn says(edition: u64) -> DemandSummary {
+    DemandSummary { edition, ..DemandSummary::default() }
 }
 
 fn asks_for(uplink: &mut UplinkEngine, now: u64, id: &str) {
@@ -38,11 +38,11 @@ fn answer(uplink: &mut UplinkEngine, now: u64, number: u64, granted: Vec<Granted
 }
 
 fn due(uplink: &mut UplinkEngine, now: u64) -> Vec<Arc<str>> {
-    uplink.run(Millis(now), []).condense.unwrap_or_default()
+    uplink.run(Millis(now), []).summarize.unwrap_or_default()
 }
 
-fn sent(uplink: &mut UplinkEngine, now: u64, says: Vec<(Arc<str>, Condensed)>) -> Outgoing<Aggregate> {
-    uplink.run(Millis(now), [UplinkInput::Condensed(says)]).send.expect("something is due")
+fn sent(uplink: &mut UplinkEngine, now: u64, says: Vec<(Arc<str>, DemandSummary)>) -> Outgoing<Aggregate> {
+    uplink.run(Millis(now), [UplinkInput::Summaries(says)]).send.expect("something is due")
 }
 
 /// What was asked for, and the token of the lease that it confirms.
@@ -55,8 +55,8 @@ fn asks(outgoing: Outgoing<Aggregate>) -> Vec<Asked> {
 
 /// Sends what is due; returns the number of the request and what was asked.
 fn asked(uplink: &mut UplinkEngine, now: u64, edition: u64) -> (u64, Vec<Asked>) {
-    let condensed = due(uplink, now).into_iter().map(|id| (id, says(edition))).collect();
-    let outgoing = sent(uplink, now, condensed);
+    let summary = due(uplink, now).into_iter().map(|id| (id, says(edition))).collect();
+    let outgoing = sent(uplink, now, summary);
     (outgoing.number, asks(outgoing))
 }
 
@@ -174,8 +174,8 @@ fn what_was_used_below_is_told_once_and_told_again_if_the_answer_is_lost() {
     let told = |uplink: &mut UplinkEngine, now, edition, spent| {
         let usage = Some(UsageBelow { spent, ..UsageBelow::default() });
         let due = due(uplink, now).into_iter();
-        let condensed = due.map(|id| (id, Condensed { edition, usage, ..Condensed::default() })).collect();
-        let outgoing = sent(uplink, now, condensed);
+        let summary = due.map(|id| (id, DemandSummary { edition, usage, ..DemandSummary::default() })).collect();
+        let outgoing = sent(uplink, now, summary);
         let Body::Ask(asks) = outgoing.body else { panic!("expected asks") };
         (outgoing.number, asks[0].demand.usage.expect("it was said").request_cost.get())
     };
@@ -200,7 +200,7 @@ fn what_a_resource_gives_up_is_given_back_by_its_name() {
     let (number, _) = asked(&mut uplink, 0, 0);
     answer(&mut uplink, 5, number, vec![granted("r", 50.0, 7)]);
     let effects = uplink.run(Millis(10), [UplinkInput::Notice(Notice::Retired("r".into()))]);
-    assert_eq!(effects.condense, Some(vec![]), "there is something to send, and nothing to condense for it");
+    assert_eq!(effects.summarize, Some(vec![]), "there is something to send, and nothing to condense for it");
     let Body::Release(releases) = sent(&mut uplink, 10, vec![]).body else { panic!("expected a release") };
     assert_eq!((&*releases[0].id, releases[0].token), ("r", Some(7)));
 }

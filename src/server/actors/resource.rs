@@ -208,9 +208,9 @@ impl Handler<Command> for ResourceActor {
             }
             Command::Supply { supply, settings } => self.engine.supply(moment, supply, *settings, batch, effects),
             Command::Condense { reply } => {
-                if let Some(condensed) = self.engine.condense(moment) {
+                if let Some(summary) = self.engine.summarize(moment) {
                     // If it comes too late the next request tells it.
-                    let _ = reply.send(condensed);
+                    let _ = reply.send(summary);
                 }
             }
             Command::Operate { work } => {

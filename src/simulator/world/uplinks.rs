@@ -91,9 +91,9 @@ impl World<'_> {
         let (now, clock, node) = (self.now, self.clock(), &mut self.nodes[index]);
         let Some(Master { engine, environment, uplink: Some(uplink), .. }) = &mut node.master else { return };
         let mut effects = uplink.engine.run(now, []);
-        if let Some(due) = effects.condense {
-            let condensed = due.into_iter().filter_map(|id| Some((id, engine.condense(environment.moment(clock))?)));
-            effects = uplink.engine.run(now, [UplinkInput::Condensed(condensed.collect())]);
+        if let Some(due) = effects.summarize {
+            let summary = due.into_iter().filter_map(|id| Some((id, engine.summarize(environment.moment(clock))?)));
+            effects = uplink.engine.run(now, [UplinkInput::Summaries(summary.collect())]);
         }
         if let Some(wake) = effects.wake {
             let wake = wake.max(now.plus(Millis(1)));

@@ -89,28 +89,28 @@ proptest! {
         for (claim, priority) in claims.iter_mut().zip(priorities.iter().cycle()) {
             claim.priority = *priority;
         }
-        let condensed = condense(&index(&claims));
-        prop_assert!(condensed.len() <= IN_ALL);
+        let summary = summarize(&index(&claims));
+        prop_assert!(summary.len() <= IN_ALL);
         let exact = |claims: &[Claim]| claims.iter().map(|claim| claim.wants).collect::<Sum>().get();
-        let (all, told) = (exact(&claims), exact(&condensed));
+        let (all, told) = (exact(&claims), exact(&summary));
         prop_assert!(told <= all && all - told <= all * 1e-12, "{} of {}", told, all);
         let heads = |claims: &[Claim]| claims.iter().map(|claim| u64::from(claim.subclients)).sum::<u64>();
-        prop_assert_eq!(heads(&condensed), heads(&claims));
-        for pair in condensed.windows(2) {
+        prop_assert_eq!(heads(&summary), heads(&claims));
+        for pair in summary.windows(2) {
             let (one, other) = (pair[0], pair[1]);
             prop_assert!(one.priority <= other.priority);
             prop_assert!(one.priority < other.priority || ratio(&one) < ratio(&other), "{:?} {:?}", one, other);
-            let of_band = condensed.iter().filter(|claim| claim.priority == one.priority).count();
+            let of_band = summary.iter().filter(|claim| claim.priority == one.priority).count();
             prop_assert!(of_band <= OF_BAND);
         }
         let known = |priority| claims.iter().any(|claim| claim.priority == priority);
-        prop_assert!(condensed.iter().all(|claim| known(claim.priority)));
+        prop_assert!(summary.iter().all(|claim| known(claim.priority)));
     }
 
     #[test]
     fn slices_of_slices_lose_no_client_either(regions in proptest::collection::vec(claims(200), 1..8)) {
-        let told: Vec<Claim> = regions.iter().flat_map(|claims| condense(&index(claims))).collect();
-        let again = condense(&index(&told));
+        let told: Vec<Claim> = regions.iter().flat_map(|claims| summarize(&index(claims))).collect();
+        let again = summarize(&index(&told));
         let heads = |claims: &[Claim]| claims.iter().map(|claim| u64::from(claim.subclients)).sum::<u64>();
         prop_assert_eq!(heads(&again), regions.iter().map(|claims| heads(claims)).sum::<u64>());
         prop_assert!(again.len() <= OF_BAND);
@@ -119,7 +119,7 @@ proptest! {
 
 #[test]
 fn no_claims_make_no_slices() {
-    assert!(condense(&index(&[])).is_empty());
+    assert!(summarize(&index(&[])).is_empty());
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn few_different_wants_are_told_as_they_are() {
     let wants = [0.0, 0.0, 0.1, 0.1, 0.1, 7.0, 1e15];
     let claims: Vec<Claim> = wants.map(of_client).to_vec();
     let told: Vec<(f64, u32)> =
-        condense(&index(&claims)).iter().map(|slice| (slice.wants.get(), slice.subclients)).collect();
+        summarize(&index(&claims)).iter().map(|slice| (slice.wants.get(), slice.subclients)).collect();
     assert_eq!(told.iter().map(|(_, heads)| *heads).collect::<Vec<_>>(), [2, 3, 1, 1]);
     assert_eq!((told[0].0, told[2].0, told[3].0), (0.0, 7.0, 1e15));
     assert!(told[1].0 <= 0.1 * 3.0 + 1e-15);
@@ -136,8 +136,8 @@ fn few_different_wants_are_told_as_they_are() {
 #[test]
 fn beyond_what_a_claim_can_say_it_says_the_most() {
     let crowd = Claim::new(Amount::MAX, Claim::MAX_SUBCLIENTS, 0);
-    let condensed = condense(&index(&[crowd; 6]));
-    assert_eq!(condensed[..], [crowd]);
+    let summary = summarize(&index(&[crowd; 6]));
+    assert_eq!(summary[..], [crowd]);
 }
 
 /// A request that is refused for its length would be refused for ever.
@@ -145,15 +145,15 @@ fn beyond_what_a_claim_can_say_it_says_the_most() {
 fn of_too_many_priorities_the_lowest_are_told_as_one() {
     let claims: Vec<Claim> =
         (0..1_000).flat_map(|n| [1.0, 2.0].map(|wants| Claim { priority: n - 500, ..of_client(wants) })).collect();
-    let condensed = condense(&index(&claims));
-    assert_eq!(condensed.len(), IN_ALL);
-    let lowest = condensed[0];
+    let summary = summarize(&index(&claims));
+    assert_eq!(summary.len(), IN_ALL);
+    let lowest = summary[0];
     assert_eq!((lowest.priority, lowest.subclients), (-500, 2 * 745), "it claims no more than the lowest may");
-    assert_eq!(condensed[1..], (0..255).map(|n| Claim::new(Amount::clamped(3.0), 2, 245 + n)).collect::<Vec<_>>()[..]);
+    assert_eq!(summary[1..], (0..255).map(|n| Claim::new(Amount::clamped(3.0), 2, 245 + n)).collect::<Vec<_>>()[..]);
     let few: Vec<Claim> =
         (0..16).flat_map(|n| (0..40).map(move |w| Claim { priority: n, ..of_client(f64::from(w)) })).collect();
-    assert!(condense(&index(&few)).iter().all(|slice| slice.priority >= 0));
-    assert_eq!(condense(&index(&few)).len(), 16 * 16, "of many priorities each gets fewer");
+    assert!(summarize(&index(&few)).iter().all(|slice| slice.priority >= 0));
+    assert_eq!(summarize(&index(&few)).len(), 16 * 16, "of many priorities each gets fewer");
 }
 
 /// The same numbers on every machine; good enough to draw demands from.
@@ -205,14 +205,14 @@ fn divided(capacity: f64, claims: &[Vec<Claim>]) -> Vec<f64> {
 
 /// The error of the client that is worst off, as a part of what it should have: clients' wants go up as slices, and
 /// down comes nothing but a sum for each node, which it divides by itself.
-fn worst(tree: &WantsByNode, capacity: f64, condense: &impl Fn(&[Claim]) -> Vec<Claim>) -> f64 {
+fn worst(tree: &WantsByNode, capacity: f64, summarize: &impl Fn(&[Claim]) -> Vec<Claim>) -> f64 {
     let leaves: Vec<Vec<Vec<Claim>>> = tree
         .iter()
         .map(|leaves| {
-            leaves.iter().map(|wants| condense(&wants.iter().copied().map(of_client).collect::<Vec<_>>())).collect()
+            leaves.iter().map(|wants| summarize(&wants.iter().copied().map(of_client).collect::<Vec<_>>())).collect()
         })
         .collect();
-    let regions: Vec<Vec<Claim>> = leaves.iter().map(|leaves| condense(&leaves.concat())).collect();
+    let regions: Vec<Vec<Claim>> = leaves.iter().map(|leaves| summarize(&leaves.concat())).collect();
     let all: Vec<f64> = tree.concat().concat();
     let mut fair = water(capacity, &all).into_iter();
     let mut worst: f64 = 0.0;
@@ -228,9 +228,9 @@ fn worst(tree: &WantsByNode, capacity: f64, condense: &impl Fn(&[Claim]) -> Vec<
 }
 
 /// Over levels from where hardly any client is satisfied to where nearly all are.
-fn worst_of_all(tree: &WantsByNode, condense: &impl Fn(&[Claim]) -> Vec<Claim>) -> f64 {
+fn worst_of_all(tree: &WantsByNode, summarize: &impl Fn(&[Claim]) -> Vec<Claim>) -> f64 {
     let wants: f64 = tree.concat().concat().iter().sum();
-    (1..10).map(|part| worst(tree, wants * f64::from(2 * part - 1) / 20.0, condense)).fold(0.0, f64::max)
+    (1..10).map(|part| worst(tree, wants * f64::from(2 * part - 1) / 20.0, summarize)).fold(0.0, f64::max)
 }
 
 /// `cargo test -p leaseway-core in_a_slice -- --nocapture` prints the table.
@@ -249,8 +249,8 @@ fn a_client_at_the_end_of_a_tree_is_hardly_worse_off_for_being_in_a_slice() {
     let mut table = String::new();
     for (name, draw) in trees {
         let trees: Vec<WantsByNode> = (1..=5).map(|seed| draw(&mut Draws(seed))).collect();
-        let error = |condense: &dyn Fn(&[Claim]) -> Vec<Claim>| {
-            trees.iter().map(|tree| worst_of_all(tree, &|claims: &[Claim]| condense(claims))).fold(0.0, f64::max)
+        let error = |summarize: &dyn Fn(&[Claim]) -> Vec<Claim>| {
+            trees.iter().map(|tree| worst_of_all(tree, &|claims: &[Claim]| summarize(claims))).fold(0.0, f64::max)
                 * 100.0
         };
         let merged = [8, 16, 32].map(|most| error(&|claims| slices(&index(claims), 0, most).to_vec()));

@@ -156,17 +156,17 @@ proptest! {
         at_child in proptest::collection::vec(any::<bool>(), 80),
     ) {
         let settings = with_rules(settings(kind, Priority::Ignore, 0.0, capacity), &rules);
-        let (mut parent, mut child) = (Division::new(&settings), Division::new(&settings).condensing());
+        let (mut parent, mut child) = (Division::new(&settings), Division::new(&settings).summarizing());
         let mut theirs: Vec<Claim> = Vec::new();
         for (slot, (claim, at_child)) in claims.iter().zip(&at_child).enumerate() {
             let division = if *at_child { &mut child } else { &mut parent };
             division.insert(slot as u32, &[*claim]);
             theirs.extend(at_child.then_some(*claim));
         }
-        let mut slices = child.condense();
+        let mut slices = child.summarize();
         // Below so many different wants slices are exact, but for the unit that sums are rounded to.
         prop_assume!(slices.len() < 64);
-        slices.extend(child.condense_minimums());
+        slices.extend(child.summarize_minimums());
         parent.insert(1_000, &slices);
         let of_slices: Sum = slices.iter().map(|slice| parent.due(&parent.terms(0), slice)).collect();
         let all = divide(&settings, &claims);

@@ -97,7 +97,7 @@ fn a_child_overbooks_nothing_and_reports_priority_clients() {
     pond.send(ask);
     let report = pond.pool();
     assert_eq!((report.total.get(), report.max.get()), (20.0, 20.0));
-    let told: Vec<_> = pond.resource.condense(pond.now).claims.to_vec();
+    let told: Vec<_> = pond.resource.summarize(pond.now).claims.to_vec();
     assert_eq!(told, [slice(10, 20.0, 0), slice(1, 6.0, 1)]);
     pond.pass(5);
     pond.tick();
@@ -113,7 +113,7 @@ fn of_too_many_priorities_below_the_lowest_are_told_as_one_and_strangers_apart()
         let mut bands: Vec<Claim> = (1..=1024).map(|priority| slice(1, 2.0, priority)).collect();
         bands.extend(strangers.then(|| slice(7, 7.0, 0)));
         node(&mut pond, "n", &bands);
-        let told = pond.resource.condense(pond.now).claims;
+        let told = pond.resource.summarize(pond.now).claims;
         assert_eq!(told.len(), 256);
         let (heads, lowest) = told.split_at(usize::from(strangers));
         assert!(heads.iter().all(|heads| *heads == slice(7, 7.0, 0)));
@@ -214,7 +214,7 @@ fn a_child_tells_what_those_below_use_of_what_they_hold() {
     let until = Millis::from_secs(600);
     let supply = Supply { capacity: Amount::clamped(20.0), until, edition: 1, ..Supply::default() };
     pond.resource.supply(pond.now, supply);
-    let told = |pond: &mut Pond| pond.resource.condense(pond.now).usage.expect("it is a pool");
+    let told = |pond: &mut Pond| pond.resource.summarize(pond.now).usage.expect("it is a pool");
     assert_eq!(told(&mut pond).used, Amount::ZERO, "nothing is held");
     for n in 0..4 {
         pond.asks(&format!("c{n}"), 1.0);
@@ -231,5 +231,5 @@ fn a_child_tells_what_those_below_use_of_what_they_hold() {
     assert_eq!(told(&mut pond).used.get(), 4.0, "their reports are old");
     let mut fair =
         Resource::new(Birth { source: Source::Parent, ..birth(Settings::new(Kind::FairShare, Amount::ZERO)) });
-    assert_eq!(fair.condense(pond.now).usage, None, "others have no use for it");
+    assert_eq!(fair.summarize(pond.now).usage, None, "others have no use for it");
 }

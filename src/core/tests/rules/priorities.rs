@@ -116,7 +116,7 @@ fn lent(kind: Kind, capacity: f64) -> Server {
 
 /// Priorities, clients and wants.
 fn told(server: &mut Server) -> Vec<(i16, u32, f64)> {
-    let claims = server.resource.condense(server.now).claims;
+    let claims = server.resource.summarize(server.now).claims;
     claims.iter().map(|claim| (claim.priority, claim.subclients, claim.wants.get())).collect()
 }
 
@@ -174,7 +174,7 @@ fn priorities_count_as_soon_as_the_root_says_so() {
     for (server, id, priority) in [(&mut one, "low", 0), (&mut other, "high", 3)] {
         assert_eq!(server.send(with(id, 80.0, priority)), Answer::NotYet);
     }
-    let (low, high) = (one.resource.condense(Millis(0)).claims, other.resource.condense(Millis(0)).claims);
+    let (low, high) = (one.resource.summarize(Millis(0)).claims, other.resource.summarize(Millis(0)).claims);
     root.node_asks("one", &low);
     root.node_asks("other", &high);
     root.change(|settings| settings.priority = Priority::Strict);

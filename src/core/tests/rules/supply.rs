@@ -96,7 +96,7 @@ fn how_long_it_listens_is_decided_when_the_parent_has_said_how_long_leases_are()
     server.resource.listen_until(Millis(30_000));
     server.supply(100.0, Millis(90_000));
     assert_eq!(server.asks("a", 10.0), 0.0, "another client may have had it all");
-    assert!(server.resource.condense(server.now).learning);
+    assert!(server.resource.summarize(server.now).learning);
     server.pass(30_000);
     assert_eq!(server.asks("a", 10.0), 10.0);
 }
@@ -112,7 +112,7 @@ fn how_it_stands_with_the_parent_is_reported() {
     let (capacity, until) = (Amount::clamped(50.0), server.now.plus(Millis(30_000)));
     server.resource.supply(server.now, Supply { capacity, until, terms: terms.clone(), edition: 3 });
     server.asks("a", 10.0);
-    server.resource.condense(server.now);
+    server.resource.summarize(server.now);
     let said = report(&server);
     assert_eq!((said.edition, said.remaining, said.terms), (3, Millis(30_000), terms));
     assert_eq!(said.told.map(Amount::get), Some(10.0));

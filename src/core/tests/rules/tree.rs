@@ -33,7 +33,7 @@ fn before_its_first_lease_a_node_decides_nothing_and_no_client_loses_anything() 
         assert_eq!(server.resource.take_changes(server.now).changes, None, "there is nothing new to promise");
     }
     assert_eq!((server.held(), server.counters().too_soon, server.counters().granted), (40.0, 0, 0));
-    let told = server.resource.condense(server.now);
+    let told = server.resource.summarize(server.now);
     assert_eq!(told.outstanding.get(), 40.0, "the parent hears of it");
     assert_eq!(told.claims.iter().map(|claim| claim.wants.get()).sum::<f64>(), 160.0, "and of what all want");
     server.supply(100.0, LONG);
@@ -76,7 +76,7 @@ fn a_node_that_is_learning_says_so() {
     let birth = Birth { source: Source::Parent, learning_until: Millis(60_000), ..birth(fair(0.0)) };
     let mut server = Server::born(birth);
     for (now, learning) in [(0, true), (59_999, true), (60_000, false)] {
-        assert_eq!(server.resource.condense(Millis(now)).learning, learning, "at {now}");
+        assert_eq!(server.resource.summarize(Millis(now)).learning, learning, "at {now}");
     }
 }
 
@@ -85,13 +85,13 @@ fn outstanding_is_all_that_is_held_below() {
     let mut server = with(Kind::FairShare, 100.0);
     server.asks("a", 100.0);
     server.supply(30.0, LONG);
-    assert_eq!(server.resource.condense(server.now).outstanding.get(), 100.0, "`a` knows nothing of the cut");
+    assert_eq!(server.resource.summarize(server.now).outstanding.get(), 100.0, "`a` knows nothing of the cut");
     server.pass(16_000);
     assert_eq!((server.asks("a", 100.0), server.held()), (30.0, 100.0));
-    assert_eq!(server.resource.condense(server.now).outstanding.get(), 100.0, "the answer may be lost");
+    assert_eq!(server.resource.summarize(server.now).outstanding.get(), 100.0, "the answer may be lost");
     server.pass(16_000);
     server.asks("a", 100.0);
-    assert_eq!(server.resource.condense(server.now).outstanding.get(), 30.0);
+    assert_eq!(server.resource.summarize(server.now).outstanding.get(), 30.0);
 }
 
 /// A third of a unit is no `f64`: what is told must not be less than what is counted.
@@ -101,7 +101,7 @@ fn outstanding_is_never_rounded_down() {
     for id in ["a", "b", "c"] {
         server.asks(id, 1.0);
     }
-    let told = server.resource.condense(server.now).outstanding;
+    let told = server.resource.summarize(server.now).outstanding;
     assert!(crate::Sum::from(told) >= server.resource.sums().held);
 }
 
@@ -122,7 +122,7 @@ fn after_a_cut_more_than_the_lease_may_be_lent_on_and_is_told() {
     server.pass(50_000);
     server.resource.tick(server.now);
     assert!(server.held() > 30.0);
-    assert!(server.resource.condense(server.now).outstanding.get() >= server.held());
+    assert!(server.resource.summarize(server.now).outstanding.get() >= server.held());
 }
 
 /// Rule 2: the node may have lent on more than its new lease, for longer than the old one lasts.
@@ -152,14 +152,14 @@ fn what_a_node_may_have_lent_on_counts_until_it_says_under_its_newest_lease_what
 #[test]
 fn an_edition_names_what_was_told_to_be_in_force() {
     let mut server = child(Kind::FairShare);
-    assert_eq!(server.resource.condense(server.now).edition, 0, "there is none before the first");
+    assert_eq!(server.resource.summarize(server.now).edition, 0, "there is none before the first");
     for edition in [4, 9] {
         let (capacity, until) = (Amount::clamped(50.0), Millis(20_000));
         server.resource.supply(server.now, Supply { capacity, until, edition, ..Supply::default() });
-        assert_eq!(server.resource.condense(server.now).edition, edition);
+        assert_eq!(server.resource.summarize(server.now).edition, edition);
     }
     server.resource.tick(Millis(30_000));
-    assert_eq!(server.resource.condense(Millis(30_000)).edition, 9, "also when it has ended");
+    assert_eq!(server.resource.summarize(Millis(30_000)).edition, 9, "also when it has ended");
 }
 
 /// Rule 10.
@@ -169,13 +169,13 @@ fn the_parent_is_asked_early_when_demand_has_moved() {
     assert!(!server.resource.asks_early(), "asked for nothing, it would lend nothing");
     server.asks("a", 400.0);
     assert!(server.resource.asks_early(), "it has been told nothing yet");
-    server.resource.condense(server.now);
+    server.resource.summarize(server.now);
     assert!(!server.resource.asks_early());
     server.asks("b", 1.0);
     assert!(!server.resource.asks_early(), "a four-hundredth can wait");
     server.asks("c", 3.0);
     assert!(server.resource.asks_early(), "a hundredth cannot");
-    server.resource.condense(server.now);
+    server.resource.summarize(server.now);
     assert!(!server.resource.asks_early());
     server.release(HolderKind::Client, "a", None);
     assert!(server.resource.asks_early());
@@ -186,7 +186,7 @@ fn the_parent_is_asked_early_when_demand_has_moved() {
 fn the_parent_is_asked_early_when_what_it_waits_for_is_given_up() {
     let mut server = with(Kind::FairShare, 100.0);
     server.round(&[("a", 80.0), ("b", 80.0)]);
-    server.resource.condense(server.now);
+    server.resource.summarize(server.now);
     server.supply(60.0, LONG);
     assert!(!server.resource.asks_early(), "no client has given up anything");
     server.pass(16_000);
@@ -194,7 +194,7 @@ fn the_parent_is_asked_early_when_what_it_waits_for_is_given_up() {
     assert!(!server.resource.asks_early(), "it has not confirmed");
     assert_eq!(server.send(server.request("a", 80.0)), Answer::TooSoon, "but what it confirms is heard");
     assert!(server.resource.asks_early());
-    server.resource.condense(server.now);
+    server.resource.summarize(server.now);
     assert!(!server.resource.asks_early());
 }
 
@@ -202,7 +202,7 @@ fn the_parent_is_asked_early_when_what_it_waits_for_is_given_up() {
 fn the_parent_is_not_asked_early_for_what_it_does_not_wait_for() {
     let mut server = with(Kind::FairShare, 100.0);
     server.round(&[("a", 80.0), ("b", 80.0)]);
-    server.resource.condense(server.now);
+    server.resource.summarize(server.now);
     server.pass(16_000);
     server.round(&[("a", 79.9), ("b", 80.0)]);
     server.supply(300.0, LONG);
@@ -326,7 +326,7 @@ fn a_change_of_what_priorities_mean_is_told_again_at_once_and_takes_no_lease_awa
         (50.0, 50.0),
         "priorities have no effect"
     );
-    server.resource.condense(server.now);
+    server.resource.summarize(server.now);
     assert!(!server.resource.asks_early());
     let held = server.held();
     server.change(|settings| {
@@ -334,7 +334,7 @@ fn a_change_of_what_priorities_mean_is_told_again_at_once_and_takes_no_lease_awa
         settings.capacity = Amount::clamped(7.0);
     });
     assert!(server.resource.asks_early());
-    let told = server.resource.condense(server.now);
+    let told = server.resource.summarize(server.now);
     assert_eq!(told.claims.iter().map(|claim| claim.priority).collect::<Vec<_>>(), [2, 3]);
     assert_eq!((server.held(), told.outstanding.get()), (held, held));
     assert_eq!(server.resource.settings().capacity.get(), 100.0, "how much there is, the lease says");
@@ -353,11 +353,11 @@ fn weights_are_told_as_numbers_of_clients() {
     server.deliver(of_priority(&server, "light", 50.0, 0));
     server.deliver(of_priority(&server, "heavy", 150.0, 3));
     server.deliver(of_priority(&server, "greedy", 120.0, 2));
-    let before = server.resource.condense(server.now).claims;
+    let before = server.resource.summarize(server.now).claims;
     assert_eq!(before.iter().map(|claim| claim.subclients).sum::<u32>(), 3, "not before it knows that they weigh");
     server.change(|settings| settings.priority = Priority::Weighted);
     assert!(server.resource.asks_early(), "it is said anew at once");
-    let told = server.resource.condense(server.now).claims;
+    let told = server.resource.summarize(server.now).claims;
     assert_eq!(told[..], [slice(4, 200.0, 1), slice(2, 120.0, 1)]);
     assert_eq!(server.resource.sums().subclients, 3, "it still knows how many there are");
     for priority in [Priority::Ignore, Priority::Weighted] {
@@ -370,7 +370,7 @@ fn weights_are_told_as_numbers_of_clients() {
     region.change(|settings| settings.priority = Priority::Weighted);
     region.node_asks("n", &told);
     region.node_asks("m", &told);
-    assert_eq!(region.resource.condense(region.now).claims[..], [slice(8, 400.0, 1), slice(4, 240.0, 1)]);
+    assert_eq!(region.resource.summarize(region.now).claims[..], [slice(8, 400.0, 1), slice(4, 240.0, 1)]);
 }
 
 #[test]

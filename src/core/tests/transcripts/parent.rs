@@ -8,7 +8,7 @@ use super::{
     Failure, Transcript,
     words::{amount, duration, number},
 };
-use crate::{Condensed, Supply, Terms};
+use crate::{DemandSummary, Supply, Terms};
 
 impl Transcript {
     /// It lends so much for so long, and says what it divided by.
@@ -36,9 +36,9 @@ impl Transcript {
     }
 
     /// What it is told.
-    pub(super) fn condense(&mut self) -> Result<String, Failure> {
+    pub(super) fn summarize(&mut self) -> Result<String, Failure> {
         let now = self.now;
-        let Condensed { claims, outstanding, learning, edition, .. } = self.resource()?.condense(now);
+        let DemandSummary { claims, outstanding, learning, edition, .. } = self.resource()?.summarize(now);
         let mut output = "told:".to_owned();
         for claim in &claims {
             write!(output, " {}x{}", claim.subclients, number(claim.wants.get()))?;

@@ -25,15 +25,15 @@ impl World {
         effects
     }
 
-    fn condenses(&mut self) {
-        self.step(|engine, moment, _| assert!(engine.condense(moment).is_some()));
+    fn summarizes(&mut self) {
+        self.step(|engine, moment, _| assert!(engine.summarize(moment).is_some()));
     }
 
     /// A client has all that was lent.
     fn lent_out() -> World {
         let mut world = child();
         world.asks("a", 8.0);
-        world.condenses();
+        world.summarizes();
         assert_eq!(granted(&world.supplied(8.0)), [8.0]);
         world
     }
@@ -70,15 +70,15 @@ fn without_mastership_no_request_waits() {
     world.asks("a", 60.0);
     world.may_decide = false;
     assert_eq!(world.tick().replies, [(1, Err(LostMastership))]);
-    let condensed = world.step(|engine, moment, _| assert_eq!(engine.condense(moment), None));
-    assert!(condensed.is_empty());
+    let summary = world.step(|engine, moment, _| assert_eq!(engine.summarize(moment), None));
+    assert!(summary.is_empty());
 }
 
 #[test]
 fn once_condensed_the_parent_is_asked_again_only_when_something_changes() {
     let mut world = child();
     assert!(world.asks("a", 60.0).asks_parent);
-    world.step(|engine, moment, _| assert!(engine.condense(moment).is_some()));
+    world.step(|engine, moment, _| assert!(engine.summarize(moment).is_some()));
     world.supplied(100.0);
     assert!(!world.asks("a", 60.0).asks_parent);
     assert!(world.asks("b", 60.0).asks_parent);
@@ -90,7 +90,7 @@ fn a_client_that_has_nothing_is_answered_with_what_the_parent_lends_once_it_know
     let effects = world.asks("b", 20.0);
     assert!(answered(&effects).is_empty() && effects.asks_parent);
     assert!(answered(&world.supplied(8.0)).is_empty(), "this answers what the parent was told before");
-    world.condenses();
+    world.summarizes();
     let effects = world.supplied(28.0);
     assert_eq!((answered(&effects), granted(&effects)), (vec![2], vec![20.0]));
 }
@@ -110,7 +110,7 @@ fn it_waits_a_second_at_most_and_no_other_waits_until_the_parent_has_answered() 
     let effects = world.wake();
     assert_eq!((answered(&effects), granted(&effects)), (vec![2], vec![0.0]), "what there is");
     assert_eq!(granted(&world.asks("c", 20.0)), [0.0]);
-    world.condenses();
+    world.summarizes();
     world.supplied(8.0);
     assert!(answered(&world.asks("d", 20.0)).is_empty());
 }
@@ -125,7 +125,7 @@ fn a_client_that_has_something_does_not_wait() {
 fn no_client_waits_for_a_parent_that_had_to_divide() {
     let mut world = child();
     world.asks("a", 60.0);
-    world.condenses();
+    world.summarizes();
     world.supplied_by(50.0, Terms::Level(50.0));
     assert_eq!(granted(&world.asks("b", 60.0)), [0.0]);
 }

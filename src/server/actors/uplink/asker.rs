@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use actix::Addr;
 use futures_util::future::join_all;
-use leaseway_core::{Condensed, Millis};
+use leaseway_core::{DemandSummary, Millis};
 use leaseway_engine::uplink::{
     Aggregate, Granted, Lent, Notice, ParentReply, UplinkEffects, UplinkEngine, UplinkInput,
 };
@@ -82,9 +82,9 @@ impl Asker for UplinkAsker {
         let inputs = self.inputs();
         let mut effects = self.run(inputs).await?;
         self.hand_out(std::mem::take(&mut effects.lent));
-        if let Some(due) = effects.condense {
-            let condensed = self.condense(due).await;
-            effects = self.run(vec![UplinkInput::Condensed(condensed)]).await?;
+        if let Some(due) = effects.summarize {
+            let summary = self.summarize(due).await;
+            effects = self.run(vec![UplinkInput::Summaries(summary)]).await?;
         }
         let UplinkEffects { send, under_way, wake, parent, failures, resources, .. } = effects;
         self.context.status.write(|report| {
@@ -179,12 +179,12 @@ impl UplinkAsker {
 
     /// What those that are due say of themselves; those that say nothing in time are left out. Once the reign is over
     /// none says anything: another peer may ask in this node's name by then.
-    async fn condense(&self, due: Vec<Arc<str>>) -> Vec<(Arc<str>, Condensed)> {
+    async fn summarize(&self, due: Vec<Arc<str>>) -> Vec<(Arc<str>, DemandSummary)> {
         let ask = |id: Arc<str>| async move {
-            let (reply, condensed) = oneshot::channel();
+            let (reply, summary) = oneshot::channel();
             self.context.directory.get(&id)?.send(Command::Condense { reply }).ok()?;
-            let condensed = tokio::time::timeout(CONDENSING, condensed).await.ok()?.ok()?;
-            Some((id, condensed))
+            let summary = tokio::time::timeout(CONDENSING, summary).await.ok()?.ok()?;
+            Some((id, summary))
         };
         join_all(due.into_iter().map(ask)).await.into_iter().flatten().collect()
     }
