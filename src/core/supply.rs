@@ -30,7 +30,7 @@ pub struct Supply {
     /// What the parent divided by, for each priority; empty if it does not say.
     pub terms: Vec<(i16, Terms)>,
     /// Its name among the supplies of this node: never zero.
-    pub edition: u64,
+    pub version: u64,
 }
 
 /// The use of a node's capacity by its holders.
@@ -64,7 +64,7 @@ pub struct DemandSummary {
     pub learning: bool,
     /// The supply in force at that time; zero before the first. A request with this report must confirm no newer
     /// supply: `outstanding` is only true under this one.
-    pub edition: u64,
+    pub version: u64,
 }
 
 /// Wants or leases that moved by less than this part of themselves are reported with the next refresh.

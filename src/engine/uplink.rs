@@ -33,7 +33,7 @@ pub struct UplinkEngine {
     session: Session<DemandSummary>,
     /// The newest supply of each resource.
     supplied: BTreeMap<Arc<str>, u64>,
-    editions: u64,
+    versions: u64,
     /// Pools: what the parent has been told of use.
     spent: BTreeMap<Arc<str>, Spent>,
 }
@@ -63,7 +63,7 @@ impl UplinkEngine {
     /// One that asks for nothing yet.
     pub fn new(settings: Settings) -> UplinkEngine {
         let session = Session::new(settings);
-        UplinkEngine { session, supplied: BTreeMap::new(), editions: 0, spent: BTreeMap::new() }
+        UplinkEngine { session, supplied: BTreeMap::new(), versions: 0, spent: BTreeMap::new() }
     }
 
     /// Takes what has happened since the last run, in this order, and says what is to be done.
@@ -121,7 +121,7 @@ impl UplinkEngine {
             if due.binary_search(&id).is_err() {
                 continue;
             }
-            if summary.edition != self.supplied.get(&id).copied().unwrap_or_default() {
+            if summary.version != self.supplied.get(&id).copied().unwrap_or_default() {
                 self.supplied.remove(&id);
                 self.spent.remove(&id);
                 self.session.forget(&id);
@@ -178,13 +178,13 @@ impl UplinkEngine {
         if lease.wire != given.wire || lease.token != given.token {
             return None;
         }
-        self.editions += 1;
-        self.supplied.insert(Arc::clone(&id), self.editions);
+        self.versions += 1;
+        self.supplied.insert(Arc::clone(&id), self.versions);
         if let Some(spent) = self.spent.get_mut(&id) {
             spent.counted = spent.told;
         }
         let (capacity, until) = (Amount::clamped(lease.capacity.get()), lease.end);
-        let supply = Supply { capacity, until, terms, edition: self.editions };
+        let supply = Supply { capacity, until, terms, version: self.versions };
         Some(Lent { id, supply, settings: settings.of_child() })
     }
 

@@ -33,7 +33,7 @@ impl ResourceReport {
 #[derive(Debug, Clone, PartialEq)]
 pub struct SupplyReport {
     /// The name of the supply in force; zero while the first is awaited.
-    pub edition: u64,
+    pub version: u64,
     /// For how long it is lent.
     pub remaining: Millis,
     /// What the parent was last told to be outstanding.

@@ -50,7 +50,7 @@ impl Resource {
     pub fn supply(&mut self, now: Millis, supply: Supply) {
         let (is_first, before) = (self.awaits_supply(), self.settings.capacity);
         if let Origin::Parent { lent, .. } = &mut self.origin {
-            *lent = Some((supply.until, supply.edition));
+            *lent = Some((supply.until, supply.version));
             // What is due may change even if the sum does not.
             self.reforms += u64::from(self.division.set_parent_terms(supply.terms));
             self.measured.template = supply.capacity;
@@ -71,7 +71,7 @@ impl Resource {
     pub(super) fn supply_report(&self, now: Millis) -> Option<SupplyReport> {
         let Origin::Parent { lent, told } = self.origin else { return None };
         Some(SupplyReport {
-            edition: lent.map_or(0, |(_, edition)| edition),
+            version: lent.map_or(0, |(_, version)| version),
             remaining: lent.map_or(Millis(0), |(until, _)| until.since(now)),
             told: told.map(|told| told.held.ceil()),
             terms: self.division.parent_terms().to_vec(),
@@ -88,16 +88,16 @@ impl Resource {
     pub fn summarize(&mut self, now: Millis) -> DemandSummary {
         let learning = self.is_learning(now);
         let sums = self.sums();
-        let mut edition = 0;
+        let mut version = 0;
         if let Origin::Parent { lent, told } = &mut self.origin {
-            edition = lent.map_or(0, |(_, edition)| edition);
+            version = lent.map_or(0, |(_, version)| version);
             *told = Some(Reported { wants: sums.wants, held: sums.held });
         }
         let outstanding = if planted::is(Fault::HidesOutstanding) { Amount::ZERO } else { sums.held.ceil() };
         let mut claims = self.summarized_claims();
         claims.extend(self.division.summarize_minimums());
         let usage = self.pool.as_ref().map(|pool| pool.usage_below(sums.held));
-        DemandSummary { claims, outstanding, usage, learning, edition }
+        DemandSummary { claims, outstanding, usage, learning, version }
     }
 
     /// What all holders want, in few slices.

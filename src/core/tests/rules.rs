@@ -177,7 +177,7 @@ impl Server {
     }
 
     fn supply_with(&mut self, capacity: f64, until: Millis, terms: Vec<(i16, Terms)>) {
-        let supply = Supply { capacity: Amount::clamped(capacity), until, terms, edition: 1 };
+        let supply = Supply { capacity: Amount::clamped(capacity), until, terms, version: 1 };
         self.resource.supply(self.now, supply);
     }
 }

@@ -30,7 +30,7 @@ struct Node {
     nodes: Vec<Node>,
     clients: Vec<TreeClient>,
     lease: Option<Lease>,
-    editions: u64,
+    versions: u64,
 }
 
 fn client_id(priority: i16, n: usize) -> String {
@@ -42,7 +42,7 @@ type Demands = Vec<Vec<Vec<(f64, i16)>>>;
 
 fn node(id: &str, settings: Settings, source: Source, nodes: Vec<Node>, clients: Vec<TreeClient>) -> Node {
     let resource = Resource::new(Birth { source, ..birth(settings) });
-    Node { resource, id: id.into(), nodes, clients, lease: None, editions: 0 }
+    Node { resource, id: id.into(), nodes, clients, lease: None, versions: 0 }
 }
 
 impl Node {
@@ -122,14 +122,14 @@ impl Node {
             Answer::NotYet => return,
             other => panic!("{other:?}"),
         };
-        self.editions += 1;
+        self.versions += 1;
         self.lease = Some(supplied.lease);
         self.resource.configure(supplied.settings.of_child());
         let supply = Supply {
             capacity: supplied.lease.capacity,
             until: now.plus(supplied.lease.length),
             terms: if protocol == Protocol::Ours { supplied.terms } else { Vec::new() },
-            edition: self.editions,
+            version: self.versions,
         };
         self.resource.supply(now, supply);
     }

@@ -216,8 +216,8 @@ impl World {
     /// The parent lends so much, if there is one; nothing of what it says can be doubted.
     fn supply(&mut self, capacity: f64, length: u64) {
         self.supplies += 1;
-        let (until, edition) = (self.at().plus(Millis(length)), self.supplies);
-        let supply = Supply { capacity: Amount::clamped(capacity), until, edition, ..Supply::default() };
+        let (until, version) = (self.at().plus(Millis(length)), self.supplies);
+        let supply = Supply { capacity: Amount::clamped(capacity), until, version, ..Supply::default() };
         let at = self.at();
         self.resource.supply(at, supply);
         self.lent_until = self.resource.lent_until();
@@ -229,7 +229,7 @@ impl World {
             return Ok(());
         }
         let at = self.at();
-        let DemandSummary { claims, outstanding, edition, .. } = self.resource.summarize(at);
+        let DemandSummary { claims, outstanding, version, .. } = self.resource.summarize(at);
         let sums = self.resource.sums();
         let subclients: u64 = claims.iter().map(|claim| u64::from(claim.subclients)).sum();
         // A pool reports only clients that want anything.
@@ -239,11 +239,11 @@ impl World {
             Priority::Ignore | Priority::Strict => subclients == sums.subclients,
         };
         let complete = Sum::from(outstanding) >= sums.held && all_told;
-        let fits = (edition == 0) == self.resource.awaits_supply();
+        let fits = (version == 0) == self.resource.awaits_supply();
         if complete && fits && !self.resource.asks_early() {
             return Ok(());
         }
-        super::peers::violated(format!("told {claims:?}, {outstanding:?} of edition {edition}, of {sums:?}"))
+        super::peers::violated(format!("told {claims:?}, {outstanding:?} of edition {version}, of {sums:?}"))
     }
 
     fn nth(&mut self, n: usize) -> &mut Actor {

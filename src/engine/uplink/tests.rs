@@ -21,8 +21,8 @@ fn granted(id: &str, capacity: f64, token: u64) -> Granted {
     Granted { given, terms: Vec::new(), settings }
 }
 
-fn says(edition: u64) -> DemandSummary {
-    DemandSummary { edition, ..DemandSummary::default() }
+fn says(version: u64) -> DemandSummary {
+    DemandSummary { version, ..DemandSummary::default() }
 }
 
 fn asks_for(uplink: &mut UplinkEngine, now: u64, id: &str) {
@@ -54,8 +54,8 @@ fn asks(outgoing: Outgoing<Aggregate>) -> Vec<Asked> {
 }
 
 /// Sends what is due; returns the number of the request and what was asked.
-fn asked(uplink: &mut UplinkEngine, now: u64, edition: u64) -> (u64, Vec<Asked>) {
-    let summary = due(uplink, now).into_iter().map(|id| (id, says(edition))).collect();
+fn asked(uplink: &mut UplinkEngine, now: u64, version: u64) -> (u64, Vec<Asked>) {
+    let summary = due(uplink, now).into_iter().map(|id| (id, says(version))).collect();
     let outgoing = sent(uplink, now, summary);
     (outgoing.number, asks(outgoing))
 }
@@ -68,7 +68,7 @@ fn what_it_tells_fits_the_lease_it_confirms() {
     assert_eq!(asks, [("r".into(), None)]);
     let supplies = answer(&mut uplink, 5, number, vec![granted("r", 50.0, 7)]);
     let [Lent { id, supply, .. }] = &supplies[..] else { panic!("one resource") };
-    assert_eq!((&**id, supply.capacity.get(), supply.until, supply.edition), ("r", 50.0, Millis(60_000), 1));
+    assert_eq!((&**id, supply.capacity.get(), supply.until, supply.version), ("r", 50.0, Millis(60_000), 1));
     let (_, asks) = asked(&mut uplink, 8_000, 1);
     assert_eq!(asks, [("r".into(), Some(7))]);
 }
@@ -130,9 +130,9 @@ fn no_other_resource_is_asked_about_in_the_stead_of_a_silent_one() {
 fn a_resource_that_lags_behind_confirms_nothing() {
     let mut uplink = uplink();
     asks_for(&mut uplink, 0, "r");
-    for (now, edition) in [(0, 0), (8_000, 1)] {
-        let (number, _) = asked(&mut uplink, now, edition);
-        answer(&mut uplink, now + 5, number, vec![granted("r", 50.0, 7 + edition)]);
+    for (now, version) in [(0, 0), (8_000, 1)] {
+        let (number, _) = asked(&mut uplink, now, version);
+        answer(&mut uplink, now + 5, number, vec![granted("r", 50.0, 7 + version)]);
     }
     assert_eq!(asked(&mut uplink, 16_000, 1).1, [("r".into(), None)], "it should say 2");
 }
@@ -171,10 +171,10 @@ fn a_late_answer_lends_nothing() {
 fn what_was_used_below_is_told_once_and_told_again_if_the_answer_is_lost() {
     let mut uplink = uplink();
     asks_for(&mut uplink, 0, "r");
-    let told = |uplink: &mut UplinkEngine, now, edition, spent| {
+    let told = |uplink: &mut UplinkEngine, now, version, spent| {
         let usage = Some(UsageBelow { spent, ..UsageBelow::default() });
         let due = due(uplink, now).into_iter();
-        let summary = due.map(|id| (id, DemandSummary { edition, usage, ..DemandSummary::default() })).collect();
+        let summary = due.map(|id| (id, DemandSummary { version, usage, ..DemandSummary::default() })).collect();
         let outgoing = sent(uplink, now, summary);
         let Body::Ask(asks) = outgoing.body else { panic!("expected asks") };
         (outgoing.number, asks[0].demand.usage.expect("it was said").request_cost.get())

@@ -84,7 +84,7 @@ fn a_child_overbooks_nothing_and_reports_priority_clients() {
     let parameters = [("max_capacity", "40"), ("min_capacity", "2")];
     let mut pond = Pond::born(Birth { source: Source::Parent, ..birth(settings(10.0, &parameters)) });
     let until = Millis::from_secs(600);
-    let supply = Supply { capacity: Amount::clamped(20.0), until, edition: 1, ..Supply::default() };
+    let supply = Supply { capacity: Amount::clamped(20.0), until, version: 1, ..Supply::default() };
     pond.resource.supply(pond.now, supply);
     pond.assign("p", 6.0).expect("fits");
     pond.reports("p", 9.0, 0.0, 0.0);
@@ -109,7 +109,7 @@ fn a_child_overbooks_nothing_and_reports_priority_clients() {
 fn of_too_many_priorities_below_the_lowest_are_told_as_one_and_strangers_apart() {
     for strangers in [true, false] {
         let mut pond = Pond::born(Birth { source: Source::Parent, ..birth(settings(10.0, &[])) });
-        pond.resource.supply(pond.now, Supply { until: Millis::from_secs(600), edition: 1, ..Supply::default() });
+        pond.resource.supply(pond.now, Supply { until: Millis::from_secs(600), version: 1, ..Supply::default() });
         let mut bands: Vec<Claim> = (1..=1024).map(|priority| slice(1, 2.0, priority)).collect();
         bands.extend(strangers.then(|| slice(7, 7.0, 0)));
         node(&mut pond, "n", &bands);
@@ -212,7 +212,7 @@ fn the_total_rises_on_what_nodes_report() {
 fn a_child_tells_what_those_below_use_of_what_they_hold() {
     let mut pond = Pond::born(Birth { source: Source::Parent, ..birth(settings(10.0, &[])) });
     let until = Millis::from_secs(600);
-    let supply = Supply { capacity: Amount::clamped(20.0), until, edition: 1, ..Supply::default() };
+    let supply = Supply { capacity: Amount::clamped(20.0), until, version: 1, ..Supply::default() };
     pond.resource.supply(pond.now, supply);
     let told = |pond: &mut Pond| pond.resource.summarize(pond.now).usage.expect("it is a pool");
     assert_eq!(told(&mut pond).used, Amount::ZERO, "nothing is held");

@@ -107,13 +107,13 @@ fn how_it_stands_with_the_parent_is_reported() {
     assert_eq!(root.resource.report(root.now).supply, None);
     let mut server = Server::below(Settings::new(Kind::FairShare, Amount::ZERO));
     let report = |server: &Server| server.resource.report(server.now).supply.expect("it has a parent");
-    assert_eq!((report(&server).edition, report(&server).told), (0, None));
+    assert_eq!((report(&server).version, report(&server).told), (0, None));
     let terms = vec![(0, Terms::Level(7.0))];
     let (capacity, until) = (Amount::clamped(50.0), server.now.plus(Millis(30_000)));
-    server.resource.supply(server.now, Supply { capacity, until, terms: terms.clone(), edition: 3 });
+    server.resource.supply(server.now, Supply { capacity, until, terms: terms.clone(), version: 3 });
     server.asks("a", 10.0);
     server.resource.summarize(server.now);
     let said = report(&server);
-    assert_eq!((said.edition, said.remaining, said.terms), (3, Millis(30_000), terms));
+    assert_eq!((said.version, said.remaining, said.terms), (3, Millis(30_000), terms));
     assert_eq!(said.told.map(Amount::get), Some(10.0));
 }

@@ -150,16 +150,16 @@ fn what_a_node_may_have_lent_on_counts_until_it_says_under_its_newest_lease_what
 }
 
 #[test]
-fn an_edition_names_what_was_told_to_be_in_force() {
+fn a_version_names_what_was_told_to_be_in_force() {
     let mut server = child(Kind::FairShare);
-    assert_eq!(server.resource.summarize(server.now).edition, 0, "there is none before the first");
-    for edition in [4, 9] {
+    assert_eq!(server.resource.summarize(server.now).version, 0, "there is none before the first");
+    for version in [4, 9] {
         let (capacity, until) = (Amount::clamped(50.0), Millis(20_000));
-        server.resource.supply(server.now, Supply { capacity, until, edition, ..Supply::default() });
-        assert_eq!(server.resource.summarize(server.now).edition, edition);
+        server.resource.supply(server.now, Supply { capacity, until, version, ..Supply::default() });
+        assert_eq!(server.resource.summarize(server.now).version, version);
     }
     server.resource.tick(Millis(30_000));
-    assert_eq!(server.resource.summarize(Millis(30_000)).edition, 9, "also when it has ended");
+    assert_eq!(server.resource.summarize(Millis(30_000)).version, 9, "also when it has ended");
 }
 
 /// Rule 10.

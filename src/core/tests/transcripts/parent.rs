@@ -29,16 +29,16 @@ impl Transcript {
         }
         args.reject_next()?;
         self.supplies += 1;
-        let edition = self.supplies;
+        let version = self.supplies;
         let now = self.now;
-        self.resource()?.supply(now, Supply { capacity, until, terms, edition });
+        self.resource()?.supply(now, Supply { capacity, until, terms, version });
         Ok(())
     }
 
     /// What it is told.
     pub(super) fn summarize(&mut self) -> Result<String, Failure> {
         let now = self.now;
-        let DemandSummary { claims, outstanding, learning, edition, .. } = self.resource()?.summarize(now);
+        let DemandSummary { claims, outstanding, learning, version, .. } = self.resource()?.summarize(now);
         let mut output = "told:".to_owned();
         for claim in &claims {
             write!(output, " {}x{}", claim.subclients, number(claim.wants.get()))?;
@@ -52,9 +52,9 @@ impl Transcript {
             if claims.is_empty() { " no clients," } else { "," },
             number(outstanding.get())
         )?;
-        match edition {
+        match version {
             0 => output += "nothing lent yet",
-            edition => write!(output, "supply {edition}")?,
+            version => write!(output, "supply {version}")?,
         }
         output += if learning { ", learning\n" } else { "\n" };
         Ok(output)

@@ -15,7 +15,7 @@ impl World {
         let supply = Supply {
             capacity: Amount::clamped(capacity),
             until: self.now.plus(Millis::from_secs(300)),
-            edition: 1,
+            version: 1,
             terms: vec![(0, terms)],
         };
         let settings = Settings::new(Kind::FairShare, Amount::ZERO);

@@ -198,7 +198,7 @@ fn what_the_parent_says_is_what_a_resource_is_run_by() {
         let report = node.resource_status("r", 0, 0).await.expect("alive").report;
         assert_eq!((report.settings.kind, report.settings.capacity.get()), (Kind::ProportionalShare, 90.0));
         let supply = report.supply.expect("it has a parent");
-        assert_eq!((supply.edition, supply.terms.len(), supply.told.map(Amount::get)), (1, 1, Some(0.0)));
+        assert_eq!((supply.version, supply.terms.len(), supply.told.map(Amount::get)), (1, 1, Some(0.0)));
     });
 }
 

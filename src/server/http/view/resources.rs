@@ -60,7 +60,7 @@ impl ResourceRow {
             gateways: report.sums.gateways,
             held_by_gateways: report.sums.held_by_gateways.get(),
             learning_ms: report.learning.0,
-            loan: report.supply.as_ref().map(|supply| (supply.edition, supply.remaining.0)),
+            loan: report.supply.as_ref().map(|supply| (supply.version, supply.remaining.0)),
         }
     }
 
@@ -263,7 +263,7 @@ pub(in super::super) async fn resource(pages: &Pages, id: &str) -> Option<Resour
     let row = ResourceRow::of(&status);
     let settings = &status.report.settings;
     let lent = status.report.supply.as_ref().map(|supply| LentView {
-        edition: supply.edition,
+        edition: supply.version,
         remaining_ms: supply.remaining.0,
         outstanding: supply.told.map(Amount::get),
         terms: supply.terms.iter().map(|(priority, terms)| said(*priority, terms)).collect(),
