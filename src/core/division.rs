@@ -22,7 +22,7 @@ use self::{
     priorities::Priorities,
     reserve::Reserve,
 };
-use crate::{Amount, Claim, Claims, ClientRule, ClientRules, Kind, Settings, Sum};
+use crate::{AlgorithmKind, Amount, Claim, Claims, ClientRule, ClientRules, Settings, Sum};
 
 /// The parameters by which one band is divided. They determine what any claim of the band is due.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -89,7 +89,7 @@ impl Terms {
 
 /// The claims of one resource, and how its capacity is divided among them.
 pub(crate) struct Division {
-    kind: Kind,
+    kind: AlgorithmKind,
     order: ClaimOrder,
     capacity: Amount,
     /// Claims are indexed also where the algorithm does not need it, to be condensed for a parent.
@@ -150,8 +150,8 @@ impl Division {
     }
 
     /// A pool condenses itself.
-    fn indexes(&self, kind: Kind) -> bool {
-        kind.is_indexed() || self.summarizes && kind != Kind::PriorityPool
+    fn indexes(&self, kind: AlgorithmKind) -> bool {
+        kind.is_indexed() || self.summarizes && kind != AlgorithmKind::PriorityPool
     }
 
     fn unheeded_priorities(&self) -> Option<Box<Priorities>> {
@@ -319,9 +319,9 @@ impl Division {
     pub(crate) fn terms(&self, band: i16) -> Terms {
         match self.kind {
             // A pool computes itself what is due.
-            Kind::NoAlgorithm | Kind::PriorityPool => Terms::Wants,
-            Kind::Static => Terms::Each(self.per_client()),
-            Kind::ProportionalShare | Kind::FairShare => self.shared_terms(band),
+            AlgorithmKind::NoAlgorithm | AlgorithmKind::PriorityPool => Terms::Wants,
+            AlgorithmKind::Static => Terms::Each(self.per_client()),
+            AlgorithmKind::ProportionalShare | AlgorithmKind::FairShare => self.shared_terms(band),
         }
     }
 
@@ -391,7 +391,7 @@ impl Division {
         }
         let members = Members { index: &self.index, band, below, all: members };
         match self.kind {
-            Kind::FairShare => level_of(members, minimums, capacity),
+            AlgorithmKind::FairShare => level_of(members, minimums, capacity),
             _ => self.share(members, minimums, capacity),
         }
     }

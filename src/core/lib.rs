@@ -75,8 +75,8 @@ pub use resource::{
     ResourceReport, Supplied, SupplyReport, Workspace,
 };
 pub use settings::{
-    CostWeights, DropMode, FieldChange, FreeKey, Kind, PoolSettings, Priority, RaiseMode, SafeCapacity, Settings,
-    SettingsError,
+    AlgorithmKind, CostWeights, DropMode, FieldChange, FreeKey, PoolSettings, Priority, RaiseMode, SafeCapacity,
+    Settings, SettingsError,
 };
 pub use shares::{ChargedTo, Principal, PrincipalShare, SlotDelta};
 pub use supply::{DemandSummary, Source, Supply, UsageBelow};

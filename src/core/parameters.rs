@@ -1,7 +1,7 @@
 //! Named parameters of an algorithm. Ours are sent as Doorman's name/value pairs, so that the wire carries them to
 //! child nodes.
 
-use crate::{Amount, ClientRule, Kind, Millis, Priority, Reuse, Settings, pool};
+use crate::{AlgorithmKind, Amount, ClientRule, Millis, Priority, Reuse, Settings, pool};
 
 /// A name with a value, as written in the configuration or received from a parent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,14 +19,14 @@ pub enum ParameterError {
     Unknown {
         name: String,
         /// The algorithm that it was to be a parameter of.
-        kind: Kind,
+        kind: AlgorithmKind,
     },
     /// It is of another algorithm.
     #[error("parameter `{name}` is for PRIORITY_POOL only; the algorithm here is {}", kind.name())]
     OfPools {
         name: &'static str,
         /// The algorithm it was written for.
-        kind: Kind,
+        kind: AlgorithmKind,
     },
     /// Its value cannot be used.
     #[error("parameter `{name}` is `{value}`, expected {expected}")]
@@ -207,7 +207,7 @@ impl Settings {
         }
         let known = pool::PARAMETERS.iter().find(|known| known.name == parameter.name);
         let known = known.ok_or_else(|| ParameterError::Unknown { name: parameter.name.clone(), kind: self.kind })?;
-        if self.kind != Kind::PriorityPool {
+        if self.kind != AlgorithmKind::PriorityPool {
             return Err(ParameterError::OfPools { name: known.name, kind: self.kind });
         }
         (known.apply)(&mut self.pool, value).ok_or_else(|| bad(known.name, known.expected))
@@ -232,9 +232,9 @@ fn names() -> impl Iterator<Item = &'static str> {
     PARAMETERS.iter().map(|parameter| parameter.name).chain(of_pools)
 }
 
-fn known(kind: Kind) -> String {
+fn known(kind: AlgorithmKind) -> String {
     let general = PARAMETERS.len();
-    let all = if kind == Kind::PriorityPool { usize::MAX } else { general };
+    let all = if kind == AlgorithmKind::PriorityPool { usize::MAX } else { general };
     names().take(all).collect::<Vec<_>>().join(", ")
 }
 
@@ -255,10 +255,10 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Amount, Kind};
+    use crate::{AlgorithmKind, Amount};
 
     fn apply(name: &str, value: &str) -> Result<Settings, String> {
-        let mut settings = Settings::new(Kind::FairShare, Amount::ZERO);
+        let mut settings = Settings::new(AlgorithmKind::FairShare, Amount::ZERO);
         let parameter = NamedParameter { name: name.into(), value: Some(value.into()) };
         settings.apply(&parameter).map(|()| settings).map_err(|error| error.to_string())
     }
@@ -289,7 +289,8 @@ mod tests {
     #[test]
     fn a_reserve_is_for_strict_bands() {
         let check = |priority| {
-            let settings = Settings { priority, reserve: 0.25, ..Settings::new(Kind::FairShare, Amount::ZERO) };
+            let settings =
+                Settings { priority, reserve: 0.25, ..Settings::new(AlgorithmKind::FairShare, Amount::ZERO) };
             settings.check().map_err(|error| error.to_string())
         };
         assert_eq!(check(Priority::Strict), Ok(()));
@@ -301,7 +302,7 @@ mod tests {
                 "{error}"
             );
         }
-        let mut plain = Settings::new(Kind::FairShare, Amount::ZERO);
+        let mut plain = Settings::new(AlgorithmKind::FairShare, Amount::ZERO);
         plain.priority = Priority::Weighted;
         assert_eq!(plain.check(), Ok(()));
     }

@@ -7,7 +7,7 @@ mod pool;
 mod words;
 
 pub use self::{
-    algorithm::{Kind, Priority},
+    algorithm::{AlgorithmKind, Priority},
     check::SettingsError,
     pool::{CostWeights, DropMode, FreeKey, PoolSettings, RaiseMode},
     words::FieldChange,
@@ -31,7 +31,7 @@ pub enum SafeCapacity {
 pub struct Settings {
     /// How much there is. For a node with a parent: what the parent's lease says.
     pub capacity: Amount,
-    pub kind: Kind,
+    pub kind: AlgorithmKind,
     /// How long leases last.
     pub lease: Millis,
     /// The refresh interval of all holders.
@@ -84,7 +84,7 @@ impl Settings {
     pub const DEFAULT_MIN_REQUEST_INTERVAL: Millis = Millis::from_secs(5);
 
     /// The design document's defaults for an algorithm and a capacity.
-    pub fn new(kind: Kind, capacity: Amount) -> Settings {
+    pub fn new(kind: AlgorithmKind, capacity: Amount) -> Settings {
         Settings {
             capacity,
             kind,
@@ -111,7 +111,7 @@ impl Settings {
 
     /// What a resource that no template matches gets: its requests are honoured as they come.
     pub fn unmatched() -> Settings {
-        let unmatched = Settings::new(Kind::NoAlgorithm, Amount::ZERO);
+        let unmatched = Settings::new(AlgorithmKind::NoAlgorithm, Amount::ZERO);
         // Clients that get what they want while the server is there are not cut off when it is gone.
         Settings { safe_capacity: SafeCapacity::Unlimited, ..unmatched }
     }
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn learning_ends_when_no_older_lease_can_be_believed_unless_the_template_says_sooner() {
-        let mut settings = Settings::new(Kind::FairShare, Amount::ZERO);
+        let mut settings = Settings::new(AlgorithmKind::FairShare, Amount::ZERO);
         // 60 s, a second for the rounding of the wire, one part in a thousand for slow clocks.
         assert_eq!(settings.learning_until(Millis(5)), Millis(61_065));
         settings.learning = Some(Millis::from_secs(2));

@@ -41,11 +41,11 @@ impl Repository {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Amount, Kind};
+    use crate::{AlgorithmKind, Amount};
 
     fn repository(globs: &[&str]) -> Repository {
         let template = |glob: &&str| {
-            let settings = Settings::new(Kind::FairShare, Amount::ZERO);
+            let settings = Settings::new(AlgorithmKind::FairShare, Amount::ZERO);
             let template =
                 Template { identifier_glob: (*glob).into(), settings, parameters: Vec::new(), description: None };
             (template, Glob::new(glob).expect("a valid pattern"))

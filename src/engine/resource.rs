@@ -17,8 +17,8 @@ use std::collections::VecDeque;
 #[cfg(feature = "planted")]
 use leaseway_core::planted::{self, Fault};
 use leaseway_core::{
-    Amount, Answer, Birth, DemandSummary, HolderKind, Kind, LoadReport, Millis, PrincipalShare, Request, Resource,
-    Settings, SlotDelta, Source, Supply,
+    AlgorithmKind, Amount, Answer, Birth, DemandSummary, HolderKind, LoadReport, Millis, PrincipalShare, Request,
+    Resource, Settings, SlotDelta, Source, Supply,
 };
 
 use self::{
@@ -300,7 +300,8 @@ impl<T> ResourceEngine<T> {
     /// What is in force besides the settings follows them: what is remembered of a pool, and the reported load.
     fn follow_settings(&mut self, moment: Moment<'_>, effects: &mut Effects<T>) {
         let (now, environment) = (moment.now.at, moment.environment);
-        let was_pool = std::mem::replace(&mut self.is_pool, self.resource.settings().kind == Kind::PriorityPool);
+        let was_pool =
+            std::mem::replace(&mut self.is_pool, self.resource.settings().kind == AlgorithmKind::PriorityPool);
         if self.is_pool && !was_pool {
             self.resource.remember_assignments(environment.assignments());
             if self.note_writer.is_some() {

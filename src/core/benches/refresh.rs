@@ -12,8 +12,8 @@ use std::{
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use leaseway_core::{
-    Amount, Answer, Ask, Birth, ChargedTo, Claim, Claims, Epoch, Has, HolderKind, Inherited, Kind, Lease, Millis, Now,
-    Request, Resource, Settings, Workspace,
+    AlgorithmKind, Amount, Answer, Ask, Birth, ChargedTo, Claim, Claims, Epoch, Has, HolderKind, Inherited, Lease,
+    Millis, Now, Request, Resource, Settings, Workspace,
 };
 
 const REFRESH_NS: u64 = 16_000_000_000;
@@ -99,7 +99,7 @@ struct Refreshers {
 
 impl Refreshers {
     /// Each has asked twice.
-    fn new(asker: AskerKind, kind: Kind, clients: u32, wants: WantsRange, round: usize) -> Refreshers {
+    fn new(asker: AskerKind, kind: AlgorithmKind, clients: u32, wants: WantsRange, round: usize) -> Refreshers {
         let mut settings = Settings::new(kind, Amount::clamped(f64::from(clients * asker.clients()) * 25.0));
         settings.min_request_interval = Millis(0);
         let mut refreshers = Refreshers {
@@ -262,13 +262,13 @@ impl Refreshers {
 }
 
 fn refresh(criterion: &mut Criterion) {
-    for kind in Kind::ALL {
+    for kind in AlgorithmKind::ALL {
         for wants in [WantsRange::Spread, WantsRange::Close] {
             let name = format!("refresh/{}/{}", kind.name(), wants.name());
             bench(criterion, &name, AskerKind::Clients, kind, wants, 1, &SIZES);
         }
     }
-    for kind in [Kind::ProportionalShare, Kind::FairShare] {
+    for kind in [AlgorithmKind::ProportionalShare, AlgorithmKind::FairShare] {
         let name = format!("children/{}", kind.name());
         bench(criterion, &name, AskerKind::Children, kind, WantsRange::Spread, 1, &[10, 1_000]);
     }
@@ -277,7 +277,7 @@ fn refresh(criterion: &mut Criterion) {
         criterion,
         "round-of-64/FAIR_SHARE/spread",
         AskerKind::Clients,
-        Kind::FairShare,
+        AlgorithmKind::FairShare,
         WantsRange::Spread,
         64,
         &SIZES,
@@ -292,7 +292,9 @@ fn returns(criterion: &mut Criterion) {
         for clients in [1_000, 1_000_000] {
             let mut refreshers = None;
             group.bench_function(BenchmarkId::from_parameter(clients), |bencher| {
-                let new = || Refreshers::new(AskerKind::Clients, Kind::FairShare, clients, WantsRange::Spread, CHUNK);
+                let new = || {
+                    Refreshers::new(AskerKind::Clients, AlgorithmKind::FairShare, clients, WantsRange::Spread, CHUNK)
+                };
                 let refreshers = refreshers.get_or_insert_with(new);
                 bencher.iter_custom(|refreshes| refreshers.measure_returns(refreshes, remembers));
             });
@@ -304,7 +306,7 @@ fn bench(
     criterion: &mut Criterion,
     name: &str,
     asker: AskerKind,
-    kind: Kind,
+    kind: AlgorithmKind,
     wants: WantsRange,
     round: usize,
     sizes: &[u32],

@@ -10,7 +10,7 @@ use super::{
     Division, Terms,
     index::{ClaimKey, Index, Totals},
 };
-use crate::{Amount, Claim, Kind, Priority, Settings, Sum, invariant, tests::cases};
+use crate::{AlgorithmKind, Amount, Claim, Priority, Settings, Sum, invariant, tests::cases};
 
 /// Max-min by sorting: satisfy the modest first, share what is left among the rest.
 pub(crate) fn water_filling(capacity: f64, claims: &[Claim]) -> Vec<f64> {
@@ -51,18 +51,20 @@ pub(crate) fn proportional(capacity: f64, claims: &[Claim]) -> Vec<f64> {
     claims.iter().map(due).collect()
 }
 
-fn naive(kind: Kind, capacity: f64, claims: &[Claim]) -> Vec<f64> {
+fn naive(kind: AlgorithmKind, capacity: f64, claims: &[Claim]) -> Vec<f64> {
     match kind {
         // A pool says itself what is due.
-        Kind::NoAlgorithm | Kind::PriorityPool => claims.iter().map(|claim| claim.wants.get()).collect(),
-        Kind::Static => claims.iter().map(|claim| claim.wants.get().min(capacity)).collect(),
-        Kind::ProportionalShare => proportional(capacity, claims),
-        Kind::FairShare => water_filling(capacity, claims),
+        AlgorithmKind::NoAlgorithm | AlgorithmKind::PriorityPool => {
+            claims.iter().map(|claim| claim.wants.get()).collect()
+        }
+        AlgorithmKind::Static => claims.iter().map(|claim| claim.wants.get().min(capacity)).collect(),
+        AlgorithmKind::ProportionalShare => proportional(capacity, claims),
+        AlgorithmKind::FairShare => water_filling(capacity, claims),
     }
 }
 
 /// Bands from the highest down, each dividing what those above left.
-fn naive_strict(kind: Kind, capacity: f64, claims: &[Claim]) -> Vec<f64> {
+fn naive_strict(kind: AlgorithmKind, capacity: f64, claims: &[Claim]) -> Vec<f64> {
     let mut due = vec![0.0; claims.len()];
     let mut bands: Vec<i16> = claims.iter().map(|claim| claim.priority).collect();
     bands.sort_unstable_by(|a, b| b.cmp(a));
@@ -80,7 +82,7 @@ fn naive_strict(kind: Kind, capacity: f64, claims: &[Claim]) -> Vec<f64> {
 }
 
 /// As many clients as the claim weighs, each wanting its part, and none with a priority.
-fn naive_weighted(kind: Kind, capacity: f64, claims: &[Claim]) -> Vec<f64> {
+fn naive_weighted(kind: AlgorithmKind, capacity: f64, claims: &[Claim]) -> Vec<f64> {
     let weight = |claim: &Claim| claim.subclients as usize * claim.priority.max(1) as usize;
     let single = |claim: &Claim| {
         let wants = Amount::clamped(claim.wants.get() / weight(claim) as f64);
@@ -92,7 +94,7 @@ fn naive_weighted(kind: Kind, capacity: f64, claims: &[Claim]) -> Vec<f64> {
 }
 
 /// What is reserved max-min over all, the rest from the highest band down, then each band by itself.
-fn naive_reserved(kind: Kind, reserve: f64, capacity: f64, claims: &[Claim]) -> Vec<f64> {
+fn naive_reserved(kind: AlgorithmKind, reserve: f64, capacity: f64, claims: &[Claim]) -> Vec<f64> {
     let band = |claim: &Claim| claim.priority.clamp(-128, 127);
     let reserved = water_filling(capacity * reserve, claims);
     let mut left = (capacity - reserved.iter().sum::<f64>()).max(0.0);
@@ -127,7 +129,7 @@ fn claim() -> impl Strategy<Value = Claim> {
         .prop_map(|(wants, subclients, priority)| Claim::new(Amount::clamped(wants), subclients, priority))
 }
 
-fn settings(kind: Kind, priority: Priority, reserve: f64, capacity: f64) -> Settings {
+fn settings(kind: AlgorithmKind, priority: Priority, reserve: f64, capacity: f64) -> Settings {
     Settings { priority, reserve, ..Settings::new(kind, Amount::clamped(capacity)) }
 }
 
@@ -147,12 +149,12 @@ fn close(ours: Amount, naive: f64, capacity: f64) -> bool {
     (ours.get() - naive).abs() <= 1e-9 * (naive + capacity.min(1e-3)) + 1e-12
 }
 
-fn any_kind() -> impl Strategy<Value = Kind> {
-    proptest::sample::select(Kind::ALL.to_vec())
+fn any_kind() -> impl Strategy<Value = AlgorithmKind> {
+    proptest::sample::select(AlgorithmKind::ALL.to_vec())
 }
 
-fn shared_kind() -> impl Strategy<Value = Kind> {
-    proptest::sample::select(vec![Kind::ProportionalShare, Kind::FairShare])
+fn shared_kind() -> impl Strategy<Value = AlgorithmKind> {
+    proptest::sample::select(vec![AlgorithmKind::ProportionalShare, AlgorithmKind::FairShare])
 }
 
 proptest! {
@@ -330,7 +332,7 @@ proptest! {
 #[test]
 fn many_claims_on_the_same_level_are_told_apart() {
     let claims = vec![Claim::new(Amount::clamped(10.0), 1, 0); 10_000];
-    let due = divide(&settings(Kind::FairShare, Priority::Ignore, 0.0, 50_000.0), &claims);
+    let due = divide(&settings(AlgorithmKind::FairShare, Priority::Ignore, 0.0, 50_000.0), &claims);
     assert!(due.iter().all(|due| due.get() == 5.0));
 }
 
@@ -346,8 +348,8 @@ fn two_of_each(priorities: [i16; 3]) -> Vec<Claim> {
 #[test]
 fn a_reserve_of_all_is_no_priority_and_one_of_nothing_is_strict() {
     let claims = two_of_each([5, 0, -3]);
-    let strictly = |reserve| divide(&settings(Kind::FairShare, Priority::Strict, reserve, 180.0), &claims);
-    assert_eq!(strictly(1.0), divide(&settings(Kind::FairShare, Priority::Ignore, 0.0, 180.0), &claims));
+    let strictly = |reserve| divide(&settings(AlgorithmKind::FairShare, Priority::Strict, reserve, 180.0), &claims);
+    assert_eq!(strictly(1.0), divide(&settings(AlgorithmKind::FairShare, Priority::Ignore, 0.0, 180.0), &claims));
     assert_eq!(strictly(0.0), [50.0, 100.0, 15.0, 15.0, 0.0, 0.0].map(Amount::clamped));
     assert_eq!(strictly(0.5), [50.0, 70.0, 15.0, 15.0, 15.0, 15.0].map(Amount::clamped), "90 for all, 90 from the top");
 }
@@ -355,14 +357,14 @@ fn a_reserve_of_all_is_no_priority_and_one_of_nothing_is_strict() {
 #[test]
 fn of_too_many_priorities_the_outer_ones_share_a_band_where_each_has_a_reserve() {
     let claims: Vec<Claim> = [i16::MAX, 127, 126, -127, -128, i16::MIN].map(|priority| of(60.0, priority)).to_vec();
-    let due = divide(&settings(Kind::FairShare, Priority::Strict, 0.1, 120.0), &claims);
+    let due = divide(&settings(AlgorithmKind::FairShare, Priority::Strict, 0.1, 120.0), &claims);
     assert_eq!(due, [56.0, 56.0, 2.0, 2.0, 2.0, 2.0].map(Amount::clamped));
 }
 
 #[test]
 fn what_a_parent_divided_by_counts_at_once() {
     let claims = [of(60.0, 5), of(50.0, 0), of(50.0, 0)];
-    let mut division = Division::new(&settings(Kind::FairShare, Priority::Strict, 0.3, 80.0));
+    let mut division = Division::new(&settings(AlgorithmKind::FairShare, Priority::Strict, 0.3, 80.0));
     claims.iter().enumerate().for_each(|(slot, claim)| division.insert(slot as u32, &[*claim]));
     assert_eq!(
         dues(&division, &claims),
@@ -377,19 +379,19 @@ fn what_a_parent_divided_by_counts_at_once() {
 #[test]
 fn the_heaviest_claims_weigh_the_same() {
     let crowd = Claim::new(Amount::MAX, Claim::MAX_SUBCLIENTS, i16::MAX);
-    let due = divide(&settings(Kind::FairShare, Priority::Weighted, 0.0, 120.0), &[crowd; 3]);
+    let due = divide(&settings(AlgorithmKind::FairShare, Priority::Weighted, 0.0, 120.0), &[crowd; 3]);
     assert!(due.iter().all(|due| (due.get() - 40.0).abs() < 1e-9), "{due:?}");
     let (most, half) = (f64::from(u32::MAX), Claim { priority: 2, ..crowd });
-    let due = divide(&settings(Kind::FairShare, Priority::Weighted, 0.0, 2e9 + most), &[crowd, half]);
+    let due = divide(&settings(AlgorithmKind::FairShare, Priority::Weighted, 0.0, 2e9 + most), &[crowd, half]);
     assert!((due[0].get() - most).abs() < 1e-3, "{due:?}: as much as can be counted, and not what is left of it");
     let one = Claim { subclients: 1, ..crowd };
-    let due = divide(&settings(Kind::FairShare, Priority::Weighted, 0.0, 32_768.0), &[one, of(5.0, i16::MIN)]);
+    let due = divide(&settings(AlgorithmKind::FairShare, Priority::Weighted, 0.0, 32_768.0), &[one, of(5.0, i16::MIN)]);
     assert_eq!(due, [32_767.0, 1.0].map(Amount::clamped));
 }
 
 #[test]
 fn where_each_client_has_the_same_weights_count_for_nothing() {
-    for kind in [Kind::NoAlgorithm, Kind::Static] {
+    for kind in [AlgorithmKind::NoAlgorithm, AlgorithmKind::Static] {
         let mut division = Division::new(&settings(kind, Priority::Weighted, 0.0, 10.0)).summarizing();
         division.insert(0, &[of(30.0, 7)]);
         assert_eq!(division.summarize()[..], [of(30.0, 7)], "{kind:?}");

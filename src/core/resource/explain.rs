@@ -4,7 +4,7 @@
 mod words;
 
 use super::{HolderReport, Overridden, Resource};
-use crate::{Amount, ClientRule, HolderKind, Kind, Millis, PoolState, Sum, Terms, ledger::BUCKET_MS};
+use crate::{AlgorithmKind, Amount, ClientRule, HolderKind, Millis, PoolState, Sum, Terms, ledger::BUCKET_MS};
 
 /// Holders looked at for one explanation: so many take some ten milliseconds.
 const LOOKED_AT: usize = 100_000;
@@ -186,7 +186,7 @@ impl Resource {
         if let Some(max) = rule.and_then(|rule| rule.max).filter(|max| *max < holder.wants && *max == holder.due) {
             return DueRule::Max(max);
         }
-        if self.settings.shadow || self.settings.kind == Kind::NoAlgorithm {
+        if self.settings.shadow || self.settings.kind == AlgorithmKind::NoAlgorithm {
             return DueRule::Unlimited;
         }
         if holder.due >= holder.wants {

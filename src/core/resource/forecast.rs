@@ -10,7 +10,7 @@ mod words;
 
 use super::{Birth, Resource};
 use crate::{
-    Amount, Claims, HolderKind, Inherited, Kind, Millis, Principal, Settings, Source, Sum, hints::apart,
+    AlgorithmKind, Amount, Claims, HolderKind, Inherited, Millis, Principal, Settings, Source, Sum, hints::apart,
     leases::Leases, ledger::BUCKET_MS, ledger::HolderMode,
 };
 
@@ -170,7 +170,7 @@ impl Forecast {
         let sums = resource.sums();
         let capacity = resource.settings.capacity;
         let is_bounded = resource.is_bounded();
-        let is_foreseen = resource.settings.kind != Kind::PriorityPool;
+        let is_foreseen = resource.settings.kind != AlgorithmKind::PriorityPool;
         let mut foreseen = Foreseen {
             capacity: (self.capacity_before, capacity),
             holders: self.due_before.len(),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::{PendingGrant, Resource};
 use crate::{
-    Amount, Ask, AssignError, Assigned, Cause, HolderKind, Kind, Load, Millis, Override, PoolEvent, PoolFilter,
-    PoolMember, PoolNotes, PoolPage, PoolPlace, PoolReport, PoolState, PrincipalShare, Settings, Sum,
+    AlgorithmKind, Amount, Ask, AssignError, Assigned, Cause, HolderKind, Load, Millis, Override, PoolEvent,
+    PoolFilter, PoolMember, PoolNotes, PoolPage, PoolPlace, PoolReport, PoolState, PrincipalShare, Settings, Sum,
     pool::{MOVES_PER_REQUEST, MOVES_PER_TICK, Pool, PoolRequest},
     settlement,
 };
@@ -265,7 +265,7 @@ impl Resource {
 
     /// Creates the pool if the algorithm needs one, and drops it if not.
     pub(super) fn renew_pool(&mut self, seed: u64) {
-        if self.settings.kind != Kind::PriorityPool {
+        if self.settings.kind != AlgorithmKind::PriorityPool {
             self.pool = None;
             return;
         }

@@ -3,8 +3,8 @@
 
 use super::{PendingGrant, Resource, SupplyReport};
 use crate::{
-    Amount, Answer, Claims, DemandSummary, HolderKind, Kind, Lease, Millis, Settings, Source, Sum, Supplied, Supply,
-    Terms,
+    AlgorithmKind, Amount, Answer, Claims, DemandSummary, HolderKind, Lease, Millis, Settings, Source, Sum, Supplied,
+    Supply, Terms,
     claim::wanted,
     division::Division,
     hints::waits,
@@ -134,7 +134,7 @@ impl Resource {
     /// client may have, as Doorman's own child servers take it. A parent that sends terms lends a sum for all.
     pub(super) fn is_lent_per_client(&self) -> bool {
         let is_lent = matches!(self.origin, Origin::Parent { lent: Some(_), .. });
-        self.settings.kind == Kind::Static && is_lent && self.division.parent_terms().is_empty()
+        self.settings.kind == AlgorithmKind::Static && is_lent && self.division.parent_terms().is_empty()
     }
 
     pub(super) fn has_parent(&self) -> bool {

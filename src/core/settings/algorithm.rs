@@ -2,7 +2,7 @@
 
 /// How a resource is divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum AlgorithmKind {
     /// Every client gets what it wants; the capacity is ignored.
     NoAlgorithm,
     /// Every client gets what it wants up to the capacity, which is per client.
@@ -15,47 +15,52 @@ pub enum Kind {
     PriorityPool,
 }
 
-impl Kind {
+impl AlgorithmKind {
     /// All of them, in the order of their numbers on the wire.
-    pub const ALL: [Kind; 5] =
-        [Kind::NoAlgorithm, Kind::Static, Kind::ProportionalShare, Kind::FairShare, Kind::PriorityPool];
+    pub const ALL: [AlgorithmKind; 5] = [
+        AlgorithmKind::NoAlgorithm,
+        AlgorithmKind::Static,
+        AlgorithmKind::ProportionalShare,
+        AlgorithmKind::FairShare,
+        AlgorithmKind::PriorityPool,
+    ];
 
     /// Its number on the wire and in configuration files.
     pub fn number(self) -> i32 {
         match self {
-            Kind::NoAlgorithm => 0,
-            Kind::Static => 1,
-            Kind::ProportionalShare => 2,
-            Kind::FairShare => 3,
+            AlgorithmKind::NoAlgorithm => 0,
+            AlgorithmKind::Static => 1,
+            AlgorithmKind::ProportionalShare => 2,
+            AlgorithmKind::FairShare => 3,
             // Our additions are numbered from 100.
-            Kind::PriorityPool => 100,
+            AlgorithmKind::PriorityPool => 100,
         }
     }
 
     /// The algorithm of a number.
-    pub fn from_number(number: i32) -> Option<Kind> {
-        Kind::ALL.into_iter().find(|kind| kind.number() == number)
+    pub fn from_number(number: i32) -> Option<AlgorithmKind> {
+        AlgorithmKind::ALL.into_iter().find(|kind| kind.number() == number)
     }
 
     /// The name it has in configuration files.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::NoAlgorithm => "NO_ALGORITHM",
-            Kind::Static => "STATIC",
-            Kind::ProportionalShare => "PROPORTIONAL_SHARE",
-            Kind::FairShare => "FAIR_SHARE",
-            Kind::PriorityPool => "PRIORITY_POOL",
+            AlgorithmKind::NoAlgorithm => "NO_ALGORITHM",
+            AlgorithmKind::Static => "STATIC",
+            AlgorithmKind::ProportionalShare => "PROPORTIONAL_SHARE",
+            AlgorithmKind::FairShare => "FAIR_SHARE",
+            AlgorithmKind::PriorityPool => "PRIORITY_POOL",
         }
     }
 
     /// Whether the capacity is one sum that all holders share.
     pub fn divides(self) -> bool {
-        matches!(self, Kind::ProportionalShare | Kind::FairShare | Kind::PriorityPool)
+        matches!(self, AlgorithmKind::ProportionalShare | AlgorithmKind::FairShare | AlgorithmKind::PriorityPool)
     }
 
     /// Whether what is due follows from the claims alone, so that the claims must be indexed.
     pub(crate) fn is_indexed(self) -> bool {
-        matches!(self, Kind::ProportionalShare | Kind::FairShare)
+        matches!(self, AlgorithmKind::ProportionalShare | AlgorithmKind::FairShare)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Whether the parameters and the capacity go together.
 
-use super::{Kind, Priority, Settings};
+use super::{AlgorithmKind, Priority, Settings};
 use crate::{Amount, ClientRuleError};
 
 /// Why settings cannot be used, though each value alone could.
@@ -66,7 +66,7 @@ impl Settings {
             return Err(SettingsError::ReserveWithoutBands { reserve: self.reserve, priority: self.priority });
         }
         self.check_clients()?;
-        if self.kind != Kind::PriorityPool {
+        if self.kind != AlgorithmKind::PriorityPool {
             return Ok(());
         }
         if self.whole_units {

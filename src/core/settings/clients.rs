@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::{Kind, Settings};
+use super::{AlgorithmKind, Settings};
 use crate::{Amount, ClientRule, ClientRuleError};
 
 impl Settings {
     pub(super) fn check_clients(&self) -> Result<(), ClientRuleError> {
-        if !self.clients.is_empty() && self.kind == Kind::PriorityPool {
+        if !self.clients.is_empty() && self.kind == AlgorithmKind::PriorityPool {
             return Err(ClientRuleError::OfPool);
         }
         self.clients.iter().try_for_each(|rule| self.check_rule(rule))
@@ -51,18 +51,18 @@ mod tests {
             change(&mut settings);
             settings.check().map_err(|error| error.to_string())
         };
-        assert_eq!(check(Kind::FairShare, "3 20 40 a", |_| {}), Ok(()));
-        assert_eq!(check(Kind::Static, "1 0 40 a", |_| {}), Ok(()));
+        assert_eq!(check(AlgorithmKind::FairShare, "3 20 40 a", |_| {}), Ok(()));
+        assert_eq!(check(AlgorithmKind::Static, "1 0 40 a", |_| {}), Ok(()));
         for (kind, text, change, says) in [
-            (Kind::PriorityPool, "1 0 4 a", (|_| {}) as fn(&mut Settings), "PRIORITY_POOL"),
-            (Kind::Static, "2 0 - a", |_| {}, "`weight`, but STATIC"),
-            (Kind::NoAlgorithm, "1 1 - a", |_| {}, "`min`, but NO_ALGORITHM"),
-            (Kind::FairShare, "1 50 40 a", |_| {}, "more than its `max`, 40"),
-            (Kind::FairShare, "1 101 - a", |_| {}, "more than the capacity, 100"),
-            (Kind::FairShare, "1 2.5 - a", |settings| settings.whole_units = true, "`min` of 2.5"),
-            (Kind::FairShare, "1 0 2.5 a", |settings| settings.whole_units = true, "`max` of 2.5"),
+            (AlgorithmKind::PriorityPool, "1 0 4 a", (|_| {}) as fn(&mut Settings), "PRIORITY_POOL"),
+            (AlgorithmKind::Static, "2 0 - a", |_| {}, "`weight`, but STATIC"),
+            (AlgorithmKind::NoAlgorithm, "1 1 - a", |_| {}, "`min`, but NO_ALGORITHM"),
+            (AlgorithmKind::FairShare, "1 50 40 a", |_| {}, "more than its `max`, 40"),
+            (AlgorithmKind::FairShare, "1 101 - a", |_| {}, "more than the capacity, 100"),
+            (AlgorithmKind::FairShare, "1 2.5 - a", |settings| settings.whole_units = true, "`min` of 2.5"),
+            (AlgorithmKind::FairShare, "1 0 2.5 a", |settings| settings.whole_units = true, "`max` of 2.5"),
             (
-                Kind::FairShare,
+                AlgorithmKind::FairShare,
                 "1 2 - a",
                 |settings| (settings.priority, settings.reserve) = (Priority::Strict, 0.1),
                 "`reserve`",

@@ -1,7 +1,7 @@
 //! What settings say, field by field, as people read it.
 
 use super::{SafeCapacity, Settings};
-use crate::{Amount, ClientRule, ClientRules, Kind, Millis, Reuse, readable};
+use crate::{AlgorithmKind, Amount, ClientRule, ClientRules, Millis, Reuse, readable};
 
 /// A field that two settings have differently.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl Settings {
             clients,
         } = self;
         let bound = |bound: &Option<Amount>| bound.map_or_else(|| "the capacity".to_owned(), amount);
-        let is_unlimited = *kind == Kind::NoAlgorithm && *capacity == Amount::ZERO;
+        let is_unlimited = *kind == AlgorithmKind::NoAlgorithm && *capacity == Amount::ZERO;
         let general = vec![
             ("capacity", if is_unlimited { "unlimited".to_owned() } else { amount(*capacity) }),
             ("algorithm", kind.name().to_owned()),

@@ -2,7 +2,7 @@
 //! in use?
 
 use super::world::{ask, birth, has, now_at, one};
-use crate::{Amount, Answer, Has, HolderKind, Kind, Millis, Release, Request, Resource, Reuse, Settings};
+use crate::{AlgorithmKind, Amount, Answer, Has, HolderKind, Millis, Release, Request, Resource, Reuse, Settings};
 
 const CAPACITY: f64 = 1000.0;
 /// The library asks no sooner than this after any answer.
@@ -88,7 +88,7 @@ impl Churn {
 
 fn hour(reuse: Reuse, refresh: u64, seed: u64) -> Hour {
     let refresh = Millis::from_secs(refresh);
-    let settings = Settings { reuse, refresh, ..Settings::new(Kind::FairShare, Amount::clamped(CAPACITY)) };
+    let settings = Settings { reuse, refresh, ..Settings::new(AlgorithmKind::FairShare, Amount::clamped(CAPACITY)) };
     let mut churn = Churn { resource: Resource::new(birth(settings)), rng: seed, clients: Vec::new(), born: 0 };
     for _ in 0..CLIENTS {
         churn.comes(0);

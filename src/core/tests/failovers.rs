@@ -12,7 +12,7 @@ use super::{
     histories::{actors, any_settings, below_a_parent, event, settings, settings_below_a_parent, supply},
     world::{Actor, Echo, Event, World, ask, birth, one},
 };
-use crate::{Amount, Answer, Birth, Inherited, Kind, Priority, Request, Reuse, Settings, Sum, invariant};
+use crate::{AlgorithmKind, Amount, Answer, Birth, Inherited, Priority, Request, Reuse, Settings, Sum, invariant};
 
 fn fault() -> impl Strategy<Value = Event> {
     let gap = prop_oneof![2 => Just(0u64), 2 => 0..3_000u64, 1 => 0..100_000u64];
@@ -42,7 +42,7 @@ fn run(settings: Settings, actors: Vec<Actor>, events: &[Event]) -> Result<World
 }
 
 fn unbounded() -> impl Strategy<Value = Settings> {
-    (proptest::sample::select(vec![Kind::NoAlgorithm, Kind::Static]), 1.0..300.0)
+    (proptest::sample::select(vec![AlgorithmKind::NoAlgorithm, AlgorithmKind::Static]), 1.0..300.0)
         .prop_map(|(kind, capacity)| Settings::new(kind, Amount::clamped(capacity)))
 }
 
@@ -159,7 +159,7 @@ proptest! {
 #[test]
 fn a_steady_state_costs_the_log_nothing_but_horizons() {
     let actors = (0..40).map(|n| client(n, 1.0 + n as f64)).collect();
-    let mut world = World::new(keeping(Settings::new(Kind::FairShare, Amount::clamped(500.0))), actors);
+    let mut world = World::new(keeping(Settings::new(AlgorithmKind::FairShare, Amount::clamped(500.0))), actors);
     for _ in 0..4 {
         world.refresh_all().expect("nothing is violated");
     }

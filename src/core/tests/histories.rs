@@ -6,7 +6,9 @@ use super::{
     cases,
     world::{Actor, Echo, Event, World, birth},
 };
-use crate::{Amount, Birth, Claim, Claims, HolderKind, Kind, Millis, Priority, Reuse, Settings, Source, invariant};
+use crate::{
+    AlgorithmKind, Amount, Birth, Claim, Claims, HolderKind, Millis, Priority, Reuse, Settings, Source, invariant,
+};
 
 pub(super) fn event(capacities: bool) -> impl Strategy<Value = Event> {
     prop_oneof![
@@ -34,7 +36,7 @@ pub(super) fn supply() -> impl Strategy<Value = Event> {
 
 /// Below a parent all algorithms share one lease.
 pub(super) fn settings_below_a_parent(reuse: Reuse) -> impl Strategy<Value = Settings> {
-    (settings(reuse), proptest::sample::select(Kind::ALL.to_vec()))
+    (settings(reuse), proptest::sample::select(AlgorithmKind::ALL.to_vec()))
         .prop_map(|(settings, kind)| Settings { kind, ..settings })
 }
 
@@ -61,7 +63,7 @@ pub(super) fn actors() -> impl Strategy<Value = Vec<Actor>> {
 }
 
 pub(super) fn settings(reuse: Reuse) -> impl Strategy<Value = Settings> {
-    let kind = proptest::sample::select(vec![Kind::ProportionalShare, Kind::FairShare]);
+    let kind = proptest::sample::select(vec![AlgorithmKind::ProportionalShare, AlgorithmKind::FairShare]);
     let strict = |reserve| (Priority::Strict, reserve);
     let priority = prop_oneof![
         3 => Just((Priority::Ignore, 0.0)),

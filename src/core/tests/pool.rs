@@ -48,7 +48,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::world::{ask, birth, has, now_at, one};
 use crate::{
-    Amount, Ask, AssignError, Assigned, Birth, Cause, Claim, Claims, HolderKind, Inherited, Kind, Lease, Load,
+    AlgorithmKind, Amount, Ask, AssignError, Assigned, Birth, Cause, Claim, Claims, HolderKind, Inherited, Lease, Load,
     LoadError, LoadReport, Millis, NamedParameter, News, PoolEvent, PoolEventFilter, PoolEventKind, PoolFilter,
     PoolReport, PoolStanding, Release, Request, Resource, Settings, Source, Supply, Usage, Workspace, invariant,
 };
@@ -62,7 +62,7 @@ struct Pond {
 
 /// Settings of a pool, with parameters as they are written.
 fn settings(capacity: f64, parameters: &[(&str, &str)]) -> Settings {
-    let mut settings = Settings::new(Kind::PriorityPool, Amount::clamped(capacity));
+    let mut settings = Settings::new(AlgorithmKind::PriorityPool, Amount::clamped(capacity));
     settings.refresh = Millis::from_secs(5);
     settings.min_request_interval = Millis(0);
     for (name, value) in parameters {

@@ -37,8 +37,9 @@ use std::collections::BTreeMap;
 
 use super::world::{ask, birth, has, now_at, one};
 use crate::{
-    Amount, Answer, Ask, Birth, Claim, Claims, Counters, Has, HolderKind, HolderReport, Kind, Lease, Millis, Priority,
-    Release, Request, Resource, Reuse, SafeCapacity, Settings, Source, Supply, Terms, Token, Workspace, invariant,
+    AlgorithmKind, Amount, Answer, Ask, Birth, Claim, Claims, Counters, Has, HolderKind, HolderReport, Lease, Millis,
+    Priority, Release, Request, Resource, Reuse, SafeCapacity, Settings, Source, Supply, Terms, Token, Workspace,
+    invariant,
 };
 
 /// A resource, and its holders' own books: the newest answer that reached each of them.
@@ -49,7 +50,7 @@ struct Server {
 }
 
 fn fair(capacity: f64) -> Settings {
-    Settings { refresh: Millis(16_000), ..Settings::new(Kind::FairShare, Amount::clamped(capacity)) }
+    Settings { refresh: Millis(16_000), ..Settings::new(AlgorithmKind::FairShare, Amount::clamped(capacity)) }
 }
 
 fn slice(subclients: u32, wants: f64, priority: i16) -> Claim {

@@ -64,8 +64,8 @@ use test_each_file::test_each_path;
 use self::words::{amount, claim, duration, number, time, told};
 use super::world::{ask, birth, has, now_at};
 use crate::{
-    Amount, Ask, Birth, Claim, Claims, Epoch, Has, HolderKind, Inherited, Kind, Millis, NamedParameter, Promises,
-    Release, Request, Resource, Reuse, SafeCapacity, Settings, Source, Sum, Token, Workspace, invariant,
+    AlgorithmKind, Amount, Ask, Birth, Claim, Claims, Epoch, Has, HolderKind, Inherited, Millis, NamedParameter,
+    Promises, Release, Request, Resource, Reuse, SafeCapacity, Settings, Source, Sum, Token, Workspace, invariant,
 };
 
 test_each_path! { in "./src/core/testscripts" as scripts => run }
@@ -114,7 +114,7 @@ impl Transcript {
 
     fn give_birth(&mut self, mut args: ArgumentConsumer<'_>) -> Result<(), Failure> {
         let kind = args.next_pos().ok_or("which algorithm?")?;
-        let kind = Kind::ALL.into_iter().find(|known| known.name() == kind).ok_or("no such algorithm")?;
+        let kind = AlgorithmKind::ALL.into_iter().find(|known| known.name() == kind).ok_or("no such algorithm")?;
         let mut settings = Settings { refresh: Millis(16_000), ..Settings::new(kind, Amount::ZERO) };
         let (mut learning_until, mut max_holders, mut inherited) = (Millis(0), usize::MAX, None);
         let mut source = Source::Own;

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::world::{ask, birth, has, now_at};
 use crate::{
-    Amount, Answer, Claim, Claims, HolderKind, Kind, Lease, Millis, Release, Request, Resource, Reuse, Settings,
-    Workspace, division::tests::water_filling,
+    AlgorithmKind, Amount, Answer, Claim, Claims, HolderKind, Lease, Millis, Release, Request, Resource, Reuse,
+    Settings, Workspace, division::tests::water_filling,
 };
 
 struct Vector {
@@ -45,9 +45,9 @@ fn vectors(algorithm: &str) -> Vec<Vector> {
     vectors.collect()
 }
 
-fn kind(algorithm: &str) -> Kind {
+fn kind(algorithm: &str) -> AlgorithmKind {
     // What was recorded in learning mode was recorded with this algorithm behind it.
-    Kind::ALL.into_iter().find(|kind| kind.name() == algorithm).unwrap_or(Kind::FairShare)
+    AlgorithmKind::ALL.into_iter().find(|kind| kind.name() == algorithm).unwrap_or(AlgorithmKind::FairShare)
 }
 
 /// The wants and subclients of each holder at the end of the steps, and the capacity then.

@@ -7,8 +7,8 @@ mod waiting;
 use std::collections::HashSet;
 
 use leaseway_core::{
-    Amount, Answer, Ask, Assigned, Birth, ChargedTo, Claim, Claims, Epoch, HolderKind, Inherited, Kind, Load, Millis,
-    Now, PoolNotes, Release, Request, Settings, Source, Terms,
+    AlgorithmKind, Amount, Answer, Ask, Assigned, Birth, ChargedTo, Claim, Claims, Epoch, HolderKind, Inherited, Load,
+    Millis, Now, PoolNotes, Release, Request, Settings, Source, Terms,
 };
 
 use super::*;
@@ -50,7 +50,7 @@ struct World {
 impl World {
     fn new(source: Source, inherited: Option<Inherited>) -> World {
         let birth = Birth {
-            settings: Settings::new(Kind::FairShare, Amount::clamped(100.0)),
+            settings: Settings::new(AlgorithmKind::FairShare, Amount::clamped(100.0)),
             source,
             epoch: Epoch(1),
             since: Millis(0),

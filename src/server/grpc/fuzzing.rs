@@ -6,7 +6,7 @@ use futures_util::FutureExt as _;
 use http::HeaderValue;
 use http_body_util::Full;
 use leaseway_core::{
-    Amount, Answer, Birth, Epoch, Kind, Millis, Now, Request, Resource, Settings, Source, Workspace, invariant,
+    AlgorithmKind, Amount, Answer, Birth, Epoch, Millis, Now, Request, Resource, Settings, Source, Workspace, invariant,
 };
 use leaseway_proto::{
     doorman::{GetCapacityRequest, GetServerCapacityRequest, ReleaseCapacityRequest},
@@ -119,7 +119,7 @@ fn decide(parsed: Parsed) {
     let problems = parsed.problems.into_wire();
     assert!(problems.iter().all(|problem| !problem.message().is_empty()));
     let requests: Vec<Request> = parsed.requests.into_iter().map(|(_, request)| request).collect();
-    for kind in Kind::ALL {
+    for kind in AlgorithmKind::ALL {
         let mut resource = resource(kind);
         for round in 1..=3 {
             let at = Millis(round * 6_000);
@@ -141,7 +141,7 @@ fn decide(parsed: Parsed) {
     }
 }
 
-fn resource(kind: Kind) -> Resource {
+fn resource(kind: AlgorithmKind) -> Resource {
     let capacity = Amount::new(100.0).expect("it is finite");
     Resource::new(Birth {
         settings: Settings::new(kind, capacity),

@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use leaseway_core::{
-    self as core, Amount, Answer, Birth, Claim, Epoch, HolderKind, Kind as Algorithm, Now, Request, Resource, Token,
-    Workspace,
+    self as core, AlgorithmKind as Algorithm, Amount, Answer, Birth, Claim, Epoch, HolderKind, Now, Request, Resource,
+    Token, Workspace,
 };
 use proptest::prelude::*;
 

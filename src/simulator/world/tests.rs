@@ -335,7 +335,7 @@ fn cramped_holders_never_believe_more_than_is_counted() {
 #[test]
 fn more_than_a_pool_has_promised_is_found() {
     let mut plan = pool(|_| {});
-    plan.settings.kind = leaseway_core::Kind::NoAlgorithm;
+    plan.settings.kind = leaseway_core::AlgorithmKind::NoAlgorithm;
     let mut world = World::new(&plan, 1, Keep::default());
     world.books = Books::new(Amount::clamped(100.0), Amount::ZERO, true, Millis(0));
     world.books.allow(Sum::from(Amount::clamped(120.0)));

@@ -32,13 +32,13 @@ fn halved(claims: &[PlainClaim], capacity: f64, due: impl Fn(&PlainClaim, f64) -
     low
 }
 
-fn one_band(kind: Kind, capacity: f64, claims: &[PlainClaim]) -> Vec<f64> {
+fn one_band(kind: AlgorithmKind, capacity: f64, claims: &[PlainClaim]) -> Vec<f64> {
     if sum(claims, |claim| claim.wants) <= capacity {
         return claims.iter().map(|claim| claim.wants).collect();
     }
     let equal = capacity / sum(claims, |claim| claim.weight);
     let shares = sum(claims, |claim| claim.at(equal));
-    if kind == Kind::FairShare || shares > capacity {
+    if kind == AlgorithmKind::FairShare || shares > capacity {
         let level = halved(claims, capacity, PlainClaim::at);
         return claims.iter().map(|claim| claim.at(level)).collect();
     }
@@ -48,7 +48,7 @@ fn one_band(kind: Kind, capacity: f64, claims: &[PlainClaim]) -> Vec<f64> {
 
 /// From the highest band down: each has what those above leave, but for the minimums of those below. If there is less
 /// than all minimums, these are all that is divided.
-fn naive_ruled(kind: Kind, capacity: f64, claims: &[PlainClaim]) -> Vec<f64> {
+fn naive_ruled(kind: AlgorithmKind, capacity: f64, claims: &[PlainClaim]) -> Vec<f64> {
     let over = sum(claims, |claim| claim.least) > capacity;
     let mut bands: Vec<i16> = claims.iter().map(|claim| claim.band).collect();
     bands.sort_unstable();
@@ -61,7 +61,7 @@ fn naive_ruled(kind: Kind, capacity: f64, claims: &[PlainClaim]) -> Vec<f64> {
         let dues = if over {
             let minimums: Vec<PlainClaim> =
                 of_band.iter().map(|claim| PlainClaim { wants: claim.least, least: 0.0, ..*claim }).collect();
-            one_band(Kind::FairShare, left, &minimums)
+            one_band(AlgorithmKind::FairShare, left, &minimums)
         } else {
             one_band(kind, (left - below).max(sum(&of_band, |claim| claim.least)), &of_band)
         };

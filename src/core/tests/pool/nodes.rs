@@ -230,6 +230,6 @@ fn a_child_tells_what_those_below_use_of_what_they_hold() {
     pond.tick();
     assert_eq!(told(&mut pond).used.get(), 4.0, "their reports are old");
     let mut fair =
-        Resource::new(Birth { source: Source::Parent, ..birth(Settings::new(Kind::FairShare, Amount::ZERO)) });
+        Resource::new(Birth { source: Source::Parent, ..birth(Settings::new(AlgorithmKind::FairShare, Amount::ZERO)) });
     assert_eq!(fair.summarize(pond.now).usage, None, "others have no use for it");
 }

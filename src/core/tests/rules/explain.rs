@@ -91,7 +91,7 @@ fn of_one_that_will_be_cut() {
 
 #[test]
 fn of_equal_shares_with_a_part_of_the_rest() {
-    let mut server = Server::new(Settings { kind: Kind::ProportionalShare, ..fair(100.0) });
+    let mut server = Server::new(Settings { kind: AlgorithmKind::ProportionalShare, ..fair(100.0) });
     server.round(&[("a", 80.0), ("b", 80.0), ("c", 10.0)]);
     let explanation = server.explain("a");
     assert!(matches!(explanation.rule, DueRule::Share { top_up, .. } if top_up > 0.0), "{explanation:?}");
@@ -112,7 +112,7 @@ fn of_a_band_for_which_nothing_is_left() {
 
 #[test]
 fn of_a_cap_for_each_client() {
-    let mut server = Server::new(Settings { kind: Kind::Static, ..fair(20.0) });
+    let mut server = Server::new(Settings { kind: AlgorithmKind::Static, ..fair(20.0) });
     server.asks("a", 50.0);
     assert_eq!(server.explain("a").rule, DueRule::Each(Amount::clamped(20.0)));
     assert_says(&server.explain("a"), &["no client is due more than 20"]);
@@ -120,7 +120,7 @@ fn of_a_cap_for_each_client() {
 
 #[test]
 fn of_what_is_not_shared_out() {
-    let mut server = Server::new(Settings { kind: Kind::NoAlgorithm, ..fair(20.0) });
+    let mut server = Server::new(Settings { kind: AlgorithmKind::NoAlgorithm, ..fair(20.0) });
     assert_eq!(server.asks("a", 50.0), 50.0);
     assert_eq!(server.explain("a").rule, DueRule::Unlimited);
 }

@@ -169,7 +169,7 @@ fn a_third_waits_until_one_of_two_has_nothing() {
 
 #[test]
 fn in_a_pool_another_node_of_the_name_is_refused_at_once() {
-    let mut settings = Settings::new(Kind::PriorityPool, Amount::clamped(100.0));
+    let mut settings = Settings::new(AlgorithmKind::PriorityPool, Amount::clamped(100.0));
     settings.lease = Millis::from_secs(60);
     let mut server = Server::new(settings);
     let (mut first, second) = (Namesake::new(1, 0), Namesake::new(2, 0));

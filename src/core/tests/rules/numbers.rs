@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn the_largest_and_the_smallest_wants_are_granted_exactly() {
     // A pool gives what is of use, not what is wanted.
-    for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::PriorityPool) {
+    for kind in AlgorithmKind::ALL.into_iter().filter(|kind| *kind != AlgorithmKind::PriorityPool) {
         for wants in [1e15, 1e-9, 0.1, 1.0 / 3.0, 0.0] {
             let mut server = Server::new(Settings::new(kind, Amount::MAX));
             assert_eq!(server.asks("a", wants), wants, "{kind:?}");
@@ -30,7 +30,7 @@ fn very_different_amounts_never_add_up_to_more_than_there_is() {
 
 #[test]
 fn wants_that_add_up_to_the_capacity_but_for_rounding_are_all_met() {
-    for kind in [Kind::FairShare, Kind::ProportionalShare] {
+    for kind in [AlgorithmKind::FairShare, AlgorithmKind::ProportionalShare] {
         for tenths in 1..1000 {
             let small = f64::from(tenths) / 10.0;
             let mut server = Server::new(Settings::new(kind, Amount::clamped(100.0)));
@@ -85,7 +85,7 @@ fn a_remainder_is_none_of_a_large_capacity_either_but_small_wants_are_met() {
 
 #[test]
 fn wants_that_are_dust_get_nothing_and_affect_no_other() {
-    for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::PriorityPool) {
+    for kind in AlgorithmKind::ALL.into_iter().filter(|kind| *kind != AlgorithmKind::PriorityPool) {
         let mut server = Server::new(Settings::new(kind, Amount::clamped(100.0)));
         assert_eq!(server.asks("tiny", 1e-12), 0.0, "{kind:?}");
         assert!(server.asks("one", 100.0) >= 100.0 - 1e-9, "{kind:?}");
@@ -128,7 +128,7 @@ fn a_node_is_lent_no_dust_and_its_clients_get_none() {
 proptest::proptest! {
     #[test]
     fn no_lease_is_ever_dust(
-        kind in proptest::sample::select(vec![Kind::FairShare, Kind::ProportionalShare, Kind::Static, Kind::NoAlgorithm]),
+        kind in proptest::sample::select(vec![AlgorithmKind::FairShare, AlgorithmKind::ProportionalShare, AlgorithmKind::Static, AlgorithmKind::NoAlgorithm]),
         capacity in 1e-12..1e3f64,
         prompt in proptest::bool::ANY,
         wants in proptest::collection::vec(0.0..1e3f64, 1..12),

@@ -197,7 +197,7 @@ fn what_a_child_node_reports_as_outstanding_is_promised() {
 
 #[test]
 fn what_is_not_shared_is_promised_too() {
-    for kind in [Kind::NoAlgorithm, Kind::Static] {
+    for kind in [AlgorithmKind::NoAlgorithm, AlgorithmKind::Static] {
         let mut server = keeper(Settings::new(kind, Amount::clamped(50.0)));
         server.asks("a", 40.0);
         server.asks("b", 40.0);

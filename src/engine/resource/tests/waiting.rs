@@ -18,7 +18,7 @@ impl World {
             version: 1,
             terms: vec![(0, terms)],
         };
-        let settings = Settings::new(Kind::FairShare, Amount::ZERO);
+        let settings = Settings::new(AlgorithmKind::FairShare, Amount::ZERO);
         let mut batch = std::mem::take(&mut self.batch);
         let effects = self.step(|engine, moment, effects| engine.supply(moment, supply, settings, &mut batch, effects));
         self.batch = batch;

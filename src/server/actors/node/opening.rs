@@ -3,7 +3,7 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use actix::{Addr, AsyncContext as _, Context, dev::SendError};
-use leaseway_core::{Amount, Birth, ClusterClock, Epoch, Inherited, Kind, Millis, Promises, Settings, Source};
+use leaseway_core::{AlgorithmKind, Amount, Birth, ClusterClock, Epoch, Inherited, Millis, Promises, Settings, Source};
 use leaseway_engine::{Predecessor, Setup, uplink::Notice};
 use leaseway_quorum::{Quorum, Reign};
 
@@ -243,7 +243,7 @@ fn clock_of(reign: Option<&Reign>) -> ClusterClock {
 
 /// Until the parent has said how a resource is run. Nothing is granted by this.
 fn placeholder() -> Settings {
-    Settings::new(Kind::FairShare, Amount::ZERO)
+    Settings::new(AlgorithmKind::FairShare, Amount::ZERO)
 }
 
 /// Called on the thread on which an incarnation ended; waiting is not possible there, so what a full mailbox does not

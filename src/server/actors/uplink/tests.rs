@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 use actix::{Arbiter, System};
 use futures_util::future::join_all;
 use leaseway_core::{
-    Amount, Answer, Ask, Claim, Claims, Has, HolderKind, Kind, Millis, Principal, Repository, Request, Token,
+    AlgorithmKind, Amount, Answer, Ask, Claim, Claims, Has, HolderKind, Millis, Principal, Repository, Request, Token,
 };
 use leaseway_engine::uplink::UplinkInput;
 use leaseway_proto::doorman as wire;
@@ -190,13 +190,13 @@ fn one_principal_does_not_fill_the_queue_of_a_resource() {
 #[test]
 fn what_the_parent_says_is_what_a_resource_is_run_by() {
     let mut says = Says::sharing(90.0);
-    says.algorithm.kind = Some(Kind::ProportionalShare as i32);
+    says.algorithm.kind = Some(AlgorithmKind::ProportionalShare as i32);
     says.terms =
         vec![wire::Terms { priority: Some(0), equal_share: Some(25.0), top_up: Some(0.5), ..wire::Terms::default() }];
     below(says, |node, _fake| async move {
         granted(&asks(&node, "a", 100.0, None).await);
         let report = node.resource_status("r", 0, 0).await.expect("alive").report;
-        assert_eq!((report.settings.kind, report.settings.capacity.get()), (Kind::ProportionalShare, 90.0));
+        assert_eq!((report.settings.kind, report.settings.capacity.get()), (AlgorithmKind::ProportionalShare, 90.0));
         let supply = report.supply.expect("it has a parent");
         assert_eq!((supply.version, supply.terms.len(), supply.told.map(Amount::get)), (1, 1, Some(0.0)));
     });
@@ -235,7 +235,7 @@ fn an_algorithm_that_cannot_be_run_gives_all_what_they_want_within_the_lease() {
         assert_eq!(granted(&asks(&node, "a", 60.0, None).await), 60.0);
         assert_eq!(granted(&asks(&node, "b", 60.0, None).await), 30.0);
         let report = node.resource_status("r", 0, 0).await.expect("alive").report;
-        assert_eq!(report.settings.kind, Kind::NoAlgorithm);
+        assert_eq!(report.settings.kind, AlgorithmKind::NoAlgorithm);
     });
 }
 
