@@ -72,7 +72,7 @@ pub use promises::{Changes, Inherited, Part, Promises, Refused};
 pub use resource::{
     Answer, Ask, Birth, Block, Counters, DueChange, DueRule, Explanation, Forecast, Foreseen, HolderCopy, HolderReport,
     Lease, LoadError, LoadReport, Moved, Others, Outcome, Overridden, PromiseReport, Release, Request, Resource,
-    ResourceReport, Supplied, SupplyReport, Workspace,
+    ResourceReport, RoundScratch, Supplied, SupplyReport,
 };
 pub use settings::{
     AlgorithmKind, CostWeights, DropMode, FieldChange, FreeKey, PoolSettings, Priority, RaiseMode, SafeCapacity,

@@ -117,7 +117,7 @@ pub struct Resource {
 /// in the processor's caches, where buffers of each resource would be as cold as a resource that was not asked for a
 /// while.
 #[derive(Default)]
-pub struct Workspace {
+pub struct RoundScratch {
     /// Records that were touched ahead.
     slots: Vec<u32>,
     /// The requests of a sub-round.
@@ -127,7 +127,7 @@ pub struct Workspace {
     terms: Vec<(i16, Terms)>,
 }
 
-impl Workspace {
+impl RoundScratch {
     fn clear(&mut self) {
         self.pending.clear();
         self.participants.clear();
@@ -230,10 +230,10 @@ impl Resource {
         now: Now,
         requests: &mut Vec<Request>,
         answers: &mut Vec<Answer>,
-        workspace: &mut Workspace,
+        scratch: &mut RoundScratch,
     ) {
         // A round that panicked may have left data in it.
-        workspace.clear();
+        scratch.clear();
         self.counters.rounds += 1;
         self.expire(now.at, EXPIRE_PER_REQUEST * (1 + requests.len()));
         self.end_inherited(now.at);
@@ -243,7 +243,7 @@ impl Resource {
         self.begin_sub_round();
         self.newcomers.clear();
         self.short.clear();
-        self.look_ahead(requests, &mut workspace.slots);
+        self.look_ahead(requests, &mut scratch.slots);
         for request in requests.drain(..) {
             // Kept until it is settled; then it is the answer.
             let place = answers.len();
@@ -258,23 +258,23 @@ impl Resource {
                     }
                 },
                 Request::Release(release) => {
-                    if self.is_pending(release.kind, &release.id, workspace) {
-                        self.settle(now, answers, workspace);
+                    if self.is_pending(release.kind, &release.id, scratch) {
+                        self.settle(now, answers, scratch);
                     }
                     self.release(&release, now.at);
                     answers[place] = Answer::Released;
                     continue;
                 }
             };
-            if self.is_pending(ask.kind, &ask.id, workspace) {
-                self.settle(now, answers, workspace);
+            if self.is_pending(ask.kind, &ask.id, scratch) {
+                self.settle(now, answers, scratch);
             }
             match self.admit(ask, now) {
-                Ok(pending) => workspace.pending.push(PendingGrant { answer: place, ..pending }),
+                Ok(pending) => scratch.pending.push(PendingGrant { answer: place, ..pending }),
                 Err(answer) => answers[place] = answer,
             }
         }
-        self.settle(now, answers, workspace);
+        self.settle(now, answers, scratch);
     }
 
     /// Prefetches the records that the round will work on. Visited one after the other, field by field, each would wait
@@ -414,9 +414,9 @@ impl Resource {
     }
 
     /// Whether the holder already has a request in this sub-round.
-    fn is_pending(&self, kind: HolderKind, id: &str, workspace: &Workspace) -> bool {
+    fn is_pending(&self, kind: HolderKind, id: &str, scratch: &RoundScratch) -> bool {
         // A single request needs no lookup to know that it is the only one.
-        !workspace.pending.is_empty()
+        !scratch.pending.is_empty()
             && self.ledger.find(kind, id).is_some_and(|slot| self.ledger.holder(slot).round == self.sub_round)
     }
 

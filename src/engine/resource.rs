@@ -137,7 +137,7 @@ impl<T> ResourceEngine<T> {
             return;
         }
         self.resource.set_max_holders(moment.max_holders);
-        self.resource.round(moment.now, &mut batch.requests, &mut batch.answers, &mut batch.workspace);
+        self.resource.round(moment.now, &mut batch.requests, &mut batch.answers, &mut batch.scratch);
         let awaits = self.settle(moment, effects);
         if !copies.is_empty() {
             self.hold_for_supply(copies, moment.now.at, batch, effects);

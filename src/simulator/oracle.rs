@@ -1,8 +1,8 @@
 //! What one server that knew every client would give each: the core's own division, without a tree in between.
 
 use leaseway_core::{
-    Amount, Ask, Birth, ChargedTo, Claim, Claims, Epoch, HolderKind, Millis, Now, Request, Resource, Settings, Source,
-    Workspace,
+    Amount, Ask, Birth, ChargedTo, Claim, Claims, Epoch, HolderKind, Millis, Now, Request, Resource, RoundScratch,
+    Settings, Source,
 };
 use serde::Serialize;
 
@@ -47,7 +47,7 @@ pub(crate) fn dues(settings: &Settings, demands: &[(Amount, i16)]) -> Vec<Amount
             charged_to: ChargedTo::default(),
         })
     };
-    flat.round(now, &mut demands.iter().enumerate().map(ask).collect(), &mut Vec::new(), &mut Workspace::default());
+    flat.round(now, &mut demands.iter().enumerate().map(ask).collect(), &mut Vec::new(), &mut RoundScratch::default());
     let mut dues = vec![Amount::ZERO; demands.len()];
     for holder in flat.report_holders(now.at, 0, usize::MAX).0 {
         let place: usize = holder.id.parse().expect("holders are named by their places");

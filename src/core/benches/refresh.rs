@@ -13,7 +13,7 @@ use std::{
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use leaseway_core::{
     AlgorithmKind, Amount, Answer, Ask, Birth, ChargedTo, Claim, Claims, Epoch, Has, HolderKind, Inherited, Lease,
-    Millis, Now, Request, Resource, Settings, Workspace,
+    Millis, Now, Request, Resource, RoundScratch, Settings,
 };
 
 const REFRESH_NS: u64 = 16_000_000_000;
@@ -94,7 +94,7 @@ struct Refreshers {
     elapsed_ns: u64,
     epoch: Epoch,
     answers: Vec<Answer>,
-    workspace: Workspace,
+    scratch: RoundScratch,
 }
 
 impl Refreshers {
@@ -115,7 +115,7 @@ impl Refreshers {
             elapsed_ns: 0,
             epoch: Epoch(1 << 40),
             answers: Vec::new(),
-            workspace: Workspace::default(),
+            scratch: RoundScratch::default(),
         };
         refreshers.measure(u64::from(clients) * 2);
         refreshers
@@ -179,7 +179,7 @@ impl Refreshers {
             left -= self.asking.len();
             let since = Instant::now();
             for (now, requests) in &mut rounds {
-                self.resource.round(*now, requests, &mut self.answers, &mut self.workspace);
+                self.resource.round(*now, requests, &mut self.answers, &mut self.scratch);
             }
             spent += since.elapsed();
             self.hear();

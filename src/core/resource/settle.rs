@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use super::{LeftOut, PendingGrant, Resource, Workspace};
+use super::{LeftOut, PendingGrant, Resource, RoundScratch};
 use crate::{
     Amount, Answer, Cause, Claim, HolderKind, Lease, Millis, Now, Reuse, SafeCapacity, Sum, Terms,
     claim::wanted,
@@ -22,12 +22,12 @@ const WAITS_FOR: Millis = Millis(5000);
 
 impl Resource {
     /// Divides and settles what the sub-round has absorbed, and begins the next.
-    pub(super) fn settle(&mut self, now: Now, answers: &mut [Answer], workspace: &mut Workspace) {
-        if workspace.pending.is_empty() {
+    pub(super) fn settle(&mut self, now: Now, answers: &mut [Answer], scratch: &mut RoundScratch) {
+        if scratch.pending.is_empty() {
             return;
         }
         if self.awaits_supply() {
-            self.put_off(&mut workspace.pending, now.at, answers);
+            self.put_off(&mut scratch.pending, now.at, answers);
             self.begin_sub_round();
             return;
         }
@@ -36,32 +36,30 @@ impl Resource {
             self.raise_unclaimed(Amount::ZERO);
         }
         self.deal_units(now.at);
-        self.balance_pool(now.at, 1 + workspace.pending.len());
-        let free = self.find_participants(workspace, now.at);
+        self.balance_pool(now.at, 1 + scratch.pending.len());
+        let free = self.find_participants(scratch, now.at);
         if let Some(pool) = self.pool.as_deref().filter(|_| self.is_bounded()) {
             let (learning, kinds) = (self.is_learning(now.at), |slot| self.ledger.holder(slot).kind);
             Self::settle_pool(
                 pool,
                 learning,
                 free,
-                &workspace.pending,
-                &workspace.participants,
+                &scratch.pending,
+                &scratch.participants,
                 kinds,
-                &mut workspace.grants,
+                &mut scratch.grants,
             );
         } else if self.is_bounded() {
             let indivisible = self.settings.whole_units;
-            settlement::settle(free, &workspace.participants, indivisible, &mut workspace.grants);
+            settlement::settle(free, &scratch.participants, indivisible, &mut scratch.grants);
         } else {
-            workspace.grants.extend(workspace.participants.iter().map(|participant| participant.due));
+            scratch.grants.extend(scratch.participants.iter().map(|participant| participant.due));
         }
         let total = self.total();
-        for (participant, grant) in workspace.participants.iter().zip(&mut workspace.grants) {
+        for (participant, grant) in scratch.participants.iter().zip(&mut scratch.grants) {
             *grant = without_dust(*grant, participant.due, total);
         }
-        for ((pending, participant), grant) in
-            workspace.pending.iter().zip(&workspace.participants).zip(&workspace.grants)
-        {
+        for ((pending, participant), grant) in scratch.pending.iter().zip(&scratch.participants).zip(&scratch.grants) {
             self.note(pending.slot, participant.due, *grant);
             let is_left_out = match pending.left_out {
                 LeftOut::Never => false,
@@ -75,10 +73,10 @@ impl Resource {
                 if self.parent_may_add(pending, participant.due, *grant, now.at) {
                     self.short.push(pending.answer);
                 }
-                answers[pending.answer] = self.grant(pending, *grant, now, &mut workspace.terms);
+                answers[pending.answer] = self.grant(pending, *grant, now, &mut scratch.terms);
             }
         }
-        workspace.clear();
+        scratch.clear();
         self.begin_sub_round();
     }
 
@@ -89,11 +87,11 @@ impl Resource {
     }
 
     /// Computes what each is due; returns what is free.
-    fn find_participants(&self, workspace: &mut Workspace, now: Millis) -> Sum {
+    fn find_participants(&self, scratch: &mut RoundScratch, now: Millis) -> Sum {
         let learning = self.is_learning(now);
         let may_give_more = self.may_give_more(now);
         let mut free = Sum::from(self.total()) - self.ledger.sums().held;
-        for pending in &workspace.pending {
+        for pending in &scratch.pending {
             let holder = self.ledger.holder(pending.slot);
             let mut current = pending.keep;
             if planted::is(Fault::KeepsWhatIsHeld) {
@@ -101,7 +99,7 @@ impl Resource {
             }
             // A pool that learns places no client: all get back what they had.
             let gives_back = learning && self.pool.is_some() && !self.supply_has_ended(now);
-            let due = if gives_back { pending.keep } else { self.due_now(pending.slot, now, &mut workspace.terms) };
+            let due = if gives_back { pending.keep } else { self.due_now(pending.slot, now, &mut scratch.terms) };
             let due = if learning { due.max(self.restored(pending, now)) } else { due };
             let due = due.min(if may_give_more { pending.most } else { pending.keep });
             let held = holder.leases.held(now);
@@ -112,7 +110,7 @@ impl Resource {
                 Reuse::Prompt => due.min(current).max(holder.leases.outstanding(now)),
             };
             free += Sum::from(held) - Sum::from(floor);
-            workspace.participants.push(Participant { due, current, floor });
+            scratch.participants.push(Participant { due, current, floor });
         }
         free
     }

@@ -50,7 +50,7 @@ use super::world::{ask, birth, has, now_at, one};
 use crate::{
     AlgorithmKind, Amount, Ask, AssignError, Assigned, Birth, Cause, Claim, Claims, HolderKind, Inherited, Lease, Load,
     LoadError, LoadReport, Millis, NamedParameter, News, PoolEvent, PoolEventFilter, PoolEventKind, PoolFilter,
-    PoolReport, PoolStanding, Release, Request, Resource, Settings, Source, Supply, Usage, Workspace, invariant,
+    PoolReport, PoolStanding, Release, Request, Resource, RoundScratch, Settings, Source, Supply, Usage, invariant,
 };
 
 /// A pool, and its clients' own books.

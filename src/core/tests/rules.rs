@@ -38,7 +38,7 @@ use std::collections::BTreeMap;
 use super::world::{ask, birth, has, now_at, one};
 use crate::{
     AlgorithmKind, Amount, Answer, Ask, Birth, Claim, Claims, Counters, Has, HolderKind, HolderReport, Lease, Millis,
-    Priority, Release, Request, Resource, Reuse, SafeCapacity, Settings, Source, Supply, Terms, Token, Workspace,
+    Priority, Release, Request, Resource, Reuse, RoundScratch, SafeCapacity, Settings, Source, Supply, Terms, Token,
     invariant,
 };
 
@@ -111,7 +111,7 @@ impl Server {
             now_at(self.now),
             &mut asks.into_iter().map(Request::Ask).collect(),
             &mut answers,
-            &mut Workspace::default(),
+            &mut RoundScratch::default(),
         );
         answers.try_into().expect("an answer for each")
     }
@@ -140,7 +140,7 @@ impl Server {
             now_at(self.now),
             &mut asks.into_iter().map(Request::Ask).collect(),
             &mut answers,
-            &mut Workspace::default(),
+            &mut RoundScratch::default(),
         );
         let leases: Vec<Lease> = answers.into_iter().map(granted).collect();
         for ((id, _), lease) in requests.iter().zip(&leases) {

@@ -65,7 +65,7 @@ use self::words::{amount, claim, duration, number, time, told};
 use super::world::{ask, birth, has, now_at};
 use crate::{
     AlgorithmKind, Amount, Ask, Birth, Claim, Claims, Epoch, Has, HolderKind, Inherited, Millis, NamedParameter,
-    Promises, Release, Request, Resource, Reuse, SafeCapacity, Settings, Source, Sum, Token, Workspace, invariant,
+    Promises, Release, Request, Resource, Reuse, RoundScratch, SafeCapacity, Settings, Source, Sum, Token, invariant,
 };
 
 test_each_path! { in "./src/core/testscripts" as scripts => run }
@@ -208,7 +208,7 @@ impl Transcript {
         let resource = self.resource()?;
         let mut before = resource.sums().held;
         let mut answers = Vec::new();
-        resource.round(now_at(now), &mut requests.clone(), &mut answers, &mut Workspace::default());
+        resource.round(now_at(now), &mut requests.clone(), &mut answers, &mut RoundScratch::default());
         for request in &requests {
             if let Request::Ask(ask) = request {
                 before += ask.outstanding.unwrap_or_default(); // News that no decision could have prevented.

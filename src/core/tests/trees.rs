@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     AlgorithmKind, Amount, Answer, Ask, Birth, ChargedTo, Claim, Claims, ClientRule, DemandSummary, HolderKind, Lease,
-    Millis, Priority, Request, Resource, Settings, Source, Sum, Supply, Workspace, invariant,
+    Millis, Priority, Request, Resource, RoundScratch, Settings, Source, Sum, Supply, invariant,
 };
 
 /// A client: what it wants, its priority, and the newest lease that reached it.
@@ -109,7 +109,7 @@ impl Node {
         let before = self.resource.sums().held;
         let news = ask.outstanding.unwrap_or_default();
         let mut answers = Vec::new();
-        self.resource.round(now_at(now), &mut vec![Request::Ask(ask)], &mut answers, &mut Workspace::default());
+        self.resource.round(now_at(now), &mut vec![Request::Ask(ask)], &mut answers, &mut RoundScratch::default());
         let mut most = before;
         most += news;
         invariant::held_within_capacity(&self.resource, most).expect("never over");
@@ -171,7 +171,7 @@ fn flat(settings: &Settings, wants: &[(f64, i16)]) -> Vec<f64> {
         now_at(Millis(0)),
         &mut wants.iter().enumerate().map(ask).collect(),
         &mut Vec::new(),
-        &mut Workspace::default(),
+        &mut RoundScratch::default(),
     );
     let mut holders = resource.report_holders(Millis(0), 0, usize::MAX).0;
     let number = |id: &str| id.rsplit('-').next().and_then(|number| number.parse::<usize>().ok()).expect("a number");

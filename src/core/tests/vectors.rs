@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::world::{ask, birth, has, now_at};
 use crate::{
     AlgorithmKind, Amount, Answer, Claim, Claims, HolderKind, Lease, Millis, Release, Request, Resource, Reuse,
-    Settings, Workspace, division::tests::water_filling,
+    RoundScratch, Settings, division::tests::water_filling,
 };
 
 struct Vector {
@@ -84,7 +84,7 @@ fn play(vector: &Vector, reuse: Reuse) -> BTreeMap<String, f64> {
             now_at(Millis(clock)),
             &mut vec![Request::Ask(request)],
             &mut answers,
-            &mut Workspace::default(),
+            &mut RoundScratch::default(),
         );
         if let Answer::Granted(lease) = answers[0] {
             leases.insert(id.to_owned(), lease);
@@ -105,7 +105,7 @@ fn play(vector: &Vector, reuse: Reuse) -> BTreeMap<String, f64> {
                     now_at(Millis(0)),
                     &mut vec![Request::Release(release)],
                     &mut Vec::new(),
-                    &mut Workspace::default(),
+                    &mut RoundScratch::default(),
                 );
             }
             _ => {

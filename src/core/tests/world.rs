@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use crate::resource::Proposal;
 use crate::{
     Amount, Answer, Ask, Birth, ChargedTo, Claim, Claims, DemandSummary, Epoch, Has, HolderKind, Lease, Millis, Now,
-    Priority, Release, Request, Resource, Settings, Source, Sum, Supply, Workspace, invariant,
+    Priority, Release, Request, Resource, RoundScratch, Settings, Source, Sum, Supply, invariant,
     invariant::Violation,
     tests::peers::{Peers, next_epoch},
 };
@@ -63,7 +63,7 @@ pub(crate) fn has(lease: &Lease) -> Has {
 /// Runs a round of one request.
 pub(crate) fn one(resource: &mut Resource, now: Now, request: Request) -> Answer {
     let mut answers = Vec::new();
-    resource.round(now, &mut vec![request], &mut answers, &mut Workspace::default());
+    resource.round(now, &mut vec![request], &mut answers, &mut RoundScratch::default());
     assert_eq!(answers.len(), 1);
     answers.remove(0)
 }
@@ -277,7 +277,7 @@ impl World {
         let mut answers = Vec::new();
         let mut asks = batch.iter().map(|request| Request::Ask(request.ask.clone())).collect();
         let (now, at) = (self.masters_now(), self.at());
-        self.resource.round(now, &mut asks, &mut answers, &mut Workspace::default());
+        self.resource.round(now, &mut asks, &mut answers, &mut RoundScratch::default());
         self.log.extend(answers.iter().cloned());
         let awaits = self.propose()?;
         // A holder with several requests in one round is settled several times, by different dues: not to be told from

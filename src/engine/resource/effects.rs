@@ -1,7 +1,8 @@
 //! What goes into an engine and what comes out of it.
 
 use leaseway_core::{
-    Answer, Assigned, Changes, Hint, HolderKind, Load, LoadError, Millis, Now, PoolEvent, PoolNotes, Request, Workspace,
+    Answer, Assigned, Changes, Hint, HolderKind, Load, LoadError, Millis, Now, PoolEvent, PoolNotes, Request,
+    RoundScratch,
 };
 
 /// The world around a resource at the moment of an input.
@@ -39,12 +40,12 @@ pub struct Batch<T> {
     pub(super) requests: Vec<Request>,
     pub(super) tickets: Vec<T>,
     pub(super) answers: Vec<Answer>,
-    pub(super) workspace: Workspace,
+    pub(super) scratch: RoundScratch,
 }
 
 impl<T> Default for Batch<T> {
     fn default() -> Batch<T> {
-        Batch { requests: Vec::new(), tickets: Vec::new(), answers: Vec::new(), workspace: Workspace::default() }
+        Batch { requests: Vec::new(), tickets: Vec::new(), answers: Vec::new(), scratch: RoundScratch::default() }
     }
 }
 

@@ -6,7 +6,8 @@ use futures_util::FutureExt as _;
 use http::HeaderValue;
 use http_body_util::Full;
 use leaseway_core::{
-    AlgorithmKind, Amount, Answer, Birth, Epoch, Millis, Now, Request, Resource, Settings, Source, Workspace, invariant,
+    AlgorithmKind, Amount, Answer, Birth, Epoch, Millis, Now, Request, Resource, RoundScratch, Settings, Source,
+    invariant,
 };
 use leaseway_proto::{
     doorman::{GetCapacityRequest, GetServerCapacityRequest, ReleaseCapacityRequest},
@@ -126,7 +127,7 @@ fn decide(parsed: Parsed) {
             let before = resource.sums().held;
             let (mut asked, mut answers) = (requests.clone(), Vec::new());
             let now = Now { at, unix: 1_700_000_000 + at.0 as i64 / 1000 };
-            resource.round(now, &mut asked, &mut answers, &mut Workspace::default());
+            resource.round(now, &mut asked, &mut answers, &mut RoundScratch::default());
             assert_eq!(answers.len(), requests.len());
             invariant::held_within_capacity(&resource, before).expect("what is asked for changes nothing about that");
             for answer in &answers {

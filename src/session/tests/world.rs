@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use leaseway_core::{
     self as core, AlgorithmKind as Algorithm, Amount, Answer, Birth, Claim, Epoch, HolderKind, Now, Request, Resource,
-    Token, Workspace,
+    RoundScratch, Token,
 };
 use proptest::prelude::*;
 
@@ -127,7 +127,7 @@ impl World {
             Event::Asked(client, number, request) => {
                 let now = Now { at: self.now, unix: (self.now.0 / 1000) as i64 };
                 let (mut requests, mut answers) = (vec![request], Vec::new());
-                self.resource.round(now, &mut requests, &mut answers, &mut Workspace::default());
+                self.resource.round(now, &mut requests, &mut answers, &mut RoundScratch::default());
                 let given: Vec<_> = answers.iter().filter_map(as_given).collect();
                 self.send(|| Event::Answered(client, number, given.clone()));
             }

@@ -38,7 +38,7 @@ fn a_release_between_two_requests_of_a_round_takes_its_place_among_them() {
     let requests =
         [Request::Ask(ask("a", 100.0, None)), Request::Release(release), Request::Ask(ask("b", 100.0, None))];
     let mut answers = Vec::new();
-    server.resource.round(now_at(server.now), &mut requests.into(), &mut answers, &mut Workspace::default());
+    server.resource.round(now_at(server.now), &mut requests.into(), &mut answers, &mut RoundScratch::default());
     assert_eq!(granted(answers[0].clone()).capacity.get(), 100.0);
     assert_eq!(answers[1], Answer::Released);
     assert_eq!(granted(answers[2].clone()).capacity.get(), 100.0);
