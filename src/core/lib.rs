@@ -64,8 +64,8 @@ pub use load::Load;
 pub use overrides::{Override, Overrides};
 pub use parameters::{CLIENT_PARAMETER, LEASE_PARAMETER, NamedParameter, ParameterError, REFRESH_PARAMETER, nearest};
 pub use pool::{
-    AssignError, Assigned, Cause, News, NotedBalance, NotedCost, PoolClient, PoolClock, PoolEvent, PoolEventFilter,
-    PoolEventKind, PoolFilter, PoolMember, PoolMemory, PoolNotes, PoolPage, PoolPlace, PoolReport, PoolStanding,
+    AssignError, Assigned, Cause, News, NotedBalance, NotedCost, PoolClient, PoolClock, PoolCursor, PoolEvent,
+    PoolEventFilter, PoolEventKind, PoolFilter, PoolMember, PoolMemory, PoolNotes, PoolPage, PoolReport, PoolStanding,
     PoolState, Usage,
 };
 pub use promises::{Changes, Inherited, Part, Promises, Refused};

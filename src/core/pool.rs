@@ -47,7 +47,7 @@ pub use demand::{News, Usage};
 pub use events::{Cause, PoolClient, PoolEvent, PoolEventFilter, PoolEventKind};
 pub use memory::{NotedBalance, NotedCost, PoolClock, PoolMemory, PoolNotes};
 pub(crate) use parameters::{PARAMETERS, written};
-pub use report::{PoolFilter, PoolMember, PoolPage, PoolPlace, PoolReport, PoolStanding, PoolState};
+pub use report::{PoolCursor, PoolFilter, PoolMember, PoolPage, PoolReport, PoolStanding, PoolState};
 
 use self::{
     accounts::{Accounts, BalanceKey, Clock},

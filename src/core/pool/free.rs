@@ -17,19 +17,19 @@ use super::{
     accounts::Clock,
     events::Cause,
     grouped::{Grouped, Whose},
-    member::{Free, Member, Place},
+    member::{Free, Member, QueueKey},
 };
 use crate::{Amount, Principal, PrincipalShare, Sum};
 
 /// Free clients in order.
 #[derive(Debug, Default)]
 pub(super) struct FreeClients {
-    waiting: Grouped<Place>,
-    revoking: Grouped<Place>,
+    waiting: Grouped<QueueKey>,
+    revoking: Grouped<QueueKey>,
     /// Those with a place, the last first: with nothing yet; that use something; that use nothing.
-    pending: Grouped<Reverse<Place>>,
-    busy: Grouped<Reverse<Place>>,
-    idle: Grouped<Reverse<Place>>,
+    pending: Grouped<Reverse<QueueKey>>,
+    busy: Grouped<Reverse<QueueKey>>,
+    idle: Grouped<Reverse<QueueKey>>,
     places: PlacesByPrincipal,
     /// Victims of an overload that have not asked since. They go even if there are places: else they would be back in
     /// those that an overload leaves open.
@@ -135,7 +135,7 @@ impl FreeClients {
     }
 
     /// The client that has capacity and would lose its place next.
-    fn last_served(&self, whose: Whose) -> Option<Place> {
+    fn last_served(&self, whose: Whose) -> Option<QueueKey> {
         // The last first.
         [self.busy.first(whose), self.idle.first(whose)].into_iter().flatten().min().map(|Reverse(place)| place)
     }
@@ -176,7 +176,7 @@ impl FreeClients {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.direct() as usize * size_of::<(Principal, Option<Place>)>()
+        self.direct() as usize * size_of::<(Principal, Option<QueueKey>)>()
     }
 }
 

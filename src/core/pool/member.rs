@@ -11,7 +11,7 @@ use crate::{Amount, Claim, Claims, HolderKind, Millis, Principal, Token};
 /// The sort key of a priority client: the more important first, then the one that came first.
 pub(super) type Rank = (Reverse<i16>, u64, u32);
 /// The sort key of a free client: the smaller balance first, then the one that came first.
-pub(super) type Place = (BalanceKey, u64, u32);
+pub(super) type QueueKey = (BalanceKey, u64, u32);
 
 /// The state of a free client.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -148,7 +148,7 @@ impl Member {
         (Reverse(self.demand.rank), self.seq, slot)
     }
 
-    pub(super) fn place(&self, key: BalanceKey, slot: u32) -> Place {
+    pub(super) fn place(&self, key: BalanceKey, slot: u32) -> QueueKey {
         (key, self.seq, slot)
     }
 

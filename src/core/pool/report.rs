@@ -104,7 +104,7 @@ pub enum PoolFilter {
 
 /// Where a list goes on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PoolPlace {
+pub enum PoolCursor {
     /// With this record.
     Slot(usize),
     /// After this holder.
@@ -136,7 +136,7 @@ pub struct PoolMember {
 pub struct PoolPage {
     pub members: Vec<PoolMember>,
     /// Where the next page begins; `None` at the end.
-    pub next: Option<PoolPlace>,
+    pub next: Option<PoolCursor>,
 }
 
 impl Pool {
@@ -216,7 +216,7 @@ impl Pool {
     pub(crate) fn list(
         &self,
         filter: PoolFilter,
-        from: Option<&PoolPlace>,
+        from: Option<&PoolCursor>,
         limit: usize,
         find: impl Fn(HolderKind, &str) -> Option<u32>,
     ) -> PoolPage {
@@ -226,9 +226,9 @@ impl Pool {
         }
     }
 
-    fn list_members(&self, filter: PoolFilter, from: Option<&PoolPlace>, limit: usize) -> PoolPage {
+    fn list_members(&self, filter: PoolFilter, from: Option<&PoolCursor>, limit: usize) -> PoolPage {
         let from = match from {
-            Some(PoolPlace::Slot(slot)) => *slot,
+            Some(PoolCursor::Slot(slot)) => *slot,
             _ => 0,
         };
         let mut page = PoolPage::default();
@@ -238,7 +238,7 @@ impl Pool {
                 continue;
             }
             if page.members.len() == limit {
-                page.next = Some(PoolPlace::Slot(slot));
+                page.next = Some(PoolCursor::Slot(slot));
                 return page;
             }
             page.members.push(self.describe(slot as u32, member));
@@ -249,12 +249,12 @@ impl Pool {
     fn list_assigned(
         &self,
         filter: PoolFilter,
-        from: Option<&PoolPlace>,
+        from: Option<&PoolCursor>,
         limit: usize,
         find: impl Fn(HolderKind, &str) -> Option<u32>,
     ) -> PoolPage {
         let from = match from {
-            Some(PoolPlace::After(kind, id)) => Some((*kind, Arc::clone(id))),
+            Some(PoolCursor::After(kind, id)) => Some((*kind, Arc::clone(id))),
             _ => None,
         };
         let mut page = PoolPage::default();
@@ -264,7 +264,7 @@ impl Pool {
                 continue;
             }
             if page.members.len() == limit {
-                page.next = page.members.last().map(|last| PoolPlace::After(last.kind, Arc::clone(&last.id)));
+                page.next = page.members.last().map(|last| PoolCursor::After(last.kind, Arc::clone(&last.id)));
                 return page;
             }
             let absent = || PoolMember {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::{PendingGrant, Resource};
 use crate::{
-    AlgorithmKind, Amount, Ask, AssignError, Assigned, Cause, HolderKind, Load, Millis, Override, PoolEvent,
-    PoolFilter, PoolMember, PoolNotes, PoolPage, PoolPlace, PoolReport, PoolState, PrincipalShare, Settings, Sum,
+    AlgorithmKind, Amount, Ask, AssignError, Assigned, Cause, HolderKind, Load, Millis, Override, PoolCursor,
+    PoolEvent, PoolFilter, PoolMember, PoolNotes, PoolPage, PoolReport, PoolState, PrincipalShare, Settings, Sum,
     pool::{MOVES_PER_REQUEST, MOVES_PER_TICK, Pool, PoolRequest},
     settlement,
 };
@@ -234,7 +234,7 @@ impl Resource {
     }
 
     /// Up to `limit` of the holders that the filter lets pass, and where to go on.
-    pub fn pool_members(&self, filter: PoolFilter, from: Option<&PoolPlace>, limit: usize) -> PoolPage {
+    pub fn pool_members(&self, filter: PoolFilter, from: Option<&PoolCursor>, limit: usize) -> PoolPage {
         let find = |kind: HolderKind, id: &str| self.ledger.find(kind, id);
         self.pool.as_ref().map_or_else(PoolPage::default, |pool| pool.list(filter, from, limit, find))
     }
