@@ -24,7 +24,7 @@ mod units;
 use inherited::InheritedLeases;
 use names::NameOwners;
 use pool::Measured;
-use promises::Keeper;
+use promises::Proposer;
 use supply::Origin;
 
 use crate::{
@@ -95,7 +95,7 @@ pub struct Resource {
     counters: Counters,
     sub_round: u32,
     watch_list: WatchList,
-    keeper: Option<Box<Keeper>>,
+    proposer: Option<Box<Proposer>>,
     pool: Option<Box<Pool>>,
     measured: Measured,
     seed: u64,
@@ -200,7 +200,7 @@ impl Resource {
             counters: Counters::default(),
             sub_round: 0,
             watch_list: WatchList::default(),
-            keeper: None,
+            proposer: None,
             pool: None,
             seed,
             rotation: None,
@@ -214,7 +214,7 @@ impl Resource {
         resource.count_in_units();
         resource.renew_pool(seed);
         if let Some(inherited) = inherited {
-            resource.keeper = Some(Box::new(Keeper::new(resource.tokens.epoch(), &inherited)));
+            resource.proposer = Some(Box::new(Proposer::new(resource.tokens.epoch(), &inherited)));
             resource.inherit(inherited);
         }
         if learning_until > since && source == Source::Own {

@@ -269,7 +269,7 @@ impl Resource {
     /// such report, so that false ones can delay decisions once in the life of a master, not repeatedly.
     fn listens_once_more(&mut self, now: Millis) -> bool {
         let until = self.settings.last_lease_over(self.since);
-        let listens = self.keeper.is_some() && now < until;
+        let listens = self.proposer.is_some() && now < until;
         if listens {
             self.learning_until = self.learning_until.max(until);
             self.assume_lent(until);

@@ -132,7 +132,7 @@ impl Resource {
     /// Whether earlier masters may have lent more than the estate has: below a parent it is what is lent now, and that
     /// may be less than what they had.
     pub(super) fn may_have_lent_more(&self, now: Millis) -> bool {
-        self.has_parent() && self.keeper.is_none() && self.is_learning(now)
+        self.has_parent() && self.proposer.is_none() && self.is_learning(now)
     }
 
     /// Whether leases of earlier masters may still be in use.

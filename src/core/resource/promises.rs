@@ -1,14 +1,14 @@
 //! Promises of a resource: what its peers must know before its answers are sent, and what a new master inherits. See
 //! [`crate::promises`] for what promises are, and [`super::estate`] for what becomes of those of earlier masters.
 
-mod keeper;
+mod proposer;
 
-use keeper::{Glance, Standing};
+use proposer::{RoundDetail, RoundSummary};
 
 use super::Resource;
 use crate::{Amount, Changes, ClusterClock, Epoch, Inherited, Millis};
 
-pub(super) use keeper::Keeper;
+pub(super) use proposer::Proposer;
 
 /// Changes to propose, and what waits for them.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -54,18 +54,18 @@ impl Resource {
     /// The changes count as proposed: they must be applied before all later ones, or no change of this incarnation may
     /// be any more.
     pub(crate) fn take_changes(&mut self, now: Millis) -> Proposal {
-        let Some(mut keeper) = self.keeper.take() else { return Proposal::default() };
+        let Some(mut proposer) = self.proposer.take() else { return Proposal::default() };
         let (held, lapsed, lease) = (self.ledger.sums().held, self.ledger.lapsed(), self.settings.lease);
-        let glance = Glance { held, lease, lapsed, parts: self.inherited_parts(now), now };
-        let clock = keeper.clock();
-        let pending = keeper.take(glance, || self.standing(clock, now), || self.summarized_claims());
-        self.keeper = Some(keeper);
+        let round = RoundSummary { held, lease, lapsed, parts: self.inherited_parts(now), now };
+        let clock = proposer.clock();
+        let pending = proposer.take(round, || self.detail(clock, now), || self.summarized_claims());
+        self.proposer = Some(proposer);
         pending
     }
 
-    fn standing(&self, clock: ClusterClock, now: Millis) -> Standing {
+    fn detail(&self, clock: ClusterClock, now: Millis) -> RoundDetail {
         let (sums, capacity) = (self.ledger.sums(), self.is_bounded().then_some(self.total()));
-        Standing {
+        RoundDetail {
             held: sums.held,
             unclaimed: self.unclaimed(),
             wants: sums.wants,
@@ -81,8 +81,8 @@ impl Resource {
 
     /// A quorum has stored all changes up to this number, and will not lose them.
     pub fn acknowledge(&mut self, number: u64) {
-        if let Some(keeper) = &mut self.keeper {
-            keeper.acknowledge(number);
+        if let Some(proposer) = &mut self.proposer {
+            proposer.acknowledge(number);
         }
     }
 
@@ -90,13 +90,13 @@ impl Resource {
     pub fn promises(&self) -> Option<PromiseReport> {
         let room = Amount::clamped(self.settings.capacity.get() / 32.0);
         let until = self.inherited_over_by(self.unclaimed().saturating_sub(room));
-        self.keeper.as_ref().map(|keeper| keeper.report(self.unclaimed(), until))
+        self.proposer.as_ref().map(|proposer| proposer.report(self.unclaimed(), until))
     }
 
     /// A lease may be believed until then.
     pub(super) fn cover_until(&mut self, end: Millis) {
-        if let Some(keeper) = &mut self.keeper {
-            keeper.cover_until(end);
+        if let Some(proposer) = &mut self.proposer {
+            proposer.cover_until(end);
         }
     }
 }

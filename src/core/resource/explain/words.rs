@@ -7,7 +7,7 @@ impl Explanation {
     /// What the holder has and is due, why that is its due, what keeps it from having it, what happens next, and what
     /// it could do, in this order.
     pub fn sentences(&self) -> Vec<String> {
-        let mut said = vec![self.standing(), format!("{} is due {}: {}.", self.name(), self.due(), self.because())];
+        let mut said = vec![self.detail(), format!("{} is due {}: {}.", self.name(), self.due(), self.because())];
         said.extend(self.client.iter().map(|rule| format!("A rule for clients says {}.", escaped(&rule.in_words()))));
         said.extend(self.overridden.iter().map(|overridden| overridden.sentence(self.at)));
         said.extend(self.blocks.iter().map(|block| self.blocked(block)));
@@ -28,7 +28,7 @@ impl Explanation {
         format!("{} s", until.since(self.at).0.div_ceil(1000))
     }
 
-    fn standing(&self) -> String {
+    fn detail(&self) -> String {
         let holder = &self.holder;
         let clients = match (holder.kind, holder.subclients) {
             (HolderKind::Client, _) => String::new(),

@@ -37,7 +37,7 @@ const HEADWAY: f64 = 1.5;
 const LEFT: f64 = 1.0 / 8.0;
 
 /// The promises of one incarnation of a resource.
-pub(in crate::resource) struct Keeper {
+pub(in crate::resource) struct Proposer {
     epoch: Epoch,
     clock: ClusterClock,
     inherited_until: Millis,
@@ -75,17 +75,17 @@ struct Bound {
 }
 
 impl Bound {
-    fn covers(&self, standing: &Standing, end: Millis) -> bool {
-        standing.held <= Sum::from(self.total_at(standing))
+    fn covers(&self, detail: &RoundDetail, end: Millis) -> bool {
+        detail.held <= Sum::from(self.total_at(detail))
             && end <= self.until
-            && standing.lease <= self.lease
-            && self.is_above(standing.lapsed)
-            && told::are_left(&self.parts, &standing.parts)
+            && detail.lease <= self.lease
+            && self.is_above(detail.lapsed)
+            && told::are_left(&self.parts, &detail.parts)
     }
 
     /// The total without the parts that have ended.
-    fn total_at(&self, standing: &Standing) -> Amount {
-        total_at(self.total, &self.parts, standing.clock.at(standing.now))
+    fn total_at(&self, detail: &RoundDetail) -> Amount {
+        total_at(self.total, &self.parts, detail.clock.at(detail.now))
     }
 
     /// Whether what was held under those that have ended may be given to others.
@@ -106,7 +106,7 @@ fn ahead_of(end: Millis, lease: Millis) -> Millis {
 
 /// What can be seen of a resource at the end of a round without looking closer.
 #[derive(Debug)]
-pub(super) struct Glance {
+pub(super) struct RoundSummary {
     /// All that may be believed, what earlier masters promised included.
     pub(super) held: Sum,
     /// How long leases last.
@@ -120,7 +120,7 @@ pub(super) struct Glance {
 
 /// What a resource holds and wants at the end of a round, and the settings that promises depend on.
 #[derive(Debug, Clone)]
-pub(super) struct Standing {
+pub(super) struct RoundDetail {
     /// All that may be believed, what earlier masters promised included.
     pub(super) held: Sum,
     /// What of that no holder has named.
@@ -139,7 +139,7 @@ pub(super) struct Standing {
     pub(super) now: Millis,
 }
 
-impl Standing {
+impl RoundDetail {
     /// No lower than `floor`, and above what has ended.
     fn raised(&self, floor: Token) -> Token {
         self.lapsed.map_or(floor, |lapsed| floor.max(lapsed.next()))
@@ -173,13 +173,13 @@ impl Standing {
     }
 }
 
-impl Keeper {
+impl Proposer {
     /// Of an incarnation with what it inherits.
-    pub(in crate::resource) fn new(epoch: Epoch, inherited: &Inherited) -> Keeper {
+    pub(in crate::resource) fn new(epoch: Epoch, inherited: &Inherited) -> Proposer {
         let Inherited { total, until, floor, clock, .. } = *inherited;
         let mark = floor.unwrap_or(Token::first(epoch));
         let parts = inherited.parts.clone();
-        Keeper {
+        Proposer {
             epoch,
             clock,
             inherited_until: until,
@@ -229,11 +229,11 @@ impl Keeper {
     /// is seen at a glance.
     pub(super) fn take(
         &mut self,
-        glance: Glance,
-        standing: impl FnOnce() -> Standing,
+        round: RoundSummary,
+        detail: impl FnOnce() -> RoundDetail,
         wants: impl FnOnce() -> Claims,
     ) -> Proposal {
-        let Glance { held, lease, lapsed, parts, now } = glance;
+        let RoundSummary { held, lease, lapsed, parts, now } = round;
         self.swing = self.swing.map(|(least, most)| (least.min(held), most.max(held)));
         self.told.see(&parts, now);
         let is_stored = self.under_way.is_empty() && self.stored.is_above(lapsed);
@@ -244,12 +244,12 @@ impl Keeper {
         }
         let furthest = std::mem::take(&mut self.furthest);
         // Where nothing is shared, more may be held than an amount can say.
-        let standing = Standing { held: held.min(Amount::MAX.into()), ..standing() };
-        let changes = self.next(&standing, furthest).map(|(bound, moves_on)| {
+        let detail = RoundDetail { held: held.min(Amount::MAX.into()), ..detail() };
+        let changes = self.next(&detail, furthest).map(|(bound, moves_on)| {
             self.taken += 1;
-            let have_doubled = standing.wants.get() > self.told_wants.get() * 2.0;
+            let have_doubled = detail.wants.get() > self.told_wants.get() * 2.0;
             let wants = (moves_on || have_doubled).then(|| {
-                self.told_wants = standing.wants;
+                self.told_wants = detail.wants;
                 wants()
             });
             let horizon = moves_on.then(|| self.clock.end(bound.until, now));
@@ -258,37 +258,37 @@ impl Keeper {
             self.under_way.push_back((self.taken, bound));
             Changes { epoch: self.epoch, number: self.taken, total, horizon, lease, floor, wants, parts }
         });
-        self.quiet_to = standing.quiet_to(self.newest().total_at(&standing));
-        Proposal { changes, awaits: if furthest > now { self.awaited(&standing, furthest) } else { None } }
+        self.quiet_to = detail.quiet_to(self.newest().total_at(&detail));
+        Proposal { changes, awaits: if furthest > now { self.awaited(&detail, furthest) } else { None } }
     }
 
     /// The bound to propose now, if any, and whether its horizon moves on.
-    fn next(&mut self, standing: &Standing, furthest: Millis) -> Option<(Bound, bool)> {
-        let (newest, now) = (self.newest().clone(), standing.now);
-        let (lease, held) = (standing.lease, standing.held);
+    fn next(&mut self, detail: &RoundDetail, furthest: Millis) -> Option<(Bound, bool)> {
+        let (newest, now) = (self.newest().clone(), detail.now);
+        let (lease, held) = (detail.lease, detail.held);
         let room = |total: Amount| Amount::clamped(total.get() - held.get());
         if newest.needs_horizon(furthest, lease, now) {
             let until = ahead_of(furthest, lease).plus(Millis(lease.0 / 2)).max(self.inherited_until).max(newest.until);
-            let floor = standing.raised(std::mem::replace(&mut self.mark, standing.next));
+            let floor = detail.raised(std::mem::replace(&mut self.mark, detail.next));
             let swing = self.swing.replace((held, held));
-            let total = standing.total(swing.map(|(least, most)| (most - least).get()));
-            let parts = self.told.tell(&newest.parts, &standing.parts, now);
+            let total = detail.total(swing.map(|(least, most)| (most - least).get()));
+            let parts = self.told.tell(&newest.parts, &detail.parts, now);
             return Some((Bound { total, room: room(total), until, lease, floor, parts }, true));
         }
-        let floor = if newest.is_above(standing.lapsed) { newest.floor } else { standing.raised(newest.floor) };
-        let (known, foreseen) = (newest.total_at(standing), standing.total(None));
+        let floor = if newest.is_above(detail.lapsed) { newest.floor } else { detail.raised(newest.floor) };
+        let (known, foreseen) = (newest.total_at(detail), detail.total(None));
         let is_short = held > Sum::from(known);
         // Before it is needed: when most of the room that it gave is used up.
         let is_foreseen = room(known).get() < room(foreseen).min(newest.room).get() * LEFT;
         let has_given = furthest > now;
         let is_given_over = has_given && floor != newest.floor;
-        let is_claimed = has_given && !told::are_left(&newest.parts, &standing.parts);
-        let is_loose = self.taken > 0 && self.told.is_loose(&newest.parts, &standing.parts);
+        let is_claimed = has_given && !told::are_left(&newest.parts, &detail.parts);
+        let is_loose = self.taken > 0 && self.told.is_loose(&newest.parts, &detail.parts);
         if !(is_short || is_foreseen || is_given_over || is_claimed || is_loose) {
             return None;
         }
         let (total, given) = if is_short || is_foreseen { (foreseen, room(foreseen)) } else { (known, newest.room) };
-        let parts = self.told.tell(&newest.parts, &standing.parts, now);
+        let parts = self.told.tell(&newest.parts, &detail.parts, now);
         Some((Bound { total, room: given, floor, parts, ..newest }, false))
     }
 
@@ -299,8 +299,8 @@ impl Keeper {
 
     /// The changes that must be stored before so much may be believed until then: from these on, no change that is
     /// under way takes any of it back.
-    fn awaited(&self, standing: &Standing, end: Millis) -> Option<u64> {
-        let covers = |bound: &Bound| bound.covers(standing, end);
+    fn awaited(&self, detail: &RoundDetail, end: Millis) -> Option<u64> {
+        let covers = |bound: &Bound| bound.covers(detail, end);
         if planted::is(Fault::LoweringCountsLate) && covers(&self.stored) {
             return None;
         }
