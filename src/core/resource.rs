@@ -23,9 +23,9 @@ mod units;
 
 use inherited::InheritedLeases;
 use names::NameOwners;
-use pool::Measured;
+use pool::CapacityInputs;
 use promises::Proposer;
-use supply::Origin;
+use supply::SupplyState;
 
 use crate::{
     Amount, Cause, Claims, HolderKind, Inherited, Millis, Now, PrincipalShare, Settings, SlotDelta, Source, Sums,
@@ -82,7 +82,7 @@ const EXPIRE_PER_TICK: usize = 4096;
 pub struct Resource {
     settings: Settings,
     /// Where `settings.capacity` comes from.
-    origin: Origin,
+    supply_state: SupplyState,
     since: Millis,
     learning_until: Millis,
     /// What earlier masters promised, until the last of their leases has ended.
@@ -97,7 +97,7 @@ pub struct Resource {
     watch_list: WatchList,
     proposer: Option<Box<Proposer>>,
     pool: Option<Box<Pool>>,
-    measured: Measured,
+    capacity_inputs: CapacityInputs,
     seed: u64,
     rotation: Option<Box<Rotation>>,
     /// Rises when left-over units pass to other holders.
@@ -187,9 +187,9 @@ impl Resource {
         }
         let mut resource = Resource {
             division: supply::division(&settings, source),
-            measured: Measured::new(settings.capacity),
+            capacity_inputs: CapacityInputs::new(settings.capacity),
             settings,
-            origin: source.into(),
+            supply_state: source.into(),
             since,
             learning_until,
             inherited: None,
@@ -406,7 +406,7 @@ impl Resource {
     /// Whether what is granted comes out of one sum: dividing algorithms, and everything that is cut from a parent's
     /// lease, unless that says what each client may have.
     pub fn is_bounded(&self) -> bool {
-        self.settings.shares() || self.has_parent() && !self.is_lent_per_client()
+        self.settings.shares() || self.has_parent() && !self.is_supplied_per_client()
     }
 
     fn begin_sub_round(&mut self) {

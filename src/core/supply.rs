@@ -72,15 +72,15 @@ const MOVED: f64 = 0.005;
 
 /// What the parent was told last.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(crate) struct Reported {
+pub(crate) struct LastReport {
     pub(crate) wants: Sum,
     pub(crate) held: Sum,
 }
 
-impl Reported {
+impl LastReport {
     /// Whether `now` should be reported before the next refresh (rule 10): wants have changed, or holders have given up
     /// what the parent waits for, as it was told of more than it has `lent`.
-    pub(crate) fn is_outdated(&self, now: &Reported, lent: Amount) -> bool {
+    pub(crate) fn is_outdated(&self, now: &LastReport, lent: Amount) -> bool {
         let (told, wants) = (self.wants.get(), now.wants.get());
         let wants_moved = (wants - told).abs() > told.max(wants) * MOVED;
         let (told, held) = (self.held.get(), now.held.get().max(lent.get()));

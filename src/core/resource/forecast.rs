@@ -113,7 +113,7 @@ impl Resource {
             max_holders: usize::MAX,
             seed: self.seed,
         });
-        resource.measured = self.measured.clone();
+        resource.capacity_inputs = self.capacity_inputs.clone();
         resource.configure(settings);
         let learning = self.is_learning(now).then_some(self.learning_until);
         let (capacity_before, due_before) = (self.settings.capacity, Vec::new());

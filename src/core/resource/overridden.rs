@@ -29,10 +29,10 @@ impl Resource {
     /// Puts what an operator has set in force, or the template again. As with other settings leases stay, and what is
     /// cut is free when they end.
     pub fn set_override(&mut self, now: Millis, overridden: Option<Arc<Override>>) {
-        if self.measured.overridden == overridden {
+        if self.capacity_inputs.overridden == overridden {
             return;
         }
-        self.measured.overridden = overridden;
+        self.capacity_inputs.overridden = overridden;
         let before = self.settings.capacity;
         self.measure();
         if planted::is(Fault::CutLowersEstate) {
@@ -46,16 +46,16 @@ impl Resource {
 
     /// What is in force in place of the template's capacity.
     pub fn overridden(&self) -> Option<Overridden> {
-        let by = Arc::clone(self.measured.overridden.as_ref()?);
-        Some(Overridden { by, capacity: self.available(), template: self.measured.template })
+        let by = Arc::clone(self.capacity_inputs.overridden.as_ref()?);
+        Some(Overridden { by, capacity: self.available(), template: self.capacity_inputs.template })
     }
 
     /// What there is to divide. What a parent lends is never raised.
     pub(super) fn available(&self) -> Amount {
         match self.has_parent() {
-            true if planted::is(Fault::OverrideRaisesLent) => self.measured.base(),
-            true => self.measured.base().min(self.measured.template),
-            false => self.measured.capacity(&self.settings),
+            true if planted::is(Fault::OverrideRaisesLent) => self.capacity_inputs.base(),
+            true => self.capacity_inputs.base().min(self.capacity_inputs.template),
+            false => self.capacity_inputs.capacity(&self.settings),
         }
     }
 }

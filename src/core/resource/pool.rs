@@ -38,7 +38,7 @@ pub enum LoadError {
 
 /// The template's capacity, and the reported one.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Measured {
+pub(super) struct CapacityInputs {
     /// Below a parent: what it lends.
     pub(super) template: Amount,
     /// What an operator has set in its place.
@@ -46,9 +46,9 @@ pub(super) struct Measured {
     report: Option<LoadReport>,
 }
 
-impl Measured {
-    pub(super) fn new(template: Amount) -> Measured {
-        Measured { template, overridden: None, report: None }
+impl CapacityInputs {
+    pub(super) fn new(template: Amount) -> CapacityInputs {
+        CapacityInputs { template, overridden: None, report: None }
     }
 
     /// The template's capacity, or what was set in its place.
@@ -91,7 +91,7 @@ impl Resource {
             return Err(LoadError::BadFactor);
         }
         self.step_pool(now, MOVES_PER_REQUEST);
-        self.measured.report = Some(report);
+        self.capacity_inputs.report = Some(report);
         self.measure();
         self.balance_pool(now, 1);
         Ok(self.settings.capacity)
@@ -100,13 +100,13 @@ impl Resource {
     /// The capacity by the report in force, and until when it counts.
     pub fn reported_load(&self) -> Option<(Amount, Option<Millis>)> {
         // A report of exactly the template's capacity takes an earlier one back.
-        let report = self.measured.report.filter(|report| report.load != Load::Factor(1.0))?;
+        let report = self.capacity_inputs.report.filter(|report| report.load != Load::Factor(1.0))?;
         Some((self.settings.capacity, report.until))
     }
 
     /// The least and the most that a report of load may make of the capacity.
     pub fn load_bounds(&self) -> (Amount, Amount) {
-        self.measured.bounds(&self.settings)
+        self.capacity_inputs.bounds(&self.settings)
     }
 
     pub(super) fn measure(&mut self) {
@@ -118,19 +118,19 @@ impl Resource {
 
     /// New settings do not raise the capacity above the report in force.
     pub(super) fn template_says(&mut self, settings: &mut Settings) {
-        self.measured.template = settings.capacity;
-        settings.capacity = self.measured.capacity(settings);
+        self.capacity_inputs.template = settings.capacity;
+        settings.capacity = self.capacity_inputs.capacity(settings);
     }
 
     pub(super) fn end_of_report(&mut self, now: Millis) {
         if self.load_reported_until().is_some_and(|until| until <= now) {
-            self.measured.report = None;
+            self.capacity_inputs.report = None;
             self.measure();
         }
     }
 
     pub(super) fn load_reported_until(&self) -> Option<Millis> {
-        self.measured.report.and_then(|report| report.until)
+        self.capacity_inputs.report.and_then(|report| report.until)
     }
 
     /// What part of the places of a pool one principal keeps while clients of others wait.

@@ -168,7 +168,7 @@ impl Resource {
             // Slices of wants and of minimums may not fit together to the digit.
             several => several.iter().map(due).collect::<Sum>().min(holder.wants()).floor(),
         };
-        due.saturating_add(self.lent(holder))
+        due.saturating_add(self.headroom(holder))
     }
 
     /// The terms for claims of this priority.
@@ -260,7 +260,7 @@ impl Resource {
     /// How long a lease given now lasts, and when to ask again: never longer than the node's own, and again before it
     /// ends.
     pub(super) fn lengths(&self, now: Millis) -> (Millis, Millis) {
-        let own = self.lent_until().map(|until| until.since(now)).filter(|left| left.0 > 0);
+        let own = self.supply_until().map(|until| until.since(now)).filter(|left| left.0 > 0);
         let own = own.filter(|_| !planted::is(Fault::OutlivesParent));
         let length = own.map_or(self.settings.lease, |left| left.min(self.settings.lease));
         let usual = self.settings.refresh;

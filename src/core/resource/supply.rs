@@ -10,27 +10,27 @@ use crate::{
     hints::waits,
     ledger::Holder,
     planted::{self, Fault},
-    supply::Reported,
+    supply::LastReport,
     time::certain_end,
 };
 
 /// Where the capacity comes from, with its present state.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Origin {
+pub(super) enum SupplyState {
     Own,
     Parent {
         /// The end of the parent's lease and the name of its supply; none before the first.
-        lent: Option<(Millis, u64)>,
+        supply: Option<(Millis, u64)>,
         /// What the parent was told last.
-        told: Option<Reported>,
+        told: Option<LastReport>,
     },
 }
 
-impl From<Source> for Origin {
-    fn from(source: Source) -> Origin {
+impl From<Source> for SupplyState {
+    fn from(source: Source) -> SupplyState {
         match source {
-            Source::Own => Origin::Own,
-            Source::Parent => Origin::Parent { lent: None, told: None },
+            Source::Own => SupplyState::Own,
+            Source::Parent => SupplyState::Parent { supply: None, told: None },
         }
     }
 }
@@ -49,11 +49,11 @@ impl Resource {
     /// be in use below.
     pub fn supply(&mut self, now: Millis, supply: Supply) {
         let (is_first, before) = (self.awaits_supply(), self.settings.capacity);
-        if let Origin::Parent { lent, .. } = &mut self.origin {
-            *lent = Some((supply.until, supply.version));
+        if let SupplyState::Parent { supply: current, .. } = &mut self.supply_state {
+            *current = Some((supply.until, supply.version));
             // What is due may change even if the sum does not.
             self.reforms += u64::from(self.division.set_parent_terms(supply.terms));
-            self.measured.template = supply.capacity;
+            self.capacity_inputs.template = supply.capacity;
         }
         if self.is_learning(now) {
             self.set_capacity(supply.capacity);
@@ -64,15 +64,15 @@ impl Resource {
 
     /// Whether there is a parent that has not lent anything yet: all requests are deferred.
     pub fn awaits_supply(&self) -> bool {
-        matches!(self.origin, Origin::Parent { lent: None, .. })
+        matches!(self.supply_state, SupplyState::Parent { supply: None, .. })
     }
 
     /// The supply from the parent; `None` for a root.
     pub(super) fn supply_report(&self, now: Millis) -> Option<SupplyReport> {
-        let Origin::Parent { lent, told } = self.origin else { return None };
+        let SupplyState::Parent { supply, told } = self.supply_state else { return None };
         Some(SupplyReport {
-            version: lent.map_or(0, |(_, version)| version),
-            remaining: lent.map_or(Millis(0), |(until, _)| until.since(now)),
+            version: supply.map_or(0, |(_, version)| version),
+            remaining: supply.map_or(Millis(0), |(until, _)| until.since(now)),
             told: told.map(|told| told.held.ceil()),
             terms: self.division.parent_terms().to_vec(),
         })
@@ -89,9 +89,9 @@ impl Resource {
         let learning = self.is_learning(now);
         let sums = self.sums();
         let mut version = 0;
-        if let Origin::Parent { lent, told } = &mut self.origin {
-            version = lent.map_or(0, |(_, version)| version);
-            *told = Some(Reported { wants: sums.wants, held: sums.held });
+        if let SupplyState::Parent { supply, told } = &mut self.supply_state {
+            version = supply.map_or(0, |(_, version)| version);
+            *told = Some(LastReport { wants: sums.wants, held: sums.held });
         }
         let outstanding = if planted::is(Fault::HidesOutstanding) { Amount::ZERO } else { sums.held.ceil() };
         let mut claims = self.summarized_claims();
@@ -123,18 +123,18 @@ impl Resource {
 
     /// Whether the parent should get a report before the next refresh.
     pub(crate) fn asks_early(&self) -> bool {
-        let Origin::Parent { told, .. } = &self.origin else { return false };
+        let SupplyState::Parent { told, .. } = &self.supply_state else { return false };
         let sums = self.sums();
-        let now = Reported { wants: sums.wants, held: sums.held };
+        let now = LastReport { wants: sums.wants, held: sums.held };
         // Before the first holder there is nothing to report: asked for nothing, the parent would lend nothing.
         told.map_or(self.ledger.len() > 0, |told| told.is_outdated(&now, self.settings.capacity))
     }
 
     /// STATIC, lent by a parent that speaks only the original protocol: it sends no terms, and its lease is what *each*
     /// client may have, as Doorman's own child servers take it. A parent that sends terms lends a sum for all.
-    pub(super) fn is_lent_per_client(&self) -> bool {
-        let is_lent = matches!(self.origin, Origin::Parent { lent: Some(_), .. });
-        self.settings.kind == AlgorithmKind::Static && is_lent && self.division.parent_terms().is_empty()
+    pub(super) fn is_supplied_per_client(&self) -> bool {
+        let is_supplied = matches!(self.supply_state, SupplyState::Parent { supply: Some(_), .. });
+        self.settings.kind == AlgorithmKind::Static && is_supplied && self.division.parent_terms().is_empty()
     }
 
     pub(super) fn has_parent(&self) -> bool {
@@ -142,36 +142,36 @@ impl Resource {
     }
 
     pub(crate) fn source(&self) -> Source {
-        match self.origin {
-            Origin::Own => Source::Own,
-            Origin::Parent { .. } => Source::Parent,
+        match self.supply_state {
+            SupplyState::Own => Source::Own,
+            SupplyState::Parent { .. } => Source::Parent,
         }
     }
 
     /// The end of the parent's lease.
-    pub(crate) fn lent_until(&self) -> Option<Millis> {
-        match self.origin {
-            Origin::Parent { lent, .. } => lent.map(|(until, _)| until),
-            Origin::Own => None,
+    pub(crate) fn supply_until(&self) -> Option<Millis> {
+        match self.supply_state {
+            SupplyState::Parent { supply, .. } => supply.map(|(until, _)| until),
+            SupplyState::Own => None,
         }
     }
 
     /// Forgets the last report: it would look different now.
     pub(super) fn forget_told(&mut self) {
-        if let Origin::Parent { told, .. } = &mut self.origin {
+        if let SupplyState::Parent { told, .. } = &mut self.supply_state {
             *told = None;
         }
     }
 
     pub(super) fn end_of_supply(&mut self, now: Millis) {
         if self.supply_has_ended(now) {
-            self.measured.template = Amount::ZERO;
+            self.capacity_inputs.template = Amount::ZERO;
             self.measure();
         }
     }
 
     pub(super) fn supply_has_ended(&self, now: Millis) -> bool {
-        self.lent_until().is_some_and(|until| until <= now)
+        self.supply_until().is_some_and(|until| until <= now)
     }
 
     /// Rule 5: nothing can be decided yet, and no holder loses what it has.
@@ -191,7 +191,7 @@ impl Resource {
             return false;
         }
         let divides = |(_, terms): &(i16, Terms)| !matches!(terms, Terms::Wants | Terms::Each(_));
-        if self.division.parent_terms().iter().any(divides) || self.settings.capacity < self.measured.template {
+        if self.division.parent_terms().iter().any(divides) || self.settings.capacity < self.capacity_inputs.template {
             return false;
         }
         let holder = self.ledger.holder(pending.slot);
@@ -220,7 +220,7 @@ impl Resource {
     }
 
     /// A child node's part of the unclaimed capacity.
-    pub(super) fn lent(&self, holder: &Holder) -> Amount {
+    pub(super) fn headroom(&self, holder: &Holder) -> Amount {
         if self.settings.headroom <= 0.0 || holder.kind != HolderKind::Node || !self.is_bounded() {
             return Amount::ZERO;
         }

@@ -110,7 +110,7 @@ pub(crate) struct World {
     /// Under `prompt` clients may use an old lease until the answer reaches them: I2 does not bind.
     audited: bool,
     /// The end of the node's own lease, if there is a parent.
-    lent_until: Option<Millis>,
+    supply_until: Option<Millis>,
     supplies: u64,
 }
 
@@ -131,7 +131,7 @@ impl World {
             peers,
             cut,
             audited,
-            lent_until: None,
+            supply_until: None,
             supplies: 0,
         }
     }
@@ -220,7 +220,7 @@ impl World {
         let supply = Supply { capacity: Amount::clamped(capacity), until, version, ..Supply::default() };
         let at = self.at();
         self.resource.supply(at, supply);
-        self.lent_until = self.resource.lent_until();
+        self.supply_until = self.resource.supply_until();
     }
 
     /// What a parent would be told covers all that is held.
@@ -291,7 +291,7 @@ impl World {
         for (request, answer) in batch.into_iter().zip(answers) {
             if let Some(lease) = answer.lease().copied() {
                 let due = told.then(|| dues[&request.ask.id]);
-                invariant::lease_within_bounds(&lease, due, at, self.lent_until)?;
+                invariant::lease_within_bounds(&lease, due, at, self.supply_until)?;
                 let RequestUnderWay { from: to, instance, number, sent_at, named_until, .. } = request;
                 let answer = AnswerUnderWay { to, instance, number, sent_at, named_until, lease };
                 match awaits {
@@ -399,7 +399,7 @@ impl World {
             ..birth(self.resource.settings().clone())
         };
         self.resource = Resource::new(birth);
-        self.lent_until = None;
+        self.supply_until = None;
         Ok(())
     }
 
