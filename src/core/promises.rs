@@ -39,7 +39,7 @@ pub struct Changes {
     pub lease: Option<Millis>,
     /// The total contains the leases from this one on, also those that have ended by now. Absent: only those in force.
     /// Of an earlier epoch: the floor stays where it is.
-    pub floor: Option<Token>,
+    pub counted_from: Option<Token>,
     /// What the holders want, in slices of similar wants; `None`: about what they wanted before.
     pub wants: Option<Claims>,
     /// The parts of the total that end before the horizon, in the order of their ends, in place of those before.
@@ -66,7 +66,7 @@ pub struct Inherited {
     /// When the last lease of earlier incarnations ends.
     pub until: Millis,
     /// Leases of earlier incarnations from this one on are in the total also if they have ended.
-    pub floor: Option<Token>,
+    pub counted_from: Option<Token>,
     /// The parts of the total that end sooner, in the order of their ends; also those that are over.
     pub parts: Vec<Part>,
     /// The clock of the cluster in this reign.
@@ -114,7 +114,7 @@ pub struct Promises {
     /// The longest lease of the newest changes, and of changes before, until when those may be believed.
     lease: Millis,
     lease_before: (Millis, ClusterTime),
-    floor: Option<Token>,
+    counted_from: Option<Token>,
     parts: Vec<Part>,
 }
 
@@ -146,8 +146,8 @@ impl Promises {
             self.lease_before = (self.longest(stored), self.until);
         }
         self.lease = lease;
-        if changes.floor.is_none_or(|floor| floor >= Token::first(changes.epoch)) {
-            self.floor = changes.floor;
+        if changes.counted_from.is_none_or(|counted_from| counted_from >= Token::first(changes.epoch)) {
+            self.counted_from = changes.counted_from;
         }
         self.total = changes.total;
         if let Some(wants) = &changes.wants {
@@ -164,8 +164,9 @@ impl Promises {
         let Some(until) = self.believed_until(clock, now, since) else {
             return Inherited { newest, clock, ..Inherited::default() };
         };
-        let (total, wants, floor, parts) = (self.total, self.wants.clone(), self.floor, self.parts.clone());
-        Inherited { total, wants, newest, until, floor, parts, clock }
+        let (total, wants, counted_from, parts) =
+            (self.total, self.wants.clone(), self.counted_from, self.parts.clone());
+        Inherited { total, wants, newest, until, counted_from, parts, clock }
     }
 
     /// Until when some of the total may be believed, if nothing was given since then.
@@ -203,9 +204,9 @@ impl Promises {
         let (epoch, number) = self.newest.unwrap_or((Epoch(0), 0));
         let lease = Some(self.longest(stored)).filter(|longest| *longest < UNKNOWN);
         // One of an earlier epoch has no place there.
-        let floor = self.floor.filter(|floor| *floor >= Token::first(epoch));
+        let counted_from = self.counted_from.filter(|counted_from| *counted_from >= Token::first(epoch));
         let (total, horizon, wants) = (self.total, Some(self.until), Some(self.wants.clone()));
-        Changes { epoch, number, total, horizon, lease, floor, wants, parts: self.parts.clone() }
+        Changes { epoch, number, total, horizon, lease, counted_from, wants, parts: self.parts.clone() }
     }
 
     /// From a snapshot.

@@ -28,13 +28,13 @@ pub(crate) struct Participant {
     pub(crate) due: Amount,
     pub(crate) current: Amount,
     /// What stays held on its behalf even if it is given nothing: leases that may still be believed.
-    pub(crate) floor: Amount,
+    pub(crate) retained: Amount,
 }
 
-/// What each participant is granted. `free` is capacity less all that is held, the participants counted with their floors.
+/// What each participant is granted. `free` is capacity less all that is held, the participants counted with what they retain.
 ///
-/// A grant up to the floor costs nothing, for it is held anyway. While more is held than there is (after a capacity
-/// cut), a participant may only have what the others leave, or else keep what it has: its floor is no entitlement.
+/// A grant up to what is retained costs nothing, for it is held anyway. While more is held than there is (after a capacity
+/// cut), a participant may only have what the others leave, or else keep what it has: what is retained is no entitlement.
 ///
 /// Where units are `indivisible` no part of one is granted, and what is free goes to the first that lack it: shared in
 /// proportion it might be of no use to any of them.
@@ -50,7 +50,7 @@ pub(crate) fn settle(free: Sum, participants: &[Participant], indivisible: bool,
         }
         if free < Sum::ZERO {
             let mut room = free;
-            room += participant.floor;
+            room += participant.retained;
             grants.push(cut(participant.due.min(participant.current.max(room.floor()))));
             continue;
         }
@@ -86,7 +86,7 @@ pub(crate) fn settle_in_turn(
             settle(free - withheld, std::slice::from_ref(participant), false, &mut one);
             let grant = one[0];
             grants[at] = if grant < participant.due && grant < least(at) { Amount::ZERO } else { grant };
-            free -= Sum::from(grants[at].max(participant.floor)) - Sum::from(participant.floor);
+            free -= Sum::from(grants[at].max(participant.retained)) - Sum::from(participant.retained);
             if turn {
                 owed += participant.due.saturating_sub(grants[at]);
             }
@@ -96,7 +96,7 @@ pub(crate) fn settle_in_turn(
 
 impl Participant {
     fn costless(&self) -> Amount {
-        self.due.min(self.current.max(self.floor))
+        self.due.min(self.current.max(self.retained))
     }
 
     fn lacks(&self) -> Amount {
@@ -108,8 +108,12 @@ impl Participant {
 mod tests {
     use super::*;
 
-    fn participant(due: f64, current: f64, floor: f64) -> Participant {
-        Participant { due: Amount::clamped(due), current: Amount::clamped(current), floor: Amount::clamped(floor) }
+    fn participant(due: f64, current: f64, retained: f64) -> Participant {
+        Participant {
+            due: Amount::clamped(due),
+            current: Amount::clamped(current),
+            retained: Amount::clamped(retained),
+        }
     }
 
     fn settled(free: f64, participants: &[Participant]) -> Vec<f64> {
@@ -127,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_floor_costs_nothing_but_is_no_entitlement_when_too_much_is_held() {
+    fn what_is_retained_costs_nothing_but_is_no_entitlement_when_too_much_is_held() {
         assert_eq!(settled(0.0, &[participant(50.0, 10.0, 40.0)]), [40.0]);
         assert_eq!(settled(-35.0, &[participant(50.0, 10.0, 40.0)]), [10.0], "it keeps what it has");
         assert_eq!(settled(-10.0, &[participant(50.0, 10.0, 40.0)]), [30.0], "what the others leave");

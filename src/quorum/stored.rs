@@ -35,14 +35,14 @@ pub(crate) mod changes {
     use super::{Changes, StoredChanges};
 
     pub(crate) fn serialize<S: Serializer>(changes: &Changes, serializer: S) -> Result<S::Ok, S::Error> {
-        let Changes { epoch, number, total, horizon, lease, floor, wants, parts } = changes.clone();
+        let Changes { epoch, number, total, horizon, lease, counted_from: floor, wants, parts } = changes.clone();
         StoredChanges { epoch, number, total, horizon, lease, floor, wants, parts }.serialize(serializer)
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Changes, D::Error> {
         let StoredChanges { epoch, number, total, horizon, lease, floor, wants, parts } =
             StoredChanges::deserialize(deserializer)?;
-        Ok(Changes { epoch, number, total, horizon, lease, floor, wants, parts })
+        Ok(Changes { epoch, number, total, horizon, lease, counted_from: floor, wants, parts })
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) struct InheritedLeases {
     until: Millis,
     left: Sum,
     /// Earlier leases from this one on are in it also if they have ended.
-    floor: Option<Token>,
+    counted_from: Option<Token>,
     /// Parts of what is left that end sooner.
     parts: Parts,
     /// By slot, of holders that have shown no lease of this master yet: their newest lease, and what was named in the
@@ -42,12 +42,12 @@ pub(super) struct InheritedLeases {
 impl Resource {
     /// Begins with the promises of earlier masters.
     pub(super) fn inherit(&mut self, inherited: Inherited) {
-        let Inherited { total, wants, until, floor, parts, clock, .. } = inherited;
+        let Inherited { total, wants, until, counted_from, parts, clock, .. } = inherited;
         if total > Amount::ZERO {
             self.begin_inherited(total.into(), until, wants);
         }
         if let Some(inherited) = &mut self.inherited {
-            inherited.floor = floor;
+            inherited.counted_from = counted_from;
             inherited.parts = Parts::new(clock, parts, until);
         }
         self.end_of_parts(self.since);
@@ -75,7 +75,8 @@ impl Resource {
         let slot = self.ledger.insert_inherited(wants);
         self.division.insert(slot, &self.ledger.holder(slot).claims);
         let (parts, unproven) = (Parts::default(), HashMap::new());
-        self.inherited = Some(Box::new(InheritedLeases { slot, until, left: Sum::ZERO, floor: None, parts, unproven }));
+        self.inherited =
+            Some(Box::new(InheritedLeases { slot, until, left: Sum::ZERO, counted_from: None, parts, unproven }));
         self.leave(total);
         if let Some(pool) = &mut self.pool {
             pool.begin_with(self.ledger.sums().held);
@@ -103,7 +104,8 @@ impl Resource {
             return;
         }
         let (left, over) = ((before - ended).max(Sum::ZERO), inherited.parts.over());
-        inherited.floor = inherited.floor.map(|floor| over.map_or(floor, |over| floor.max(over)));
+        inherited.counted_from =
+            inherited.counted_from.map(|counted_from| over.map_or(counted_from, |over| counted_from.max(over)));
         self.leave(left);
         self.ledger.lapse(over.and_then(|over| Token::new(over.get() - 1)));
         self.scale_inherited_wants(slot, left.get() / before.get());
@@ -143,10 +145,10 @@ impl Resource {
     /// The lease of an earlier master that a holder had when there was none: it has ended, and is in the estate all the
     /// same (rule E12).
     pub(super) fn lapsed_claim(&self, ask: &Ask) -> Option<(Token, Amount)> {
-        let floor = self.inherited.as_ref()?.floor?;
+        let counted_from = self.inherited.as_ref()?.counted_from?;
         let had = ask.had.filter(|_| ask.has.is_none() && ask.drops_late)?;
         let token = had.token.filter(|token| self.tokens.is_former(*token))?;
-        (floor <= token || planted::is(Fault::FloorIsNothing)).then_some((token, had.capacity))
+        (counted_from <= token || planted::is(Fault::FloorIsNothing)).then_some((token, had.capacity))
     }
 
     /// The record that stands for it.

@@ -103,14 +103,14 @@ impl Resource {
             let due = if learning { due.max(self.restored(pending, now)) } else { due };
             let due = due.min(if may_give_more { pending.most } else { pending.keep });
             let held = holder.leases.held(now);
-            let floor = match self.reuse(holder.kind) {
+            let retained = match self.reuse(holder.kind) {
                 Reuse::Confirmed => held,
                 // A holder that is left out of the answer gives nothing up.
                 Reuse::Prompt if pending.left_out != LeftOut::Never => held,
                 Reuse::Prompt => due.min(current).max(holder.leases.outstanding(now)),
             };
-            free += Sum::from(held) - Sum::from(floor);
-            scratch.participants.push(Participant { due, current, floor });
+            free += Sum::from(held) - Sum::from(retained);
+            scratch.participants.push(Participant { due, current, retained });
         }
         free
     }

@@ -43,7 +43,7 @@ fn promise(number: usize) -> Fact {
         total: Amount::clamped(number as f64),
         horizon: Some(ClusterTime(3_600_000)),
         lease: Some(Millis(60_000)),
-        floor: None,
+        counted_from: None,
         wants: None,
         parts: Vec::new(),
     };

@@ -159,7 +159,7 @@ fn a_new_master_counts_former_leases_from_when_any_former_reign_has_ended() {
                 total: Amount::clamped(70.0),
                 horizon: Some(ClusterTime(3_600_000)),
                 lease: Some(Millis(60_000)),
-                floor: None,
+                counted_from: None,
                 wants: None,
                 parts: Vec::new(),
             };

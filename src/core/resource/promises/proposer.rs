@@ -69,7 +69,7 @@ struct Bound {
     room: Amount,
     until: Millis,
     lease: Millis,
-    floor: Token,
+    counted_from: Token,
     /// Parts of the total that end sooner.
     parts: Vec<Part>,
 }
@@ -90,7 +90,7 @@ impl Bound {
 
     /// Whether what was held under those that have ended may be given to others.
     fn is_above(&self, lapsed: Option<Token>) -> bool {
-        Some(self.floor) > lapsed || planted::is(Fault::FloorStays)
+        Some(self.counted_from) > lapsed || planted::is(Fault::FloorStays)
     }
 
     /// Whether leases were given, the last of which ends then, that it does not cover, or soon will not.
@@ -141,8 +141,8 @@ pub(super) struct RoundDetail {
 
 impl RoundDetail {
     /// No lower than `floor`, and above what has ended.
-    fn raised(&self, floor: Token) -> Token {
-        self.lapsed.map_or(floor, |lapsed| floor.max(lapsed.next()))
+    fn raised(&self, counted_from: Token) -> Token {
+        self.lapsed.map_or(counted_from, |lapsed| counted_from.max(lapsed.next()))
     }
 
     /// Up to so much may be held before it is looked at again whether a total is high enough: most of the room that it
@@ -176,8 +176,8 @@ impl RoundDetail {
 impl Proposer {
     /// Of an incarnation with what it inherits.
     pub(in crate::resource) fn new(epoch: Epoch, inherited: &Inherited) -> Proposer {
-        let Inherited { total, until, floor, clock, .. } = *inherited;
-        let mark = floor.unwrap_or(Token::first(epoch));
+        let Inherited { total, until, counted_from, clock, .. } = *inherited;
+        let mark = counted_from.unwrap_or(Token::first(epoch));
         let parts = inherited.parts.clone();
         Proposer {
             epoch,
@@ -186,7 +186,7 @@ impl Proposer {
             taken: 0,
             acknowledged: 0,
             // No lease is covered before this epoch has a horizon: an epoch that nothing was stored of has no tokens.
-            stored: Bound { total, room: Amount::ZERO, until: Millis(0), lease: Millis(0), floor: mark, parts },
+            stored: Bound { total, room: Amount::ZERO, until: Millis(0), lease: Millis(0), counted_from: mark, parts },
             under_way: VecDeque::new(),
             furthest: Millis(0),
             mark,
@@ -253,10 +253,10 @@ impl Proposer {
                 wants()
             });
             let horizon = moves_on.then(|| self.clock.end(bound.until, now));
-            let (total, lease, floor) = (bound.total, Some(bound.lease), Some(bound.floor));
+            let (total, lease, counted_from) = (bound.total, Some(bound.lease), Some(bound.counted_from));
             let parts = bound.parts.clone();
             self.under_way.push_back((self.taken, bound));
-            Changes { epoch: self.epoch, number: self.taken, total, horizon, lease, floor, wants, parts }
+            Changes { epoch: self.epoch, number: self.taken, total, horizon, lease, counted_from, wants, parts }
         });
         self.quiet_to = detail.quiet_to(self.newest().total_at(&detail));
         Proposal { changes, awaits: if furthest > now { self.awaited(&detail, furthest) } else { None } }
@@ -269,19 +269,20 @@ impl Proposer {
         let room = |total: Amount| Amount::clamped(total.get() - held.get());
         if newest.needs_horizon(furthest, lease, now) {
             let until = ahead_of(furthest, lease).plus(Millis(lease.0 / 2)).max(self.inherited_until).max(newest.until);
-            let floor = detail.raised(std::mem::replace(&mut self.mark, detail.next));
+            let counted_from = detail.raised(std::mem::replace(&mut self.mark, detail.next));
             let swing = self.swing.replace((held, held));
             let total = detail.total(swing.map(|(least, most)| (most - least).get()));
             let parts = self.told.tell(&newest.parts, &detail.parts, now);
-            return Some((Bound { total, room: room(total), until, lease, floor, parts }, true));
+            return Some((Bound { total, room: room(total), until, lease, counted_from, parts }, true));
         }
-        let floor = if newest.is_above(detail.lapsed) { newest.floor } else { detail.raised(newest.floor) };
+        let counted_from =
+            if newest.is_above(detail.lapsed) { newest.counted_from } else { detail.raised(newest.counted_from) };
         let (known, foreseen) = (newest.total_at(detail), detail.total(None));
         let is_short = held > Sum::from(known);
         // Before it is needed: when most of the room that it gave is used up.
         let is_foreseen = room(known).get() < room(foreseen).min(newest.room).get() * LEFT;
         let has_given = furthest > now;
-        let is_given_over = has_given && floor != newest.floor;
+        let is_given_over = has_given && counted_from != newest.counted_from;
         let is_claimed = has_given && !told::are_left(&newest.parts, &detail.parts);
         let is_loose = self.taken > 0 && self.told.is_loose(&newest.parts, &detail.parts);
         if !(is_short || is_foreseen || is_given_over || is_claimed || is_loose) {
@@ -289,7 +290,7 @@ impl Proposer {
         }
         let (total, given) = if is_short || is_foreseen { (foreseen, room(foreseen)) } else { (known, newest.room) };
         let parts = self.told.tell(&newest.parts, &detail.parts, now);
-        Some((Bound { total, room: given, floor, parts, ..newest }, false))
+        Some((Bound { total, room: given, counted_from, parts, ..newest }, false))
     }
 
     /// What is proposed last counts, or what is stored.

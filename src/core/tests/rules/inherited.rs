@@ -84,7 +84,7 @@ fn with_floor() -> Inherited {
         total: Amount::clamped(100.0),
         newest: Some(Epoch(7)),
         until: Millis(UNTIL),
-        floor: Token::new(17),
+        counted_from: Token::new(17),
         ..Inherited::default()
     }
 }

@@ -126,7 +126,7 @@ fn the_floor_follows_horizons_half_a_lease_behind() {
     for n in 0..30 {
         server.asks("a", 40.0);
         let newest = server.leases["a"].token;
-        floors.extend(server.settle().map(|changes| (n, newest.get() - changes.floor.expect("a floor").get())));
+        floors.extend(server.settle().map(|changes| (n, newest.get() - changes.counted_from.expect("a floor").get())));
         server.pass(5_000);
     }
     assert_eq!(floors, [(0, 0), (7, 6), (14, 6), (21, 6), (28, 6)], "(when, how many leases have been given since it)");
@@ -151,7 +151,7 @@ fn what_was_held_under_a_lease_that_ended_is_given_to_others_once_the_floor_is_a
     let Proposal { changes: Some(changes), awaits } = server.take() else {
         panic!("the next master would take its name")
     };
-    assert_eq!((awaits, changes.horizon, changes.floor), (Some(changes.number), None, Some(crashed.next())));
+    assert_eq!((awaits, changes.horizon, changes.counted_from), (Some(changes.number), None, Some(crashed.next())));
     server.resource.acknowledge(changes.number);
     server.pass(5_000);
     server.asks("new", 50.0);
