@@ -1,7 +1,7 @@
 //! Doorman's Go clients that come and go: only the lease itself tells them to ask sooner. How much of the capacity is
 //! in use?
 
-use super::world::{ask, birth, has, now_at, one};
+use super::harness::{ask, birth, has, now_at, one};
 use crate::{AlgorithmKind, Amount, Answer, Has, HolderKind, Millis, Release, Request, Resource, Reuse, Settings};
 
 const CAPACITY: f64 = 1000.0;

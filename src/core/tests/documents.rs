@@ -1,6 +1,6 @@
 //! The examples of the algorithms page, to the digit.
 
-use super::world::{ask, birth, has, now_at, one};
+use super::harness::{ask, birth, has, now_at, one};
 use crate::{AlgorithmKind, Amount, Answer, Lease, Millis, Request, Resource, Settings};
 
 /// What each client has once all have refreshed a few times.

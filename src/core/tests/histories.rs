@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::{
     cases,
-    world::{Actor, Echo, Event, World, birth},
+    harness::{Actor, Echo, Event, Harness, birth},
 };
 use crate::{
     AlgorithmKind, Amount, Birth, Claim, Claims, HolderKind, Millis, Priority, Reuse, Settings, Source, invariant,
@@ -88,12 +88,12 @@ pub(super) fn any_settings() -> impl Strategy<Value = Settings> {
     prop_oneof![settings(Reuse::Confirmed), settings(Reuse::Prompt)]
 }
 
-fn run(birth: Birth, actors: Vec<Actor>, events: &[Event]) -> Result<World, TestCaseError> {
-    let mut world = World::new(birth, actors);
+fn run(birth: Birth, actors: Vec<Actor>, events: &[Event]) -> Result<Harness, TestCaseError> {
+    let mut harness = Harness::new(birth, actors);
     for event in events {
-        world.step(event)?;
+        harness.step(event)?;
     }
-    Ok(world)
+    Ok(harness)
 }
 
 proptest! {
@@ -143,19 +143,19 @@ proptest! {
         events in proptest::collection::vec(event(true), 0..150),
     ) {
         let reuse = settings.reuse;
-        let mut world = run(birth(settings), actors, &events)?;
+        let mut harness = run(birth(settings), actors, &events)?;
         // Leases of dead clients, and of those that never confirm, end first.
-        world.step(&Event::Pass(120_000))?;
-        world.resource.tick(world.now);
-        for actor in &mut world.actors {
+        harness.step(&Event::Pass(120_000))?;
+        harness.resource.tick(harness.now);
+        for actor in &mut harness.actors {
             actor.echo = Echo::Token;
         }
         // The first report of each client is not a refresh yet.
         let refreshes = 1 + if reuse == Reuse::Prompt { 2 } else { 3 };
         for _ in 0..refreshes {
-            world.refresh_all()?;
+            harness.refresh_all()?;
         }
-        invariant::settled(&world.resource, world.now)?;
+        invariant::settled(&harness.resource, harness.now)?;
     }
 
     #[test]
@@ -183,17 +183,17 @@ proptest! {
         events in proptest::collection::vec(prop_oneof![6 => event(true), 1 => supply()], 0..150),
         lent in 0.0..500.0,
     ) {
-        let mut world = run(below_a_parent(settings), actors, &events)?;
-        world.step(&Event::Pass(120_000))?;
-        world.resource.tick(world.now);
-        for actor in &mut world.actors {
+        let mut harness = run(below_a_parent(settings), actors, &events)?;
+        harness.step(&Event::Pass(120_000))?;
+        harness.resource.tick(harness.now);
+        for actor in &mut harness.actors {
             actor.echo = Echo::Token;
         }
-        world.step(&Event::Supply { capacity: lent, length: 600_000 })?;
+        harness.step(&Event::Supply { capacity: lent, length: 600_000 })?;
         for _ in 0..4 {
-            world.refresh_all()?;
+            harness.refresh_all()?;
         }
-        invariant::settled(&world.resource, world.now)?;
+        invariant::settled(&harness.resource, harness.now)?;
     }
 
     #[test]

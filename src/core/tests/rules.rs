@@ -35,7 +35,7 @@ mod units;
 
 use std::collections::BTreeMap;
 
-use super::world::{ask, birth, has, now_at, one};
+use super::harness::{ask, birth, has, now_at, one};
 use crate::{
     AlgorithmKind, Amount, Answer, Ask, Birth, Claim, Claims, Counters, Has, HolderKind, HolderReport, Lease, Millis,
     Priority, Release, Request, Resource, Reuse, RoundScratch, SafeCapacity, Settings, Source, Supply, Terms, Token,

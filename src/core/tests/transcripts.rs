@@ -62,7 +62,7 @@ use goldenscript::{ArgumentConsumer, Block, Command, Context};
 use test_each_file::test_each_path;
 
 use self::words::{amount, claim, duration, number, time, told};
-use super::world::{ask, birth, has, now_at};
+use super::harness::{ask, birth, has, now_at};
 use crate::{
     AlgorithmKind, Amount, Ask, Birth, Claim, Claims, Epoch, Has, HolderKind, Inherited, Millis, NamedParameter,
     Promises, Release, Request, Resource, Reuse, RoundScratch, SafeCapacity, Settings, Source, Sum, Token, invariant,

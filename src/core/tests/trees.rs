@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::{
     cases,
-    world::{ask, birth, has, now_at},
+    harness::{ask, birth, has, now_at},
 };
 use crate::{
     AlgorithmKind, Amount, Answer, Ask, Birth, ChargedTo, Claim, Claims, ClientRule, DemandSummary, HolderKind, Lease,

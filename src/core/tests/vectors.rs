@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::world::{ask, birth, has, now_at};
+use super::harness::{ask, birth, has, now_at};
 use crate::{
     AlgorithmKind, Amount, Answer, Claim, Claims, HolderKind, Lease, Millis, Release, Request, Resource, Reuse,
     RoundScratch, Settings, division::tests::water_filling,

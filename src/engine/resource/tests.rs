@@ -37,7 +37,7 @@ impl Environment for Listeners {
     }
 }
 
-struct World {
+struct Harness {
     engine: ResourceEngine<u32>,
     listeners: Listeners,
     batch: Batch<u32>,
@@ -47,8 +47,8 @@ struct World {
     tickets: u32,
 }
 
-impl World {
-    fn new(source: Source, inherited: Option<Inherited>) -> World {
+impl Harness {
+    fn new(source: Source, inherited: Option<Inherited>) -> Harness {
         let birth = Birth {
             settings: Settings::new(AlgorithmKind::FairShare, Amount::clamped(100.0)),
             source,
@@ -65,11 +65,11 @@ impl World {
         let now = Now { at: Millis(1_000), unix: 0 };
         let moment = Moment { now, may_decide: true, max_holders: usize::MAX, environment: &listeners };
         let engine = ResourceEngine::new(setup, moment, &mut effects);
-        World { engine, listeners, batch: Batch::default(), effects, now: now.at, may_decide: true, tickets: 0 }
+        Harness { engine, listeners, batch: Batch::default(), effects, now: now.at, may_decide: true, tickets: 0 }
     }
 
-    fn own() -> World {
-        World::new(Source::Own, None)
+    fn own() -> Harness {
+        Harness::new(Source::Own, None)
     }
 
     fn pass(&mut self, ms: u64) {
@@ -140,22 +140,22 @@ fn granted(effects: &Effects<u32>) -> Vec<f64> {
 
 #[test]
 fn without_mastership_nothing_is_decided() {
-    let mut world = World::own();
-    world.may_decide = false;
-    let effects = world.asks("a", 10.0);
+    let mut harness = Harness::own();
+    harness.may_decide = false;
+    let effects = harness.asks("a", 10.0);
     assert_eq!(effects.replies, [(1, Err(LostMastership))]);
-    assert!(world.tick().is_empty());
-    assert_eq!(world.engine.resource().places(), 0);
+    assert!(harness.tick().is_empty());
+    assert_eq!(harness.engine.resource().places(), 0);
 }
 
 #[test]
 fn a_resource_that_is_held_by_no_one_for_long_enough_retires() {
-    let mut world = World::own();
-    world.asks("a", 10.0);
-    world.releases("a");
+    let mut harness = Harness::own();
+    harness.asks("a", 10.0);
+    harness.releases("a");
     for _ in 0..10 {
-        assert_eq!(world.tick().ended, None);
-        world.pass(1_000);
+        assert_eq!(harness.tick().ended, None);
+        harness.pass(1_000);
     }
-    assert_eq!(world.tick().ended, Some(Ended::Retired));
+    assert_eq!(harness.tick().ended, Some(Ended::Retired));
 }

@@ -7,7 +7,7 @@ use super::{
     words::{number, time},
 };
 use crate::resource::Proposal;
-use crate::{Birth, Changes, ClusterClock, ClusterTime, Epoch, Millis, Resource, tests::world::birth};
+use crate::{Birth, Changes, ClusterClock, ClusterTime, Epoch, Millis, Resource, tests::harness::birth};
 
 impl Transcript {
     /// What the log is told before the answers leave, or besides.

@@ -95,7 +95,7 @@ impl AnswerUnderWay {
     }
 }
 
-pub(crate) struct World {
+pub(crate) struct Harness {
     pub(crate) resource: Resource,
     pub(crate) actors: Vec<Actor>,
     pub(crate) now: Millis,
@@ -114,13 +114,13 @@ pub(crate) struct World {
     supplies: u64,
 }
 
-impl World {
-    pub(crate) fn new(birth: Birth, actors: Vec<Actor>) -> World {
+impl Harness {
+    pub(crate) fn new(birth: Birth, actors: Vec<Actor>) -> Harness {
         let audited = birth.settings.reuse == crate::Reuse::Confirmed;
         let peers = birth.inherited.as_ref().map(|_| Peers::new());
         // What a parent lends is cut whenever it ends.
         let cut = birth.source == Source::Parent;
-        World {
+        Harness {
             resource: Resource::new(birth),
             actors,
             now: Millis(1000),
