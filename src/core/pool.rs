@@ -29,7 +29,6 @@ mod member;
 mod memory;
 mod note_pacing;
 mod notes;
-mod parameters;
 mod priority;
 mod report;
 #[cfg(test)]
@@ -43,10 +42,9 @@ use std::{
 
 pub use assignments::{AssignError, Assigned};
 pub(crate) use demand::PoolRequest;
-pub use demand::{News, Usage};
+pub use demand::{News, Usage, UsageBelow};
 pub use events::{Cause, PoolClient, PoolEvent, PoolEventFilter, PoolEventKind};
 pub use memory::{NotedBalance, NotedCost, PoolClock, PoolMemory, PoolNotes};
-pub(crate) use parameters::{PARAMETERS, written};
 pub use report::{PoolCursor, PoolFilter, PoolMember, PoolPage, PoolReport, PoolStanding, PoolState};
 
 use self::{
@@ -59,8 +57,13 @@ use self::{
     priority::PriorityClients,
 };
 use crate::{
-    Amount, Claim, Claims, HolderKind, Millis, PoolSettings, PrincipalShare, Settings, Sum, UsageBelow,
-    division::IN_ALL, time::certain_end,
+    policy::settings::{PoolSettings, Settings},
+    types::{
+        amount::{Amount, Sum},
+        claim::{Claim, Claims, HolderKind, IN_ALL},
+        principal::PrincipalShare,
+        time::{Millis, certain_end},
+    },
 };
 
 /// The most holders that one request moves, besides those that are moved by ticks.

@@ -10,16 +10,18 @@ mod forecast;
 mod hints;
 mod inherited;
 mod insertion;
+pub mod invariant;
 mod messages;
-mod names;
+pub(crate) mod names;
 mod outcome;
 mod overridden;
 mod pool;
 mod promises;
 mod report;
 mod settle;
-mod supply;
+pub(crate) mod supply;
 mod units;
+pub(crate) mod watch_list;
 
 use inherited::InheritedLeases;
 use names::NameOwners;
@@ -28,16 +30,26 @@ use promises::Proposer;
 use supply::SupplyState;
 
 use crate::{
-    Amount, Cause, Claims, HolderKind, Inherited, Millis, Now, PrincipalShare, Settings, SlotDelta, Source, Sums,
-    Terms,
-    division::Division,
-    hints::{NOT_WATCHED, WatchList},
-    ledger::Ledger,
+    allocation::{
+        division::{Division, Terms},
+        settlement::Participant,
+        units::Rotation,
+    },
+    lease::{
+        ledger::{Ledger, NOT_WATCHED, Sums},
+        promises::Inherited,
+    },
     planted::{self, Fault},
-    pool::{MOVES_PER_REQUEST, Pool},
-    settlement::Participant,
-    token::{Epoch, Tokens},
-    units::Rotation,
+    policy::settings::Settings,
+    pool::{Cause, MOVES_PER_REQUEST, Pool},
+    resource::{supply::Source, watch_list::WatchList},
+    types::{
+        amount::Amount,
+        claim::{Claims, HolderKind},
+        principal::{PrincipalShare, SlotDelta},
+        time::{Millis, Now},
+        token::{Epoch, Tokens},
+    },
 };
 
 pub use explain::{Block, DueRule, Explanation, Others};

@@ -5,11 +5,12 @@ use std::{
     sync::Arc,
 };
 
+use leaseway_core::engine::{Batch, Effects, Environment, LOOKS_APART, Moment, ResourceEngine};
 use leaseway_core::{
     Assigned, Changes, ClusterClock, ClusterTime, HolderKind, Load, Millis, Now, Override, PoolMemory, PoolNotes,
     Promises, Sum, invariant, invariant::Violation,
 };
-use leaseway_engine::{Batch, Effects, Environment, LOOKS_APART, Moment, ResourceEngine, uplink::UplinkEngine};
+use leaseway_uplink::UplinkEngine;
 
 use crate::{
     message::{Party, Sender},

@@ -18,7 +18,7 @@ use super::{
     memory::{NotedBalance, PoolClock},
     note_pacing::{AGE, MUCH, NoteBudget, until_much},
 };
-use crate::Millis;
+use crate::types::time::Millis;
 
 /// A number to sort by.
 #[derive(Debug, Clone, Copy, PartialEq)]

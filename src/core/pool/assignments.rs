@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 
-use crate::{Amount, HolderKind, Sum};
+use crate::types::{
+    amount::{Amount, Sum},
+    claim::HolderKind,
+};
 
 /// The most assignments in one pool.
 const MOST: usize = 100_000;

@@ -7,7 +7,34 @@ use super::{
     events::{Cause, PoolEventKind},
     member::{Demand, Free, Member},
 };
-use crate::{Amount, Claims, FreeKey, HolderKind, Millis, Principal, Sum, Token};
+use crate::{
+    policy::settings::FreeKey,
+    types::{
+        amount::{Amount, Sum},
+        claim::{Claims, HolderKind},
+        principal::Principal,
+        time::Millis,
+        token::Token,
+    },
+};
+
+/// The use of a node's capacity by its holders.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct UsageBelow {
+    /// How much is in use: leases of holders that do not report use count in full, capacity that no holder has does
+    /// not.
+    pub used: Amount,
+    /// Units used since the resource was created here, as reported. The uplink computes from that what the parent has
+    /// not been told yet.
+    pub spent: f64,
+}
+
+impl UsageBelow {
+    /// The use as a part of the lease that the request names; without a lease, full use.
+    pub fn part_of(&self, lease: f64) -> f64 {
+        if lease > 0.0 { (self.used.get() / lease).min(1.0) } else { 1.0 }
+    }
+}
 
 /// A client's report of what it has used since its last answered request; a child node's, of what is in use below it.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -3,7 +3,11 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use crate::{Amount, HolderKind, Millis, Sum};
+use crate::types::{
+    amount::{Amount, Sum},
+    claim::HolderKind,
+    time::Millis,
+};
 
 /// Events that wait to be taken, at most.
 const WAITING: usize = 1024;

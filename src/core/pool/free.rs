@@ -19,7 +19,10 @@ use super::{
     grouped::{Grouped, Whose},
     member::{Free, Member, QueueKey},
 };
-use crate::{Amount, Principal, PrincipalShare, Sum};
+use crate::types::{
+    amount::{Amount, Sum},
+    principal::{Principal, PrincipalShare},
+};
 
 /// Free clients in order.
 #[derive(Debug, Default)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::Principal;
+use crate::types::principal::Principal;
 
 /// Whose members are looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,7 +6,13 @@ use super::{
     accounts::{BalanceKey, Tab},
     events::Cause,
 };
-use crate::{Amount, Claim, Claims, HolderKind, Millis, Principal, Token};
+use crate::types::{
+    amount::Amount,
+    claim::{Claim, Claims, HolderKind},
+    principal::Principal,
+    time::Millis,
+    token::Token,
+};
 
 /// The sort key of a priority client: the more important first, then the one that came first.
 pub(super) type Rank = (Reverse<i16>, u64, u32);

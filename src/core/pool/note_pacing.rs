@@ -1,6 +1,6 @@
 //! When a note is due, and how many fit into a batch.
 
-use crate::Millis;
+use crate::types::time::Millis;
 
 /// A change of less than a sixteenth is due after so long.
 pub(super) const AGE: Millis = Millis::from_secs(30);

@@ -16,7 +16,7 @@ use super::{
     memory::{NotedCost, PoolNotes},
     note_pacing::{AGE, MUCH, NoteBudget, until_much},
 };
-use crate::{Amount, HolderKind, Millis};
+use crate::types::{amount::Amount, claim::HolderKind, time::Millis};
 
 /// A larger change of the total is due at once.
 const MUCH_OF_TOTAL: f64 = 0.01;

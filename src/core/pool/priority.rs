@@ -14,7 +14,11 @@ use super::{
     events::{Cause, PoolEventKind},
     member::{Member, Rank},
 };
-use crate::{Amount, HolderKind, Millis, Sum};
+use crate::types::{
+    amount::{Amount, Sum},
+    claim::HolderKind,
+    time::Millis,
+};
 
 /// The most waiting clients that are tried in search of one that fits.
 const LOOK_AHEAD: usize = 16;

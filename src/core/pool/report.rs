@@ -7,7 +7,11 @@ use super::{
     events::Cause,
     member::{Free, Member},
 };
-use crate::{Amount, HolderKind, Millis, Sum};
+use crate::types::{
+    amount::{Amount, Sum},
+    claim::HolderKind,
+    time::Millis,
+};
 
 /// A pool at a glance: the eight quantities of the proposal, and more.
 #[derive(Debug, Clone, Copy, PartialEq)]

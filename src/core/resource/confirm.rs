@@ -3,11 +3,16 @@
 
 use super::{LeftOut, PendingGrant, Resource};
 use crate::{
-    Amount, Answer, Ask, Has, HolderKind, Millis, Now, Reuse, Sum,
-    leases::Confirmation,
+    lease::leases::{Confirmation, Has},
     planted::{self, Fault},
-    time::certain_end,
-    token::Token,
+    policy::settings::Reuse,
+    resource::{Answer, Ask},
+    types::{
+        amount::{Amount, Sum},
+        claim::HolderKind,
+        time::{Millis, Now, certain_end},
+        token::Token,
+    },
 };
 
 /// The first leases of a master can look like the last ones of its predecessor. After this time none of them does.

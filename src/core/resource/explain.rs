@@ -4,7 +4,17 @@
 mod words;
 
 use super::{HolderReport, Overridden, Resource};
-use crate::{AlgorithmKind, Amount, ClientRule, HolderKind, Millis, PoolState, Sum, Terms, ledger::BUCKET_MS};
+use crate::{
+    allocation::division::Terms,
+    lease::ledger::BUCKET_MS,
+    policy::{client_rules::ClientRule, settings::AlgorithmKind},
+    pool::PoolState,
+    types::{
+        amount::{Amount, Sum},
+        claim::HolderKind,
+        time::Millis,
+    },
+};
 
 /// Holders looked at for one explanation: so many take some ten milliseconds.
 const LOOKED_AT: usize = 100_000;

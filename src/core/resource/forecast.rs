@@ -10,8 +10,19 @@ mod words;
 
 use super::{Birth, Resource};
 use crate::{
-    AlgorithmKind, Amount, Claims, HolderKind, Inherited, Millis, Principal, Settings, Source, Sum, hints::apart,
-    leases::Leases, ledger::BUCKET_MS, ledger::HolderMode,
+    lease::{
+        leases::Leases,
+        ledger::{BUCKET_MS, HolderMode},
+        promises::Inherited,
+    },
+    policy::settings::{AlgorithmKind, Settings},
+    resource::{supply::Source, watch_list::apart},
+    types::{
+        amount::{Amount, Sum},
+        claim::{Claims, HolderKind},
+        principal::Principal,
+        time::Millis,
+    },
 };
 
 /// A holder's record, and what it is due now.

@@ -1,12 +1,13 @@
-//! Hints of a resource: which holders are watched, and which of them should ask again now. See [`crate::hints`] for
+//! Hints of a resource: which holders are watched, and which of them should ask again now. See [`crate::resource::watch_list`] for
 //! what hints are.
 
 use std::sync::Arc;
 
 use super::Resource;
 use crate::{
-    Hint, HolderKind, Millis, Sum,
-    hints::{HintCandidate, HintContext, NOT_WATCHED, Version},
+    lease::ledger::NOT_WATCHED,
+    resource::watch_list::{Hint, HintCandidate, HintContext, Version},
+    types::{amount::Sum, claim::HolderKind, time::Millis},
 };
 
 impl Resource {

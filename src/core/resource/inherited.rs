@@ -8,7 +8,7 @@
 //! its estate is the whole capacity.
 //!
 //! The rules, numbered as in docs/internals/lease-protocol.md, are kept here, in [`super::confirm`] and in
-//! [`crate::leases`].
+//! [`crate::lease::leases`].
 
 mod parts;
 
@@ -18,9 +18,15 @@ use super::Resource;
 use parts::Parts;
 
 use crate::{
-    Amount, Ask, Claim, Claims, HolderKind, Inherited, Millis, Now, Part, Sum, Token,
-    claim::wanted,
+    lease::promises::{Inherited, Part},
     planted::{self, Fault},
+    resource::Ask,
+    types::{
+        amount::{Amount, Sum},
+        claim::{Claim, Claims, HolderKind, wanted},
+        time::{Millis, Now},
+        token::Token,
+    },
 };
 
 /// The estate of one incarnation of a resource.

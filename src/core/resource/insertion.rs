@@ -4,9 +4,14 @@ use std::{num::NonZeroU32, sync::Arc};
 
 use super::{PendingGrant, Resource};
 use crate::{
-    Amount, Answer, Ask, Claim, Claims, HolderKind, Millis, Now, Settings, Sum,
-    claim::{further, wanted},
-    ledger::{Asked, Holder},
+    lease::ledger::{Asked, Holder},
+    policy::settings::Settings,
+    resource::{Answer, Ask},
+    types::{
+        amount::{Amount, Sum},
+        claim::{Claim, Claims, HolderKind, further, wanted},
+        time::{Millis, Now},
+    },
 };
 
 /// The priority at which Doorman's servers report all of their clients.

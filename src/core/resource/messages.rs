@@ -3,8 +3,20 @@
 use std::sync::Arc;
 
 use crate::{
-    Amount, ChargedTo, Claims, HolderKind, Millis, News, NodeInstance, PoolState, Settings, Terms, Token, leases::Has,
-    ledger::HolderMode,
+    planted::{self, Fault},
+    policy::access::{AccessRequest, Action},
+    allocation::division::Terms,
+    lease::{leases::Has, ledger::HolderMode},
+    policy::settings::Settings,
+    pool::{News, PoolState},
+    resource::names::NodeInstance,
+    types::{
+        amount::Amount,
+        claim::{Claims, HolderKind},
+        principal::ChargedTo,
+        time::Millis,
+        token::Token,
+    },
 };
 
 /// A request for capacity.
@@ -160,4 +172,20 @@ pub struct Counters {
     pub unaccounted: u64,
     /// Times a holder came to a learning resource with more than was left of what was lent before.
     pub learning_excess: u64,
+}
+
+impl<'a> AccessRequest<'a> {
+    /// What a request for a resource takes. A release is as much as asking: who may be a client may end its leases.
+    pub fn of(resource: &'a str, request: &'a Request) -> AccessRequest<'a> {
+        let (kind, id, priority) = match request {
+            Request::Ask(ask) | Request::Renew(ask) => {
+                (ask.kind, &ask.id, ask.claims.iter().map(|claim| claim.priority).max())
+            }
+            Request::Release(release) if planted::is(Fault::ReleasesUnasked) => {
+                return AccessRequest::on(Action::of(release.kind), resource);
+            }
+            Request::Release(release) => (release.kind, &release.id, None),
+        };
+        AccessRequest { holder: Some(id), priority, ..AccessRequest::on(Action::of(kind), resource) }
+    }
 }

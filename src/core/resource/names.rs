@@ -15,12 +15,34 @@
 //!
 //! Nodes that do not say which they are (Doorman's, and those of before) go on with the record that has their name.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, num::NonZeroU64, sync::Arc};
 
 use super::Resource;
 use crate::{
-    Amount, Answer, Ask, Claims, HolderKind, Millis, NodeInstance, Release, hints::NOT_WATCHED, time::certain_end,
+    lease::ledger::NOT_WATCHED,
+    resource::{Answer, Ask, Release},
+    types::{
+        amount::Amount,
+        claim::{Claims, HolderKind},
+        time::{Millis, certain_end},
+    },
 };
+
+/// A node tells itself from others of its name by a number that was drawn at random when it began: its peers keep it in
+/// their directories; one without a directory draws another with each start. Its masters are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NodeInstance {
+    pub node: NonZeroU64,
+    /// Which of its masters: later ones have higher numbers.
+    pub reign: u64,
+}
+
+impl NodeInstance {
+    /// From the wire. A node of zero is one that does not say.
+    pub fn new(node: u64, reign: u64) -> Option<NodeInstance> {
+        NonZeroU64::new(node).map(|node| NodeInstance { node, reign })
+    }
+}
 
 /// Who has which name; names of nodes that do not say who they are are not in it.
 #[derive(Debug, Default)]

@@ -2,7 +2,12 @@
 //! depends on the order in which they are collected.
 
 use super::{Resource, promises::Proposal};
-use crate::{Changes, Hint, HolderKind, Millis, PoolEvent};
+use crate::{
+    lease::promises::Changes,
+    pool::PoolEvent,
+    resource::watch_list::Hint,
+    types::{claim::HolderKind, time::Millis},
+};
 
 /// Watched holders in one look: well below a millisecond of work.
 const LOOK_BUDGET: usize = 2048;

@@ -1,11 +1,12 @@
-//! What an operator has set in place of the template's capacity. See [`crate::overrides`].
+//! What an operator has set in place of the template's capacity. See [`crate::policy::overrides`].
 
 use std::sync::Arc;
 
 use super::Resource;
 use crate::{
-    Amount, Millis, Override,
     planted::{self, Fault},
+    policy::overrides::Override,
+    types::{amount::Amount, time::Millis},
 };
 
 /// An override, as a resource sees it.

@@ -5,10 +5,22 @@ use std::sync::Arc;
 
 use super::{PendingGrant, Resource};
 use crate::{
-    AlgorithmKind, Amount, Ask, AssignError, Assigned, Cause, HolderKind, Load, Millis, Override, PoolCursor,
-    PoolEvent, PoolFilter, PoolMember, PoolNotes, PoolPage, PoolReport, PoolState, PrincipalShare, Settings, Sum,
-    pool::{MOVES_PER_REQUEST, MOVES_PER_TICK, Pool, PoolRequest},
-    settlement,
+    allocation::settlement,
+    policy::{
+        overrides::{Load, Override},
+        settings::{AlgorithmKind, Settings},
+    },
+    pool::{
+        AssignError, Assigned, Cause, MOVES_PER_REQUEST, MOVES_PER_TICK, Pool, PoolCursor, PoolEvent, PoolFilter,
+        PoolMember, PoolNotes, PoolPage, PoolReport, PoolRequest, PoolState,
+    },
+    resource::Ask,
+    types::{
+        amount::{Amount, Sum},
+        claim::HolderKind,
+        principal::PrincipalShare,
+        time::Millis,
+    },
 };
 
 /// A report of the protected resource about what it can serve now.

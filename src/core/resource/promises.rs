@@ -1,12 +1,15 @@
 //! Promises of a resource: what its peers must know before its answers are sent, and what a new master inherits. See
-//! [`crate::promises`] for what promises are, and [`super::estate`] for what becomes of those of earlier masters.
+//! [`crate::lease::promises`] for what promises are, and [`super::estate`] for what becomes of those of earlier masters.
 
 mod proposer;
 
 use proposer::{RoundDetail, RoundSummary};
 
 use super::Resource;
-use crate::{Amount, Changes, ClusterClock, Epoch, Inherited, Millis};
+use crate::{
+    lease::promises::{Changes, Inherited},
+    types::{amount::Amount, cluster_clock::ClusterClock, time::Millis, token::Epoch},
+};
 
 pub(super) use proposer::Proposer;
 

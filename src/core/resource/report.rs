@@ -3,7 +3,16 @@
 use std::sync::Arc;
 
 use super::{Overridden, Resource};
-use crate::{Amount, HolderKind, Millis, Settings, Sum, Sums, Terms, ledger::HolderMode};
+use crate::{
+    allocation::division::Terms,
+    lease::ledger::{HolderMode, Sums},
+    policy::settings::Settings,
+    types::{
+        amount::{Amount, Sum},
+        claim::HolderKind,
+        time::Millis,
+    },
+};
 
 /// A resource at a glance.
 #[derive(Debug, Clone, PartialEq)]

@@ -4,15 +4,27 @@ use std::num::NonZeroU32;
 
 use super::{LeftOut, PendingGrant, Resource, RoundScratch};
 use crate::{
-    Amount, Answer, Cause, Claim, HolderKind, Lease, Millis, Now, Reuse, SafeCapacity, Sum, Terms,
-    claim::wanted,
-    hints::{NOT_WATCHED, apart, waits},
-    leases::Grant,
-    ledger::Holder,
+    allocation::{
+        division::Terms,
+        settlement::{self, Participant, without_dust},
+        units::whole,
+    },
+    lease::{
+        leases::Grant,
+        ledger::{Holder, NOT_WATCHED},
+    },
     planted::{self, Fault},
-    settlement::{self, Participant, without_dust},
-    time::certain_end,
-    units::whole,
+    policy::settings::{Reuse, SafeCapacity},
+    pool::Cause,
+    resource::{
+        Answer, Lease,
+        watch_list::{apart, waits},
+    },
+    types::{
+        amount::{Amount, Sum},
+        claim::{Claim, HolderKind, wanted},
+        time::{Millis, Now, certain_end},
+    },
 };
 
 /// A client that was cut is to confirm after so long, if others wait for what it gave up. Go clients wait five seconds.

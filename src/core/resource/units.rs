@@ -1,10 +1,10 @@
-//! Whole units of a resource: when they are dealt, and how refresh intervals follow. See [`crate::units`] for the
+//! Whole units of a resource: when they are dealt, and how refresh intervals follow. See [`crate::allocation::units`] for the
 //! rotation.
 
 use super::Resource;
 use crate::{
-    Claims, Millis,
-    units::{UnitPart, left_over, part_of},
+    allocation::units::{UnitPart, left_over, part_of},
+    types::{claim::Claims, time::Millis},
 };
 
 /// A holder that gets a unit asks so much later than the one that gives it up.

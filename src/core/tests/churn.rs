@@ -2,7 +2,12 @@
 //! in use?
 
 use super::harness::{ask, birth, has, now_at, one};
-use crate::{AlgorithmKind, Amount, Answer, Has, HolderKind, Millis, Release, Request, Resource, Reuse, Settings};
+use crate::{
+    lease::leases::Has,
+    policy::settings::{AlgorithmKind, Reuse, Settings},
+    resource::{Answer, Release, Request, Resource},
+    types::{amount::Amount, claim::HolderKind, time::Millis},
+};
 
 const CAPACITY: f64 = 1000.0;
 /// The library asks no sooner than this after any answer.

@@ -1,7 +1,11 @@
 //! The examples of the algorithms page, to the digit.
 
 use super::harness::{ask, birth, has, now_at, one};
-use crate::{AlgorithmKind, Amount, Answer, Lease, Millis, Request, Resource, Settings};
+use crate::{
+    policy::settings::{AlgorithmKind, Settings},
+    resource::{Answer, Lease, Request, Resource},
+    types::{amount::Amount, time::Millis},
+};
 
 /// What each client has once all have refreshed a few times.
 fn converged(kind: AlgorithmKind, wants: &[f64]) -> Vec<f64> {

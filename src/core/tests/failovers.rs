@@ -12,7 +12,12 @@ use super::{
     harness::{Actor, Echo, Event, Harness, ask, birth, one},
     histories::{actors, any_settings, below_a_parent, event, settings, settings_below_a_parent, supply},
 };
-use crate::{AlgorithmKind, Amount, Answer, Birth, Inherited, Priority, Request, Reuse, Settings, Sum, invariant};
+use crate::{
+    lease::promises::Inherited,
+    policy::settings::{AlgorithmKind, Priority, Reuse, Settings},
+    resource::{Answer, Birth, Request, invariant},
+    types::amount::{Amount, Sum},
+};
 
 fn fault() -> impl Strategy<Value = Event> {
     let gap = prop_oneof![2 => Just(0u64), 2 => 0..3_000u64, 1 => 0..100_000u64];
@@ -134,7 +139,7 @@ proptest! {
         harness.step(&Event::Fail { survive: 9, gap: 100, next: 1 })?;
         let promised = harness.resource.promises().expect("promises are kept").unclaimed;
         let free = (Sum::from(harness.resource.settings().capacity) - promised.into()).get();
-        let now = crate::Now { at: harness.at(), ..super::harness::now_at(harness.now) };
+        let now = crate::types::time::Now { at: harness.at(), ..super::harness::now_at(harness.now) };
         let answer = one(&mut harness.resource, now, Request::Ask(ask("newcomer", 1e6, None)));
         let Answer::Granted(lease) = answer else { panic!("{answer:?}") };
         prop_assert!(lease.capacity > Amount::ZERO || free <= 1e-9, "{} free, {:?}", free, lease);
@@ -181,6 +186,7 @@ fn a_steady_state_costs_the_log_nothing_but_horizons() {
 }
 
 fn client(n: usize, wants: f64) -> Actor {
-    let claims = crate::Claims::from_slice(&[crate::Claim::of_client(Amount::clamped(wants), 0)]);
-    Actor::new(n, crate::HolderKind::Client, Echo::Token, claims)
+    let claims =
+        crate::types::claim::Claims::from_slice(&[crate::types::claim::Claim::of_client(Amount::clamped(wants), 0)]);
+    Actor::new(n, crate::types::claim::HolderKind::Client, Echo::Token, claims)
 }

@@ -7,10 +7,21 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use crate::resource::Proposal;
 use crate::{
-    Amount, Answer, Ask, Birth, ChargedTo, Claim, Claims, DemandSummary, Epoch, Has, HolderKind, Lease, Millis, Now,
-    Priority, Release, Request, Resource, RoundScratch, Settings, Source, Sum, Supply, invariant,
-    invariant::Violation,
+    lease::leases::Has,
+    policy::settings::{Priority, Settings},
+    resource::{
+        Answer, Ask, Birth, Lease, Release, Request, Resource, RoundScratch,
+        invariant::{self, Violation},
+        supply::{DemandSummary, Source, Supply},
+    },
     tests::peers::{Peers, next_epoch},
+    types::{
+        amount::{Amount, Sum},
+        claim::{Claim, Claims, HolderKind},
+        principal::ChargedTo,
+        time::{Millis, Now},
+        token::Epoch,
+    },
 };
 
 use actor::end_at_holder;
@@ -116,7 +127,7 @@ pub(crate) struct Harness {
 
 impl Harness {
     pub(crate) fn new(birth: Birth, actors: Vec<Actor>) -> Harness {
-        let audited = birth.settings.reuse == crate::Reuse::Confirmed;
+        let audited = birth.settings.reuse == crate::policy::settings::Reuse::Confirmed;
         let peers = birth.inherited.as_ref().map(|_| Peers::new());
         // What a parent lends is cut whenever it ends.
         let cut = birth.source == Source::Parent;

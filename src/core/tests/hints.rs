@@ -10,7 +10,11 @@ use super::{
     harness::{Actor, Echo, Event, Harness, birth},
     histories::{actors, any_settings, event},
 };
-use crate::{Hint, HolderKind, Millis, Resource, Settings};
+use crate::{
+    policy::settings::Settings,
+    resource::{Resource, watch_list::Hint},
+    types::{claim::HolderKind, time::Millis},
+};
 
 #[derive(Debug, Clone)]
 enum Step {

@@ -7,7 +7,13 @@ use super::{
     harness::{Actor, Echo, Event, Harness, birth},
 };
 use crate::{
-    AlgorithmKind, Amount, Birth, Claim, Claims, HolderKind, Millis, Priority, Reuse, Settings, Source, invariant,
+    policy::settings::{AlgorithmKind, Priority, Reuse, Settings},
+    resource::{Birth, invariant, supply::Source},
+    types::{
+        amount::Amount,
+        claim::{Claim, Claims, HolderKind},
+        time::Millis,
+    },
 };
 
 pub(super) fn event(capacities: bool) -> impl Strategy<Value = Event> {

@@ -48,9 +48,25 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::harness::{ask, birth, has, now_at, one};
 use crate::{
-    AlgorithmKind, Amount, Ask, AssignError, Assigned, Birth, Cause, Claim, Claims, HolderKind, Inherited, Lease, Load,
-    LoadError, LoadReport, Millis, NamedParameter, News, PoolEvent, PoolEventFilter, PoolEventKind, PoolFilter,
-    PoolReport, PoolStanding, Release, Request, Resource, RoundScratch, Settings, Source, Supply, Usage, invariant,
+    lease::promises::Inherited,
+    policy::{
+        overrides::Load,
+        parameters::NamedParameter,
+        settings::{AlgorithmKind, Settings},
+    },
+    pool::{
+        AssignError, Assigned, Cause, News, PoolEvent, PoolEventFilter, PoolEventKind, PoolFilter, PoolReport,
+        PoolStanding, Usage,
+    },
+    resource::{
+        Ask, Birth, Lease, LoadError, LoadReport, Release, Request, Resource, RoundScratch, invariant,
+        supply::{Source, Supply},
+    },
+    types::{
+        amount::Amount,
+        claim::{Claim, Claims, HolderKind},
+        time::Millis,
+    },
 };
 
 /// A pool, and its clients' own books.

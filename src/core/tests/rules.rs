@@ -37,9 +37,19 @@ use std::collections::BTreeMap;
 
 use super::harness::{ask, birth, has, now_at, one};
 use crate::{
-    AlgorithmKind, Amount, Answer, Ask, Birth, Claim, Claims, Counters, Has, HolderKind, HolderReport, Lease, Millis,
-    Priority, Release, Request, Resource, Reuse, RoundScratch, SafeCapacity, Settings, Source, Supply, Terms, Token,
-    invariant,
+    allocation::division::Terms,
+    lease::leases::Has,
+    policy::settings::{AlgorithmKind, Priority, Reuse, SafeCapacity, Settings},
+    resource::{
+        Answer, Ask, Birth, Counters, HolderReport, Lease, Release, Request, Resource, RoundScratch, invariant,
+        supply::{Source, Supply},
+    },
+    types::{
+        amount::Amount,
+        claim::{Claim, Claims, HolderKind},
+        time::Millis,
+        token::Token,
+    },
 };
 
 /// A resource, and its holders' own books: the newest answer that reached each of them.

@@ -64,8 +64,21 @@ use test_each_file::test_each_path;
 use self::words::{amount, claim, duration, number, time, told};
 use super::harness::{ask, birth, has, now_at};
 use crate::{
-    AlgorithmKind, Amount, Ask, Birth, Claim, Claims, Epoch, Has, HolderKind, Inherited, Millis, NamedParameter,
-    Promises, Release, Request, Resource, Reuse, RoundScratch, SafeCapacity, Settings, Source, Sum, Token, invariant,
+    lease::{
+        leases::Has,
+        promises::{Inherited, Promises},
+    },
+    policy::{
+        parameters::NamedParameter,
+        settings::{AlgorithmKind, Reuse, SafeCapacity, Settings},
+    },
+    resource::{Ask, Birth, Release, Request, Resource, RoundScratch, invariant, supply::Source},
+    types::{
+        amount::{Amount, Sum},
+        claim::{Claim, Claims, HolderKind},
+        time::Millis,
+        token::{Epoch, Token},
+    },
 };
 
 test_each_path! { in "./src/core/testscripts" as scripts => run }

@@ -12,8 +12,20 @@ use super::{
     harness::{ask, birth, has, now_at},
 };
 use crate::{
-    AlgorithmKind, Amount, Answer, Ask, Birth, ChargedTo, Claim, Claims, ClientRule, DemandSummary, HolderKind, Lease,
-    Millis, Priority, Request, Resource, RoundScratch, Settings, Source, Sum, Supply, invariant,
+    policy::{
+        client_rules::ClientRule,
+        settings::{AlgorithmKind, Priority, Settings},
+    },
+    resource::{
+        Answer, Ask, Birth, Lease, Request, Resource, RoundScratch, invariant,
+        supply::{DemandSummary, Source, Supply},
+    },
+    types::{
+        amount::{Amount, Sum},
+        claim::{Claim, Claims, HolderKind},
+        principal::ChargedTo,
+        time::Millis,
+    },
 };
 
 /// A client: what it wants, its priority, and the newest lease that reached it.

@@ -7,8 +7,14 @@ use serde_json::Value;
 
 use super::harness::{ask, birth, has, now_at};
 use crate::{
-    AlgorithmKind, Amount, Answer, Claim, Claims, HolderKind, Lease, Millis, Release, Request, Resource, Reuse,
-    RoundScratch, Settings, division::tests::water_filling,
+    allocation::division::tests::water_filling,
+    policy::settings::{AlgorithmKind, Reuse, Settings},
+    resource::{Answer, Lease, Release, Request, Resource, RoundScratch},
+    types::{
+        amount::Amount,
+        claim::{Claim, Claims, HolderKind},
+        time::Millis,
+    },
 };
 
 struct Vector {

@@ -24,11 +24,12 @@ use std::{
 };
 
 use actix::{Actor, ActorContext as _, ArbiterHandle, Handler, Message};
+use leaseway_core::engine::{Effects, Ended, ResourceEngine, Setup};
 use leaseway_core::{
     Epoch, FreeKey, HolderKind, HolderReport, Millis, Overrides, PoolReport, PromiseReport, Request, ResourceReport,
 };
-use leaseway_engine::{Effects, Ended, ResourceEngine, Setup, uplink::Notice};
 use leaseway_quorum::{Fact, Quorum};
+use leaseway_uplink::Notice;
 
 use self::{
     attention::Attention,

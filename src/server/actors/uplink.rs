@@ -1,6 +1,6 @@
 //! The uplink of a node with a parent: keeps what the parent lends, for as long as this peer is master.
 //!
-//! The machine that decides ([`UplinkEngine`](leaseway_engine::uplink::UplinkEngine)) is owned by an actor that does
+//! The machine that decides ([`UplinkEngine`](leaseway_uplink::UplinkEngine)) is owned by an actor that does
 //! nothing else ([`actor`]). Time, the network and the resources are outside, in one task: the request driver that
 //! clients have as well, with an [`asker`] that tells the actor what has happened, and does what it says. So no timer
 //! runs in the actor, none of its messages waits for anything, and a slow parent delays nothing here. Notices of

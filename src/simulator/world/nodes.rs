@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use leaseway_core::engine::{Effects, Moment, Predecessor, ResourceEngine, Setup};
 use leaseway_core::{
     Answer, Assigned, Birth, ClusterClock, Epoch, HolderKind, Inherited, Millis, Request, Source, Sum,
     invariant::{self, Violation},
 };
-use leaseway_engine::{Effects, Moment, Predecessor, ResourceEngine, Setup};
 
 use crate::{
     message::{Message, Party, Reply, ReplyBody, RequestMessage, Sender},

@@ -6,8 +6,8 @@ use leaseway_core::{
     Amount, Ask, ChargedTo, Claim, Claims, HolderKind, Millis, News, NodeInstance, Release, Request, Supplied, Token,
     invariant::Violation,
 };
-use leaseway_engine::uplink::{Aggregate, Granted, Lent, Notice, ParentReply, UplinkEngine, UplinkInput};
 use leaseway_session::{Body, Outgoing, Pace, Settings};
+use leaseway_uplink::{Aggregate, Granted, Lent, Notice, ParentReply, UplinkEngine, UplinkInput};
 
 use crate::{
     message::{Message, Party, Reply, ReplyBody, RequestMessage, Sender, given, has},

@@ -1,7 +1,15 @@
 //! An explanation as sentences, the same wherever people read it.
 
 use super::{Block, DueRule, Explanation, Others};
-use crate::{Amount, HolderKind, Millis, PoolStanding, Sum, amount::readable, escaped};
+use crate::{
+    pool::PoolStanding,
+    types::{
+        amount::{Amount, Sum, readable},
+        claim::HolderKind,
+        escape::escaped,
+        time::Millis,
+    },
+};
 
 impl Explanation {
     /// What the holder has and is due, why that is its due, what keeps it from having it, what happens next, and what

@@ -1,7 +1,7 @@
 //! What else is to be known about a forecast, as sentences: the same wherever people read it.
 
 use super::Foreseen;
-use crate::{Sum, readable};
+use crate::types::amount::{Sum, readable};
 
 impl Foreseen {
     /// What has to end before dues are what they will be, and what is not foreseen.

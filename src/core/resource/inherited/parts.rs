@@ -10,7 +10,15 @@
 //! part of its own lease, then from earlier ones, and from later ones only when all those are used up; all three keep
 //! that true. What goes back to the estate goes to the rest.
 
-use crate::{Amount, ClusterClock, Millis, Part, Sum, Token, promises::part};
+use crate::{
+    lease::promises::{Part, part},
+    types::{
+        amount::{Amount, Sum},
+        cluster_clock::ClusterClock,
+        time::Millis,
+        token::Token,
+    },
+};
 
 /// The parts that end before the rest, in the order of their ends.
 #[derive(Debug, Default)]

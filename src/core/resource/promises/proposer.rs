@@ -20,9 +20,15 @@ use std::collections::VecDeque;
 
 use super::{PromiseReport, Proposal};
 use crate::{
-    Amount, Changes, Claims, ClusterClock, Epoch, Inherited, Millis, Part, Sum, Token,
+    lease::promises::{Changes, Inherited, Part, total_at},
     planted::{self, Fault},
-    promises::total_at,
+    types::{
+        amount::{Amount, Sum},
+        claim::Claims,
+        cluster_clock::ClusterClock,
+        time::Millis,
+        token::{Epoch, Token},
+    },
 };
 use told::Told;
 

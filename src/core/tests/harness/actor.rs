@@ -3,7 +3,16 @@
 use std::sync::Arc;
 
 use super::{EPOCH, has};
-use crate::{Amount, Ask, ChargedTo, Claims, Has, HolderKind, Lease, Millis};
+use crate::{
+    lease::leases::Has,
+    resource::{Ask, Lease},
+    types::{
+        amount::Amount,
+        claim::{Claims, HolderKind},
+        principal::ChargedTo,
+        time::Millis,
+    },
+};
 
 /// What holders do about tokens.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -243,6 +243,6 @@ fn a_lowering_is_hinted_as_soon_as_a_raise() {
         let whys: Vec<_> = hints.iter().map(|hint| hint.why).collect();
         (whys, pond.asks("p", 8.0))
     };
-    assert_eq!(hinted(&mut pond, 8.0), (vec![crate::Why::Grow], 8.0));
-    assert_eq!(hinted(&mut pond, 3.0), (vec![crate::Why::Shrink], 3.0), "no client waits for it");
+    assert_eq!(hinted(&mut pond, 8.0), (vec![crate::resource::watch_list::Why::Grow], 8.0));
+    assert_eq!(hinted(&mut pond, 3.0), (vec![crate::resource::watch_list::Why::Shrink], 3.0), "no client waits for it");
 }

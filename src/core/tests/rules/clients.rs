@@ -1,7 +1,10 @@
 //! Rules for clients by their ids: weights, minimums, maximums.
 
 use super::*;
-use crate::{ClientRule, ClientRules, DueRule};
+use crate::{
+    policy::client_rules::{ClientRule, ClientRules},
+    resource::DueRule,
+};
 
 fn rules(texts: &[&str]) -> ClientRules {
     let mut rules = ClientRules::default();

@@ -1,7 +1,10 @@
 //! An explanation says what is so, and what it says will be so comes true.
 
 use super::*;
-use crate::{Block, DueRule, Explanation, Inherited};
+use crate::{
+    lease::promises::Inherited,
+    resource::{Block, DueRule, Explanation},
+};
 
 impl Server {
     fn explain(&self, id: &str) -> Explanation {
@@ -239,7 +242,7 @@ fn of_a_root_without_capacity_no_priority_is_blamed() {
 
 #[test]
 fn of_a_resource_without_a_limit_no_capacity_is_named() {
-    let mut server = Server::new(crate::Settings::unmatched());
+    let mut server = Server::new(crate::policy::settings::Settings::unmatched());
     server.asks("ann", 10.0);
     assert_says(&server.explain("ann"), &["ann wants 10, is due 10 and has 10", "There is no limit."]);
     assert!(!words(&server.explain("ann")).contains("of 0 is free"));

@@ -1,7 +1,7 @@
 //! What a forecast says of other settings is what a resource does under them.
 
 use super::*;
-use crate::{Foreseen, Inherited, Sum};
+use crate::{lease::promises::Inherited, resource::Foreseen, types::amount::Sum};
 
 impl Server {
     fn foresee(&self, change: impl FnOnce(&mut Settings)) -> Foreseen {
@@ -138,8 +138,8 @@ fn a_lower_highest_priority_counts_for_those_that_claim_more() {
 #[test]
 fn of_rules_for_clients() {
     let rules = |text: &str| {
-        let mut rules = crate::ClientRules::default();
-        assert!(rules.push(crate::ClientRule::read(text).expect(text)));
+        let mut rules = crate::policy::client_rules::ClientRules::default();
+        assert!(rules.push(crate::policy::client_rules::ClientRule::read(text).expect(text)));
         rules
     };
     comes_true(|settings| settings.clients = rules("3 0 - e"));

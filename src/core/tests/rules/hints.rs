@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::{Sum, Why};
+use crate::{resource::watch_list::Why, types::amount::Sum};
 
 impl Server {
     fn listens(&mut self, id: &str) {

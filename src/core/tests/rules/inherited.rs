@@ -1,7 +1,11 @@
 //! What earlier masters promised is moved to the holders that name it (rules E2 to E12).
 
 use super::*;
-use crate::{Block, Epoch, Inherited, Source};
+use crate::{
+    lease::promises::Inherited,
+    resource::{Block, supply::Source},
+    types::token::Epoch,
+};
 
 const UNTIL: u64 = 90_000;
 

@@ -2,7 +2,14 @@
 //! for it.
 
 use super::*;
-use crate::{Block, Changes, ClusterClock, ClusterTime, Epoch, Inherited, Promises};
+use crate::{
+    lease::promises::{Changes, Inherited, Promises},
+    resource::Block,
+    types::{
+        cluster_clock::{ClusterClock, ClusterTime},
+        token::Epoch,
+    },
+};
 
 /// A resource over several masters, and a log that stores all changes at once.
 struct Masters {

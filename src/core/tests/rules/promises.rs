@@ -2,7 +2,10 @@
 
 use super::*;
 use crate::resource::Proposal;
-use crate::{Changes, ClusterTime, Epoch, Inherited};
+use crate::{
+    lease::promises::{Changes, Inherited},
+    types::{cluster_clock::ClusterTime, token::Epoch},
+};
 
 fn keeper(settings: Settings) -> Server {
     Server::born(Birth { inherited: Some(Inherited::default()), ..birth(settings) })

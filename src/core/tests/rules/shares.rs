@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::{ChargedTo, Principal};
+use crate::types::principal::{ChargedTo, Principal};
 
 fn charged_to(ask: Ask, principal: u32, is_full: bool) -> Ask {
     Ask { charged_to: ChargedTo { principal: Principal(principal), is_full }, ..ask }

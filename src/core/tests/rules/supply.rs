@@ -1,7 +1,7 @@
 //! A node with a parent gives out no more, and for no longer, than its own lease says.
 
 use super::*;
-use crate::Terms;
+use crate::allocation::division::Terms;
 
 /// All but PRIORITY_POOL, which computes dues itself.
 const KINDS: [AlgorithmKind; 4] =

@@ -1,7 +1,7 @@
 //! What a node and its parent tell each other.
 
 use super::*;
-use crate::Inherited;
+use crate::lease::promises::Inherited;
 
 const LONG: Millis = Millis(600_000);
 
@@ -102,7 +102,7 @@ fn outstanding_is_never_rounded_down() {
         server.asks(id, 1.0);
     }
     let told = server.resource.summarize(server.now).outstanding;
-    assert!(crate::Sum::from(told) >= server.resource.sums().held);
+    assert!(crate::types::amount::Sum::from(told) >= server.resource.sums().held);
 }
 
 /// What a client is due may fall when another wants more. Of those that were cut, the first to ask was due more than it

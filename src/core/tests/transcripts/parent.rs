@@ -8,7 +8,10 @@ use super::{
     Failure, Transcript,
     words::{amount, duration, number},
 };
-use crate::{DemandSummary, Supply, Terms};
+use crate::{
+    allocation::division::Terms,
+    resource::supply::{DemandSummary, Supply},
+};
 
 impl Transcript {
     /// It lends so much for so long, and says what it divided by.

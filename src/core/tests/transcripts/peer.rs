@@ -7,7 +7,16 @@ use super::{
     words::{number, time},
 };
 use crate::resource::Proposal;
-use crate::{Birth, Changes, ClusterClock, ClusterTime, Epoch, Millis, Resource, tests::harness::birth};
+use crate::{
+    lease::promises::Changes,
+    resource::{Birth, Resource},
+    tests::harness::birth,
+    types::{
+        cluster_clock::{ClusterClock, ClusterTime},
+        time::Millis,
+        token::Epoch,
+    },
+};
 
 impl Transcript {
     /// What the log is told before the answers leave, or besides.

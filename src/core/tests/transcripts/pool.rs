@@ -9,8 +9,10 @@ use super::{
     words::{amount, duration, number, time},
 };
 use crate::{
-    Assigned, HolderKind, Load, LoadReport, News, PoolCursor, PoolEvent, PoolFilter, PoolReport, PoolStanding,
-    PoolState, Usage,
+    policy::overrides::Load,
+    pool::{Assigned, News, PoolCursor, PoolEvent, PoolFilter, PoolReport, PoolStanding, PoolState, Usage},
+    resource::LoadReport,
+    types::claim::HolderKind,
 };
 
 /// What a request says besides.

@@ -3,9 +3,10 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use actix::{Addr, AsyncContext as _, Context, dev::SendError};
+use leaseway_core::engine::{Predecessor, Setup};
 use leaseway_core::{AlgorithmKind, Amount, Birth, ClusterClock, Epoch, Inherited, Millis, Promises, Settings, Source};
-use leaseway_engine::{Predecessor, Setup, uplink::Notice};
 use leaseway_quorum::{Quorum, Reign};
+use leaseway_uplink::Notice;
 
 use super::{
     super::{

@@ -240,8 +240,8 @@ mod tests {
         task::{Context, Wake, Waker},
     };
 
+    use leaseway_core::engine::LostMastership;
     use leaseway_core::{HolderKind, PrincipalShare, Release};
-    use leaseway_engine::LostMastership;
     use tokio::sync::oneshot::{self, Receiver, error::TryRecvError};
 
     use super::{super::queue::RequestQueue, *};

@@ -9,8 +9,8 @@ use std::{
     },
 };
 
+use leaseway_core::engine::{Environment, Moment};
 use leaseway_core::{Assigned, HolderKind, Load, Millis, PoolNotes, Principal, SlotDelta};
-use leaseway_engine::{Environment, Moment};
 use leaseway_quorum::Reign;
 
 use crate::{

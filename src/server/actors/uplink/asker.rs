@@ -5,9 +5,6 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use actix::Addr;
 use futures_util::future::join_all;
 use leaseway_core::{DemandSummary, Millis};
-use leaseway_engine::uplink::{
-    Aggregate, Granted, Lent, Notice, ParentReply, UplinkEffects, UplinkEngine, UplinkInput,
-};
 use leaseway_proto::doorman::{GetServerCapacityRequest, ReleaseCapacityRequest, capacity_client::CapacityClient};
 use leaseway_session::{
     Body,
@@ -15,6 +12,7 @@ use leaseway_session::{
         Asker, Call, Channel, Driver, Ended, Hints, Listener, Outcome, Reply, Step, Transport, explain, wire as shared,
     },
 };
+use leaseway_uplink::{Aggregate, Granted, Lent, Notice, ParentReply, UplinkEffects, UplinkEngine, UplinkInput};
 use tokio::{sync::oneshot, time::Instant};
 use tonic::Status;
 

@@ -9,8 +9,8 @@ use futures_util::future::join_all;
 use leaseway_core::{
     AlgorithmKind, Amount, Answer, Ask, Claim, Claims, Has, HolderKind, Millis, Principal, Repository, Request, Token,
 };
-use leaseway_engine::uplink::UplinkInput;
 use leaseway_proto::doorman as wire;
+use leaseway_uplink::UplinkInput;
 
 use self::parent::{Fake, Says};
 use super::Parent;

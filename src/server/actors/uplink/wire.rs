@@ -4,9 +4,9 @@
 use std::{sync::Arc, time::Duration};
 
 use leaseway_core::{Amount, Claim, NodeInstance, Terms, Usage, clamp_priority};
-use leaseway_engine::uplink::{Aggregate, Granted};
 use leaseway_proto::doorman as wire;
 use leaseway_session::{Ask, Release, grpc::wire as shared};
+use leaseway_uplink::{Aggregate, Granted};
 
 use super::settings::{Complaint, instructed};
 

@@ -6,8 +6,9 @@
 //! twice as much as before each time that it was too little. Once a part has been at rest the log is told all of it.
 
 use crate::{
-    Amount, ClusterTime, Millis, Part, Token,
+    lease::promises::Part,
     planted::{self, Fault},
+    types::{amount::Amount, cluster_clock::ClusterTime, time::Millis, token::Token},
 };
 
 /// A part that has not changed for so long is at rest.

@@ -1,0 +1,5 @@
+//! What is safe: which leases count, and for how long.
+
+pub(crate) mod leases;
+pub(crate) mod ledger;
+pub(crate) mod promises;

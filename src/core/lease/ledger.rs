@@ -1,0 +1,492 @@
+//! The records of one resource's holders: what each holds and wants, the sums, and when each record is due for expiry.
+//!
+//! Everything here costs the same with ten holders as with a million. The sums are exact ([`Sum`]). Expiry is lazy: a
+//! record waits in the bucket of the earliest moment at which what it holds may fall, and refreshing its lease does not
+//! move it; when the bucket comes up, a record that has been refreshed is put where it now belongs. So a refresh costs
+//! nothing, and each record is looked at about once per lease length.
+
+mod expiry;
+mod mode;
+mod records;
+
+use std::{
+    collections::BTreeMap,
+    hash::{BuildHasher, Hasher},
+    num::NonZeroU32,
+    sync::Arc,
+};
+
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+
+pub(crate) use self::mode::HolderMode;
+use self::records::Records;
+use crate::{
+    lease::{
+        leases::{Grant, Leases},
+        },
+    policy::settings::Reuse,
+    types::{
+        amount::{Amount, Sum},
+        claim::{Claim, Claims, HolderKind, further, wanted},
+        principal::{Principal, SlotDelta, SlotDeltas},
+        time::Millis,
+        token::Token,
+    },
+};
+
+/// How finely ends of leases are told apart. Capacity comes free at most so much later than it could.
+pub(crate) const BUCKET_MS: u64 = 100;
+/// The bucket of records that wait in none. Time reaches it after thirteen years.
+const NOT_QUEUED: u32 = u32::MAX;
+
+/// The place of a record that is not watched.
+pub(crate) const NOT_WATCHED: u32 = u32::MAX;
+
+/// The record of one client or child node: three cache lines, all of which each request touches.
+#[repr(align(64))]
+pub(crate) struct Holder {
+    pub(crate) id: Arc<str>,
+    pub(crate) kind: HolderKind,
+    pub(crate) claims: Claims,
+    pub(crate) leases: Leases,
+    /// Its last request that was not ignored, and the refresh interval it was given then.
+    pub(crate) asked: Option<Asked>,
+    /// The sub-round it takes part in: a holder has one request in each.
+    pub(crate) round: u32,
+    /// Its place among the watched.
+    pub(crate) watch: u32,
+    /// With whole units: whether it has one of the units that are left over in this round.
+    pub(crate) extra: bool,
+    /// Changed by [`set_manner`](Ledger::set_manner).
+    mode: HolderMode,
+    /// Whether it was given less than it was due when it last asked, or was last looked at.
+    waits: bool,
+    counted: Counted,
+    /// The bucket it waits in; entries in other buckets are out of date.
+    bucket: u32,
+}
+
+/// When a holder asked last.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked {
+    pub(crate) at: Millis,
+    /// The refresh interval it was given then, in milliseconds.
+    pub(crate) interval: NonZeroU32,
+}
+
+impl Holder {
+    fn new(kind: HolderKind, id: Arc<str>) -> Holder {
+        Holder {
+            id,
+            kind,
+            claims: Claims::new(),
+            leases: Leases::default(),
+            asked: None,
+            round: 0,
+            watch: NOT_WATCHED,
+            extra: false,
+            mode: HolderMode::Plain,
+            waits: false,
+            counted: Counted::default(),
+            bucket: NOT_QUEUED,
+        }
+    }
+
+    /// Whether it was given visibly less than it was due.
+    pub(crate) fn waits(&self) -> bool {
+        self.waits
+    }
+
+    /// What all its clients want.
+    pub(crate) fn wants(&self) -> Sum {
+        wanted(&self.claims).map(|claim| claim.wants).collect()
+    }
+
+    /// How many clients it stands for.
+    pub(crate) fn subclients(&self) -> u64 {
+        wanted(&self.claims).map(|claim| u64::from(claim.subclients)).sum()
+    }
+}
+
+/// What the sums contain of a holder.
+#[derive(Default, PartialEq)]
+struct Counted {
+    held: Amount,
+    granted: Amount,
+}
+
+/// Sums over all holders.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Sums {
+    pub wants: Sum,
+    /// What must be assumed in use.
+    pub held: Sum,
+    pub granted: Sum,
+    /// Clients they stand for.
+    pub subclients: u64,
+    /// Those of them that are gateways, and what must be assumed in use at these.
+    pub gateways: u64,
+    /// See `gateways`.
+    pub held_by_gateways: Sum,
+}
+
+#[derive(Clone, Copy)]
+struct TableEntry {
+    /// Kept so that neither a miss nor growth of the table touches any record.
+    hash: u32,
+    slot: u32,
+}
+
+pub(crate) struct Ledger {
+    holders: Records,
+    by_id: HashTable<TableEntry>,
+    /// To whom each record is counted, by slot: beside the records, because a request for a known holder does not need
+    /// it.
+    principals: Vec<Principal>,
+    /// What has changed about that and was not told yet.
+    slot_deltas: SlotDeltas,
+    hasher: FixedState,
+    sums: Sums,
+    /// Claims beyond the first of each holder.
+    further_claims: usize,
+    /// The anonymous record of the estate, and what it has.
+    inherited: Option<(u32, Sum)>,
+    /// How many wait for more.
+    waiting: usize,
+    /// The newest lease that has ended unrenewed.
+    lapsed: Option<Token>,
+    changes: u64,
+    claims_changes: u64,
+    queue: BTreeMap<u32, Vec<u32>>,
+    /// The first bucket of the queue, or one before it: rounds in which nothing ends need not look there.
+    first_bucket: u32,
+}
+
+impl Ledger {
+    /// `seed` makes collisions unpredictable for attackers; nothing that can be observed depends on it.
+    pub(crate) fn new(seed: u64) -> Ledger {
+        Ledger {
+            holders: Records::default(),
+            by_id: HashTable::new(),
+            principals: Vec::new(),
+            slot_deltas: SlotDeltas::default(),
+            hasher: FixedState::with_seed(seed),
+            sums: Sums::default(),
+            further_claims: 0,
+            inherited: None,
+            waiting: 0,
+            lapsed: None,
+            changes: 0,
+            claims_changes: 0,
+            queue: BTreeMap::new(),
+            first_bucket: NOT_QUEUED,
+        }
+    }
+
+    /// How many holders there are; the estate is none.
+    pub(crate) fn len(&self) -> usize {
+        self.holders.len() - usize::from(self.inherited.is_some())
+    }
+
+    /// What is counted against limits: holders, and every band of a child node beyond its first, for each takes memory.
+    pub(crate) fn places(&self) -> usize {
+        self.len() + self.further_claims
+    }
+
+    pub(crate) fn sums(&self) -> Sums {
+        self.sums
+    }
+
+    /// How many holders wait for more, as far as is known.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// The newest lease that has ended, and was neither renewed nor given back.
+    pub(crate) fn lapsed(&self) -> Option<Token> {
+        self.lapsed
+    }
+
+    /// All leases up to this one have ended.
+    pub(crate) fn lapse(&mut self, token: Option<Token>) {
+        self.lapsed = self.lapsed.max(token);
+    }
+
+    /// Notes which leases of a holder have ended.
+    fn note_lapsed(&mut self, slot: u32, now: Millis) {
+        self.lapse(self.holders[slot].leases.newest_ended(now));
+    }
+
+    /// Rises with every change that may affect a due, what is free, or whether a holder waits.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// Rises with every change of what is wanted.
+    pub(crate) fn claims_changes(&self) -> u64 {
+        self.claims_changes
+    }
+
+    /// Records whether a holder waits for more.
+    pub(crate) fn set_waits(&mut self, slot: u32, waits: bool) {
+        let before = self.waiting;
+        let holder = &mut self.holders[slot];
+        self.waiting -= usize::from(holder.waits);
+        self.waiting += usize::from(waits);
+        holder.waits = waits;
+        self.changes += u64::from((before == 0) != (self.waiting == 0));
+    }
+
+    fn hash(&self, kind: HolderKind, id: &str) -> u32 {
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write_u8(kind as u8);
+        hasher.write(id.as_bytes());
+        hasher.finish() as u32
+    }
+
+    /// Spreads the stored 32 bits over the 64 that the table looks at.
+    fn spread(hash: u32) -> u64 {
+        u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+
+    pub(crate) fn find(&self, kind: HolderKind, id: &str) -> Option<u32> {
+        let hash = self.hash(kind, id);
+        let same = |entry: &TableEntry| {
+            entry.hash == hash && {
+                let holder = &self.holders[entry.slot];
+                *holder.id == *id && holder.kind == kind
+            }
+        };
+        self.by_id.find(Self::spread(hash), same).map(|entry| entry.slot)
+    }
+
+    /// Where the record of a holder probably is: the hash alone decides, no record is touched.
+    pub(crate) fn likely_slot(&self, kind: HolderKind, id: &str) -> Option<u32> {
+        let hash = self.hash(kind, id);
+        self.by_id.find(Self::spread(hash), |entry| entry.hash == hash).map(|entry| entry.slot)
+    }
+
+    /// Reads something of every cache line of a record, and of its id.
+    pub(crate) fn touch(&self, slot: u32) -> u64 {
+        let holder = &self.holders[slot];
+        let id = holder.id.as_bytes().first().copied().unwrap_or_default();
+        u64::from(id) ^ holder.leases.touch() ^ u64::from(holder.bucket) ^ holder.counted.held.get().to_bits()
+    }
+
+    /// Adds a record for a holder that has none.
+    pub(crate) fn insert(&mut self, kind: HolderKind, id: Arc<str>, principal: Principal) -> u32 {
+        let hash = self.hash(kind, &id);
+        let slot = self.holders.insert(Holder::new(kind, id));
+        self.by_id.insert_unique(Self::spread(hash), TableEntry { hash, slot }, |entry| Self::spread(entry.hash));
+        self.count_to(slot, principal);
+        slot
+    }
+
+    /// Calls a holder something else, which no other is called.
+    pub(crate) fn rename(&mut self, slot: u32, id: Arc<str>) {
+        let holder = &self.holders[slot];
+        let (kind, before) = (holder.kind, self.hash(holder.kind, &holder.id));
+        if let Ok(entry) = self.by_id.find_entry(Self::spread(before), |entry| entry.slot == slot) {
+            entry.remove();
+        }
+        let hash = self.hash(kind, &id);
+        self.by_id.insert_unique(Self::spread(hash), TableEntry { hash, slot }, |entry| Self::spread(entry.hash));
+        self.holders[slot].id = id;
+    }
+
+    fn count_to(&mut self, slot: u32, principal: Principal) {
+        let at = slot as usize;
+        if at >= self.principals.len() {
+            if principal == Principal::NONE {
+                return;
+            }
+            self.principals.resize(at + 1, Principal::NONE);
+        }
+        self.principals[at] = principal;
+        self.slot_deltas.note(principal, 1);
+    }
+
+    pub(crate) fn principal(&self, slot: u32) -> Principal {
+        self.principals.get(slot as usize).copied().unwrap_or_default()
+    }
+
+    /// What principals have more or fewer since this was last asked.
+    pub(crate) fn drain_slot_deltas(&mut self) -> impl Iterator<Item = SlotDelta> {
+        self.slot_deltas.drain()
+    }
+
+    /// Forgets a holder and all it held.
+    pub(crate) fn remove(&mut self, slot: u32) -> Holder {
+        self.set_mode(slot, HolderMode::Plain);
+        let holder = self.holders.remove(slot);
+        let hash = self.hash(holder.kind, &holder.id);
+        if let Ok(entry) = self.by_id.find_entry(Self::spread(hash), |entry| entry.slot == slot) {
+            entry.remove();
+        }
+        self.further_claims -= further(&holder.claims);
+        self.slot_deltas.note(self.principal(slot), -(1 + further(&holder.claims) as isize));
+        self.sums.wants -= holder.wants();
+        self.sums.subclients -= holder.subclients();
+        self.sums.held -= holder.counted.held;
+        self.sums.granted -= holder.counted.granted;
+        self.waiting -= usize::from(holder.waits);
+        self.changed_claims();
+        holder
+    }
+
+    pub(crate) fn holder(&self, slot: u32) -> &Holder {
+        &self.holders[slot]
+    }
+
+    /// A holder that may have gone meanwhile.
+    pub(crate) fn get(&self, slot: u32) -> Option<&Holder> {
+        self.holders.get(slot)
+    }
+
+    /// For changes to what the sums do not contain; after a change to leases, [`recount`](Self::recount).
+    pub(crate) fn holder_mut(&mut self, slot: u32) -> &mut Holder {
+        &mut self.holders[slot]
+    }
+
+    /// All holders from place `from` on, without walking past those before it.
+    pub(crate) fn iter_from(&self, from: usize) -> impl Iterator<Item = (u32, &Holder)> {
+        self.holders.iter_from(from)
+    }
+
+    pub(crate) fn set_claims(&mut self, slot: u32, claims: Claims) {
+        let holder = &mut self.holders[slot];
+        self.sums.wants -= holder.wants();
+        self.sums.subclients -= holder.subclients();
+        let (fewer, more) = (further(&holder.claims), further(&claims));
+        self.further_claims -= fewer;
+        self.further_claims += more;
+        if more != fewer {
+            let principal = self.principals.get(slot as usize).copied().unwrap_or_default();
+            self.slot_deltas.note(principal, more as isize - fewer as isize);
+        }
+        holder.claims = claims;
+        self.sums.wants += holder.wants();
+        self.sums.subclients += holder.subclients();
+        self.changed_claims();
+    }
+
+    /// Keeps a holder that has nothing until then.
+    pub(crate) fn remember(&mut self, slot: u32, now: Millis, until: Millis) {
+        self.holders[slot].leases.remember(until);
+        self.recount(slot, now);
+    }
+
+    /// Records a lease.
+    pub(crate) fn grant(&mut self, slot: u32, now: Millis, grant: Grant, expiry_time: i64, reuse: Reuse) {
+        self.note_lapsed(slot, now);
+        let Holder { kind, leases, .. } = &mut self.holders[slot];
+        if *kind == HolderKind::Node {
+            leases.await_report(now);
+        }
+        leases.forget_ended(now);
+        leases.grant(grant, expiry_time, reuse);
+        self.recount(slot, now);
+    }
+
+    /// Brings the sums up to date with a holder's leases.
+    pub(crate) fn recount(&mut self, slot: u32, now: Millis) {
+        let holder = &mut self.holders[slot];
+        holder.leases.end_claimed(holder.kind, now);
+        let counted = Counted { held: holder.leases.held(now), granted: holder.leases.current(now) };
+        self.sums.held -= holder.counted.held;
+        self.sums.held += counted.held;
+        self.sums.granted -= holder.counted.granted;
+        self.sums.granted += counted.granted;
+        if holder.mode == HolderMode::Gateway {
+            self.sums.held_by_gateways -= holder.counted.held;
+            self.sums.held_by_gateways += counted.held;
+        }
+        self.changes += u64::from(counted != holder.counted);
+        if counted.held < holder.counted.held {
+            self.lapsed = self.lapsed.max(holder.leases.newest_ended(now));
+        }
+        holder.counted = counted;
+        if let Some(at) = holder.leases.next_change(now) {
+            let bucket = at.0.div_ceil(BUCKET_MS).try_into().unwrap_or(NOT_QUEUED);
+            if bucket < holder.bucket {
+                holder.bucket = bucket;
+                self.queue.entry(bucket).or_default().push(slot);
+                self.first_bucket = self.first_bucket.min(bucket);
+            }
+        }
+    }
+
+    /// Adds the record of the estate, which no id finds and no request touches. Its claims count as wanted, and need no
+    /// places.
+    pub(crate) fn insert_inherited(&mut self, claims: Claims) -> u32 {
+        debug_assert!(self.inherited.is_none(), "there is one estate");
+        let mut record = Holder::new(HolderKind::Node, "".into());
+        record.claims = claims;
+        self.sums.wants += record.wants();
+        self.sums.subclients += record.subclients();
+        let slot = self.holders.insert(record);
+        self.inherited = Some((slot, Sum::ZERO));
+        self.changed_claims();
+        slot
+    }
+
+    /// What the estate has.
+    pub(crate) fn set_unclaimed(&mut self, has: Sum) {
+        if let Some((_, had)) = &mut self.inherited {
+            let before = std::mem::replace(had, has);
+            self.sums.held -= before;
+            self.sums.held += has;
+            self.changes += 1;
+        }
+    }
+
+    /// Puts a claim of the estate in place of another.
+    pub(crate) fn replace_inherited_claim(&mut self, ordinal: usize, claim: Claim) {
+        let Some((slot, _)) = self.inherited else { return };
+        let old = std::mem::replace(&mut self.holders[slot].claims[ordinal], claim);
+        self.sums.wants -= old.wants;
+        self.sums.wants += claim.wants;
+        self.sums.subclients -= u64::from(old.subclients);
+        self.sums.subclients += u64::from(claim.subclients);
+        self.changed_claims();
+    }
+
+    /// Forgets the estate.
+    pub(crate) fn remove_inherited(&mut self) {
+        self.set_unclaimed(Sum::ZERO);
+        if let Some((slot, _)) = self.inherited.take() {
+            let record = self.holders.remove(slot);
+            self.sums.wants -= record.wants();
+            self.sums.subclients -= record.subclients();
+            self.changed_claims();
+        }
+    }
+
+    /// Whether this is the record of the estate.
+    pub(crate) fn is_inherited(&self, slot: u32) -> bool {
+        self.inherited.is_some_and(|(inherited, _)| inherited == slot)
+    }
+
+    fn changed_claims(&mut self) {
+        self.changes += 1;
+        self.claims_changes += 1;
+    }
+
+    /// What the sums contain as granted to this holder.
+    pub(crate) fn granted(&self, slot: u32) -> Amount {
+        self.holders[slot].counted.granted
+    }
+
+    /// Bytes in use, for the benchmarks; heap parts of ids included, of unusual holders not.
+    pub(crate) fn bytes(&self) -> usize {
+        self.holders.bytes()
+            + self.holders.iter_from(0).map(|(_, holder)| holder.id.len()).sum::<usize>()
+            + self.by_id.allocation_size()
+            + self.principals.capacity() * size_of::<Principal>()
+            + self.queue.values().map(|bucket| bucket.capacity() * size_of::<u32>()).sum::<usize>()
+    }
+}
+
+/// Growing a record by a line would cost every request a cache miss.
+const _: () = assert!(size_of::<Holder>() == 192);

@@ -1,0 +1,230 @@
+//! What must survive a master: for every resource a *total*, the most that all its holders together may believe in, a
+//! *horizon*, after which no lease of it is believed, and the condensed wants.
+//!
+//! A master proposes what its leases change about these ([`Changes`]); its peers keep them ([`Promises`]); the next
+//! master starts from them ([`Inherited`]) and serves at once. It needs no list of holders: each says what it has when
+//! it asks, and that is taken out of the total. A total may be too high and a horizon too late: then the next master
+//! gives too little for a while. Neither is ever too low or too early.
+//!
+//! Leases that ended while there was no master are in the total, too. The *floor* says from which lease on that is so,
+//! so that their holders get their part back, and need not wait for the horizon. It may be too high, never too low.
+//!
+//! A horizon is a moment on the clock of the cluster ([`ClusterClock`]), which the log keeps: no two machines need agree
+//! on what time it is, and a change of master does not begin it anew. What a master has inherited itself, and no holder
+//! has named, ends before the leases that it gives: the log is told how much that is ([`Part`]), so that its successor
+//! can tell one from the other.
+//!
+//! Deliberately absent: how changes get to peers and in what order (the quorum's log), and how a record is stored.
+
+pub(crate) mod part;
+#[cfg(test)]
+mod tests;
+
+pub use part::Part;
+
+use crate::types::{
+    amount::{Amount, Sum},
+    claim::Claims,
+    cluster_clock::{ClusterClock, ClusterTime},
+    time::{Millis, certain_end},
+    token::{Epoch, Token},
+};
+
+/// The changes of promises that a round causes. Peers apply these in the order of epoch and number.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Changes {
+    /// The epoch of the resource that promises.
+    pub epoch: Epoch,
+    /// 1, 2, … within the epoch.
+    pub number: u64,
+    /// All that may be believed, leases of earlier epochs included.
+    pub total: Amount,
+    /// No lease is believed any longer than until then. Only ever later: one before the last changes nothing.
+    pub horizon: Option<ClusterTime>,
+    /// No lease given under this is longer; unknown in logs of former versions.
+    pub lease: Option<Millis>,
+    /// The total contains the leases from this one on, also those that have ended by now. Absent: only those in force.
+    /// Of an earlier epoch: the floor stays where it is.
+    pub counted_from: Option<Token>,
+    /// What the holders want, in slices of similar wants; `None`: about what they wanted before.
+    pub wants: Option<Claims>,
+    /// The parts of the total that end before the horizon, in the order of their ends, in place of those before.
+    pub parts: Vec<Part>,
+}
+
+impl Changes {
+    /// What may be believed of the total at a moment: without the parts that have ended.
+    pub fn total_at(&self, moment: ClusterTime) -> Amount {
+        total_at(self.total, &self.parts, moment)
+    }
+}
+
+/// What a new incarnation of a resource starts from.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Inherited {
+    /// All that may be believed of earlier incarnations.
+    pub total: Amount,
+    /// What its holders want.
+    pub wants: Claims,
+    /// The newest epoch that promised anything. The tokens of the new one must lie above all of that one: its epoch
+    /// must be at least [`Inherited::EPOCHS_APART`] more.
+    pub newest: Option<Epoch>,
+    /// When the last lease of earlier incarnations ends.
+    pub until: Millis,
+    /// Leases of earlier incarnations from this one on are in the total also if they have ended.
+    pub counted_from: Option<Token>,
+    /// The parts of the total that end sooner, in the order of their ends; also those that are over.
+    pub parts: Vec<Part>,
+    /// The clock of the cluster in this reign.
+    pub clock: ClusterClock,
+}
+
+impl Inherited {
+    /// An epoch may have given out this many tokens.
+    pub const EPOCHS_APART: u64 = 1 << 22;
+}
+
+/// Why a change was not applied. Nothing of it was: the promises are unchanged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub enum Refused {
+    /// It comes from an earlier master that does not know yet that there is a newer one.
+    #[error("promises of epoch {} come too late, epoch {} has promised since", got.0, newest.0)]
+    OlderEpoch {
+        /// The newest epoch that has promised anything.
+        newest: Epoch,
+        /// The epoch of the change.
+        got: Epoch,
+    },
+    /// Changes are applied in order. A later number: changes between are missing, and these promises cannot be relied
+    /// on without them. An earlier one: it was applied already.
+    #[error("change {got} of epoch {} is out of order, {expected} would be next", epoch.0)]
+    Gap {
+        /// The epoch of the change.
+        epoch: Epoch,
+        /// The number that would have been applied.
+        expected: u64,
+        /// The number of the change.
+        got: u64,
+    },
+}
+
+/// The promises of one resource, as a peer keeps them.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Promises {
+    /// The newest epoch, and the number of its last change.
+    newest: Option<(Epoch, u64)>,
+    total: Amount,
+    wants: Claims,
+    until: ClusterTime,
+    /// The longest lease of the newest changes, and of changes before, until when those may be believed.
+    lease: Millis,
+    lease_before: (Millis, ClusterTime),
+    counted_from: Option<Token>,
+    parts: Vec<Part>,
+}
+
+/// A length of leases that is unknown: longer than any.
+const UNKNOWN: Millis = Millis(u64::MAX);
+
+impl Promises {
+    /// Whether changes of this epoch and number come next.
+    pub fn follows(newest: Option<(Epoch, u64)>, epoch: Epoch, number: u64) -> Result<(), Refused> {
+        let expected = match newest {
+            Some((newest, _)) if epoch < newest => return Err(Refused::OlderEpoch { newest, got: epoch }),
+            Some((newest, last)) if epoch == newest => last.saturating_add(1),
+            _ => 1,
+        };
+        if number == expected { Ok(()) } else { Err(Refused::Gap { epoch, expected, got: number }) }
+    }
+
+    /// Applies changes, all or none; `stored`: the moment in the log.
+    pub fn apply(&mut self, changes: &Changes, stored: ClusterTime) -> Result<(), Refused> {
+        Promises::follows(self.newest, changes.epoch, changes.number)?;
+        self.take(changes, stored);
+        Ok(())
+    }
+
+    fn take(&mut self, changes: &Changes, stored: ClusterTime) {
+        self.newest = Some((changes.epoch, changes.number));
+        let lease = changes.lease.unwrap_or(UNKNOWN);
+        if lease < self.lease {
+            self.lease_before = (self.longest(stored), self.until);
+        }
+        self.lease = lease;
+        if changes.counted_from.is_none_or(|counted_from| counted_from >= Token::first(changes.epoch)) {
+            self.counted_from = changes.counted_from;
+        }
+        self.total = changes.total;
+        if let Some(wants) = &changes.wants {
+            self.wants.clone_from(wants);
+        }
+        self.until = self.until.max(changes.horizon.unwrap_or_default());
+        self.parts.clone_from(&changes.parts);
+    }
+
+    /// What a new incarnation of the resource starts from, if earlier ones have given nothing since then. Their last
+    /// lease ends with the horizon, or sooner if the longest does. `now` and `since` are on the master's own clock.
+    pub fn inherited(&self, clock: ClusterClock, now: Millis, since: Millis) -> Inherited {
+        let newest = self.newest.map(|(epoch, _)| epoch);
+        let Some(until) = self.believed_until(clock, now, since) else {
+            return Inherited { newest, clock, ..Inherited::default() };
+        };
+        let (total, wants, counted_from, parts) =
+            (self.total, self.wants.clone(), self.counted_from, self.parts.clone());
+        Inherited { total, wants, newest, until, counted_from, parts, clock }
+    }
+
+    /// Until when some of the total may be believed, if nothing was given since then.
+    pub fn believed_until(&self, clock: ClusterClock, now: Millis, since: Millis) -> Option<Millis> {
+        let until = certain_end(since, self.longest(clock.at(now))).min(clock.local(self.until));
+        (now < until).then_some(until)
+    }
+
+    /// The newest epoch that has promised anything, and the number of its last change.
+    pub fn newest(&self) -> Option<(Epoch, u64)> {
+        self.newest
+    }
+
+    /// All that may be believed before the horizon.
+    pub fn total(&self) -> Amount {
+        self.total
+    }
+
+    /// What may be believed of that at a moment: without the parts that have ended.
+    pub fn total_at(&self, moment: ClusterTime) -> Amount {
+        total_at(self.total, &self.parts, moment)
+    }
+
+    pub fn until(&self) -> ClusterTime {
+        self.until
+    }
+
+    fn longest(&self, at: ClusterTime) -> Millis {
+        let (before, until) = self.lease_before;
+        if at < until { self.lease.max(before) } else { self.lease }
+    }
+
+    /// Everything, for a snapshot: as if the last changes had made all of it. `stored`: the moment in the log.
+    pub fn record(&self, stored: ClusterTime) -> Changes {
+        let (epoch, number) = self.newest.unwrap_or((Epoch(0), 0));
+        let lease = Some(self.longest(stored)).filter(|longest| *longest < UNKNOWN);
+        // One of an earlier epoch has no place there.
+        let counted_from = self.counted_from.filter(|counted_from| *counted_from >= Token::first(epoch));
+        let (total, horizon, wants) = (self.total, Some(self.until), Some(self.wants.clone()));
+        Changes { epoch, number, total, horizon, lease, counted_from, wants, parts: self.parts.clone() }
+    }
+
+    /// From a snapshot.
+    pub fn restore(record: &Changes) -> Promises {
+        let mut promises = Promises::default();
+        promises.take(record, ClusterTime::default());
+        promises
+    }
+}
+
+/// What may be believed of a total at a moment.
+pub(crate) fn total_at(total: Amount, parts: &[Part], moment: ClusterTime) -> Amount {
+    let over: Sum = parts.iter().filter(|part| part.until <= moment).map(|part| part.amount).collect();
+    if over == Sum::ZERO { total } else { (Sum::from(total) - over).ceil() }
+}
