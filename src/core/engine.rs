@@ -1,8 +1,13 @@
-//! One resource on its master.
+//! What a master does with one resource, as a machine without clock, I/O, task, lock or channel: inputs go in, effects
+//! come out.
 //!
-//! An input is a call with a [`Moment`] and [`Effects`]; after each call the effects are carried out, and the engine
-//! goes on with the next input whenever it comes: a commit that takes long holds up the answers that need it, not the
-//! rounds.
+//! [`Resource`] decides what is fair and safe. The engine carries it through: it keeps answers until a quorum has
+//! stored what they promise, lets requests wait for the first supply of a parent, paces hints, and says when it wants
+//! to be woken. The actors of the server, the simulator and tests drive the same engine, so what is simulated is what
+//! ships.
+//!
+//! An input is a call with a [`Moment`] and [`Effects`]. After each call the caller carries out the effects. The next
+//! input may come at any time: a slow commit delays the answers that need it, not the rounds.
 
 mod commits;
 mod effects;
@@ -34,42 +39,42 @@ use self::{
     commits::Commits,
     note_writer::{NoteScope, NoteWriter},
     pacing::Pacing,
-    waiting::{PATIENCE, WaitingForSupply, WaitingRequest},
+    waiting::{MAX_WAIT, WaitingForSupply, WaitingRequest},
 };
 pub use self::{
     effects::{Batch, Effects, Ended, Environment, LostMastership, Moment},
-    pacing::LOOKS_APART,
+    pacing::MIN_VISIT_INTERVAL,
     waiting::Predecessor,
 };
 
 /// What an engine begins with.
 #[derive(Debug)]
 pub struct Setup {
-    /// The resource. If it inherits anything, its promises are kept: answers wait for commits.
+    /// The resource. If it inherits anything, promises are kept: answers wait for commits.
     pub birth: Birth,
-    /// Whether the quorum remembers what a pool wants to be remembered.
+    /// Whether the quorum stores the notes of a pool.
     pub keeps_notes: bool,
-    /// With a parent: until when it learns, if not all that was promised before is known.
+    /// With a parent: until when it is in learning mode, if not all earlier promises are known.
     pub predecessor: Option<Predecessor>,
-    /// It retires when it has been held and wanted by no one for so long.
+    /// It retires when it has had no holders for this long.
     pub idle_after: Millis,
 }
 
-/// The machine. `T` is a ticket: what an answer is sent back with.
+/// `T` is a ticket: what an answer is sent back with.
 pub struct ResourceEngine<T> {
     resource: Resource,
-    /// Where promises are kept.
+    /// Present if promises are kept.
     commits: Option<Commits<T>>,
-    /// Where there is a parent.
+    /// Present if there is a parent.
     waiting: Option<WaitingForSupply<T>>,
     pacing: Pacing,
-    /// Where the quorum remembers pools.
+    /// Present if the quorum stores notes of pools.
     note_writer: Option<NoteWriter>,
-    /// Whether it is a pool, and knows what is remembered of it.
+    /// Whether it is a pool, whose notes have been restored.
     is_pool: bool,
     idle_after: Millis,
     idle_since: Option<Millis>,
-    /// The wake-up that was asked for last.
+    /// The earliest wake-up that was asked for.
     woken_at: Option<Millis>,
     #[cfg(feature = "planted")]
     twin: Option<fn(&T) -> T>,
@@ -96,17 +101,17 @@ impl<T> ResourceEngine<T> {
         engine
     }
 
-    /// The resource, to be looked at.
+    /// The resource, for reports.
     pub fn resource(&self) -> &Resource {
         &self.resource
     }
 
-    /// What principals have more or fewer places since this was last asked.
+    /// The changes of the places of principals since the last call.
     pub fn drain_slot_deltas(&mut self) -> impl Iterator<Item = SlotDelta> {
         self.resource.drain_slot_deltas()
     }
 
-    /// What part of the places of a pool one principal keeps while clients of others wait.
+    /// The part of the places of a pool that one principal keeps while clients of others wait.
     pub fn set_place_share(&mut self, share: PrincipalShare) {
         self.resource.set_place_share(share);
     }
@@ -121,14 +126,15 @@ impl<T> ResourceEngine<T> {
         self.commits.as_ref().is_some_and(Commits::are_under_way)
     }
 
-    /// Runs a round over a batch. Answers that promise nothing new leave at once, the others with their commit; the
-    /// batch is left empty.
+    /// Runs a round over a batch, which is left empty. Answers that promise nothing new leave at once, the others with
+    /// their commit.
     pub fn run_round(&mut self, moment: Moment<'_>, batch: &mut Batch<T>, effects: &mut Effects<T>) {
         let copies = self.copies(&batch.requests);
         self.decide(moment, batch, copies, effects);
     }
 
-    /// Runs a round. `copies`: the requests that may be parked, by their places; none if it is empty.
+    /// Runs a round. `copies`: the requests that may have to wait for a supply, by their places; empty if there are
+    /// none.
     fn decide(
         &mut self,
         moment: Moment<'_>,
@@ -158,8 +164,8 @@ impl<T> ResourceEngine<T> {
         effects.replies.extend(answered.map(|(ticket, answer)| (ticket, Ok(answer))));
     }
 
-    /// Time passes: leases end, pools note, an idle resource retires. To be called every second or so. `may_note`: the
-    /// turn to note that it has wanted has come.
+    /// Time passes: leases end, pools write notes, an idle resource retires. Call it about once a second. `may_note`:
+    /// it is the turn of this resource to write notes.
     pub fn tick(&mut self, moment: Moment<'_>, may_note: bool, effects: &mut Effects<T>) {
         let now = moment.now.at;
         if !moment.may_decide {
@@ -170,7 +176,7 @@ impl<T> ResourceEngine<T> {
         let is_empty = self.resource.tick(now);
         self.settle(moment, effects);
         let is_idle = is_empty && !self.resource.is_learning(now);
-        // The next incarnation begins with what this one has noted.
+        // The next incarnation starts from the notes of this one.
         let is_noted = self.note(now, may_note, if is_idle { NoteScope::All } else { NoteScope::Due }, effects);
         if !is_idle {
             self.idle_since = None;
@@ -179,7 +185,7 @@ impl<T> ResourceEngine<T> {
         }
     }
 
-    /// It has asked to be woken now, see [`Effects::wake_at`].
+    /// The wake-up that it has asked for, see [`Effects::wake_at`].
     pub fn wake(&mut self, moment: Moment<'_>, effects: &mut Effects<T>) {
         self.woken_at = None;
         if !moment.may_decide {
@@ -204,7 +210,7 @@ impl<T> ResourceEngine<T> {
         }
     }
 
-    /// Changes are lost, or may be.
+    /// Changes were lost, or may have been.
     pub fn commit_lost(&mut self, effects: &mut Effects<T>) {
         effects.ended = Some(Ended::CommitLost);
     }
@@ -216,7 +222,7 @@ impl<T> ResourceEngine<T> {
         }
     }
 
-    /// Notes may be lost.
+    /// Notes may have been lost.
     pub fn notes_lost(&mut self) {
         if let Some(note_writer) = &mut self.note_writer {
             note_writer.lost();
@@ -229,7 +235,7 @@ impl<T> ResourceEngine<T> {
         self.follow_settings(moment, effects);
     }
 
-    /// The parent has lent something, to be divided as `settings` say: parked requests are answered.
+    /// The parent has lent something, to be divided by `settings`. Waiting requests are answered.
     pub fn supply(
         &mut self,
         moment: Moment<'_>,
@@ -258,7 +264,8 @@ impl<T> ResourceEngine<T> {
         }
     }
 
-    /// What the parent is told now. Nothing unless this node may decide: another peer may be asking in the node's name.
+    /// The report for the parent. `None` if this node may not decide, because another peer may be asking in the node's
+    /// name.
     pub fn summarize(&mut self, moment: Moment<'_>) -> Option<DemandSummary> {
         if !moment.may_decide {
             return None;
@@ -270,8 +277,7 @@ impl<T> ResourceEngine<T> {
         Some(self.resource.summarize(moment.now.at))
     }
 
-    /// An operator looks at the resource or changes it. Returns nothing, and nothing is done, if this node may not
-    /// decide.
+    /// Runs an operation of an operator on the resource. `None`, and nothing is done, if this node may not decide.
     pub fn operate<R>(
         &mut self,
         moment: Moment<'_>,
@@ -286,7 +292,8 @@ impl<T> ResourceEngine<T> {
         Some(done)
     }
 
-    /// This master goes: listeners are told what clients have cost, and the quorum what it does not remember yet.
+    /// This master leaves: listeners are told the costs of clients, and the quorum gets the notes that it does not have
+    /// yet.
     pub fn part(&mut self, moment: Moment<'_>, effects: &mut Effects<T>) {
         if !moment.may_decide || !self.is_pool {
             return;
@@ -296,17 +303,17 @@ impl<T> ResourceEngine<T> {
         self.note(moment.now.at, true, NoteScope::Last, effects);
     }
 
-    /// A holder listens for hints from now on.
+    /// A holder has opened a stream of hints.
     pub fn watch(&mut self, kind: HolderKind, id: &str) {
         self.resource.watch(kind, id);
     }
 
-    /// It does not any more.
+    /// It has closed it.
     pub fn unwatch(&mut self, kind: HolderKind, id: &str) {
         self.resource.unwatch(kind, id);
     }
 
-    /// What is in force besides the settings follows them: what is remembered of a pool, and the reported load.
+    /// Restores the notes of a pool and the reported load after a change of settings.
     fn follow_settings(&mut self, moment: Moment<'_>, effects: &mut Effects<T>) {
         let (now, environment) = (moment.now.at, moment.environment);
         let was_pool =
@@ -321,12 +328,12 @@ impl<T> ResourceEngine<T> {
             }
         }
         if let Some(load) = environment.reported_load() {
-            // It was possible when it was reported; the settings have changed since.
+            // It was valid when it was reported; the settings have changed since.
             effects.bad_load = self.resource.report_load(now, LoadReport { load, until: None }).err();
         }
     }
 
-    /// Gathers everything that a step has caused. Returns the number of the changes that leases given by the round must
+    /// Collects everything that a step has caused. Returns the number of the changes that the leases of this round must
     /// wait for.
     fn settle(&mut self, moment: Moment<'_>, effects: &mut Effects<T>) -> Option<u64> {
         let now = moment.now.at;
@@ -358,15 +365,15 @@ impl<T> ResourceEngine<T> {
         }
     }
 
-    /// Keeps the leases, which must wait; other answers stay in the batch. Their order means nothing: each has its own
-    /// ticket.
+    /// Holds back the answers with leases, which must wait for a commit. Other answers stay in the batch. The order of
+    /// answers does not matter, because each has its own ticket.
     fn hold_back(&mut self, number: u64, batch: &mut Batch<T>) {
         #[cfg(feature = "planted")]
         if planted::is(Fault::AnswersBeforeCommit) {
             return;
         }
         let Some(commits) = &mut self.commits else { return };
-        // From the last on, so that taking one out does not move those that are still to come.
+        // Backwards, so that removing one does not move those that are still to come.
         for place in (0..batch.answers.len()).rev() {
             if batch.answers[place].lease().is_some() {
                 commits.hold(number, batch.tickets.swap_remove(place), batch.answers.swap_remove(place));
@@ -378,8 +385,8 @@ impl<T> ResourceEngine<T> {
         self.waiting.is_some() && self.resource.awaits_supply()
     }
 
-    /// Copies of the requests that may have to wait for a supply: all before the first, because nothing can be granted
-    /// then but what is wanted has to be known; later those that may be short.
+    /// Copies of the requests that may have to wait for a supply. Before the first supply these are all: nothing can be
+    /// granted, but the wants must be known. Later those that may be short.
     fn copies(&self, requests: &[Request]) -> Vec<Option<Request>> {
         let awaits_supply = self.awaits_supply();
         if !awaits_supply && self.waiting.as_ref().is_none_or(|waiting| waiting.gave_up) {
@@ -398,8 +405,9 @@ impl<T> ResourceEngine<T> {
         requests.iter().map(copy).collect()
     }
 
-    /// Takes the requests out of the round that wait for a supply, and their answers: before the first those that are
-    /// answered "not yet", later those that are short. What such an answer has granted counts as if it had been lost.
+    /// Takes the requests that wait for a supply, and their answers, out of the round: before the first supply those
+    /// that were answered "not yet", later those that are short. What such an answer has granted counts as if the
+    /// answer had been lost.
     fn hold_for_supply(
         &mut self,
         copies: Vec<Option<Request>>,
@@ -412,7 +420,7 @@ impl<T> ResourceEngine<T> {
         let short = self.resource.short();
         let after = waiting.reports;
         let mut held = VecDeque::new();
-        // From the last on, so that taking one out does not move those that are still to come.
+        // Backwards, so that removing one does not move those that are still to come.
         for (place, copy) in copies.into_iter().enumerate().rev() {
             let waits = if awaits_supply {
                 batch.answers[place] == Answer::NotYet
@@ -422,7 +430,7 @@ impl<T> ResourceEngine<T> {
             if let Some(request) = copy.filter(|_| waits) {
                 batch.answers.swap_remove(place);
                 let ticket = batch.tickets.swap_remove(place);
-                held.push_front(WaitingRequest { until: now.plus(PATIENCE), after, request, ticket });
+                held.push_front(WaitingRequest { until: now.plus(MAX_WAIT), after, request, ticket });
             }
         }
         if !awaits_supply && !held.is_empty() {
@@ -432,8 +440,8 @@ impl<T> ResourceEngine<T> {
         self.await_patience(effects);
     }
 
-    /// Parked requests that have waited for long enough: before the first supply they go without; later they are to be
-    /// decided with what there is.
+    /// Ends the wait of requests that have waited for long enough. Before the first supply they are answered "not yet";
+    /// later they are decided with what there is.
     fn end_patience(&mut self, moment: Moment<'_>, batch: &mut Batch<T>, effects: &mut Effects<T>) {
         let awaits_supply = self.awaits_supply();
         let Some(waiting) = &mut self.waiting else { return };
@@ -464,7 +472,7 @@ impl<T> ResourceEngine<T> {
         }
     }
 
-    /// Notes what is due, if it may. Returns whether nothing is left to note, nor under way.
+    /// Writes the notes that are due, if it may. Returns whether all notes are stored.
     fn note(&mut self, now: Millis, may_note: bool, scope: NoteScope, effects: &mut Effects<T>) -> bool {
         let Some(note_writer) = &mut self.note_writer else { return true };
         if !note_writer.is_due(&mut self.resource, now, scope) {

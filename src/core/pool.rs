@@ -60,7 +60,7 @@ use crate::{
     policy::settings::{PoolSettings, Settings},
     types::{
         amount::{Amount, Sum},
-        claim::{Claim, Claims, HolderKind, IN_ALL},
+        claim::{Claim, Claims, HolderKind, MAX_SLICES},
         principal::PrincipalShare,
         time::{Millis, certain_end},
     },
@@ -448,7 +448,7 @@ impl Pool {
         let claim = |(priority, (subclients, wants)): (i16, (u64, Sum))| {
             Claim::new(wants.ceil(), subclients.min(Claim::MAX_SUBCLIENTS.into()) as u32, priority)
         };
-        let too_many = self.bands.len().saturating_sub(IN_ALL);
+        let too_many = self.bands.len().saturating_sub(MAX_SLICES);
         let mut bands = self.bands.iter().map(|(priority, band)| (*priority, *band)).peekable();
         let mut claims: Claims = bands.next_if(|(priority, _)| *priority == 0).map(claim).into_iter().collect();
         let lowest = bands.next().map(|(priority, mut merged)| {

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use leaseway_core::engine::{Batch, Effects, Environment, LOOKS_APART, Moment, ResourceEngine};
+use leaseway_core::engine::{Batch, Effects, Environment, MIN_VISIT_INTERVAL, Moment, ResourceEngine};
 use leaseway_core::{
     Assigned, Changes, ClusterClock, ClusterTime, HolderKind, Load, Millis, Now, Override, PoolMemory, PoolNotes,
     Promises, Sum, invariant, invariant::Violation,
@@ -175,7 +175,7 @@ impl Watchdog {
     /// Looks for whom to hint are paced.
     pub(crate) fn hinted(&mut self, now: Millis) -> Result<(), Violation> {
         match self.hinted.replace(now) {
-            Some(before) if now.since(before) < LOOKS_APART => {
+            Some(before) if now.since(before) < MIN_VISIT_INTERVAL => {
                 let detail = format!("hints at {before:?} and at {now:?}");
                 Err(Violation { invariant: "paced hints", detail })
             }
@@ -184,7 +184,7 @@ impl Watchdog {
     }
 
     /// What is held fits, or has not risen but by what was reported. `has_answered`: reports have been taken in. While
-    /// there is an estate a report may come to count later, since what is outstanding counts beside what goes back
+    /// there are inherited leases a report may come to count later, since what is outstanding counts beside what goes back
     /// there; and so may one that waits for the first supply.
     pub(crate) fn held(
         &mut self,

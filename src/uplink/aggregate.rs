@@ -1,4 +1,4 @@
-//! What the parent is told of those below.
+//! The demand that the parent is told.
 
 use leaseway_core::{Amount, Claim, Claims, DemandSummary, Usage};
 use leaseway_session::{Ask, Body, Lease, Outgoing};
@@ -8,16 +8,16 @@ use leaseway_session::{Ask, Body, Lease, Outgoing};
 pub struct Aggregate {
     /// What they want, as slices of similar wants.
     pub claims: Claims,
-    /// What they may still believe in.
+    /// What they may still be using.
     pub outstanding: Amount,
-    /// Not all of them are known yet.
+    /// The node does not know all holders yet.
     pub learning: bool,
     /// PRIORITY_POOL: what they use of the lease that is confirmed with it.
     pub usage: Option<Usage>,
 }
 
-/// A parent that speaks only the original protocol divides by the number of clients, of which there must be some; it
-/// gives leases no names.
+/// A parent that speaks only the original protocol divides by the number of clients, which must not be zero. It does
+/// not issue tokens.
 const IDLE: Claim = Claim::new(Amount::ZERO, 1, 1);
 
 impl Aggregate {

@@ -1,14 +1,14 @@
-//! The uplink of a child node, as a machine: when the parent is asked and about which resources, what it is told of
-//! those below, which of its answers counts, and what is given back.
+//! The uplink of a child node, as a machine without clock, I/O, task or lock: when the parent is asked and about which
+//! resources, which of its answers counts, and what is given back.
 //!
-//! It owns the [`Session`] with the parent, whose demand is what a node's holders want together. What a node tells has
-//! to fit the lease it confirms: what is outstanding below is the truth for as long as the supply is the one that the
-//! resource had when it was condensed. So resources are condensed right before a request, in two runs: the first names
-//! them ([`UplinkEffects::summarize`]), the second takes what they say ([`UplinkInput::Summaries`]) and sends. One that
-//! says nothing is left for later, and one that has forgotten its supply (a new incarnation of a resource) makes the
-//! uplink forget the lease too (rule 7).
+//! It owns the [`Session`] with the parent, whose demand is what the holders of the node want together. A report must
+//! fit the lease that the request confirms: what is outstanding below is only true under the supply that the resource
+//! had when it was summarized. So resources are summarized right before a request, in two runs. The first names them
+//! ([`UplinkEffects::summarize`]), the second takes their summaries ([`UplinkInput::Summaries`]) and sends. A resource
+//! that does not answer is asked about later. If a resource has forgotten its supply, because it is a new incarnation,
+//! the uplink forgets the lease, too (rule 7).
 //!
-//! It belongs to one reign of one master; the next begins anew.
+//! An uplink belongs to one reign of one master. The next begins anew.
 
 mod aggregate;
 mod messages;
@@ -31,42 +31,43 @@ pub use self::{
 #[derive(Debug)]
 pub struct UplinkEngine {
     session: Session<DemandSummary>,
-    /// The newest supply of each resource.
+    /// The version of the newest supply of each resource.
     supplied: BTreeMap<Arc<str>, u64>,
     versions: u64,
-    /// Pools: what the parent has been told of use.
+    /// Pools: the use that the parent was told.
     spent: BTreeMap<Arc<str>, Spent>,
 }
 
-/// Units that those below have used of a resource, since it came to life.
+/// Units of a resource that holders below have used since it was created.
 #[derive(Debug, Clone, Copy, Default)]
 struct Spent {
-    /// As the last request said it.
+    /// As the last request said.
     told: f64,
-    /// As the request said it whose answer brought the newest lease: it need not be told again.
+    /// As the request said whose answer brought the newest lease. It need not be told again.
     counted: f64,
 }
 
-/// A resource that could not be condensed is asked about so much later.
-const LATER: Millis = Millis(100);
-/// As the servers have it.
+/// A resource that did not answer is asked about this much later.
+const RETRY_DELAY: Millis = Millis(100);
+/// The default limit of servers.
 const RESOURCES_PER_REQUEST: usize = 1000;
 
 impl UplinkEngine {
-    /// How a node asks its parent, at one of `endpoints`. It has no time to lose: those below it live by its leases.
+    /// How a node asks its parent, at one of `endpoints`. Promptly, because those below live by its leases.
     pub fn settings(endpoints: Vec<Arc<str>>, seed: u64) -> Settings {
-        // What is due within a second is asked for together, so that resources of one refresh interval stay together.
+        // Resources that are due within a second are asked for together, so that those with the same refresh interval
+        // stay together.
         let pace = Pace { backoff_max: Millis::from_secs(5), ahead: Millis::from_secs(1), ..Pace::default() };
         Settings { endpoints, pace, resources_per_request: RESOURCES_PER_REQUEST, seed }
     }
 
-    /// One that asks for nothing yet.
+    /// An uplink that asks for nothing yet.
     pub fn new(settings: Settings) -> UplinkEngine {
         let session = Session::new(settings);
         UplinkEngine { session, supplied: BTreeMap::new(), versions: 0, spent: BTreeMap::new() }
     }
 
-    /// Takes what has happened since the last run, in this order, and says what is to be done.
+    /// Applies what has happened since the last run, in this order, and returns what to do.
     pub fn run(&mut self, now: Millis, inputs: impl IntoIterator<Item = UplinkInput>) -> UplinkEffects {
         let (mut lent, mut send, mut summarized) = (Vec::new(), None, false);
         for input in inputs {
@@ -107,7 +108,7 @@ impl UplinkEngine {
         self.session.release(id);
     }
 
-    /// What is to be condensed, if something is to be sent now; nothing, if something is given back.
+    /// The resources to summarize, if something is to be sent now; empty if something is given back.
     fn due(&mut self, now: Millis) -> Option<Vec<Arc<str>>> {
         self.session.give_up_late(now);
         self.session.is_due(now).then(|| self.session.chosen(now))
@@ -138,7 +139,7 @@ impl UplinkEngine {
         self.session.poll(now).map(aggregate::outgoing)
     }
 
-    /// A resource that has said nothing is left for later, and so is one that would be asked for in its stead.
+    /// Puts off resources that did not answer, and those that would be asked for in their stead.
     fn put_off_all_but(&mut self, said: &BTreeSet<Arc<str>>, now: Millis) {
         loop {
             let mut silent = self.session.chosen(now);
@@ -147,12 +148,12 @@ impl UplinkEngine {
                 return;
             }
             for id in silent {
-                self.session.put_off(&id, now.plus(LATER));
+                self.session.put_off(&id, now.plus(RETRY_DELAY));
             }
         }
     }
 
-    /// What a request has brought.
+    /// Applies the end of a request.
     fn ended(&mut self, now: Millis, number: u64, reply: ParentReply) -> Vec<Lent> {
         match reply {
             ParentReply::Granted(granted) => return self.answered(now, number, granted),
@@ -171,7 +172,7 @@ impl UplinkEngine {
         granted.into_iter().filter_map(|granted| self.lend(now, granted)).collect()
     }
 
-    /// What a resource may give out because of that, unless the session has not taken it.
+    /// The supply of a resource, unless the session has not taken the lease.
     fn lend(&mut self, now: Millis, Granted { given, terms, settings }: Granted) -> Option<Lent> {
         let id = given.id;
         let lease = self.session.lease(now, &id)?;
@@ -188,7 +189,8 @@ impl UplinkEngine {
         Some(Lent { id, supply, settings: settings.of_child() })
     }
 
-    /// What a fault makes of the uplink of a former reign: what it was lent is used again by the next (rule 7).
+    /// What a planted fault keeps of the uplink of an earlier reign: what it was lent is used again by the next (rule
+    /// 7).
     #[cfg(feature = "planted")]
     pub fn remembered(&self, now: Millis) -> Vec<(Arc<str>, Supply)> {
         use leaseway_core::planted::{Fault, is};

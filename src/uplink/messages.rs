@@ -1,4 +1,4 @@
-//! What goes into an uplink and what comes out of it.
+//! The inputs and effects of an uplink.
 
 use std::sync::Arc;
 
@@ -10,32 +10,32 @@ use super::aggregate::Aggregate;
 /// Something that has happened.
 #[derive(Debug, Clone, PartialEq)]
 pub enum UplinkInput {
-    /// A resource of this node says so.
+    /// A notice from a resource of this node.
     Notice(Notice),
-    /// The parent hints that asking for these now would change something; `None` stands for all.
+    /// Hints from the parent for these resources; `None` stands for all.
     Hinted(Option<Vec<String>>),
     /// A request has ended.
     Ended { number: u64, reply: ParentReply },
-    /// What the resources say that [`UplinkEffects::summarize`] named, at this moment. Those that are left out say
-    /// nothing.
+    /// The summaries of the resources that [`UplinkEffects::summarize`] named. A resource that did not answer is left
+    /// out.
     Summaries(Vec<(Arc<str>, DemandSummary)>),
 }
 
 /// What a resource tells the uplink.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
-    /// It has come to life, perhaps again, or the parent should hear of it before it is asked anyway.
+    /// It was created, perhaps again, or the parent should be told before the next refresh.
     Asks(Arc<str>),
-    /// It is needed no more: what was lent is given back.
+    /// It is not needed any more: give back what was lent.
     Retired(Arc<str>),
 }
 
-/// What has become of a request.
+/// The end of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ParentReply {
     /// The parent's master has answered.
     Granted(Vec<Granted>),
-    /// Another server has to be asked, if it is known which.
+    /// Another server must be asked; which one, if that is known.
     Elsewhere(Option<String>),
     Failed,
 }
@@ -44,39 +44,39 @@ pub enum ParentReply {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Granted {
     pub given: Given,
-    /// What the parent divided by, for each priority; empty if it does not say.
+    /// The terms of the parent for each priority; empty if it sends none.
     pub terms: Vec<(i16, Terms)>,
-    /// How the resource is run at the parent.
+    /// The settings of the resource at the parent.
     pub settings: Settings,
 }
 
-/// What is to be done after a run, in this order.
+/// What to do after a run, in this order.
 #[derive(Debug)]
 pub struct UplinkEffects {
-    /// To be given to the resources, before any of them is condensed.
+    /// Supplies for the resources, to be delivered before any of them is summarized.
     pub lent: Vec<Lent>,
-    /// Something is to be sent: run again with what these say ([`UplinkInput::Summaries`]). If there are none,
-    /// something is given back.
+    /// Something is to be sent: run again with the summaries of these resources ([`UplinkInput::Summaries`]). If it is
+    /// empty, something is given back.
     pub summarize: Option<Vec<Arc<str>>>,
     pub send: Option<Outgoing<Aggregate>>,
     /// The request whose answer still counts.
     pub under_way: Option<u64>,
     /// Run again then, at the latest.
     pub wake: Option<Millis>,
-    /// The server that is asked at present.
+    /// The server that is asked.
     pub parent: Arc<str>,
     /// Requests that have failed since one was answered.
     pub failures: u32,
-    /// How many resources are wanted.
+    /// The number of resources.
     pub resources: usize,
 }
 
-/// What the parent lends a resource.
+/// A supply for a resource.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Lent {
     pub id: Arc<str>,
     /// How much, and until when.
     pub supply: Supply,
-    /// How the resource is run here.
+    /// The settings of the resource here.
     pub settings: Settings,
 }

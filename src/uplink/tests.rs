@@ -200,7 +200,7 @@ fn what_a_resource_gives_up_is_given_back_by_its_name() {
     let (number, _) = asked(&mut uplink, 0, 0);
     answer(&mut uplink, 5, number, vec![granted("r", 50.0, 7)]);
     let effects = uplink.run(Millis(10), [UplinkInput::Notice(Notice::Retired("r".into()))]);
-    assert_eq!(effects.summarize, Some(vec![]), "there is something to send, and nothing to condense for it");
+    assert_eq!(effects.summarize, Some(vec![]), "there is something to send, and nothing to summarize for it");
     let Body::Release(releases) = sent(&mut uplink, 10, vec![]).body else { panic!("expected a release") };
     assert_eq!((&*releases[0].id, releases[0].token), ("r", Some(7)));
 }

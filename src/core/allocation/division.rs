@@ -1,9 +1,9 @@
-//! Division: what each holder is due. A pure function of capacity and claims; it knows nothing about leases.
+//! Division: a pure function from capacity and claims to what each holder is due.
 //!
-//! The function is evaluated for one claim at a time: the claims are kept in an [`index`](self::index) with sums over
-//! any prefix, from which the [`Terms`] of a band (the level, or the equal share and the top-up ratio) follow in a
-//! single walk. What a claim is due follows from the terms and the claim alone. So the cost of a request does not
-//! depend on the number of claims, and a child node that gets the terms can apply them to its own clients.
+//! The claims are kept in an [`index`](self::index) with sums over any prefix. From these follow the [`Terms`] of a
+//! band, such as the level or the equal share, in a single walk. What one claim is due follows from the terms and the
+//! claim alone. So the cost of a request does not depend on the number of claims, and a child node that gets the terms
+//! can apply them to its own clients.
 
 mod index;
 mod minimums;
@@ -32,28 +32,29 @@ use crate::{
     },
 };
 
-/// The parameters by which one band is divided. They determine what any claim of the band is due.
+/// The parameters by which one band is divided. With the claim itself they determine what any claim of the band is due.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Terms {
     /// Every claim gets what it wants.
     Wants,
-    /// Every claim gets what it wants up to so much (STATIC).
+    /// Every claim gets what it wants up to this amount (STATIC).
     Each(Amount),
-    /// Every claim gets what it wants up to so much per subclient (FAIR_SHARE).
+    /// Every claim gets what it wants up to this level per subclient (FAIR_SHARE).
     Level(f64),
-    /// An equal share per subclient; above it, this part of what is wanted beyond it.
+    /// An equal share per subclient, and a part of what is wanted beyond it (PROPORTIONAL_SHARE).
     Share {
         /// Capacity over subclients.
         equal: f64,
         /// From 0 to 1.
         top_up: f64,
     },
-    /// All minimums do not fit in, and nothing else is due: each up to so much per subclient.
+    /// The capacity is less than the sum of all minimums: every claim gets its minimum up to this level per subclient,
+    /// and nothing else.
     Minimums(f64),
 }
 
 impl Terms {
-    /// Whether a division can have these terms. Terms of a parent that fail this are ignored, not refused.
+    /// Whether a division can have these terms. Impossible terms of a parent are ignored, not refused.
     fn can_be(&self) -> bool {
         let numbers = match *self {
             Terms::Wants | Terms::Each(_) => [0.0, 0.0],
@@ -63,12 +64,12 @@ impl Terms {
         numbers.iter().all(|number| number.is_finite() && number.is_sign_positive())
     }
 
-    /// What a claim is due, if each of its subclients counts as one. Never more than it wants.
+    /// What a claim is due if each of its subclients counts as one. Never more than it wants.
     pub fn due(&self, claim: &Claim) -> Amount {
         self.due_at_least(Amount::ZERO, claim)
     }
 
-    /// The same if it has a minimum, which is no more than it wants.
+    /// The same with a minimum, which is no more than the claim wants.
     fn due_at_least(&self, minimum: Amount, claim: &Claim) -> Amount {
         let (wants, subclients) = (claim.wants.get(), f64::from(claim.subclients));
         match *self {
@@ -83,7 +84,7 @@ impl Terms {
         }
     }
 
-    /// What a minimum of a child node adds to what its claims are due.
+    /// What the minimum of a child node adds to what its claims are due.
     fn secured(&self, minimum: &Claim) -> Amount {
         let (least, subclients) = (minimum.wants.get(), f64::from(minimum.subclients));
         match *self {
@@ -100,17 +101,17 @@ pub(crate) struct Division {
     kind: AlgorithmKind,
     order: ClaimOrder,
     capacity: Amount,
-    /// Claims are indexed also where the algorithm does not need it, to be condensed for a parent.
+    /// Claims are indexed even if the algorithm does not need it, to be summarized for a parent.
     summarizes: bool,
     /// The parent's terms, by priority.
     parent_terms: Vec<(i16, Terms)>,
     index: Index,
-    /// The reserve, if bands share one.
+    /// Present if bands share a reserve.
     reserve: Option<Box<Reserve>>,
     /// Claims by priority, if priorities are reported to a parent but not used here.
     priorities: Option<Box<Priorities>>,
     clients: ClientRules,
-    /// What claims are due at least, if any may be due something.
+    /// The minimums of claims, if there may be any.
     minimums: Option<Box<Index>>,
 }
 
@@ -132,7 +133,7 @@ impl Division {
         division
     }
 
-    /// Makes it a division whose claims are condensed for a parent.
+    /// Makes it a division whose claims are summarized for a parent.
     pub(crate) fn summarizing(self) -> Division {
         let mut division = Division { summarizes: true, ..self };
         division.priorities = division.unheeded_priorities();
@@ -157,7 +158,7 @@ impl Division {
         self.indexes(self.kind)
     }
 
-    /// A pool condenses itself.
+    /// A pool summarizes its own members.
     fn indexes(&self, kind: AlgorithmKind) -> bool {
         kind.is_indexed() || self.summarizes && kind != AlgorithmKind::PriorityPool
     }
@@ -177,14 +178,14 @@ impl Division {
         }
     }
 
-    /// Whether claims kept for other settings can be used under these.
+    /// Whether the indexed claims can be used with these settings.
     pub(crate) fn same_order(&self, settings: &Settings) -> bool {
         self.is_indexed() == self.indexes(settings.kind)
             && self.order == ClaimOrder::of(settings)
             && self.clients == settings.clients
     }
 
-    /// Divides by settings of the same order.
+    /// Applies settings for which the indexed claims can be used.
     pub(crate) fn reconfigure(&mut self, settings: &Settings) {
         debug_assert!(self.same_order(settings), "claims would have to be sorted again");
         self.kind = settings.kind;
@@ -193,7 +194,7 @@ impl Division {
         }
     }
 
-    /// Forgets all claims; they are inserted again under other settings.
+    /// Drops all claims and applies other settings. The claims are inserted again.
     pub(crate) fn reset(&mut self, settings: &Settings) {
         (self.kind, self.order) = (settings.kind, ClaimOrder::of(settings));
         self.index = Index::new();
@@ -203,7 +204,7 @@ impl Division {
         self.minimums = settings.heeds_minimums().then(|| Box::new(Index::new()));
     }
 
-    /// Inserts the claims of the holder in `slot`. A claim of no subclient counts as none.
+    /// Inserts the claims of the holder in `slot`. A claim without subclients does not count.
     pub(crate) fn insert(&mut self, slot: u32, claims: &[Claim]) {
         for (ordinal, claim) in claims.iter().enumerate() {
             self.insert_one(slot, ordinal, claim);
@@ -216,7 +217,7 @@ impl Division {
         }
     }
 
-    /// Puts a claim of the holder in `slot` in place of another.
+    /// Replaces a claim of the holder in `slot`.
     pub(crate) fn replace(&mut self, slot: u32, ordinal: usize, old: &Claim, new: &Claim) {
         self.remove_one(slot, ordinal, old);
         self.insert_one(slot, ordinal, new);
@@ -264,7 +265,7 @@ impl Division {
         }
     }
 
-    /// The claim as it is divided for, and what it is due at least.
+    /// The claim after its client rule, and its minimum.
     fn apart(&self, claim: &Claim) -> (Option<Claim>, Option<Claim>) {
         if claim.is_minimum {
             return (None, Some(*claim));
@@ -274,7 +275,7 @@ impl Division {
         (Some(ruled), (minimum > Amount::ZERO).then_some(Claim { wants: minimum, ..ruled }))
     }
 
-    /// A claim as the rule for its client has it.
+    /// A claim after the rule for its client.
     pub(crate) fn ruled(&self, claim: &Claim) -> Claim {
         let Some(rule) = self.clients.get(claim.rule) else { return *claim };
         let wants = rule.max.map_or(claim.wants, |max| claim.wants.min(max));
@@ -282,10 +283,15 @@ impl Division {
         Claim { wants, subclients: claim.subclients.saturating_mul(weight), ..*claim }
     }
 
-    /// What a claim is due at least; `ruled` is the claim as its rule has it.
+    /// The minimum of a claim. `ruled`: the claim after its client rule.
     fn minimum(&self, claim: &Claim, ruled: &Claim) -> Amount {
         let rule = self.clients.get(claim.rule).filter(|_| self.minimums.is_some());
         rule.map_or(Amount::ZERO, |rule| rule.min.min(ruled.wants))
+    }
+
+    /// Whether there are rules for clients.
+    pub(crate) fn has_rules(&self) -> bool {
+        !self.clients.is_empty()
     }
 
     /// The rule of a claim, if there is one.
@@ -298,7 +304,7 @@ impl Division {
         self.order.band(priority)
     }
 
-    /// What claims of higher bands want together, which go first.
+    /// The sum of the wants in higher bands, which go first.
     pub(crate) fn wanted_above(&self, band: i16) -> Sum {
         match self.order {
             ClaimOrder::OneBand | ClaimOrder::Weighted => Sum::ZERO,
@@ -308,7 +314,7 @@ impl Division {
         }
     }
 
-    /// What a claim is due by terms of its band.
+    /// What a claim is due by the terms of its band.
     pub(crate) fn due(&self, terms: &Terms, claim: &Claim) -> Amount {
         if claim.is_minimum {
             return if self.minimums.is_some() { terms.secured(&self.order.weighed(claim)) } else { Amount::ZERO };
@@ -317,7 +323,7 @@ impl Division {
         terms.due_at_least(self.minimum(claim, &ruled), &self.order.weighed(&ruled))
     }
 
-    /// What claims would be due without their minimums.
+    /// What claims would be due without minimums.
     pub(crate) fn share_of(&self, terms: &Terms, claims: &[Claim]) -> Amount {
         let due = |claim: &Claim| terms.due(&self.order.weighed(&self.ruled(claim)));
         claims.iter().map(due).fold(Amount::ZERO, Amount::saturating_add)
@@ -326,14 +332,14 @@ impl Division {
     /// The terms for claims of a band.
     pub(crate) fn terms(&self, band: i16) -> Terms {
         match self.kind {
-            // A pool computes itself what is due.
+            // A pool computes dues itself.
             AlgorithmKind::NoAlgorithm | AlgorithmKind::PriorityPool => Terms::Wants,
             AlgorithmKind::Static => Terms::Each(self.per_client()),
             AlgorithmKind::ProportionalShare | AlgorithmKind::FairShare => self.shared_terms(band),
         }
     }
 
-    /// STATIC: the most that one client may have, the same at every node.
+    /// STATIC: the maximum of one client, the same at every node.
     fn per_client(&self) -> Amount {
         let terms_of_band = self.parent_terms.iter().find_map(|(_, terms)| match terms {
             Terms::Each(most) => Some(*most),
@@ -342,7 +348,7 @@ impl Division {
         terms_of_band.unwrap_or(self.capacity)
     }
 
-    /// The parent's terms for this band. `None` if it comprises several bands of the parent with different terms.
+    /// The parent's terms for this band. `None` if the band comprises several bands of the parent with different terms.
     fn parent_terms_of(&self, band: i16) -> Option<Terms> {
         let mut terms_of_band =
             self.parent_terms.iter().filter(|(priority, _)| self.band(*priority) == band).map(|(_, terms)| terms);
@@ -358,7 +364,7 @@ impl Division {
         }
     }
 
-    /// What all claims want, as they are indexed: of several clients of one claim to the last digits.
+    /// The sum of all wants as indexed. Claims of several clients are exact to the last digits only.
     pub(crate) fn wanted(&self) -> Sum {
         self.index.totals().wants
     }
@@ -391,7 +397,7 @@ impl Division {
         };
         let minimums = minimums.map(|minimums| Members::of(minimums, band));
         if let Some(minimums) = &minimums {
-            // What bands above leave, but for what is set aside in those below; and no less than is set aside here.
+            // What bands above leave, minus the minimums of bands below, but no less than the minimums of this band.
             capacity = (capacity - minimums.below.wants).max(minimums.all.wants);
         }
         if members.wants <= capacity {
@@ -404,7 +410,8 @@ impl Division {
         }
     }
 
-    /// There is less than all minimums: bands take turns, and each divides what it has.
+    /// The capacity is less than the sum of all minimums: it goes to the bands from the top down, and each divides what
+    /// it gets.
     fn terms_of_minimums(&self, minimums: &Index, band: i16) -> Terms {
         let (below, members, capacity) = self.left_for(minimums, band);
         let fits = members.wants <= capacity;
@@ -427,9 +434,9 @@ impl Division {
         (below, through.minus(below), (Sum::from(self.capacity) - above.wants).max(Sum::ZERO))
     }
 
-    /// The equal share, and the part of the wants beyond it that unused shares cover. Below a parent the share is the
-    /// one of the whole tree, and the parent's lease covers both; if it does not even cover the shares, or the minimums
-    /// beyond them, they are lowered.
+    /// The equal share, and the part of the wants beyond it that unused shares cover. Below a parent the share is that
+    /// of the whole tree, and the parent's lease covers both. If it does not cover the shares, or the minimums beyond
+    /// them, they are lowered.
     fn share(&self, members: Members<'_>, minimums: Option<Members<'_>>, capacity: Sum) -> Terms {
         let Members { index, band, below, all } = members;
         let equal = self.equal_share(band).unwrap_or_else(|| capacity.get() / all.weight as f64);
@@ -480,7 +487,7 @@ fn level(index: &Index, band: i16, below: Totals, members: Totals, capacity: Sum
     let satisfied = satisfied.minus(below);
     let above = members.weight - satisfied.weight;
     if above == 0 {
-        // The wants exceed the capacity by less than a float resolves; settlement absorbs the difference.
+        // The wants exceed the capacity by less than a float can express. Settlement absorbs the difference.
         return Terms::Wants;
     }
     let left = (capacity - satisfied.wants).get();

@@ -1,20 +1,20 @@
-//! Settlement: what is safe to give now. One piece of code for all algorithms; it knows nothing about fairness.
+//! Settlement: what can be given now. The same code for all algorithms; it knows nothing about fairness.
 //!
-//! Holders due less than they hold shrink to their due. What is then free — capacity less everything that may still be
-//! believed — is shared among those due more, never beyond due. If several ask at once for more than is free, each gets
-//! the same part of what it lacks, so that the order within a round does not matter.
+//! Holders that are due less than they have shrink to their due. What is free, which is the capacity minus everything
+//! that may still be in use, is shared among those that are due more, never beyond their due. If several ask at once
+//! for more than is free, each gets the same part of what it lacks, so the order within a round does not matter.
 
 use crate::types::amount::{Amount, Sum};
 
-/// The smallest grant. Doorman's Go limiter lets a call through every ⌊1000 / c⌋ ms, kept as nanoseconds in 64 bits:
-/// below 10⁹ / 2⁶³ ≈ 1.08e-10 that overflows, and the timer never waits. This is ten times as much, one call in 31
+/// The smallest grant. Doorman's Go limiter lets a call through every ⌊1000 / c⌋ ms, kept as nanoseconds in 64 bits.
+/// Below 10⁹ / 2⁶³ ≈ 1.08e-10 that overflows, and the timer never waits. This is ten times as much: one call in 31
 /// years.
 const DUST: f64 = 1e-9;
-/// The smallest grant, as a part of the capacity, to a holder that is due more than twice as much. Less is a rounding
-/// error: each is 1.1e-16 of the capacity at most.
+/// The smallest grant as a part of the capacity, to a holder that is due more than twice as much. Less is a rounding
+/// error: each is at most 1.1e-16 of the capacity.
 const DUST_PART: f64 = 1e-12;
 
-/// The grant, or nothing if it is dust, which is of no use and may do harm. A grant of the whole due is not dust,
+/// The grant, or nothing if it is *dust*, which is of no use and may do harm. A grant of the whole due is not dust,
 /// however small.
 pub(crate) fn without_dust(grant: Amount, due: Amount, capacity: Amount) -> Amount {
     let left_over = grant.get() < due.get() / 2.0 && grant.get() < capacity.get() * DUST_PART;
@@ -24,20 +24,22 @@ pub(crate) fn without_dust(grant: Amount, due: Amount, capacity: Amount) -> Amou
 /// A holder that takes part in a round.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Participant {
-    /// What it should end up with.
+    /// What its allocation is.
     pub(crate) due: Amount,
     pub(crate) current: Amount,
-    /// What stays held on its behalf even if it is given nothing: leases that may still be believed.
+    /// What stays held for it even if it is given nothing, because its older leases may still be in use.
     pub(crate) retained: Amount,
 }
 
-/// What each participant is granted. `free` is capacity less all that is held, the participants counted with what they retain.
+/// Computes what each participant is granted. `free` is the capacity minus everything that is held, where participants
+/// count with what they retain.
 ///
-/// A grant up to what is retained costs nothing, for it is held anyway. While more is held than there is (after a capacity
-/// cut), a participant may only have what the others leave, or else keep what it has: what is retained is no entitlement.
+/// A grant up to what is retained costs nothing, because that is held anyway. If more is held than the capacity, after
+/// a cut, a participant may only have what the others leave, or keep what it has: what is retained is not an
+/// entitlement.
 ///
-/// Where units are `indivisible` no part of one is granted, and what is free goes to the first that lack it: shared in
-/// proportion it might be of no use to any of them.
+/// If units are `indivisible`, no part of one is granted, and what is free goes to the first participants that lack it.
+/// Shared in proportion it might be of no use to any of them.
 pub(crate) fn settle(free: Sum, participants: &[Participant], indivisible: bool, grants: &mut Vec<Amount>) {
     let lacking: Sum = participants.iter().map(Participant::lacks).collect();
     let part = if indivisible || lacking <= free { 1.0 } else { (free.get() / lacking.get()).clamp(0.0, 1.0) };
@@ -66,9 +68,9 @@ pub(crate) fn settle(free: Sum, participants: &[Participant], indivisible: bool,
     }
 }
 
-/// The same, one after the other: first those that go first, then the others, in order; from these so much is withheld,
-/// because it is `owed` to participants that go first and do not take part now, or did not get all in this round. A grant of
-/// less than `least` would be of no use, and is left for the next.
+/// The same, one participant after the other: first those that go first, then the others, in order. From the others as
+/// much is withheld as is `owed` to participants that go first and do not take part now, or did not get all in this
+/// round. A grant of less than `least` would be of no use, and is left for the next.
 pub(crate) fn settle_in_turn(
     mut free: Sum,
     participants: &[Participant],

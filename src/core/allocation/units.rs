@@ -1,14 +1,14 @@
 //! Whole units: a holder that is due three tenths of a permit gets a whole one three times out of ten.
 //!
-//! Each due is cut to whole units, and the units that are left over rotate by request counting, as Apache's balancer
-//! distributes requests: in each round each holder is credited with the part of a unit that was cut off; the holders
-//! with the most credit get one unit more, and pay for it with credit. So each holder has its due rounded down or up,
-//! the sum is never more than there is, and in the long run each holder has had exactly what it was due.
+//! Each due is rounded down, and the units that are left over rotate by request counting, as Apache's balancer
+//! distributes requests. In each rotation each holder is credited with the part of a unit that was cut off. The holders
+//! with the most credit get one unit more and pay for it with credit. So each holder has its due rounded down or up,
+//! the sum never exceeds the capacity, and in the long run each holder has had exactly what it was due.
 //!
-//! A round lasts for a rotation period, which is many refresh intervals: a unit can pass on only after its holder has
-//! asked. When demand changes within a round, that round is dealt anew from the credits it began with.
+//! A rotation lasts many refresh intervals, because a unit can pass on only after its holder has asked. When demand
+//! changes within a rotation, it is dealt again from the credits that it began with.
 //!
-//! Parts of a unit are counted in 2⁻²⁰: each part is exact to a millionth, and nothing can drift.
+//! Parts of a unit are counted in 2⁻²⁰. Each part is exact to a millionth, and nothing can drift.
 
 use std::{cmp::Reverse, sync::Arc};
 
@@ -16,21 +16,21 @@ use crate::types::{amount::Amount, time::Millis};
 
 pub(crate) const UNIT: i64 = 1 << 20;
 
-/// The credits of holders, and the present round.
+/// The credits of holders, and the current rotation.
 #[derive(Debug, Default)]
 pub(crate) struct Rotation {
     /// By slot of the ledger.
     credits: Vec<Credit>,
-    /// When the present round ends; zero before the first.
+    /// The end of the current rotation; zero before the first.
     ends: Millis,
-    /// The version of the claims that the round was dealt for.
+    /// The version of the claims that it was dealt for.
     dealt: Option<u64>,
     dealt_at: Millis,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Credit {
-    /// At the start of the present round, and at its end.
+    /// At the start of the current rotation, and at its end.
     before: i64,
     after: i64,
 }
@@ -44,16 +44,16 @@ pub(crate) struct UnitPart {
     pub(crate) part: i64,
 }
 
-/// Demand that changes all the time is dealt anew no more often than this.
+/// The minimum time between two deals while demand changes.
 const DEAL_PAUSE: Millis = Millis(1000);
 
 impl Rotation {
-    /// When the present round ends.
+    /// The end of the current rotation.
     pub(crate) fn ends(&self) -> Millis {
         self.ends
     }
 
-    /// Whether units have to be dealt: a round is over, or claims are not what they were (`version`).
+    /// Whether units must be dealt: the rotation is over, or the claims have changed (`version`).
     pub(crate) fn is_due(&self, now: Millis, version: u64) -> bool {
         self.ends <= now || (self.dealt != Some(version) && self.dealt_at.plus(DEAL_PAUSE) <= now)
     }
@@ -114,18 +114,18 @@ pub(crate) fn whole(due: Amount, extra: bool) -> Amount {
     Amount::clamped(whole + if extra && part > 0 { 1.0 } else { 0.0 })
 }
 
-/// How many units are left over once each holder has its whole units. Rounding has made each part wrong by half of 2⁻²⁰
-/// at most.
+/// The number of units that are left over once each holder has its whole units. Rounding makes each part wrong by at
+/// most half of 2⁻²⁰.
 pub(crate) fn left_over(parts: &[UnitPart]) -> usize {
     let sum = parts.iter().map(|part| part.part).sum::<i64>() + parts.len() as i64;
     usize::try_from(sum / UNIT).unwrap_or_default()
 }
 
-/// One round of request counting: each holder is credited with its part of the `units`, those with the most credit get
+/// One step of request counting: each holder is credited with its part of the `units`. Those with the most credit get
 /// one each and pay for it. Ties go to the first in `order`.
 ///
 /// If less than all parts together can be given, all are credited that much less. Equal parts are credited equally, to
-/// the bit: else the order of equals would shift from round to round.
+/// the bit: otherwise the order of equals would shift from step to step.
 fn step(credits: &mut [i64], parts: &[i64], units: usize, unit: i64, order: &[usize]) -> Vec<usize> {
     let units = units.min(credits.len());
     let (sum, given) = (parts.iter().map(|part| i128::from(*part)).sum::<i128>(), units as i128 * i128::from(unit));

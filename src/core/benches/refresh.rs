@@ -121,7 +121,7 @@ impl Refreshers {
         refreshers
     }
 
-    /// The master is lost, and the next has an estate or, if it remembers nothing, only newcomers.
+    /// The master is lost, and the next has inherited leases or, if it remembers nothing, only newcomers.
     fn lose_master(&mut self, remembers: bool) {
         let settings = self.resource.settings().clone();
         let askers = self.leases.len() as u32;

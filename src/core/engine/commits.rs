@@ -1,17 +1,16 @@
-//! Answers that must not leave before a quorum has stored what they promise.
-//!
-//! A resource goes on with its rounds while changes are under way. Changes are numbered; when all up to a number are
-//! stored, the answers that have waited for that leave.
+//! Answers that wait for a commit: they must not leave before a quorum has stored what they promise. Meanwhile the
+//! resource continues with its rounds. Changes are numbered; an answer leaves when all changes up to its number are
+//! stored.
 
 use std::collections::BTreeMap;
 
 use crate::resource::Answer;
 
-/// Answers awaiting a commit, by the number they wait for: one that was decided later may wait for less.
+/// Waiting answers, by the number they wait for. A later answer may wait for an earlier number.
 pub(super) struct Commits<T> {
     /// The number of the newest changes that were proposed.
     proposed: u64,
-    /// All up to this one are stored.
+    /// All changes up to this one are stored.
     stored: u64,
     held: BTreeMap<u64, Vec<(T, Answer)>>,
 }
@@ -27,7 +26,7 @@ impl<T> Commits<T> {
         self.proposed = number;
     }
 
-    /// Takes up to which number changes are stored; returns whether that is news.
+    /// All changes up to `number` are stored. Returns whether that is new.
     pub(super) fn store(&mut self, number: u64) -> bool {
         let before = self.stored;
         self.stored = number.max(before);
@@ -44,7 +43,7 @@ impl<T> Commits<T> {
         self.held.entry(number).or_default().push((ticket, answer));
     }
 
-    /// The answers that have waited for what is stored by now.
+    /// The answers whose changes are stored by now.
     pub(super) fn release(&mut self) -> impl Iterator<Item = (T, Answer)> + use<T> {
         let later = self.held.split_off(&(self.stored + 1));
         std::mem::replace(&mut self.held, later).into_values().flatten()

@@ -1,4 +1,4 @@
-//! What goes into an engine and what comes out of it.
+//! The inputs and outputs of an engine.
 
 use crate::{
     lease::promises::Changes,
@@ -11,37 +11,35 @@ use crate::{
     },
 };
 
-/// The world around a resource at the moment of an input.
+/// The environment of a resource at the moment of an input.
 #[derive(Clone, Copy)]
 pub struct Moment<'a> {
     pub now: Now,
-    /// Whether this node may decide: it is the master, and its reign holds.
+    /// Whether this node may decide: it is the master, and its master lease is valid.
     pub may_decide: bool,
-    /// How many holders the resource may have.
+    /// The maximum number of holders.
     pub max_holders: usize,
-    /// What else it may ask for.
     pub environment: &'a dyn Environment,
 }
 
-/// What a resource asks of the world around it. The same question has the same answer throughout an input.
+/// What an engine may ask the node about. The answers do not change during an input.
 pub trait Environment {
-    /// Whether a holder listens for hints.
+    /// Whether a holder has an open stream of hints.
     fn is_watched(&self, kind: HolderKind, id: &str) -> bool;
-    /// What is assigned to holders of a pool.
+    /// The assignments of a pool.
     fn assignments(&self) -> Vec<(HolderKind, std::sync::Arc<str>, Assigned)>;
-    /// What is remembered of a pool under a master before this one, or before it retired.
+    /// The stored notes of a pool, if an earlier master or incarnation wrote any.
     fn notes(&self, now: Millis) -> Option<PoolNotes>;
-    /// How much the resource can serve, if that is not what its template says.
+    /// The reported load, if there is a report.
     fn reported_load(&self) -> Option<Load>;
 }
 
-/// The node may not decide at the moment: nothing was decided.
+/// The node may not decide, so nothing was decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostMastership;
 
-/// Requests for a round. Each has a ticket: what its answer is sent back with.
-///
-/// Nothing of it outlives the round, so one serves all the resources of a thread and stays in the caches.
+/// Requests for a round, each with a ticket that its answer is sent back with. A batch is empty after the round, so one
+/// serves all resources of a thread and stays in the caches.
 pub struct Batch<T> {
     pub(super) requests: Vec<Request>,
     pub(super) tickets: Vec<T>,
@@ -62,8 +60,8 @@ impl<T> Batch<T> {
         self.tickets.push(ticket);
     }
 
-    /// Moves requests in, with their tickets in the same order. Moved, not swapped: or the room that one busy resource
-    /// needs would wander to all the others.
+    /// Moves requests in, with their tickets in the same order. They are moved, not swapped: otherwise the buffers that
+    /// one busy resource needs would spread to all others.
     pub fn append(&mut self, requests: &mut Vec<Request>, tickets: &mut Vec<T>) {
         debug_assert_eq!(requests.len(), tickets.len(), "each request has a ticket");
         self.requests.append(requests);
@@ -88,38 +86,38 @@ impl<T> Batch<T> {
 
 /// Everything that an input causes, in the order in which it is to be carried out.
 pub struct Effects<T> {
-    /// To be proposed to the quorum after all that was proposed before. When it is stored,
-    /// [`committed`](super::ResourceEngine::committed) is told its number; if it is lost,
-    /// [`commit_lost`](super::ResourceEngine::commit_lost).
+    /// To be proposed to the quorum after all earlier changes. Then call
+    /// [`committed`](super::ResourceEngine::committed) with their number when they are stored, or
+    /// [`commit_lost`](super::ResourceEngine::commit_lost) if they are lost.
     pub changes: Option<Changes>,
-    /// What the quorum should remember of the pool, and its number. No answer waits for it; told likewise by
-    /// [`notes_stored`](super::ResourceEngine::notes_stored) and [`notes_lost`](super::ResourceEngine::notes_lost).
+    /// Notes of the pool for the quorum, with their number. No answer waits for them. Then call
+    /// [`notes_stored`](super::ResourceEngine::notes_stored) or [`notes_lost`](super::ResourceEngine::notes_lost).
     pub notes: Option<(u64, PoolNotes)>,
     /// Answers, each to its ticket.
     pub replies: Vec<(T, Result<Answer, LostMastership>)>,
-    /// Watched holders that should ask again now. One that cannot be reached any more is to be
-    /// [unwatched](super::ResourceEngine::unwatch).
+    /// Hints for watched holders. [Unwatch](super::ResourceEngine::unwatch) a holder that cannot be reached any more.
     pub hints: Vec<Hint>,
-    /// What has happened in the pool.
+    /// Events of the pool.
     pub pool_events: Vec<PoolEvent>,
-    /// The parent should be told of this resource now: the uplink is to [`condense`](super::ResourceEngine::condense).
+    /// The parent should be told of this resource now: the uplink should
+    /// [`summarize`](super::ResourceEngine::summarize) it.
     pub asks_parent: bool,
-    /// The pool has something to be remembered: it wants a turn to note with one of its next ticks.
+    /// The pool has notes to write, and wants a turn with one of its next ticks.
     pub wants_note_turn: bool,
-    /// To be [woken](super::ResourceEngine::wake) then, besides what it has asked for before.
+    /// [Wake](super::ResourceEngine::wake) the engine at this time, besides earlier ones that it asked for.
     pub wake_at: Option<Millis>,
-    /// A load reported earlier does not fit the settings any more.
+    /// A load that was reported earlier does not fit the settings any more.
     pub bad_load: Option<LoadError>,
-    /// This incarnation is over: nothing of it may be used any more.
+    /// This incarnation has ended and must not be used any more.
     pub ended: Option<Ended>,
 }
 
-/// Why an incarnation of a resource is over.
+/// Why an incarnation of a resource has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// It is held and wanted by no one: the quorum may forget what it promised.
+    /// It has no holders. The quorum may forget its promises.
     Retired,
-    /// What it promised is not stored, or may not be: nothing that it has decided since can count.
+    /// Its promises are not stored, or may not be, so none of its decisions since can count.
     CommitLost,
 }
 

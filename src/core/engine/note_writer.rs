@@ -1,19 +1,19 @@
-//! What a pool wants to be remembered beyond its master.
+//! Notes of a pool that must survive its master.
 //!
-//! Never on the way of an answer: with a tick a pool that has something to note asks for a turn, and when it has one
-//! notes as much as a turn allows. The caller gives turns, so that what all pools of a node write together is bounded.
-//! What may be lost is noted again; no answer waits for it, only a resource that is about to retire.
+//! No answer waits for notes, only a resource that is about to retire. With a tick a pool that has notes to write asks
+//! for a turn, and when it gets one it writes as much as a turn allows. The caller grants turns, so the amount that all
+//! pools of a node write together is bounded. Notes that may be lost are written again.
 
 use crate::{pool::PoolNotes, resource::Resource, types::time::Millis};
 
-/// What may be noted in a turn: so many entries, of so many bytes together.
-const ENTRIES: usize = 64;
-const BYTES: usize = 16 << 10;
-/// What may be noted when this master goes.
-const LAST_ENTRIES: usize = 1024;
-const LAST_BYTES: usize = 128 << 10;
+/// The maximum number of entries and bytes per turn.
+const MAX_ENTRIES: usize = 64;
+const MAX_BYTES: usize = 16 << 10;
+/// The maximum when this master leaves.
+const MAX_LAST_ENTRIES: usize = 1024;
+const MAX_LAST_BYTES: usize = 128 << 10;
 
-/// How far the notes of a pool are stored.
+/// The progress of the notes of a pool.
 #[derive(Debug, Default)]
 pub(super) struct NoteWriter {
     /// The number of the newest notes.
@@ -22,14 +22,14 @@ pub(super) struct NoteWriter {
     lost: bool,
 }
 
-/// Which notes are wanted.
+/// Which notes to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NoteScope {
     /// Those that are due.
     Due,
-    /// All that are not noted yet.
+    /// All that are not written yet.
     All,
-    /// The same, and more at once: this master goes.
+    /// All, and more at once, because this master leaves.
     Last,
 }
 
@@ -42,12 +42,12 @@ impl NoteWriter {
         self.lost = true;
     }
 
-    /// Whether everything that was noted is stored.
+    /// Whether all notes that were written are stored.
     pub(super) fn is_stored(&self) -> bool {
         !self.lost && self.stored == self.proposed
     }
 
-    /// Whether there is something to note. After a loss everything is noted anew.
+    /// Whether there is something to write. After a loss everything is written again.
     pub(super) fn is_due(&mut self, resource: &mut Resource, now: Millis, scope: NoteScope) -> bool {
         if std::mem::take(&mut self.lost) {
             self.stored = self.proposed;
@@ -57,7 +57,8 @@ impl NoteWriter {
     }
 
     pub(super) fn take(&mut self, resource: &mut Resource, now: Millis, scope: NoteScope) -> Option<(u64, PoolNotes)> {
-        let (entries, bytes) = if scope == NoteScope::Last { (LAST_ENTRIES, LAST_BYTES) } else { (ENTRIES, BYTES) };
+        let (entries, bytes) =
+            if scope == NoteScope::Last { (MAX_LAST_ENTRIES, MAX_LAST_BYTES) } else { (MAX_ENTRIES, MAX_BYTES) };
         let notes = resource.take_notes(now, entries, bytes, scope != NoteScope::Due)?;
         self.proposed += 1;
         Some((self.proposed, notes))

@@ -127,7 +127,7 @@ impl Harness {
         let mut batch = std::mem::take(&mut self.batch);
         batch.push(request, self.tickets);
         let effects = self.step(|engine, moment, effects| engine.run_round(moment, &mut batch, effects));
-        assert!(batch.is_empty(), "each request is answered, held or parked");
+        assert!(batch.is_empty(), "each request is answered, held or waiting");
         self.batch = batch;
         effects
     }

@@ -1,33 +1,33 @@
-//! A resource of a node with a parent: requests that wait for a supply, and when the parent should be told.
+//! Requests that wait for a supply, at a node with a parent; and when the parent should be told.
 //!
-//! A request that comes before the parent has lent anything is *parked*: the core hears what is wanted, so that the
-//! parent can be told, and the answer waits for the supply, which most often takes one round trip. After a second it
-//! goes without: "not yet", and the holder keeps what it has.
+//! If a request comes before the parent has lent anything, the core notes what it wants, so that the parent can be
+//! told, and the answer waits for the supply, which usually takes one round trip. After a second it is answered "not
+//! yet", and the holder keeps what it has.
 //!
-//! Later a request is parked if its holder has nothing yet, or is a child node, and the parent may lend more once it
-//! knows of it ([`Resource::short`](crate::resource::Resource::short)). It waits for the first supply that follows a
-//! report made since, at most a second; then it is decided with what there is. After one such wait in vain no request
+//! Later a request waits if its holder has nothing yet or is a child node, and the parent may lend more once it knows
+//! of it ([`Resource::short`](crate::resource::Resource::short)). It waits for the first supply that follows a report
+//! made since, but at most a second. Then it is decided with what there is. After one such wait in vain no request
 //! waits until the parent has answered again.
 
 use std::collections::VecDeque;
 
 use crate::{policy::settings::Settings, resource::Request, types::time::Millis};
 
-/// How long a request waits for a supply. The protocol's clients ask again in a second anyway.
-pub(super) const PATIENCE: Millis = Millis::from_secs(1);
+/// The maximum time that a request waits for a supply. Clients ask again in a second anyway.
+pub(super) const MAX_WAIT: Millis = Millis::from_secs(1);
 
-/// Until when an incarnation learns that does not know all that holders may have. The parent says how long leases are,
-/// so that moment is not known before the first supply.
+/// What came before an incarnation that does not know all leases. It determines the end of learning mode, which is not
+/// known before the first supply, because the parent says how long leases are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Predecessor {
-    /// As long as the settings say, from when this master began.
+    /// A new master, which began then: learns as long as the settings say.
     NewMaster(Millis),
-    /// Until no lease given before this moment can be believed.
+    /// An incarnation that was rebuilt then: learns until all leases given before have ended.
     Rebuilt(Millis),
 }
 
 impl Predecessor {
-    /// When that is, if leases are as `settings` say.
+    /// The end of learning mode by these settings.
     pub fn learning_until(self, settings: &Settings) -> Millis {
         match self {
             Predecessor::NewMaster(since) => settings.learning_until(since),
@@ -36,26 +36,26 @@ impl Predecessor {
     }
 }
 
-/// What a resource of a node with a parent has besides.
+/// The waiting requests of a resource.
 pub(super) struct WaitingForSupply<T> {
-    /// If not all that was promised before is known.
+    /// Present if not all earlier promises are known.
     predecessor: Option<Predecessor>,
     /// When this master began.
     since: Millis,
-    /// The uplink has been told that the parent should hear of this resource, and has not condensed it since.
+    /// The uplink was told to report this resource, and has not done so since.
     pub(super) has_asked: bool,
-    /// How often it has been condensed.
+    /// The number of reports so far.
     pub(super) reports: u64,
-    /// A parked request has waited in vain, and the parent has lent nothing since.
+    /// A request has waited in vain, and the parent has lent nothing since.
     pub(super) gave_up: bool,
-    /// In the order in which they came.
+    /// In the order of arrival.
     pub(super) requests: VecDeque<WaitingRequest<T>>,
 }
 
 /// A request that waits for a supply.
 pub(super) struct WaitingRequest<T> {
     pub(super) until: Millis,
-    /// The supply that it waits for follows a later report than this.
+    /// It waits for a supply that follows a later report than this.
     pub(super) after: u64,
     pub(super) request: Request,
     pub(super) ticket: T,
@@ -66,7 +66,8 @@ impl<T> WaitingForSupply<T> {
         WaitingForSupply { predecessor, since, has_asked: false, reports: 0, gave_up: false, requests: VecDeque::new() }
     }
 
-    /// Takes out the requests that a supply answers: those that the parent has been told of. The first answers all.
+    /// Takes out the requests that a supply answers: those that were reported to the parent. The first supply answers
+    /// all.
     pub(super) fn answered_by_supply(&mut self, is_first: bool) -> VecDeque<WaitingRequest<T>> {
         let reports = self.reports;
         let (answered, rest) = self.requests.drain(..).partition(|waiting| is_first || waiting.after < reports);
@@ -74,13 +75,13 @@ impl<T> WaitingForSupply<T> {
         answered
     }
 
-    /// Takes out the requests that have waited for long enough.
+    /// Takes out the requests that have waited for too long.
     pub(super) fn overdue(&mut self, now: Millis) -> Vec<WaitingRequest<T>> {
         let overdue = self.requests.partition_point(|waiting| waiting.until <= now);
         self.requests.drain(..overdue).collect()
     }
 
-    /// Until when this incarnation learns, now that it is known how long leases are.
+    /// The end of learning mode, now that the length of leases is known.
     pub(super) fn learning_until(&self, settings: &Settings, has_met_strangers: bool) -> Millis {
         let predecessor = self.predecessor.map_or(Millis(0), |predecessor| predecessor.learning_until(settings));
         let strangers = if has_met_strangers { settings.last_lease_over(self.since) } else { Millis(0) };

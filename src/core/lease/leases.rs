@@ -1,16 +1,17 @@
-//! The leases of one holder, and which of them it may still believe in.
+//! The leases of one holder, and which of them it may still be using.
 //!
-//! Answers get lost, repeated and reordered, so a holder may be acting on any lease since the newest one it has
-//! *confirmed* (by echoing its token). All of those count until they end; *held* is the largest. The rules, numbered as
-//! in docs/internals/lease-protocol.md:
+//! Answers get lost, repeated and reordered, so a holder may be using any lease since the newest one that it has
+//! *confirmed* by echoing its token. All of those count until they end. The largest of them is *held*. The rules,
+//! numbered as in docs/internals/lease-protocol.md:
 //!
-//! 1. A confirmation drops older leases only, and may only lower the one it names. One that names an older lease than
-//!    was confirmed before is a delayed request, and is dropped whole.
-//! 2. What a holder reports as outstanding is believed if it proves that it knows a lease at least as new as the
-//!    confirmed one; otherwise the report may only raise what is held. It counts until the latest end ever given.
-//! 3. What a holder is entitled to keep is its newest live lease, never `held`: what may be believed is not an
-//!    entitlement. A holder whose leases only a former master knew may keep what it says it has, as far as that was
-//!    moved out of the estate ([`crate::resource`]).
+//! 1. A confirmation drops older leases only, and may only lower the lease that it names. If it names an older lease
+//!    than was confirmed before, the request was delayed, and all of it is ignored.
+//! 2. The outstanding amount in a request is believed if the request proves that its holder knows a lease at least as
+//!    new as the confirmed one. Otherwise it may only raise what is held. It counts until the latest end that was ever
+//!    given.
+//! 3. A holder may keep its newest live lease, never `held`: what it may be using is not what it is entitled to. A
+//!    holder whose leases only an earlier master knew may keep what it says it has, up to the amount that it claimed
+//!    ([`crate::lease::inherited`]).
 
 #[cfg(test)]
 mod tests;
@@ -28,14 +29,14 @@ use crate::{
 pub(crate) struct Grant {
     pub token: Token,
     pub capacity: Amount,
-    /// When it is certainly over at its holder.
+    /// When it has certainly ended at its holder.
     pub end: Millis,
 }
 
-/// What a request says its holder has.
+/// The lease that a request says its holder has.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Has {
-    /// Which lease; holders that drop unknown fields do not say.
+    /// Absent if the holder drops unknown fields, as the clients of Doorman do.
     pub token: Option<Token>,
     pub capacity: Amount,
     /// Seconds since the epoch, as the lease said.
@@ -47,52 +48,56 @@ pub struct Has {
 pub(crate) enum Confirmation {
     /// It names a lease of this record, at least as new as the confirmed one.
     Known,
-    /// It names an older lease than the holder has confirmed before: a request that was long under way.
+    /// It names an older lease than the holder confirmed before: the request was delayed.
     Stale,
-    /// It names a lease of this master that was given for something that the holder has named before its last: so much
-    /// goes back to the estate.
+    /// It names a lease of this master that answered an earlier claim of the holder than its last. This much of the
+    /// inherited leases goes back to the unclaimed amount.
     Older(Amount),
-    /// Absent, or not a lease that this record knows: confirms nothing.
+    /// It is absent, or names a lease that this record does not know.
     Nothing,
 }
 
-/// Leases that may be believed at the same time are few: a holder that confirms has two. One that never does gets one
-/// more with each refresh that shrinks it; beyond this many the two oldest are counted as one, which only errs upwards.
+/// A holder that confirms has at most two leases that count at the same time. One that never confirms gets one more
+/// with each refresh that shrinks it. Beyond this many the two oldest are merged into one that covers both.
 const MAX_GRANTS: usize = 16;
 
 /// The leases of one holder.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Leases {
-    /// Oldest first; the last is the newest given. Each newer one is smaller or ends earlier, else it would have
-    /// replaced the older. Before them all, as [`Token::INHERITED`], what was moved here out of the estate: while there
-    /// is any, the others are *covered* by it (they answer a holder that has that), else they are *fresh*.
+    /// Oldest first. Each newer one is smaller or ends earlier, otherwise it would have replaced the older one. An
+    /// inherited lease that the holder has claimed comes first, as [`Token::INHERITED`]. While there is one, the others
+    /// are *covered* by it: they answer a holder that has it, so they do not count in addition. Otherwise they are
+    /// *fresh*.
     grants: SmallVec<[Grant; 2]>,
-    /// The first lease of this record, or since its holder has named another lease of an earlier master.
+    /// The first lease of this record, or the first since its holder claimed another lease of an earlier master.
     first: Option<Token>,
-    /// The oldest lease that a request may still name, once one has been named; perhaps one of a former master.
+    /// The oldest lease that a request may name without being stale, perhaps one of an earlier master. Absent until the
+    /// holder has named a lease.
     confirmed: Option<Token>,
-    /// The expiry of the newest as it was written on the wire, by which holders that do not echo tokens are recognised.
+    /// The expiry time of the newest lease as written on the wire. Holders that do not echo tokens are recognized by
+    /// it.
     expiry_time: i64,
-    /// The latest expiry of those before it. One that is not later may look just like a lease of long ago.
+    /// The latest expiry time of the leases before it. If it is not earlier, the newest cannot be told from an old
+    /// lease.
     expiry_before: i64,
     outstanding: Amount,
     max_end: Millis,
 }
 
 impl Leases {
-    /// The most that may still be believed.
+    /// The largest amount that the holder may be using.
     pub(crate) fn held(&self, now: Millis) -> Amount {
         self.live(now).fold(self.outstanding(now), |held, grant| held.max(grant.capacity))
     }
 
-    /// What the holder may keep: its newest lease, if that is still live.
+    /// What the holder may keep: its newest lease of this master, if that has not ended.
     pub(crate) fn current(&self, now: Millis) -> Amount {
         let given = self.grants.last().filter(|grant| now < grant.end && grant.token != Token::INHERITED);
         given.map_or(Amount::ZERO, |grant| grant.capacity)
     }
 
-    /// What the holder may keep, given that it names so much of an earlier master: that counts as far as it was moved,
-    /// until there is a lease of this one (rule 3).
+    /// What the holder may keep if it claims `amount` of an inherited lease: the claimed amount counts until there is a
+    /// lease of this master (rule 3).
     pub(crate) fn kept(&self, amount: Amount, now: Millis) -> Amount {
         match self.grants.last() {
             Some(last) if last.token == Token::INHERITED && planted::is(Fault::KeepsWhatIsNamed) => amount,
@@ -101,13 +106,13 @@ impl Leases {
         }
     }
 
-    /// What was moved here out of the estate.
+    /// The amount of inherited leases that the holder has claimed.
     pub(crate) fn claimed(&self) -> Amount {
         self.grants.first().filter(|first| first.token == Token::INHERITED).map_or(Amount::ZERO, |first| first.capacity)
     }
 
-    /// Forgets it once the last lease of earlier masters has ended: every lease of this one is fresh then. But a child
-    /// node that was cut since, and has not said so, may have lent on as much of its newest lease
+    /// Drops the claimed amount when the last lease of earlier masters has ended: every lease of this master is fresh
+    /// then. A child node that was cut since and has not reported since may have lent as much of its newest lease
     /// ([`await_report`](Self::await_report)).
     pub(crate) fn end_claimed(&mut self, kind: HolderKind, now: Millis) {
         let Some(claimed) = self.grants.first().filter(|first| first.token == Token::INHERITED && first.end <= now)
@@ -120,20 +125,20 @@ impl Leases {
         self.grants.remove(0);
     }
 
-    /// Sets that; it counts until `end`.
+    /// Sets the claimed amount, which counts until `end`.
     pub(crate) fn set_claimed(&mut self, claimed: Amount, end: Millis) {
         let before = self.claimed();
         self.grants.retain(|grant| grant.token != Token::INHERITED);
         if claimed > Amount::ZERO {
             if before == Amount::ZERO && !planted::is(Fault::MovesOntoFresh) {
-                // Leases of nothing: what is given from now on is covered.
+                // These leases are of nothing. What is given from now on is covered.
                 self.forget_given();
             }
             self.grants.insert(0, Grant { token: Token::INHERITED, capacity: claimed, end });
         }
     }
 
-    /// Whether it has a lease that was given while nothing was moved: nothing moves onto that (rule E5).
+    /// Whether it has a lease that was given while nothing was claimed. Nothing can be claimed in addition (rule E5).
     pub(crate) fn is_fresh(&self, now: Millis) -> bool {
         self.claimed() == Amount::ZERO && self.live(now).any(|grant| grant.capacity > Amount::ZERO)
     }
@@ -143,18 +148,18 @@ impl Leases {
         self.live(now).any(|grant| grant.token != Token::INHERITED)
     }
 
-    /// Keeps the record until then, even without leases.
+    /// Keeps the record until then even if it has no leases.
     pub(crate) fn remember(&mut self, until: Millis) {
         self.max_end = self.max_end.max(until);
     }
 
-    /// All leases were given back.
+    /// The holder has given back all leases.
     pub(crate) fn bury(&mut self) {
         self.grants.clear();
         self.outstanding = Amount::ZERO;
     }
 
-    /// When all that it was ever given here is certainly over.
+    /// The latest end of all leases that were given.
     pub(crate) fn last_end(&self) -> Millis {
         self.max_end
     }
@@ -164,12 +169,12 @@ impl Leases {
         self.grants.last().map_or(0, |grant| grant.end.0) ^ self.max_end.0
     }
 
-    /// The newest lease of this master that has ended here, of those that are not forgotten yet.
+    /// The newest lease of this master that has ended, of those that are not forgotten yet.
     pub(crate) fn newest_ended(&self, now: Millis) -> Option<Token> {
         self.grants.iter().filter(|grant| grant.end <= now).map(|grant| grant.token).max()
     }
 
-    /// What would be held if everything but `outstanding` were given back.
+    /// The outstanding amount, while it counts.
     pub(crate) fn outstanding(&self, now: Millis) -> Amount {
         if now < self.max_end { self.outstanding } else { Amount::ZERO }
     }
@@ -179,7 +184,7 @@ impl Leases {
         self.outstanding > Amount::ZERO
     }
 
-    /// Whether it has ever said which lease it has.
+    /// Whether the holder has ever confirmed or claimed a lease by its token.
     pub(crate) fn has_confirmed(&self) -> bool {
         self.confirmed.is_some()
     }
@@ -188,28 +193,30 @@ impl Leases {
         self.grants.iter().filter(move |grant| now < grant.end)
     }
 
-    /// When the newest lease ends; for display.
+    /// The end of the newest lease, for display.
     pub(crate) fn newest_end(&self) -> Millis {
         self.grants.last().map_or(Millis::default(), |grant| grant.end)
     }
 
-    /// When all that is held beyond `amount` is over, unless its holder confirms it away before.
+    /// When no more than `amount` is held, unless the holder confirms a smaller lease before.
     pub(crate) fn last_above(&self, amount: Amount, now: Millis) -> Millis {
         let reported = (self.outstanding(now) > amount).then_some(self.max_end);
         let given = self.live(now).filter(|grant| grant.capacity > amount).map(|grant| grant.end);
         given.chain(reported).max().unwrap_or(now)
     }
 
-    /// The next moment at which `held` may fall by itself; `None` when nothing is live any more.
+    /// The next moment at which `held` may fall by itself; `None` if everything has ended.
     pub(crate) fn next_change(&self, now: Millis) -> Option<Millis> {
         let first = self.live(now).map(|grant| grant.end).min();
         first.or_else(|| (now < self.max_end).then_some(self.max_end))
     }
 
-    /// Rule 1, and E7 of what was moved: the holder knows a lease that was given for what it named last, so it uses
-    /// nothing of earlier masters any more, and that comes free; or one that was given for something older, and then it
-    /// is not certain whose the rest is. `issued` tells whether this epoch gave the token out. `learning`: it is a
-    /// child node that confirms nothing (rule 8). But what was moved since, its former master has named late.
+    /// Applies a lease that the holder shows (rules 1 and E7). `issued` tells whether this epoch issued a token.
+    ///
+    /// If the lease answers the last claim of the holder, the holder uses nothing of earlier masters any more: the
+    /// claimed amount comes free with the older leases. If it answers an earlier claim, it is uncertain whose the
+    /// claimed amount is, and it goes back. `learning`: the holder is a child node in learning mode, which confirms
+    /// nothing (rule 8).
     pub(crate) fn confirm(&mut self, has: &Has, learning: bool, issued: impl Fn(Token) -> bool) -> Confirmation {
         let ignored = learning && planted::is(Fault::LearningKeepsMoved);
         let Some(token) = self.identify(has).filter(|token| issued(*token) && !ignored) else {
@@ -223,7 +230,7 @@ impl Leases {
             return Confirmation::Nothing;
         }
         if !is_newest && self.claimed() == Amount::ZERO {
-            // Older than this record: the holder was away too long, and the first answer since was lost.
+            // The lease is older than this record: the holder was away for long, and the first answer since was lost.
             return Confirmation::Nothing;
         }
         if learning && is_newest {
@@ -242,12 +249,12 @@ impl Leases {
         Confirmation::Known
     }
 
-    /// Whether a request that names this lease, in force or ended, is older than one that was processed already.
+    /// Whether a request that names this lease is older than one that was processed already.
     pub(crate) fn is_stale(&self, token: Token) -> bool {
         self.confirmed.is_some_and(|confirmed| token < confirmed) && !planted::is(Fault::TakesStaleNames)
     }
 
-    /// Gives up what was moved here, with the leases that it covers; returns how much that was.
+    /// Drops the claimed amount and the leases that it covers. Returns the amount.
     fn unclaim(&mut self) -> Amount {
         let claimed = self.claimed();
         let keeps_covered = planted::is(Fault::EchoKeepsCovered);
@@ -255,9 +262,9 @@ impl Leases {
         claimed
     }
 
-    /// The holder names a lease of an earlier master, which confirms nothing. But a holder never goes back to an older
-    /// lease, so a request that does is a delayed one (rule E3); and one that goes on to a newer one will not use the
-    /// answers to what it named before (rule E4). Returns whether the name is another than before.
+    /// The holder claims a lease of an earlier master. That confirms nothing, but a holder never goes back to an older
+    /// lease, so a request that does was delayed (rule E3): returns `None`. A holder that goes on to a newer lease does
+    /// not use the answers to what it claimed before (rule E4). Returns whether this claim differs from the last.
     pub(crate) fn claim_former(&mut self, token: Token, now: Millis) -> Option<bool> {
         if self.is_stale(token) {
             return None;
@@ -270,7 +277,7 @@ impl Leases {
         Some(is_another)
     }
 
-    /// Lowers a lease; never raises it.
+    /// Lowers a lease, never raises it.
     fn lower(&mut self, token: Token, capacity: Amount) {
         if let Some(grant) = self.grants.first_mut().filter(|grant| grant.token == token) {
             grant.capacity = grant.capacity.min(capacity);
@@ -283,14 +290,14 @@ impl Leases {
         self.first = None;
     }
 
-    /// Whether `has` is the newest lease, or looks just like it: another answer would tell the holder nothing new.
+    /// Whether `has` is the newest lease or looks like it. If so, another answer would tell the holder nothing new.
     pub(crate) fn echoes_newest(&self, has: &Has) -> bool {
         self.grants
             .last()
             .is_some_and(|newest| has.token.map_or_else(|| self.looks_like(newest, has), |token| token == newest.token))
     }
 
-    /// Whether `has` can only be the newest lease of this master, though it carries no token.
+    /// Whether `has` can only be the newest lease of this master. It may lack a token.
     pub(crate) fn shows_newest(&self, has: &Has) -> bool {
         self.newest().is_some() && self.identify(has) == self.newest()
     }
@@ -300,13 +307,13 @@ impl Leases {
         self.grants.last().map(|newest| newest.token).filter(|token| *token != Token::INHERITED)
     }
 
-    /// Whether it was given a lease, also if that has ended.
+    /// Whether it was given a lease, even if that has ended.
     pub(crate) fn has_given(&self) -> bool {
         self.first.is_some()
     }
 
-    /// The lease meant by `has`: by its token, else only the newest can be recognised, by exact expiry and capacity. If
-    /// an older one may have looked the same, with a larger one between them, nothing is known.
+    /// The lease that `has` shows. Without a token only the newest can be recognized, by its exact expiry time and
+    /// capacity, and only if no older lease can have looked the same.
     fn identify(&self, has: &Has) -> Option<Token> {
         has.token.or_else(|| {
             let newest = self.grants.last().filter(|_| self.expiry_before < self.expiry_time)?;
@@ -318,9 +325,8 @@ impl Leases {
         (self.expiry_time, newest.capacity) == (has.expiry_time, has.capacity)
     }
 
-    /// Rule 2.
-    ///
-    /// A holder unknown so far may report what it was given by others: that counts for one lease length, `until`.
+    /// Applies a reported outstanding amount (rule 2). A holder that is new here may report what earlier masters gave
+    /// it; that counts until `until`.
     pub(crate) fn report_outstanding(&mut self, reported: Amount, trusted: bool, now: Millis, until: Millis) {
         self.outstanding = if trusted { reported } else { self.outstanding(now).max(reported) };
         if self.outstanding > Amount::ZERO && self.max_end <= now {
@@ -328,23 +334,23 @@ impl Leases {
         }
     }
 
-    /// A child node that was cut may have lent on more than its newest lease, and for as long: what it may lend on
-    /// until it hears of that lease counts as outstanding until it says, under that one, what is. Not of one that names
-    /// no leases: that would never be over. What is moved here may go back to the estate, and would count twice: it
-    /// does so once the estate has ended.
+    /// A child node that was cut may have lent more than its newest lease, and for as long. Until it hears of that
+    /// lease, what it may lend counts as outstanding; then it reports the amount itself. Not for nodes that confirm
+    /// nothing: that would never end. Not for claimed amounts, which may go back and would count twice: it happens when
+    /// the inherited leases end.
     pub(crate) fn await_report(&mut self, now: Millis) {
         if self.has_confirmed() && self.claimed() == Amount::ZERO {
             self.outstanding = self.held(now);
         }
     }
 
-    /// Adds a lease; under [`Reuse::Prompt`] it replaces the others.
+    /// Adds a lease. With [`Reuse::Prompt`] it replaces the others.
     pub(crate) fn grant(&mut self, grant: Grant, expiry_time: i64, reuse: Reuse) {
         match reuse {
             Reuse::Prompt => self.grants.clear(),
             Reuse::Confirmed if planted::is(Fault::FreesUnconfirmed) => self.grants.clear(),
             Reuse::Confirmed => {
-                // A lease that is no larger and ends no later than a newer one can never again be the largest.
+                // If a lease is no larger and ends no later than a newer one, it can never be the largest again.
                 let claimed = usize::from(self.claimed() > Amount::ZERO);
                 let outlasts = |old: &Grant| old.capacity > grant.capacity || old.end > grant.end;
                 while self.grants.len() > claimed && self.grants.last().is_some_and(|old| !outlasts(old)) {
@@ -369,16 +375,16 @@ impl Leases {
         }
     }
 
-    /// Drops leases that have ended: merged with a newer lease they would be believed again.
+    /// Drops leases that have ended. If they were merged with a newer lease, they would count again.
     pub(crate) fn forget_ended(&mut self, now: Millis) {
         self.grants.retain(|grant| now < grant.end);
     }
 
-    /// The holder gives back the lease `token` of this master and all before it (rule E8). Returns whether that was
-    /// everything, and what of it goes back to the estate.
+    /// The holder gives back the lease `token` of this master and all before it (rule E8). Returns whether it has none
+    /// left, and the amount that goes back to the unclaimed leases.
     pub(crate) fn release(&mut self, token: Token) -> (bool, Amount) {
         let is_newest = self.first.is_some_and(|first| first <= token);
-        // A lease from before this record, which was released before: this is a repeat.
+        // The lease is from before this record, which was released: this is a repeat.
         let is_unknown = !is_newest && self.claimed() == Amount::ZERO;
         let is_late = is_unknown || self.confirmed.is_none_or(|confirmed| token < confirmed);
         let mut returned = Amount::ZERO;
@@ -388,7 +394,7 @@ impl Leases {
         let keeps_claimed = is_late && self.claimed() > Amount::ZERO;
         self.grants.retain(|grant| grant.token > token || keeps_claimed && grant.token == Token::INHERITED);
         if !is_late || self.confirmed.is_none() && !keeps_claimed {
-            // What still names it was sent before.
+            // A request that still names it was sent before the release.
             self.confirmed = Some(token.next());
             self.outstanding = Amount::ZERO;
         }

@@ -1,9 +1,10 @@
-//! The records of one resource's holders: what each holds and wants, the sums, and when each record is due for expiry.
+//! The records of one resource's holders: what each holds and wants, the sums over all of them, and when each record
+//! expires.
 //!
-//! Everything here costs the same with ten holders as with a million. The sums are exact ([`Sum`]). Expiry is lazy: a
-//! record waits in the bucket of the earliest moment at which what it holds may fall, and refreshing its lease does not
-//! move it; when the bucket comes up, a record that has been refreshed is put where it now belongs. So a refresh costs
-//! nothing, and each record is looked at about once per lease length.
+//! Each operation costs the same with ten holders as with a million. The sums are exact ([`Sum`]). Expiry is lazy: a
+//! record waits in the bucket of the earliest moment at which what it holds may fall. Refreshing its lease does not
+//! move it. When the time of the bucket comes, a record that was refreshed moves to the bucket where it now belongs. So
+//! a refresh costs nothing, and each record is visited about once per lease length.
 
 mod expiry;
 mod mode;
@@ -22,9 +23,7 @@ use hashbrown::HashTable;
 pub(crate) use self::mode::HolderMode;
 use self::records::Records;
 use crate::{
-    lease::{
-        leases::{Grant, Leases},
-        },
+    lease::leases::{Grant, Leases},
     policy::settings::Reuse,
     types::{
         amount::{Amount, Sum},
@@ -35,9 +34,9 @@ use crate::{
     },
 };
 
-/// How finely ends of leases are told apart. Capacity comes free at most so much later than it could.
+/// The width of a bucket of the expiry queue. Capacity comes free at most this much later than it could.
 pub(crate) const BUCKET_MS: u64 = 100;
-/// The bucket of records that wait in none. Time reaches it after thirteen years.
+/// The bucket of records that are not queued. Its time comes after thirteen years.
 const NOT_QUEUED: u32 = u32::MAX;
 
 /// The place of a record that is not watched.
@@ -50,20 +49,20 @@ pub(crate) struct Holder {
     pub(crate) kind: HolderKind,
     pub(crate) claims: Claims,
     pub(crate) leases: Leases,
-    /// Its last request that was not ignored, and the refresh interval it was given then.
+    /// Its last request that was not ignored.
     pub(crate) asked: Option<Asked>,
-    /// The sub-round it takes part in: a holder has one request in each.
+    /// The last sub-round that it took part in. A holder has at most one request in each.
     pub(crate) round: u32,
-    /// Its place among the watched.
+    /// Its place in the watch list.
     pub(crate) watch: u32,
-    /// With whole units: whether it has one of the units that are left over in this round.
+    /// With whole units: whether it has one of the left-over units of this rotation.
     pub(crate) extra: bool,
     /// Changed by [`set_manner`](Ledger::set_manner).
     mode: HolderMode,
-    /// Whether it was given less than it was due when it last asked, or was last looked at.
+    /// Whether it was given visibly less than it was due when it last asked, or when it was last considered for a hint.
     waits: bool,
     counted: Counted,
-    /// The bucket it waits in; entries in other buckets are out of date.
+    /// The bucket in which it is queued. Its entries in other buckets are out of date.
     bucket: u32,
 }
 
@@ -98,12 +97,12 @@ impl Holder {
         self.waits
     }
 
-    /// What all its clients want.
+    /// What all its clients want together.
     pub(crate) fn wants(&self) -> Sum {
         wanted(&self.claims).map(|claim| claim.wants).collect()
     }
 
-    /// How many clients it stands for.
+    /// The number of clients that it stands for.
     pub(crate) fn subclients(&self) -> u64 {
         wanted(&self.claims).map(|claim| u64::from(claim.subclients)).sum()
     }
@@ -120,14 +119,14 @@ struct Counted {
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Sums {
     pub wants: Sum,
-    /// What must be assumed in use.
+    /// What may be in use.
     pub held: Sum,
     pub granted: Sum,
-    /// Clients they stand for.
+    /// The number of clients that the holders stand for.
     pub subclients: u64,
-    /// Those of them that are gateways, and what must be assumed in use at these.
+    /// The number of holders that are gateways.
     pub gateways: u64,
-    /// See `gateways`.
+    /// What gateways may be using.
     pub held_by_gateways: Sum,
 }
 
@@ -141,30 +140,30 @@ struct TableEntry {
 pub(crate) struct Ledger {
     holders: Records,
     by_id: HashTable<TableEntry>,
-    /// To whom each record is counted, by slot: beside the records, because a request for a known holder does not need
-    /// it.
+    /// The principal that each record is charged to, by slot. Beside the records, because requests of known holders do
+    /// not need it.
     principals: Vec<Principal>,
-    /// What has changed about that and was not told yet.
+    /// Changes of the places of principals that were not drained yet.
     slot_deltas: SlotDeltas,
     hasher: FixedState,
     sums: Sums,
     /// Claims beyond the first of each holder.
     further_claims: usize,
-    /// The anonymous record of the estate, and what it has.
+    /// The anonymous record that stands for unclaimed inherited leases, and their amount.
     inherited: Option<(u32, Sum)>,
-    /// How many wait for more.
+    /// The number of holders that wait for more.
     waiting: usize,
-    /// The newest lease that has ended unrenewed.
+    /// The newest lease that has ended and was neither renewed nor given back.
     lapsed: Option<Token>,
     changes: u64,
     claims_changes: u64,
     queue: BTreeMap<u32, Vec<u32>>,
-    /// The first bucket of the queue, or one before it: rounds in which nothing ends need not look there.
+    /// A lower bound of the first bucket in the queue. While its time has not come, a round need not look at the queue.
     first_bucket: u32,
 }
 
 impl Ledger {
-    /// `seed` makes collisions unpredictable for attackers; nothing that can be observed depends on it.
+    /// `seed` makes hash collisions unpredictable for attackers. Nothing that can be observed depends on it.
     pub(crate) fn new(seed: u64) -> Ledger {
         Ledger {
             holders: Records::default(),
@@ -184,12 +183,12 @@ impl Ledger {
         }
     }
 
-    /// How many holders there are; the estate is none.
+    /// The number of holders. The record of inherited leases is not counted.
     pub(crate) fn len(&self) -> usize {
         self.holders.len() - usize::from(self.inherited.is_some())
     }
 
-    /// What is counted against limits: holders, and every band of a child node beyond its first, for each takes memory.
+    /// What counts against limits: holders, and every band of a child node beyond its first, because each takes memory.
     pub(crate) fn places(&self) -> usize {
         self.len() + self.further_claims
     }
@@ -198,7 +197,7 @@ impl Ledger {
         self.sums
     }
 
-    /// How many holders wait for more, as far as is known.
+    /// The number of holders that wait for more, as far as is known.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
     }
@@ -218,12 +217,12 @@ impl Ledger {
         self.lapse(self.holders[slot].leases.newest_ended(now));
     }
 
-    /// Rises with every change that may affect a due, what is free, or whether a holder waits.
+    /// Rises with every change that may affect a due amount, what is free, or whether a holder waits.
     pub(crate) fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// Rises with every change of what is wanted.
+    /// Rises with every change of wants.
     pub(crate) fn claims_changes(&self) -> u64 {
         self.claims_changes
     }
@@ -245,7 +244,7 @@ impl Ledger {
         hasher.finish() as u32
     }
 
-    /// Spreads the stored 32 bits over the 64 that the table looks at.
+    /// Spreads the stored 32 bits over the 64 bits that the table uses.
     fn spread(hash: u32) -> u64 {
         u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
@@ -261,13 +260,13 @@ impl Ledger {
         self.by_id.find(Self::spread(hash), same).map(|entry| entry.slot)
     }
 
-    /// Where the record of a holder probably is: the hash alone decides, no record is touched.
+    /// The slot that the record of a holder probably has. Only the hash is compared, no record is touched.
     pub(crate) fn likely_slot(&self, kind: HolderKind, id: &str) -> Option<u32> {
         let hash = self.hash(kind, id);
         self.by_id.find(Self::spread(hash), |entry| entry.hash == hash).map(|entry| entry.slot)
     }
 
-    /// Reads something of every cache line of a record, and of its id.
+    /// Reads from every cache line of a record, and from its id.
     pub(crate) fn touch(&self, slot: u32) -> u64 {
         let holder = &self.holders[slot];
         let id = holder.id.as_bytes().first().copied().unwrap_or_default();
@@ -283,7 +282,7 @@ impl Ledger {
         slot
     }
 
-    /// Calls a holder something else, which no other is called.
+    /// Gives a holder another id, which no other holder has.
     pub(crate) fn rename(&mut self, slot: u32, id: Arc<str>) {
         let holder = &self.holders[slot];
         let (kind, before) = (holder.kind, self.hash(holder.kind, &holder.id));
@@ -311,12 +310,12 @@ impl Ledger {
         self.principals.get(slot as usize).copied().unwrap_or_default()
     }
 
-    /// What principals have more or fewer since this was last asked.
+    /// The changes of the places of principals since the last call.
     pub(crate) fn drain_slot_deltas(&mut self) -> impl Iterator<Item = SlotDelta> {
         self.slot_deltas.drain()
     }
 
-    /// Forgets a holder and all it held.
+    /// Removes a holder and all it held.
     pub(crate) fn remove(&mut self, slot: u32) -> Holder {
         self.set_mode(slot, HolderMode::Plain);
         let holder = self.holders.remove(slot);
@@ -339,17 +338,17 @@ impl Ledger {
         &self.holders[slot]
     }
 
-    /// A holder that may have gone meanwhile.
+    /// The holder in a slot that may be vacant by now.
     pub(crate) fn get(&self, slot: u32) -> Option<&Holder> {
         self.holders.get(slot)
     }
 
-    /// For changes to what the sums do not contain; after a change to leases, [`recount`](Self::recount).
+    /// For changes that the sums do not contain. After a change of leases call [`recount`](Self::recount).
     pub(crate) fn holder_mut(&mut self, slot: u32) -> &mut Holder {
         &mut self.holders[slot]
     }
 
-    /// All holders from place `from` on, without walking past those before it.
+    /// All records from slot `from` on, without visiting those before it.
     pub(crate) fn iter_from(&self, from: usize) -> impl Iterator<Item = (u32, &Holder)> {
         self.holders.iter_from(from)
     }
@@ -371,13 +370,13 @@ impl Ledger {
         self.changed_claims();
     }
 
-    /// Keeps a holder that has nothing until then.
+    /// Keeps a holder that has no leases until then.
     pub(crate) fn remember(&mut self, slot: u32, now: Millis, until: Millis) {
         self.holders[slot].leases.remember(until);
         self.recount(slot, now);
     }
 
-    /// Records a lease.
+    /// Adds a lease.
     pub(crate) fn grant(&mut self, slot: u32, now: Millis, grant: Grant, expiry_time: i64, reuse: Reuse) {
         self.note_lapsed(slot, now);
         let Holder { kind, leases, .. } = &mut self.holders[slot];
@@ -389,7 +388,7 @@ impl Ledger {
         self.recount(slot, now);
     }
 
-    /// Brings the sums up to date with a holder's leases.
+    /// Updates the sums and the expiry queue after a change of a holder's leases.
     pub(crate) fn recount(&mut self, slot: u32, now: Millis) {
         let holder = &mut self.holders[slot];
         holder.leases.end_claimed(holder.kind, now);
@@ -417,10 +416,10 @@ impl Ledger {
         }
     }
 
-    /// Adds the record of the estate, which no id finds and no request touches. Its claims count as wanted, and need no
-    /// places.
+    /// Adds the record that stands for inherited leases. No id finds it and no request touches it. Its claims count as
+    /// wanted, and take no places.
     pub(crate) fn insert_inherited(&mut self, claims: Claims) -> u32 {
-        debug_assert!(self.inherited.is_none(), "there is one estate");
+        debug_assert!(self.inherited.is_none(), "they were inherited once");
         let mut record = Holder::new(HolderKind::Node, "".into());
         record.claims = claims;
         self.sums.wants += record.wants();
@@ -431,7 +430,7 @@ impl Ledger {
         slot
     }
 
-    /// What the estate has.
+    /// Sets the amount of inherited leases that nobody has claimed.
     pub(crate) fn set_unclaimed(&mut self, has: Sum) {
         if let Some((_, had)) = &mut self.inherited {
             let before = std::mem::replace(had, has);
@@ -441,7 +440,7 @@ impl Ledger {
         }
     }
 
-    /// Puts a claim of the estate in place of another.
+    /// Replaces a claim of the inherited wants.
     pub(crate) fn replace_inherited_claim(&mut self, ordinal: usize, claim: Claim) {
         let Some((slot, _)) = self.inherited else { return };
         let old = std::mem::replace(&mut self.holders[slot].claims[ordinal], claim);
@@ -452,18 +451,18 @@ impl Ledger {
         self.changed_claims();
     }
 
-    /// Forgets the estate.
-    pub(crate) fn remove_inherited(&mut self) {
+    /// Forgets the record of the inherited leases. Returns the wants that were left in it.
+    pub(crate) fn remove_inherited(&mut self) -> Claims {
         self.set_unclaimed(Sum::ZERO);
-        if let Some((slot, _)) = self.inherited.take() {
-            let record = self.holders.remove(slot);
-            self.sums.wants -= record.wants();
-            self.sums.subclients -= record.subclients();
-            self.changed_claims();
-        }
+        let Some((slot, _)) = self.inherited.take() else { return Claims::new() };
+        let record = self.holders.remove(slot);
+        self.sums.wants -= record.wants();
+        self.sums.subclients -= record.subclients();
+        self.changed_claims();
+        record.claims
     }
 
-    /// Whether this is the record of the estate.
+    /// Whether this is the record that stands for inherited leases.
     pub(crate) fn is_inherited(&self, slot: u32) -> bool {
         self.inherited.is_some_and(|(inherited, _)| inherited == slot)
     }
@@ -473,12 +472,12 @@ impl Ledger {
         self.claims_changes += 1;
     }
 
-    /// What the sums contain as granted to this holder.
+    /// The granted amount of this holder as contained in the sums.
     pub(crate) fn granted(&self, slot: u32) -> Amount {
         self.holders[slot].counted.granted
     }
 
-    /// Bytes in use, for the benchmarks; heap parts of ids included, of unusual holders not.
+    /// Bytes in use, for the benchmarks. Includes ids, but not what unusual holders keep on the heap.
     pub(crate) fn bytes(&self) -> usize {
         self.holders.bytes()
             + self.holders.iter_from(0).map(|(_, holder)| holder.id.len()).sum::<usize>()
@@ -488,5 +487,5 @@ impl Ledger {
     }
 }
 
-/// Growing a record by a line would cost every request a cache miss.
+/// If a record grew by a cache line, every request would cost another cache miss.
 const _: () = assert!(size_of::<Holder>() == 192);

@@ -1,20 +1,21 @@
-//! What must survive a master: for every resource a *total*, the most that all its holders together may believe in, a
-//! *horizon*, after which no lease of it is believed, and the condensed wants.
+//! What must survive a master. For every resource this is a *total*, the most that all its holders may be using
+//! together; a *horizon*, after which none of those leases is in use; and a summary of the wants.
 //!
-//! A master proposes what its leases change about these ([`Changes`]); its peers keep them ([`Promises`]); the next
-//! master starts from them ([`Inherited`]) and serves at once. It needs no list of holders: each says what it has when
-//! it asks, and that is taken out of the total. A total may be too high and a horizon too late: then the next master
-//! gives too little for a while. Neither is ever too low or too early.
+//! A master proposes [`Changes`] of these, its peers store them ([`Promises`]), and the next master starts from them
+//! ([`Inherited`]) and serves at once. It needs no list of holders: each holder says with its next request which lease
+//! it has, and claims it from the total. A total may be too high and a horizon too late: then the next master gives too
+//! little for a while. Neither is ever too low or too early.
 //!
-//! Leases that ended while there was no master are in the total, too. The *floor* says from which lease on that is so,
-//! so that their holders get their part back, and need not wait for the horizon. It may be too high, never too low.
+//! The total contains leases that ended while there was no master, too. `counted_from` is the first lease for which
+//! this is so. Holders of these leases get their part back and need not wait for the horizon. It may be too high, never
+//! too low.
 //!
-//! A horizon is a moment on the clock of the cluster ([`ClusterClock`]), which the log keeps: no two machines need agree
-//! on what time it is, and a change of master does not begin it anew. What a master has inherited itself, and no holder
-//! has named, ends before the leases that it gives: the log is told how much that is ([`Part`]), so that its successor
-//! can tell one from the other.
+//! A horizon is a moment on the clock of the cluster ([`ClusterClock`]), which the log keeps. So machines need not
+//! agree on the time, and a change of master does not restart the clock. Leases that a master inherited itself, and
+//! nobody has claimed, end before the leases that it gives. The log is told their amount ([`Part`]), so that the
+//! successor can tell them apart.
 //!
-//! Deliberately absent: how changes get to peers and in what order (the quorum's log), and how a record is stored.
+//! Not here: how changes reach peers and in which order (the log of the quorum), and how a record is stored.
 
 pub(crate) mod part;
 #[cfg(test)]
@@ -30,30 +31,30 @@ use crate::types::{
     token::{Epoch, Token},
 };
 
-/// The changes of promises that a round causes. Peers apply these in the order of epoch and number.
+/// The changes of promises that a round causes. Peers apply them in the order of epoch and number.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Changes {
     /// The epoch of the resource that promises.
     pub epoch: Epoch,
     /// 1, 2, … within the epoch.
     pub number: u64,
-    /// All that may be believed, leases of earlier epochs included.
+    /// All that may be in use, leases of earlier epochs included.
     pub total: Amount,
-    /// No lease is believed any longer than until then. Only ever later: one before the last changes nothing.
+    /// No lease is in use after this moment. It only moves forward: a horizon before the last one changes nothing.
     pub horizon: Option<ClusterTime>,
-    /// No lease given under this is longer; unknown in logs of former versions.
+    /// The maximum length of leases given under these changes. Absent: unknown.
     pub lease: Option<Millis>,
-    /// The total contains the leases from this one on, also those that have ended by now. Absent: only those in force.
-    /// Of an earlier epoch: the floor stays where it is.
+    /// Leases from this one on are in the total even if they have ended. Absent: only those that are in force. Of an
+    /// earlier epoch: stays as it is.
     pub counted_from: Option<Token>,
-    /// What the holders want, in slices of similar wants; `None`: about what they wanted before.
+    /// What the holders want, in slices of similar wants; `None`: not much has changed.
     pub wants: Option<Claims>,
-    /// The parts of the total that end before the horizon, in the order of their ends, in place of those before.
+    /// The parts of the total that end before the horizon, in the order of their ends. They replace the parts before.
     pub parts: Vec<Part>,
 }
 
 impl Changes {
-    /// What may be believed of the total at a moment: without the parts that have ended.
+    /// The total at a moment, without the parts that have ended.
     pub fn total_at(&self, moment: ClusterTime) -> Amount {
         total_at(self.total, &self.parts, moment)
     }
@@ -62,33 +63,33 @@ impl Changes {
 /// What a new incarnation of a resource starts from.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Inherited {
-    /// All that may be believed of earlier incarnations.
+    /// All leases of earlier incarnations that may be in use.
     pub total: Amount,
     /// What its holders want.
     pub wants: Claims,
-    /// The newest epoch that promised anything. The tokens of the new one must lie above all of that one: its epoch
-    /// must be at least [`Inherited::EPOCHS_APART`] more.
+    /// The newest epoch that promised anything. The tokens of the new incarnation must be above all of that epoch, so
+    /// its own epoch must be at least [`Inherited::EPOCHS_APART`] more.
     pub newest: Option<Epoch>,
     /// When the last lease of earlier incarnations ends.
     pub until: Millis,
-    /// Leases of earlier incarnations from this one on are in the total also if they have ended.
+    /// Leases from this one on are in the total even if they have ended.
     pub counted_from: Option<Token>,
-    /// The parts of the total that end sooner, in the order of their ends; also those that are over.
+    /// The parts of the total that end sooner, in the order of their ends, including those that are over.
     pub parts: Vec<Part>,
     /// The clock of the cluster in this reign.
     pub clock: ClusterClock,
 }
 
 impl Inherited {
-    /// An epoch may have given out this many tokens.
+    /// The maximum number of tokens of an epoch.
     pub const EPOCHS_APART: u64 = 1 << 22;
 }
 
-/// Why a change was not applied. Nothing of it was: the promises are unchanged.
+/// Why changes were not applied. The promises are unchanged then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Refused {
-    /// It comes from an earlier master that does not know yet that there is a newer one.
+    /// They come from an earlier master that does not know yet that there is a newer one.
     #[error("promises of epoch {} come too late, epoch {} has promised since", got.0, newest.0)]
     OlderEpoch {
         /// The newest epoch that has promised anything.
@@ -96,8 +97,8 @@ pub enum Refused {
         /// The epoch of the change.
         got: Epoch,
     },
-    /// Changes are applied in order. A later number: changes between are missing, and these promises cannot be relied
-    /// on without them. An earlier one: it was applied already.
+    /// Changes are applied in order. If the number is later, changes are missing, and the promises cannot be relied on
+    /// without them. If it is earlier, the changes were applied already.
     #[error("change {got} of epoch {} is out of order, {expected} would be next", epoch.0)]
     Gap {
         /// The epoch of the change.
@@ -117,18 +118,19 @@ pub struct Promises {
     total: Amount,
     wants: Claims,
     until: ClusterTime,
-    /// The longest lease of the newest changes, and of changes before, until when those may be believed.
+    /// The maximum lease length of the newest changes; and that of changes before, with the moment until which those
+    /// leases may be in use.
     lease: Millis,
     lease_before: (Millis, ClusterTime),
     counted_from: Option<Token>,
     parts: Vec<Part>,
 }
 
-/// A length of leases that is unknown: longer than any.
+/// An unknown length of leases counts as longer than any.
 const UNKNOWN: Millis = Millis(u64::MAX);
 
 impl Promises {
-    /// Whether changes of this epoch and number come next.
+    /// Checks that changes of this epoch and number come next.
     pub fn follows(newest: Option<(Epoch, u64)>, epoch: Epoch, number: u64) -> Result<(), Refused> {
         let expected = match newest {
             Some((newest, _)) if epoch < newest => return Err(Refused::OlderEpoch { newest, got: epoch }),
@@ -138,7 +140,7 @@ impl Promises {
         if number == expected { Ok(()) } else { Err(Refused::Gap { epoch, expected, got: number }) }
     }
 
-    /// Applies changes, all or none; `stored`: the moment in the log.
+    /// Applies changes, all or none. `stored`: the moment in the log.
     pub fn apply(&mut self, changes: &Changes, stored: ClusterTime) -> Result<(), Refused> {
         Promises::follows(self.newest, changes.epoch, changes.number)?;
         self.take(changes, stored);
@@ -163,8 +165,9 @@ impl Promises {
         self.parts.clone_from(&changes.parts);
     }
 
-    /// What a new incarnation of the resource starts from, if earlier ones have given nothing since then. Their last
-    /// lease ends with the horizon, or sooner if the longest does. `now` and `since` are on the master's own clock.
+    /// What a new incarnation of the resource starts from, if earlier ones have given nothing since `since`. Their last
+    /// lease ends with the horizon, or when the longest lease given before `since` ends, if that is sooner. `now` and
+    /// `since` are on the clock of this master.
     pub fn inherited(&self, clock: ClusterClock, now: Millis, since: Millis) -> Inherited {
         let newest = self.newest.map(|(epoch, _)| epoch);
         let Some(until) = self.believed_until(clock, now, since) else {
@@ -175,7 +178,7 @@ impl Promises {
         Inherited { total, wants, newest, until, counted_from, parts, clock }
     }
 
-    /// Until when some of the total may be believed, if nothing was given since then.
+    /// Until when some of the total may be in use, if nothing was given since `since`.
     pub fn believed_until(&self, clock: ClusterClock, now: Millis, since: Millis) -> Option<Millis> {
         let until = certain_end(since, self.longest(clock.at(now))).min(clock.local(self.until));
         (now < until).then_some(until)
@@ -186,12 +189,12 @@ impl Promises {
         self.newest
     }
 
-    /// All that may be believed before the horizon.
+    /// All that may be in use before the horizon.
     pub fn total(&self) -> Amount {
         self.total
     }
 
-    /// What may be believed of that at a moment: without the parts that have ended.
+    /// The total at a moment, without the parts that have ended.
     pub fn total_at(&self, moment: ClusterTime) -> Amount {
         total_at(self.total, &self.parts, moment)
     }
@@ -205,11 +208,11 @@ impl Promises {
         if at < until { self.lease.max(before) } else { self.lease }
     }
 
-    /// Everything, for a snapshot: as if the last changes had made all of it. `stored`: the moment in the log.
+    /// Everything, for a snapshot, as one change. `stored`: the moment in the log.
     pub fn record(&self, stored: ClusterTime) -> Changes {
         let (epoch, number) = self.newest.unwrap_or((Epoch(0), 0));
         let lease = Some(self.longest(stored)).filter(|longest| *longest < UNKNOWN);
-        // One of an earlier epoch has no place there.
+        // One of an earlier epoch cannot be expressed there.
         let counted_from = self.counted_from.filter(|counted_from| *counted_from >= Token::first(epoch));
         let (total, horizon, wants) = (self.total, Some(self.until), Some(self.wants.clone()));
         Changes { epoch, number, total, horizon, lease, counted_from, wants, parts: self.parts.clone() }
@@ -223,7 +226,7 @@ impl Promises {
     }
 }
 
-/// What may be believed of a total at a moment.
+/// A total at a moment, without the parts that have ended.
 pub(crate) fn total_at(total: Amount, parts: &[Part], moment: ClusterTime) -> Amount {
     let over: Sum = parts.iter().filter(|part| part.until <= moment).map(|part| part.amount).collect();
     if over == Sum::ZERO { total } else { (Sum::from(total) - over).ceil() }

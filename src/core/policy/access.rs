@@ -206,11 +206,11 @@ impl fmt::Display for AccessRequest<'_> {
 }
 
 /// The longest part of an id that is shown, in characters.
-const SHOWN: usize = 100;
+const MAX_SHOWN: usize = 100;
 
 /// An id as it may stand in a log or a terminal.
 fn shown(id: &str) -> String {
-    let cut: String = id.chars().take(SHOWN).collect();
+    let cut: String = id.chars().take(MAX_SHOWN).collect();
     let more = if cut.len() < id.len() { "…" } else { "" };
     format!("{}{more}", escaped(&cut))
 }

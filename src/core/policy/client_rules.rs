@@ -106,13 +106,13 @@ impl ClientRule {
 }
 
 impl ClientRules {
-    /// At most so many rules: a claim has a byte for the number of its own.
-    pub const MOST: usize = 100;
+    /// The maximum number of rules. A claim has one byte for the number of its rule.
+    pub const MAX_RULES: usize = 100;
 
     /// Adds a rule behind the others. Whether there was room for it.
     pub fn push(&mut self, rule: ClientRule) -> bool {
         let rules = Arc::make_mut(self.0.get_or_insert_default());
-        let fits = rules.len() < Self::MOST;
+        let fits = rules.len() < Self::MAX_RULES;
         if fits {
             rules.push(rule);
         }
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn there_are_no_more_than_a_claim_can_name() {
         let mut rules = ClientRules::default();
-        let pushed = (0..=ClientRules::MOST).filter(|_| rules.push(rule("1 0 - a"))).count();
-        assert_eq!((pushed, rules.iter().count()), (ClientRules::MOST, ClientRules::MOST));
+        let pushed = (0..=ClientRules::MAX_RULES).filter(|_| rules.push(rule("1 0 - a"))).count();
+        assert_eq!((pushed, rules.iter().count()), (ClientRules::MAX_RULES, ClientRules::MAX_RULES));
     }
 }

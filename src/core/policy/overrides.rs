@@ -7,13 +7,11 @@
 
 use std::sync::Arc;
 
-use crate::{
-    types::{
-        amount::{Amount, readable},
-        escape::escaped,
-        glob::Glob,
-        time::Millis,
-    },
+use crate::types::{
+    amount::{Amount, readable},
+    escape::escaped,
+    glob::Glob,
+    time::Millis,
 };
 
 /// How much a resource can serve.

@@ -1,4 +1,4 @@
-//! What a template says about the resources that follow it, checked and in the core's own types.
+//! The settings of a resource, as a template gives them: checked, in the types of the core.
 
 mod algorithm;
 mod check;
@@ -98,7 +98,7 @@ impl Settings {
     /// The decay factor where a template gives none.
     pub const DEFAULT_DECAY_FACTOR: f64 = 0.5;
     /// The refresh interval decays no further.
-    const LEAST_REFRESH: Millis = Millis::from_secs(1);
+    const MIN_REFRESH: Millis = Millis::from_secs(1);
     /// The minimum request interval where a template gives none.
     pub const DEFAULT_MIN_REQUEST_INTERVAL: Millis = Millis::from_secs(5);
 
@@ -161,7 +161,7 @@ impl Settings {
     /// wire.
     pub fn of_child(self) -> Settings {
         let decayed = Millis::from_secs((self.refresh.0 as f64 * self.decay_factor / 1000.0) as u64);
-        Settings { refresh: decayed.max(Self::LEAST_REFRESH).min(self.refresh), ..self }
+        Settings { refresh: decayed.max(Self::MIN_REFRESH).min(self.refresh), ..self }
     }
 
     /// How long learning mode lasts, as people write it.

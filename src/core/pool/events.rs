@@ -10,7 +10,7 @@ use crate::types::{
 };
 
 /// Events that wait to be taken, at most.
-const WAITING: usize = 1024;
+const MAX_WAITING_EVENTS: usize = 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PoolEventKind {
@@ -171,7 +171,7 @@ impl Events {
     pub(super) fn push(&mut self, event: PoolEvent, deadline: Option<Millis>) {
         self.seq += 1;
         let mut event = PoolEvent { seq: self.seq, ..event };
-        if self.waiting.len() >= WAITING {
+        if self.waiting.len() >= MAX_WAITING_EVENTS {
             self.waiting.clear();
             event = PoolEvent { kind: PoolEventKind::Gap, client: None, cause: None, deadline, ..event };
         }

@@ -14,14 +14,14 @@ use super::{
     events::{Cause, PoolClient, PoolEventKind},
     member::{Costs, Member, Note},
     memory::{NotedCost, PoolNotes},
-    note_pacing::{AGE, MUCH, NoteBudget, until_much},
+    note_pacing::{MAX_NOTE_AGE, MUCH, NoteBudget, until_much},
 };
 use crate::types::{amount::Amount, claim::HolderKind, time::Millis};
 
 /// A larger change of the total is due at once.
 const MUCH_OF_TOTAL: f64 = 0.01;
 /// The most priority clients that get an event of their own when the master leaves.
-const PARTING: usize = 1000;
+const MAX_LEAVE_EVENTS: usize = 1000;
 
 /// A client or a child node, by name.
 type HolderName = (HolderKind, Arc<str>);
@@ -95,7 +95,7 @@ impl Pool {
         let is_much = member.is_connected() != member.note.is_noted || member.note.moved > self.cost(member) * MUCH;
         let due = match (is_much, moved > 0.0) {
             (true, _) => self.clock.at,
-            (false, true) => self.clock.at.plus(AGE),
+            (false, true) => self.clock.at.plus(MAX_NOTE_AGE),
             (false, false) => self.clock.at.plus(until_much(self.cost(member), member.granted.get())),
         };
         if member.note.due.is_some_and(|before| before <= due) {
@@ -135,7 +135,7 @@ impl Pool {
             || notes.said.map_or(notes.anew || total > self.base.get(), |said| {
                 (total - said.total).abs() > said.total * MUCH_OF_TOTAL
                     || (said.speed, said.time_constant) != (self.speed(), self.settings.negative_tc)
-                    || said.at.plus(AGE) <= now && (notes.noted > 0 || total != said.total)
+                    || said.at.plus(MAX_NOTE_AGE) <= now && (notes.noted > 0 || total != said.total)
                     || all && (total != said.total || notes.noted > 0 && said.at < now)
             })
     }
@@ -282,7 +282,7 @@ impl Pool {
         self.clock.at = self.clock.at.max(now);
         let connected = (0..self.members.len() as u32)
             .filter(|slot| self.member(*slot).is_some_and(|member| member.is_connected() && member.is_priority()));
-        for slot in connected.take(PARTING).collect::<Vec<_>>() {
+        for slot in connected.take(MAX_LEAVE_EVENTS).collect::<Vec<_>>() {
             if let Some(mut member) = self.take_out(slot) {
                 member.accrue(self.clock.at);
                 self.put_back(slot, member);

@@ -1,19 +1,19 @@
 //! Child nodes that ask under one name.
 //!
-//! What a node may believe in is counted for its name: the largest of its leases, for it uses one of them. Two nodes
-//! that have the same name use one each. So a node says which it is ([`Life`]), and what another of its name has is
-//! counted for itself:
+//! What a node may be using is counted for its name: the largest of its leases, because it uses one of them. Two
+//! processes with the same name use one lease each. So a node says which [`NodeInstance`] it is, and what another
+//! instance has is counted separately:
 //!
-//! - A new master of the same node has a higher reign. It goes on with the record, and what an earlier one still says
-//!   is dropped.
-//! - Another node finds leases in use under its name. It may be the same that has lost its memory in a restart, or one
-//!   beside it. The record is *set aside*: it has no claims any more and its leases run out; the other begins with
-//!   nothing, and gets what is free.
-//! - If the one set aside is heard again, both are alive. It gets its record back, and the later one is refused until
-//!   the first has nothing any more. A third is refused as long as two have leases.
-//! - In a pool, places and balances are the name's: another node is refused at once.
+//! - A new master of the same node has a higher reign. It continues with the record, and requests of earlier masters
+//!   are dropped as stale.
+//! - Another node finds leases in use under its name. It may be the same node that lost its data, or a second one. The
+//!   record is *displaced*: it has no claims any more and its leases run out. The new instance begins with nothing and
+//!   gets what is free.
+//! - If the displaced node reappears, both instances are live. It gets its record back, and the newer instance is
+//!   refused until the older one's leases expire. A third instance is refused as long as two have leases.
+//! - In a pool, places and balances belong to the name: another instance is refused at once.
 //!
-//! Nodes that do not say which they are (Doorman's, and those of before) go on with the record that has their name.
+//! Nodes that send no instance id, such as Doorman's, continue with the record of their name.
 
 use std::{collections::BTreeMap, num::NonZeroU64, sync::Arc};
 
@@ -28,62 +28,63 @@ use crate::{
     },
 };
 
-/// A node tells itself from others of its name by a number that was drawn at random when it began: its peers keep it in
-/// their directories; one without a directory draws another with each start. Its masters are counted.
+/// The process behind a node's name. The number is drawn at random when the node first starts and kept in its data
+/// directory. A node without a directory draws another with each start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeInstance {
     pub node: NonZeroU64,
-    /// Which of its masters: later ones have higher numbers.
+    /// The reign of the node's master. Later masters have higher numbers.
     pub reign: u64,
 }
 
 impl NodeInstance {
-    /// From the wire. A node of zero is one that does not say.
+    /// From the wire. A node of zero means that none was sent.
     pub fn new(node: u64, reign: u64) -> Option<NodeInstance> {
         NonZeroU64::new(node).map(|node| NodeInstance { node, reign })
     }
 }
 
-/// Who has which name; names of nodes that do not say who they are are not in it.
+/// The owner of each name. Without names of nodes that send no instance id.
 #[derive(Debug, Default)]
 pub(super) struct NameOwners(BTreeMap<Arc<str>, NameOwner>);
 
 #[derive(Debug, Clone)]
 struct NameOwner {
-    /// The record of the name is its.
+    /// The owner of the record of this name.
     instance: NodeInstance,
     displaced: Option<Displaced>,
 }
 
-/// Another that has the name.
+/// Another instance with the same name.
 #[derive(Debug, Clone)]
 struct Displaced {
     instance: NodeInstance,
-    /// What its record is called, if it has one.
+    /// The id of its record, if it has one.
     id: Arc<str>,
-    /// It is known to live beside the one whose record the name is.
+    /// Both are known to be live, so it is refused.
     is_refused: bool,
     /// When it last asked.
     asked_at: Millis,
 }
 
-/// What is to be done with a request.
+/// What to do with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NameDecision {
-    /// It goes on with the record of its name.
+    /// It continues with the record of its name.
     GoesOn,
-    /// It comes from a former master of the node.
+    /// It comes from an earlier master of the node.
     Stale,
-    /// The one before is set aside.
+    /// The owner so far is displaced.
     Displaces,
-    /// It was set aside, and changes places with the other.
+    /// It was displaced, and gets its record back.
     Returns,
-    /// Another has the name.
+    /// Another instance owns the name.
     Refused,
 }
 
 impl NameOwner {
-    /// `is_held`, `is_aside_held`: whether leases may be in use under the record of the name, and under the other.
+    /// `is_held`, `is_displaced_held`: whether leases may be in use under the record of the name, and under the
+    /// displaced one.
     fn decide(&self, instance: NodeInstance, is_held: bool, is_displaced_held: bool) -> NameDecision {
         let known = match &self.displaced {
             _ if self.instance.node == instance.node => Some(self.instance),
@@ -110,7 +111,7 @@ impl NameOwner {
 }
 
 impl Resource {
-    /// Makes the record of its name that of the node that asks, or says why not.
+    /// Makes the instance that asks the owner of its name, or says why not.
     pub(super) fn check_name(&mut self, ask: &Ask, now: Millis) -> Result<(), Answer> {
         let (HolderKind::Node, Some(instance)) = (ask.kind, ask.instance) else { return Ok(()) };
         let name = &ask.id;
@@ -125,7 +126,7 @@ impl Resource {
         let mut decision = owner.decide(instance, self.holds(name, now), is_displaced_held);
         let id = displaced_id(name, owner.instance);
         if decision == NameDecision::Displaces
-            && (self.pool.is_some() || self.ledger.find(HolderKind::Node, &id).is_some())
+            && (self.pool.is_some() || self.book.ledger.find(HolderKind::Node, &id).is_some())
         {
             decision = NameDecision::Refused;
         }
@@ -139,9 +140,10 @@ impl Resource {
             }
             NameDecision::Returns => {
                 let is_watched = self.displace(name, &id);
-                let returning = owner.displaced.and_then(|displaced| self.ledger.find(HolderKind::Node, &displaced.id));
+                let returning =
+                    owner.displaced.and_then(|displaced| self.book.ledger.find(HolderKind::Node, &displaced.id));
                 if let Some(slot) = returning {
-                    self.ledger.rename(slot, Arc::clone(name));
+                    self.book.ledger.rename(slot, Arc::clone(name));
                 }
                 if is_watched {
                     self.watch(HolderKind::Node, name);
@@ -171,23 +173,23 @@ impl Resource {
         }
     }
 
-    /// The record that a release is about; none if that of its name is another's.
+    /// The record that a release is about. None if another instance owns it.
     pub(super) fn released_by(&self, release: &Release) -> Option<u32> {
-        let by_name = || self.ledger.find(release.kind, &release.id);
+        let by_name = || self.book.ledger.find(release.kind, &release.id);
         let (HolderKind::Node, Some(instance)) = (release.kind, release.instance) else { return by_name() };
         match self.names.0.get(&release.id) {
             Some(NameOwner { instance: known, .. }) if known.node == instance.node => by_name(),
             Some(NameOwner { displaced: Some(displaced), .. }) if displaced.instance.node == instance.node => {
-                self.ledger.find(HolderKind::Node, &displaced.id)
+                self.book.ledger.find(HolderKind::Node, &displaced.id)
             }
             Some(_) => None,
             None => by_name(),
         }
     }
 
-    /// Forgets names that no record has any more. One that is refused is remembered while it goes on asking.
+    /// Forgets names without records. An instance that is refused is remembered while it goes on asking.
     pub(super) fn forget_names(&mut self, now: Millis) {
-        let (ledger, lease) = (&self.ledger, self.settings.lease);
+        let (ledger, lease) = (&self.book.ledger, self.settings.lease);
         let is_there = |id: &str| ledger.find(HolderKind::Node, id).is_some();
         self.names.0.retain(|name, owner| {
             owner
@@ -202,28 +204,27 @@ impl Resource {
         self.names.0.is_empty()
     }
 
-    /// Whether leases of the record may be in use.
+    /// Whether leases of a record may be in use.
     fn holds(&self, id: &str, now: Millis) -> bool {
-        let slot = self.ledger.find(HolderKind::Node, id);
-        slot.is_some_and(|slot| self.ledger.holder(slot).leases.held(now) > Amount::ZERO)
+        let slot = self.book.ledger.find(HolderKind::Node, id);
+        slot.is_some_and(|slot| self.book.ledger.holder(slot).leases.held(now) > Amount::ZERO)
     }
 
-    /// Gives the record of a name, if there is one, another, under which nothing is asked for. Returns whether its
-    /// holder was watched.
+    /// Renames the record of a name, if there is one, and removes its claims. Returns whether its holder was watched.
     fn displace(&mut self, name: &str, id: &Arc<str>) -> bool {
-        let Some(slot) = self.ledger.find(HolderKind::Node, name) else { return false };
-        let holder = self.ledger.holder_mut(slot);
+        let Some(slot) = self.book.ledger.find(HolderKind::Node, name) else { return false };
+        let holder = self.book.ledger.holder_mut(slot);
         let watch = std::mem::replace(&mut holder.watch, NOT_WATCHED);
         let claims = holder.claims.clone();
         self.forget(slot, &claims, watch);
-        self.ledger.set_claims(slot, Claims::new());
-        self.ledger.set_waits(slot, false);
-        self.ledger.rename(slot, Arc::clone(id));
+        self.book.ledger.set_claims(slot, Claims::new());
+        self.book.ledger.set_waits(slot, false);
+        self.book.ledger.rename(slot, Arc::clone(id));
         watch != NOT_WATCHED
     }
 }
 
-/// What operators see of a record that was set aside.
+/// The id of a displaced record, as operators see it.
 fn displaced_id(name: &str, instance: NodeInstance) -> Arc<str> {
     format!("{name} (another node of this name, {:016x})", instance.node).into()
 }

@@ -1,22 +1,23 @@
-//! Between a node and its parent: the supply from the parent, and the report to it.
+//! Between a node and its parent: the supply from the parent, the report to it, and what a child node is told with its
+//! lease.
 //!
 //! A node with a parent divides what the parent lends it. *How much* is the parent's lease; *by what rule* are the
-//! parent's [`Terms`]: what a node cannot know, such as the equal share of the whole tree or the part of one client,
-//! comes with the lease, and what it can know, where the level lies, follows from the lease itself. So a client of a
-//! leaf gets what one server that knew all clients would give it.
+//! parent's [`Terms`]. What a node cannot know, such as the equal share of the whole tree or the maximum of one client,
+//! comes with the lease. What it can know, such as the level, follows from the lease itself. So a client of a leaf gets
+//! what one server that knew all clients would give it.
 //!
-//! The report has all claims in slices of similar wants, and what the holders below may still believe in
-//! (`outstanding`): the parent counts the larger of that and the node's lease as held.
+//! The report has all claims in slices of similar wants, and what the holders below may still be using (`outstanding`).
+//! The parent counts the larger of that and the node's lease as held.
 //!
-//! Deliberately absent: when the parent is asked (the session), and the wire format.
+//! Not here: when the parent is asked (the session), and the wire format.
 
-use super::{PendingGrant, Resource, SupplyReport};
+use super::{Resource, SupplyReport, round::PendingGrant};
 use crate::{
-    allocation::division::{Division, Terms},
+    allocation::{Allocation, KnownTerms, division::Terms},
     lease::ledger::Holder,
     planted::{self, Fault},
-    policy::settings::{AlgorithmKind, Settings},
-    pool::UsageBelow,
+    policy::settings::AlgorithmKind,
+    pool::{Pool, UsageBelow},
     resource::{Answer, Lease, Supplied, watch_list::waits},
     types::{
         amount::{Amount, Sum},
@@ -42,7 +43,7 @@ pub struct Supply {
     pub until: Millis,
     /// What the parent divided by, for each priority; empty if it does not say.
     pub terms: Vec<(i16, Terms)>,
-    /// Its name among the supplies of this node: never zero.
+    /// Numbers the supplies of this node from one.
     pub version: u64,
 }
 
@@ -55,17 +56,17 @@ pub struct DemandSummary {
     pub outstanding: Amount,
     /// PRIORITY_POOL: the use of this node's capacity.
     pub usage: Option<UsageBelow>,
-    /// Not all holders are known yet.
+    /// The node is in learning mode: it does not know all holders yet.
     pub learning: bool,
-    /// The supply in force at that time; zero before the first. A request with this report must confirm no newer
-    /// supply: `outstanding` is only true under this one.
+    /// The version of the supply in force; zero before the first. A request with this report must not confirm a newer
+    /// supply, because `outstanding` is only true under this one.
     pub version: u64,
 }
 
-/// Wants or leases that moved by less than this part of themselves are reported with the next refresh.
-const MOVED: f64 = 0.005;
+/// If wants or leases changed by less than this part, they are reported with the next refresh.
+const REPORT_THRESHOLD: f64 = 0.005;
 
-/// What the parent was told last.
+/// The last report to the parent.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct LastReport {
     pub(crate) wants: Sum,
@@ -74,21 +75,21 @@ pub(crate) struct LastReport {
 
 impl LastReport {
     /// Whether `now` should be reported before the next refresh (rule 10): wants have changed, or holders have given up
-    /// what the parent waits for, as it was told of more than it has `lent`.
+    /// what the parent waits for, because it was told of more than it has `lent`.
     pub(crate) fn is_outdated(&self, now: &LastReport, lent: Amount) -> bool {
         let (told, wants) = (self.wants.get(), now.wants.get());
-        let wants_moved = (wants - told).abs() > told.max(wants) * MOVED;
+        let wants_moved = (wants - told).abs() > told.max(wants) * REPORT_THRESHOLD;
         let (told, held) = (self.held.get(), now.held.get().max(lent.get()));
-        wants_moved || told - held > told * MOVED
+        wants_moved || told - held > told * REPORT_THRESHOLD
     }
 }
 
-/// Where the capacity comes from, with its present state.
+/// The state of the supply.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum SupplyState {
     Own,
     Parent {
-        /// The end of the parent's lease and the name of its supply; none before the first.
+        /// The end of the parent's lease and the version of the supply; absent before the first.
         supply: Option<(Millis, u64)>,
         /// What the parent was told last.
         told: Option<LastReport>,
@@ -104,24 +105,20 @@ impl From<Source> for SupplyState {
     }
 }
 
-/// The division for such a source.
-pub(super) fn division(settings: &Settings, source: Source) -> Division {
-    let division = Division::new(settings);
-    match source {
-        Source::Own => division,
-        Source::Parent => division.summarizing(),
-    }
+/// What all holders want, in few slices. A pool summarizes what its members want.
+pub(super) fn summarized_claims(allocation: &Allocation, pool: Option<&Pool>, wants: Sum) -> Claims {
+    pool.map_or_else(|| allocation.summarize(wants), Pool::summarize)
 }
 
 impl Resource {
-    /// Applies a supply of the parent, which replaces the one before. While the resource learns, all that was lent may
-    /// be in use below.
+    /// Applies a supply of the parent, which replaces the last one. In learning mode all that was lent may be in use
+    /// below.
     pub fn supply(&mut self, now: Millis, supply: Supply) {
         let (is_first, before) = (self.awaits_supply(), self.settings.capacity);
         if let SupplyState::Parent { supply: current, .. } = &mut self.supply_state {
             *current = Some((supply.until, supply.version));
-            // What is due may change even if the sum does not.
-            self.reforms += u64::from(self.division.set_parent_terms(supply.terms));
+            // Dues may change even if the capacity does not.
+            self.reforms += u64::from(self.allocation.set_parent_terms(supply.terms));
             self.capacity_inputs.template = supply.capacity;
         }
         if self.is_learning(now) {
@@ -131,7 +128,7 @@ impl Resource {
         self.measure();
     }
 
-    /// Whether there is a parent that has not lent anything yet: all requests are deferred.
+    /// Whether there is a parent that has not lent anything yet. All requests are deferred then.
     pub fn awaits_supply(&self) -> bool {
         matches!(self.supply_state, SupplyState::Parent { supply: None, .. })
     }
@@ -143,14 +140,14 @@ impl Resource {
             version: supply.map_or(0, |(_, version)| version),
             remaining: supply.map_or(Millis(0), |(until, _)| until.since(now)),
             told: told.map(|told| told.held.ceil()),
-            terms: self.division.parent_terms().to_vec(),
+            terms: self.allocation.parent_terms().to_vec(),
         })
     }
 
-    /// The parent has said how long leases are, and so how long leases of earlier masters may be believed: the resource
-    /// learns until then. To be called before the first supply, because granted leases stay granted.
+    /// Sets the end of learning mode. The parent has said how long leases are, and so how long leases of earlier
+    /// masters may be in use. Call it before the first supply, because granted leases stay granted.
     pub fn listen_until(&mut self, until: Millis) {
-        self.learning_until = until;
+        self.book.learn_until(until);
     }
 
     /// The report for the parent. It counts as sent.
@@ -163,31 +160,10 @@ impl Resource {
             *told = Some(LastReport { wants: sums.wants, held: sums.held });
         }
         let outstanding = if planted::is(Fault::HidesOutstanding) { Amount::ZERO } else { sums.held.ceil() };
-        let mut claims = self.summarized_claims();
-        claims.extend(self.division.summarize_minimums());
+        let mut claims = summarized_claims(&self.allocation, self.pool.as_deref(), sums.wants);
+        claims.extend(self.allocation.summarize_minimums());
         let usage = self.pool.as_ref().map(|pool| pool.usage_below(sums.held));
         DemandSummary { claims, outstanding, usage, learning, version }
-    }
-
-    /// What all holders want, in few slices.
-    pub(super) fn summarized_claims(&self) -> Claims {
-        self.pool.as_ref().map_or_else(|| self.rounded_up(self.division.summarize()), |pool| pool.summarize())
-    }
-
-    /// Makes slices no less than what all want. What they are rounded by, a parent that has enough would lend too
-    /// little, and of a digit less than 7 a client has 6 whole units.
-    fn rounded_up(&self, mut slices: Claims) -> Claims {
-        let told: Sum = slices.iter().map(|claim| claim.wants).collect();
-        let wanted = self.division.wanted();
-        // Rules for clients bound what is told of their wants.
-        let all = if self.settings.clients.is_empty() { wanted.max(self.sums().wants) } else { wanted };
-        let all = Sum::from(all.ceil());
-        if let Some(last) = slices.last_mut().filter(|_| told < all) {
-            let mut wants = Sum::from(last.wants);
-            wants += all - told;
-            last.wants = wants.ceil();
-        }
-        slices
     }
 
     /// Whether the parent should get a report before the next refresh.
@@ -195,15 +171,15 @@ impl Resource {
         let SupplyState::Parent { told, .. } = &self.supply_state else { return false };
         let sums = self.sums();
         let now = LastReport { wants: sums.wants, held: sums.held };
-        // Before the first holder there is nothing to report: asked for nothing, the parent would lend nothing.
-        told.map_or(self.ledger.len() > 0, |told| told.is_outdated(&now, self.settings.capacity))
+        // Without holders there is nothing to report: the parent would lend nothing.
+        told.map_or(self.book.ledger.len() > 0, |told| told.is_outdated(&now, self.settings.capacity))
     }
 
-    /// STATIC, lent by a parent that speaks only the original protocol: it sends no terms, and its lease is what *each*
-    /// client may have, as Doorman's own child servers take it. A parent that sends terms lends a sum for all.
+    /// STATIC, lent by a parent that speaks only the original protocol: it sends no terms, and its lease is the maximum
+    /// of *each* client, as Doorman's own child servers understand it. A parent that sends terms lends a sum for all.
     pub(super) fn is_supplied_per_client(&self) -> bool {
         let is_supplied = matches!(self.supply_state, SupplyState::Parent { supply: Some(_), .. });
-        self.settings.kind == AlgorithmKind::Static && is_supplied && self.division.parent_terms().is_empty()
+        self.settings.kind == AlgorithmKind::Static && is_supplied && self.allocation.parent_terms().is_empty()
     }
 
     pub(super) fn has_parent(&self) -> bool {
@@ -225,7 +201,7 @@ impl Resource {
         }
     }
 
-    /// Forgets the last report: it would look different now.
+    /// Forgets the last report, which would look different now.
     pub(super) fn forget_told(&mut self) {
         if let SupplyState::Parent { told, .. } = &mut self.supply_state {
             *told = None;
@@ -243,33 +219,34 @@ impl Resource {
         self.supply_until().is_some_and(|until| until <= now)
     }
 
-    /// Rule 5: nothing can be decided yet, and no holder loses what it has.
+    /// Answers "not yet" (rule 5): nothing can be decided before the first supply, and no holder loses what it has.
     pub(super) fn put_off(&mut self, pending: &mut Vec<PendingGrant>, now: Millis, answers: &mut [Answer]) {
         let until = certain_end(now, self.settings.lease);
         for pending in pending.drain(..) {
-            self.ledger.remember(pending.slot, now, until);
+            self.book.ledger.remember(pending.slot, now, until);
             answers[pending.answer] = Answer::NotYet;
         }
     }
 
-    /// Whether the parent, once it knows what is wanted here now, may lend more for this holder: it has nothing yet, or
-    /// is a child node, gets less than it wants, and the parent had enough for all when it lent last. It does not
-    /// matter where the parent decides nothing: with an override that lowers what it lends, and while it learns.
+    /// Whether the parent may lend more for this holder once it knows what is wanted here now: the holder has nothing
+    /// yet or is a child node, gets less than it wants, and the parent had enough for all when it lent last. Not if the
+    /// parent would not decide: with an override that lowers what it lends, and in learning mode.
     pub(super) fn parent_may_add(&self, pending: &PendingGrant, due: Amount, grant: Amount, now: Millis) -> bool {
         if !self.has_parent() || self.is_learning(now) || self.supply_has_ended(now) {
             return false;
         }
         let divides = |(_, terms): &(i16, Terms)| !matches!(terms, Terms::Wants | Terms::Each(_));
-        if self.division.parent_terms().iter().any(divides) || self.settings.capacity < self.capacity_inputs.template {
+        if self.allocation.parent_terms().iter().any(divides) || self.settings.capacity < self.capacity_inputs.template
+        {
             return false;
         }
-        let holder = self.ledger.holder(pending.slot);
+        let holder = self.book.ledger.holder(pending.slot);
         let wants = match &self.pool {
-            // A stranger without a place is known to the parent after its first request.
+            // The parent knows a client without a place after its first request.
             Some(_) if grant > Amount::ZERO || holder.leases.is_live(now) => return false,
             Some(_) => holder.wants().floor(),
             None if self.settings.shares() => {
-                wanted(&holder.claims).map(|claim| self.division.ruled(claim).wants).collect::<Sum>().floor()
+                wanted(&holder.claims).map(|claim| self.allocation.ruled(claim).wants).collect::<Sum>().floor()
             }
             None => due,
         };
@@ -278,17 +255,17 @@ impl Resource {
     }
 
     /// What a child node is told with its lease.
-    pub(super) fn supplied(&self, slot: u32, lease: Lease, known: &mut Vec<(i16, Terms)>) -> Supplied {
+    pub(super) fn supplied(&self, slot: u32, lease: Lease, known: &mut KnownTerms) -> Supplied {
         let mut terms: Vec<(i16, Terms)> = Vec::new();
-        for claim in wanted(&self.ledger.holder(slot).claims) {
+        for claim in wanted(&self.book.ledger.holder(slot).claims) {
             if terms.last().is_none_or(|(priority, _)| *priority != claim.priority) {
-                terms.push((claim.priority, self.terms_of(claim.priority, known)));
+                terms.push((claim.priority, self.allocation.terms_of(claim.priority, known)));
             }
         }
         Supplied { lease, terms, settings: self.settings.clone() }
     }
 
-    /// A child node's part of the unclaimed capacity.
+    /// A child node's part of the capacity that nobody wants.
     pub(super) fn headroom(&self, holder: &Holder) -> Amount {
         if self.settings.headroom <= 0.0 || holder.kind != HolderKind::Node || !self.is_bounded() {
             return Amount::ZERO;

@@ -1,17 +1,17 @@
-//! Push hints: which holders should ask again now.
+//! The watch list: which holders should ask again now.
 //!
-//! A hint tells a holder to refresh its lease before its refresh interval is over; it carries no capacity. It goes to a
-//! holder whose lease differs from its due and whose request would change something (rule 9 of the protocol): first to
-//! holders that must shrink or still have to confirm a smaller lease, while others wait for more or more is held than
-//! there is (in a pool a holder that must shrink is hinted at once); then to holders that wait for more, while
-//! something is free. Only *watched* holders are hinted: those with an open stream of hints.
+//! A hint tells a holder to refresh its lease before its refresh interval is over. It carries no capacity. It goes to a
+//! holder whose lease differs from its due if its request would change something (rule 9). First to holders that must
+//! shrink or still have to confirm a smaller lease, while others wait for more or more is held than the capacity. (In a
+//! pool a holder that must shrink is hinted at once.) Then to holders that wait for more, while something is free. Only
+//! *watched* holders are hinted: those with an open stream of hints.
 //!
-//! This list keeps the state of watched holders outside of the ledger, because a ledger record is three cache lines
-//! that every request touches; the record only has its place in the list. A request looks at no other holder. The shell
-//! asks for hints periodically. A *pass* then visits the watched holders, a bounded part with each call, and begins
-//! only if something has changed since the last pass.
+//! The state of watched holders is kept outside of the ledger, because a ledger record is three cache lines that every
+//! request touches. The record only has the place in this list. A request looks at no other holder. The caller asks for
+//! hints periodically. A *pass* then visits the watched holders, a bounded part with each call. It begins only if
+//! something has changed since the last pass.
 //!
-//! Deliberately absent: which holders listen (the shell knows), and how a hint is delivered.
+//! Not here: which holders have a stream, and how a hint is delivered.
 
 use std::sync::Arc;
 
@@ -58,18 +58,18 @@ pub struct Hint {
     pub why: Why,
 }
 
-/// Two amounts differ visibly if they do so by more than this part of the larger.
-const APART: f64 = 0.005;
+/// Two amounts differ visibly if they differ by more than this part of the larger.
+const VISIBLE_PART: f64 = 0.005;
 /// Less than this part of the capacity is not worth a request, unless it visibly brings the holder closer to its due.
 const WORTH_ASKING: f64 = 0.0025;
 /// The shortest time between two hints to one holder.
-const PAUSE: Millis = Millis(200);
+const HINT_PAUSE: Millis = Millis(200);
 /// How often the pause doubles while hints change nothing: up to 6.4 s.
-const DOUBLINGS: u8 = 5;
+const MAX_DOUBLINGS: u8 = 5;
 
 /// Whether the difference is worth a request.
 pub(crate) fn apart(one: Amount, other: Amount) -> bool {
-    (one.get() - other.get()).abs() > one.max(other).get() * APART
+    (one.get() - other.get()).abs() > one.max(other).get() * VISIBLE_PART
 }
 
 /// Whether a holder that has `current` waits for more.
@@ -120,7 +120,7 @@ impl HintContext {
     /// all lack the last bit of their due until their next refresh.
     fn is_worth_asking_for(&self, due: Amount) -> bool {
         let left = (self.free - self.spoken_for).get();
-        left > self.capacity.get() * WORTH_ASKING || left > due.get() * APART
+        left > self.capacity.get() * WORTH_ASKING || left > due.get() * VISIBLE_PART
     }
 
     /// Whether others need what a holder has too much: a holder waits, or more is held than there is.
@@ -282,7 +282,7 @@ impl WatchList {
         let watched = self.watched.get_mut(place as usize)?;
         let Some(why) = context.reason(candidate) else {
             if candidate.waits() && context.spoken_for > Sum::ZERO {
-                self.again = earlier(self.again, now.plus(PAUSE));
+                self.again = earlier(self.again, now.plus(HINT_PAUSE));
                 self.passed_over.get_or_insert(place as usize);
             }
             return None;
@@ -295,7 +295,7 @@ impl WatchList {
             self.again = earlier(self.again, allowed);
             return None;
         }
-        let repeated = if in_vain { (repeated + 1).min(DOUBLINGS) } else { 0 };
+        let repeated = if in_vain { (repeated + 1).min(MAX_DOUBLINGS) } else { 0 };
         watched.last = Some(Last { at: now, why, held: candidate.held, answered: false, repeated });
         self.again = earlier(self.again, now.plus(pause(repeated)));
         if why == Why::Grow && context.bounded {
@@ -319,7 +319,7 @@ pub(crate) struct Look {
 
 /// The pause after so many hints in vain.
 fn pause(repeated: u8) -> Millis {
-    Millis(PAUSE.0 << repeated)
+    Millis(HINT_PAUSE.0 << repeated)
 }
 
 fn earlier(one: Option<Millis>, other: Millis) -> Option<Millis> {

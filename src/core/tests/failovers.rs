@@ -2,7 +2,7 @@
 //! client hearing of it; peers learn of them late, by clocks of their own, or start again from a snapshot.
 //!
 //! Besides the invariants, which are checked after every step: no answer leaves before what is stored covers it, totals
-//! never rise above what there is, and what holders may believe is held for them, or left in the estate, by every
+//! never rise above what there is, and what holders may believe is held for them, or left unclaimed, by every
 //! master.
 
 use proptest::prelude::*;

@@ -5,7 +5,7 @@ mod event;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use crate::resource::Proposal;
+use crate::lease::proposer::Proposal;
 use crate::{
     lease::leases::Has,
     policy::settings::{Priority, Settings},
@@ -220,7 +220,7 @@ impl Harness {
             }
         }
         invariant::held_within_capacity(&self.resource, before)?;
-        self.audit_condensed()?;
+        self.audit_summary()?;
         self.audit()
     }
 
@@ -235,7 +235,7 @@ impl Harness {
     }
 
     /// What a parent would be told covers all that is held.
-    fn audit_condensed(&mut self) -> Result<(), Violation> {
+    fn audit_summary(&mut self) -> Result<(), Violation> {
         if self.resource.source() == Source::Own {
             return Ok(());
         }
@@ -435,7 +435,7 @@ impl Harness {
         self.actors[n].answered == self.actors[n].sent
     }
 
-    /// What each holder may believe is held for it, or is left in the estate. Or a request from before its release has
+    /// What each holder may believe is held for it, or is unclaimed. Or a request from before its release has
     /// moved it to a holder that believes nothing any more: that is not told what it might have.
     fn audit_each(&self) -> Result<(), Violation> {
         let holders = self.resource.report_holders(self.at(), 0, usize::MAX).0;

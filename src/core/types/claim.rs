@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use crate::types::amount::Amount;
 
-/// Which rule a client is under: its place in the list, counted from one.
+/// The number of the client rule that applies to a claim: its place in the list, from one.
 pub type RuleNumber = NonZeroU8;
 
 /// What similar clients want together. A plain client has one claim of one subclient, a child node has several.
@@ -14,23 +14,23 @@ pub type RuleNumber = NonZeroU8;
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Claim {
     pub wants: Amount,
-    /// How many clients it counts for; at least one.
+    /// The number of clients that it stands for, at least one.
     pub subclients: u32,
-    /// Larger goes first, where the algorithm heeds it. Claims beyond `i16` count as the nearest.
+    /// Larger goes first, if the algorithm uses priorities. Beyond `i16` it is clamped.
     pub priority: i16,
-    /// The rule that its client is under; child nodes apply the rules to what they report.
+    /// The client rule that applies. Child nodes apply the rules to what they report.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub rule: Option<RuleNumber>,
-    /// A part of what other claims of the same child node want, which it is due at least: its clients' minimums.
+    /// It is a minimum: the part of what other claims of this child node want that it must get.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub is_minimum: bool,
 }
 
 impl Claim {
-    /// The most clients one claim may stand for.
+    /// The maximum number of clients that one claim may stand for.
     pub const MAX_SUBCLIENTS: u32 = 1_000_000_000;
 
-    /// What some clients want.
+    /// The claim of several clients.
     pub const fn new(wants: Amount, subclients: u32, priority: i16) -> Claim {
         Claim { wants, subclients, priority, rule: None, is_minimum: false }
     }
@@ -46,7 +46,7 @@ impl Claim {
     }
 }
 
-/// The wire carries 64 bits of priority, a claim 16: what is beyond counts as the nearest.
+/// Clamps a priority from the wire, which has 64 bits.
 pub fn clamp_priority(priority: i64) -> i16 {
     priority.clamp(i16::MIN.into(), i16::MAX.into()) as i16
 }
@@ -54,15 +54,15 @@ pub fn clamp_priority(priority: i64) -> i16 {
 /// A holder's claims. One for a plain client, without a heap allocation.
 pub type Claims = SmallVec<[Claim; 1]>;
 
-/// And so many of all bands together.
-pub(crate) const IN_ALL: usize = 256;
+/// The maximum number of slices in a report to a parent, over all bands.
+pub(crate) const MAX_SLICES: usize = 256;
 
-/// The claims but for minimums, which are parts of the others.
+/// The claims without minimums, which are parts of the others.
 pub(crate) fn wanted(claims: &[Claim]) -> impl Iterator<Item = &Claim> {
     claims.iter().filter(|claim| !claim.is_minimum)
 }
 
-/// How many claims there are beyond the first.
+/// The number of claims beyond the first.
 pub(crate) fn further(claims: &Claims) -> usize {
     claims.len().saturating_sub(1)
 }

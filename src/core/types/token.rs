@@ -12,7 +12,7 @@ use std::num::NonZeroU64;
 pub struct Token(NonZeroU64);
 
 impl Token {
-    /// Stands for what was moved out of the estate: older than all tokens of an epoch that inherits.
+    /// Stands for claimed inherited leases: older than all tokens of an epoch that inherits.
     pub(crate) const INHERITED: Token = Token(NonZeroU64::MIN);
 
     /// From the wire. Zero names nothing.

@@ -1,34 +1,36 @@
-//! Slices: the claims of each band, merged into a few groups of similar wants per subclient.
+//! Slices: the claims of each band, merged into a few groups of similar wants per subclient, as a child node reports
+//! them to its parent.
 //!
-//! A parent that divides over slices makes an error only in the slice that straddles the level: of n₁n₂/(n₁+n₂)·(w₂−w₁)
-//! at most, if n₁ clients that want w₁ were merged with n₂ that want w₂. The clients from that slice up get this much
-//! too little or too much, together. So neighbours are merged where the error is the smallest part of what those
-//! clients get. Rejected: slices of equal counts put the whole long tail of large wants into one; slices around the
-//! present level are wrong once it moves; and merging without regard to the number of clients that bear an error, and
-//! to how little they have, doubles the error for small ones where capacity is scarce.
+//! A parent that divides over slices makes an error only in the slice that straddles the level: at most
+//! n₁n₂/(n₁+n₂)·(w₂−w₁), if n₁ clients that want w₁ were merged with n₂ that want w₂. The clients from that slice up
+//! get this much too little or too much, together. So neighbours are merged where the error is the smallest part of
+//! what those clients get. Rejected: slices of equal counts put the whole tail of large wants into one; slices around
+//! the current level are wrong when it changes; merging without regard to the number of clients that bear an error, and
+//! to how little they have, doubles the error for small ones when capacity is scarce.
 //!
-//! With a million claims, not every claim is visited: the index is cut at the widest cell until there are [`CELLS`],
-//! and only those are merged. Up to so many different wants this is the same as merging single claims.
+//! With a million claims, not every claim is visited. The index is cut at the widest cell until there are
+//! [`MAX_CELLS`], and only those are merged. With no more distinct wants than that, the result is the same as merging
+//! single claims.
 //!
-//! A parent would refuse a request that is too long every time. So there are never more slices than [`IN_ALL`]: with
-//! many priorities each gets fewer, and with too many the lowest ones are reported as one, under the lowest of them. So
-//! a node never claims a higher priority than its clients have; among them it divides by their own priorities.
+//! A parent refuses a request with too many claims, so there are never more slices than [`MAX_SLICES`]. With many
+//! priorities each gets fewer. With too many, the lowest ones are reported as one, under the lowest of them. So a node
+//! never claims a higher priority than its clients have; among them it divides by their own priorities.
 
 use std::{cmp::Ordering, collections::BinaryHeap};
 
 use super::index::{ClaimKey, Index, Totals};
-use crate::types::claim::{Claim, Claims, IN_ALL};
+use crate::types::claim::{Claim, Claims, MAX_SLICES};
 
-/// At most so many slices of one band.
-const OF_BAND: usize = 64;
+/// The maximum number of slices of one band.
+const MAX_SLICES_OF_BAND: usize = 64;
 /// The number of cells of a band before merging.
-const CELLS: usize = 512;
+const MAX_CELLS: usize = 512;
 
 /// All claims, from the lowest band up, in each from the smallest wants up.
 pub(super) fn summarize(index: &Index) -> Claims {
     let bands = highest_bands(index);
     let Some((lowest, above)) = bands.split_first() else { return Claims::new() };
-    let most = OF_BAND.min(IN_ALL / bands.len());
+    let most = MAX_SLICES_OF_BAND.min(MAX_SLICES / bands.len());
     let mut summary = match index.first_from(ClaimKey::START).map(ClaimKey::band) {
         Some(further) if further < *lowest => {
             Claims::from_iter([claim(further, &index.before(ClaimKey::band_end(*lowest)))])
@@ -43,7 +45,7 @@ pub(super) fn summarize(index: &Index) -> Claims {
 fn highest_bands(index: &Index) -> Vec<i16> {
     let mut bands = Vec::new();
     let mut end = ClaimKey::END;
-    while bands.len() < IN_ALL
+    while bands.len() < MAX_SLICES
         && let Some(key) = index.last_before(end)
     {
         bands.push(key.band());
@@ -120,7 +122,7 @@ fn cells(index: &Index, band: i16) -> Vec<Cell> {
     let totals = index.before(end).minus(before);
     let (Some(low), Some(high)) = (index.first_from(start), index.last_before(end)) else { return Vec::new() };
     let mut widest = BinaryHeap::from([Cell { low: Index::ratio(low), high: Index::ratio(high), totals, before }]);
-    while widest.len() < CELLS
+    while widest.len() < MAX_CELLS
         && widest.peek().is_some_and(|cell| cell.low < cell.high)
         && let Some(cell) = widest.pop()
     {

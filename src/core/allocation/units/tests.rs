@@ -16,8 +16,8 @@ fn numbers(value: &Value) -> Vec<i64> {
 /// weights.
 #[test]
 fn rounds_are_dealt_as_the_vectors_say() {
-    let file: Value =
-        serde_json::from_str(include_str!("../../../client/testdata/byrequests.json")).expect("the vectors can be read");
+    let file: Value = serde_json::from_str(include_str!("../../../client/testdata/byrequests.json"))
+        .expect("the vectors can be read");
     let vectors = file["unit_rounds"].as_array().expect("vectors");
     assert_eq!(vectors.len(), 6);
     for vector in vectors {

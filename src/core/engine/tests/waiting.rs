@@ -75,7 +75,7 @@ fn without_mastership_no_request_waits() {
 }
 
 #[test]
-fn once_condensed_the_parent_is_asked_again_only_when_something_changes() {
+fn once_summarized_the_parent_is_asked_again_only_when_something_changes() {
     let mut harness = child();
     assert!(harness.asks("a", 60.0).asks_parent);
     harness.step(|engine, moment, _| assert!(engine.summarize(moment).is_some()));

@@ -4,9 +4,8 @@ use super::{BUCKET_MS, Holder, Ledger, NOT_QUEUED};
 use crate::types::time::Millis;
 
 impl Ledger {
-    /// Visits up to `budget` records whose buckets are due, and forgets those that hold nothing any more. `looked_at`
-    /// gets every slot, and the record if it is forgotten. Being late errs on the safe side: what has ended still
-    /// counts.
+    /// Visits up to `budget` records whose buckets are due, and removes those that hold nothing any more. `looked_at`
+    /// gets every slot, and the record if it was removed. Being late is safe: what has ended still counts.
     pub(crate) fn expire(&mut self, now: Millis, budget: usize, looked_at: impl FnMut(u32, Option<Holder>)) {
         if has_come(self.first_bucket, now) {
             self.expire_buckets(now, budget, looked_at);
@@ -50,7 +49,7 @@ impl Ledger {
     }
 }
 
-/// Whether what is in the bucket has ended.
+/// Whether the time of a bucket has come.
 fn has_come(bucket: u32, now: Millis) -> bool {
     u64::from(bucket) * BUCKET_MS <= now.0
 }

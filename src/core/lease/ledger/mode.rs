@@ -1,4 +1,4 @@
-//! What a holder says of itself, besides its kind: in one byte, for records are full.
+//! What a holder says about itself besides its kind. One byte, because records are full.
 
 use super::{Holder, Ledger};
 
@@ -7,7 +7,7 @@ pub(crate) enum HolderMode {
     Plain,
     /// A child node that knows terms.
     HeedsTerms,
-    /// A client that limits others with what it has.
+    /// A client that limits others with its lease.
     Gateway,
 }
 
@@ -22,7 +22,7 @@ impl Holder {
 }
 
 impl Ledger {
-    /// Records what a holder has said of itself.
+    /// Sets the mode of a holder.
     pub(crate) fn set_mode(&mut self, slot: u32, mode: HolderMode) {
         let holder = &mut self.holders[slot];
         let before = std::mem::replace(&mut holder.mode, mode);

@@ -1,4 +1,4 @@
-//! Records by slot. They stay where they are: growth that moved a million of them would hold up all that ask meanwhile.
+//! Records by slot. They never move: a copy of a million records would delay all requests that wait meanwhile.
 
 #[cfg(test)]
 mod tests;
@@ -7,10 +7,10 @@ use std::ops::{Index, IndexMut};
 
 use super::Holder;
 
-/// Records of a block: few enough for the first to grow by being copied.
+/// The number of records in a block. The first block grows by being copied, so it must not be large.
 const BLOCK: usize = 1 << 17;
 
-/// All but the last block are full, of records and of vacant slots.
+/// All blocks but the last are full, of records and of vacant slots.
 #[derive(Default)]
 pub(super) struct Records {
     blocks: Vec<Vec<Option<Holder>>>,
@@ -18,7 +18,7 @@ pub(super) struct Records {
 }
 
 impl Records {
-    /// Puts a record into the slot that became vacant last, or else behind all others.
+    /// Puts a record into the slot that became vacant last, or behind all others.
     pub(super) fn insert(&mut self, record: Holder) -> u32 {
         if let Some(slot) = self.vacant.pop() {
             *self.entry(slot).expect("vacant slots are in blocks") = Some(record);
@@ -51,17 +51,17 @@ impl Records {
         self.blocks.get_mut(slot as usize / BLOCK)?.get_mut(slot as usize % BLOCK)
     }
 
-    /// How many there are.
+    /// The number of records.
     pub(super) fn len(&self) -> usize {
         self.end() - self.vacant.len()
     }
 
-    /// The slot behind all others.
+    /// The first slot that was never used.
     fn end(&self) -> usize {
         self.blocks.last().map_or(0, |last| (self.blocks.len() - 1) * BLOCK + last.len())
     }
 
-    /// Those from a slot on.
+    /// The records from a slot on.
     pub(super) fn iter_from(&self, from: usize) -> impl Iterator<Item = (u32, &Holder)> {
         (from as u32..self.end() as u32).filter_map(|slot| Some((slot, self.get(slot)?)))
     }

@@ -1,4 +1,4 @@
-//! Part of a total that is known to end before the rest.
+//! A part of a total that is known to end before the rest.
 
 use crate::types::{
     amount::{Amount, Sum},
@@ -6,24 +6,24 @@ use crate::types::{
     token::Token,
 };
 
-/// At most this many are kept of a resource; the two with the closest ends become one beyond that.
-const MOST: usize = 8;
+/// The maximum number of parts of a resource. Beyond it the two with the closest ends become one.
+const MAX_PARTS: usize = 8;
 
-/// Part of a total that ends before the rest: what earlier masters promised and no holder has named yet.
+/// A part of a total that ends before the rest: what earlier masters promised and nobody has claimed yet.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Part {
-    /// The last of its leases has ended then.
+    /// The end of the last of its leases.
     pub until: ClusterTime,
-    /// They are leases below this one.
+    /// All of them have tokens below this one.
     pub before: Token,
-    /// How much it is at least.
+    /// A lower bound.
     pub amount: Amount,
 }
 
-/// Keeps the number of parts bounded. A part that ends later than it has to errs on the safe side.
+/// Bounds the number of parts. A part may end later than it has to, which is safe.
 pub(crate) fn merge(parts: &mut Vec<Part>) {
-    while parts.len() > MOST {
+    while parts.len() > MAX_PARTS {
         let gap = |place: &usize| parts[place + 1].until.since(parts[*place].until);
         let Some(closest) = (0..parts.len() - 1).min_by_key(gap) else { return };
         let sooner = parts.remove(closest);

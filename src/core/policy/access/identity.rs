@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 /// The most bytes of a name.
-const MOST_BYTES: usize = 512;
+const MAX_BYTES: usize = 512;
 
 /// Who calls, as far as that is proved.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -24,7 +24,7 @@ pub enum IdentityError {
     #[error("an identity is not empty")]
     Empty,
     /// It is longer than any that is meant.
-    #[error("an identity has at most {MOST_BYTES} bytes")]
+    #[error("an identity has at most {MAX_BYTES} bytes")]
     TooLong,
     /// It could forge a line of a log, or move a cursor.
     #[error("an identity has no control or invisible characters")]
@@ -42,7 +42,7 @@ impl Identity {
     pub fn named(name: &str) -> Result<Identity, IdentityError> {
         match name {
             "" => Err(IdentityError::Empty),
-            _ if name.len() > MOST_BYTES => Err(IdentityError::TooLong),
+            _ if name.len() > MAX_BYTES => Err(IdentityError::TooLong),
             _ if crate::types::escape::escaped(name) != name => Err(IdentityError::Unseen),
             "anonymous" | "operator" => Err(IdentityError::Reserved),
             _ => Ok(Identity::Named(name.into())),

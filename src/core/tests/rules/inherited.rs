@@ -50,7 +50,7 @@ fn what_was_promised_is_held_and_the_rest_is_free_at_once() {
     let mut server = heir(70.0);
     assert_eq!((server.held(), server.unclaimed(), server.resource.holders()), (70.0, 70.0, 0));
     assert_eq!(server.asks("c", 100.0), 30.0);
-    assert_eq!(server.resource.report_holders(server.now, 0, 9).0.len(), 1, "the estate is no holder");
+    assert_eq!(server.resource.report_holders(server.now, 0, 9).0.len(), 1, "inherited leases are no holder");
 }
 
 #[test]
@@ -105,7 +105,11 @@ fn from_the_floor_on_a_lease_that_has_ended_is_named_like_one_in_force() {
     server.pass(UNTIL);
     server.resource.tick(server.now);
     server.deliver(ask("c", 90.0, None));
-    assert_eq!(server.deliver(lapsed("late", 90.0, 19, 40.0)), 10.0, "a newcomer, once the estate has ended");
+    assert_eq!(
+        server.deliver(lapsed("late", 90.0, 19, 40.0)),
+        10.0,
+        "a newcomer, once the inherited leases have ended"
+    );
 }
 
 /// Its parent may have been told of less when that ended, and have lent it to others.
@@ -128,7 +132,7 @@ fn where_no_floor_is_known_what_has_ended_names_nothing() {
 }
 
 #[test]
-fn no_more_is_kept_than_the_estate_has() {
+fn no_more_is_kept_than_is_unclaimed() {
     let mut server = heir(50.0);
     server.asks("new", 50.0);
     assert_eq!(server.deliver(names("a", 100.0, 17, 40.0)), 40.0);
@@ -170,7 +174,7 @@ fn it_ends_at_the_horizon() {
 }
 
 #[test]
-fn what_was_moved_is_forgotten_with_the_estate() {
+fn a_claim_is_forgotten_when_inherited_leases_end() {
     let mut server = heir(100.0);
     server.pass(80_000);
     server.deliver(names("a", 40.0, 17, 40.0));
@@ -205,7 +209,7 @@ fn a_request_that_names_an_older_lease_than_was_named_before_is_dropped() {
 }
 
 #[test]
-fn what_was_moved_for_an_older_name_goes_back_to_the_estate() {
+fn what_was_claimed_for_an_older_lease_goes_back() {
     let mut server = heir(100.0);
     server.send(names("a", 90.0, 17, 80.0));
     assert_eq!(server.unclaimed(), 20.0);
@@ -213,7 +217,7 @@ fn what_was_moved_for_an_older_name_goes_back_to_the_estate() {
     assert_eq!((server.unclaimed(), server.held()), (70.0, 100.0), "it may be another holder's");
 }
 
-/// It counts in the estate, also if its holder names less next.
+/// It stays unclaimed even if its holder claims less next.
 #[test]
 fn what_a_client_reports_that_names_nothing_counts_once_when_less_is_named_later() {
     let mut server = heir(100.0);
@@ -243,10 +247,10 @@ fn a_learning_child_gives_back_what_was_moved_for_a_late_name_of_its_former_mast
     assert_eq!((server.deliver(echo), server.unclaimed(), server.held()), (0.0, 100.0, 100.0), "it is another's");
 }
 
-/// Rule 2, beyond the estate: it may have lent on what it named until it hears of the smaller lease, for as long as
+/// Rule 2, beyond the unclaimed amount: it may have lent on what it named until it hears of the smaller lease, for as long as
 /// that.
 #[test]
-fn what_a_child_that_was_cut_has_named_counts_beyond_the_estate_until_it_says_what_it_has() {
+fn what_a_child_that_was_cut_has_claimed_counts_until_it_reports() {
     let mut server = heir(100.0);
     let named = |outstanding: f64| Ask {
         kind: HolderKind::Node,
@@ -326,7 +330,7 @@ fn without_a_token_the_newest_lease_frees_what_was_named_for_it_once_it_can_be_o
     assert_eq!(server.deliver(without_token(server.request("a", 90.0))), 40.0, "it grows like any other");
 }
 
-/// What it would shrink by could not come free before the estate ends.
+/// What it would shrink by could not come free before the inherited leases end.
 #[test]
 fn without_a_token_a_client_is_answered_when_its_lease_will_show_that_it_is_of_this_master() {
     let mut server = heir(100.0);
@@ -483,7 +487,7 @@ fn the_division_counts_those_that_have_not_asked_yet() {
 }
 
 #[test]
-fn what_is_outstanding_stays_in_the_estate() {
+fn what_is_outstanding_stays_unclaimed() {
     let report = |ask: Ask| Ask { outstanding: Some(Amount::clamped(60.0)), ..ask };
     for (kind, held) in [(HolderKind::Client, 100.0), (HolderKind::Node, 120.0)] {
         let mut server = heir(100.0);
@@ -503,7 +507,7 @@ fn under_prompt_an_answer_replaces_what_was_moved() {
 }
 
 #[test]
-fn the_estate_takes_no_place() {
+fn inherited_leases_take_no_place() {
     let mut server = heir_of(fair(100.0), 80.0, &[1.0, 2.0, 3.0]);
     server.resource.set_max_holders(1);
     server.asks("a", 1.0);

@@ -1,7 +1,7 @@
 //! What the quorum is told of totals and horizons, and what does not leave before.
 
 use super::*;
-use crate::resource::Proposal;
+use crate::lease::proposer::Proposal;
 use crate::{
     lease::promises::{Changes, Inherited},
     types::{cluster_clock::ClusterTime, token::Epoch},

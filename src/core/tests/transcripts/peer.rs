@@ -6,7 +6,7 @@ use super::{
     Failure, Transcript,
     words::{number, time},
 };
-use crate::resource::Proposal;
+use crate::lease::proposer::Proposal;
 use crate::{
     lease::promises::Changes,
     resource::{Birth, Resource},

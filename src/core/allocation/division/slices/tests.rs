@@ -94,7 +94,7 @@ proptest! {
             claim.priority = *priority;
         }
         let summary = summarize(&index(&claims));
-        prop_assert!(summary.len() <= IN_ALL);
+        prop_assert!(summary.len() <= MAX_SLICES);
         let exact = |claims: &[Claim]| claims.iter().map(|claim| claim.wants).collect::<Sum>().get();
         let (all, told) = (exact(&claims), exact(&summary));
         prop_assert!(told <= all && all - told <= all * 1e-12, "{} of {}", told, all);
@@ -105,7 +105,7 @@ proptest! {
             prop_assert!(one.priority <= other.priority);
             prop_assert!(one.priority < other.priority || ratio(&one) < ratio(&other), "{:?} {:?}", one, other);
             let of_band = summary.iter().filter(|claim| claim.priority == one.priority).count();
-            prop_assert!(of_band <= OF_BAND);
+            prop_assert!(of_band <= MAX_SLICES_OF_BAND);
         }
         let known = |priority| claims.iter().any(|claim| claim.priority == priority);
         prop_assert!(summary.iter().all(|claim| known(claim.priority)));
@@ -117,7 +117,7 @@ proptest! {
         let again = summarize(&index(&told));
         let heads = |claims: &[Claim]| claims.iter().map(|claim| u64::from(claim.subclients)).sum::<u64>();
         prop_assert_eq!(heads(&again), regions.iter().map(|claims| heads(claims)).sum::<u64>());
-        prop_assert!(again.len() <= OF_BAND);
+        prop_assert!(again.len() <= MAX_SLICES_OF_BAND);
     }
 }
 
@@ -150,7 +150,7 @@ fn of_too_many_priorities_the_lowest_are_told_as_one() {
     let claims: Vec<Claim> =
         (0..1_000).flat_map(|n| [1.0, 2.0].map(|wants| Claim { priority: n - 500, ..of_client(wants) })).collect();
     let summary = summarize(&index(&claims));
-    assert_eq!(summary.len(), IN_ALL);
+    assert_eq!(summary.len(), MAX_SLICES);
     let lowest = summary[0];
     assert_eq!((lowest.priority, lowest.subclients), (-500, 2 * 745), "it claims no more than the lowest may");
     assert_eq!(summary[1..], (0..255).map(|n| Claim::new(Amount::clamped(3.0), 2, 245 + n)).collect::<Vec<_>>()[..]);

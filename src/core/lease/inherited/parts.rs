@@ -1,14 +1,14 @@
-//! Parts of an estate that end before the rest of it.
+//! Parts of inherited leases that end before the rest.
 //!
-//! When a second master dies, its successor inherits one total: leases of the second master, and what it had inherited
-//! itself and no holder had named. The latter ends sooner, and the log says how much that is at least ([`Part`]). So a
-//! chain of masters frees what no holder names when the last lease that it can consist of has ended, however often the
-//! master changes meanwhile.
+//! When a second master fails, its successor inherits one total. It consists of leases that the second master gave, and
+//! of leases that it had inherited itself and nobody had claimed. The latter end sooner, and the log says how much they
+//! are at least ([`Part`]). So a chain of masters frees what nobody claims when the last lease that it can consist of
+//! has ended, no matter how often the master changes.
 //!
-//! The safety of it: let the parts be ordered by their ends. For each end, what lies in later parts and in the rest is
-//! no less than what holders that have named nothing believe under leases that outlive that end. A name takes from the
-//! part of its own lease, then from earlier ones, and from later ones only when all those are used up; all three keep
-//! that true. What goes back to the estate goes to the rest.
+//! Why this is safe: order the parts by their ends. For each end, the sum of all later parts and the rest is no less
+//! than what holders that have claimed nothing may be using under leases that outlive that end. A claim takes from the
+//! part of its own lease, then from earlier parts, and from later ones only if all those are used up. All three keep
+//! the invariant. An amount that goes back goes to the rest.
 
 use crate::{
     lease::promises::{Part, part},
@@ -22,39 +22,40 @@ use crate::{
 
 /// The parts that end before the rest, in the order of their ends.
 #[derive(Debug, Default)]
-pub(in crate::resource) struct Parts {
+pub(super) struct Parts {
     clock: ClusterClock,
     earlier: Vec<Part>,
-    /// Leases below this one have all ended.
+    /// All leases below this one have ended.
     over: Option<Token>,
 }
 
 impl Parts {
-    /// Of an estate whose rest ends at `until`.
+    /// Parts of inherited leases of which the rest ends at `until`.
     pub(super) fn new(clock: ClusterClock, mut parts: Vec<Part>, until: Millis) -> Parts {
         parts.retain(|part| clock.local(part.until) < until && part.amount > Amount::ZERO);
         part::merge(&mut parts);
         Parts { clock, earlier: parts, over: None }
     }
 
-    /// What the log is to be told: these, and the rest, which is all that was given before `first`.
+    /// What the log is told: these, and the rest, which is all that was given before `first`.
     pub(super) fn told(&self, left: Sum, until: Millis, first: Token, now: Millis) -> Vec<Part> {
         let mut parts = self.earlier.clone();
         let amount = self.rest(left).max(Sum::ZERO).floor();
         if amount > Amount::ZERO && now < until {
-            // The same moment each time: `until` is no earlier than when the reign began.
+            // The same moment each time, because `until` is no earlier than the start of the reign.
             let until = self.clock.end(until, self.clock.begun());
             parts.push(Part { until, before: first, amount });
         }
         parts
     }
 
-    /// Whether all leases that were given with it have ended, with the part that they were in.
+    /// Whether the part that contained this lease has ended.
     pub(super) fn is_over(&self, token: Token) -> bool {
         Some(token) < self.over
     }
 
-    /// So much leaves an estate of `left` under the name of a lease; without one, it may have been in any part.
+    /// `amount` of `left` is claimed by the holder of lease `token`. Without a token the lease may have been in any
+    /// part.
     pub(super) fn take(&mut self, left: Sum, amount: Amount, token: Option<Token>) {
         let rest = self.rest(left);
         let own = token.map_or(0, |token| self.earlier.partition_point(|part| part.before <= token));
@@ -73,7 +74,7 @@ impl Parts {
         self.earlier.retain(|part| part.amount > Amount::ZERO);
     }
 
-    /// Ends the parts whose time has come. Returns what they had.
+    /// Ends the parts whose time has come. Returns their sum.
     pub(super) fn end(&mut self, now: Millis) -> Sum {
         let (clock, over) = (self.clock, &mut self.over);
         let ended = self.earlier.extract_if(.., |part| clock.local(part.until) <= now);
@@ -85,7 +86,7 @@ impl Parts {
             .collect()
     }
 
-    /// When so much of them has ended; `None` if only with the rest.
+    /// When this much of them has ended; `None` if only when the rest ends.
     pub(super) fn over_by(&self, amount: Amount) -> Option<Millis> {
         let mut over = Sum::ZERO;
         let enough = self.earlier.iter().find(|part| {
@@ -100,12 +101,12 @@ impl Parts {
         self.earlier.first().map(|part| self.clock.local(part.until))
     }
 
-    /// Leases that no master has promised may be in any part.
+    /// Forgets the parts: leases that no master promised may end at any time.
     pub(super) fn forget(&mut self) {
         self.earlier.clear();
     }
 
-    /// Leases below this one have all ended, the last with a part.
+    /// All leases below this one ended with a part.
     pub(super) fn over(&self) -> Option<Token> {
         self.over
     }

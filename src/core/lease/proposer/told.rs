@@ -1,9 +1,10 @@
-//! What the quorum is told of the parts of an estate.
+//! What the quorum is told of the parts of inherited leases.
 //!
-//! A part in the log is never larger than the one that is left when an answer leaves: what holders have named is theirs
-//! by then, and they may hold it for longer (rule E13). So a name that takes from a part waits for the log, unless the
-//! log was told less than was left. How much less follows from how fast a part falls: nothing where none is named, and
-//! twice as much as before each time that it was too little. Once a part has been at rest the log is told all of it.
+//! A part in the log must not be larger than the unclaimed amount of that part when an answer leaves: what a holder has
+//! claimed is its own by then, and it may hold it for longer (rule E13). So a claim that takes from a part waits for
+//! the log, unless the log was told less than was left. The difference is the *slack*. It is nothing while nobody
+//! claims from a part, and doubles each time that it was too small. When a part has been at rest, the log is told all
+//! of it.
 
 use crate::{
     lease::promises::Part,
@@ -11,12 +12,12 @@ use crate::{
     types::{amount::Amount, cluster_clock::ClusterTime, time::Millis, token::Token},
 };
 
-/// A part that has not changed for so long is at rest.
-const AT_REST: Millis = Millis(1000);
-/// How much less the log is told of a part that falls, as a part of it: at first, and at most. A part at rest is told
-/// again if the difference is more than the first.
+/// A part that has not changed for this long is at rest.
+const REST_TIME: Millis = Millis(1000);
+/// The slack as a part of the amount, at first and at most. A part at rest is told again if the difference exceeds the
+/// first slack.
 const FIRST_SLACK: f64 = 1.0 / 64.0;
-const MOST_SLACK: f64 = 1.0 / 8.0;
+const MAX_SLACK: f64 = 1.0 / 8.0;
 
 /// Whether parts in the log are no larger than those that are left.
 pub(super) fn are_left(told: &[Part], left: &[Part]) -> bool {
@@ -27,9 +28,9 @@ fn amount_of(parts: &[Part], before: Token) -> Amount {
     parts.iter().find(|part| part.before == before).map_or(Amount::ZERO, |part| part.amount)
 }
 
-/// How the parts of an estate change.
+/// How the parts of inherited leases change.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct ToldParts {
     falling: Vec<Falling>,
     at: Millis,
 }
@@ -45,12 +46,12 @@ struct Falling {
 
 impl Falling {
     fn is_at_rest(&self, now: Millis) -> bool {
-        now.since(self.changed) >= AT_REST
+        now.since(self.changed) >= REST_TIME
     }
 }
 
-impl Told {
-    /// Takes note of what is left.
+impl ToldParts {
+    /// Notes what is left of each part.
     pub(super) fn see(&mut self, left: &[Part], now: Millis) {
         self.at = now;
         self.falling.retain(|known| left.iter().any(|part| part.before == known.before));
@@ -66,7 +67,7 @@ impl Told {
         }
     }
 
-    /// Whether there is nothing to tell.
+    /// Whether the log need not be told anything.
     pub(super) fn is_quiet(&self, told: &[Part], left: &[Part], moment: ClusterTime) -> bool {
         let none_is_over = told.iter().all(|part| part.until > moment);
         none_is_over && are_left(told, left) && !self.is_loose(told, left)
@@ -81,7 +82,7 @@ impl Told {
         })
     }
 
-    /// What to tell now, where the log was told that.
+    /// The parts to tell now. `told`: what the log was told last.
     pub(super) fn tell(&mut self, told: &[Part], left: &[Part], now: Millis) -> Vec<Part> {
         let mut parts = left.to_vec();
         for part in &mut parts {
@@ -89,7 +90,7 @@ impl Told {
             if known.is_at_rest(now) {
                 known.slack = 0.0;
             } else if part.amount < amount_of(told, part.before) {
-                known.slack = (known.slack * 2.0).clamp(FIRST_SLACK, MOST_SLACK);
+                known.slack = (known.slack * 2.0).clamp(FIRST_SLACK, MAX_SLACK);
             }
             part.amount = Amount::clamped(part.amount.get() * (1.0 - known.slack)).min(part.amount);
         }
