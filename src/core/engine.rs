@@ -12,19 +12,17 @@
 mod commits;
 mod effects;
 mod note_writer;
-mod pacing;
 #[cfg(test)]
 mod tests;
 mod waiting;
 
 use std::collections::VecDeque;
 
-#[cfg(feature = "planted")]
-use crate::planted::{self, Fault};
 use crate::{
+    planted::{self, Fault},
     policy::settings::{AlgorithmKind, Settings},
     resource::{
-        Answer, Birth, LoadReport, Request, Resource,
+        Answer, Birth, LoadReport, Outcome, Request, Resource,
         supply::{DemandSummary, Source, Supply},
     },
     types::{
@@ -38,12 +36,10 @@ use crate::{
 use self::{
     commits::Commits,
     note_writer::{NoteScope, NoteWriter},
-    pacing::Pacing,
     waiting::{MAX_WAIT, WaitingForSupply, WaitingRequest},
 };
 pub use self::{
     effects::{Batch, Effects, Ended, Environment, LostMastership, Moment},
-    pacing::MIN_VISIT_INTERVAL,
     waiting::Predecessor,
 };
 
@@ -78,6 +74,32 @@ pub struct ResourceEngine<T> {
     woken_at: Option<Millis>,
     #[cfg(feature = "planted")]
     twin: Option<fn(&T) -> T>,
+}
+
+/// The minimum time between two visits of the watched holders of a resource.
+pub const MIN_VISIT_INTERVAL: Millis = Millis(50);
+
+/// When watched holders are visited: as soon as something changes, but at most once in [`MIN_VISIT_INTERVAL`], no matter
+/// how many rounds there are. A resource in which nothing changes costs nothing.
+#[derive(Default)]
+struct Pacing {
+    looked: Option<Millis>,
+}
+
+impl Pacing {
+    /// Whether watched holders may be visited.
+    fn may_look(&self, now: Millis) -> bool {
+        self.looked.is_none_or(|looked| now.since(looked) >= MIN_VISIT_INTERVAL) || planted::is(Fault::HintStorm)
+    }
+
+    /// Notes the outcome of a visit. Returns when the next is due.
+    fn note(&mut self, outcome: &Outcome, now: Millis) -> Option<Millis> {
+        if outcome.looked {
+            self.looked = Some(now);
+        }
+        let earliest = self.looked.map_or(now, |looked| looked.plus(MIN_VISIT_INTERVAL));
+        outcome.next_look.map(|next| next.max(earliest))
+    }
 }
 
 impl<T> ResourceEngine<T> {

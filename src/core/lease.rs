@@ -55,9 +55,34 @@
 //! In step 14 `a` *claims* its lease: 50 leave the unclaimed amount and count in the record of `a` (rule E4). In step 17
 //! `c` gets nothing, because the unclaimed 50 may be in use by `b`.
 //!
-//! # Where the rules are kept
-//! The rules are numbered as in docs/internals/lease-protocol.md, which has all of them with their reasons. Rules 1 to 3
-//! are kept in [`leases`], the sums in [`ledger`], rules E1 and E13 in [`proposer`], E2, E4 and E12 in [`inherited`].
+//! # The rules
+//! docs/internals/lease-protocol.md has all rules with the reasons for them. Comments cite them by number.
+//!
+//! | rule | says | kept in |
+//! |---|---|---|
+//! | 1 | a confirmation drops older leases only; a stale request is ignored | [`leases`] |
+//! | 2 | an outstanding amount may lower what is held only if its sender proves that it knows a recent lease | [`leases`] |
+//! | 3 | a holder may keep its newest live lease, not what is held for it | [`leases`] |
+//! | 4 | a grant drops older leases that it covers, and no others | [`leases`] |
+//! | 5 | without a supply of its own a node gives nothing | [`crate::resource`] |
+//! | 6 | a client has one request in flight, and only the answer to the latest counts | the session |
+//! | 7 | a new master uses only what a quorum has stored | [`promises`] |
+//! | 8 | a child node in learning mode confirms nothing | [`leases`], [`crate::resource`] |
+//! | 9, 10 | who is hinted; who asks early | [`crate::resource`] |
+//! | E1 | an answer leaves when the stored total covers everything that is held | [`proposer`] |
+//! | E2 | inherited leases count until the last of them has ended | [`inherited`] |
+//! | E3 | a request that claims an older lease than the last one is stale | [`leases`] |
+//! | E4 | a claim takes from the unclaimed amount, and a smaller claim gives back | [`inherited`] |
+//! | E5 | nothing is claimed in addition to a fresh lease | [`leases`] |
+//! | E6 | a holder may keep what it has claimed until it has a lease of this master | [`leases`] |
+//! | E7 | the echo of a lease that answers the last claim frees what was claimed | [`leases`] |
+//! | E8 | a release of a lease of this master frees it and older ones, and nothing else | [`leases`] |
+//! | E9 | rule 6, at the client | the session |
+//! | E10 | a holder without tokens gets back what it claims, and grows after it has shown a lease of this master | [`crate::resource`] |
+//! | E11 | a holder that may have an unknown lease is left out of the answer rather than given less | [`crate::resource`] |
+//! | E12 | leases that ended while there was no master can be claimed, too | [`inherited`], [`proposer`] |
+//! | E13 | parts of the unclaimed amount end on their own | [`inherited`], [`proposer`] |
+//!
 //! What a request says about leases is applied in [`crate::resource`], by the methods of [`LeaseBook`].
 
 pub(crate) mod inherited;

@@ -53,9 +53,8 @@ pub use pool::{
 };
 pub use resource::{
     Answer, Ask, Birth, Block, Counters, DueChange, DueRule, Explanation, Forecast, Foreseen, HolderCopy, HolderReport,
-    Lease, LoadError, LoadReport, Moved, Others, Outcome, Overridden, PromiseReport, Release, Request, Resource,
-    ResourceReport, RoundScratch, Supplied, SupplyReport, invariant,
-    names::NodeInstance,
+    Lease, LoadError, LoadReport, Moved, NodeInstance, Others, Outcome, Overridden, PromiseReport, Release, Request,
+    Resource, ResourceReport, RoundScratch, Supplied, SupplyReport, invariant,
     supply::{DemandSummary, Source, Supply},
     watch_list::{Hint, Why},
 };

@@ -19,11 +19,9 @@
 
 mod accounts;
 mod assignments;
-mod crowd;
 mod demand;
 mod events;
 mod free;
-mod grouped;
 mod law;
 mod member;
 mod memory;
@@ -31,6 +29,7 @@ mod note_pacing;
 mod notes;
 mod priority;
 mod report;
+mod sorted;
 #[cfg(test)]
 mod tests;
 mod total;

@@ -14,7 +14,7 @@ mod forecast;
 mod hints;
 pub mod invariant;
 mod messages;
-pub(crate) mod names;
+mod names;
 mod outcome;
 mod pool;
 mod report;
@@ -51,7 +51,7 @@ use crate::{
 pub use capacity::{LoadError, LoadReport, Overridden};
 pub use explain::{Block, DueRule, Explanation, Others};
 pub use forecast::{DueChange, Forecast, Foreseen, HolderCopy, Moved};
-pub use messages::{Answer, Ask, Counters, Lease, Release, Request, Supplied};
+pub use messages::{Answer, Ask, Counters, Lease, NodeInstance, Release, Request, Supplied};
 pub use outcome::Outcome;
 pub use report::{HolderReport, ResourceReport, SupplyReport};
 pub use round::RoundScratch;

@@ -6,8 +6,6 @@
 //! move it. When the time of the bucket comes, a record that was refreshed moves to the bucket where it now belongs. So
 //! a refresh costs nothing, and each record is visited about once per lease length.
 
-mod expiry;
-mod mode;
 mod records;
 
 use std::{
@@ -20,7 +18,6 @@ use std::{
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 
-pub(crate) use self::mode::HolderMode;
 use self::records::Records;
 use crate::{
     lease::leases::{Grant, Leases},
@@ -57,13 +54,23 @@ pub(crate) struct Holder {
     pub(crate) watch: u32,
     /// With whole units: whether it has one of the left-over units of this rotation.
     pub(crate) extra: bool,
-    /// Changed by [`set_manner`](Ledger::set_manner).
+    /// Changed by [`set_mode`](Ledger::set_mode).
     mode: HolderMode,
     /// Whether it was given visibly less than it was due when it last asked, or when it was last considered for a hint.
     waits: bool,
     counted: Counted,
     /// The bucket in which it is queued. Its entries in other buckets are out of date.
     bucket: u32,
+}
+
+/// What a holder says about itself besides its kind. One byte, because records are full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HolderMode {
+    Plain,
+    /// A child node that knows terms.
+    HeedsTerms,
+    /// A client that limits others with its lease.
+    Gateway,
 }
 
 /// When a holder asked last.
@@ -485,6 +492,86 @@ impl Ledger {
             + self.principals.capacity() * size_of::<Principal>()
             + self.queue.values().map(|bucket| bucket.capacity() * size_of::<u32>()).sum::<usize>()
     }
+}
+
+impl Holder {
+    pub(crate) fn heeds_terms(&self) -> bool {
+        self.mode == HolderMode::HeedsTerms
+    }
+
+    pub(crate) fn mode(&self) -> HolderMode {
+        self.mode
+    }
+}
+
+impl Ledger {
+    /// Sets the mode of a holder.
+    pub(crate) fn set_mode(&mut self, slot: u32, mode: HolderMode) {
+        let holder = &mut self.holders[slot];
+        let before = std::mem::replace(&mut holder.mode, mode);
+        match (before == HolderMode::Gateway, mode == HolderMode::Gateway) {
+            (false, true) => {
+                self.sums.gateways += 1;
+                self.sums.held_by_gateways += holder.counted.held;
+            }
+            (true, false) => {
+                self.sums.gateways -= 1;
+                self.sums.held_by_gateways -= holder.counted.held;
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Ledger {
+    /// Visits up to `budget` records whose buckets are due, and removes those that hold nothing any more. `looked_at`
+    /// gets every slot, and the record if it was removed. Being late is safe: what has ended still counts.
+    pub(crate) fn expire(&mut self, now: Millis, budget: usize, looked_at: impl FnMut(u32, Option<Holder>)) {
+        if has_come(self.first_bucket, now) {
+            self.expire_buckets(now, budget, looked_at);
+            self.first_bucket = self.queue.first_key_value().map_or(NOT_QUEUED, |(bucket, _)| *bucket);
+        }
+    }
+
+    fn expire_buckets(&mut self, now: Millis, budget: usize, mut looked_at: impl FnMut(u32, Option<Holder>)) {
+        let mut left = budget;
+        while left > 0 {
+            let Some(mut entry) = self.queue.first_entry() else {
+                return;
+            };
+            let bucket = *entry.key();
+            if !has_come(bucket, now) {
+                return;
+            }
+            let Some(slot) = entry.get_mut().pop() else {
+                entry.remove();
+                continue;
+            };
+            left -= 1;
+            match self.holders.get_mut(slot) {
+                Some(holder) if holder.bucket == bucket => holder.bucket = NOT_QUEUED,
+                _ => continue,
+            }
+            if self.holders[slot].leases.next_change(now).is_some() {
+                self.recount(slot, now);
+                looked_at(slot, None);
+            } else {
+                self.note_lapsed(slot, now);
+                let holder = self.remove(slot);
+                looked_at(slot, Some(holder));
+            }
+        }
+    }
+
+    /// When [`expire`](Self::expire) next has something to do.
+    pub(crate) fn next_expiry(&self) -> Option<Millis> {
+        self.queue.first_key_value().map(|(bucket, _)| Millis(u64::from(*bucket) * BUCKET_MS))
+    }
+}
+
+/// Whether the time of a bucket has come.
+fn has_come(bucket: u32, now: Millis) -> bool {
+    u64::from(bucket) * BUCKET_MS <= now.0
 }
 
 /// If a record grew by a cache line, every request would cost another cache miss.

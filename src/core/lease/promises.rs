@@ -17,11 +17,8 @@
 //!
 //! Not here: how changes reach peers and in which order (the log of the quorum), and how a record is stored.
 
-pub(crate) mod part;
 #[cfg(test)]
 mod tests;
-
-pub use part::Part;
 
 use crate::types::{
     amount::{Amount, Sum},
@@ -30,6 +27,21 @@ use crate::types::{
     time::{Millis, certain_end},
     token::{Epoch, Token},
 };
+
+/// The maximum number of parts of a resource. Beyond it the two with the closest ends become one.
+const MAX_PARTS: usize = 8;
+
+/// A part of a total that ends before the rest: what earlier masters promised and nobody has claimed yet.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Part {
+    /// The end of the last of its leases.
+    pub until: ClusterTime,
+    /// All of them have tokens below this one.
+    pub before: Token,
+    /// A lower bound.
+    pub amount: Amount,
+}
 
 /// The changes of promises that a round causes. Peers apply them in the order of epoch and number.
 #[derive(Debug, Clone, PartialEq)]
@@ -230,4 +242,14 @@ impl Promises {
 pub(crate) fn total_at(total: Amount, parts: &[Part], moment: ClusterTime) -> Amount {
     let over: Sum = parts.iter().filter(|part| part.until <= moment).map(|part| part.amount).collect();
     if over == Sum::ZERO { total } else { (Sum::from(total) - over).ceil() }
+}
+
+/// Bounds the number of parts. A part may end later than it has to, which is safe.
+pub(crate) fn merge_parts(parts: &mut Vec<Part>) {
+    while parts.len() > MAX_PARTS {
+        let gap = |place: &usize| parts[place + 1].until.since(parts[*place].until);
+        let Some(closest) = (0..parts.len() - 1).min_by_key(gap) else { return };
+        let sooner = parts.remove(closest);
+        parts[closest].amount = [parts[closest].amount, sooner.amount].into_iter().collect::<Sum>().floor();
+    }
 }

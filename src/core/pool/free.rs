@@ -16,8 +16,8 @@ use super::{
     Pool,
     accounts::Clock,
     events::Cause,
-    grouped::{Grouped, Whose},
     member::{Free, Member, QueueKey},
+    sorted::{Grouped, Whose},
 };
 use crate::types::{
     amount::{Amount, Sum},

@@ -10,9 +10,9 @@ use std::collections::BTreeSet;
 use super::{
     Pool, Underrun,
     accounts::BalanceKey,
-    crowd::Crowd,
     events::{Cause, PoolEventKind},
     member::{Member, Rank},
+    sorted::Crowd,
 };
 use crate::types::{
     amount::{Amount, Sum},

@@ -1,6 +1,6 @@
 //! The inputs and outputs of a round.
 
-use std::sync::Arc;
+use std::{num::NonZeroU64, sync::Arc};
 
 use crate::{
     allocation::division::Terms,
@@ -9,7 +9,6 @@ use crate::{
     policy::access::{AccessRequest, Action},
     policy::settings::Settings,
     pool::{News, PoolState},
-    resource::names::NodeInstance,
     types::{
         amount::Amount,
         claim::{Claims, HolderKind},
@@ -60,6 +59,22 @@ impl Ask {
             HolderKind::Client if self.is_gateway => HolderMode::Gateway,
             HolderKind::Node | HolderKind::Client => HolderMode::Plain,
         }
+    }
+}
+
+/// The process behind a node's name. The number is drawn at random when the node first starts and kept in its data
+/// directory. A node without a directory draws another with each start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NodeInstance {
+    pub node: NonZeroU64,
+    /// The reign of the node's master. Later masters have higher numbers.
+    pub reign: u64,
+}
+
+impl NodeInstance {
+    /// From the wire. A node of zero means that none was sent.
+    pub fn new(node: u64, reign: u64) -> Option<NodeInstance> {
+        NonZeroU64::new(node).map(|node| NodeInstance { node, reign })
     }
 }
 

@@ -15,34 +15,18 @@
 //!
 //! Nodes that send no instance id, such as Doorman's, continue with the record of their name.
 
-use std::{collections::BTreeMap, num::NonZeroU64, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::Resource;
 use crate::{
     lease::ledger::NOT_WATCHED,
-    resource::{Answer, Ask, Release},
+    resource::{Answer, Ask, NodeInstance, Release},
     types::{
         amount::Amount,
         claim::{Claims, HolderKind},
         time::{Millis, certain_end},
     },
 };
-
-/// The process behind a node's name. The number is drawn at random when the node first starts and kept in its data
-/// directory. A node without a directory draws another with each start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NodeInstance {
-    pub node: NonZeroU64,
-    /// The reign of the node's master. Later masters have higher numbers.
-    pub reign: u64,
-}
-
-impl NodeInstance {
-    /// From the wire. A node of zero means that none was sent.
-    pub fn new(node: u64, reign: u64) -> Option<NodeInstance> {
-        NonZeroU64::new(node).map(|node| NodeInstance { node, reign })
-    }
-}
 
 /// The owner of each name. Without names of nodes that send no instance id.
 #[derive(Debug, Default)]

@@ -11,7 +11,7 @@
 //! the invariant. An amount that goes back goes to the rest.
 
 use crate::{
-    lease::promises::{Part, part},
+    lease::promises::{Part, merge_parts},
     types::{
         amount::{Amount, Sum},
         cluster_clock::ClusterClock,
@@ -33,7 +33,7 @@ impl Parts {
     /// Parts of inherited leases of which the rest ends at `until`.
     pub(super) fn new(clock: ClusterClock, mut parts: Vec<Part>, until: Millis) -> Parts {
         parts.retain(|part| clock.local(part.until) < until && part.amount > Amount::ZERO);
-        part::merge(&mut parts);
+        merge_parts(&mut parts);
         Parts { clock, earlier: parts, over: None }
     }
 

@@ -1,7 +1,7 @@
 //! Nodes of one name are told apart by their lives.
 
 use super::*;
-use crate::resource::names::NodeInstance;
+use crate::resource::NodeInstance;
 
 /// A node that is called `leaf`, with books of its own.
 struct Namesake {
