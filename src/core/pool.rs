@@ -1,21 +1,22 @@
 //! PRIORITY_POOL: a capacity shared between *priority clients*, to which a manager assigns capacity, and *free
 //! clients*, after the server capacity proposal for light Ethereum servers (LES).
 //!
-//! A priority client has a capacity *assigned* and gets it if it fits at all. Free clients get the least useful
-//! capacity, in the places that are left; the client that was served least of late comes first. What may be connected,
-//! the *total*, can be more than what can be served at once, the *base*: most clients use little of what they have most
-//! of the time. If they use too much after all, some are cut off and the total falls with them; it rises again slowly.
+//! A priority client has an *assignment* and gets it if it fits at all. Free clients get the minimum capacity each, in
+//! the places that are left; the client that was served least recently comes first. The *total*, which is what may be
+//! connected, can be more than the *base*, which is what can be served at once, because most clients use little of what
+//! they have most of the time. If they use too much, some are cut off and the total falls with them. It rises again
+//! slowly.
 //!
-//! A pool computes what each client is due, as a division does, and settlement grants it only once it is free: a client
+//! A pool computes what each client is due, as a division does, and settlement grants it only when it is free. A client
 //! that is *kicked out* is due nothing from then on, keeps what it has until it asks, and counts as held until it has
 //! confirmed. Unlike a division, a pool has a memory: what a client is due depends on earlier clients.
 //!
 //! No step visits all holders. They are sorted by keys that do not change by themselves (see [`accounts`]), and each
-//! request moves a bounded number of them: a sudden change for a million is carried out by the requests that follow,
-//! while settlement keeps it safe at every step.
+//! request moves a bounded number of them. A sudden change for a million clients is carried out by the requests that
+//! follow, while settlement keeps it safe at every step.
 //!
-//! Deliberately absent: payment (the manager of a pool is told what each client costs), the identity of the manager,
-//! and where assignments are kept.
+//! Not here: payment (the manager of a pool is told the cost of each client), the identity of the manager, and where
+//! assignments are stored.
 
 mod accounts;
 mod assignments;
@@ -65,24 +66,24 @@ use crate::{
     },
 };
 
-/// The most holders that one request moves, besides those that are moved by ticks.
+/// The maximum number of holders that one request moves, besides those that are moved by ticks.
 pub(crate) const MOVES_PER_REQUEST: usize = 32;
-/// The most holders that one tick moves.
+/// The maximum number of holders that one tick moves.
 pub(crate) const MOVES_PER_TICK: usize = 4096;
 
 /// The state of a pool.
 #[derive(Debug)]
 pub(crate) struct Pool {
     settings: PoolSettings,
-    /// What part of the places one principal keeps while clients of others wait.
+    /// The part of the places that one principal keeps while clients of others wait.
     share: PrincipalShare,
     refresh: Millis,
     lease: Millis,
-    /// What is lent by a parent is never overbooked.
+    /// What a parent lends is never overbooked.
     is_lent: bool,
     base: Amount,
     total: Amount,
-    /// While it learns no client is kicked out, and the total is as large as it may be.
+    /// In learning mode no client is kicked out, and the total is at its maximum.
     learning: bool,
     has_begun: bool,
     clock: Clock,
@@ -99,20 +100,20 @@ pub(crate) struct Pool {
     used: Sum,
     /// What is used, also of what will be lost.
     uses: Sum,
-    /// What members say that they do not use of what they have.
+    /// What members report as unused of what they have.
     idle: Sum,
-    /// Units that members have said they have used.
+    /// Units that members have reported as used.
     spent: f64,
     /// What clients whose reports are old may use in addition. It keeps the total from rising, but cuts no client off:
     /// a late message is no overload.
     doubt: Sum,
-    /// Holders of something that have not asked this master yet.
+    /// The number of holders with capacity that have not asked this master yet.
     unheard: usize,
-    /// What earlier masters have promised to holders that have not asked yet.
+    /// Inherited leases that nobody has claimed yet.
     unclaimed: Amount,
     /// What connected clients hold.
     connected: Sum,
-    /// Reports of use, by when they do not count any more.
+    /// Reports of use, by the time when they expire.
     reports: BTreeSet<(Millis, u32)>,
     is_overloaded: bool,
     overloads: u64,
@@ -281,7 +282,7 @@ impl Pool {
         self.underrun.map(|underrun| underrun.deadline)
     }
 
-    /// A holder has a lease of so much from now on, or what it had has ended.
+    /// A holder has a lease of `capacity` from now on, or what it had has ended.
     pub(crate) fn granted(&mut self, slot: u32, capacity: Amount, held: Sum, cause: Cause) {
         self.connected = held;
         let Some(mut member) = self.take_out(slot) else { return };
@@ -324,7 +325,7 @@ impl Pool {
         self.tell_relief();
     }
 
-    /// A holder was forgotten.
+    /// A holder was removed.
     pub(crate) fn gone(&mut self, slot: u32, held: Sum, cause: Cause) {
         if self.member(slot).is_some_and(Member::is_connected) {
             self.granted(slot, Amount::ZERO, held, cause);
@@ -337,8 +338,8 @@ impl Pool {
         }
     }
 
-    /// A holder asks for the first time and has so much from an earlier master: it keeps that until it is known what
-    /// kind of client it is.
+    /// A holder asks for the first time and has claimed an inherited lease. It keeps that until it is known which kind
+    /// of client it is.
     pub(crate) fn inherit(&mut self, slot: u32, kind: HolderKind, id: &Arc<str>, moved: Amount) {
         let mut member = self.newcomer(kind, id);
         self.restore_cost(&mut member, true);
@@ -353,7 +354,7 @@ impl Pool {
         self.put_back(slot, member);
     }
 
-    /// What earlier masters have promised to holders that have not asked yet counts as a member of its own.
+    /// Unclaimed inherited leases count as a member of their own.
     pub(crate) fn set_unclaimed(&mut self, slot: u32, left: Amount) {
         let mut member = self.take_out(slot).unwrap_or_else(|| self.newcomer(HolderKind::Node, &"".into()));
         member.inherited = true;
@@ -477,7 +478,7 @@ impl Pool {
         self.settings.reduction_window.unwrap_or(self.refresh)
     }
 
-    /// Until when a report that comes now counts.
+    /// When a report that comes now expires.
     fn report_until(&self) -> Millis {
         let interval = self.settings.eval_interval.unwrap_or(self.refresh);
         certain_end(self.clock.at, Millis(interval.0.saturating_mul(2)))

@@ -252,7 +252,7 @@ impl Policy {
         Permissions::new(self, identity)
     }
 
-    /// For each rule what it asks of the request in vain: nothing for a rule that allows it.
+    /// For each rule the conditions that the request does not meet; empty for a rule that allows it.
     pub fn explain(&self, identity: &Identity, request: &AccessRequest<'_>) -> Vec<(&Rule, Vec<Condition>)> {
         self.rules.iter().map(|rule| (rule, unmet(rule, identity, request))).collect()
     }

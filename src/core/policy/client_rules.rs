@@ -13,7 +13,7 @@ pub struct ClientRule {
     /// The id of the client, or a pattern of ids, as written.
     pub pattern: Arc<str>,
     glob: Glob,
-    /// It counts as so many clients where capacity is shared.
+    /// The number of clients that it counts as when capacity is shared.
     pub weight: u32,
     /// What it is due at least, if it wants that.
     pub min: Amount,
@@ -67,7 +67,7 @@ pub enum ClientRuleError {
 impl ClientRule {
     /// Weights are at most this.
     pub const MAX_WEIGHT: u32 = 1_000;
-    /// What a child node is told a rule as.
+    /// The format of a rule as child nodes are told.
     pub(crate) const EXPECTED: &str = "a weight from 1 to 1000, a minimum, a maximum or `-`, and a pattern";
 
     /// A rule that says nothing yet.
@@ -75,7 +75,7 @@ impl ClientRule {
         ClientRule { pattern: pattern.into(), glob, weight: 1, min: Amount::ZERO, max: None }
     }
 
-    /// As a child node is told it: numbers first, because patterns may contain anything.
+    /// The text that child nodes are told: numbers first, because patterns may contain anything.
     pub fn written(&self) -> String {
         let max = self.max.map_or_else(|| "-".to_owned(), |max| max.to_string());
         format!("{} {} {max} {}", self.weight, self.min, self.pattern)

@@ -78,7 +78,7 @@ impl Override {
 pub struct Overrides(Vec<(Arc<Override>, Option<Glob>)>);
 
 impl Overrides {
-    /// In their order. A pattern that is none is an id.
+    /// In their order. An invalid pattern is an id.
     pub fn new(overrides: impl IntoIterator<Item = Override>) -> Overrides {
         let checked = |one: Override| {
             let glob = Glob::new(&one.pattern).ok();

@@ -39,7 +39,7 @@ pub enum SafeCapacity {
     /// The capacity divided by the clients that are known now.
     #[default]
     Dynamic,
-    /// Always so much.
+    /// A fixed amount.
     Fixed(Amount),
     /// No limit: −1 on the wire.
     Unlimited,
@@ -72,7 +72,7 @@ pub struct Settings {
     pub reuse: Reuse,
     /// The part of the unclaimed capacity that is lent to child nodes, so that they can answer a spike at once.
     pub headroom: f64,
-    /// Holders of a child node ask so much more often than the child itself: 0.5 is twice as often.
+    /// The refresh interval of the holders of a child node, as a part of its own: 0.5 is twice as often.
     pub decay_factor: f64,
     /// All clients get what they want; what they would have been given is only reported.
     pub shadow: bool,

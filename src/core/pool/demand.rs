@@ -61,7 +61,7 @@ impl Usage {
 /// The fields of a request that only a pool uses.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct News {
-    /// The account of a free client: where the request came from, as the shell knows it.
+    /// The account of a free client: the address that the request came from, as the caller knows it.
     pub key: Option<Arc<str>>,
     /// What it has used. Without a report it counts as using all it has.
     pub usage: Option<Usage>,
@@ -71,10 +71,10 @@ pub struct News {
 pub(crate) struct PoolRequest<'a> {
     pub(crate) kind: HolderKind,
     pub(crate) id: &'a Arc<str>,
-    /// To whom its record is counted.
+    /// The principal that its record is charged to.
     pub(crate) principal: Principal,
     pub(crate) claims: &'a Claims,
-    /// The lease it has shown to know.
+    /// The lease that it has shown.
     pub(crate) lease: Option<Token>,
     /// What it says it has.
     pub(crate) claimed: Amount,
@@ -300,7 +300,7 @@ impl Pool {
         self.assignments.get(kind, id)
     }
 
-    /// Causes an event when this holder has cost so much; `None` removes the mark.
+    /// Causes an event when the cost of this holder reaches a mark; `None` removes it.
     pub(crate) fn set_alarm(
         &mut self,
         kind: HolderKind,

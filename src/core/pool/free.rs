@@ -131,7 +131,7 @@ impl FreeClients {
         (self.pending.len() + self.busy.len() + self.idle.len()) as u64
     }
 
-    /// The principal that has most places, and how many, if that is its share of so many or more.
+    /// The principal with the most places and their number, if that is its share or more.
     fn with_its_share(&self, places: u64, share: PrincipalShare) -> Option<(Principal, u64)> {
         let (count, principal) = self.places.largest.last()?;
         (share != PrincipalShare::ALL && *count >= share.of_places(places)).then_some((*principal, *count))
@@ -212,7 +212,7 @@ impl Pool {
         Parted { direct, level: level.clamp(0.0, 1.0) }
     }
 
-    /// What a child node with so many free clients is due.
+    /// What a child node with this number of free clients is due.
     pub(super) fn due_to_node(&self, seats: u64) -> Amount {
         Amount::clamped(self.settings.min_capacity.get() * seats as f64 * self.parted().level)
     }
@@ -285,7 +285,7 @@ impl Pool {
         }
     }
 
-    /// Who comes and goes next, where there are so many places for direct clients.
+    /// Who comes and goes next, with this number of places for direct clients.
     fn next_step(&self, places: u64) -> Option<PlaceStep> {
         let (free, bias) = (&self.free, self.settings.connected_bias);
         let best = |whose| free.best(&self.clock, bias, whose);
@@ -360,13 +360,13 @@ impl Pool {
         let Some(account) = member.account else { return };
         member.free = match member.free {
             Free::Waiting(_) | Free::Pending(_) => Free::Served(self.accounts.connect(account, &self.clock)),
-            // While learning no client is kicked out.
+            // In learning mode no client is kicked out.
             Free::Revoking(tab) if self.learning => Free::Served(tab),
             other => other,
         };
     }
 
-    /// The member has no capacity any more.
+    /// The member has lost its capacity.
     pub(super) fn leave_place(&mut self, member: &mut Member) {
         let Some(account) = member.account else { return };
         match member.free {
@@ -392,7 +392,7 @@ impl Pool {
         }
     }
 
-    /// The member is no free client any more.
+    /// The member is no longer a free client.
     pub(super) fn no_free_client(&mut self, member: &mut Member) {
         self.leave_place(member);
         member.free = Free::No;

@@ -32,7 +32,7 @@ pub struct PoolClock {
 }
 
 impl PoolClock {
-    /// The clock after so much more time.
+    /// The clock after `elapsed` more time.
     pub(super) fn after(self, elapsed: Millis) -> PoolClock {
         let seconds = elapsed.0 as f64 / 1000.0;
         PoolClock {
@@ -49,11 +49,11 @@ impl PoolClock {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum NotedBalance {
-    /// There is none any more.
+    /// The account was dropped.
     None,
     /// None of its clients is connected: its logarithm, when nothing had decayed.
     Away(#[cfg_attr(feature = "serde", serde(deserialize_with = "crate::types::amount::stored_number"))] f64),
-    /// So many clients are connected: its value at clock zero.
+    /// The number of connected clients, and its value at clock zero.
     Connected(#[cfg_attr(feature = "serde", serde(deserialize_with = "crate::types::amount::stored_number"))] f64, u32),
 }
 
@@ -90,7 +90,7 @@ pub struct PoolNotes {
     pub total: Amount,
     /// Balances that have changed.
     pub balances: Vec<(Arc<str>, NotedBalance)>,
-    /// Costs that have changed; `None`: it is not connected any more.
+    /// Costs that have changed; `None`: disconnected.
     pub costs: Vec<(HolderKind, Arc<str>, Option<NotedCost>)>,
 }
 
@@ -135,12 +135,12 @@ impl PoolMemory {
         }
     }
 
-    /// How many entries it has.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.balances.len() + self.costs.len()
     }
 
-    /// Whether it has none. The total is remembered all the same.
+    /// Whether it has no entries. It may have a total nevertheless.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

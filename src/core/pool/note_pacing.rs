@@ -2,7 +2,7 @@
 
 use crate::types::time::Millis;
 
-/// A change of less than a sixteenth is due after so long.
+/// A change of less than a sixteenth is due after this time.
 pub(super) const MAX_NOTE_AGE: Millis = Millis::from_secs(30);
 /// A larger change is due at once.
 pub(super) const MUCH: f64 = 1.0 / 16.0;
@@ -27,7 +27,7 @@ pub(super) struct NoteBudget {
 }
 
 impl NoteBudget {
-    /// So many entries, of so many bytes together or one entry more.
+    /// At most this number of entries and bytes, or one entry more.
     pub(super) fn new(now: Millis, all: bool, most: usize, entries: usize, bytes: usize) -> NoteBudget {
         NoteBudget { now, all, most, entries, bytes }
     }

@@ -1,7 +1,7 @@
-//! The notes that a pool still has to send to its peers, and how a pool begins with what peers remember.
+//! The notes that a pool still has to write, and how a pool starts from stored notes.
 //!
-//! Large changes are due at once, others after a while. Notes are sent in that order, as many at a time as the shell
-//! allows.
+//! Large changes are due at once, others after a while. Notes are written in that order, as many at a time as the
+//! caller allows.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -55,7 +55,7 @@ struct LastNoted {
 }
 
 impl Notes {
-    /// The initial total, if so much is held. No client is kicked out for the last hundredth, of which no note was due.
+    /// The initial total for a held amount. No client is kicked out for the last hundredth, for which no note was due.
     pub(super) fn begins_with(&self, held: f64) -> f64 {
         match self.total {
             Some(total) if held <= total || held > total * (1.0 + 2.0 * MUCH_OF_TOTAL) => total,
@@ -107,7 +107,7 @@ impl Pool {
         self.notes.due.insert((due, slot));
     }
 
-    /// A member is not here any more.
+    /// A member was removed.
     pub(super) fn note_gone(&mut self, member: &mut Member, slot: u32) {
         if let Some(due) = member.note.due.take() {
             self.notes.due.remove(&(due, slot));
@@ -140,8 +140,8 @@ impl Pool {
             })
     }
 
-    /// The notes to send now: at most so many entries, of so many bytes together or one entry more; with `all` also
-    /// those not due.
+    /// The notes to write now: at most this number of entries and bytes, or one entry more. With `all` also those not
+    /// due.
     pub(crate) fn take_notes(&mut self, now: Millis, entries: usize, bytes: usize, all: bool) -> Option<PoolNotes> {
         if !self.has_notes(now, all) {
             return None;

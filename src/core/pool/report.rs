@@ -16,7 +16,7 @@ use crate::types::{
 /// A pool at a glance: the eight quantities of the proposal, and more.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PoolReport {
-    /// The least useful capacity (minCapacity).
+    /// The minimum capacity (minCapacity).
     pub min_capacity: Amount,
     /// What free clients get (freeCapacity).
     pub free_capacity: Amount,
@@ -34,13 +34,13 @@ pub struct PoolReport {
     pub priority_assigned: Sum,
     /// What is used (sumRecharge).
     pub used: Sum,
-    /// How often more was used than could be served.
+    /// The number of overloads so far.
     pub overloads: u64,
-    /// Whether it is now.
+    /// Whether there is an overload now.
     pub is_overloaded: bool,
     /// When the pool will choose itself which priority clients to lower, if it has to.
     pub deadline: Option<Millis>,
-    /// It is learning, and no client is kicked out.
+    /// Whether it is in learning mode, in which no client is kicked out.
     pub is_learning: bool,
     /// Free clients that wait for a place.
     pub free_waiting: usize,
@@ -50,7 +50,7 @@ pub struct PoolReport {
     pub revoking: usize,
     /// Balances of clients that are away.
     pub remembered: usize,
-    /// Clients keep buckets of so much time of their capacity.
+    /// Clients keep buckets of this much time of their capacity.
     pub burst: Millis,
     pub newest_event: u64,
 }
@@ -79,7 +79,7 @@ impl PoolStanding {
     }
 }
 
-/// What a client is told of its standing.
+/// The standing of a client, as it is told.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PoolState {
     pub standing: PoolStanding,
@@ -89,7 +89,7 @@ pub struct PoolState {
     pub min_capacity: Amount,
     /// Why it has no more, if it has nothing.
     pub reason: Option<Cause>,
-    /// What it may save up: so much time of its capacity.
+    /// The time of its capacity that it may save up.
     pub burst: Millis,
 }
 
@@ -106,7 +106,7 @@ pub enum PoolFilter {
     PriorityConnected,
 }
 
-/// Where a list goes on.
+/// Where a list continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PoolCursor {
     /// With this record.
@@ -122,7 +122,7 @@ pub struct PoolMember {
     pub kind: HolderKind,
     pub id: Arc<str>,
     pub capacity: Amount,
-    /// What it should have.
+    /// What it is due.
     pub due: Amount,
     /// What is assigned to it.
     pub assigned: Option<Assigned>,

@@ -141,7 +141,7 @@ impl HintContext {
     }
 }
 
-/// What is remembered of a watched holder.
+/// The state of a watched holder.
 #[derive(Debug)]
 struct Watched {
     slot: u32,
@@ -157,7 +157,7 @@ struct Last {
     held: Amount,
     /// Whether the holder was answered since.
     answered: bool,
-    /// How often the hint was repeated in vain.
+    /// The number of repetitions without effect.
     repeated: u8,
 }
 
@@ -317,7 +317,7 @@ pub(crate) struct Look {
     pub(crate) slot: u32,
 }
 
-/// The pause after so many hints in vain.
+/// The pause after this many repetitions without effect.
 fn pause(repeated: u8) -> Millis {
     Millis(HINT_PAUSE.0 << repeated)
 }

@@ -1,10 +1,9 @@
 //! Amounts of capacity, and sums of them that never drift.
 //!
 //! An [`Amount`] is finite, not negative and at most [`Amount::MAX`]. A [`Sum`] counts units of 2⁻⁵² in an integer.
-//! Every `f64` from 1 upwards is a whole number of them; below 1 an amount counts as the next whole number (at most
-//! 2.3e-16 too much, so that "held" errs upwards). Adding and taking away are exact: after any number of updates, in
-//! any order, a sum is what it would be if it were computed anew, and "Σ held ≤ capacity" is a comparison of integers,
-//! not of roundings.
+//! Every `f64` from 1 upwards is a whole number of these units. Below 1 an amount counts as the next whole number of
+//! units, at most 2.3e-16 too much, so that "held" errs upwards. Adding and subtracting are exact: after any number of
+//! updates in any order a sum equals the sum computed anew, and "Σ held ≤ capacity" compares integers.
 
 use std::{
     fmt,
@@ -14,19 +13,19 @@ use std::{
 /// The unit that sums are counted in is 1 / `UNITS`.
 const UNITS: f64 = (1u64 << 52) as f64;
 
-/// How much of a resource: queries per second, open transactions, cost units.
+/// An amount of a resource: queries per second, open transactions, cost units.
 #[derive(Clone, Copy, PartialEq, PartialOrd, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Amount(#[cfg_attr(feature = "serde", serde(deserialize_with = "stored"))] f64);
 
-/// Amounts were checked before they were stored. An invalid one all the same counts as the largest: promises err
-/// upwards.
+/// Stored amounts were checked before. If one is invalid nevertheless, it counts as the largest, because promises must
+/// err upwards.
 #[cfg(feature = "serde")]
 fn stored<'de, D: serde::Deserializer<'de>>(stored: D) -> Result<f64, D::Error> {
     <f64 as serde::Deserialize>::deserialize(stored).map(|value| Amount::new(value).unwrap_or(Amount::MAX).0)
 }
 
-/// Numbers were checked before they were stored. One that is not finite all the same must not spoil sums.
+/// Stored numbers were checked before. If one is not finite nevertheless, it must not spoil sums.
 #[cfg(feature = "serde")]
 pub(crate) fn stored_number<'de, D: serde::Deserializer<'de>>(stored: D) -> Result<f64, D::Error> {
     <f64 as serde::Deserialize>::deserialize(stored).map(|number| if number.is_finite() { number } else { 0.0 })
@@ -116,7 +115,7 @@ impl fmt::Display for Amount {
     }
 }
 
-/// A number for people: whole if it is, else at most six digits behind the point.
+/// A number for people, with at most six decimal places.
 pub fn readable(value: f64) -> String {
     let text = format!("{value:.6}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

@@ -1,15 +1,15 @@
 //! The clock of a cluster: elapsed time that outlives masters.
 //!
-//! The log keeps one moment, and each master counts on from it with its own monotonic clock, from when its reign began.
-//! While anything that is stored has an end that is still to come, the master stores the advance about once a second
+//! The log stores a moment, and each master counts on from it with its own monotonic clock, from when its reign began.
+//! While anything stored has an end in the future, the master stores the advance about once a second
 //! ([`ClusterClock::advance`]). So the end of a promise is a moment that all masters agree on, and a change of master
 //! loses at most the time since the last advance.
 //!
-//! The clock may run late, never early: between two masters, and while no peer runs, it stands still. Then a promise
-//! only lasts longer. Clocks of different masters may differ in rate: a stored end has an allowance for that
+//! The clock may run late, never early. Between two masters, and while no peer runs, it stands still. Then a promise
+//! lasts longer. Clocks of different masters may differ in rate, so a stored end has an allowance for that
 //! ([`ClusterClock::end`]).
 //!
-//! Deliberately absent: the log, and reading any clock.
+//! Not here: the log, and reading any clock.
 
 use crate::{
     planted::{self, Fault},

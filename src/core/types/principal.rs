@@ -1,29 +1,29 @@
-//! What one principal may take of a table that all share: as much as it wants while there is plenty, and less the
-//! fuller the table is.
+//! The share of a table that one principal may take: as much as it wants while there is plenty, and less the fuller the
+//! table is.
 //!
-//! The rule is the dynamic threshold of shared-memory switches: a principal may have one more place as long as it has
-//! no more than a fixed multiple of what is still free. So a lone principal fills a fixed part of the table and leaves
-//! the rest to newcomers; several divide it; none has to be known beforehand, and places that others give back are
-//! there for it again. docs/decisions/fair-shares.md has the reasons.
+//! The rule is the dynamic threshold of shared-memory switches: a principal may have one more place if it has no more
+//! than a fixed multiple of what is still free. So a lone principal fills a fixed part of the table and leaves the rest
+//! to newcomers. Several divide it. None has to be known beforehand, and places that others give back are available
+//! again. docs/decisions/fair-shares.md has the reasons.
 
-/// To whom a record, a connection or a byte is counted: an address, say. The caller numbers them.
+/// The party that a record, a connection or a byte is charged to, such as an address. The caller numbers them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Principal(pub u32);
 
 impl Principal {
-    /// None is known: nothing is counted.
+    /// Nothing is charged.
     pub const NONE: Principal = Principal(0);
 }
 
-/// To whom a new record is to be counted, and whether that principal may have one.
+/// The principal that a new record is charged to, and whether it may have one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ChargedTo {
     pub principal: Principal,
-    /// It has its share of all places: it gets no new record, what it has stays.
+    /// It has its share of all places: it gets no new record, but keeps what it has.
     pub is_full: bool,
 }
 
-/// How many places a principal has more, or fewer.
+/// A change of the number of places that a principal has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotDelta {
     pub principal: Principal,
@@ -35,7 +35,7 @@ pub struct SlotDelta {
 pub struct PrincipalShare(f64);
 
 impl PrincipalShare {
-    /// Everything: there are no shares.
+    /// The whole table: shares do not limit anything.
     pub const ALL: PrincipalShare = PrincipalShare(1.0);
 
     /// A part, above 0 and at most 1.
@@ -56,12 +56,12 @@ impl PrincipalShare {
         before_the_last * (1.0 - self.0) <= self.0 * (left + 1) as f64
     }
 
-    /// How many of so many places one principal has by its share: at least one.
+    /// The share of one principal of this number of places, at least one.
     pub fn of_places(self, places: u64) -> u64 {
         ((places as f64 * self.0) as u64).max(1)
     }
 
-    /// Whether so many places in use are so few that no principal can have reached its share.
+    /// Whether so few places are in use that no principal can have reached its share.
     pub fn cannot_bind(self, used: usize, most: usize) -> bool {
         self.allows(used, 1, used, most)
     }
@@ -73,7 +73,7 @@ impl Default for PrincipalShare {
     }
 }
 
-/// Changes of what principals have, added up as they come.
+/// Changes of the places of principals, added up as they come.
 #[derive(Debug, Default)]
 pub(crate) struct SlotDeltas(Vec<SlotDelta>);
 

@@ -30,13 +30,13 @@ impl Members<'_> {
         Members { index, band, below, all: index.before(ClaimKey::band_end(band)).minus(below) }
     }
 
-    /// What they are due together up to so much for each weight.
+    /// What they are due together up to `level` for each weight.
     fn due(&self, level: f64) -> f64 {
         let modest = self.index.before(ClaimKey::after(self.band, level)).minus(self.below);
         modest.wants.get() + level * (self.all.weight - modest.weight) as f64
     }
 
-    /// What of these minimums is more than so much for each weight.
+    /// The sum of what these minimums exceed `level` for each weight by.
     pub(super) fn beyond(&self, level: f64) -> f64 {
         (self.all.wants.get() - self.due(level)).max(0.0)
     }

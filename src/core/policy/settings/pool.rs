@@ -27,8 +27,8 @@ pub enum RaiseMode {
 /// What the balance of free clients is kept under.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum FreeKey {
-    /// The address the request came from; the shell says which ([`News::key`](crate::pool::News::key)). Without it: the
-    /// client's id.
+    /// The address that the request came from, which the caller provides ([`News::key`](crate::pool::News::key)).
+    /// Without it: the id of the client.
     #[default]
     PeerIp,
     /// The part of the client's id before the first `:`, or else all of it.
@@ -91,9 +91,9 @@ pub struct PoolSettings {
     pub free_key: FreeKey,
     /// So many balances of clients that are away are remembered; the smallest go first.
     pub max_remembered: usize,
-    /// Clients may save up so much time of their capacity while they use less. The pool tells them; they keep to it.
+    /// The time of their capacity that clients may save up while they use less. The pool tells them; they keep to it.
     pub burst: Millis,
-    /// An event tells what a client has cost whenever that is so much more; zero: never.
+    /// An event tells the cost of a client whenever it has grown by this much; zero: never.
     pub usage_update_units: f64,
     /// A usage report counts for twice this long; then the total does not rise on its account; absent: a refresh
     /// interval.
