@@ -17,68 +17,54 @@
 //!
 //! The promises are predicates in [`invariant`]; tests check them after every step.
 
-pub mod access;
-mod amount;
-mod claim;
-mod clients;
-mod cluster_clock;
-mod division;
-mod escape;
-mod glob;
-mod hints;
-pub mod invariant;
-mod leases;
-mod ledger;
-mod life;
-mod load;
-mod overrides;
-mod parameters;
+pub(crate) mod allocation;
+pub mod engine;
+pub(crate) mod lease;
 pub mod planted;
-mod pool;
-mod promises;
-mod resource;
-mod settings;
-mod settlement;
-mod shares;
-mod supply;
-mod template;
+pub(crate) mod policy;
+pub(crate) mod pool;
+pub(crate) mod resource;
 #[cfg(test)]
 mod tests;
-mod time;
-mod token;
-mod units;
+pub(crate) mod types;
 
-pub use amount::{Amount, AmountError, Sum, readable};
-pub use claim::{Claim, Claims, HolderKind, clamp_priority};
-pub use clients::{ClientRule, ClientRuleError, ClientRules, RuleNumber};
-pub use cluster_clock::{ClusterClock, ClusterTime};
-pub use division::Terms;
-pub use escape::{escaped, escaped_lines};
-pub use glob::{Glob, GlobError};
-pub use hints::{Hint, Why};
-pub use leases::{Has, Reuse};
-pub use ledger::Sums;
-pub use life::Life;
-pub use load::Load;
-pub use overrides::{Override, Overrides};
-pub use parameters::{CLIENT_PARAMETER, LEASE_PARAMETER, NamedParameter, ParameterError, REFRESH_PARAMETER, nearest};
-pub use pool::{
-    AssignError, Assigned, Cause, News, NotedBalance, NotedCost, PoolClient, PoolClock, PoolEvent, PoolEventFilter,
-    PoolEventKind, PoolFilter, PoolMember, PoolMemory, PoolNotes, PoolPage, PoolPlace, PoolReport, PoolStanding,
-    PoolState, Usage,
+// What other crates use. Modules of this crate name each other by path.
+pub use allocation::division::Terms;
+pub use lease::{
+    leases::Has,
+    ledger::Sums,
+    promises::{Changes, Inherited, Part, Promises, Refused},
 };
-pub use promises::{Changes, Inherited, Part, Promises, Refused};
+pub use policy::{
+    access,
+    client_rules::{ClientRule, ClientRuleError, ClientRules},
+    overrides::{Load, Override, Overrides},
+    parameters::{CLIENT_PARAMETER, LEASE_PARAMETER, NamedParameter, ParameterError, REFRESH_PARAMETER, nearest},
+    settings::{
+        AlgorithmKind, CostWeights, DropMode, FieldChange, FreeKey, PoolSettings, Priority, RaiseMode, Reuse,
+        SafeCapacity, Settings, SettingsError,
+    },
+    template::{Repository, Template},
+};
+pub use pool::{
+    AssignError, Assigned, Cause, News, NotedBalance, NotedCost, PoolClient, PoolClock, PoolCursor, PoolEvent,
+    PoolEventFilter, PoolEventKind, PoolFilter, PoolMember, PoolMemory, PoolNotes, PoolPage, PoolReport, PoolStanding,
+    PoolState, Usage, UsageBelow,
+};
 pub use resource::{
     Answer, Ask, Birth, Block, Counters, DueChange, DueRule, Explanation, Forecast, Foreseen, HolderCopy, HolderReport,
-    Lease, LoadError, LoadReport, Moved, Others, Outcome, Overridden, PromiseReport, Release, Request, Resource,
-    ResourceReport, Supplied, SupplyReport, Workspace,
+    Lease, LoadError, LoadReport, Moved, NodeInstance, Others, Outcome, Overridden, PromiseReport, Release, Request,
+    Resource, ResourceReport, RoundScratch, Supplied, SupplyReport, invariant,
+    supply::{DemandSummary, Source, Supply},
+    watch_list::{Hint, Why},
 };
-pub use settings::{
-    CostWeights, DropMode, FieldChange, FreeKey, Kind, PoolSettings, Priority, RaiseMode, SafeCapacity, Settings,
-    SettingsError,
+pub use types::{
+    amount::{Amount, AmountError, Sum, readable},
+    claim::{Claim, Claims, HolderKind, RuleNumber, clamp_priority},
+    cluster_clock::{ClusterClock, ClusterTime},
+    escape::{escaped, escaped_lines},
+    glob::{Glob, GlobError},
+    principal::{ChargedTo, Principal, PrincipalShare, SlotDelta},
+    time::{Millis, Now},
+    token::{Epoch, Token},
 };
-pub use shares::{Charged, Passage, Principal, PrincipalShare};
-pub use supply::{Condensed, Source, Supply, UsageBelow};
-pub use template::{Repository, Template};
-pub use time::{Millis, Now};
-pub use token::{Epoch, Token};

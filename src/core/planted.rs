@@ -1,10 +1,9 @@
 //! Faults that can be planted on purpose, to show that the simulation finds them.
 //!
-//! Each leaves out one rule of the lease protocol, at the one place that keeps it. Without the feature `planted` the
-//! question whether a fault [`is`] there has a constant answer, and none of this is left in the program.
+//! Each leaves out one rule of the lease protocol, at the one place that keeps it. Without the feature `planted`,
+//! [`is`] returns a constant, and nothing of this is left in the program.
 //!
-//! Deliberately absent: two live processes under one id. Nothing here could keep that rule, and nothing can leave it
-//! out.
+//! Not here: two live processes under one id. Nothing could keep that rule, and nothing can leave it out.
 
 /// A rule that is left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +20,7 @@ pub enum Fault {
     LateReportLowers,
     /// A new master of a child node uses what it remembers of the node's lease.
     RemembersLease,
-    /// The first request that names a lease of an earlier master frees what was moved for it.
+    /// The first request that claims a lease of an earlier master frees what it has claimed.
     FirstNameFrees,
     /// A client takes answers that it does not wait for any more.
     TakesLateAnswers,
@@ -35,43 +34,44 @@ pub enum Fault {
     ReleasesEverything,
     /// A total that falls counts only when that is stored, not when it is proposed.
     LoweringCountsLate,
-    /// What is left of the estate counts as free.
+    /// Inherited leases that nobody has claimed count as free.
     EstateIsFree,
-    /// The estate ends before the last lease of earlier masters does.
+    /// Inherited leases are forgotten before the last lease of earlier masters has ended.
     EstateEndsEarly,
-    /// More is moved out of the estate than it has.
+    /// A holder may claim more than is unclaimed.
     MovesBeyondEstate,
-    /// What is held under leases that ended is given to others, and the next master takes their names all the same.
+    /// `counted_from` stays when the capacity of ended leases is given to others, so the next master lets them be
+    /// claimed.
     FloorStays,
-    /// A lease that has ended is moved out of the estate though the floor is above it.
+    /// A lease that has ended may be claimed although it is below `counted_from`.
     FloorIsNothing,
-    /// Below a parent a holder may keep a lease that has ended, though the parent may have lent that to others.
+    /// Below a parent a holder may keep a lease that has ended, although the parent may have lent that to others.
     KeepsWhatLapsed,
-    /// What a holder names counts although it was not moved.
+    /// What a holder says it has counts although it could not be claimed.
     KeepsWhatIsNamed,
-    /// A request that names an older lease than was named before counts.
+    /// A stale request counts.
     TakesStaleNames,
-    /// What was moved by mistake is free.
+    /// What was claimed by mistake is free.
     ReturnsToFree,
-    /// Leases that answer what a holder named before it named something newer are still counted on.
+    /// Leases that answer an earlier claim still count after the holder has claimed a newer lease.
     KeepsOlderAnswers,
-    /// An echo frees what was moved, also where it was given for something older.
+    /// An echo frees the claimed amount even if it answers an earlier claim.
     EchoFreesAll,
-    /// Leases that answer something older than what an echo shows are still counted on.
+    /// Leases that an echo shows to be of an earlier claim still count.
     EchoKeepsCovered,
-    /// Something is moved into a record with a lease that was given while nothing was.
+    /// A claim is added to a record with a fresh lease.
     MovesOntoFresh,
-    /// A holder for which something was moved, and which says nothing, is given something.
+    /// A holder that has claimed something and now says nothing is given something.
     FreshWhileMoved,
-    /// A child node that is learning keeps what was moved because its former master named something late.
+    /// A child node in learning mode keeps what its former master claimed late.
     LearningKeepsMoved,
     /// A child node that is learning gives holders more than they have, though more may be out than it counts.
     LearningGivesMore,
-    /// A holder that does not name its leases grows before the estate is over.
+    /// A holder that echoes no tokens grows before the inherited leases have ended.
     PlainGrows,
     /// A lease without a token counts as one of this master though it may be one of an earlier.
     TakesLookalikes,
-    /// A holder without tokens that shows a lease of this master frees all that was moved.
+    /// A holder without tokens that shows a lease of this master frees all that it has claimed.
     ShownFreesAll,
     /// A release that names a lease of an earlier master frees what its holder has here.
     OldReleaseFrees,
@@ -92,11 +92,11 @@ pub enum Fault {
     FreesUnconfirmed,
     /// A lease is forgotten when half of its length is over.
     ForgetsEarly,
-    /// What earlier masters promised is no more than there is since an operator has cut the capacity.
+    /// A cut by an operator lowers the unclaimed amount.
     CutLowersEstate,
     /// An override raises what a parent lends.
     OverrideRaisesLent,
-    /// What there is more by an override is free, also while it is not known who may have it.
+    /// A raise by an override is free although it is not known who may have it.
     RaiseIsFree,
     /// What an Envoy was told last is all that it may believe.
     ForgetsAssignments,

@@ -1,37 +1,36 @@
 //! PRIORITY_POOL: a capacity shared between *priority clients*, to which a manager assigns capacity, and *free
 //! clients*, after the server capacity proposal for light Ethereum servers (LES).
 //!
-//! A priority client has a capacity *assigned* and gets it if it fits at all. Free clients get the least useful
-//! capacity, in the places that are left; the client that was served least of late comes first. What may be connected,
-//! the *total*, can be more than what can be served at once, the *base*: most clients use little of what they have most
-//! of the time. If they use too much after all, some are cut off and the total falls with them; it rises again slowly.
+//! A priority client has an *assignment* and gets it if it fits at all. Free clients get the minimum capacity each, in
+//! the places that are left; the client that was served least recently comes first. The *total*, which is what may be
+//! connected, can be more than the *base*, which is what can be served at once, because most clients use little of what
+//! they have most of the time. If they use too much, some are cut off and the total falls with them. It rises again
+//! slowly.
 //!
-//! A pool computes what each client is due, as a division does, and settlement grants it only once it is free: a client
+//! A pool computes what each client is due, as a division does, and settlement grants it only when it is free. A client
 //! that is *kicked out* is due nothing from then on, keeps what it has until it asks, and counts as held until it has
 //! confirmed. Unlike a division, a pool has a memory: what a client is due depends on earlier clients.
 //!
 //! No step visits all holders. They are sorted by keys that do not change by themselves (see [`accounts`]), and each
-//! request moves a bounded number of them: a sudden change for a million is carried out by the requests that follow,
-//! while settlement keeps it safe at every step.
+//! request moves a bounded number of them. A sudden change for a million clients is carried out by the requests that
+//! follow, while settlement keeps it safe at every step.
 //!
-//! Deliberately absent: payment (the manager of a pool is told what each client costs), the identity of the manager,
-//! and where assignments are kept.
+//! Not here: payment (the manager of a pool is told the cost of each client), the identity of the manager, and where
+//! assignments are stored.
 
 mod accounts;
 mod assignments;
-mod crowd;
 mod demand;
 mod events;
 mod free;
-mod grouped;
 mod law;
 mod member;
 mod memory;
 mod note_pacing;
 mod notes;
-mod parameters;
 mod priority;
 mod report;
+mod sorted;
 #[cfg(test)]
 mod tests;
 mod total;
@@ -43,11 +42,10 @@ use std::{
 
 pub use assignments::{AssignError, Assigned};
 pub(crate) use demand::PoolRequest;
-pub use demand::{News, Usage};
+pub use demand::{News, Usage, UsageBelow};
 pub use events::{Cause, PoolClient, PoolEvent, PoolEventFilter, PoolEventKind};
 pub use memory::{NotedBalance, NotedCost, PoolClock, PoolMemory, PoolNotes};
-pub(crate) use parameters::{PARAMETERS, written};
-pub use report::{PoolFilter, PoolMember, PoolPage, PoolPlace, PoolReport, PoolStanding, PoolState};
+pub use report::{PoolCursor, PoolFilter, PoolMember, PoolPage, PoolReport, PoolStanding, PoolState};
 
 use self::{
     accounts::{Accounts, BalanceKey, Clock},
@@ -59,28 +57,33 @@ use self::{
     priority::PriorityClients,
 };
 use crate::{
-    Amount, Claim, Claims, HolderKind, Millis, PoolSettings, PrincipalShare, Settings, Sum, UsageBelow,
-    division::IN_ALL, time::certain_end,
+    policy::settings::{PoolSettings, Settings},
+    types::{
+        amount::{Amount, Sum},
+        claim::{Claim, Claims, HolderKind, MAX_SLICES},
+        principal::PrincipalShare,
+        time::{Millis, certain_end},
+    },
 };
 
-/// The most holders that one request moves, besides those that are moved by ticks.
+/// The maximum number of holders that one request moves, besides those that are moved by ticks.
 pub(crate) const MOVES_PER_REQUEST: usize = 32;
-/// The most holders that one tick moves.
+/// The maximum number of holders that one tick moves.
 pub(crate) const MOVES_PER_TICK: usize = 4096;
 
 /// The state of a pool.
 #[derive(Debug)]
 pub(crate) struct Pool {
     settings: PoolSettings,
-    /// What part of the places one principal keeps while clients of others wait.
+    /// The part of the places that one principal keeps while clients of others wait.
     share: PrincipalShare,
     refresh: Millis,
     lease: Millis,
-    /// What is lent by a parent is never overbooked.
+    /// What a parent lends is never overbooked.
     is_lent: bool,
     base: Amount,
     total: Amount,
-    /// While it learns no client is kicked out, and the total is as large as it may be.
+    /// In learning mode no client is kicked out, and the total is at its maximum.
     learning: bool,
     has_begun: bool,
     clock: Clock,
@@ -97,20 +100,20 @@ pub(crate) struct Pool {
     used: Sum,
     /// What is used, also of what will be lost.
     uses: Sum,
-    /// What members say that they do not use of what they have.
+    /// What members report as unused of what they have.
     idle: Sum,
-    /// Units that members have said they have used.
+    /// Units that members have reported as used.
     spent: f64,
     /// What clients whose reports are old may use in addition. It keeps the total from rising, but cuts no client off:
     /// a late message is no overload.
     doubt: Sum,
-    /// Holders of something that have not asked this master yet.
+    /// The number of holders with capacity that have not asked this master yet.
     unheard: usize,
-    /// What earlier masters have promised to holders that have not asked yet.
-    estate: Amount,
+    /// Inherited leases that nobody has claimed yet.
+    unclaimed: Amount,
     /// What connected clients hold.
     connected: Sum,
-    /// Reports of use, by when they do not count any more.
+    /// Reports of use, by the time when they expire.
     reports: BTreeSet<(Millis, u32)>,
     is_overloaded: bool,
     overloads: u64,
@@ -161,7 +164,7 @@ impl Pool {
             spent: 0.0,
             doubt: Sum::ZERO,
             unheard: 0,
-            estate: Amount::ZERO,
+            unclaimed: Amount::ZERO,
             connected: Sum::ZERO,
             reports: BTreeSet::new(),
             is_overloaded: false,
@@ -279,7 +282,7 @@ impl Pool {
         self.underrun.map(|underrun| underrun.deadline)
     }
 
-    /// A holder has a lease of so much from now on, or what it had has ended.
+    /// A holder has a lease of `capacity` from now on, or what it had has ended.
     pub(crate) fn granted(&mut self, slot: u32, capacity: Amount, held: Sum, cause: Cause) {
         self.connected = held;
         let Some(mut member) = self.take_out(slot) else { return };
@@ -322,7 +325,7 @@ impl Pool {
         self.tell_relief();
     }
 
-    /// A holder was forgotten.
+    /// A holder was removed.
     pub(crate) fn gone(&mut self, slot: u32, held: Sum, cause: Cause) {
         if self.member(slot).is_some_and(Member::is_connected) {
             self.granted(slot, Amount::ZERO, held, cause);
@@ -335,8 +338,8 @@ impl Pool {
         }
     }
 
-    /// A holder asks for the first time and has so much from an earlier master: it keeps that until it is known what
-    /// kind of client it is.
+    /// A holder asks for the first time and has claimed an inherited lease. It keeps that until it is known which kind
+    /// of client it is.
     pub(crate) fn inherit(&mut self, slot: u32, kind: HolderKind, id: &Arc<str>, moved: Amount) {
         let mut member = self.newcomer(kind, id);
         self.restore_cost(&mut member, true);
@@ -351,19 +354,19 @@ impl Pool {
         self.put_back(slot, member);
     }
 
-    /// What earlier masters have promised to holders that have not asked yet counts as a member of its own.
-    pub(crate) fn set_estate(&mut self, slot: u32, left: Amount) {
+    /// Unclaimed inherited leases count as a member of their own.
+    pub(crate) fn set_unclaimed(&mut self, slot: u32, left: Amount) {
         let mut member = self.take_out(slot).unwrap_or_else(|| self.newcomer(HolderKind::Node, &"".into()));
         member.inherited = true;
         member.granted = left;
         member.keep(left);
-        self.estate = left;
+        self.unclaimed = left;
         self.put_back(slot, member);
     }
 
-    pub(crate) fn remove_estate(&mut self, slot: u32, held: Sum) {
+    pub(crate) fn remove_inherited(&mut self, slot: u32, held: Sum) {
         self.take_out(slot);
-        self.estate = Amount::ZERO;
+        self.unclaimed = Amount::ZERO;
         self.connected = held;
         self.moves += 1;
     }
@@ -382,7 +385,7 @@ impl Pool {
         self.uses -= member.uses;
         self.idle -= member.idle;
         self.doubt -= member.doubt;
-        self.unheard -= usize::from(member.is_unheard());
+        self.unheard -= usize::from(member.is_unknown_yet());
         for claim in &member.demand.told {
             if let Some((subclients, wants)) = self.bands.get_mut(&claim.priority) {
                 *subclients -= u64::from(claim.subclients);
@@ -407,7 +410,7 @@ impl Pool {
         let silent = member.is_silent && member.counts();
         member.doubt = if silent { member.kept().saturating_sub(member.used) } else { Amount::ZERO };
         self.doubt += member.doubt;
-        self.unheard += usize::from(member.is_unheard());
+        self.unheard += usize::from(member.is_unknown_yet());
         self.free.insert(&member, slot);
         self.priority.insert(&member, slot);
         for claim in &member.demand.told {
@@ -441,11 +444,11 @@ impl Pool {
     /// The claims for a parent: one for each priority, but never more than a parent accepts in a request. Of too many
     /// priorities the lowest are merged, under the lowest of them; but never with free clients, which the parent
     /// counts.
-    pub(crate) fn condense(&self) -> Claims {
+    pub(crate) fn summarize(&self) -> Claims {
         let claim = |(priority, (subclients, wants)): (i16, (u64, Sum))| {
             Claim::new(wants.ceil(), subclients.min(Claim::MAX_SUBCLIENTS.into()) as u32, priority)
         };
-        let too_many = self.bands.len().saturating_sub(IN_ALL);
+        let too_many = self.bands.len().saturating_sub(MAX_SLICES);
         let mut bands = self.bands.iter().map(|(priority, band)| (*priority, *band)).peekable();
         let mut claims: Claims = bands.next_if(|(priority, _)| *priority == 0).map(claim).into_iter().collect();
         let lowest = bands.next().map(|(priority, mut merged)| {
@@ -475,7 +478,7 @@ impl Pool {
         self.settings.reduction_window.unwrap_or(self.refresh)
     }
 
-    /// Until when a report that comes now counts.
+    /// When a report that comes now expires.
     fn report_until(&self) -> Millis {
         let interval = self.settings.eval_interval.unwrap_or(self.refresh);
         certain_end(self.clock.at, Millis(interval.0.saturating_mul(2)))

@@ -1,59 +1,66 @@
 //! One resource on its master: requests in, a round, answers out.
 //!
-//! A round absorbs every request that is waiting, then divides and settles once. Its steps follow the design document:
-//! clean-up (leases that have ended), insertion (what the request confirms, then what it wants), the new capacity, and
-//! the answer. Decisions depend on the arguments alone; the caller provides the time and sends the answers.
+//! A [`Resource`] is made of two parts. The [`Allocation`] knows what each holder is due and nothing about leases. The
+//! [`LeaseBook`] knows which leases may be in use and nothing about fairness. A [round](Resource::round) uses both: it
+//! applies what the waiting requests say about leases ([`confirm`]), inserts what they want, computes what their holders
+//! are due, and gives each as much of it as is safe.
+//!
+//! Decisions depend on the arguments alone. The caller provides the time and sends the answers.
 
-mod estate;
+mod capacity;
+mod confirm;
 mod explain;
 mod forecast;
-mod hearing;
 mod hints;
-mod insertion;
-mod lives;
+pub mod invariant;
 mod messages;
+mod names;
 mod outcome;
-mod overridden;
 mod pool;
-mod promises;
 mod report;
-mod settle;
-mod supply;
-mod units;
-
-use estate::Estate;
-use lives::Lives;
-use pool::Measured;
-use promises::Keeper;
-use supply::Origin;
+mod round;
+pub(crate) mod supply;
+pub(crate) mod watch_list;
 
 use crate::{
-    Amount, Cause, Claims, HolderKind, Inherited, Millis, Now, Passage, PrincipalShare, Settings, Source, Sums, Terms,
-    division::Division,
-    hints::{NOT_WATCHED, WatchList},
-    ledger::Ledger,
+    allocation::Allocation,
+    lease::{
+        LeaseBook,
+        inherited::{InheritedChange, WantsChange},
+        ledger::{NOT_WATCHED, Sums},
+        promises::Inherited,
+    },
     planted::{self, Fault},
-    pool::{MOVES_PER_REQUEST, Pool},
-    settlement::Party,
-    token::{Epoch, Tokens},
-    units::Rotation,
+    policy::settings::Settings,
+    pool::{Cause, Pool},
+    resource::{
+        capacity::CapacityInputs,
+        names::NameOwners,
+        supply::{Source, SupplyState},
+        watch_list::WatchList,
+    },
+    types::{
+        amount::{Amount, Sum},
+        claim::Claims,
+        principal::{PrincipalShare, SlotDelta},
+        time::Millis,
+        token::Epoch,
+    },
 };
 
+pub use capacity::{LoadError, LoadReport, Overridden};
 pub use explain::{Block, DueRule, Explanation, Others};
 pub use forecast::{DueChange, Forecast, Foreseen, HolderCopy, Moved};
-pub use messages::{Answer, Ask, Counters, Lease, Release, Request, Supplied};
+pub use messages::{Answer, Ask, Counters, Lease, NodeInstance, Release, Request, Supplied};
 pub use outcome::Outcome;
-pub use overridden::Overridden;
-pub use pool::{LoadError, LoadReport};
-#[cfg(test)]
-pub(crate) use promises::Pending;
-pub use promises::PromiseReport;
 pub use report::{HolderReport, ResourceReport, SupplyReport};
+pub use round::RoundScratch;
+
+pub use crate::lease::proposer::PromiseReport;
 
 /// The arguments of [`Resource::new`].
 #[derive(Debug, Clone)]
 pub struct Birth {
-    /// How it is run.
     pub settings: Settings,
     /// Where its capacity comes from.
     pub source: Source,
@@ -61,7 +68,7 @@ pub struct Birth {
     pub epoch: Epoch,
     /// When this master began: a lease that it cannot account for is older.
     pub since: Millis,
-    /// Until then it is learning: what is there counts as lent until holders have named it.
+    /// Until then it is in learning mode: the capacity counts as lent until holders have claimed it.
     pub learning_until: Millis,
     /// The promises of earlier masters; empty if there were none. `None`: no promises are kept, and what this master
     /// gives is forgotten with it.
@@ -72,149 +79,78 @@ pub struct Birth {
     pub seed: u64,
 }
 
-/// Ends of leases looked at per request, besides those looked at by ticks: about what refreshes make necessary, so
-/// that no request has to wait for a million leases that end in the same second.
-const EXPIRE_PER_REQUEST: usize = 8;
 /// Ends of leases looked at per tick.
 const EXPIRE_PER_TICK: usize = 4096;
 
 pub struct Resource {
     settings: Settings,
-    /// Where `settings.capacity` comes from.
-    origin: Origin,
-    since: Millis,
-    learning_until: Millis,
-    /// What earlier masters promised, until the last of their leases has ended.
-    estate: Option<Box<Estate>>,
-    max_holders: usize,
-    place_share: PrincipalShare,
-    tokens: Tokens,
-    ledger: Ledger,
-    division: Division,
-    counters: Counters,
-    sub_round: u32,
-    watch_list: WatchList,
-    keeper: Option<Box<Keeper>>,
+    /// What is fair.
+    allocation: Allocation,
+    /// What is safe.
+    book: LeaseBook,
+    /// PRIORITY_POOL: decides what is due in place of the allocation.
     pool: Option<Box<Pool>>,
-    measured: Measured,
-    seed: u64,
-    rotation: Option<Box<Rotation>>,
-    /// Rises when left-over units pass to other holders.
-    turns: u64,
+    /// Where `settings.capacity` comes from.
+    supply_state: SupplyState,
+    capacity_inputs: CapacityInputs,
+    names: NameOwners,
+    watch_list: WatchList,
+    limits: Limits,
+    counters: Counters,
+    last_round: LastRound,
     /// Rises when settings or capacity change.
     reforms: u64,
-    /// Holders that have come with the last round.
-    newcomers: Vec<u32>,
-    /// Answers of the last round that the parent may raise, in ascending order.
-    short: Vec<usize>,
-    /// Where there is a pool: holders whose leases have ended, and whether they are gone.
-    lapsed: Vec<(u32, bool)>,
-    lives: Lives,
+    seed: u64,
 }
 
-/// Buffers of a round. They are empty between two rounds, so one workspace serves all resources of a thread: it stays
-/// in the processor's caches, where buffers of each resource would be as cold as a resource that was not asked for a
-/// while.
+/// How many places may be taken.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    max_holders: usize,
+    place_share: PrincipalShare,
+}
+
+/// The traces of a round that are looked at after it.
 #[derive(Default)]
-pub struct Workspace {
-    /// Records that were touched ahead.
-    slots: Vec<u32>,
-    /// The requests of a sub-round.
-    seats: Vec<Seat>,
-    parties: Vec<Party>,
-    grants: Vec<Amount>,
-    terms: Vec<(i16, Terms)>,
-}
-
-impl Workspace {
-    fn clear(&mut self) {
-        self.seats.clear();
-        self.parties.clear();
-        self.grants.clear();
-        self.terms.clear();
-    }
-}
-
-/// A request of a sub-round.
-struct Seat {
-    slot: u32,
-    /// Where its answer goes.
-    answer: usize,
-    /// What its holder may keep even if nothing is free.
-    keep: Amount,
-    /// What it may have at most.
-    most: Amount,
-    /// The lease of an earlier master that it claims: at most what it may keep.
-    claimed: Amount,
-    /// What of earlier masters its holder has named, without a token.
-    named: Amount,
-    left_out: LeftOut,
-}
-
-/// Whether a request is left out of the answer, so that its holder keeps the lease that it has.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum LeftOut {
-    Never,
-    /// If the grant is less than its holder wants, which may have more (rule E11).
-    IfShort,
-    /// A lease given a little later will be a better one (rule E10).
-    Always,
-}
-
-impl Seat {
-    fn of(slot: u32) -> Seat {
-        Seat {
-            slot,
-            answer: 0,
-            keep: Amount::ZERO,
-            most: Amount::MAX,
-            claimed: Amount::ZERO,
-            named: Amount::ZERO,
-            left_out: LeftOut::Never,
-        }
-    }
+struct LastRound {
+    /// Rises with each sub-round.
+    sub_round: u32,
+    /// Holders that came with it.
+    newcomers: Vec<u32>,
+    /// Answers that the parent may raise, in ascending order.
+    short: Vec<usize>,
+    /// In a pool: holders whose leases have ended, and whether they are gone.
+    lapsed: Vec<(u32, bool)>,
 }
 
 impl Resource {
     /// A resource without holders, except for inherited ones.
     pub fn new(birth: Birth) -> Resource {
         let Birth { mut settings, source, epoch, since, learning_until, inherited, max_holders, seed } = birth;
-        let epoch = promises::begin_epoch(epoch, inherited.as_ref());
         if source == Source::Parent {
             // Regardless of the template: nothing has been lent yet.
             settings.capacity = Amount::ZERO;
         }
         let mut resource = Resource {
-            division: supply::division(&settings, source),
-            measured: Measured::new(settings.capacity),
-            settings,
-            origin: source.into(),
-            since,
-            learning_until,
-            estate: None,
-            max_holders,
-            place_share: PrincipalShare::default(),
-            tokens: Tokens::new(epoch),
-            ledger: Ledger::new(seed),
-            counters: Counters::default(),
-            sub_round: 0,
-            watch_list: WatchList::default(),
-            keeper: None,
+            allocation: Allocation::new(&settings, source == Source::Parent),
+            book: LeaseBook::new(epoch, since, learning_until, inherited.as_ref(), seed),
             pool: None,
-            seed,
-            rotation: None,
-            turns: 0,
+            supply_state: source.into(),
+            capacity_inputs: CapacityInputs::new(settings.capacity),
+            settings,
+            names: NameOwners::default(),
+            watch_list: WatchList::default(),
+            limits: Limits { max_holders, place_share: PrincipalShare::default() },
+            counters: Counters::default(),
+            last_round: LastRound::default(),
             reforms: 0,
-            newcomers: Vec::new(),
-            short: Vec::new(),
-            lapsed: Vec::new(),
-            lives: Lives::default(),
+            seed,
         };
-        resource.count_in_units();
         resource.renew_pool(seed);
         if let Some(inherited) = inherited {
-            resource.keeper = Some(Box::new(Keeper::new(resource.tokens.epoch(), &inherited)));
-            resource.inherit(inherited);
+            let change = resource.book.inherit(inherited);
+            resource.after(change);
+            resource.end_parts(since);
         }
         if learning_until > since && source == Source::Own {
             resource.assume_lent(learning_until);
@@ -222,88 +158,20 @@ impl Resource {
         resource
     }
 
-    /// Runs a round over `requests`; `answers` gets one for each, in the same order.
-    /// `requests` is left empty.
-    pub fn round(
-        &mut self,
-        now: Now,
-        requests: &mut Vec<Request>,
-        answers: &mut Vec<Answer>,
-        workspace: &mut Workspace,
-    ) {
-        // A round that panicked may have left data in it.
-        workspace.clear();
-        self.counters.rounds += 1;
-        self.expire(now.at, EXPIRE_PER_REQUEST * (1 + requests.len()));
-        self.end_of_estate(now.at);
-        self.end_of_supply(now.at);
-        self.end_of_report(now.at);
-        self.step_pool(now.at, MOVES_PER_REQUEST * (1 + requests.len()));
-        self.begin_sub_round();
-        self.newcomers.clear();
-        self.short.clear();
-        self.look_ahead(requests, &mut workspace.slots);
-        for request in requests.drain(..) {
-            // Kept until it is settled; then it is the answer.
-            let place = answers.len();
-            answers.push(Answer::TooSoon);
-            let ask = match request {
-                Request::Ask(ask) => ask,
-                Request::Renew(ask) => match self.with_wants(ask, now) {
-                    Some(ask) => ask,
-                    None => {
-                        answers[place] = Answer::Unknown;
-                        continue;
-                    }
-                },
-                Request::Release(release) => {
-                    if self.is_seated(release.kind, &release.id, workspace) {
-                        self.settle(now, answers, workspace);
-                    }
-                    self.release(&release, now.at);
-                    answers[place] = Answer::Released;
-                    continue;
-                }
-            };
-            if self.is_seated(ask.kind, &ask.id, workspace) {
-                self.settle(now, answers, workspace);
-            }
-            match self.admit(ask, now) {
-                Ok(seat) => workspace.seats.push(Seat { answer: place, ..seat }),
-                Err(answer) => answers[place] = answer,
-            }
-        }
-        self.settle(now, answers, workspace);
-    }
-
-    /// Prefetches the records that the round will work on. Visited one after the other, field by field, each would wait
-    /// for memory several times; touched in one go, the waits overlap.
-    fn look_ahead(&self, requests: &[Request], slots: &mut Vec<u32>) {
-        let likely = requests.iter().filter_map(|request| match request {
-            Request::Ask(ask) | Request::Renew(ask) => self.ledger.likely_slot(ask.kind, &ask.id),
-            Request::Release(release) => self.ledger.likely_slot(release.kind, &release.id),
-        });
-        slots.clear();
-        slots.extend(likely);
-        let touched = slots.iter().fold(0, |touched, slot| touched ^ self.ledger.touch(*slot));
-        // Without this the compiler would remove the unused reads.
-        std::hint::black_box(touched);
-    }
-
     /// Forgets what has ended. Returns whether nothing is held any more.
     pub fn tick(&mut self, now: Millis) -> bool {
         self.expire(now, EXPIRE_PER_TICK);
-        self.end_of_estate(now);
+        self.end_inherited(now);
         self.end_of_supply(now);
         self.end_of_report(now);
         self.tick_pool(now);
         self.deal_units(now);
-        self.forget_lives(now);
-        self.ledger.len() == 0 && !self.has_estate()
+        self.forget_names(now);
+        self.book.ledger.len() == 0 && !self.book.has_inherited()
     }
 
     /// Puts new settings in force. Leases stay; capacity and terms change with the next round. A change of algorithm or
-    /// of what priorities mean looks at every holder once.
+    /// of what priorities mean visits every holder once.
     ///
     /// The capacity of a node with a parent stays what the parent lends.
     pub fn configure(&mut self, mut settings: Settings) {
@@ -315,33 +183,29 @@ impl Resource {
         if settings == self.settings {
             return;
         }
-        if self.division.same_order(&settings) {
-            self.division.reconfigure(&settings);
-        } else {
-            if settings.clients != self.settings.clients {
+        let has_new_rules = settings.clients != self.settings.clients;
+        if self.allocation.configure(&settings) {
+            if has_new_rules {
                 self.put_rules(&settings);
             }
-            self.division.reset(&settings);
             self.forget_told();
-            for (slot, holder) in self.ledger.iter_from(0) {
-                self.division.insert(slot, &holder.claims);
+            for (slot, holder) in self.book.ledger.iter_from(0) {
+                self.allocation.insert(slot, &holder.claims);
             }
         }
-        self.division.set_capacity(settings.capacity);
         let before = std::mem::replace(&mut self.settings, settings).capacity;
-        if self.has_estate() && self.learning_until > self.since {
+        if self.book.has_inherited() && self.book.learning_until() > self.book.since() {
             // It may have been cut just before this master began: holders may have more than it knows of.
-            self.lends_to_estate(before);
+            self.raise_unclaimed(before);
         }
         self.renew_pool(self.seed);
         self.reforms += 1;
-        self.count_in_units();
     }
 
     fn set_capacity(&mut self, capacity: Amount) {
         self.reforms += u64::from(capacity != self.settings.capacity);
         self.settings.capacity = capacity;
-        self.division.set_capacity(capacity);
+        self.allocation.set_capacity(capacity);
         if let Some(pool) = &mut self.pool {
             pool.set_base(capacity);
         }
@@ -349,39 +213,38 @@ impl Resource {
 
     /// How many [`places`](Self::places) may be taken from now on; those that are may stay taken.
     pub fn set_max_holders(&mut self, most: usize) {
-        self.max_holders = most;
+        self.limits.max_holders = most;
     }
 
-    /// How it is run now.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
     /// Sums over all holders.
     pub fn sums(&self) -> Sums {
-        self.ledger.sums()
+        self.book.ledger.sums()
     }
 
     /// What counts against the limit: holders, and every band of a child node beyond its first.
     pub fn places(&self) -> usize {
-        self.ledger.places()
+        self.book.ledger.places()
     }
 
-    /// What principals have more or fewer places since this was last asked. What was noted when this incarnation is
-    /// dropped is the caller's to give back.
-    pub fn drain_passages(&mut self) -> impl Iterator<Item = Passage> {
-        self.ledger.drain_passages()
+    /// How the places of each principal have changed since the last call. The caller subtracts what was noted when this
+    /// incarnation is dropped.
+    pub fn drain_slot_deltas(&mut self) -> impl Iterator<Item = SlotDelta> {
+        self.book.ledger.drain_slot_deltas()
     }
 
     /// The places of those answers of the last round that may be larger once the parent knows what is wanted here now, in
     /// ascending order.
     pub fn short(&self) -> &[usize] {
-        &self.short
+        &self.last_round.short
     }
 
-    /// How many holders it has.
+    /// The number of holders.
     pub fn holders(&self) -> usize {
-        self.ledger.len()
+        self.book.ledger.len()
     }
 
     /// Counters of what has happened so far.
@@ -392,44 +255,50 @@ impl Resource {
     /// When [`tick`](Self::tick) next has something to do.
     pub fn next_expiry(&self) -> Option<Millis> {
         let of_pool = self.pool.as_ref().and_then(|pool| pool.next_deadline());
-        let others = self.next_end_of_estate().into_iter().chain(of_pool).chain(self.load_reported_until());
-        self.ledger.next_expiry().into_iter().chain(others).min()
+        let others = self.book.next_end_of_inherited().into_iter().chain(of_pool).chain(self.load_reported_until());
+        self.book.ledger.next_expiry().into_iter().chain(others).min()
     }
 
     /// Bytes in use, for the benchmarks.
     pub fn bytes(&self) -> usize {
         let pool = self.pool.as_ref().map_or(0, |pool| pool.bytes());
-        size_of::<Self>() + pool + self.ledger.bytes() + self.division.bytes() + self.watch_list.bytes()
+        size_of::<Self>() + pool + self.book.ledger.bytes() + self.allocation.bytes() + self.watch_list.bytes()
     }
 
-    /// Whether what is granted comes out of one sum: dividing algorithms, and everything that is cut from a parent's
-    /// lease, unless that says what each client may have.
+    /// Whether holders share one capacity: dividing algorithms, and everything that is cut from a parent's lease unless
+    /// that lease says what each client may have.
     pub fn is_bounded(&self) -> bool {
-        self.settings.shares() || self.has_parent() && !self.is_lent_per_client()
+        self.settings.shares() || self.has_parent() && !self.is_supplied_per_client()
     }
 
-    fn begin_sub_round(&mut self) {
-        self.sub_round = self.sub_round.wrapping_add(1);
+    /// Whether it is in learning mode. Without a shared capacity there is nothing to learn.
+    pub fn is_learning(&self, now: Millis) -> bool {
+        now < self.book.learning_until() && self.is_bounded()
     }
 
-    /// Whether the holder already has a request in this sub-round.
-    fn is_seated(&self, kind: HolderKind, id: &str, workspace: &Workspace) -> bool {
-        // A single request needs no lookup to know that it is the only one.
-        !workspace.seats.is_empty()
-            && self.ledger.find(kind, id).is_some_and(|slot| self.ledger.holder(slot).round == self.sub_round)
+    /// Whether earlier masters may have lent more than is unclaimed: below a parent that is what is lent now, which may
+    /// be less than they had.
+    fn may_have_lent_more(&self, now: Millis) -> bool {
+        self.has_parent() && !self.book.keeps_promises() && self.is_learning(now)
+    }
+
+    /// A quorum has stored all changes up to this number, and will not lose them.
+    pub fn acknowledge(&mut self, number: u64) {
+        self.book.acknowledge(number);
+    }
+
+    /// A report on promises, if they are kept here.
+    pub fn promises(&self) -> Option<PromiseReport> {
+        self.book.promise_report(Amount::clamped(self.settings.capacity.get() / 32.0))
     }
 
     fn expire(&mut self, now: Millis, budget: usize) {
-        let (division, counters, watch_list) = (&mut self.division, &mut self.counters, &mut self.watch_list);
-        let rotation = &mut self.rotation;
-        let mut lapsed = self.pool.is_some().then_some(&mut self.lapsed);
-        self.ledger.expire(now, budget, |slot, forgotten| {
+        let (allocation, counters, watch_list) = (&mut self.allocation, &mut self.counters, &mut self.watch_list);
+        let mut lapsed = self.pool.is_some().then_some(&mut self.last_round.lapsed);
+        self.book.ledger.expire(now, budget, |slot, forgotten| {
             if let Some(holder) = &forgotten {
-                division.remove(slot, &holder.claims);
+                allocation.forget(slot, &holder.claims);
                 watch_list.remove(holder.watch);
-                if let Some(rotation) = rotation {
-                    rotation.forget(slot);
-                }
                 counters.expired += 1;
             }
             if let Some(lapsed) = &mut lapsed {
@@ -441,48 +310,95 @@ impl Resource {
 
     fn release(&mut self, release: &Release, now: Millis) {
         let Some(slot) = self.released_by(release) else { return };
-        let leases = &mut self.ledger.holder_mut(slot).leases;
-        leases.end_moved(release.kind, now);
-        let (everything, returned) = match release.token {
-            Some(token) if self.tokens.issued(token) => leases.release(token),
-            Some(_) if planted::is(Fault::OldReleaseFrees) => (true, Amount::ZERO),
-            // It was sent to an earlier master, or may have been.
-            Some(_) => (false, Amount::ZERO),
-            None => (!self.has_estate(), Amount::ZERO),
-        };
+        let (everything, returned) = self.book.release(slot, release.kind, release.token, now);
         self.give_back(returned);
         if !everything && !planted::is(Fault::ReleasesEverything) {
-            self.ledger.recount(slot, now);
+            self.book.ledger.recount(slot, now);
             self.pool_grants(slot, Cause::Released);
-        } else if let Some(until) = self.estate_until() {
+        } else if let Some(until) = self.book.inherited_until() {
             self.bury(slot, now, until);
         } else {
-            let holder = self.ledger.remove(slot);
+            let holder = self.book.ledger.remove(slot);
             self.forget(slot, &holder.claims, holder.watch);
         }
     }
 
     /// A holder has gone.
     fn forget(&mut self, slot: u32, claims: &Claims, watch: u32) {
-        self.division.remove(slot, claims);
+        self.allocation.forget(slot, claims);
         self.watch_list.remove(watch);
-        if let Some(rotation) = &mut self.rotation {
-            rotation.forget(slot);
-        }
         self.pool_loses(slot, Cause::Released);
     }
 
     /// The same, but its record stays until then: a delayed request would be taken for a new one (rule E2).
     fn bury(&mut self, slot: u32, now: Millis, until: Millis) {
-        let holder = self.ledger.holder_mut(slot);
+        let holder = self.book.ledger.holder_mut(slot);
         let watch = std::mem::replace(&mut holder.watch, NOT_WATCHED);
         holder.asked = None;
         holder.leases.bury();
-        let claims = self.ledger.holder(slot).claims.clone();
+        let claims = self.book.ledger.holder(slot).claims.clone();
         self.forget(slot, &claims, watch);
-        self.ledger.set_claims(slot, Claims::new());
-        self.ledger.set_waits(slot, false);
-        self.ledger.remember(slot, now, until);
+        self.book.ledger.set_claims(slot, Claims::new());
+        self.book.ledger.set_waits(slot, false);
+        self.book.ledger.remember(slot, now, until);
+    }
+
+    /// A master that knows nothing of earlier leases assumes that the whole capacity was lent until then.
+    fn assume_lent(&mut self, until: Millis) {
+        if !self.is_bounded() {
+            return;
+        }
+        let whole = self.pool.as_ref().map_or(self.settings.capacity, |pool| pool.most());
+        let change = self.book.assume_lent(whole, until);
+        self.after(change);
+    }
+
+    /// The capacity has risen from `before` while leases of earlier masters are not all known.
+    fn raise_unclaimed(&mut self, before: Amount) {
+        if self.is_bounded() {
+            let change = self.book.raise_unclaimed(self.settings.capacity, before);
+            self.after(change);
+        }
+    }
+
+    fn give_back(&mut self, claimed: impl Into<Sum>) {
+        let change = self.book.give_back(claimed);
+        self.after(change);
+    }
+
+    fn end_parts(&mut self, now: Millis) {
+        if let Some(changes) = self.book.end_parts(now) {
+            self.after(InheritedChange::Amount);
+            changes.iter().for_each(|change| self.replace_inherited_wants(change));
+        }
+    }
+
+    /// Ends what is left of inherited leases if its time has come.
+    fn end_inherited(&mut self, now: Millis) {
+        self.end_parts(now);
+        let Some((slot, wants)) = self.book.end_inherited(now, self.settings.lease) else { return };
+        self.allocation.remove(slot, &wants);
+        if let Some(pool) = &mut self.pool {
+            pool.remove_inherited(slot, self.book.ledger.sums().held);
+        }
+    }
+
+    /// Tells the allocation and the pool what has become of the unclaimed leases.
+    fn after(&mut self, change: InheritedChange) {
+        if let InheritedChange::Begun(slot) = change {
+            self.allocation.insert(slot, &self.book.ledger.holder(slot).claims);
+        }
+        let Some(pool) = self.pool.as_mut().filter(|_| change != InheritedChange::None) else { return };
+        if let Some((slot, unclaimed)) = self.book.unclaimed_record() {
+            pool.set_unclaimed(slot, unclaimed);
+        }
+        if matches!(change, InheritedChange::Begun(_)) {
+            pool.begin_with(self.book.ledger.sums().held);
+        }
+    }
+
+    fn replace_inherited_wants(&mut self, change: &WantsChange) {
+        self.allocation.replace(change.slot, change.ordinal, &change.old, &change.new);
     }
 }
 

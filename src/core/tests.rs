@@ -4,6 +4,7 @@
 mod churn;
 mod documents;
 mod failovers;
+mod harness;
 mod hints;
 mod histories;
 mod peers;
@@ -12,7 +13,6 @@ mod rules;
 mod transcripts;
 mod trees;
 mod vectors;
-mod world;
 
 use proptest::prelude::ProptestConfig;
 

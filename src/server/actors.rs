@@ -1,4 +1,4 @@
-//! All of actix: thin shells over the machines of `leaseway_engine`. What leaves this folder is handles with `async
+//! All of actix: thin shells over the machines of `leaseway_core::engine`. What leaves this folder is handles with `async
 //! fn`s.
 //!
 //! | actor | one per | owns | mailbox | when full | on panic | on stop |

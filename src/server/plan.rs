@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use leaseway_core::{FieldChange, Foreseen, Kind, Settings, Sum};
+use leaseway_core::{AlgorithmKind, FieldChange, Foreseen, Settings, Sum};
 use tokio::task::spawn_blocking;
 
 use crate::{
@@ -54,7 +54,7 @@ pub(crate) struct ResourcePlan {
     /// The template that it follows and would follow; `None` where none matches.
     pub(crate) template: (Option<String>, Option<String>),
     /// How it is divided and would be.
-    pub(crate) algorithm: (Kind, Kind),
+    pub(crate) algorithm: (AlgorithmKind, AlgorithmKind),
     /// Everything that its settings would have otherwise; nothing where only the template has another name.
     pub(crate) changes: Vec<FieldChange>,
     /// What holders would be due. `None`: nothing but the template's name changes, or it was too busy to say, or is

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use leaseway_core::{Condensed, Millis};
+use leaseway_core::{DemandSummary, Millis};
 
 use crate::{
     capacity::Capacity,
@@ -18,9 +18,9 @@ pub trait Demand: Clone {
 }
 
 /// What a child node asks for: what its holders want together.
-impl Demand for Condensed {
+impl Demand for DemandSummary {
     /// Resources say themselves when their parent should hear of them early.
-    fn is_urgent(&self, _: &Condensed) -> bool {
+    fn is_urgent(&self, _: &DemandSummary) -> bool {
         false
     }
 

@@ -5,11 +5,12 @@ use std::{
     sync::Arc,
 };
 
+use leaseway_core::engine::{Batch, Effects, Environment, MIN_VISIT_INTERVAL, Moment, ResourceEngine};
 use leaseway_core::{
     Assigned, Changes, ClusterClock, ClusterTime, HolderKind, Load, Millis, Now, Override, PoolMemory, PoolNotes,
     Promises, Sum, invariant, invariant::Violation,
 };
-use leaseway_engine::{Batch, Effects, Environment, LOOKS_APART, Moment, ResourceEngine, uplink::UplinkEngine};
+use leaseway_uplink::UplinkEngine;
 
 use crate::{
     message::{Party, Sender},
@@ -174,7 +175,7 @@ impl Watchdog {
     /// Looks for whom to hint are paced.
     pub(crate) fn hinted(&mut self, now: Millis) -> Result<(), Violation> {
         match self.hinted.replace(now) {
-            Some(before) if now.since(before) < LOOKS_APART => {
+            Some(before) if now.since(before) < MIN_VISIT_INTERVAL => {
                 let detail = format!("hints at {before:?} and at {now:?}");
                 Err(Violation { invariant: "paced hints", detail })
             }
@@ -183,7 +184,7 @@ impl Watchdog {
     }
 
     /// What is held fits, or has not risen but by what was reported. `has_answered`: reports have been taken in. While
-    /// there is an estate a report may come to count later, since what is outstanding counts beside what goes back
+    /// there are inherited leases a report may come to count later, since what is outstanding counts beside what goes back
     /// there; and so may one that waits for the first supply.
     pub(crate) fn held(
         &mut self,
@@ -192,12 +193,12 @@ impl Watchdog {
         has_answered: bool,
     ) -> Result<(), Violation> {
         let resource = engine.resource();
-        let has_estate =
+        let has_inherited =
             resource.is_learning(now) || resource.promises().is_some_and(|promises| now < promises.inherited_until);
         let held = engine.resource().sums().held;
         let before = std::mem::replace(&mut self.held, held);
         let news = self.news;
-        if has_answered && !has_estate && !resource.awaits_supply() {
+        if has_answered && !has_inherited && !resource.awaits_supply() {
             self.news = Sum::ZERO;
         }
         // All that is lent may be in use below a node that learns, also beyond what an operator lets it give.

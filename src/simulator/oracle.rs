@@ -1,8 +1,8 @@
 //! What one server that knew every client would give each: the core's own division, without a tree in between.
 
 use leaseway_core::{
-    Amount, Ask, Birth, Charged, Claim, Claims, Epoch, HolderKind, Millis, Now, Request, Resource, Settings, Source,
-    Workspace,
+    Amount, Ask, Birth, ChargedTo, Claim, Claims, Epoch, HolderKind, Millis, Now, Request, Resource, RoundScratch,
+    Settings, Source,
 };
 use serde::Serialize;
 
@@ -42,12 +42,12 @@ pub(crate) fn dues(settings: &Settings, demands: &[(Amount, i16)]) -> Vec<Amount
             learning: false,
             drops_late: true,
             is_gateway: false,
-            life: None,
+            instance: None,
             news: None,
-            charged: Charged::default(),
+            charged_to: ChargedTo::default(),
         })
     };
-    flat.round(now, &mut demands.iter().enumerate().map(ask).collect(), &mut Vec::new(), &mut Workspace::default());
+    flat.round(now, &mut demands.iter().enumerate().map(ask).collect(), &mut Vec::new(), &mut RoundScratch::default());
     let mut dues = vec![Amount::ZERO; demands.len()];
     for holder in flat.report_holders(now.at, 0, usize::MAX).0 {
         let place: usize = holder.id.parse().expect("holders are named by their places");
@@ -69,7 +69,7 @@ pub(crate) fn apart(dues: &[Amount], has: impl Iterator<Item = Amount>) -> Apart
 #[cfg(test)]
 mod tests {
     use super::*;
-    use leaseway_core::{Kind, Priority};
+    use leaseway_core::{AlgorithmKind, Priority};
 
     fn amounts(values: &[f64]) -> Vec<Amount> {
         values.iter().map(|value| Amount::clamped(*value)).collect()
@@ -77,12 +77,12 @@ mod tests {
 
     #[test]
     fn all_are_due_what_the_algorithm_says() {
-        let fair = Settings::new(Kind::FairShare, Amount::clamped(100.0));
+        let fair = Settings::new(AlgorithmKind::FairShare, Amount::clamped(100.0));
         let demands = |wants: &[f64]| amounts(wants).into_iter().zip([0, 0, 3]).collect::<Vec<_>>();
         assert_eq!(dues(&fair, &demands(&[10.0, 80.0, 1000.0])), amounts(&[10.0, 45.0, 45.0]));
         let strict = Settings { priority: Priority::Strict, reserve: 0.15, ..fair };
         assert_eq!(dues(&strict, &demands(&[10.0, 80.0, 1000.0])), amounts(&[5.0, 5.0, 90.0]));
-        let proportional = Settings::new(Kind::ProportionalShare, Amount::clamped(100.0));
+        let proportional = Settings::new(AlgorithmKind::ProportionalShare, Amount::clamped(100.0));
         assert_eq!(dues(&proportional, &demands(&[30.0, 50.0])), amounts(&[30.0, 50.0]));
     }
 

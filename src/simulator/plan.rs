@@ -1,6 +1,6 @@
 //! A scenario that was checked and laid out: what every run of it begins with.
 
-use leaseway_core::{Amount, Kind, Settings};
+use leaseway_core::{AlgorithmKind, Amount, Settings};
 
 use crate::{
     scenario::{Handover, NodeSpec, Scenario, Speaks},
@@ -19,7 +19,7 @@ impl Plan {
     pub fn new(scenario: Scenario) -> Result<Plan, String> {
         let tree = Tree::new(&scenario);
         let settings = scenario.settings()?;
-        if scenario.draws && !matches!(settings.kind, Kind::FairShare | Kind::ProportionalShare) {
+        if scenario.draws && !matches!(settings.kind, AlgorithmKind::FairShare | AlgorithmKind::ProportionalShare) {
             return Err(format!(
                 "what each seed draws is for FAIR_SHARE and PROPORTIONAL_SHARE, not for {}",
                 settings.kind.name()
@@ -71,6 +71,6 @@ impl Plan {
 
     /// Whether other figures than of a division say how well it does.
     pub fn is_pool(&self) -> bool {
-        self.settings.kind == Kind::PriorityPool
+        self.settings.kind == AlgorithmKind::PriorityPool
     }
 }

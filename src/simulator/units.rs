@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use leaseway_core::{Kind, Millis, nearest};
+use leaseway_core::{AlgorithmKind, Millis, nearest};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// Virtual time: `300s`, `5ms`, `1h 30m`.
@@ -23,7 +23,7 @@ pub struct Part(pub f64);
 
 /// An algorithm by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Algorithm(pub Kind);
+pub struct Algorithm(pub AlgorithmKind);
 
 impl Span {
     /// So many milliseconds.
@@ -115,8 +115,8 @@ impl FromStr for Algorithm {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Algorithm, String> {
-        let known = Kind::ALL.map(Kind::name);
-        let found = Kind::ALL.into_iter().find(|kind| kind.name() == text);
+        let known = AlgorithmKind::ALL.map(AlgorithmKind::name);
+        let found = AlgorithmKind::ALL.into_iter().find(|kind| kind.name() == text);
         found.map(Algorithm).ok_or_else(|| {
             let meant = nearest(text, known).map_or_else(String::new, |meant| format!(" (did you mean {meant}?)"));
             format!("`{text}` is not an algorithm{meant}; expected one of {}", known.join(", "))
@@ -167,7 +167,7 @@ mod tests {
         for text in ["0%", "7%", "2.5%", "0.001%", "29%", "100%"] {
             assert_eq!(text.parse::<Part>().expect("a part").to_string(), text);
         }
-        assert_eq!("FAIR_SHARE".parse(), Ok(Algorithm(Kind::FairShare)));
+        assert_eq!("FAIR_SHARE".parse(), Ok(Algorithm(AlgorithmKind::FairShare)));
     }
 
     #[test]

@@ -33,7 +33,7 @@ fn openraft_is_named_in_src_raft_only() {
 }
 
 /// Folders whose code gets time, seeds and everything else as arguments.
-const PURE: [&str; 6] = ["src/core", "src/engine", "src/envoy", "src/limiter", "src/session", "src/simulator"];
+const PURE: [&str; 6] = ["src/core", "src/uplink", "src/envoy", "src/limiter", "src/session", "src/simulator"];
 
 /// Addresses may be parsed, and a generator may be given its seed.
 const IMPURE: [&str; 15] = [

@@ -12,8 +12,8 @@ use std::{
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use leaseway_core::{
-    Amount, Answer, Ask, Birth, Charged, Claim, Claims, Epoch, Has, HolderKind, Inherited, Kind, Lease, Millis, Now,
-    Request, Resource, Settings, Workspace,
+    AlgorithmKind, Amount, Answer, Ask, Birth, ChargedTo, Claim, Claims, Epoch, Has, HolderKind, Inherited, Lease,
+    Millis, Now, Request, Resource, RoundScratch, Settings,
 };
 
 const REFRESH_NS: u64 = 16_000_000_000;
@@ -94,12 +94,12 @@ struct Refreshers {
     elapsed_ns: u64,
     epoch: Epoch,
     answers: Vec<Answer>,
-    workspace: Workspace,
+    scratch: RoundScratch,
 }
 
 impl Refreshers {
     /// Each has asked twice.
-    fn new(asker: AskerKind, kind: Kind, clients: u32, wants: WantsRange, round: usize) -> Refreshers {
+    fn new(asker: AskerKind, kind: AlgorithmKind, clients: u32, wants: WantsRange, round: usize) -> Refreshers {
         let mut settings = Settings::new(kind, Amount::clamped(f64::from(clients * asker.clients()) * 25.0));
         settings.min_request_interval = Millis(0);
         let mut refreshers = Refreshers {
@@ -115,19 +115,19 @@ impl Refreshers {
             elapsed_ns: 0,
             epoch: Epoch(1 << 40),
             answers: Vec::new(),
-            workspace: Workspace::default(),
+            scratch: RoundScratch::default(),
         };
         refreshers.measure(u64::from(clients) * 2);
         refreshers
     }
 
-    /// The master is lost, and the next has an estate or, if it remembers nothing, only newcomers.
+    /// The master is lost, and the next has inherited leases or, if it remembers nothing, only newcomers.
     fn lose_master(&mut self, remembers: bool) {
         let settings = self.resource.settings().clone();
         let askers = self.leases.len() as u32;
         let inherited = remembers.then(|| Inherited {
             total: settings.capacity,
-            wants: self.resource.condense(self.now().at).claims,
+            wants: self.resource.summarize(self.now().at).claims,
             newest: Some(self.epoch),
             until: self.now().at.plus(Millis(1 << 40)),
             ..Inherited::default()
@@ -179,7 +179,7 @@ impl Refreshers {
             left -= self.asking.len();
             let since = Instant::now();
             for (now, requests) in &mut rounds {
-                self.resource.round(*now, requests, &mut self.answers, &mut self.workspace);
+                self.resource.round(*now, requests, &mut self.answers, &mut self.scratch);
             }
             spent += since.elapsed();
             self.hear();
@@ -230,9 +230,9 @@ impl Refreshers {
             learning: false,
             drops_late: true,
             is_gateway: false,
-            life: None,
+            instance: None,
             news: None,
-            charged: Charged::default(),
+            charged_to: ChargedTo::default(),
         };
         (self.now(), Request::Ask(ask))
     }
@@ -262,13 +262,13 @@ impl Refreshers {
 }
 
 fn refresh(criterion: &mut Criterion) {
-    for kind in Kind::ALL {
+    for kind in AlgorithmKind::ALL {
         for wants in [WantsRange::Spread, WantsRange::Close] {
             let name = format!("refresh/{}/{}", kind.name(), wants.name());
             bench(criterion, &name, AskerKind::Clients, kind, wants, 1, &SIZES);
         }
     }
-    for kind in [Kind::ProportionalShare, Kind::FairShare] {
+    for kind in [AlgorithmKind::ProportionalShare, AlgorithmKind::FairShare] {
         let name = format!("children/{}", kind.name());
         bench(criterion, &name, AskerKind::Children, kind, WantsRange::Spread, 1, &[10, 1_000]);
     }
@@ -277,7 +277,7 @@ fn refresh(criterion: &mut Criterion) {
         criterion,
         "round-of-64/FAIR_SHARE/spread",
         AskerKind::Clients,
-        Kind::FairShare,
+        AlgorithmKind::FairShare,
         WantsRange::Spread,
         64,
         &SIZES,
@@ -292,7 +292,9 @@ fn returns(criterion: &mut Criterion) {
         for clients in [1_000, 1_000_000] {
             let mut refreshers = None;
             group.bench_function(BenchmarkId::from_parameter(clients), |bencher| {
-                let new = || Refreshers::new(AskerKind::Clients, Kind::FairShare, clients, WantsRange::Spread, CHUNK);
+                let new = || {
+                    Refreshers::new(AskerKind::Clients, AlgorithmKind::FairShare, clients, WantsRange::Spread, CHUNK)
+                };
                 let refreshers = refreshers.get_or_insert_with(new);
                 bencher.iter_custom(|refreshes| refreshers.measure_returns(refreshes, remembers));
             });
@@ -304,7 +306,7 @@ fn bench(
     criterion: &mut Criterion,
     name: &str,
     asker: AskerKind,
-    kind: Kind,
+    kind: AlgorithmKind,
     wants: WantsRange,
     round: usize,
     sizes: &[u32],

@@ -16,9 +16,9 @@ use slab::Slab;
 
 use super::{
     memory::{NotedBalance, PoolClock},
-    note_pacing::{AGE, MUCH, NoteBudget, until_much},
+    note_pacing::{MAX_NOTE_AGE, MUCH, NoteBudget, until_much},
 };
-use crate::Millis;
+use crate::types::time::Millis;
 
 /// A number to sort by.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -281,7 +281,7 @@ impl Accounts {
         let is_much = account.noted.is_none() || account.moved > balance * MUCH;
         let due = match (is_much, moved > 0.0) {
             (true, _) => clock.at,
-            (false, true) => clock.at.plus(AGE),
+            (false, true) => clock.at.plus(MAX_NOTE_AGE),
             // It departs from what was noted by one second in each second.
             (false, false) => clock.at.plus(until_much(balance, 1.0)),
         };

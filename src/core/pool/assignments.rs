@@ -2,12 +2,15 @@
 
 use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 
-use crate::{Amount, HolderKind, Sum};
+use crate::types::{
+    amount::{Amount, Sum},
+    claim::HolderKind,
+};
 
 /// The most assignments in one pool.
-const MOST: usize = 100_000;
+const MAX_ASSIGNMENTS: usize = 100_000;
 /// The most cost marks that wait to be passed.
-const MOST_MARKS: usize = 10_000;
+const MAX_MARKS: usize = 10_000;
 
 /// What is assigned to a holder.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -57,10 +60,10 @@ pub enum AssignError {
         total: Amount,
     },
     /// There are too many.
-    #[error("there are {MOST} assignments already, that is the limit")]
+    #[error("there are {MAX_ASSIGNMENTS} assignments already, that is the limit")]
     TooMany,
     /// There are too many marks.
-    #[error("{MOST_MARKS} marks wait to be passed already, that is the limit")]
+    #[error("{MAX_MARKS} marks wait to be passed already, that is the limit")]
     TooManyMarks,
 }
 
@@ -103,7 +106,7 @@ impl Assignments {
     /// Whether an assignment to this holder would be one too many.
     pub(super) fn is_full(&self, kind: HolderKind, id: &str) -> bool {
         let [clients, nodes] = &self.by_id;
-        clients.len() + nodes.len() >= MOST && self.get(kind, id).is_none()
+        clients.len() + nodes.len() >= MAX_ASSIGNMENTS && self.get(kind, id).is_none()
     }
 
     /// Everything assigned, connected or not: it may be more than the total.
@@ -134,7 +137,7 @@ impl Assignments {
         let taken: usize = self.marks.iter().map(BTreeMap::len).sum();
         let marks = &mut self.marks[kind as usize];
         match mark {
-            Some(_) if taken >= MOST_MARKS && !marks.contains_key(id) => return Err(AssignError::TooManyMarks),
+            Some(_) if taken >= MAX_MARKS && !marks.contains_key(id) => return Err(AssignError::TooManyMarks),
             Some(mark) => drop(marks.insert(Arc::clone(id), mark)),
             None => drop(marks.remove(id)),
         }

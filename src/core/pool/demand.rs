@@ -7,7 +7,34 @@ use super::{
     events::{Cause, PoolEventKind},
     member::{Demand, Free, Member},
 };
-use crate::{Amount, Claims, FreeKey, HolderKind, Millis, Principal, Sum, Token};
+use crate::{
+    policy::settings::FreeKey,
+    types::{
+        amount::{Amount, Sum},
+        claim::{Claims, HolderKind},
+        principal::Principal,
+        time::Millis,
+        token::Token,
+    },
+};
+
+/// The use of a node's capacity by its holders.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct UsageBelow {
+    /// How much is in use: leases of holders that do not report use count in full, capacity that no holder has does
+    /// not.
+    pub used: Amount,
+    /// Units used since the resource was created here, as reported. The uplink computes from that what the parent has
+    /// not been told yet.
+    pub spent: f64,
+}
+
+impl UsageBelow {
+    /// The use as a part of the lease that the request names; without a lease, full use.
+    pub fn part_of(&self, lease: f64) -> f64 {
+        if lease > 0.0 { (self.used.get() / lease).min(1.0) } else { 1.0 }
+    }
+}
 
 /// A client's report of what it has used since its last answered request; a child node's, of what is in use below it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -34,7 +61,7 @@ impl Usage {
 /// The fields of a request that only a pool uses.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct News {
-    /// The account of a free client: where the request came from, as the shell knows it.
+    /// The account of a free client: the address that the request came from, as the caller knows it.
     pub key: Option<Arc<str>>,
     /// What it has used. Without a report it counts as using all it has.
     pub usage: Option<Usage>,
@@ -44,10 +71,10 @@ pub struct News {
 pub(crate) struct PoolRequest<'a> {
     pub(crate) kind: HolderKind,
     pub(crate) id: &'a Arc<str>,
-    /// To whom its record is counted.
+    /// The principal that its record is charged to.
     pub(crate) principal: Principal,
     pub(crate) claims: &'a Claims,
-    /// The lease it has shown to know.
+    /// The lease that it has shown.
     pub(crate) lease: Option<Token>,
     /// What it says it has.
     pub(crate) claimed: Amount,
@@ -273,7 +300,7 @@ impl Pool {
         self.assignments.get(kind, id)
     }
 
-    /// Causes an event when this holder has cost so much; `None` removes the mark.
+    /// Causes an event when the cost of this holder reaches a mark; `None` removes it.
     pub(crate) fn set_alarm(
         &mut self,
         kind: HolderKind,

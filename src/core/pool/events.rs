@@ -3,18 +3,22 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use crate::{Amount, HolderKind, Millis, Sum};
+use crate::types::{
+    amount::{Amount, Sum},
+    claim::HolderKind,
+    time::Millis,
+};
 
-/// Events that wait to be taken, at most.
-const WAITING: usize = 1024;
+/// The maximum number of events that wait to be taken.
+const MAX_WAITING_EVENTS: usize = 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PoolEventKind {
     /// A client has capacity and had none.
     Connected,
-    /// A client has none any more.
+    /// A client has lost its capacity.
     Disconnected,
-    /// A client's capacity has changed, or it has cost so much more.
+    /// A client's capacity has changed, or its cost has grown by the configured step.
     Update,
     /// The total has moved by more than a thousandth.
     Total,
@@ -69,7 +73,7 @@ pub enum Cause {
     Underrun,
     /// What is assigned to it has changed.
     Assigned,
-    /// It has used so much more.
+    /// Its cost has grown by the configured step.
     Used,
     /// This master is leaving; the event has what the client has cost so far.
     Parting,
@@ -137,7 +141,7 @@ pub struct PoolEvent {
 pub struct PoolEventFilter {
     /// None about free clients.
     pub priority_only: bool,
-    /// Only that the total is less than what priority clients have, and that it is not any more.
+    /// Only underruns and their ends.
     pub only_underrun: bool,
     /// Only of these kinds; empty: of all.
     pub kinds: Vec<PoolEventKind>,
@@ -155,7 +159,7 @@ impl PoolEventFilter {
     }
 }
 
-/// Events that were not taken yet.
+/// The queue of events.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     waiting: VecDeque<PoolEvent>,
@@ -167,7 +171,7 @@ impl Events {
     pub(super) fn push(&mut self, event: PoolEvent, deadline: Option<Millis>) {
         self.seq += 1;
         let mut event = PoolEvent { seq: self.seq, ..event };
-        if self.waiting.len() >= WAITING {
+        if self.waiting.len() >= MAX_WAITING_EVENTS {
             self.waiting.clear();
             event = PoolEvent { kind: PoolEventKind::Gap, client: None, cause: None, deadline, ..event };
         }

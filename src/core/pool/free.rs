@@ -16,20 +16,23 @@ use super::{
     Pool,
     accounts::Clock,
     events::Cause,
-    grouped::{Grouped, Whose},
-    member::{Free, Member, Place},
+    member::{Free, Member, QueueKey},
+    sorted::{Grouped, Whose},
 };
-use crate::{Amount, Principal, PrincipalShare, Sum};
+use crate::types::{
+    amount::{Amount, Sum},
+    principal::{Principal, PrincipalShare},
+};
 
 /// Free clients in order.
 #[derive(Debug, Default)]
 pub(super) struct FreeClients {
-    waiting: Grouped<Place>,
-    revoking: Grouped<Place>,
+    waiting: Grouped<QueueKey>,
+    revoking: Grouped<QueueKey>,
     /// Those with a place, the last first: with nothing yet; that use something; that use nothing.
-    pending: Grouped<Reverse<Place>>,
-    busy: Grouped<Reverse<Place>>,
-    idle: Grouped<Reverse<Place>>,
+    pending: Grouped<Reverse<QueueKey>>,
+    busy: Grouped<Reverse<QueueKey>>,
+    idle: Grouped<Reverse<QueueKey>>,
     places: PlacesByPrincipal,
     /// Victims of an overload that have not asked since. They go even if there are places: else they would be back in
     /// those that an overload leaves open.
@@ -128,14 +131,14 @@ impl FreeClients {
         (self.pending.len() + self.busy.len() + self.idle.len()) as u64
     }
 
-    /// The principal that has most places, and how many, if that is its share of so many or more.
+    /// The principal with the most places and their number, if that is its share or more.
     fn with_its_share(&self, places: u64, share: PrincipalShare) -> Option<(Principal, u64)> {
         let (count, principal) = self.places.largest.last()?;
         (share != PrincipalShare::ALL && *count >= share.of_places(places)).then_some((*principal, *count))
     }
 
     /// The client that has capacity and would lose its place next.
-    fn last_served(&self, whose: Whose) -> Option<Place> {
+    fn last_served(&self, whose: Whose) -> Option<QueueKey> {
         // The last first.
         [self.busy.first(whose), self.idle.first(whose)].into_iter().flatten().min().map(|Reverse(place)| place)
     }
@@ -176,7 +179,7 @@ impl FreeClients {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.direct() as usize * size_of::<(Principal, Option<Place>)>()
+        self.direct() as usize * size_of::<(Principal, Option<QueueKey>)>()
     }
 }
 
@@ -209,7 +212,7 @@ impl Pool {
         Parted { direct, level: level.clamp(0.0, 1.0) }
     }
 
-    /// What a child node with so many free clients is due.
+    /// What a child node with this number of free clients is due.
     pub(super) fn due_to_node(&self, seats: u64) -> Amount {
         Amount::clamped(self.settings.min_capacity.get() * seats as f64 * self.parted().level)
     }
@@ -282,7 +285,7 @@ impl Pool {
         }
     }
 
-    /// Who comes and goes next, where there are so many places for direct clients.
+    /// Who comes and goes next, with this number of places for direct clients.
     fn next_step(&self, places: u64) -> Option<PlaceStep> {
         let (free, bias) = (&self.free, self.settings.connected_bias);
         let best = |whose| free.best(&self.clock, bias, whose);
@@ -357,13 +360,13 @@ impl Pool {
         let Some(account) = member.account else { return };
         member.free = match member.free {
             Free::Waiting(_) | Free::Pending(_) => Free::Served(self.accounts.connect(account, &self.clock)),
-            // While learning no client is kicked out.
+            // In learning mode no client is kicked out.
             Free::Revoking(tab) if self.learning => Free::Served(tab),
             other => other,
         };
     }
 
-    /// The member has no capacity any more.
+    /// The member has lost its capacity.
     pub(super) fn leave_place(&mut self, member: &mut Member) {
         let Some(account) = member.account else { return };
         match member.free {
@@ -389,7 +392,7 @@ impl Pool {
         }
     }
 
-    /// The member is no free client any more.
+    /// The member is no longer a free client.
     pub(super) fn no_free_client(&mut self, member: &mut Member) {
         self.leave_place(member);
         member.free = Free::No;

@@ -3,7 +3,7 @@
 //! The slow rise makes overloads rare: with each overload the total falls by what its victims had, and regains it in a
 //! time that `raise_tc` sets, so overloads come about once in that time for any demand.
 
-use crate::{DropMode, PoolSettings, RaiseMode};
+use crate::policy::settings::{DropMode, PoolSettings, RaiseMode};
 
 /// The input of the laws.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -86,7 +86,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::Millis;
+    use crate::types::time::Millis;
 
     fn vectors() -> Value {
         serde_json::from_str(include_str!("../tests/data/les.json")).expect("valid JSON")

@@ -6,12 +6,18 @@ use super::{
     accounts::{BalanceKey, Tab},
     events::Cause,
 };
-use crate::{Amount, Claim, Claims, HolderKind, Millis, Principal, Token};
+use crate::types::{
+    amount::Amount,
+    claim::{Claim, Claims, HolderKind},
+    principal::Principal,
+    time::Millis,
+    token::Token,
+};
 
 /// The sort key of a priority client: the more important first, then the one that came first.
 pub(super) type Rank = (Reverse<i16>, u64, u32);
 /// The sort key of a free client: the smaller balance first, then the one that came first.
-pub(super) type Place = (BalanceKey, u64, u32);
+pub(super) type QueueKey = (BalanceKey, u64, u32);
 
 /// The state of a free client.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -148,7 +154,7 @@ impl Member {
         (Reverse(self.demand.rank), self.seq, slot)
     }
 
-    pub(super) fn place(&self, key: BalanceKey, slot: u32) -> Place {
+    pub(super) fn place(&self, key: BalanceKey, slot: u32) -> QueueKey {
         (key, self.seq, slot)
     }
 
@@ -177,12 +183,12 @@ impl Member {
     }
 
     /// Whether some of it is in use, and how is unknown: what earlier masters promised.
-    pub(super) fn is_unheard(&self) -> bool {
+    pub(super) fn is_unknown_yet(&self) -> bool {
         self.inherited && self.granted > Amount::ZERO
     }
 
     /// Whether it stands for what no holder has asked for yet.
-    pub(super) fn is_estate(&self) -> bool {
+    pub(super) fn is_inherited(&self) -> bool {
         self.inherited && self.id.is_empty()
     }
 

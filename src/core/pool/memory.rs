@@ -9,30 +9,30 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use crate::{Amount, HolderKind, Millis, Token};
+use crate::types::{amount::Amount, claim::HolderKind, time::Millis, token::Token};
 
 /// The time of a pool, over all its masters.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct PoolClock {
     /// Seconds in which it had a master, or in which peers remembered one.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::amount::stored_number"))]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::types::amount::stored_number"))]
     pub lived: f64,
     /// What a balance has grown by that was connected all the time.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::amount::stored_number"))]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::types::amount::stored_number"))]
     pub grown: f64,
     /// By what power of e balances have decayed.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::amount::stored_number"))]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::types::amount::stored_number"))]
     pub decayed: f64,
     /// By how much balances grow in a second.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::amount::stored_number"))]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::types::amount::stored_number"))]
     pub speed: f64,
     /// In what time they decay by a factor of e.
     pub time_constant: Millis,
 }
 
 impl PoolClock {
-    /// The clock after so much more time.
+    /// The clock after `elapsed` more time.
     pub(super) fn after(self, elapsed: Millis) -> PoolClock {
         let seconds = elapsed.0 as f64 / 1000.0;
         PoolClock {
@@ -49,12 +49,12 @@ impl PoolClock {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum NotedBalance {
-    /// There is none any more.
+    /// The account was dropped.
     None,
     /// None of its clients is connected: its logarithm, when nothing had decayed.
-    Away(#[cfg_attr(feature = "serde", serde(deserialize_with = "crate::amount::stored_number"))] f64),
-    /// So many clients are connected: its value at clock zero.
-    Connected(#[cfg_attr(feature = "serde", serde(deserialize_with = "crate::amount::stored_number"))] f64, u32),
+    Away(#[cfg_attr(feature = "serde", serde(deserialize_with = "crate::types::amount::stored_number"))] f64),
+    /// The number of connected clients, and its value at clock zero.
+    Connected(#[cfg_attr(feature = "serde", serde(deserialize_with = "crate::types::amount::stored_number"))] f64, u32),
 }
 
 /// What a client that is connected has cost.
@@ -63,10 +63,10 @@ pub enum NotedBalance {
 pub struct NotedCost {
     pub capacity: Amount,
     /// Capacity times seconds, less what that is for all the time that the pool has lived.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::amount::stored_number"))]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::types::amount::stored_number"))]
     pub time: f64,
     /// What it has said it has used.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::amount::stored_number"))]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::types::amount::stored_number"))]
     pub request: f64,
     /// Its account, if it is a free client.
     pub account: Option<Arc<str>>,
@@ -90,7 +90,7 @@ pub struct PoolNotes {
     pub total: Amount,
     /// Balances that have changed.
     pub balances: Vec<(Arc<str>, NotedBalance)>,
-    /// Costs that have changed; `None`: it is not connected any more.
+    /// Costs that have changed; `None`: disconnected.
     pub costs: Vec<(HolderKind, Arc<str>, Option<NotedCost>)>,
 }
 
@@ -135,12 +135,12 @@ impl PoolMemory {
         }
     }
 
-    /// How many entries it has.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.balances.len() + self.costs.len()
     }
 
-    /// Whether it has none. The total is remembered all the same.
+    /// Whether it has no entries. It may have a total nevertheless.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,9 +1,9 @@
 //! When a note is due, and how many fit into a batch.
 
-use crate::Millis;
+use crate::types::time::Millis;
 
-/// A change of less than a sixteenth is due after so long.
-pub(super) const AGE: Millis = Millis::from_secs(30);
+/// A change of less than a sixteenth is due after this time.
+pub(super) const MAX_NOTE_AGE: Millis = Millis::from_secs(30);
 /// A larger change is due at once.
 pub(super) const MUCH: f64 = 1.0 / 16.0;
 /// The size of an entry without its names.
@@ -12,7 +12,7 @@ const ENTRY_BYTES: usize = 48;
 /// After what time a value that departs from its note by `speed` a second has changed much; at most the time after
 /// which any change is due.
 pub(super) fn until_much(value: f64, speed: f64) -> Millis {
-    Millis((value * MUCH / speed * 1000.0) as u64).min(AGE)
+    Millis((value * MUCH / speed * 1000.0) as u64).min(MAX_NOTE_AGE)
 }
 
 /// What still fits into a batch of notes.
@@ -27,7 +27,7 @@ pub(super) struct NoteBudget {
 }
 
 impl NoteBudget {
-    /// So many entries, of so many bytes together or one entry more.
+    /// At most this number of entries and bytes, or one entry more.
     pub(super) fn new(now: Millis, all: bool, most: usize, entries: usize, bytes: usize) -> NoteBudget {
         NoteBudget { now, all, most, entries, bytes }
     }

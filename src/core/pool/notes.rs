@@ -1,7 +1,7 @@
-//! The notes that a pool still has to send to its peers, and how a pool begins with what peers remember.
+//! The notes that a pool still has to write, and how a pool starts from stored notes.
 //!
-//! Large changes are due at once, others after a while. Notes are sent in that order, as many at a time as the shell
-//! allows.
+//! Large changes are due at once, others after a while. Notes are written in that order, as many at a time as the
+//! caller allows.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,14 +14,14 @@ use super::{
     events::{Cause, PoolClient, PoolEventKind},
     member::{Costs, Member, Note},
     memory::{NotedCost, PoolNotes},
-    note_pacing::{AGE, MUCH, NoteBudget, until_much},
+    note_pacing::{MAX_NOTE_AGE, MUCH, NoteBudget, until_much},
 };
-use crate::{Amount, HolderKind, Millis};
+use crate::types::{amount::Amount, claim::HolderKind, time::Millis};
 
 /// A larger change of the total is due at once.
 const MUCH_OF_TOTAL: f64 = 0.01;
 /// The most priority clients that get an event of their own when the master leaves.
-const PARTING: usize = 1000;
+const MAX_LEAVE_EVENTS: usize = 1000;
 
 /// A client or a child node, by name.
 type HolderName = (HolderKind, Arc<str>);
@@ -55,7 +55,7 @@ struct LastNoted {
 }
 
 impl Notes {
-    /// The initial total, if so much is held. No client is kicked out for the last hundredth, of which no note was due.
+    /// The initial total for a held amount. No client is kicked out for the last hundredth, for which no note was due.
     pub(super) fn begins_with(&self, held: f64) -> f64 {
         match self.total {
             Some(total) if held <= total || held > total * (1.0 + 2.0 * MUCH_OF_TOTAL) => total,
@@ -95,7 +95,7 @@ impl Pool {
         let is_much = member.is_connected() != member.note.is_noted || member.note.moved > self.cost(member) * MUCH;
         let due = match (is_much, moved > 0.0) {
             (true, _) => self.clock.at,
-            (false, true) => self.clock.at.plus(AGE),
+            (false, true) => self.clock.at.plus(MAX_NOTE_AGE),
             (false, false) => self.clock.at.plus(until_much(self.cost(member), member.granted.get())),
         };
         if member.note.due.is_some_and(|before| before <= due) {
@@ -107,7 +107,7 @@ impl Pool {
         self.notes.due.insert((due, slot));
     }
 
-    /// A member is not here any more.
+    /// A member was removed.
     pub(super) fn note_gone(&mut self, member: &mut Member, slot: u32) {
         if let Some(due) = member.note.due.take() {
             self.notes.due.remove(&(due, slot));
@@ -135,13 +135,13 @@ impl Pool {
             || notes.said.map_or(notes.anew || total > self.base.get(), |said| {
                 (total - said.total).abs() > said.total * MUCH_OF_TOTAL
                     || (said.speed, said.time_constant) != (self.speed(), self.settings.negative_tc)
-                    || said.at.plus(AGE) <= now && (notes.noted > 0 || total != said.total)
+                    || said.at.plus(MAX_NOTE_AGE) <= now && (notes.noted > 0 || total != said.total)
                     || all && (total != said.total || notes.noted > 0 && said.at < now)
             })
     }
 
-    /// The notes to send now: at most so many entries, of so many bytes together or one entry more; with `all` also
-    /// those not due.
+    /// The notes to write now: at most this number of entries and bytes, or one entry more. With `all` also those not
+    /// due.
     pub(crate) fn take_notes(&mut self, now: Millis, entries: usize, bytes: usize, all: bool) -> Option<PoolNotes> {
         if !self.has_notes(now, all) {
             return None;
@@ -282,7 +282,7 @@ impl Pool {
         self.clock.at = self.clock.at.max(now);
         let connected = (0..self.members.len() as u32)
             .filter(|slot| self.member(*slot).is_some_and(|member| member.is_connected() && member.is_priority()));
-        for slot in connected.take(PARTING).collect::<Vec<_>>() {
+        for slot in connected.take(MAX_LEAVE_EVENTS).collect::<Vec<_>>() {
             if let Some(mut member) = self.take_out(slot) {
                 member.accrue(self.clock.at);
                 self.put_back(slot, member);

@@ -10,14 +10,18 @@ use std::collections::BTreeSet;
 use super::{
     Pool, Underrun,
     accounts::BalanceKey,
-    crowd::Crowd,
     events::{Cause, PoolEventKind},
     member::{Member, Rank},
+    sorted::Crowd,
 };
-use crate::{Amount, HolderKind, Millis, Sum};
+use crate::types::{
+    amount::{Amount, Sum},
+    claim::HolderKind,
+    time::Millis,
+};
 
 /// The most waiting clients that are tried in search of one that fits.
-const LOOK_AHEAD: usize = 16;
+const MAX_TRIED: usize = 16;
 
 /// Priority clients in order.
 #[derive(Debug, Default)]
@@ -172,7 +176,7 @@ impl Pool {
         if self.room() == Amount::ZERO && is_in_order {
             return;
         }
-        let mut ahead = [0; LOOK_AHEAD];
+        let mut ahead = [0; MAX_TRIED];
         let mut found = 0;
         for ((.., slot), place) in self.priority.wanting.iter().zip(&mut ahead) {
             *place = *slot;

@@ -7,12 +7,16 @@ use super::{
     events::Cause,
     member::{Free, Member},
 };
-use crate::{Amount, HolderKind, Millis, Sum};
+use crate::types::{
+    amount::{Amount, Sum},
+    claim::HolderKind,
+    time::Millis,
+};
 
 /// A pool at a glance: the eight quantities of the proposal, and more.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PoolReport {
-    /// The least useful capacity (minCapacity).
+    /// The minimum capacity (minCapacity).
     pub min_capacity: Amount,
     /// What free clients get (freeCapacity).
     pub free_capacity: Amount,
@@ -30,13 +34,13 @@ pub struct PoolReport {
     pub priority_assigned: Sum,
     /// What is used (sumRecharge).
     pub used: Sum,
-    /// How often more was used than could be served.
+    /// The number of overloads so far.
     pub overloads: u64,
-    /// Whether it is now.
+    /// Whether there is an overload now.
     pub is_overloaded: bool,
     /// When the pool will choose itself which priority clients to lower, if it has to.
     pub deadline: Option<Millis>,
-    /// It is learning, and no client is kicked out.
+    /// Whether it is in learning mode, in which no client is kicked out.
     pub is_learning: bool,
     /// Free clients that wait for a place.
     pub free_waiting: usize,
@@ -46,7 +50,7 @@ pub struct PoolReport {
     pub revoking: usize,
     /// Balances of clients that are away.
     pub remembered: usize,
-    /// Clients keep buckets of so much time of their capacity.
+    /// Clients keep buckets of this much time of their capacity.
     pub burst: Millis,
     pub newest_event: u64,
 }
@@ -75,7 +79,7 @@ impl PoolStanding {
     }
 }
 
-/// What a client is told of its standing.
+/// The standing of a client, as it is told.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PoolState {
     pub standing: PoolStanding,
@@ -85,7 +89,7 @@ pub struct PoolState {
     pub min_capacity: Amount,
     /// Why it has no more, if it has nothing.
     pub reason: Option<Cause>,
-    /// What it may save up: so much time of its capacity.
+    /// The time of its capacity that it may save up.
     pub burst: Millis,
 }
 
@@ -102,9 +106,9 @@ pub enum PoolFilter {
     PriorityConnected,
 }
 
-/// Where a list goes on.
+/// Where a list continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PoolPlace {
+pub enum PoolCursor {
     /// With this record.
     Slot(usize),
     /// After this holder.
@@ -118,7 +122,7 @@ pub struct PoolMember {
     pub kind: HolderKind,
     pub id: Arc<str>,
     pub capacity: Amount,
-    /// What it should have.
+    /// What it is due.
     pub due: Amount,
     /// What is assigned to it.
     pub assigned: Option<Assigned>,
@@ -136,7 +140,7 @@ pub struct PoolMember {
 pub struct PoolPage {
     pub members: Vec<PoolMember>,
     /// Where the next page begins; `None` at the end.
-    pub next: Option<PoolPlace>,
+    pub next: Option<PoolCursor>,
 }
 
 impl Pool {
@@ -149,7 +153,7 @@ impl Pool {
             base: self.base,
             max: self.most(),
             connected: held,
-            priority_connected: (self.priority.granted() - self.estate.into()).max(Sum::ZERO),
+            priority_connected: (self.priority.granted() - self.unclaimed.into()).max(Sum::ZERO),
             priority_assigned: self.assignments.sum(self.total),
             used: self.used(),
             overloads: self.overloads,
@@ -216,7 +220,7 @@ impl Pool {
     pub(crate) fn list(
         &self,
         filter: PoolFilter,
-        from: Option<&PoolPlace>,
+        from: Option<&PoolCursor>,
         limit: usize,
         find: impl Fn(HolderKind, &str) -> Option<u32>,
     ) -> PoolPage {
@@ -226,19 +230,19 @@ impl Pool {
         }
     }
 
-    fn list_members(&self, filter: PoolFilter, from: Option<&PoolPlace>, limit: usize) -> PoolPage {
+    fn list_members(&self, filter: PoolFilter, from: Option<&PoolCursor>, limit: usize) -> PoolPage {
         let from = match from {
-            Some(PoolPlace::Slot(slot)) => *slot,
+            Some(PoolCursor::Slot(slot)) => *slot,
             _ => 0,
         };
         let mut page = PoolPage::default();
         for (slot, member) in self.members.iter().enumerate().skip(from) {
-            let Some(member) = member.as_deref().filter(|member| !member.is_estate()) else { continue };
+            let Some(member) = member.as_deref().filter(|member| !member.is_inherited()) else { continue };
             if filter == PoolFilter::Connected && !member.is_connected() {
                 continue;
             }
             if page.members.len() == limit {
-                page.next = Some(PoolPlace::Slot(slot));
+                page.next = Some(PoolCursor::Slot(slot));
                 return page;
             }
             page.members.push(self.describe(slot as u32, member));
@@ -249,12 +253,12 @@ impl Pool {
     fn list_assigned(
         &self,
         filter: PoolFilter,
-        from: Option<&PoolPlace>,
+        from: Option<&PoolCursor>,
         limit: usize,
         find: impl Fn(HolderKind, &str) -> Option<u32>,
     ) -> PoolPage {
         let from = match from {
-            Some(PoolPlace::After(kind, id)) => Some((*kind, Arc::clone(id))),
+            Some(PoolCursor::After(kind, id)) => Some((*kind, Arc::clone(id))),
             _ => None,
         };
         let mut page = PoolPage::default();
@@ -264,7 +268,7 @@ impl Pool {
                 continue;
             }
             if page.members.len() == limit {
-                page.next = page.members.last().map(|last| PoolPlace::After(last.kind, Arc::clone(&last.id)));
+                page.next = page.members.last().map(|last| PoolCursor::After(last.kind, Arc::clone(&last.id)));
                 return page;
             }
             let absent = || PoolMember {

@@ -6,7 +6,14 @@ use super::{
     law::{self, Gauge},
     member::Member,
 };
-use crate::{Amount, Cause, CostWeights, DropMode, Millis, PoolClient, Sum};
+use crate::{
+    policy::settings::{CostWeights, DropMode},
+    pool::{Cause, PoolClient},
+    types::{
+        amount::{Amount, Sum},
+        time::Millis,
+    },
+};
 
 /// A change of the total by this part of itself causes an event.
 const WORTH_TELLING: f64 = 0.001;

@@ -1,15 +1,25 @@
-//! Why a holder has what it has: what its due comes from, what keeps it from having that, and when that changes at the
-//! latest. Computed from the same division, ledger and estate as the next answer would be.
+//! Why a holder has what it has: what its due follows from, what keeps it from having that, and when that changes at
+//! the latest. Computed from the same allocation and lease book as the next answer would be.
 
 mod words;
 
 use super::{HolderReport, Overridden, Resource};
-use crate::{Amount, ClientRule, HolderKind, Kind, Millis, PoolState, Sum, Terms, ledger::BUCKET_MS};
+use crate::{
+    allocation::{KnownTerms, division::Terms},
+    lease::ledger::BUCKET_MS,
+    policy::{client_rules::ClientRule, settings::AlgorithmKind},
+    pool::PoolState,
+    types::{
+        amount::{Amount, Sum},
+        claim::HolderKind,
+        time::Millis,
+    },
+};
 
-/// Holders looked at for one explanation: so many take some ten milliseconds.
-const LOOKED_AT: usize = 100_000;
-/// Of those that have to give something up, the ones that are named.
-const NAMED: usize = 5;
+/// The maximum number of holders visited for one explanation, about ten milliseconds of work.
+const MAX_VISITED: usize = 100_000;
+/// The number of holders that are named.
+const MAX_NAMED: usize = 5;
 
 /// Why one holder has what it has.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,30 +28,30 @@ pub struct Explanation {
     /// When this was so.
     pub at: Millis,
     pub capacity: Amount,
-    /// What of it nothing that is held keeps; below zero while more is held than there is.
+    /// The part of it that nobody holds; negative while more is held than the capacity.
     pub free: Sum,
-    /// What its due comes from.
+    /// What its due follows from.
     pub rule: DueRule,
-    /// What `clients` says of it.
+    /// The client rule that applies to it.
     pub client: Option<ClientRule>,
     /// What keeps it from having just its due.
     pub blocks: Vec<Block>,
-    /// When it is to ask again, as it was told; none if it has not asked this master.
+    /// When it should ask again; none if it has not asked this master.
     pub asks: Option<Millis>,
-    /// When all that blocks it is over at the latest; none where nothing does, or where that depends on others' wants.
+    /// When all blocks have ended at the latest; none if there are none, or if that depends on the wants of others.
     pub latest: Option<Millis>,
     /// What an operator has set in place of the template's capacity.
     pub overridden: Option<Overridden>,
 }
 
-/// What a due comes from.
+/// What a due follows from.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DueRule {
     /// All that it wants.
     Wants,
-    /// NO_ALGORITHM, or `shadow`: what is asked for is given; how much else would have been, if that is known.
+    /// NO_ALGORITHM, or `shadow`: it gets what it asks for.
     Unlimited,
-    /// At most so much for each of its clients, the same for all.
+    /// This level for each of its clients, the same for all.
     Level(f64),
     /// An equal share for each of its clients, and this part of what is wanted beyond it.
     Share {
@@ -49,22 +59,22 @@ pub enum DueRule {
         /// From 0 to 1.
         top_up: f64,
     },
-    /// At most so much for each client, however many there are.
+    /// This much for each client at most, regardless of their number.
     Each(Amount),
-    /// What its rule says at most.
+    /// The maximum of its client rule.
     Max(Amount),
-    /// What its rule says at least, which is more than its share.
+    /// The minimum of its client rule, which is more than its share.
     Min(Amount),
-    /// Minimums alone, for there is not even enough for all of them: so much for each client at most.
+    /// Only minimums, because the capacity is less than all of them: this level for each client at most.
     Minimums(f64),
-    /// Bands of higher priority want so much, and leave nothing.
+    /// Bands of higher priority want the whole capacity.
     Band {
         /// The band of the holder.
         band: i16,
         /// What is wanted above it.
         above: Sum,
     },
-    /// Only whole units are given; which holders have those that are left over changes then.
+    /// Only whole units are given. The left-over units pass on at this time.
     Units(Millis),
     /// Its standing in the pool.
     Pool(PoolState),
@@ -74,27 +84,27 @@ pub enum DueRule {
     NothingLent,
 }
 
-/// Something that keeps a holder from having just its due.
+/// Something that keeps a holder from having its due.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Block {
-    /// Nothing does but that it has not asked since: its next request is answered with its due.
+    /// It has not asked since its due changed. Its next request is answered with its due.
     Asks,
     /// The node has no lease of its own yet.
     AwaitsSupply,
-    /// So much of what earlier masters promised has not been named yet, and ends then.
-    Estate(Amount, Millis),
-    /// This master knows nothing of earlier leases, and listens until then.
+    /// This amount of inherited leases is unclaimed until then.
+    Unclaimed(Amount, Millis),
+    /// This master is in learning mode until then.
     Learning(Millis),
-    /// It carries no token, and has shown no lease of this master: until then at the latest it gets no more than it says
-    /// it has.
+    /// It echoes no tokens and has shown no lease of this master: until then at the latest it gets no more than it says
+    /// it has (rule E10).
     Unshown(Millis),
-    /// It may have a lease of an earlier master, and does not say so: until then its requests are left unanswered, so
-    /// that it keeps that.
+    /// It may have a lease of an earlier master and does not say so: until then its requests are left out, so that it
+    /// keeps that lease (rule E11).
     LeftOut(Millis),
     /// Others hold more than they are due: older leases that they have not confirmed away, and leases that their next
-    /// request will cut.
+    /// request will shrink.
     Others(Others),
-    /// More is held than there is: leases from before the capacity was cut.
+    /// More is held than the capacity, by this amount: leases from before a cut.
     Over(Sum),
     /// Its own older lease counts until it confirms the newer one, or until then.
     Unconfirmed(Amount, Millis),
@@ -103,15 +113,15 @@ pub enum Block {
 /// Holders that have more than they are due.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Others {
-    /// How much more, together.
+    /// The sum of what they have beyond their dues.
     pub beyond: Sum,
     /// How many they are.
     pub count: usize,
-    /// Those that have the most of it: who, how much beyond its due, and until when at the latest.
+    /// The holders that have the most of it: id, amount beyond the due, and when that ends at the latest.
     pub most: Vec<(String, Amount, Millis)>,
     /// When all of it is over, unless they confirm it away before.
     pub until: Millis,
-    /// There are holders that were not looked at.
+    /// Not all holders were visited.
     pub incomplete: bool,
 }
 
@@ -142,7 +152,7 @@ impl Block {
         match self {
             Block::Asks => "asks",
             Block::AwaitsSupply => "awaits_supply",
-            Block::Estate(..) => "estate",
+            Block::Unclaimed(..) => "estate",
             Block::Learning(_) => "learning",
             Block::Unshown(_) => "unshown",
             Block::LeftOut(_) => "left_out",
@@ -156,13 +166,13 @@ impl Block {
 impl Resource {
     /// Why a holder has what it has; nothing if it is not known here.
     pub fn explain(&self, now: Millis, kind: HolderKind, id: &str) -> Option<Explanation> {
-        let slot = self.ledger.find(kind, id)?;
+        let slot = self.book.ledger.find(kind, id)?;
         let mut terms = Vec::new();
         let mut holder = self.holder_report(slot, now, &mut terms);
         holder.due = self.due_now(slot, now, &mut terms);
         let capacity = self.total();
-        let free = Sum::from(capacity) - self.ledger.sums().held;
-        let asked = self.ledger.holder(slot).asked;
+        let free = Sum::from(capacity) - self.book.ledger.sums().held;
+        let asked = self.book.ledger.holder(slot).asked;
         let rule = self.rule(slot, &holder, now, &mut terms);
         let blocks = self.blocks(slot, &holder, free, now, &mut terms);
         let latest = latest(&blocks);
@@ -172,7 +182,7 @@ impl Resource {
         Some(Explanation { holder, at: now, capacity, free, rule, client, blocks, asks, latest, overridden })
     }
 
-    fn rule(&self, slot: u32, holder: &HolderReport, now: Millis, terms: &mut Vec<(i16, Terms)>) -> DueRule {
+    fn rule(&self, slot: u32, holder: &HolderReport, now: Millis, terms: &mut KnownTerms) -> DueRule {
         if self.supply_has_ended(now) {
             return DueRule::LoanEnded;
         }
@@ -186,27 +196,29 @@ impl Resource {
         if let Some(max) = rule.and_then(|rule| rule.max).filter(|max| *max < holder.wants && *max == holder.due) {
             return DueRule::Max(max);
         }
-        if self.settings.shadow || self.settings.kind == Kind::NoAlgorithm {
+        if self.settings.shadow || self.settings.kind == AlgorithmKind::NoAlgorithm {
             return DueRule::Unlimited;
         }
         if holder.due >= holder.wants {
             return DueRule::Wants;
         }
-        let share = self.terms_of(holder.priority, terms);
+        let share = self.allocation.terms_of(holder.priority, terms);
         if let Terms::Minimums(level) = share {
             return DueRule::Minimums(level);
         }
         let min = rule.map_or(Amount::ZERO, |rule| rule.min.min(holder.wants));
-        if min > Amount::ZERO && self.division.share_of(&share, &self.ledger.holder(slot).claims) < min {
+        if min > Amount::ZERO
+            && self.allocation.due_without_minimums(&share, &self.book.ledger.holder(slot).claims) < min
+        {
             return DueRule::Min(min);
         }
-        let band = self.division.band(holder.priority);
-        let above = self.division.wanted_above(band);
+        let band = self.allocation.band(holder.priority);
+        let above = self.allocation.wanted_above(band);
         if holder.due == Amount::ZERO && above > Sum::ZERO && above >= Sum::from(self.settings.capacity) {
             return DueRule::Band { band, above };
         }
-        if let (true, Some(rotation)) = (self.settings.whole_units, &self.rotation) {
-            return DueRule::Units(rotation.ends());
+        if let Some(ends) = self.allocation.rotation_ends() {
+            return DueRule::Units(ends);
         }
         match share {
             Terms::Wants => DueRule::Wants,
@@ -218,23 +230,16 @@ impl Resource {
     }
 
     fn client_rule(&self, slot: u32) -> Option<&ClientRule> {
-        self.division.rule(self.ledger.holder(slot).claims.first()?)
+        self.allocation.rule(self.book.ledger.holder(slot).claims.first()?)
     }
 
-    fn blocks(
-        &self,
-        slot: u32,
-        holder: &HolderReport,
-        free: Sum,
-        now: Millis,
-        terms: &mut Vec<(i16, Terms)>,
-    ) -> Vec<Block> {
+    fn blocks(&self, slot: u32, holder: &HolderReport, free: Sum, now: Millis, terms: &mut KnownTerms) -> Vec<Block> {
         let mut blocks = Vec::new();
         if self.awaits_supply() {
             return vec![Block::AwaitsSupply];
         }
         if holder.held > holder.granted {
-            let until = self.ledger.holder(slot).leases.last_above(holder.granted, now);
+            let until = self.book.ledger.holder(slot).leases.last_above(holder.granted, now);
             blocks.push(Block::Unconfirmed(holder.held, until));
         }
         if holder.granted == holder.due {
@@ -253,10 +258,10 @@ impl Resource {
         if free < Sum::ZERO {
             blocks.push(Block::Over(Sum::ZERO - free));
         }
-        let (left, lacks) = (self.estate_left(), lacks - free.max(Sum::ZERO));
-        if let Some(until) = self.estate_over_by(lacks.ceil().min(left)).filter(|_| left > Amount::ZERO) {
+        let (left, lacks) = (self.book.unclaimed(), lacks - free.max(Sum::ZERO));
+        if let Some(until) = self.book.inherited_over_by(lacks.ceil().min(left)).filter(|_| left > Amount::ZERO) {
             let learns = self.is_learning(now);
-            blocks.push(if learns { Block::Learning(until) } else { Block::Estate(left, until) });
+            blocks.push(if learns { Block::Learning(until) } else { Block::Unclaimed(left, until) });
         }
         let others = self.others(slot, now, terms);
         if others.beyond > Sum::ZERO {
@@ -268,20 +273,20 @@ impl Resource {
         blocks
     }
 
-    /// What a holder of earlier masters does not say of its lease keeps it from growing (rules E10 and E11).
+    /// A holder of earlier masters that does not say which lease it has cannot grow (rules E10 and E11).
     fn blocked_by_silence(&self, slot: u32, holder: &HolderReport) -> Option<Block> {
-        let until = self.estate_until().filter(|_| self.is_bounded())?;
-        if !self.ledger.holder(slot).leases.has_given() {
+        let until = self.book.inherited_until().filter(|_| self.is_bounded())?;
+        if !self.book.ledger.holder(slot).leases.has_given() {
             return Some(Block::LeftOut(until));
         }
-        (holder.granted < holder.due && self.has_named(slot)).then_some(Block::Unshown(until))
+        (holder.granted < holder.due && self.book.has_unproven_claim(slot)).then_some(Block::Unshown(until))
     }
 
     /// Who else has more than it is due.
-    fn others(&self, slot: u32, now: Millis, terms: &mut Vec<(i16, Terms)>) -> Others {
-        let mut others = Others { incomplete: self.ledger.len() > LOOKED_AT, ..Others::default() };
-        let records = self.ledger.iter_from(0).take(LOOKED_AT);
-        for (other, record) in records.filter(|(other, _)| *other != slot && !self.ledger.is_estate(*other)) {
+    fn others(&self, slot: u32, now: Millis, terms: &mut KnownTerms) -> Others {
+        let mut others = Others { incomplete: self.book.ledger.len() > MAX_VISITED, ..Others::default() };
+        let records = self.book.ledger.iter_from(0).take(MAX_VISITED);
+        for (other, record) in records.filter(|(other, _)| *other != slot && !self.book.ledger.is_inherited(*other)) {
             let due = self.due_now(other, now, terms);
             let beyond = record.leases.held(now).saturating_sub(due);
             if beyond <= Amount::ZERO {
@@ -292,20 +297,20 @@ impl Resource {
             let until = record.leases.last_above(due, now);
             others.until = others.until.max(until);
             let least = others.most.iter().map(|(_, beyond, _)| *beyond).fold(Amount::MAX, Amount::min);
-            if others.most.len() < NAMED || beyond > least {
+            if others.most.len() < MAX_NAMED || beyond > least {
                 others.most.push((record.id.to_string(), beyond, until));
                 others.most.sort_by(|(_, one, _), (_, other, _)| other.get().total_cmp(&one.get()));
-                others.most.truncate(NAMED);
+                others.most.truncate(MAX_NAMED);
             }
         }
         others
     }
 }
 
-/// When the last of them is over, if each has an end.
+/// When the last of them ends, if each has an end.
 fn latest(blocks: &[Block]) -> Option<Millis> {
     let ends = blocks.iter().map(|block| match block {
-        Block::Estate(_, until)
+        Block::Unclaimed(_, until)
         | Block::Learning(until)
         | Block::Unshown(until)
         | Block::LeftOut(until)
@@ -313,6 +318,6 @@ fn latest(blocks: &[Block]) -> Option<Millis> {
         Block::Others(others) if !others.incomplete => Some(others.until),
         Block::Others(_) | Block::Over(_) | Block::Asks | Block::AwaitsSupply => None,
     });
-    // Ends are looked at once in so long.
+    // Ends are noticed with this delay.
     ends.flatten().max().map(|end| end.plus(Millis(BUCKET_MS)))
 }

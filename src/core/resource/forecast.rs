@@ -1,17 +1,27 @@
-//! What holders would be due under other settings: the division and the sums of a resource, over copies of the records.
+//! What holders would be due under other settings, computed with the allocation and the sums of a resource over copies
+//! of its records.
 //!
-//! The copies are taken a page at a time, so that a resource with many holders goes on answering; the rest needs the
-//! resource no more. What the records do not have is not foreseen: wants that units made whole, a priority beyond the
-//! present `max_priority`, and what a pool admits.
+//! The copies are taken a page at a time, so that a resource with many holders stays responsive; the rest does not need
+//! the resource. What the records do not contain is not foreseen: wants that were rounded to whole units, a priority
+//! beyond the current `max_priority`, and what a pool admits.
 
 use std::sync::Arc;
 
-mod words;
-
 use super::{Birth, Resource};
 use crate::{
-    Amount, Claims, HolderKind, Inherited, Kind, Millis, Principal, Settings, Source, Sum, hints::apart,
-    leases::Leases, ledger::BUCKET_MS, ledger::Manner,
+    lease::{
+        leases::Leases,
+        ledger::{BUCKET_MS, HolderMode},
+        promises::Inherited,
+    },
+    policy::settings::{AlgorithmKind, Settings},
+    resource::{supply::Source, watch_list::apart},
+    types::{
+        amount::{Amount, Sum, readable},
+        claim::{Claims, HolderKind},
+        principal::Principal,
+        time::Millis,
+    },
 };
 
 /// A holder's record, and what it is due now.
@@ -21,7 +31,7 @@ pub struct HolderCopy {
     kind: HolderKind,
     claims: Claims,
     leases: Leases,
-    manner: Manner,
+    mode: HolderMode,
     due: Amount,
 }
 
@@ -34,33 +44,33 @@ pub struct Forecast {
     due_before: Vec<(u32, Amount)>,
 }
 
-/// What becomes of a resource if wants stay as they are.
+/// The state of a resource under other settings if wants stay the same.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Foreseen {
-    /// What there is, before and after; a report of load counts in both.
+    /// The capacity before and after. A report of load counts in both.
     pub capacity: (Amount, Amount),
     /// Holders, and the clients that they stand for.
     pub holders: usize,
     /// See `holders`.
     pub subclients: u64,
     pub wants: Sum,
-    /// What must be assumed in use.
+    /// What may be in use.
     pub held: Sum,
-    /// What all are due, before and after; what a pool will admit is not foreseen.
+    /// The sum of all dues, before and after. What a pool will admit is not foreseen.
     pub due: (Sum, Option<Sum>),
     /// Those that gain.
     pub gains: Moved,
     /// Those that lose.
     pub losses: Moved,
-    /// So much more is held than there will be: no holder gets more before that is over.
+    /// The amount held beyond the new capacity. No holder gets more before this has ended.
     pub over: Sum,
-    /// What holders have beyond what they will be due: others get it when it was confirmed away, or has ended.
+    /// The amount that holders have beyond their new dues. Others get it when it was confirmed away or has ended.
     pub beyond: Sum,
-    /// What earlier masters promised and no holder has named yet: others get it once it was named, or has ended.
+    /// Inherited leases that nobody has claimed. Others get them when they were claimed or have ended.
     pub unnamed: Sum,
-    /// When both have ended at the latest, from now; zero where there is nothing.
+    /// When both have ended at the latest, from now; zero if there is nothing.
     pub until: Millis,
-    /// For how long this master still listens before it divides.
+    /// The rest of learning mode.
     pub learning: Millis,
     /// Holders whose due changes, the most changed first.
     pub changes: Vec<DueChange>,
@@ -91,39 +101,40 @@ pub struct DueChange {
 }
 
 impl Resource {
-    /// Begins a forecast; none where a parent says how much there is and how it is run.
+    /// Begins a forecast. `None` below a parent, which determines capacity and settings.
     pub fn forecast(&self, now: Millis, settings: Settings) -> Option<Forecast> {
         if self.has_parent() {
             return None;
         }
-        let inherited = self.estate_slot().map(|slot| Inherited {
-            total: self.estate_left(),
-            wants: self.ledger.holder(slot).claims.clone(),
+        let inherited = self.book.inherited_slot().map(|slot| Inherited {
+            total: self.book.unclaimed(),
+            wants: self.book.ledger.holder(slot).claims.clone(),
             newest: None,
-            until: self.estate_until().unwrap_or(now),
+            until: self.book.inherited_until().unwrap_or(now),
             ..Inherited::default()
         });
         let mut resource = Resource::new(Birth {
             settings: self.settings.clone(),
             source: Source::Own,
-            epoch: self.tokens.epoch(),
+            epoch: self.book.tokens.epoch(),
             since: now,
             learning_until: now,
             inherited,
             max_holders: usize::MAX,
             seed: self.seed,
         });
-        resource.measured = self.measured.clone();
+        resource.capacity_inputs = self.capacity_inputs.clone();
         resource.configure(settings);
-        let learning = self.is_learning(now).then_some(self.learning_until);
+        let learning = self.is_learning(now).then_some(self.book.learning_until());
         let (capacity_before, due_before) = (self.settings.capacity, Vec::new());
         Some(Forecast { resource, at: now, learning, capacity_before, due_before })
     }
 
-    /// Copies of up to `limit` holders from place `from` on, and the place to go on from.
+    /// Copies of up to `limit` holders from slot `from` on, and the slot to continue from.
     pub fn copy_holders(&self, now: Millis, from: usize, limit: usize) -> (Vec<HolderCopy>, Option<usize>) {
         let (mut terms, mut page) = (Vec::new(), Vec::new());
-        for (slot, holder) in self.ledger.iter_from(from).filter(|(slot, _)| !self.ledger.is_estate(*slot)) {
+        for (slot, holder) in self.book.ledger.iter_from(from).filter(|(slot, _)| !self.book.ledger.is_inherited(*slot))
+        {
             if page.len() == limit {
                 return (page, Some(slot as usize));
             }
@@ -132,7 +143,7 @@ impl Resource {
                 kind: holder.kind,
                 claims: holder.claims.clone(),
                 leases: holder.leases.clone(),
-                manner: holder.manner(),
+                mode: holder.mode(),
                 due: self.due_now(slot, now, &mut terms),
             });
         }
@@ -141,25 +152,25 @@ impl Resource {
 }
 
 impl Forecast {
-    /// Adds a holder. One that is known already has left and come back while the pages were taken: it counts once.
+    /// Adds a holder. If it is known already, it has left and come back while the pages were taken, and counts once.
     pub fn add(&mut self, copy: HolderCopy) {
-        let HolderCopy { id, kind, claims, leases, manner, due } = copy;
+        let HolderCopy { id, kind, claims, leases, mode, due } = copy;
         let resource = &mut self.resource;
-        if resource.ledger.find(kind, &id).is_some() {
+        if resource.book.ledger.find(kind, &id).is_some() {
             return;
         }
-        let mut claims = resource.counted(kind, manner == Manner::HeedsTerms, claims);
+        let mut claims = resource.counted(kind, mode == HolderMode::HeedsTerms, claims);
         resource.settings.put_rule(kind, &id, &mut claims);
         if let Some(most) = resource.settings.max_priority {
             // A child node is told, and caps what its own clients claim.
             claims.iter_mut().for_each(|claim| claim.priority = claim.priority.min(most));
         }
-        let slot = resource.ledger.insert(kind, id, Principal::NONE);
-        resource.ledger.set_manner(slot, manner);
-        resource.ledger.holder_mut(slot).leases = leases;
-        resource.division.insert(slot, &claims);
-        resource.ledger.set_claims(slot, claims);
-        resource.ledger.recount(slot, self.at);
+        let slot = resource.book.ledger.insert(kind, id, Principal::NONE);
+        resource.book.ledger.set_mode(slot, mode);
+        resource.book.ledger.holder_mut(slot).leases = leases;
+        resource.allocation.insert(slot, &claims);
+        resource.book.ledger.set_claims(slot, claims);
+        resource.book.ledger.recount(slot, self.at);
         self.due_before.push((slot, due));
     }
 
@@ -170,7 +181,7 @@ impl Forecast {
         let sums = resource.sums();
         let capacity = resource.settings.capacity;
         let is_bounded = resource.is_bounded();
-        let is_foreseen = resource.settings.kind != Kind::PriorityPool;
+        let is_foreseen = resource.settings.kind != AlgorithmKind::PriorityPool;
         let mut foreseen = Foreseen {
             capacity: (self.capacity_before, capacity),
             holders: self.due_before.len(),
@@ -206,18 +217,18 @@ impl Forecast {
                 moved.amount += after.max(*before).saturating_sub(after.min(*before));
                 changed.push((*slot, *before, after));
             }
-            let leases = &resource.ledger.holder(*slot).leases;
+            let leases = &resource.book.ledger.holder(*slot).leases;
             let beyond = leases.held(now).saturating_sub(after);
             if is_bounded && beyond > Amount::ZERO {
                 foreseen.beyond += beyond;
                 until = until.max(Some(leases.last_above(after, now)));
             }
         }
-        if is_bounded && resource.estate_left() > Amount::ZERO {
-            foreseen.unnamed = resource.estate_left().into();
-            until = until.max(resource.estate_until());
+        if is_bounded && resource.book.unclaimed() > Amount::ZERO {
+            foreseen.unnamed = resource.book.unclaimed().into();
+            until = until.max(resource.book.inherited_until());
         }
-        // Ends are looked at once in so long.
+        // Ends are noticed with this delay.
         foreseen.until = until.map_or(Millis(0), |until| until.plus(Millis(BUCKET_MS)).since(now));
         foreseen.due.1 = Some(all);
         let by = |(_, before, after): &(u32, Amount, Amount)| (after.get() - before.get()).abs();
@@ -227,7 +238,7 @@ impl Forecast {
     }
 
     fn change(&self, (slot, before, after): (u32, Amount, Amount)) -> DueChange {
-        let holder = self.resource.ledger.holder(slot);
+        let holder = self.resource.book.ledger.holder(slot);
         DueChange {
             id: Arc::clone(&holder.id),
             kind: holder.kind,
@@ -237,5 +248,39 @@ impl Forecast {
             before,
             after,
         }
+    }
+}
+
+impl Foreseen {
+    /// What has to end before dues are what they will be, and what is not foreseen.
+    pub fn sentences(&self) -> Vec<String> {
+        let said = |sum: Sum| (sum > Sum::ZERO).then(|| readable(sum.get()));
+        let end = self.until.0.div_ceil(1000);
+        let mut all = Vec::new();
+        if self.due.1.is_none() {
+            all.push("a pool decides as requests come: what each client would be due is not foreseen".to_owned());
+        }
+        all.extend(
+            said(self.over).map(|over| {
+                format!("{over} more is held than there would be: until that has ended no client gets more")
+            }),
+        );
+        all.extend(said(self.beyond).map(|beyond| {
+            format!(
+                "{beyond} is held by clients that would be due less: others get it as those confirm, in {end} s at the \
+                 latest"
+            )
+        }));
+        all.extend(said(self.unnamed).map(|unnamed| {
+            format!(
+                "{unnamed} of what earlier masters promised has not been named by its holders yet: they get it back as \
+                 they ask, and others what is left of it, in {end} s at the latest"
+            )
+        }));
+        if self.learning.0 > 0 {
+            let left = self.learning.0.div_ceil(1000);
+            all.push(format!("its master still learns for {left} s: it divides after that"));
+        }
+        all
     }
 }

@@ -1,21 +1,21 @@
-//! Hints of a resource: which holders are watched, and which of them should ask again now. See [`crate::hints`] for
-//! what hints are.
+//! Hints of a resource: which holders are watched, and which of them should ask again now ([`super::watch_list`]).
 
 use std::sync::Arc;
 
 use super::Resource;
 use crate::{
-    Hint, HolderKind, Millis, Sum,
-    hints::{HintCandidate, HintContext, NOT_WATCHED, Version},
+    lease::ledger::NOT_WATCHED,
+    resource::watch_list::{Hint, HintCandidate, HintContext, Version},
+    types::{amount::Sum, claim::HolderKind, time::Millis},
 };
 
 impl Resource {
     /// Watches a holder, until [`unwatch`](Self::unwatch) or until it is forgotten. Returns false if it is not known
     /// here: then call again when it comes, see [`newcomers`](Self::newcomers).
     pub fn watch(&mut self, kind: HolderKind, id: &str) -> bool {
-        let Some(slot) = self.ledger.find(kind, id) else { return false };
-        match self.ledger.holder(slot).watch {
-            NOT_WATCHED => self.ledger.holder_mut(slot).watch = self.watch_list.insert(slot),
+        let Some(slot) = self.book.ledger.find(kind, id) else { return false };
+        match self.book.ledger.holder(slot).watch {
+            NOT_WATCHED => self.book.ledger.holder_mut(slot).watch = self.watch_list.insert(slot),
             place => self.watch_list.reset(place),
         }
         true
@@ -23,8 +23,8 @@ impl Resource {
 
     /// Stops watching a holder.
     pub fn unwatch(&mut self, kind: HolderKind, id: &str) {
-        if let Some(slot) = self.ledger.find(kind, id) {
-            let holder = self.ledger.holder_mut(slot);
+        if let Some(slot) = self.book.ledger.find(kind, id) {
+            let holder = self.book.ledger.holder_mut(slot);
             self.watch_list.remove(holder.watch);
             holder.watch = NOT_WATCHED;
         }
@@ -32,14 +32,14 @@ impl Resource {
 
     /// The holders that came with the last round and are still here. They are not watched yet.
     pub(crate) fn newcomers(&self) -> impl Iterator<Item = (HolderKind, &Arc<str>)> {
-        let unwatched = |slot: &u32| self.ledger.get(*slot).filter(|holder| holder.watch == NOT_WATCHED);
-        self.newcomers.iter().filter_map(unwatched).map(|holder| (holder.kind, &holder.id))
+        let unwatched = |slot: &u32| self.book.ledger.get(*slot).filter(|holder| holder.watch == NOT_WATCHED);
+        self.last_round.newcomers.iter().filter_map(unwatched).map(|holder| (holder.kind, &holder.id))
     }
 
     /// When [`hints`](Self::hints) next has something to do: at once (`now`), later, or not before something changes.
     pub(crate) fn next_hints(&self, now: Millis) -> Option<Millis> {
         if self.is_learning(now) {
-            return Some(self.learning_until).filter(|_| !self.watch_list.is_empty());
+            return Some(self.book.learning_until()).filter(|_| !self.watch_list.is_empty());
         }
         if self.awaits_supply() {
             return None;
@@ -59,18 +59,18 @@ impl Resource {
         let mut terms = Vec::new();
         let mut candidates = Vec::with_capacity(looks.len());
         for look in &looks {
-            let holder = self.ledger.holder(look.slot);
+            let holder = self.book.ledger.holder(look.slot);
             let due = self.due_now(look.slot, now, &mut terms);
             let candidate = HintCandidate { due, current: holder.leases.current(now), held: holder.leases.held(now) };
             // Judged only once it is known which holders wait: dues may have changed since they asked.
-            self.ledger.set_waits(look.slot, candidate.waits());
+            self.book.ledger.set_waits(look.slot, candidate.waits());
             candidates.push(candidate);
         }
         let first = hints.len();
         let mut context = self.hint_context();
         for (look, candidate) in looks.iter().zip(&candidates) {
             if let Some(why) = self.watch_list.judge(look.place, candidate, &mut context, now) {
-                let holder = self.ledger.holder(look.slot);
+                let holder = self.book.ledger.holder(look.slot);
                 hints.push(Hint { kind: holder.kind, id: Arc::clone(&holder.id), why });
             }
         }
@@ -83,16 +83,16 @@ impl Resource {
         HintContext {
             bounded: self.is_bounded(),
             decided: self.pool.is_some(),
-            any_waits: self.ledger.waiting() > 0,
+            any_waits: self.book.ledger.waiting() > 0,
             capacity,
-            free: Sum::from(capacity) - self.ledger.sums().held,
+            free: Sum::from(capacity) - self.book.ledger.sums().held,
             spoken_for: Sum::ZERO,
         }
     }
 
     /// Where capacity is not shared, no request changes the due of another holder.
     fn version(&self) -> Version {
-        let elsewhere = self.turns + self.pool.as_ref().map_or(0, |pool| pool.moves());
-        (self.reforms + elsewhere, if self.is_bounded() { self.ledger.changes() } else { 0 })
+        let elsewhere = self.allocation.rotations() + self.pool.as_ref().map_or(0, |pool| pool.moves());
+        (self.reforms + elsewhere, if self.is_bounded() { self.book.ledger.changes() } else { 0 })
     }
 }

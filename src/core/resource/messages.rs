@@ -1,53 +1,80 @@
-//! The input and output of a round.
+//! The inputs and outputs of a round.
 
-use std::sync::Arc;
+use std::{num::NonZeroU64, sync::Arc};
 
 use crate::{
-    Amount, Charged, Claims, HolderKind, Life, Millis, News, PoolState, Settings, Terms, Token, leases::Has,
-    ledger::Manner,
+    allocation::division::Terms,
+    lease::{leases::Has, ledger::HolderMode},
+    planted::{self, Fault},
+    policy::access::{AccessRequest, Action},
+    policy::settings::Settings,
+    pool::{News, PoolState},
+    types::{
+        amount::Amount,
+        claim::{Claims, HolderKind},
+        principal::ChargedTo,
+        time::Millis,
+        token::Token,
+    },
 };
 
 /// A request for capacity.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ask {
-    /// Client or child node; the two have separate names.
+    /// Client or child node. The two have separate ids.
     pub kind: HolderKind,
     pub id: Arc<str>,
     /// What it wants, by priority.
     pub claims: Claims,
-    /// The newest lease it knows.
+    /// The newest lease that it knows.
     pub has: Option<Has>,
-    /// If it has none: the newest that it had, which has ended and was not given back.
+    /// If it has none: the newest lease that it had, which has ended and was not given back.
     pub had: Option<Has>,
-    /// All that it, or those below it, may still be using; a child node that does not say does not heed terms either.
+    /// What it, or those below it, may still be using. A child node that does not say does not know terms either.
     pub outstanding: Option<Amount>,
-    /// A child node that does not know all its holders yet: its `has` confirms nothing.
+    /// A child node in learning mode: its `has` confirms nothing.
     pub learning: bool,
-    /// An answer counts at this holder only if the lease that its request named has not ended when the answer comes,
-    /// and only the answer to its latest request counts.
+    /// The holder ignores an answer if the lease that its request named has ended when the answer comes, and any answer
+    /// but that to its latest request (rule 6).
     pub drops_late: bool,
-    /// It limits others with what it is given: for reports.
+    /// It limits others with its lease. For reports.
     pub is_gateway: bool,
-    /// A child node: which of all that may be called so.
-    pub life: Option<Life>,
+    /// A child node: its instance.
+    pub instance: Option<NodeInstance>,
     /// PRIORITY_POOL: its account, and what it has used.
     pub news: Option<Box<News>>,
-    /// To whom its record is counted, if it is new.
-    pub charged: Charged,
+    /// The principal that its record is charged to if it is new.
+    pub charged_to: ChargedTo,
 }
 
 impl Ask {
-    /// Whether it comes from a child node that knows our additions to the protocol.
+    /// Whether it comes from a child node that knows terms, an addition to the original protocol.
     pub(crate) fn heeds_terms(&self) -> bool {
-        self.manner() == Manner::HeedsTerms
+        self.mode() == HolderMode::HeedsTerms
     }
 
-    pub(crate) fn manner(&self) -> Manner {
+    pub(crate) fn mode(&self) -> HolderMode {
         match self.kind {
-            HolderKind::Node if self.outstanding.is_some() => Manner::HeedsTerms,
-            HolderKind::Client if self.is_gateway => Manner::Gateway,
-            HolderKind::Node | HolderKind::Client => Manner::Plain,
+            HolderKind::Node if self.outstanding.is_some() => HolderMode::HeedsTerms,
+            HolderKind::Client if self.is_gateway => HolderMode::Gateway,
+            HolderKind::Node | HolderKind::Client => HolderMode::Plain,
         }
+    }
+}
+
+/// The process behind a node's name. The number is drawn at random when the node first starts and kept in its data
+/// directory. A node without a directory draws another with each start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NodeInstance {
+    pub node: NonZeroU64,
+    /// The reign of the node's master. Later masters have higher numbers.
+    pub reign: u64,
+}
+
+impl NodeInstance {
+    /// From the wire. A node of zero means that none was sent.
+    pub fn new(node: u64, reign: u64) -> Option<NodeInstance> {
+        NonZeroU64::new(node).map(|node| NodeInstance { node, reign })
     }
 }
 
@@ -57,10 +84,10 @@ pub struct Release {
     /// Client or child node.
     pub kind: HolderKind,
     pub id: Arc<str>,
-    /// The newest lease given back. Absent (Doorman clients): everything that the holder has by now.
+    /// The newest lease to give back. Absent (Doorman clients): all that the holder has.
     pub token: Option<Token>,
     /// As in [`Ask`].
-    pub life: Option<Life>,
+    pub instance: Option<NodeInstance>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -68,9 +95,9 @@ pub enum Request {
     /// Asks for capacity.
     Ask(Ask),
     /// The same, but its wants could not be read: the last known wants stay. If the holder is not known but has a
-    /// lease, the claims count; if it has none, it gets nothing.
+    /// lease, the claims count. If it has none, it gets nothing.
     Renew(Ask),
-    /// Gives it back.
+    /// Gives leases back.
     Release(Release),
 }
 
@@ -79,27 +106,27 @@ pub enum Request {
 pub struct Lease {
     pub token: Token,
     pub capacity: Amount,
-    /// How long, counted from when the request was sent.
+    /// Its length, from when the request was sent.
     pub length: Millis,
-    /// Ask again after so long.
+    /// The refresh interval.
     pub refresh: Millis,
-    /// The end in seconds since the epoch.
+    /// The end in Unix seconds.
     pub expiry_time: i64,
-    /// What to use once it has ended unrenewed; negative: no limit.
+    /// What the holder may use after it has ended unrenewed; negative: no limit.
     pub safe_capacity: f64,
-    /// The priority it was counted at (the first claim's).
+    /// The priority of its first claim.
     pub priority: i16,
     /// PRIORITY_POOL: its standing.
     pub pool: Option<PoolState>,
 }
 
-/// A lease for a child node, and how to divide it.
+/// A lease for a child node, with what it needs to divide it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Supplied {
     pub lease: Lease,
     /// The terms for each priority in its request.
     pub terms: Vec<(i16, Terms)>,
-    /// How the resource is run.
+    /// The settings of the resource.
     pub settings: Settings,
 }
 
@@ -110,19 +137,20 @@ pub enum Answer {
     Granted(Lease),
     /// The same for a child node.
     Supplied(Box<Supplied>),
-    /// This node has no lease of its own yet: the holder keeps what it has, and asks again in a second.
+    /// It cannot be decided yet: the holder keeps what it has, and asks again in a second.
     NotYet,
-    /// Too soon after the last one, and nothing has changed: left out of the answer, the lease stays as it is.
+    /// The request came too soon after the last, and nothing has changed. It is left out of the answer, and the lease
+    /// stays as it is.
     TooSoon,
-    /// Older than what the holder has confirmed since: no client waits for the answer any more.
+    /// The request is older than what its holder has confirmed since. No client waits for the answer any more.
     Stale,
-    /// The resource has as many holders as it may.
+    /// The resource has its maximum number of holders.
     Full,
-    /// The principal of the request has its share of all holders.
+    /// The principal of the request has its share of all places.
     ShareFull,
-    /// What it wants could not be read, and nothing is known of it.
+    /// The wants could not be read, and nothing is known of the holder.
     Unknown,
-    /// Another node of its name holds leases.
+    /// Another instance holds leases under this name.
     NameTaken,
     Released,
 }
@@ -144,20 +172,36 @@ impl Answer {
 pub struct Counters {
     pub rounds: u64,
     pub granted: u64,
-    /// Requests ignored because they came too soon.
+    /// Requests that came too soon.
     pub too_soon: u64,
-    /// Requests dropped because they were older than what their holder has confirmed.
+    /// Stale requests that were dropped.
     pub stale: u64,
-    /// Requests refused because there are too many holders.
+    /// Requests refused because of the maximum number of holders.
     pub full: u64,
-    /// Requests refused because another node of their name holds leases.
+    /// Requests refused because another instance holds leases under their name.
     pub name_taken: u64,
-    /// Requests refused because their principal has its share of all holders.
+    /// Requests refused because their principal has its share of all places.
     pub share_full: u64,
-    /// Holders forgotten because their leases ended.
+    /// Holders removed because their leases ended.
     pub expired: u64,
-    /// Requests outside learning mode that named a lease unknown here.
+    /// Requests outside learning mode that showed an unknown lease.
     pub unaccounted: u64,
-    /// Times a holder came to a learning resource with more than was left of what was lent before.
+    /// Requests in learning mode that showed more than was left unclaimed.
     pub learning_excess: u64,
+}
+
+impl<'a> AccessRequest<'a> {
+    /// The access that a request needs. A release needs the same as asking: who may be a client may end its leases.
+    pub fn of(resource: &'a str, request: &'a Request) -> AccessRequest<'a> {
+        let (kind, id, priority) = match request {
+            Request::Ask(ask) | Request::Renew(ask) => {
+                (ask.kind, &ask.id, ask.claims.iter().map(|claim| claim.priority).max())
+            }
+            Request::Release(release) if planted::is(Fault::ReleasesUnasked) => {
+                return AccessRequest::on(Action::of(release.kind), resource);
+            }
+            Request::Release(release) => (release.kind, &release.id, None),
+        };
+        AccessRequest { holder: Some(id), priority, ..AccessRequest::on(Action::of(kind), resource) }
+    }
 }

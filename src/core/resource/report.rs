@@ -3,42 +3,51 @@
 use std::sync::Arc;
 
 use super::{Overridden, Resource};
-use crate::{Amount, HolderKind, Millis, Settings, Sum, Sums, Terms, ledger::Manner};
+use crate::{
+    allocation::{KnownTerms, division::Terms},
+    lease::ledger::{HolderMode, Sums},
+    policy::settings::Settings,
+    types::{
+        amount::{Amount, Sum},
+        claim::HolderKind,
+        time::Millis,
+    },
+};
 
 /// A resource at a glance.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResourceReport {
-    /// How it is run.
+    /// Its settings.
     pub settings: Settings,
     /// Sums over its holders.
     pub sums: Sums,
-    /// How many holders it has.
+    /// The number of its holders.
     pub holders: usize,
-    /// How long it will go on learning; zero when it divides.
+    /// The rest of learning mode; zero when it divides.
     pub learning: Millis,
     /// The supply from the parent; `None` at a root.
     pub supply: Option<SupplyReport>,
-    /// What an operator has set in place of the template's capacity.
+    /// The override in force.
     pub overridden: Option<Overridden>,
 }
 
 impl ResourceReport {
-    /// Whether the capacity binds its holders: at a root, those of an algorithm that divides; below a parent, always.
+    /// Whether its holders share the capacity: at a root if the algorithm divides, below a parent always.
     pub fn is_divided(&self) -> bool {
         self.settings.shares() || self.supply.is_some()
     }
 }
 
-/// What a parent has lent, and what it was told.
+/// The supply of the parent, and the last report to it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SupplyReport {
-    /// The name of the supply in force; zero while the first is awaited.
-    pub edition: u64,
-    /// For how long it is lent.
+    /// The version of the supply in force; zero while the first is awaited.
+    pub version: u64,
+    /// The rest of its lease.
     pub remaining: Millis,
-    /// What the parent was last told to be outstanding.
+    /// The outstanding amount in the last report.
     pub told: Option<Amount>,
-    /// What the parent said that it divided by, for each priority.
+    /// The terms of the parent, for each priority.
     pub terms: Vec<(i16, Terms)>,
 }
 
@@ -55,19 +64,19 @@ pub struct HolderReport {
     /// Clients it stands for.
     pub subclients: u64,
     pub wants: Amount,
-    /// What it should end up with.
+    /// What it is due.
     pub due: Amount,
     pub granted: Amount,
-    /// What must be assumed in use.
+    /// What it may be using.
     pub held: Amount,
-    /// When its newest lease is certainly over.
+    /// The end of its newest lease.
     pub end: Millis,
 }
 
 impl Resource {
     /// The resource as a whole.
     pub fn report(&self, now: Millis) -> ResourceReport {
-        let learning = if self.is_learning(now) { self.learning_until.since(now) } else { Millis(0) };
+        let learning = if self.is_learning(now) { self.book.learning_until().since(now) } else { Millis(0) };
         let supply = self.supply_report(now);
         ResourceReport {
             settings: self.settings.clone(),
@@ -79,11 +88,11 @@ impl Resource {
         }
     }
 
-    /// Up to `limit` holders from place `from` on, and the place to go on from. The order is that of arrival, roughly.
+    /// Up to `limit` holders from slot `from` on, and the slot to continue from, roughly in the order of arrival.
     pub fn report_holders(&self, now: Millis, from: usize, limit: usize) -> (Vec<HolderReport>, Option<usize>) {
         let mut terms = Vec::new();
         let mut page = Vec::new();
-        for (slot, _) in self.ledger.iter_from(from).filter(|(slot, _)| !self.ledger.is_estate(*slot)) {
+        for (slot, _) in self.book.ledger.iter_from(from).filter(|(slot, _)| !self.book.ledger.is_inherited(*slot)) {
             if page.len() == limit {
                 return (page, Some(slot as usize));
             }
@@ -92,12 +101,12 @@ impl Resource {
         (page, None)
     }
 
-    pub(super) fn holder_report(&self, slot: u32, now: Millis, terms: &mut Vec<(i16, Terms)>) -> HolderReport {
-        let holder = self.ledger.holder(slot);
+    pub(super) fn holder_report(&self, slot: u32, now: Millis, terms: &mut KnownTerms) -> HolderReport {
+        let holder = self.book.ledger.holder(slot);
         HolderReport {
             id: Arc::clone(&holder.id),
             kind: holder.kind,
-            is_gateway: holder.manner() == Manner::Gateway,
+            is_gateway: holder.mode() == HolderMode::Gateway,
             priority: holder.claims.first().map_or(0, |claim| claim.priority),
             subclients: holder.subclients(),
             wants: match &holder.claims[..] {

@@ -1,139 +1,185 @@
-//! A resource of a node with a parent: what the parent has lent, and what the node reports to it. And the other side:
-//! what a child node is told with its lease.
+//! Between a node and its parent: the supply from the parent, the report to it, and what a child node is told with its
+//! lease.
+//!
+//! A node with a parent divides what the parent lends it. *How much* is the parent's lease; *by what rule* are the
+//! parent's [`Terms`]. What a node cannot know, such as the equal share of the whole tree or the maximum of one client,
+//! comes with the lease. What it can know, such as the level, follows from the lease itself. So a client of a leaf gets
+//! what one server that knew all clients would give it.
+//!
+//! The report has all claims in slices of similar wants, and what the holders below may still be using (`outstanding`).
+//! The parent counts the larger of that and the node's lease as held.
+//!
+//! Not here: when the parent is asked (the session), and the wire format.
 
-use super::{Resource, Seat, SupplyReport};
+use super::{Resource, SupplyReport, round::PendingGrant};
 use crate::{
-    Amount, Answer, Claims, Condensed, HolderKind, Kind, Lease, Millis, Settings, Source, Sum, Supplied, Supply, Terms,
-    claim::wanted,
-    division::Division,
-    hints::waits,
-    ledger::Holder,
+    allocation::{Allocation, KnownTerms, division::Terms},
+    lease::ledger::Holder,
     planted::{self, Fault},
-    supply::Reported,
-    time::certain_end,
+    policy::settings::AlgorithmKind,
+    pool::{Pool, UsageBelow},
+    resource::{Answer, Lease, Supplied, watch_list::waits},
+    types::{
+        amount::{Amount, Sum},
+        claim::{Claims, HolderKind, wanted},
+        time::{Millis, certain_end},
+    },
 };
 
-/// Where the capacity comes from, with its present state.
+/// Where a resource's capacity comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Source {
+    /// Its settings say how much there is.
+    #[default]
+    Own,
+    /// A parent lends it. Before the first [`Supply`] nothing is decided.
+    Parent,
+}
+
+/// A parent's lease, as a resource needs it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Supply {
+    pub capacity: Amount,
+    pub until: Millis,
+    /// What the parent divided by, for each priority; empty if it does not say.
+    pub terms: Vec<(i16, Terms)>,
+    /// Numbers the supplies of this node from one.
+    pub version: u64,
+}
+
+/// What a node tells its parent about one resource.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct DemandSummary {
+    /// The wants of all holders, as slices of similar wants; then their minimums.
+    pub claims: Claims,
+    /// What holders may still believe in.
+    pub outstanding: Amount,
+    /// PRIORITY_POOL: the use of this node's capacity.
+    pub usage: Option<UsageBelow>,
+    /// The node is in learning mode: it does not know all holders yet.
+    pub learning: bool,
+    /// The version of the supply in force; zero before the first. A request with this report must not confirm a newer
+    /// supply, because `outstanding` is only true under this one.
+    pub version: u64,
+}
+
+/// If wants or leases changed by less than this part, they are reported with the next refresh.
+const REPORT_THRESHOLD: f64 = 0.005;
+
+/// The last report to the parent.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(crate) struct LastReport {
+    pub(crate) wants: Sum,
+    pub(crate) held: Sum,
+}
+
+impl LastReport {
+    /// Whether `now` should be reported before the next refresh (rule 10): wants have changed, or holders have given up
+    /// what the parent waits for, because it was told of more than it has `lent`.
+    pub(crate) fn is_outdated(&self, now: &LastReport, lent: Amount) -> bool {
+        let (told, wants) = (self.wants.get(), now.wants.get());
+        let wants_moved = (wants - told).abs() > told.max(wants) * REPORT_THRESHOLD;
+        let (told, held) = (self.held.get(), now.held.get().max(lent.get()));
+        wants_moved || told - held > told * REPORT_THRESHOLD
+    }
+}
+
+/// The state of the supply.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Origin {
+pub(super) enum SupplyState {
     Own,
     Parent {
-        /// The end of the parent's lease and the name of its supply; none before the first.
-        lent: Option<(Millis, u64)>,
+        /// The end of the parent's lease and the version of the supply; absent before the first.
+        supply: Option<(Millis, u64)>,
         /// What the parent was told last.
-        told: Option<Reported>,
+        told: Option<LastReport>,
     },
 }
 
-impl From<Source> for Origin {
-    fn from(source: Source) -> Origin {
+impl From<Source> for SupplyState {
+    fn from(source: Source) -> SupplyState {
         match source {
-            Source::Own => Origin::Own,
-            Source::Parent => Origin::Parent { lent: None, told: None },
+            Source::Own => SupplyState::Own,
+            Source::Parent => SupplyState::Parent { supply: None, told: None },
         }
     }
 }
 
-/// The division for such a source.
-pub(super) fn division(settings: &Settings, source: Source) -> Division {
-    let division = Division::new(settings);
-    match source {
-        Source::Own => division,
-        Source::Parent => division.condensing(),
-    }
+/// What all holders want, in few slices. A pool summarizes what its members want.
+pub(super) fn summarized_claims(allocation: &Allocation, pool: Option<&Pool>, wants: Sum) -> Claims {
+    pool.map_or_else(|| allocation.summarize(wants), Pool::summarize)
 }
 
 impl Resource {
-    /// Applies a supply of the parent, which replaces the one before. While the resource learns, all that was lent may
-    /// be in use below.
+    /// Applies a supply of the parent, which replaces the last one. In learning mode all that was lent may be in use
+    /// below.
     pub fn supply(&mut self, now: Millis, supply: Supply) {
         let (is_first, before) = (self.awaits_supply(), self.settings.capacity);
-        if let Origin::Parent { lent, .. } = &mut self.origin {
-            *lent = Some((supply.until, supply.edition));
-            // What is due may change even if the sum does not.
-            self.reforms += u64::from(self.division.set_parent_terms(supply.terms));
-            self.measured.template = supply.capacity;
+        if let SupplyState::Parent { supply: current, .. } = &mut self.supply_state {
+            *current = Some((supply.until, supply.version));
+            // Dues may change even if the capacity does not.
+            self.reforms += u64::from(self.allocation.set_parent_terms(supply.terms));
+            self.capacity_inputs.template = supply.capacity;
         }
         if self.is_learning(now) {
             self.set_capacity(supply.capacity);
-            self.lends_to_estate(if is_first { Amount::ZERO } else { before });
+            self.raise_unclaimed(if is_first { Amount::ZERO } else { before });
         }
         self.measure();
     }
 
-    /// Whether there is a parent that has not lent anything yet: all requests are deferred.
+    /// Whether there is a parent that has not lent anything yet. All requests are deferred then.
     pub fn awaits_supply(&self) -> bool {
-        matches!(self.origin, Origin::Parent { lent: None, .. })
+        matches!(self.supply_state, SupplyState::Parent { supply: None, .. })
     }
 
     /// The supply from the parent; `None` for a root.
     pub(super) fn supply_report(&self, now: Millis) -> Option<SupplyReport> {
-        let Origin::Parent { lent, told } = self.origin else { return None };
+        let SupplyState::Parent { supply, told } = self.supply_state else { return None };
         Some(SupplyReport {
-            edition: lent.map_or(0, |(_, edition)| edition),
-            remaining: lent.map_or(Millis(0), |(until, _)| until.since(now)),
+            version: supply.map_or(0, |(_, version)| version),
+            remaining: supply.map_or(Millis(0), |(until, _)| until.since(now)),
             told: told.map(|told| told.held.ceil()),
-            terms: self.division.parent_terms().to_vec(),
+            terms: self.allocation.parent_terms().to_vec(),
         })
     }
 
-    /// The parent has said how long leases are, and so how long leases of earlier masters may be believed: the resource
-    /// learns until then. To be called before the first supply, because granted leases stay granted.
+    /// Sets the end of learning mode. The parent has said how long leases are, and so how long leases of earlier
+    /// masters may be in use. Call it before the first supply, because granted leases stay granted.
     pub fn listen_until(&mut self, until: Millis) {
-        self.learning_until = until;
+        self.book.learn_until(until);
     }
 
     /// The report for the parent. It counts as sent.
-    pub fn condense(&mut self, now: Millis) -> Condensed {
+    pub fn summarize(&mut self, now: Millis) -> DemandSummary {
         let learning = self.is_learning(now);
         let sums = self.sums();
-        let mut edition = 0;
-        if let Origin::Parent { lent, told } = &mut self.origin {
-            edition = lent.map_or(0, |(_, edition)| edition);
-            *told = Some(Reported { wants: sums.wants, held: sums.held });
+        let mut version = 0;
+        if let SupplyState::Parent { supply, told } = &mut self.supply_state {
+            version = supply.map_or(0, |(_, version)| version);
+            *told = Some(LastReport { wants: sums.wants, held: sums.held });
         }
         let outstanding = if planted::is(Fault::HidesOutstanding) { Amount::ZERO } else { sums.held.ceil() };
-        let mut claims = self.condensed_claims();
-        claims.extend(self.division.condense_minimums());
+        let mut claims = summarized_claims(&self.allocation, self.pool.as_deref(), sums.wants);
+        claims.extend(self.allocation.summarize_minimums());
         let usage = self.pool.as_ref().map(|pool| pool.usage_below(sums.held));
-        Condensed { claims, outstanding, usage, learning, edition }
-    }
-
-    /// What all holders want, in few slices.
-    pub(super) fn condensed_claims(&self) -> Claims {
-        self.pool.as_ref().map_or_else(|| self.rounded_up(self.division.condense()), |pool| pool.condense())
-    }
-
-    /// Makes slices no less than what all want. What they are rounded by, a parent that has enough would lend too
-    /// little, and of a digit less than 7 a client has 6 whole units.
-    fn rounded_up(&self, mut slices: Claims) -> Claims {
-        let told: Sum = slices.iter().map(|claim| claim.wants).collect();
-        let wanted = self.division.wanted();
-        // Rules for clients bound what is told of their wants.
-        let all = if self.settings.clients.is_empty() { wanted.max(self.sums().wants) } else { wanted };
-        let all = Sum::from(all.ceil());
-        if let Some(last) = slices.last_mut().filter(|_| told < all) {
-            let mut wants = Sum::from(last.wants);
-            wants += all - told;
-            last.wants = wants.ceil();
-        }
-        slices
+        DemandSummary { claims, outstanding, usage, learning, version }
     }
 
     /// Whether the parent should get a report before the next refresh.
     pub(crate) fn asks_early(&self) -> bool {
-        let Origin::Parent { told, .. } = &self.origin else { return false };
+        let SupplyState::Parent { told, .. } = &self.supply_state else { return false };
         let sums = self.sums();
-        let now = Reported { wants: sums.wants, held: sums.held };
-        // Before the first holder there is nothing to report: asked for nothing, the parent would lend nothing.
-        told.map_or(self.ledger.len() > 0, |told| told.is_outdated(&now, self.settings.capacity))
+        let now = LastReport { wants: sums.wants, held: sums.held };
+        // Without holders there is nothing to report: the parent would lend nothing.
+        told.map_or(self.book.ledger.len() > 0, |told| told.is_outdated(&now, self.settings.capacity))
     }
 
-    /// STATIC, lent by a parent that speaks only the original protocol: it sends no terms, and its lease is what *each*
-    /// client may have, as Doorman's own child servers take it. A parent that sends terms lends a sum for all.
-    pub(super) fn is_lent_per_client(&self) -> bool {
-        let is_lent = matches!(self.origin, Origin::Parent { lent: Some(_), .. });
-        self.settings.kind == Kind::Static && is_lent && self.division.parent_terms().is_empty()
+    /// STATIC, lent by a parent that speaks only the original protocol: it sends no terms, and its lease is the maximum
+    /// of *each* client, as Doorman's own child servers understand it. A parent that sends terms lends a sum for all.
+    pub(super) fn is_supplied_per_client(&self) -> bool {
+        let is_supplied = matches!(self.supply_state, SupplyState::Parent { supply: Some(_), .. });
+        self.settings.kind == AlgorithmKind::Static && is_supplied && self.allocation.parent_terms().is_empty()
     }
 
     pub(super) fn has_parent(&self) -> bool {
@@ -141,85 +187,86 @@ impl Resource {
     }
 
     pub(crate) fn source(&self) -> Source {
-        match self.origin {
-            Origin::Own => Source::Own,
-            Origin::Parent { .. } => Source::Parent,
+        match self.supply_state {
+            SupplyState::Own => Source::Own,
+            SupplyState::Parent { .. } => Source::Parent,
         }
     }
 
     /// The end of the parent's lease.
-    pub(crate) fn lent_until(&self) -> Option<Millis> {
-        match self.origin {
-            Origin::Parent { lent, .. } => lent.map(|(until, _)| until),
-            Origin::Own => None,
+    pub(crate) fn supply_until(&self) -> Option<Millis> {
+        match self.supply_state {
+            SupplyState::Parent { supply, .. } => supply.map(|(until, _)| until),
+            SupplyState::Own => None,
         }
     }
 
-    /// Forgets the last report: it would look different now.
+    /// Forgets the last report, which would look different now.
     pub(super) fn forget_told(&mut self) {
-        if let Origin::Parent { told, .. } = &mut self.origin {
+        if let SupplyState::Parent { told, .. } = &mut self.supply_state {
             *told = None;
         }
     }
 
     pub(super) fn end_of_supply(&mut self, now: Millis) {
         if self.supply_has_ended(now) {
-            self.measured.template = Amount::ZERO;
+            self.capacity_inputs.template = Amount::ZERO;
             self.measure();
         }
     }
 
     pub(super) fn supply_has_ended(&self, now: Millis) -> bool {
-        self.lent_until().is_some_and(|until| until <= now)
+        self.supply_until().is_some_and(|until| until <= now)
     }
 
-    /// Rule 5: nothing can be decided yet, and no holder loses what it has.
-    pub(super) fn put_off(&mut self, seats: &mut Vec<Seat>, now: Millis, answers: &mut [Answer]) {
+    /// Answers "not yet" (rule 5): nothing can be decided before the first supply, and no holder loses what it has.
+    pub(super) fn put_off(&mut self, pending: &mut Vec<PendingGrant>, now: Millis, answers: &mut [Answer]) {
         let until = certain_end(now, self.settings.lease);
-        for seat in seats.drain(..) {
-            self.ledger.remember(seat.slot, now, until);
-            answers[seat.answer] = Answer::NotYet;
+        for pending in pending.drain(..) {
+            self.book.ledger.remember(pending.slot, now, until);
+            answers[pending.answer] = Answer::NotYet;
         }
     }
 
-    /// Whether the parent, once it knows what is wanted here now, may lend more for this holder: it has nothing yet, or
-    /// is a child node, gets less than it wants, and the parent had enough for all when it lent last. It does not
-    /// matter where the parent decides nothing: with an override that lowers what it lends, and while it learns.
-    pub(super) fn parent_may_add(&self, seat: &Seat, due: Amount, grant: Amount, now: Millis) -> bool {
+    /// Whether the parent may lend more for this holder once it knows what is wanted here now: the holder has nothing
+    /// yet or is a child node, gets less than it wants, and the parent had enough for all when it lent last. Not if the
+    /// parent would not decide: with an override that lowers what it lends, and in learning mode.
+    pub(super) fn parent_may_add(&self, pending: &PendingGrant, due: Amount, grant: Amount, now: Millis) -> bool {
         if !self.has_parent() || self.is_learning(now) || self.supply_has_ended(now) {
             return false;
         }
         let divides = |(_, terms): &(i16, Terms)| !matches!(terms, Terms::Wants | Terms::Each(_));
-        if self.division.parent_terms().iter().any(divides) || self.settings.capacity < self.measured.template {
+        if self.allocation.parent_terms().iter().any(divides) || self.settings.capacity < self.capacity_inputs.template
+        {
             return false;
         }
-        let holder = self.ledger.holder(seat.slot);
+        let holder = self.book.ledger.holder(pending.slot);
         let wants = match &self.pool {
-            // A stranger without a place is known to the parent after its first request.
+            // The parent knows a client without a place after its first request.
             Some(_) if grant > Amount::ZERO || holder.leases.is_live(now) => return false,
             Some(_) => holder.wants().floor(),
             None if self.settings.shares() => {
-                wanted(&holder.claims).map(|claim| self.division.ruled(claim).wants).collect::<Sum>().floor()
+                wanted(&holder.claims).map(|claim| self.allocation.ruled(claim).wants).collect::<Sum>().floor()
             }
             None => due,
         };
-        let has_nothing = seat.keep == Amount::ZERO;
-        (has_nothing || holder.kind == HolderKind::Node) && waits(wants.min(seat.most), grant)
+        let has_nothing = pending.keep == Amount::ZERO;
+        (has_nothing || holder.kind == HolderKind::Node) && waits(wants.min(pending.most), grant)
     }
 
     /// What a child node is told with its lease.
-    pub(super) fn supplied(&self, slot: u32, lease: Lease, known: &mut Vec<(i16, Terms)>) -> Supplied {
+    pub(super) fn supplied(&self, slot: u32, lease: Lease, known: &mut KnownTerms) -> Supplied {
         let mut terms: Vec<(i16, Terms)> = Vec::new();
-        for claim in wanted(&self.ledger.holder(slot).claims) {
+        for claim in wanted(&self.book.ledger.holder(slot).claims) {
             if terms.last().is_none_or(|(priority, _)| *priority != claim.priority) {
-                terms.push((claim.priority, self.terms_of(claim.priority, known)));
+                terms.push((claim.priority, self.allocation.terms_of(claim.priority, known)));
             }
         }
         Supplied { lease, terms, settings: self.settings.clone() }
     }
 
-    /// A child node's part of the unclaimed capacity.
-    pub(super) fn lent(&self, holder: &Holder) -> Amount {
+    /// A child node's part of the capacity that nobody wants.
+    pub(super) fn headroom(&self, holder: &Holder) -> Amount {
         if self.settings.headroom <= 0.0 || holder.kind != HolderKind::Node || !self.is_bounded() {
             return Amount::ZERO;
         }

@@ -1,8 +1,13 @@
 //! Doorman's Go clients that come and go: only the lease itself tells them to ask sooner. How much of the capacity is
 //! in use?
 
-use super::world::{ask, birth, has, now_at, one};
-use crate::{Amount, Answer, Has, HolderKind, Kind, Millis, Release, Request, Resource, Reuse, Settings};
+use super::harness::{ask, birth, has, now_at, one};
+use crate::{
+    lease::leases::Has,
+    policy::settings::{AlgorithmKind, Reuse, Settings},
+    resource::{Answer, Release, Request, Resource},
+    types::{amount::Amount, claim::HolderKind, time::Millis},
+};
 
 const CAPACITY: f64 = 1000.0;
 /// The library asks no sooner than this after any answer.
@@ -64,7 +69,8 @@ impl Churn {
     fn acts(&mut self, at: usize, now: u64) {
         let client = &mut self.clients[at];
         if client.leaves <= now {
-            let release = Release { kind: HolderKind::Client, id: client.id.as_str().into(), token: None, life: None };
+            let release =
+                Release { kind: HolderKind::Client, id: client.id.as_str().into(), token: None, instance: None };
             self.clients.swap_remove(at);
             one(&mut self.resource, now_at(Millis(now)), Request::Release(release));
             self.comes(now);
@@ -87,7 +93,7 @@ impl Churn {
 
 fn hour(reuse: Reuse, refresh: u64, seed: u64) -> Hour {
     let refresh = Millis::from_secs(refresh);
-    let settings = Settings { reuse, refresh, ..Settings::new(Kind::FairShare, Amount::clamped(CAPACITY)) };
+    let settings = Settings { reuse, refresh, ..Settings::new(AlgorithmKind::FairShare, Amount::clamped(CAPACITY)) };
     let mut churn = Churn { resource: Resource::new(birth(settings)), rng: seed, clients: Vec::new(), born: 0 };
     for _ in 0..CLIENTS {
         churn.comes(0);

@@ -2,17 +2,22 @@
 //! client hearing of it; peers learn of them late, by clocks of their own, or start again from a snapshot.
 //!
 //! Besides the invariants, which are checked after every step: no answer leaves before what is stored covers it, totals
-//! never rise above what there is, and what holders may believe is held for them, or left in the estate, by every
+//! never rise above what there is, and what holders may believe is held for them, or left unclaimed, by every
 //! master.
 
 use proptest::prelude::*;
 
 use super::{
     cases,
+    harness::{Actor, Echo, Event, Harness, ask, birth, one},
     histories::{actors, any_settings, below_a_parent, event, settings, settings_below_a_parent, supply},
-    world::{Actor, Echo, Event, World, ask, birth, one},
 };
-use crate::{Amount, Answer, Birth, Inherited, Kind, Priority, Request, Reuse, Settings, Sum, invariant};
+use crate::{
+    lease::promises::Inherited,
+    policy::settings::{AlgorithmKind, Priority, Reuse, Settings},
+    resource::{Answer, Birth, Request, invariant},
+    types::amount::{Amount, Sum},
+};
 
 fn fault() -> impl Strategy<Value = Event> {
     let gap = prop_oneof![2 => Just(0u64), 2 => 0..3_000u64, 1 => 0..100_000u64];
@@ -33,16 +38,16 @@ fn keeping(settings: Settings) -> Birth {
     Birth { inherited: Some(Inherited::default()), ..birth(settings) }
 }
 
-fn run(settings: Settings, actors: Vec<Actor>, events: &[Event]) -> Result<World, TestCaseError> {
-    let mut world = World::new(keeping(settings), actors);
+fn run(settings: Settings, actors: Vec<Actor>, events: &[Event]) -> Result<Harness, TestCaseError> {
+    let mut harness = Harness::new(keeping(settings), actors);
     for event in events {
-        world.step(event)?;
+        harness.step(event)?;
     }
-    Ok(world)
+    Ok(harness)
 }
 
 fn unbounded() -> impl Strategy<Value = Settings> {
-    (proptest::sample::select(vec![Kind::NoAlgorithm, Kind::Static]), 1.0..300.0)
+    (proptest::sample::select(vec![AlgorithmKind::NoAlgorithm, AlgorithmKind::Static]), 1.0..300.0)
         .prop_map(|(kind, capacity)| Settings::new(kind, Amount::clamped(capacity)))
 }
 
@@ -94,9 +99,9 @@ proptest! {
         events in proptest::collection::vec(prop_oneof![6 => event(true), 2 => fault(), 1 => supply()], 1..300),
     ) {
         let birth = Birth { inherited: Some(Inherited::default()), ..below_a_parent(settings) };
-        let mut world = World::new(birth, actors);
+        let mut harness = Harness::new(birth, actors);
         for event in &events {
-            world.step(event)?;
+            harness.step(event)?;
         }
     }
 
@@ -107,20 +112,20 @@ proptest! {
         events in events(true, 150),
     ) {
         let reuse = settings.reuse;
-        let mut world = run(settings, actors, &events)?;
-        world.lose_what_is_under_way();
+        let mut harness = run(settings, actors, &events)?;
+        harness.lose_what_is_under_way();
         // What dead clients hold, and those that never confirm: at most a horizon.
-        world.step(&Event::Pass(110_000))?;
-        world.step(&Event::Tick)?;
-        for actor in &mut world.actors {
+        harness.step(&Event::Pass(110_000))?;
+        harness.step(&Event::Tick)?;
+        for actor in &mut harness.actors {
             actor.echo = Echo::Token;
         }
         let refreshes = 1 + if reuse == Reuse::Prompt { 2 } else { 3 };
         for _ in 0..refreshes {
-            world.refresh_all()?;
+            harness.refresh_all()?;
         }
-        invariant::settled(&world.resource, world.at())?;
-        prop_assert_eq!(world.resource.promises().expect("promises are kept").estate, Amount::ZERO);
+        invariant::settled(&harness.resource, harness.at())?;
+        prop_assert_eq!(harness.resource.promises().expect("promises are kept").unclaimed, Amount::ZERO);
     }
 
     #[test]
@@ -130,16 +135,16 @@ proptest! {
         events in events(false, 150),
     ) {
         let settings = Settings { priority: Priority::Ignore, ..settings };
-        let mut world = run(settings, actors, &events)?;
-        world.step(&Event::Fail { survive: 9, gap: 100, next: 1 })?;
-        let promised = world.resource.promises().expect("promises are kept").estate;
-        let free = (Sum::from(world.resource.settings().capacity) - promised.into()).get();
-        let now = crate::Now { at: world.at(), ..super::world::now_at(world.now) };
-        let answer = one(&mut world.resource, now, Request::Ask(ask("newcomer", 1e6, None)));
+        let mut harness = run(settings, actors, &events)?;
+        harness.step(&Event::Fail { survive: 9, gap: 100, next: 1 })?;
+        let promised = harness.resource.promises().expect("promises are kept").unclaimed;
+        let free = (Sum::from(harness.resource.settings().capacity) - promised.into()).get();
+        let now = crate::types::time::Now { at: harness.at(), ..super::harness::now_at(harness.now) };
+        let answer = one(&mut harness.resource, now, Request::Ask(ask("newcomer", 1e6, None)));
         let Answer::Granted(lease) = answer else { panic!("{answer:?}") };
         prop_assert!(lease.capacity > Amount::ZERO || free <= 1e-9, "{} free, {:?}", free, lease);
         prop_assert!(lease.capacity == Amount::ZERO || free > 0.0, "{} free, {:?}", free, lease);
-        prop_assert!(!world.resource.is_learning(now.at));
+        prop_assert!(!harness.resource.is_learning(now.at));
     }
 
     #[test]
@@ -159,28 +164,29 @@ proptest! {
 #[test]
 fn a_steady_state_costs_the_log_nothing_but_horizons() {
     let actors = (0..40).map(|n| client(n, 1.0 + n as f64)).collect();
-    let mut world = World::new(keeping(Settings::new(Kind::FairShare, Amount::clamped(500.0))), actors);
+    let mut harness = Harness::new(keeping(Settings::new(AlgorithmKind::FairShare, Amount::clamped(500.0))), actors);
     for _ in 0..4 {
-        world.refresh_all().expect("nothing is violated");
+        harness.refresh_all().expect("nothing is violated");
     }
-    let (before, since) = (world.peers.as_ref().expect("there are peers").written, world.now);
+    let (before, since) = (harness.peers.as_ref().expect("there are peers").written, harness.now);
     for _ in 0..100 {
-        world.step(&Event::Pass(16_000)).expect("nothing is violated");
+        harness.step(&Event::Pass(16_000)).expect("nothing is violated");
         for n in 0..40 {
-            world.step(&Event::Send(n)).expect("nothing is violated");
-            world.step(&Event::Arrive { most: 1, pick: 0 }).expect("nothing is violated");
+            harness.step(&Event::Send(n)).expect("nothing is violated");
+            harness.step(&Event::Arrive { most: 1, pick: 0 }).expect("nothing is violated");
             // It would not arrive if it waited: what is new is stored a little later.
-            world.step(&Event::Answer(0)).expect("nothing is violated");
-            assert!(world.is_answered(n), "the answer of {n} waited");
-            world.step(&Event::Store { entries: 9, heard: true }).expect("nothing is violated");
+            harness.step(&Event::Answer(0)).expect("nothing is violated");
+            assert!(harness.is_answered(n), "the answer of {n} waited");
+            harness.step(&Event::Store { entries: 9, heard: true }).expect("nothing is violated");
         }
     }
-    let written = world.peers.as_ref().expect("there are peers").written - before;
-    let half_leases = world.now.since(since).0 / 30_000;
+    let written = harness.peers.as_ref().expect("there are peers").written - before;
+    let half_leases = harness.now.since(since).0 / 30_000;
     assert!(written as u64 <= half_leases, "{written} changes in {half_leases} half leases");
 }
 
 fn client(n: usize, wants: f64) -> Actor {
-    let claims = crate::Claims::from_slice(&[crate::Claim::of_client(Amount::clamped(wants), 0)]);
-    Actor::new(n, crate::HolderKind::Client, Echo::Token, claims)
+    let claims =
+        crate::types::claim::Claims::from_slice(&[crate::types::claim::Claim::of_client(Amount::clamped(wants), 0)]);
+    Actor::new(n, crate::types::claim::HolderKind::Client, Echo::Token, claims)
 }

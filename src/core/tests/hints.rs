@@ -7,10 +7,14 @@ use proptest::prelude::*;
 
 use super::{
     cases,
+    harness::{Actor, Echo, Event, Harness, birth},
     histories::{actors, any_settings, event},
-    world::{Actor, Echo, Event, World, birth},
 };
-use crate::{Hint, HolderKind, Millis, Resource, Settings};
+use crate::{
+    policy::settings::Settings,
+    resource::{Resource, watch_list::Hint},
+    types::{claim::HolderKind, time::Millis},
+};
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -58,38 +62,38 @@ fn hints(resource: &mut Resource, now: Millis, budget: usize) -> Vec<Hint> {
 }
 
 /// All ask once, one after the other, and nothing is lost; no time passes.
-fn all_ask(world: &mut World) -> Result<(), TestCaseError> {
-    for n in 0..world.actors.len() {
-        asks(world, n)?;
+fn all_ask(harness: &mut Harness) -> Result<(), TestCaseError> {
+    for n in 0..harness.actors.len() {
+        asks(harness, n)?;
     }
     Ok(())
 }
 
-fn asks(world: &mut World, n: usize) -> Result<(), TestCaseError> {
-    world.lose_what_is_under_way();
+fn asks(harness: &mut Harness, n: usize) -> Result<(), TestCaseError> {
+    harness.lose_what_is_under_way();
     for event in [Event::Send(n), Event::Arrive { most: 1, pick: 0 }, Event::Answer(0), Event::Drain(n)] {
-        world.step(&event)?;
+        harness.step(&event)?;
     }
     Ok(())
 }
 
 /// Time in steps of 50 ms, in which listeners ask as soon as they are hinted, and no other client asks. Returns once no
 /// hint has come for so long that none will.
-fn follow(world: &mut World) -> Result<(), TestCaseError> {
+fn follow(harness: &mut Harness) -> Result<(), TestCaseError> {
     const QUIET: u32 = 6;
     let mut quiet = 0;
     // A tenth of what a refresh interval would take to do anything is far more than it needs.
     for _ in 0..200 {
-        let hints = hints(&mut world.resource, world.now, usize::MAX);
+        let hints = hints(&mut harness.resource, harness.now, usize::MAX);
         quiet = if hints.is_empty() { quiet + 1 } else { 0 };
         if quiet == QUIET {
             return Ok(());
         }
         for hint in hints {
-            let n = world.actors.iter().position(|actor| actor.id == hint.id).expect("only who listens is hinted");
-            asks(world, n)?;
+            let n = harness.actors.iter().position(|actor| actor.id == hint.id).expect("only who listens is hinted");
+            asks(harness, n)?;
         }
-        world.step(&Event::Pass(50))?;
+        harness.step(&Event::Pass(50))?;
     }
     Err(TestCaseError::fail("hints without end"))
 }
@@ -140,27 +144,27 @@ proptest! {
         actors in actors(),
         steps in proptest::collection::vec(step(), 1..250),
     ) {
-        let mut world = World::new(birth(settings), actors);
+        let mut harness = Harness::new(birth(settings), actors);
         let mut listeners = Listeners::new();
         for step in &steps {
             match *step {
                 Step::Happens(ref event) => {
-                    world.step(event)?;
-                    introduce(&mut world.resource, &mut listeners);
+                    harness.step(event)?;
+                    introduce(&mut harness.resource, &mut listeners);
                 }
                 Step::Listen(n) => {
-                    let actor = &world.actors[n % world.actors.len()];
-                    world.resource.watch(actor.kind, &actor.id);
+                    let actor = &harness.actors[n % harness.actors.len()];
+                    harness.resource.watch(actor.kind, &actor.id);
                     listeners.entry(key(actor.kind, &actor.id)).or_default();
                 }
                 Step::Deafen(n) => {
-                    let actor = &world.actors[n % world.actors.len()];
-                    world.resource.unwatch(actor.kind, &actor.id);
+                    let actor = &harness.actors[n % harness.actors.len()];
+                    harness.resource.unwatch(actor.kind, &actor.id);
                     listeners.remove(&key(actor.kind, &actor.id));
                 }
                 Step::Look(budget) => {
-                    let now = world.now;
-                    let hints = hints(&mut world.resource, now, budget);
+                    let now = harness.now;
+                    let hints = hints(&mut harness.resource, now, budget);
                     prop_assert!(hints.len() <= budget);
                     prop_assert!(hints.is_sorted_by_key(|hint| hint.why));
                     for hint in hints {
@@ -181,25 +185,25 @@ proptest! {
         actors in actors(),
         news in proptest::collection::vec(news(), 1..12),
     ) {
-        let mut world = World::new(birth(unhurried(settings)), honest(actors));
-        all_ask(&mut world)?;
-        for n in 0..world.actors.len() {
-            let (kind, id) = (world.actors[n].kind, world.actors[n].id.clone());
-            prop_assert!(world.resource.watch(kind, &id));
+        let mut harness = Harness::new(birth(unhurried(settings)), honest(actors));
+        all_ask(&mut harness)?;
+        for n in 0..harness.actors.len() {
+            let (kind, id) = (harness.actors[n].kind, harness.actors[n].id.clone());
+            prop_assert!(harness.resource.watch(kind, &id));
         }
-        follow(&mut world)?;
-        settled_by_hints(&world.resource, world.now)?;
+        follow(&mut harness)?;
+        settled_by_hints(&harness.resource, harness.now)?;
         for event in &news {
-            world.step(event)?;
+            harness.step(event)?;
             if let Event::Want(n, _) = event {
                 // A client with other wants asks; one that has given everything back and returns is a new holder.
-                let n = n % world.actors.len();
-                asks(&mut world, n)?;
-                let (kind, id) = (world.actors[n].kind, world.actors[n].id.clone());
-                prop_assert!(world.resource.watch(kind, &id));
+                let n = n % harness.actors.len();
+                asks(&mut harness, n)?;
+                let (kind, id) = (harness.actors[n].kind, harness.actors[n].id.clone());
+                prop_assert!(harness.resource.watch(kind, &id));
             }
-            follow(&mut world)?;
-            settled_by_hints(&world.resource, world.now)?;
+            follow(&mut harness)?;
+            settled_by_hints(&harness.resource, harness.now)?;
         }
     }
 }

@@ -4,9 +4,17 @@ use proptest::prelude::*;
 
 use super::{
     cases,
-    world::{Actor, Echo, Event, World, birth},
+    harness::{Actor, Echo, Event, Harness, birth},
 };
-use crate::{Amount, Birth, Claim, Claims, HolderKind, Kind, Millis, Priority, Reuse, Settings, Source, invariant};
+use crate::{
+    policy::settings::{AlgorithmKind, Priority, Reuse, Settings},
+    resource::{Birth, invariant, supply::Source},
+    types::{
+        amount::Amount,
+        claim::{Claim, Claims, HolderKind},
+        time::Millis,
+    },
+};
 
 pub(super) fn event(capacities: bool) -> impl Strategy<Value = Event> {
     prop_oneof![
@@ -34,7 +42,7 @@ pub(super) fn supply() -> impl Strategy<Value = Event> {
 
 /// Below a parent all algorithms share one lease.
 pub(super) fn settings_below_a_parent(reuse: Reuse) -> impl Strategy<Value = Settings> {
-    (settings(reuse), proptest::sample::select(Kind::ALL.to_vec()))
+    (settings(reuse), proptest::sample::select(AlgorithmKind::ALL.to_vec()))
         .prop_map(|(settings, kind)| Settings { kind, ..settings })
 }
 
@@ -61,7 +69,7 @@ pub(super) fn actors() -> impl Strategy<Value = Vec<Actor>> {
 }
 
 pub(super) fn settings(reuse: Reuse) -> impl Strategy<Value = Settings> {
-    let kind = proptest::sample::select(vec![Kind::ProportionalShare, Kind::FairShare]);
+    let kind = proptest::sample::select(vec![AlgorithmKind::ProportionalShare, AlgorithmKind::FairShare]);
     let strict = |reserve| (Priority::Strict, reserve);
     let priority = prop_oneof![
         3 => Just((Priority::Ignore, 0.0)),
@@ -86,12 +94,12 @@ pub(super) fn any_settings() -> impl Strategy<Value = Settings> {
     prop_oneof![settings(Reuse::Confirmed), settings(Reuse::Prompt)]
 }
 
-fn run(birth: Birth, actors: Vec<Actor>, events: &[Event]) -> Result<World, TestCaseError> {
-    let mut world = World::new(birth, actors);
+fn run(birth: Birth, actors: Vec<Actor>, events: &[Event]) -> Result<Harness, TestCaseError> {
+    let mut harness = Harness::new(birth, actors);
     for event in events {
-        world.step(event)?;
+        harness.step(event)?;
     }
-    Ok(world)
+    Ok(harness)
 }
 
 proptest! {
@@ -141,19 +149,19 @@ proptest! {
         events in proptest::collection::vec(event(true), 0..150),
     ) {
         let reuse = settings.reuse;
-        let mut world = run(birth(settings), actors, &events)?;
+        let mut harness = run(birth(settings), actors, &events)?;
         // Leases of dead clients, and of those that never confirm, end first.
-        world.step(&Event::Pass(120_000))?;
-        world.resource.tick(world.now);
-        for actor in &mut world.actors {
+        harness.step(&Event::Pass(120_000))?;
+        harness.resource.tick(harness.now);
+        for actor in &mut harness.actors {
             actor.echo = Echo::Token;
         }
         // The first report of each client is not a refresh yet.
         let refreshes = 1 + if reuse == Reuse::Prompt { 2 } else { 3 };
         for _ in 0..refreshes {
-            world.refresh_all()?;
+            harness.refresh_all()?;
         }
-        invariant::settled(&world.resource, world.now)?;
+        invariant::settled(&harness.resource, harness.now)?;
     }
 
     #[test]
@@ -181,17 +189,17 @@ proptest! {
         events in proptest::collection::vec(prop_oneof![6 => event(true), 1 => supply()], 0..150),
         lent in 0.0..500.0,
     ) {
-        let mut world = run(below_a_parent(settings), actors, &events)?;
-        world.step(&Event::Pass(120_000))?;
-        world.resource.tick(world.now);
-        for actor in &mut world.actors {
+        let mut harness = run(below_a_parent(settings), actors, &events)?;
+        harness.step(&Event::Pass(120_000))?;
+        harness.resource.tick(harness.now);
+        for actor in &mut harness.actors {
             actor.echo = Echo::Token;
         }
-        world.step(&Event::Supply { capacity: lent, length: 600_000 })?;
+        harness.step(&Event::Supply { capacity: lent, length: 600_000 })?;
         for _ in 0..4 {
-            world.refresh_all()?;
+            harness.refresh_all()?;
         }
-        invariant::settled(&world.resource, world.now)?;
+        invariant::settled(&harness.resource, harness.now)?;
     }
 
     #[test]

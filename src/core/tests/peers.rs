@@ -2,7 +2,14 @@
 //! some, and books that follow it, each in its own time. Each master counts the clock of the cluster by its own.
 
 use crate::{
-    Amount, Changes, ClusterClock, ClusterTime, Epoch, Inherited, Millis, Promises, Resource, Sum, invariant::Violation,
+    lease::promises::{Changes, Inherited, Promises},
+    resource::{Resource, invariant::Violation},
+    types::{
+        amount::{Amount, Sum},
+        cluster_clock::{ClusterClock, ClusterTime},
+        time::Millis,
+        token::Epoch,
+    },
 };
 
 /// How far the clocks of the peers are apart.

@@ -46,11 +46,27 @@ mod shares;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::world::{ask, birth, has, now_at, one};
+use super::harness::{ask, birth, has, now_at, one};
 use crate::{
-    Amount, Ask, AssignError, Assigned, Birth, Cause, Claim, Claims, HolderKind, Inherited, Kind, Lease, Load,
-    LoadError, LoadReport, Millis, NamedParameter, News, PoolEvent, PoolEventFilter, PoolEventKind, PoolFilter,
-    PoolReport, PoolStanding, Release, Request, Resource, Settings, Source, Supply, Usage, Workspace, invariant,
+    lease::promises::Inherited,
+    policy::{
+        overrides::Load,
+        parameters::NamedParameter,
+        settings::{AlgorithmKind, Settings},
+    },
+    pool::{
+        AssignError, Assigned, Cause, News, PoolEvent, PoolEventFilter, PoolEventKind, PoolFilter, PoolReport,
+        PoolStanding, Usage,
+    },
+    resource::{
+        Ask, Birth, Lease, LoadError, LoadReport, Release, Request, Resource, RoundScratch, invariant,
+        supply::{Source, Supply},
+    },
+    types::{
+        amount::Amount,
+        claim::{Claim, Claims, HolderKind},
+        time::Millis,
+    },
 };
 
 /// A pool, and its clients' own books.
@@ -62,7 +78,7 @@ struct Pond {
 
 /// Settings of a pool, with parameters as they are written.
 fn settings(capacity: f64, parameters: &[(&str, &str)]) -> Settings {
-    let mut settings = Settings::new(Kind::PriorityPool, Amount::clamped(capacity));
+    let mut settings = Settings::new(AlgorithmKind::PriorityPool, Amount::clamped(capacity));
     settings.refresh = Millis::from_secs(5);
     settings.min_request_interval = Millis(0);
     for (name, value) in parameters {
@@ -112,7 +128,7 @@ impl Pond {
     }
 
     fn release(&mut self, id: &str) {
-        let release = Release { kind: HolderKind::Client, id: id.into(), token: None, life: None };
+        let release = Release { kind: HolderKind::Client, id: id.into(), token: None, instance: None };
         one(&mut self.resource, now_at(self.now), Request::Release(release));
         self.leases.remove(id);
     }

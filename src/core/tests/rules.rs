@@ -7,15 +7,15 @@ mod capacity_changes;
 mod clients;
 mod configure;
 mod elsewhere;
-mod estate;
 mod expiry;
 mod explain;
 mod forecast;
 mod haste;
 mod hints;
+mod inherited;
 mod learning;
-mod lives;
 mod masters;
+mod names;
 mod nodes;
 mod numbers;
 mod overrides;
@@ -35,10 +35,21 @@ mod units;
 
 use std::collections::BTreeMap;
 
-use super::world::{ask, birth, has, now_at, one};
+use super::harness::{ask, birth, has, now_at, one};
 use crate::{
-    Amount, Answer, Ask, Birth, Claim, Claims, Counters, Has, HolderKind, HolderReport, Kind, Lease, Millis, Priority,
-    Release, Request, Resource, Reuse, SafeCapacity, Settings, Source, Supply, Terms, Token, Workspace, invariant,
+    allocation::division::Terms,
+    lease::leases::Has,
+    policy::settings::{AlgorithmKind, Priority, Reuse, SafeCapacity, Settings},
+    resource::{
+        Answer, Ask, Birth, Counters, HolderReport, Lease, Release, Request, Resource, RoundScratch, invariant,
+        supply::{Source, Supply},
+    },
+    types::{
+        amount::Amount,
+        claim::{Claim, Claims, HolderKind},
+        time::Millis,
+        token::Token,
+    },
 };
 
 /// A resource, and its holders' own books: the newest answer that reached each of them.
@@ -49,7 +60,7 @@ struct Server {
 }
 
 fn fair(capacity: f64) -> Settings {
-    Settings { refresh: Millis(16_000), ..Settings::new(Kind::FairShare, Amount::clamped(capacity)) }
+    Settings { refresh: Millis(16_000), ..Settings::new(AlgorithmKind::FairShare, Amount::clamped(capacity)) }
 }
 
 fn slice(subclients: u32, wants: f64, priority: i16) -> Claim {
@@ -110,7 +121,7 @@ impl Server {
             now_at(self.now),
             &mut asks.into_iter().map(Request::Ask).collect(),
             &mut answers,
-            &mut Workspace::default(),
+            &mut RoundScratch::default(),
         );
         answers.try_into().expect("an answer for each")
     }
@@ -139,7 +150,7 @@ impl Server {
             now_at(self.now),
             &mut asks.into_iter().map(Request::Ask).collect(),
             &mut answers,
-            &mut Workspace::default(),
+            &mut RoundScratch::default(),
         );
         let leases: Vec<Lease> = answers.into_iter().map(granted).collect();
         for ((id, _), lease) in requests.iter().zip(&leases) {
@@ -149,7 +160,7 @@ impl Server {
     }
 
     fn release(&mut self, kind: HolderKind, id: &str, token: Option<Token>) {
-        let release = Release { kind, id: id.into(), token, life: None };
+        let release = Release { kind, id: id.into(), token, instance: None };
         assert_eq!(one(&mut self.resource, now_at(self.now), Request::Release(release)), Answer::Released);
     }
 
@@ -177,7 +188,7 @@ impl Server {
     }
 
     fn supply_with(&mut self, capacity: f64, until: Millis, terms: Vec<(i16, Terms)>) {
-        let supply = Supply { capacity: Amount::clamped(capacity), until, terms, edition: 1 };
+        let supply = Supply { capacity: Amount::clamped(capacity), until, terms, version: 1 };
         self.resource.supply(self.now, supply);
     }
 }

@@ -62,10 +62,23 @@ use goldenscript::{ArgumentConsumer, Block, Command, Context};
 use test_each_file::test_each_path;
 
 use self::words::{amount, claim, duration, number, time, told};
-use super::world::{ask, birth, has, now_at};
+use super::harness::{ask, birth, has, now_at};
 use crate::{
-    Amount, Ask, Birth, Claim, Claims, Epoch, Has, HolderKind, Inherited, Kind, Millis, NamedParameter, Promises,
-    Release, Request, Resource, Reuse, SafeCapacity, Settings, Source, Sum, Token, Workspace, invariant,
+    lease::{
+        leases::Has,
+        promises::{Inherited, Promises},
+    },
+    policy::{
+        parameters::NamedParameter,
+        settings::{AlgorithmKind, Reuse, SafeCapacity, Settings},
+    },
+    resource::{Ask, Birth, Release, Request, Resource, RoundScratch, invariant, supply::Source},
+    types::{
+        amount::{Amount, Sum},
+        claim::{Claim, Claims, HolderKind},
+        time::Millis,
+        token::{Epoch, Token},
+    },
 };
 
 test_each_path! { in "./src/core/testscripts" as scripts => run }
@@ -114,7 +127,7 @@ impl Transcript {
 
     fn give_birth(&mut self, mut args: ArgumentConsumer<'_>) -> Result<(), Failure> {
         let kind = args.next_pos().ok_or("which algorithm?")?;
-        let kind = Kind::ALL.into_iter().find(|known| known.name() == kind).ok_or("no such algorithm")?;
+        let kind = AlgorithmKind::ALL.into_iter().find(|known| known.name() == kind).ok_or("no such algorithm")?;
         let mut settings = Settings { refresh: Millis(16_000), ..Settings::new(kind, Amount::ZERO) };
         let (mut learning_until, mut max_holders, mut inherited) = (Millis(0), usize::MAX, None);
         let mut source = Source::Own;
@@ -185,7 +198,7 @@ impl Transcript {
         let at = self.holders.iter().position(|known| *known.ask.id == *id).ok_or("no client has this name")?;
         let Known { ask, lease } = self.holders.remove(at);
         let token = lease.and_then(|(has, _)| has.token).filter(|_| names_it);
-        self.waiting.push(Request::Release(Release { kind: ask.kind, id: ask.id, token, life: None }));
+        self.waiting.push(Request::Release(Release { kind: ask.kind, id: ask.id, token, instance: None }));
         Ok(())
     }
 
@@ -208,7 +221,7 @@ impl Transcript {
         let resource = self.resource()?;
         let mut before = resource.sums().held;
         let mut answers = Vec::new();
-        resource.round(now_at(now), &mut requests.clone(), &mut answers, &mut Workspace::default());
+        resource.round(now_at(now), &mut requests.clone(), &mut answers, &mut RoundScratch::default());
         for request in &requests {
             if let Request::Ask(ask) = request {
                 before += ask.outstanding.unwrap_or_default(); // News that no decision could have prevented.
@@ -309,8 +322,8 @@ impl Transcript {
         );
         if let Some(promises) = resource.promises() {
             write!(output, ", promised {}", number(promises.total.get()))?;
-            if promises.estate > Amount::ZERO {
-                write!(output, ", not heard of {}", number(promises.estate.get()))?;
+            if promises.unclaimed > Amount::ZERO {
+                write!(output, ", not heard of {}", number(promises.unclaimed.get()))?;
             }
         }
         if report.learning > Millis(0) {
@@ -362,7 +375,7 @@ impl goldenscript::Runner for Transcript {
                 resource.configure(settings);
             }
             "supply" => self.supply(args)?,
-            "condense" => return self.condense(),
+            "condense" => return self.summarize(),
             "early" => return self.early(),
             "assign" => return self.assign(args),
             "alarm" => self.alarm(args)?,

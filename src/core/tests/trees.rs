@@ -9,11 +9,23 @@ use proptest::prelude::*;
 
 use super::{
     cases,
-    world::{ask, birth, has, now_at},
+    harness::{ask, birth, has, now_at},
 };
 use crate::{
-    Amount, Answer, Ask, Birth, Charged, Claim, Claims, ClientRule, Condensed, HolderKind, Kind, Lease, Millis,
-    Priority, Request, Resource, Settings, Source, Sum, Supply, Workspace, invariant,
+    policy::{
+        client_rules::ClientRule,
+        settings::{AlgorithmKind, Priority, Settings},
+    },
+    resource::{
+        Answer, Ask, Birth, Lease, Request, Resource, RoundScratch, invariant,
+        supply::{DemandSummary, Source, Supply},
+    },
+    types::{
+        amount::{Amount, Sum},
+        claim::{Claim, Claims, HolderKind},
+        principal::ChargedTo,
+        time::Millis,
+    },
 };
 
 /// A client: what it wants, its priority, and the newest lease that reached it.
@@ -30,7 +42,7 @@ struct Node {
     nodes: Vec<Node>,
     clients: Vec<TreeClient>,
     lease: Option<Lease>,
-    editions: u64,
+    versions: u64,
 }
 
 fn client_id(priority: i16, n: usize) -> String {
@@ -42,13 +54,13 @@ type Demands = Vec<Vec<Vec<(f64, i16)>>>;
 
 fn node(id: &str, settings: Settings, source: Source, nodes: Vec<Node>, clients: Vec<TreeClient>) -> Node {
     let resource = Resource::new(Birth { source, ..birth(settings) });
-    Node { resource, id: id.into(), nodes, clients, lease: None, editions: 0 }
+    Node { resource, id: id.into(), nodes, clients, lease: None, versions: 0 }
 }
 
 impl Node {
     fn tree(settings: &Settings, demands: &Demands) -> Node {
         // What a node starts with does not matter: its parent says how it is run.
-        let unknown = || Settings::new(Kind::FairShare, Amount::ZERO);
+        let unknown = || Settings::new(AlgorithmKind::FairShare, Amount::ZERO);
         let clients = |demands: &[(f64, i16)]| {
             demands
                 .iter()
@@ -80,7 +92,7 @@ impl Node {
         for n in 0..self.nodes.len() {
             self.nodes[n].refresh(now, protocol);
             let child = &mut self.nodes[n];
-            let Condensed { mut claims, outstanding, learning, .. } = child.resource.condense(now);
+            let DemandSummary { mut claims, outstanding, learning, .. } = child.resource.summarize(now);
             if protocol == Protocol::Sums {
                 claims = sum(&claims);
             }
@@ -96,9 +108,9 @@ impl Node {
                 is_gateway: false,
                 outstanding,
                 learning,
-                life: None,
+                instance: None,
                 news: None,
-                charged: Charged::default(),
+                charged_to: ChargedTo::default(),
             };
             let answer = self.answer(now, ask);
             self.nodes[n].take(now, answer, protocol);
@@ -109,7 +121,7 @@ impl Node {
         let before = self.resource.sums().held;
         let news = ask.outstanding.unwrap_or_default();
         let mut answers = Vec::new();
-        self.resource.round(now_at(now), &mut vec![Request::Ask(ask)], &mut answers, &mut Workspace::default());
+        self.resource.round(now_at(now), &mut vec![Request::Ask(ask)], &mut answers, &mut RoundScratch::default());
         let mut most = before;
         most += news;
         invariant::held_within_capacity(&self.resource, most).expect("never over");
@@ -122,14 +134,14 @@ impl Node {
             Answer::NotYet => return,
             other => panic!("{other:?}"),
         };
-        self.editions += 1;
+        self.versions += 1;
         self.lease = Some(supplied.lease);
         self.resource.configure(supplied.settings.of_child());
         let supply = Supply {
             capacity: supplied.lease.capacity,
             until: now.plus(supplied.lease.length),
             terms: if protocol == Protocol::Ours { supplied.terms } else { Vec::new() },
-            edition: self.editions,
+            version: self.versions,
         };
         self.resource.supply(now, supply);
     }
@@ -171,7 +183,7 @@ fn flat(settings: &Settings, wants: &[(f64, i16)]) -> Vec<f64> {
         now_at(Millis(0)),
         &mut wants.iter().enumerate().map(ask).collect(),
         &mut Vec::new(),
-        &mut Workspace::default(),
+        &mut RoundScratch::default(),
     );
     let mut holders = resource.report_holders(Millis(0), 0, usize::MAX).0;
     let number = |id: &str| id.rsplit('-').next().and_then(|number| number.parse::<usize>().ok()).expect("a number");
@@ -217,7 +229,7 @@ const UNHEEDED: Order = (Priority::Ignore, 0.0);
 
 const ORDERS: [Order; 4] = [UNHEEDED, (Priority::Strict, 0.0), (Priority::Strict, 0.3), (Priority::Weighted, 0.0)];
 
-fn settings(kind: Kind, (priority, reserve): Order, capacity: f64) -> Settings {
+fn settings(kind: AlgorithmKind, (priority, reserve): Order, capacity: f64) -> Settings {
     let settings = Settings::new(kind, Amount::clamped(capacity));
     Settings { priority, reserve, min_request_interval: Millis(0), ..settings }
 }
@@ -242,7 +254,7 @@ fn lopsided(priority: impl Fn(usize) -> i16) -> Demands {
 /// What was cut is passed on, and confirmed, at each of three levels, before others may have it at each of three.
 const SETTLED: usize = 12;
 
-const SHARING: [Kind; 2] = [Kind::FairShare, Kind::ProportionalShare];
+const SHARING: [AlgorithmKind; 2] = [AlgorithmKind::FairShare, AlgorithmKind::ProportionalShare];
 
 fn wanted(demands: &Demands) -> f64 {
     demands.concat().concat().iter().map(|(wants, _)| wants).sum()
@@ -316,9 +328,10 @@ fn rules_for_clients_are_kept_wherever_they_ask() {
 #[test]
 fn what_is_for_each_client_is_for_each_client_wherever_it_asks() {
     let demands = vec![vec![vec![(3.0, 0), (50.0, 0)], vec![(10.0, 0)]], vec![vec![(80.0, 0), (8.0, 0), (0.0, 0)]]];
-    for (kind, expected) in
-        [(Kind::Static, [3.0, 10.0, 10.0, 10.0, 8.0, 0.0]), (Kind::NoAlgorithm, [3.0, 50.0, 10.0, 80.0, 8.0, 0.0])]
-    {
+    for (kind, expected) in [
+        (AlgorithmKind::Static, [3.0, 10.0, 10.0, 10.0, 8.0, 0.0]),
+        (AlgorithmKind::NoAlgorithm, [3.0, 50.0, 10.0, 80.0, 8.0, 0.0]),
+    ] {
         let mut tree = Tree::new(settings(kind, UNHEEDED, 10.0), &demands);
         tree.refresh(6);
         assert_eq!(tree.root.granted(), expected, "{kind:?}");
@@ -342,8 +355,11 @@ fn without_slices_and_terms_they_do_not_get_that() {
         let (ours, sums) = (worst(kind, Protocol::Ours), worst(kind, Protocol::Sums));
         assert!(ours <= 0.01 && sums > 0.5, "{kind:?}: off by {ours}, and by {sums} with sums alone");
     }
-    assert!(worst(Kind::ProportionalShare, Protocol::WithoutTerms) > 0.1, "an equal share depends on the whole tree");
-    let level = worst(Kind::FairShare, Protocol::WithoutTerms);
+    assert!(
+        worst(AlgorithmKind::ProportionalShare, Protocol::WithoutTerms) > 0.1,
+        "an equal share depends on the whole tree"
+    );
+    let level = worst(AlgorithmKind::FairShare, Protocol::WithoutTerms);
     assert!(level <= 0.01, "the level follows from the lease alone, off by {level}");
 }
 
@@ -373,13 +389,13 @@ proptest! {
     #[test]
     fn all_in_any_tree_get_what_one_server_would_give(
         // Which clients a pool admits when there are too few places depends on what they have cost, and where.
-        kind in proptest::sample::select(Kind::ALL.into_iter().filter(|kind| *kind != Kind::PriorityPool).collect::<Vec<_>>()),
+        kind in proptest::sample::select(AlgorithmKind::ALL.into_iter().filter(|kind| *kind != AlgorithmKind::PriorityPool).collect::<Vec<_>>()),
         order in proptest::sample::select(ORDERS.to_vec()),
         demands in demands(),
         part in 0.0..1.2f64,
         jumps in proptest::collection::vec(prop_oneof![Just(1.0), 0.0..20.0f64], 1..40),
     ) {
-        let capacity = if kind == Kind::Static { 30.0 } else { wanted(&demands) * part };
+        let capacity = if kind == AlgorithmKind::Static { 30.0 } else { wanted(&demands) * part };
         let mut tree = Tree::new(settings(kind, order, capacity), &demands);
         tree.refresh(6);
         for (client, jump) in tree.root.clients_mut().into_iter().zip(jumps.iter().cycle()) {

@@ -5,10 +5,16 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::world::{ask, birth, has, now_at};
+use super::harness::{ask, birth, has, now_at};
 use crate::{
-    Amount, Answer, Claim, Claims, HolderKind, Kind, Lease, Millis, Release, Request, Resource, Reuse, Settings,
-    Workspace, division::tests::water_filling,
+    allocation::division::tests::water_filling,
+    policy::settings::{AlgorithmKind, Reuse, Settings},
+    resource::{Answer, Lease, Release, Request, Resource, RoundScratch},
+    types::{
+        amount::Amount,
+        claim::{Claim, Claims, HolderKind},
+        time::Millis,
+    },
 };
 
 struct Vector {
@@ -45,9 +51,9 @@ fn vectors(algorithm: &str) -> Vec<Vector> {
     vectors.collect()
 }
 
-fn kind(algorithm: &str) -> Kind {
+fn kind(algorithm: &str) -> AlgorithmKind {
     // What was recorded in learning mode was recorded with this algorithm behind it.
-    Kind::ALL.into_iter().find(|kind| kind.name() == algorithm).unwrap_or(Kind::FairShare)
+    AlgorithmKind::ALL.into_iter().find(|kind| kind.name() == algorithm).unwrap_or(AlgorithmKind::FairShare)
 }
 
 /// The wants and subclients of each holder at the end of the steps, and the capacity then.
@@ -84,7 +90,7 @@ fn play(vector: &Vector, reuse: Reuse) -> BTreeMap<String, f64> {
             now_at(Millis(clock)),
             &mut vec![Request::Ask(request)],
             &mut answers,
-            &mut Workspace::default(),
+            &mut RoundScratch::default(),
         );
         if let Answer::Granted(lease) = answers[0] {
             leases.insert(id.to_owned(), lease);
@@ -100,12 +106,12 @@ fn play(vector: &Vector, reuse: Reuse) -> BTreeMap<String, f64> {
             }
             Some("release") => {
                 leases.remove(id);
-                let release = Release { kind: HolderKind::Client, id: id.into(), token: None, life: None };
+                let release = Release { kind: HolderKind::Client, id: id.into(), token: None, instance: None };
                 resource.round(
                     now_at(Millis(0)),
                     &mut vec![Request::Release(release)],
                     &mut Vec::new(),
-                    &mut Workspace::default(),
+                    &mut RoundScratch::default(),
                 );
             }
             _ => {

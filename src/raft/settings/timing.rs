@@ -129,7 +129,7 @@ mod tests {
             total: Amount::clamped(1.0),
             horizon: Some(ClusterTime(10 * LEASE)),
             lease: Some(Millis(LEASE)),
-            floor: None,
+            counted_from: None,
             wants: None,
             parts: Vec::new(),
         };

@@ -19,7 +19,7 @@ fn promised(epoch: u64, horizon: ClusterTime) -> Command {
         total: Amount::clamped(5.0),
         horizon: Some(horizon),
         lease: Some(Millis(60_000)),
-        floor: None,
+        counted_from: None,
         wants: None,
         parts: Vec::new(),
     };

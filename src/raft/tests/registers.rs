@@ -80,7 +80,7 @@ impl Register {
                 let (epoch, _) = promises.newest()?;
                 let value = promises.total().get() as u64;
                 let record = promises.record(ClusterTime(0));
-                assert_eq!((record.lease, record.floor), (Some(LEASE), floor(epoch, value)), "of two writes");
+                assert_eq!((record.lease, record.counted_from), (Some(LEASE), floor(epoch, value)), "of two writes");
                 assert_eq!(promises.until(), HORIZON, "of another write");
                 Some(value)
             }
@@ -124,7 +124,7 @@ impl Register {
                     total: amount(value),
                     horizon: Some(HORIZON),
                     lease: Some(LEASE),
-                    floor: floor(epoch, value),
+                    counted_from: floor(epoch, value),
                     wants: None,
                     parts: Vec::new(),
                 };

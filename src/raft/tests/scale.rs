@@ -47,7 +47,7 @@ fn promise(number: usize) -> Command {
         total: Amount::clamped(number as f64),
         horizon: Some(ClusterTime(3_600_000)),
         lease: Some(Millis(60_000)),
-        floor: None,
+        counted_from: None,
         wants: None,
         parts: Vec::new(),
     };

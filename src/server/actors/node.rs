@@ -18,9 +18,9 @@ use std::sync::{Arc, atomic::AtomicUsize};
 
 use actix::{Addr, ArbiterHandle};
 use futures_util::future::join_all;
+use leaseway_core::engine::LostMastership;
 use leaseway_core::{Answer, HolderKind, Millis, Principal, Repository, Request, Resource, Settings, access::Policy};
-use leaseway_engine::LostMastership;
-use leaseway_raft::{Ineligible, MasterLease, RaftHandle};
+use leaseway_raft::{Ineligible, RaftHandle, MasterLease};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
 pub use self::refused::Refused;

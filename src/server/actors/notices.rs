@@ -5,7 +5,7 @@
 
 use std::sync::Mutex;
 
-use leaseway_engine::uplink::Notice;
+use leaseway_uplink::Notice;
 use tokio::sync::Notify;
 
 /// Notices that the uplink has not read yet.

@@ -11,7 +11,7 @@ use std::{
 };
 
 use leaseway_core::Answer;
-use leaseway_engine::LostMastership;
+use leaseway_core::engine::LostMastership;
 use tokio::sync::{Notify, oneshot};
 
 pub(super) type Replied = Result<Answer, LostMastership>;

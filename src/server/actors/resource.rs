@@ -24,11 +24,12 @@ use std::{
 };
 
 use actix::{Actor, ActorContext as _, ArbiterHandle, Handler, Message};
+use leaseway_core::engine::{Effects, Ended, ResourceEngine, Setup};
 use leaseway_core::{
     Epoch, FreeKey, HolderKind, HolderReport, Millis, Overrides, PoolReport, PromiseReport, Request, ResourceReport,
 };
-use leaseway_engine::{Effects, Ended, ResourceEngine, Setup, uplink::Notice};
-use leaseway_raft::RaftHandle;
+use leaseway_raft::{Command, RaftHandle};
+use leaseway_uplink::Notice;
 
 use self::{
     attention::Attention,
@@ -208,9 +209,9 @@ impl Handler<Command> for ResourceActor {
             }
             Command::Supply { supply, settings } => self.engine.supply(moment, supply, *settings, batch, effects),
             Command::Condense { reply } => {
-                if let Some(condensed) = self.engine.condense(moment) {
+                if let Some(summary) = self.engine.summarize(moment) {
                     // If it comes too late the next request tells it.
-                    let _ = reply.send(condensed);
+                    let _ = reply.send(summary);
                 }
             }
             Command::Operate { work } => {
@@ -269,8 +270,8 @@ impl ResourceActor {
         let Turn { batch, origins, .. } = turn;
         for (request, from) in batch.requests_mut().iter_mut().zip(origins.drain(..)) {
             let (Some(from), Request::Ask(ask) | Request::Renew(ask)) = (from, request) else { continue };
-            ask.charged.principal = from.principal;
-            ask.charged.is_full = shares_bind && self.world.has_its_share(from.principal);
+            ask.charged_to.principal = from.principal;
+            ask.charged_to.is_full = shares_bind && self.world.has_its_share(from.principal);
             if by_address && ask.kind == HolderKind::Client {
                 let news = ask.news.get_or_insert_default();
                 news.key = Some(key(from.address));
@@ -340,8 +341,8 @@ impl ResourceActor {
     fn carry_out(&mut self, turn: &mut Turn) {
         let Turn { effects, .. } = turn;
         self.world.holders.set(self.engine.resource().places());
-        for passage in self.engine.drain_passages() {
-            self.world.holders.pass(passage);
+        for delta in self.engine.drain_slot_deltas() {
+            self.world.holders.pass(delta);
         }
         let resource = &self.world.id;
         if let (Some(changes), Some((quorum, progress)), Some(reign)) =

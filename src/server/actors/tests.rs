@@ -4,7 +4,7 @@ use std::{sync::Arc, task::Poll, time::Duration};
 
 use actix::{Arbiter, System};
 use leaseway_core::{
-    Amount, Answer, Ask, Changes, Charged, Claim, Claims, ClusterTime, Epoch, Glob, Has, HolderKind, Millis,
+    Amount, Answer, Ask, Changes, ChargedTo, Claim, Claims, ClusterTime, Epoch, Glob, Has, HolderKind, Millis,
     Repository, Request, Sum,
 };
 use leaseway_raft::{Command, Mastership, Timing};
@@ -30,9 +30,9 @@ fn ask(client: &str, wants: f64) -> Request {
         learning: false,
         drops_late: true,
         is_gateway: false,
-        life: None,
+        instance: None,
         news: None,
-        charged: Charged::default(),
+        charged_to: ChargedTo::default(),
     })
 }
 
@@ -159,7 +159,7 @@ fn a_new_master_counts_former_leases_from_when_any_former_reign_has_ended() {
                 total: Amount::clamped(70.0),
                 horizon: Some(ClusterTime(3_600_000)),
                 lease: Some(Millis(60_000)),
-                floor: None,
+                counted_from: None,
                 wants: None,
                 parts: Vec::new(),
             };
@@ -285,7 +285,7 @@ fn resources_are_limited_and_idle_ones_make_room() {
         let other: Arc<str> = "other".into();
         let refused = node.submit(&other, ask("a", 1.0)).await.expect_err("the second does not");
         assert_eq!(refused, Refused::TooManyResources(1));
-        let release = leaseway_core::Release { kind: HolderKind::Client, id: "a".into(), token: None, life: None };
+        let release = leaseway_core::Release { kind: HolderKind::Client, id: "a".into(), token: None, instance: None };
         node.submit(&r, Request::Release(release)).await.expect("released");
         while node.resources() > 0 {
             node.tick().await.expect("the node is there");

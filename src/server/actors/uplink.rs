@@ -1,6 +1,6 @@
 //! The uplink of a node with a parent: keeps what the parent lends, for as long as this peer is master.
 //!
-//! The machine that decides ([`UplinkEngine`](leaseway_engine::uplink::UplinkEngine)) is owned by an actor that does
+//! The machine that decides ([`UplinkEngine`](leaseway_uplink::UplinkEngine)) is owned by an actor that does
 //! nothing else ([`actor`]). Time, the network and the resources are outside, in one task: the request driver that
 //! clients have as well, with an [`asker`] that tells the actor what has happened, and does what it says. So no timer
 //! runs in the actor, none of its messages waits for anything, and a slow parent delays nothing here. Notices of
@@ -19,7 +19,7 @@ mod wire;
 
 use std::sync::Arc;
 
-use leaseway_core::Life;
+use leaseway_core::NodeInstance;
 use leaseway_session::grpc::Token;
 use leaseway_tls::ClientTls;
 use tokio::task::JoinHandle;
@@ -47,7 +47,7 @@ pub struct Parent {
 pub(super) struct UplinkContext {
     pub(super) parent: Parent,
     /// Which of all nodes of its name this is, and under which master.
-    pub(super) life: Life,
+    pub(super) instance: NodeInstance,
     pub(super) directory: Directory,
     pub(super) notices: Arc<Notices>,
     pub(super) status: UplinkStatus,

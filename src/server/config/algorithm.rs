@@ -3,8 +3,8 @@
 use std::{collections::HashSet, ops::RangeInclusive};
 
 use leaseway_core::{
-    Amount, CLIENT_PARAMETER, Kind, LEASE_PARAMETER, Millis, NamedParameter, ParameterError, REFRESH_PARAMETER,
-    Settings,
+    AlgorithmKind, Amount, CLIENT_PARAMETER, LEASE_PARAMETER, Millis, NamedParameter, ParameterError,
+    REFRESH_PARAMETER, Settings,
 };
 
 use super::{
@@ -27,7 +27,7 @@ const MAX_PARAMETERS: usize = 100;
 #[derive(Clone)]
 pub(super) struct Algorithm {
     /// `None`: what was written is no kind, so that nothing which depends on it can be checked.
-    pub(super) kind: Option<Kind>,
+    pub(super) kind: Option<AlgorithmKind>,
     pub(super) settings: Settings,
     pub(super) parameters: Vec<NamedParameter>,
 }
@@ -44,10 +44,10 @@ impl Algorithm {
                 let message = "no `kind`: NO_ALGORITHM is taken, as Doorman does; capacity is then not divided at all, \
                     all clients get what they want";
                 found.warn(field.key, message);
-                Some(Kind::NoAlgorithm)
+                Some(AlgorithmKind::NoAlgorithm)
             }
         };
-        let mut settings = Settings::new(kind.unwrap_or(Kind::NoAlgorithm), Amount::ZERO);
+        let mut settings = Settings::new(kind.unwrap_or(AlgorithmKind::NoAlgorithm), Amount::ZERO);
         let mut lengths = Lengths::read(&fields, found);
         let parameters = fields
             .optional("parameters")
@@ -58,11 +58,11 @@ impl Algorithm {
 }
 
 /// By name or by number on the wire.
-fn read_kind(field: &Field<'_, '_>, found: &mut Findings) -> Option<Kind> {
-    let names = Kind::ALL.map(Kind::name);
+fn read_kind(field: &Field<'_, '_>, found: &mut Findings) -> Option<AlgorithmKind> {
+    let names = AlgorithmKind::ALL.map(AlgorithmKind::name);
     let text = field.text(&format!("one of {}", names.join(", ")), found)?;
-    let by_name = || Kind::ALL.into_iter().find(|kind| kind.name() == text);
-    let kind = text.parse().ok().and_then(Kind::from_number).or_else(by_name);
+    let by_name = || AlgorithmKind::ALL.into_iter().find(|kind| kind.name() == text);
+    let kind = text.parse().ok().and_then(AlgorithmKind::from_number).or_else(by_name);
     if kind.is_none() {
         found.error(field.at(), unknown("kind", text, &names));
     }

@@ -15,7 +15,7 @@ const AMOUNT: &str = "a number like 10 or 7.5";
 pub(super) fn read_clients(field: &Field<'_, '_>, found: &mut Findings) -> ClientRules {
     let mut rules = ClientRules::default();
     let mut seen = HashMap::new();
-    for item in field.elements(ClientRules::MOST, "a rule for clients", LIST, found) {
+    for item in field.elements(ClientRules::MAX_RULES, "a rule for clients", LIST, found) {
         let Some(rule) = read_rule(&item, found) else { continue };
         if let Some(line) = seen.insert(rule.pattern.to_string(), item.at().line) {
             let message =

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use leaseway_core::{Amount, AmountError, ClientRules, Glob, Kind, Repository, SafeCapacity, Template};
+use leaseway_core::{AlgorithmKind, Amount, AmountError, ClientRules, Glob, Repository, SafeCapacity, Template};
 
 use super::{
     algorithm::Algorithm,
@@ -150,7 +150,7 @@ fn finish(draft: Draft<'_>, inherited: Option<&Option<Algorithm>>, found: &mut F
     })?;
     let capacity = match (draft.capacity, algorithm.kind) {
         (Given::Good(capacity), _) => capacity,
-        (Given::No, Some(Kind::NoAlgorithm)) => Amount::ZERO,
+        (Given::No, Some(AlgorithmKind::NoAlgorithm)) => Amount::ZERO,
         (Given::No, Some(kind)) => {
             let message = format!("a template with {} needs a `capacity`, {CAPACITY}", kind.name());
             found.error(draft.at, message);

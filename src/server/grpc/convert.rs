@@ -11,8 +11,8 @@ use std::{
 };
 
 use leaseway_core::{
-    Amount, Answer, Ask, Charged, Claim, Claims, Has, HolderKind, Lease, Life, Millis, News, PoolStanding, PoolState,
-    Release, Request, Settings, Terms, Token, Usage, clamp_priority,
+    Amount, Answer, Ask, ChargedTo, Claim, Claims, Has, HolderKind, Lease, Millis, News, NodeInstance, PoolStanding,
+    PoolState, Release, Request, Settings, Terms, Token, Usage, clamp_priority,
 };
 use leaseway_proto::{doorman as wire, push::WatchRequest};
 
@@ -63,7 +63,7 @@ struct Sender {
     drops_late: bool,
     is_gateway: bool,
     /// Of a child node.
-    life: Option<Life>,
+    instance: Option<NodeInstance>,
 }
 
 pub(crate) fn get_capacity(request: wire::GetCapacityRequest, limits: &Limits) -> Result<Parsed, Invalid> {
@@ -83,7 +83,7 @@ impl Reading {
     pub(super) fn new(request: wire::GetCapacityRequest, limits: &Limits) -> Result<Reading, Invalid> {
         let (drops_late, is_gateway) = (request.drops_late(), request.is_gateway());
         let client = id(request.client_id, limits, || "client_id".into())?.into();
-        let sender = Sender { id: client, drops_late, is_gateway, life: None };
+        let sender = Sender { id: client, drops_late, is_gateway, instance: None };
         let parsed = Parsed { requests: Vec::with_capacity(request.resource.len()), ..Parsed::default() };
         Ok(Reading { sender, entries: request.resource.into_iter().enumerate(), parsed })
     }
@@ -133,10 +133,11 @@ fn client_ask(
     let news = heed.value(usage(entry.usage, at))?.flatten();
     let goes_by = wants.unwrap_or_else(|| has.map_or(Amount::ZERO, |has| has.capacity));
     let claims = Claims::from_slice(&[Claim::of_client(goes_by, priority)]);
-    let Sender { id, drops_late, is_gateway, life } = sender.clone();
-    let (kind, charged) = (HolderKind::Client, Charged::default());
+    let Sender { id, drops_late, is_gateway, instance } = sender.clone();
+    let (kind, charged_to) = (HolderKind::Client, ChargedTo::default());
     let learning = false;
-    let ask = Ask { kind, id, claims, has, had, outstanding, learning, drops_late, is_gateway, life, news, charged };
+    let ask =
+        Ask { kind, id, claims, has, had, outstanding, learning, drops_late, is_gateway, instance, news, charged_to };
     Ok(Some((resource, if wants.is_some() { Request::Ask(ask) } else { Request::Renew(ask) })))
 }
 
@@ -233,8 +234,8 @@ fn has(lease: Option<wire::Lease>, field: impl Fn() -> String) -> Result<Option<
 
 pub(crate) fn get_server_capacity(request: wire::GetServerCapacityRequest, limits: &Limits) -> Result<Parsed, Invalid> {
     let node = id(request.server_id, limits, || "server_id".into())?.into();
-    let life = Life::new(request.node.unwrap_or_default(), request.reign.unwrap_or_default());
-    let sender = Sender { id: node, drops_late: request.drops_late.unwrap_or_default(), is_gateway: false, life };
+    let instance = NodeInstance::new(request.node.unwrap_or_default(), request.reign.unwrap_or_default());
+    let sender = Sender { id: node, drops_late: request.drops_late.unwrap_or_default(), is_gateway: false, instance };
     let mut problems = Problems::default();
     let mut requests = Vec::with_capacity(request.resource.len());
     for (at, entry) in request.resource.into_iter().enumerate() {
@@ -274,11 +275,11 @@ fn node_ask(
     let had = heed.value(had)?.flatten();
     let outstanding = outstanding.flatten().or(heeds_terms.then_some(Amount::ZERO));
     let news = heed.value(usage(entry.usage, at))?.flatten();
-    let Sender { id, drops_late, is_gateway, life } = sender.clone();
+    let Sender { id, drops_late, is_gateway, instance } = sender.clone();
     let ask = |claims| {
         let learning = entry.learning.unwrap_or_default();
-        let (kind, charged) = (HolderKind::Node, Charged::default());
-        Ask { kind, id, claims, has, had, outstanding, learning, drops_late, is_gateway, life, news, charged }
+        let (kind, charged_to) = (HolderKind::Node, ChargedTo::default());
+        Ask { kind, id, claims, has, had, outstanding, learning, drops_late, is_gateway, instance, news, charged_to }
     };
     let request = match claims {
         Some(claims) => Request::Ask(ask(claims)),
@@ -326,7 +327,7 @@ fn claim(band: wire::PriorityBandAggregate, field: impl Fn(&str) -> String) -> R
 pub(crate) fn release_capacity(request: wire::ReleaseCapacityRequest, limits: &Limits) -> Result<Parsed, Invalid> {
     let client: Arc<str> = id(request.client_id, limits, || "client_id".into())?.into();
     let kind = if request.is_server.unwrap_or_default() { HolderKind::Node } else { HolderKind::Client };
-    let life = Life::new(request.node.unwrap_or_default(), request.reign.unwrap_or_default());
+    let instance = NodeInstance::new(request.node.unwrap_or_default(), request.reign.unwrap_or_default());
     let tokens = request.token;
     let named = request.resource_id.into_iter().enumerate().filter(|(_, resource)| !resource.is_empty());
     let mut parsed = Parsed::default();
@@ -334,7 +335,7 @@ pub(crate) fn release_capacity(request: wire::ReleaseCapacityRequest, limits: &L
         match allowed(resource, limits, || format!("resource_id[{at}]")) {
             Ok(resource) => {
                 let token = tokens.get(at).copied().and_then(Token::new);
-                let release = Release { kind, id: Arc::clone(&client), token, life };
+                let release = Release { kind, id: Arc::clone(&client), token, instance };
                 parsed.requests.push((resource, Request::Release(release)));
             }
             Err((resource, why)) => parsed.problems.note(Reason::BadId, &client, &resource, &why.to_string()),

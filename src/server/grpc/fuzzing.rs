@@ -6,7 +6,8 @@ use futures_util::FutureExt as _;
 use http::HeaderValue;
 use http_body_util::Full;
 use leaseway_core::{
-    Amount, Answer, Birth, Epoch, Kind, Millis, Now, Request, Resource, Settings, Source, Workspace, invariant,
+    AlgorithmKind, Amount, Answer, Birth, Epoch, Millis, Now, Request, Resource, RoundScratch, Settings, Source,
+    invariant,
 };
 use leaseway_proto::{
     doorman::{GetCapacityRequest, GetServerCapacityRequest, ReleaseCapacityRequest},
@@ -119,14 +120,14 @@ fn decide(parsed: Parsed) {
     let problems = parsed.problems.into_wire();
     assert!(problems.iter().all(|problem| !problem.message().is_empty()));
     let requests: Vec<Request> = parsed.requests.into_iter().map(|(_, request)| request).collect();
-    for kind in Kind::ALL {
+    for kind in AlgorithmKind::ALL {
         let mut resource = resource(kind);
         for round in 1..=3 {
             let at = Millis(round * 6_000);
             let before = resource.sums().held;
             let (mut asked, mut answers) = (requests.clone(), Vec::new());
             let now = Now { at, unix: 1_700_000_000 + at.0 as i64 / 1000 };
-            resource.round(now, &mut asked, &mut answers, &mut Workspace::default());
+            resource.round(now, &mut asked, &mut answers, &mut RoundScratch::default());
             assert_eq!(answers.len(), requests.len());
             invariant::held_within_capacity(&resource, before).expect("what is asked for changes nothing about that");
             for answer in &answers {
@@ -141,7 +142,7 @@ fn decide(parsed: Parsed) {
     }
 }
 
-fn resource(kind: Kind) -> Resource {
+fn resource(kind: AlgorithmKind) -> Resource {
     let capacity = Amount::new(100.0).expect("it is finite");
     Resource::new(Birth {
         settings: Settings::new(kind, capacity),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use futures_util::{Stream, stream};
 use leaseway_core::{
-    AssignError, Kind, Load, LoadError, LoadReport, Millis, Resource as Core, Settings,
+    AlgorithmKind, AssignError, Load, LoadError, LoadReport, Millis, Resource as Core, Settings,
     access::{AccessRequest, Action},
     escaped,
 };
@@ -98,7 +98,7 @@ impl PoolService {
         work: impl Fn(&mut Core, Millis) -> T + Clone + Send + 'static,
     ) -> Result<T, Status> {
         self.reign()?;
-        let is_pool = |settings: &Settings| settings.kind == Kind::PriorityPool;
+        let is_pool = |settings: &Settings| settings.kind == AlgorithmKind::PriorityPool;
         let settings = self.node.settings(resource);
         if let Some(settings) = settings.filter(|settings| !is_pool(settings)) {
             return Err(no_pool(resource, settings.kind));
@@ -332,7 +332,7 @@ impl EventStream {
     }
 }
 
-fn no_pool(resource: &str, kind: Kind) -> Status {
+fn no_pool(resource: &str, kind: AlgorithmKind) -> Status {
     Status::not_found(format!(
         "`{}` is no pool, its algorithm is {}: the template that matches it has to say PRIORITY_POOL",
         escaped(resource),

@@ -144,8 +144,8 @@ fn pool(pool: &PoolReport) -> Pool {
 fn promises(report: &PromiseReport, at: Millis) -> Promises {
     Promises {
         total: report.total.get(),
-        estate: report.estate.get(),
-        inherited_ms: report.estate_until.since(at).0,
+        estate: report.unclaimed.get(),
+        inherited_ms: report.unclaimed_until.since(at).0,
         horizon_ms: report.horizon.since(at).0,
         under_way: report.under_way,
     }
@@ -153,7 +153,7 @@ fn promises(report: &PromiseReport, at: Millis) -> Promises {
 
 fn supply(supply: &SupplyReport) -> Supply {
     Supply {
-        edition: supply.edition,
+        edition: supply.version,
         remaining_ms: supply.remaining.0,
         outstanding: supply.told.map(Amount::get),
         terms: supply.terms.iter().map(|(priority, terms)| self::terms(*priority, terms)).collect(),

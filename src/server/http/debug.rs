@@ -185,10 +185,10 @@ fn supply_table(status: &Status) -> Markup {
             table {
                 tr { @for name in ["Lent", "For another", "Told outstanding", "Edition", "Terms"] { th { (name) } } }
                 tr {
-                    td.n { @if supply.edition == 0 { "awaited" } @else { (status.report.settings.capacity) } }
+                    td.n { @if supply.version == 0 { "awaited" } @else { (status.report.settings.capacity) } }
                     td.n { (supply.remaining.0 / 1000) " s" }
                     td.n { @if let Some(told) = supply.told { (told) } }
-                    td.n { (supply.edition) }
+                    td.n { (supply.version) }
                     td { @for (priority, terms) in &supply.terms { (priority) ": " (said(terms)) br; } }
                 }
             }

@@ -113,14 +113,14 @@ pub(super) fn put_resource_gauges(series: &mut GaugeText, status: &Status) {
     set("leaseway_resource_learning", f64::from(u8::from(report.learning.0 > 0)));
     if let Some(supply) = &report.supply {
         set("leaseway_resource_lent_seconds", supply.remaining.0 as f64 / 1000.0);
-        set("leaseway_resource_awaits_supply", f64::from(u8::from(supply.edition == 0)));
+        set("leaseway_resource_awaits_supply", f64::from(u8::from(supply.version == 0)));
     }
     if let Some(overridden) = &report.overridden {
         set("leaseway_resource_override_seconds", overridden.by.ends.since(status.at).0 as f64 / 1000.0);
     }
     if let Some(promises) = status.promises {
         set("leaseway_resource_promised", promises.total.get());
-        set("leaseway_resource_estate", promises.estate.get());
+        set("leaseway_resource_estate", promises.unclaimed.get());
     }
     if let Some(pool) = &status.pool {
         put_pool_gauges(series, &resource, pool);

@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use leaseway_core::{
-    self as core, Amount, Answer, Birth, Claim, Epoch, HolderKind, Kind as Algorithm, Now, Request, Resource, Token,
-    Workspace,
+    self as core, AlgorithmKind as Algorithm, Amount, Answer, Birth, Claim, Epoch, HolderKind, Now, Request, Resource,
+    RoundScratch, Token,
 };
 use proptest::prelude::*;
 
@@ -127,7 +127,7 @@ impl World {
             Event::Asked(client, number, request) => {
                 let now = Now { at: self.now, unix: (self.now.0 / 1000) as i64 };
                 let (mut requests, mut answers) = (vec![request], Vec::new());
-                self.resource.round(now, &mut requests, &mut answers, &mut Workspace::default());
+                self.resource.round(now, &mut requests, &mut answers, &mut RoundScratch::default());
                 let given: Vec<_> = answers.iter().filter_map(as_given).collect();
                 self.send(|| Event::Answered(client, number, given.clone()));
             }
@@ -190,15 +190,15 @@ fn request(client: usize, body: Body<Wants>) -> Request {
             learning: false,
             drops_late: true,
             is_gateway: false,
-            life: None,
+            instance: None,
             news: None,
-            charged: core::Charged::default(),
+            charged_to: core::ChargedTo::default(),
         }),
         Body::Release(releases) => Request::Release(core::Release {
             kind: HolderKind::Client,
             id: holder,
             token: releases[0].token.and_then(Token::new),
-            life: None,
+            instance: None,
         }),
     }
 }

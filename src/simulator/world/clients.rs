@@ -369,9 +369,9 @@ impl World<'_> {
                     learning: false,
                     drops_late: client.speaks.is_ours(),
                     is_gateway: matches!(client.speaks, Speaks::Envoy | Speaks::Limiter),
-                    life: None,
+                    instance: None,
                     news: usage.map(|usage| Box::new(News { key: None, usage: Some(usage) })),
-                    charged: core::Charged::default(),
+                    charged_to: core::ChargedTo::default(),
                 })
             }
             // Such a node has nothing to say that with.
@@ -380,7 +380,7 @@ impl World<'_> {
                 kind: HolderKind::Client,
                 id: Arc::clone(&client.name),
                 token: releases.first().and_then(|release| release.token).and_then(Token::new),
-                life: None,
+                instance: None,
             }),
         };
         let from = Sender { party: Party::Client(index), incarnation: client.incarnation, number: outgoing.number };

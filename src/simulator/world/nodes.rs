@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use leaseway_core::engine::{Effects, Moment, Predecessor, ResourceEngine, Setup};
 use leaseway_core::{
     Answer, Assigned, Birth, ClusterClock, Epoch, HolderKind, Inherited, Millis, Request, Source, Sum,
     invariant::{self, Violation},
 };
-use leaseway_engine::{Effects, Lineage, Moment, ResourceEngine, Setup};
 
 use crate::{
     message::{Message, Party, Reply, ReplyBody, RequestMessage, Sender},
@@ -38,9 +38,9 @@ impl World<'_> {
         // A child node decides nothing before its parent has said how the resource is run.
         let settings = if index == ROOT { &self.settings } else { &self.plan.settings }.clone();
         let learning_until = settings.learning_until(now);
-        let (inherited, learning_until, lineage) = match self.plan.handover(index) {
+        let (inherited, learning_until, predecessor) = match self.plan.handover(index) {
             Handover::Promises => (Some(node.promises.inherited(cluster_clock, now, now)), now, None),
-            Handover::Learning => (None, learning_until, Some(Lineage::NewMaster(now))),
+            Handover::Learning => (None, learning_until, Some(Predecessor::NewMaster(now))),
         };
         let notes = node.pool.as_ref().map(|memory| memory.notes(now));
         let uplink = self.uplink(index);
@@ -55,7 +55,7 @@ impl World<'_> {
             max_holders: usize::MAX,
             seed: self.rng.u64(..),
         };
-        let setup = Setup { birth, keeps_notes: self.pools.is_some(), lineage, idle_after: NEVER };
+        let setup = Setup { birth, keeps_notes: self.pools.is_some(), predecessor, idle_after: NEVER };
         let environment = NodeEnvironment { listens: self.listens(), assignments: self.assignments(index), notes };
         let mut effects = Effects::default();
         let engine = ResourceEngine::new(setup, environment.moment(self.clock()), &mut effects);

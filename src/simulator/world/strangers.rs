@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use leaseway_core::{
-    self as core, Amount, Charged, Claim, Claims, HolderKind, Request,
+    self as core, Amount, ChargedTo, Claim, Claims, HolderKind, Request,
     access::{AccessRequest, Action, Identity, Pattern, Permissions, Policy, Rule},
     invariant::Violation,
 };
@@ -91,7 +91,7 @@ impl World<'_> {
             return;
         }
         let request = match self.rng.u8(0..3) {
-            0 => Request::Release(core::Release { kind, id, token: None, life: None }),
+            0 => Request::Release(core::Release { kind, id, token: None, instance: None }),
             asks => Request::Ask(core::Ask {
                 kind,
                 id,
@@ -102,9 +102,9 @@ impl World<'_> {
                 learning: false,
                 drops_late: asks == 1,
                 is_gateway: false,
-                life: None,
+                instance: None,
                 news: None,
-                charged: Charged::default(),
+                charged_to: ChargedTo::default(),
             }),
         };
         // The master, if there is one; what it answers is awaited by none.

@@ -335,7 +335,7 @@ fn cramped_holders_never_believe_more_than_is_counted() {
 #[test]
 fn more_than_a_pool_has_promised_is_found() {
     let mut plan = pool(|_| {});
-    plan.settings.kind = leaseway_core::Kind::NoAlgorithm;
+    plan.settings.kind = leaseway_core::AlgorithmKind::NoAlgorithm;
     let mut world = World::new(&plan, 1, Keep::default());
     world.books = Books::new(Amount::clamped(100.0), Amount::ZERO, true, Millis(0));
     world.books.allow(Sum::from(Amount::clamped(120.0)));
@@ -410,7 +410,7 @@ fn what_comes_under_the_name_of_another_is_refused_releases_above_all() {
         from: Sender { party: Party::Client(0), incarnation: 0, number: 1 },
         node: plan.tree.clients[0].node,
         peer: 0,
-        request: Request::Release(Release { kind: HolderKind::Client, id: "0.0".into(), token: None, life: None }),
+        request: Request::Release(Release { kind: HolderKind::Client, id: "0.0".into(), token: None, instance: None }),
         forged_by,
     };
     assert_eq!(world.is_allowed(&release(None)), Ok(true));

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use leaseway_core::{
-    Amount, Ask, Charged, Claim, Claims, HolderKind, Life, Millis, News, Release, Request, Supplied, Token,
+    Amount, Ask, ChargedTo, Claim, Claims, HolderKind, Millis, News, NodeInstance, Release, Request, Supplied, Token,
     invariant::Violation,
 };
-use leaseway_engine::uplink::{Aggregate, Granted, Lent, Notice, ParentReply, UplinkEngine, UplinkInput};
 use leaseway_session::{Body, Outgoing, Pace, Settings};
+use leaseway_uplink::{Aggregate, Granted, Lent, Notice, ParentReply, UplinkEngine, UplinkInput};
 
 use crate::{
     message::{Message, Party, Reply, ReplyBody, RequestMessage, Sender, given, has},
@@ -91,9 +91,9 @@ impl World<'_> {
         let (now, clock, node) = (self.now, self.clock(), &mut self.nodes[index]);
         let Some(Master { engine, environment, uplink: Some(uplink), .. }) = &mut node.master else { return };
         let mut effects = uplink.engine.run(now, []);
-        if let Some(due) = effects.condense {
-            let condensed = due.into_iter().filter_map(|id| Some((id, engine.condense(environment.moment(clock))?)));
-            effects = uplink.engine.run(now, [UplinkInput::Condensed(condensed.collect())]);
+        if let Some(due) = effects.summarize {
+            let summary = due.into_iter().filter_map(|id| Some((id, engine.summarize(environment.moment(clock))?)));
+            effects = uplink.engine.run(now, [UplinkInput::Summaries(summary.collect())]);
         }
         if let Some(wake) = effects.wake {
             let wake = wake.max(now.plus(Millis(1)));
@@ -110,8 +110,8 @@ impl World<'_> {
     fn post_up(&mut self, index: usize, outgoing: Outgoing<Aggregate>) {
         let Some(parent) = self.plan.tree.nodes[index].parent else { return };
         let (party, name) = (Party::Node(index), Arc::clone(&self.nodes[index].server_id));
-        let life = Life::new(index as u64 + 1, self.nodes[index].incarnation.into());
-        let life = life.filter(|_| self.plan.spec(index).tells_life);
+        let instance = NodeInstance::new(index as u64 + 1, self.nodes[index].incarnation.into());
+        let instance = instance.filter(|_| self.plan.spec(index).tells_life);
         let request = match outgoing.body {
             Body::Ask(asks) => {
                 let Some(ask) = asks.into_iter().next() else { return };
@@ -127,16 +127,16 @@ impl World<'_> {
                     learning: ask.demand.learning,
                     drops_late: true,
                     is_gateway: false,
-                    life,
+                    instance,
                     news,
-                    charged: Charged::default(),
+                    charged_to: ChargedTo::default(),
                 })
             }
             Body::Release(releases) => Request::Release(Release {
                 kind: HolderKind::Node,
                 id: name,
                 token: releases.first().and_then(|release| release.token).and_then(Token::new),
-                life,
+                instance,
             }),
         };
         let from = Sender { party, incarnation: self.nodes[index].incarnation, number: outgoing.number };

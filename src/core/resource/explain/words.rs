@@ -1,13 +1,21 @@
 //! An explanation as sentences, the same wherever people read it.
 
 use super::{Block, DueRule, Explanation, Others};
-use crate::{Amount, HolderKind, Millis, PoolStanding, Sum, amount::readable, escaped};
+use crate::{
+    pool::PoolStanding,
+    types::{
+        amount::{Amount, Sum, readable},
+        claim::HolderKind,
+        escape::escaped,
+        time::Millis,
+    },
+};
 
 impl Explanation {
     /// What the holder has and is due, why that is its due, what keeps it from having it, what happens next, and what
     /// it could do, in this order.
     pub fn sentences(&self) -> Vec<String> {
-        let mut said = vec![self.standing(), format!("{} is due {}: {}.", self.name(), self.due(), self.because())];
+        let mut said = vec![self.detail(), format!("{} is due {}: {}.", self.name(), self.due(), self.because())];
         said.extend(self.client.iter().map(|rule| format!("A rule for clients says {}.", escaped(&rule.in_words()))));
         said.extend(self.overridden.iter().map(|overridden| overridden.sentence(self.at)));
         said.extend(self.blocks.iter().map(|block| self.blocked(block)));
@@ -28,7 +36,7 @@ impl Explanation {
         format!("{} s", until.since(self.at).0.div_ceil(1000))
     }
 
-    fn standing(&self) -> String {
+    fn detail(&self) -> String {
         let holder = &self.holder;
         let clients = match (holder.kind, holder.subclients) {
             (HolderKind::Client, _) => String::new(),
@@ -107,7 +115,7 @@ impl Explanation {
             }
             Block::Asks => "Nothing stands in its way: its next request is answered with its due.".to_owned(),
             Block::AwaitsSupply => "This node has nothing to give yet: its parent has not answered.".to_owned(),
-            Block::Estate(left, until) => format!(
+            Block::Unclaimed(left, until) => format!(
                 "{} of what earlier masters promised has not been named by its holders yet, and counts as held for {} \
                  at most.",
                 amount(*left),

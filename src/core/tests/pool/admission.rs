@@ -218,7 +218,7 @@ fn what_comes_free_is_given_once_however_many_ask_in_a_round() {
     pond.release("a");
     let mut requests = ["p", "q"].map(|id| Request::Ask(pond.request(id, 1.0))).to_vec();
     let mut answers = Vec::new();
-    pond.resource.round(now_at(pond.now), &mut requests, &mut answers, &mut Workspace::default());
+    pond.resource.round(now_at(pond.now), &mut requests, &mut answers, &mut RoundScratch::default());
     let given: Vec<f64> = answers.iter().map(|answer| answer.lease().expect("a lease").capacity.get()).collect();
     assert_eq!(given, [1.0, 0.0]);
     assert_eq!(pond.resource.sums().held.get(), 2.0);

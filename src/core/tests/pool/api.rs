@@ -18,7 +18,7 @@ fn all_quantities_of_the_proposal_can_be_asked() {
 
 #[test]
 fn another_algorithm_has_no_pool() {
-    let mut resource = Resource::new(birth(Settings::new(Kind::FairShare, Amount::clamped(10.0))));
+    let mut resource = Resource::new(birth(Settings::new(AlgorithmKind::FairShare, Amount::clamped(10.0))));
     let id = "p".into();
     let assigned = Some(Assigned::Capacity(Amount::clamped(1.0)));
     assert_eq!(resource.assign(Millis(0), HolderKind::Client, &id, assigned), Err(AssignError::NoPool));
@@ -90,7 +90,7 @@ fn lists_are_by_filter_and_page() {
 
 #[test]
 fn reports_of_load_move_the_capacity_within_bounds_under_any_algorithm() {
-    for kind in [Kind::PriorityPool, Kind::FairShare] {
+    for kind in [AlgorithmKind::PriorityPool, AlgorithmKind::FairShare] {
         let mut settings = settings(10.0, &[]);
         settings.kind = kind;
         settings.load_bounds = (Some(Amount::clamped(4.0)), Some(Amount::clamped(12.0)));
@@ -130,7 +130,7 @@ fn reports_of_load_need_to_be_allowed() {
 fn bad_parameters_are_refused() {
     let apply = |name: &str, value: &str| {
         let parameter = NamedParameter { name: name.into(), value: Some(value.into()) };
-        let mut settings = Settings::new(Kind::PriorityPool, Amount::clamped(10.0));
+        let mut settings = Settings::new(AlgorithmKind::PriorityPool, Amount::clamped(10.0));
         settings.apply(&parameter).map_err(|error| error.to_string())?;
         settings.check().map_err(|error| error.to_string())
     };
@@ -159,7 +159,7 @@ fn bad_parameters_are_refused() {
         apply(name, value).expect("a good parameter");
     }
     let parameter = NamedParameter { name: "min_capacity".into(), value: Some("1".into()) };
-    let mut fair = Settings::new(Kind::FairShare, Amount::clamped(10.0));
+    let mut fair = Settings::new(AlgorithmKind::FairShare, Amount::clamped(10.0));
     let error = fair.apply(&parameter).expect_err("it would do nothing");
     assert_eq!(
         error.to_string(),
@@ -202,7 +202,7 @@ fn parameters_come_back_as_they_were_written() {
 
 #[test]
 fn the_algorithm_can_change_to_a_pool_and_back_while_it_runs() {
-    let mut fair = Settings::new(Kind::FairShare, Amount::clamped(10.0));
+    let mut fair = Settings::new(AlgorithmKind::FairShare, Amount::clamped(10.0));
     fair.min_request_interval = Millis(0);
     let mut pond = Pond::born(birth(fair.clone()));
     pond.asks("a", 6.0);
@@ -221,10 +221,10 @@ fn the_algorithm_can_change_to_a_pool_and_back_while_it_runs() {
 
 #[test]
 fn the_wire_knows_algorithms_by_their_numbers() {
-    let numbers = Kind::ALL.map(Kind::number);
+    let numbers = AlgorithmKind::ALL.map(AlgorithmKind::number);
     assert_eq!(numbers, [0, 1, 2, 3, 100]);
-    assert_eq!(numbers.map(Kind::from_number), Kind::ALL.map(Some));
-    assert_eq!(Kind::from_number(4), None);
+    assert_eq!(numbers.map(AlgorithmKind::from_number), AlgorithmKind::ALL.map(Some));
+    assert_eq!(AlgorithmKind::from_number(4), None);
 }
 
 /// A hint goes to a client whose assignment has changed, up or down: what it has too much it should not use until it
@@ -243,6 +243,6 @@ fn a_lowering_is_hinted_as_soon_as_a_raise() {
         let whys: Vec<_> = hints.iter().map(|hint| hint.why).collect();
         (whys, pond.asks("p", 8.0))
     };
-    assert_eq!(hinted(&mut pond, 8.0), (vec![crate::Why::Grow], 8.0));
-    assert_eq!(hinted(&mut pond, 3.0), (vec![crate::Why::Shrink], 3.0), "no client waits for it");
+    assert_eq!(hinted(&mut pond, 8.0), (vec![crate::resource::watch_list::Why::Grow], 8.0));
+    assert_eq!(hinted(&mut pond, 3.0), (vec![crate::resource::watch_list::Why::Shrink], 3.0), "no client waits for it");
 }

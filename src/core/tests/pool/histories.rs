@@ -14,7 +14,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Sum, tests::cases};
+use crate::{tests::cases, types::amount::Sum};
 
 #[derive(Debug, Clone)]
 enum PoolStep {
@@ -79,7 +79,7 @@ struct History {
     clients: Vec<PoolTestClient>,
     requests: Vec<(usize, u64, Millis, Ask)>,
     answers: Vec<(usize, u64, Millis, Lease)>,
-    log: Vec<crate::Answer>,
+    log: Vec<crate::resource::Answer>,
     most: Amount,
     has_fallen: bool,
 }
@@ -188,7 +188,7 @@ impl History {
                     one(
                         &mut self.resource,
                         now_at(self.now),
-                        Request::Release(Release { kind, id, token, life: None }),
+                        Request::Release(Release { kind, id, token, instance: None }),
                     );
                 }
             }
@@ -326,7 +326,7 @@ proptest! {
         }
         let had: Vec<Amount> = history.clients.iter().map(|client| client.lease.expect("one").0.capacity).collect();
         let learning_until = history.now.plus(Millis::from_secs(6));
-        let (since, epoch) = (history.now, crate::Epoch(1 << 50));
+        let (since, epoch) = (history.now, crate::types::token::Epoch(1 << 50));
         history.resource = Resource::new(Birth { learning_until, since, epoch, ..birth(settings) });
         history.resource.remember_assignments(facts);
         history.refresh()?;

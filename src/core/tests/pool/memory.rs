@@ -1,7 +1,7 @@
 //! What is remembered of a pool under another master, or when it was not asked for a while.
 
 use super::*;
-use crate::{NotedBalance, PoolMemory, PoolNotes};
+use crate::pool::{NotedBalance, PoolMemory, PoolNotes};
 
 /// A pool and peers that remember it: they get its notes each second.
 struct Remembered {
@@ -56,9 +56,10 @@ impl Remembered {
         let held = self.pond.list(PoolFilter::Connected);
         let until = now.plus(lease);
         let total = held.iter().filter(|_| self.pond.now < until).map(|(_, capacity)| capacity).sum::<f64>() * 1.02;
-        let (total, newest) = (Amount::clamped(total).min(self.pond.resource.total()), Some(crate::Epoch(1 << 41)));
+        let (total, newest) =
+            (Amount::clamped(total).min(self.pond.resource.total()), Some(crate::types::token::Epoch(1 << 41)));
         let inherited = Inherited { total, newest, until, ..Inherited::default() };
-        let epoch = crate::Epoch(1 << 42);
+        let epoch = crate::types::token::Epoch(1 << 42);
         let assigned: Vec<_> = assignments
             .iter()
             .filter_map(|(id, _)| Some((id, self.pond.resource.assigned(HolderKind::Client, id)?)))
@@ -81,7 +82,7 @@ impl Remembered {
         }
     }
 
-    fn member(&self, id: &str) -> crate::PoolMember {
+    fn member(&self, id: &str) -> crate::pool::PoolMember {
         self.pond.resource.pool_member(HolderKind::Client, id).expect("it is known")
     }
 }
@@ -192,11 +193,14 @@ fn no_client_is_kicked_out_for_a_hundredth_of_the_total() {
     for (noted, begins) in [(12.0, 12.0), (10.95, 11.0), (10.0, 10.0), (19.0, 19.0), (50.0, 20.0)] {
         pool.memory = PoolMemory::default();
         pool.memory.apply(&notes(noted), pool.pond.now, ROOM);
-        let (total, newest) = (Amount::clamped(11.0), Some(crate::Epoch(1 << 41)));
+        let (total, newest) = (Amount::clamped(11.0), Some(crate::types::token::Epoch(1 << 41)));
         let inherited = Inherited { total, newest, until: Millis::from_secs(60), ..Inherited::default() };
         let settings = pool.pond.resource.settings().clone();
-        let mut next =
-            Resource::new(Birth { inherited: Some(inherited), epoch: crate::Epoch(1 << 42), ..birth(settings) });
+        let mut next = Resource::new(Birth {
+            inherited: Some(inherited),
+            epoch: crate::types::token::Epoch(1 << 42),
+            ..birth(settings)
+        });
         next.restore_pool(Millis(0), pool.memory.notes(Millis(0)));
         next.tick(Millis(0));
         assert_eq!(next.pool().expect("a pool").total.get(), begins, "{noted}");

@@ -34,7 +34,8 @@ fn overbooked(nodes: &[(&str, u32)]) -> Pond {
     let mut total = 0.0;
     for (id, places) in nodes {
         let has = Amount::clamped(f64::from(*places));
-        let has = Some(crate::Has { token: None, capacity: has, expiry_time: now_at(pond.now).unix + 60 });
+        let has =
+            Some(crate::lease::leases::Has { token: None, capacity: has, expiry_time: now_at(pond.now).unix + 60 });
         let usage = Usage { recharging: 0.5, request_cost: Amount::ZERO, interval: None };
         let claims = Claims::from_slice(&[slice(*places, f64::from(*places), 0)]);
         let news = Some(Box::new(News { key: None, usage: Some(usage) }));
@@ -84,7 +85,7 @@ fn a_child_overbooks_nothing_and_reports_priority_clients() {
     let parameters = [("max_capacity", "40"), ("min_capacity", "2")];
     let mut pond = Pond::born(Birth { source: Source::Parent, ..birth(settings(10.0, &parameters)) });
     let until = Millis::from_secs(600);
-    let supply = Supply { capacity: Amount::clamped(20.0), until, edition: 1, ..Supply::default() };
+    let supply = Supply { capacity: Amount::clamped(20.0), until, version: 1, ..Supply::default() };
     pond.resource.supply(pond.now, supply);
     pond.assign("p", 6.0).expect("fits");
     pond.reports("p", 9.0, 0.0, 0.0);
@@ -97,7 +98,7 @@ fn a_child_overbooks_nothing_and_reports_priority_clients() {
     pond.send(ask);
     let report = pond.pool();
     assert_eq!((report.total.get(), report.max.get()), (20.0, 20.0));
-    let told: Vec<_> = pond.resource.condense(pond.now).claims.to_vec();
+    let told: Vec<_> = pond.resource.summarize(pond.now).claims.to_vec();
     assert_eq!(told, [slice(10, 20.0, 0), slice(1, 6.0, 1)]);
     pond.pass(5);
     pond.tick();
@@ -109,11 +110,11 @@ fn a_child_overbooks_nothing_and_reports_priority_clients() {
 fn of_too_many_priorities_below_the_lowest_are_told_as_one_and_strangers_apart() {
     for strangers in [true, false] {
         let mut pond = Pond::born(Birth { source: Source::Parent, ..birth(settings(10.0, &[])) });
-        pond.resource.supply(pond.now, Supply { until: Millis::from_secs(600), edition: 1, ..Supply::default() });
+        pond.resource.supply(pond.now, Supply { until: Millis::from_secs(600), version: 1, ..Supply::default() });
         let mut bands: Vec<Claim> = (1..=1024).map(|priority| slice(1, 2.0, priority)).collect();
         bands.extend(strangers.then(|| slice(7, 7.0, 0)));
         node(&mut pond, "n", &bands);
-        let told = pond.resource.condense(pond.now).claims;
+        let told = pond.resource.summarize(pond.now).claims;
         assert_eq!(told.len(), 256);
         let (heads, lowest) = told.split_at(usize::from(strangers));
         assert!(heads.iter().all(|heads| *heads == slice(7, 7.0, 0)));
@@ -212,9 +213,9 @@ fn the_total_rises_on_what_nodes_report() {
 fn a_child_tells_what_those_below_use_of_what_they_hold() {
     let mut pond = Pond::born(Birth { source: Source::Parent, ..birth(settings(10.0, &[])) });
     let until = Millis::from_secs(600);
-    let supply = Supply { capacity: Amount::clamped(20.0), until, edition: 1, ..Supply::default() };
+    let supply = Supply { capacity: Amount::clamped(20.0), until, version: 1, ..Supply::default() };
     pond.resource.supply(pond.now, supply);
-    let told = |pond: &mut Pond| pond.resource.condense(pond.now).usage.expect("it is a pool");
+    let told = |pond: &mut Pond| pond.resource.summarize(pond.now).usage.expect("it is a pool");
     assert_eq!(told(&mut pond).used, Amount::ZERO, "nothing is held");
     for n in 0..4 {
         pond.asks(&format!("c{n}"), 1.0);
@@ -230,6 +231,6 @@ fn a_child_tells_what_those_below_use_of_what_they_hold() {
     pond.tick();
     assert_eq!(told(&mut pond).used.get(), 4.0, "their reports are old");
     let mut fair =
-        Resource::new(Birth { source: Source::Parent, ..birth(Settings::new(Kind::FairShare, Amount::ZERO)) });
-    assert_eq!(fair.condense(pond.now).usage, None, "others have no use for it");
+        Resource::new(Birth { source: Source::Parent, ..birth(Settings::new(AlgorithmKind::FairShare, Amount::ZERO)) });
+    assert_eq!(fair.summarize(pond.now).usage, None, "others have no use for it");
 }

@@ -10,8 +10,11 @@ fn crowded(base: f64, clients: usize, fraction: f64, parameters: &[(&str, &str)]
     let mut pond = Pond::born(Birth { learning_until, ..birth(settings) });
     for n in 0..clients {
         let id = format!("c{n:03}");
-        let has =
-            Some(crate::Has { token: None, capacity: Amount::clamped(1.0), expiry_time: now_at(pond.now).unix + 60 });
+        let has = Some(crate::lease::leases::Has {
+            token: None,
+            capacity: Amount::clamped(1.0),
+            expiry_time: now_at(pond.now).unix + 60,
+        });
         let usage = Usage { recharging: fraction, request_cost: Amount::ZERO, interval: None };
         pond.send(Ask { has, news: Some(Box::new(News { key: None, usage: Some(usage) })), ..ask(&id, 1.0, None) });
     }
@@ -134,7 +137,7 @@ fn one_uses_too_much(assigned: Assigned) -> Pond {
     let mut pond = Pond::born(Birth { learning_until: Millis(1000), ..birth(settings) });
     pond.resource.remember_assignments([(HolderKind::Client, "acme".into(), assigned)]);
     let capacity = Amount::clamped(150.0);
-    let has = Some(crate::Has { token: None, capacity, expiry_time: now_at(pond.now).unix + 60 });
+    let has = Some(crate::lease::leases::Has { token: None, capacity, expiry_time: now_at(pond.now).unix + 60 });
     let usage = Usage { recharging: 0.5, request_cost: Amount::ZERO, interval: None };
     pond.send(Ask { has, news: Some(Box::new(News { key: None, usage: Some(usage) })), ..ask("acme", 150.0, None) });
     pond.pass(1);
@@ -302,7 +305,7 @@ fn three_use_half(parameters: &[(&str, &str)]) -> Pond {
     pond.resource.remember_assignments(all.map(|id| (HolderKind::Client, id.into(), sixty)));
     for id in all {
         let capacity = Amount::clamped(60.0);
-        let has = Some(crate::Has { token: None, capacity, expiry_time: now_at(pond.now).unix + 60 });
+        let has = Some(crate::lease::leases::Has { token: None, capacity, expiry_time: now_at(pond.now).unix + 60 });
         let usage = Usage { recharging: 0.5, request_cost: Amount::ZERO, interval: None };
         pond.send(Ask { has, news: Some(Box::new(News { key: None, usage: Some(usage) })), ..ask(id, 60.0, None) });
     }

@@ -1,14 +1,14 @@
 //! A principal with many ids keeps its share of the places, and no more while clients of others wait.
 
 use super::*;
-use crate::{Charged, Principal, PrincipalShare};
+use crate::types::principal::{ChargedTo, Principal, PrincipalShare};
 
 const PLACES: usize = 20;
 
 impl Pond {
     fn asks_of(&mut self, principal: u32, id: &str) -> f64 {
-        let charged = Charged { principal: Principal(principal), is_full: false };
-        self.send(Ask { charged, ..self.request(id, 1.0) })
+        let charged_to = ChargedTo { principal: Principal(principal), is_full: false };
+        self.send(Ask { charged_to, ..self.request(id, 1.0) })
     }
 
     /// Clients of a principal ask, and ask again, until nothing changes; how many of them have a place then.

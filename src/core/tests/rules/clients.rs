@@ -1,7 +1,10 @@
 //! Rules for clients by their ids: weights, minimums, maximums.
 
 use super::*;
-use crate::{ClientRule, ClientRules, DueRule};
+use crate::{
+    policy::client_rules::{ClientRule, ClientRules},
+    resource::DueRule,
+};
 
 fn rules(texts: &[&str]) -> ClientRules {
     let mut rules = ClientRules::default();
@@ -9,7 +12,7 @@ fn rules(texts: &[&str]) -> ClientRules {
     rules
 }
 
-fn ruled(kind: Kind, texts: &[&str]) -> Server {
+fn ruled(kind: AlgorithmKind, texts: &[&str]) -> Server {
     Server::new(Settings { clients: rules(texts), ..Settings::new(kind, Amount::clamped(100.0)) })
 }
 
@@ -32,7 +35,7 @@ const ALL: [(&str, f64); 3] = [("web-1", 100.0), ("web-2", 100.0), ("batch-1", 1
 
 #[test]
 fn a_weight_of_three_is_three_clients() {
-    for kind in [Kind::FairShare, Kind::ProportionalShare] {
+    for kind in [AlgorithmKind::FairShare, AlgorithmKind::ProportionalShare] {
         let mut server = ruled(kind, &["3 0 - web-*"]);
         let dues = server.due_of(&ALL);
         for (due, expected) in dues.iter().zip([3.0, 3.0, 1.0]) {
@@ -44,7 +47,7 @@ fn a_weight_of_three_is_three_clients() {
 
 #[test]
 fn a_maximum_is_a_cap_and_what_it_leaves_is_for_the_others() {
-    let mut server = ruled(Kind::FairShare, &["1 0 10 batch-*"]);
+    let mut server = ruled(AlgorithmKind::FairShare, &["1 0 10 batch-*"]);
     assert_eq!(server.due_of(&ALL), [45.0, 45.0, 10.0]);
     let (rule, words) = server.explains("batch-1");
     assert_eq!(rule, DueRule::Max(Amount::clamped(10.0)));
@@ -55,7 +58,7 @@ fn a_maximum_is_a_cap_and_what_it_leaves_is_for_the_others() {
 
 #[test]
 fn a_maximum_also_binds_where_nothing_is_shared() {
-    for (kind, other) in [(Kind::Static, 100.0), (Kind::NoAlgorithm, 300.0)] {
+    for (kind, other) in [(AlgorithmKind::Static, 100.0), (AlgorithmKind::NoAlgorithm, 300.0)] {
         let mut server = ruled(kind, &["1 0 10 batch-*"]);
         assert_eq!(server.due_of(&[("web-1", 300.0), ("batch-1", 300.0)]), [other, 10.0], "{kind:?}");
         assert_eq!(server.explains("batch-1").0, DueRule::Max(Amount::clamped(10.0)), "{kind:?}");
@@ -64,7 +67,7 @@ fn a_maximum_also_binds_where_nothing_is_shared() {
 
 #[test]
 fn a_minimum_is_due_whatever_the_share_is_and_is_no_more_than_is_wanted() {
-    let mut server = ruled(Kind::FairShare, &["1 50 - web-1"]);
+    let mut server = ruled(AlgorithmKind::FairShare, &["1 50 - web-1"]);
     assert_eq!(server.due_of(&ALL), [50.0, 25.0, 25.0]);
     let (rule, words) = server.explains("web-1");
     assert_eq!(rule, DueRule::Min(Amount::clamped(50.0)));
@@ -77,7 +80,7 @@ fn a_minimum_is_due_whatever_the_share_is_and_is_no_more_than_is_wanted() {
 
 #[test]
 fn a_minimum_is_set_aside_from_higher_bands() {
-    let mut server = ruled(Kind::FairShare, &["1 30 - web-*"]);
+    let mut server = ruled(AlgorithmKind::FairShare, &["1 30 - web-*"]);
     server.change(|settings| settings.priority = Priority::Strict);
     let mut urgent = server.request("urgent", 500.0);
     urgent.claims[0].priority = 5;
@@ -89,7 +92,7 @@ fn a_minimum_is_set_aside_from_higher_bands() {
 
 #[test]
 fn where_minimums_are_more_than_there_is_only_they_are_divided() {
-    let mut server = ruled(Kind::FairShare, &["1 80 - web-1", "1 30 - web-2"]);
+    let mut server = ruled(AlgorithmKind::FairShare, &["1 80 - web-1", "1 30 - web-2"]);
     assert_eq!(server.due_of(&ALL), [70.0, 30.0, 0.0]);
     assert_eq!(server.explains("batch-1").0, DueRule::Minimums(70.0));
     assert!(server.explains("batch-1").1.contains("set aside for others"), "{}", server.explains("batch-1").1);
@@ -97,7 +100,7 @@ fn where_minimums_are_more_than_there_is_only_they_are_divided() {
 
 #[test]
 fn rules_that_change_are_for_the_clients_that_are_there() {
-    let mut server = ruled(Kind::FairShare, &["3 0 - web-*", "1 0 10 b*"]);
+    let mut server = ruled(AlgorithmKind::FairShare, &["3 0 - web-*", "1 0 10 b*"]);
     server.due_of(&ALL);
     server.change(|settings| settings.clients = rules(&["1 0 20 batch-*"]));
     assert_eq!(["web-1", "batch-1"].map(|id| server.report(id).due.get()), [40.0, 20.0]);
@@ -107,7 +110,7 @@ fn rules_that_change_are_for_the_clients_that_are_there() {
 
 #[test]
 fn units_stay_whole() {
-    let mut server = ruled(Kind::FairShare, &["2 0 - web-1", "1 0 7 batch-*", "1 40 - web-2"]);
+    let mut server = ruled(AlgorithmKind::FairShare, &["2 0 - web-1", "1 0 7 batch-*", "1 40 - web-2"]);
     server.change(|settings| settings.whole_units = true);
     let dues = server.due_of(&ALL);
     assert_eq!(dues, [53.0, 40.0, 7.0]);
@@ -116,7 +119,7 @@ fn units_stay_whole() {
 #[test]
 fn a_node_that_reports_minimums_is_heeded_only_where_the_template_sets_some_aside() {
     for (texts, expected) in [(&["1 1 - x"][..], 60.0), (&[], 50.0)] {
-        let mut server = ruled(Kind::FairShare, texts);
+        let mut server = ruled(AlgorithmKind::FairShare, texts);
         let minimum = slice(1, 60.0, 0).as_minimum();
         let request =
             Ask { outstanding: Some(Amount::ZERO), ..server.node_request("leaf", &[slice(1, 100.0, 0), minimum]) };

@@ -4,15 +4,15 @@ use super::*;
 
 #[test]
 fn leases_stay_and_another_algorithm_takes_over_with_the_next_round() {
-    let mut server = Server::new(Settings::new(Kind::NoAlgorithm, Amount::clamped(120.0)));
+    let mut server = Server::new(Settings::new(AlgorithmKind::NoAlgorithm, Amount::clamped(120.0)));
     let wants = [("a", 1000.0), ("b", 50.0), ("c", 10.0)];
     assert_eq!(server.round(&wants), [1000.0, 50.0, 10.0]);
     for (kind, expected) in [
-        (Kind::FairShare, [60.0, 50.0, 10.0]),
-        (Kind::Static, [120.0, 50.0, 10.0]),
-        (Kind::ProportionalShare, [69.690_721_649, 40.309_278_351, 10.0]),
-        (Kind::FairShare, [60.0, 50.0, 10.0]),
-        (Kind::NoAlgorithm, [1000.0, 50.0, 10.0]),
+        (AlgorithmKind::FairShare, [60.0, 50.0, 10.0]),
+        (AlgorithmKind::Static, [120.0, 50.0, 10.0]),
+        (AlgorithmKind::ProportionalShare, [69.690_721_649, 40.309_278_351, 10.0]),
+        (AlgorithmKind::FairShare, [60.0, 50.0, 10.0]),
+        (AlgorithmKind::NoAlgorithm, [1000.0, 50.0, 10.0]),
     ] {
         let before = (server.held(), server.resource.holders());
         server.change(|settings| settings.kind = kind);

@@ -47,8 +47,8 @@ fn kubernetes_95979_shares_are_max_min_and_not_even() {
 #[test]
 fn gubernator_225_all_is_there_again_when_leases_have_ended() {
     let mut server = Server::new(fair(100.0));
-    for life in 0..50 {
-        assert_eq!(server.asks(&format!("c{life}"), 100.0), 100.0, "life {life}");
+    for instance in 0..50 {
+        assert_eq!(server.asks(&format!("c{instance}"), 100.0), 100.0, "life {instance}");
         server.pass(62_000);
         server.resource.tick(server.now);
     }

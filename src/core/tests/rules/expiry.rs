@@ -28,7 +28,7 @@ fn holders_are_forgotten_when_all_their_leases_have_ended() {
     server.pass(30_000);
     assert!(server.resource.tick(server.now), "no holder is left: the resource may be retired");
     assert_eq!((server.counters().expired, server.resource.next_expiry()), (2, None));
-    assert_eq!(server.resource.sums(), crate::Sums::default());
+    assert_eq!(server.resource.sums(), crate::lease::ledger::Sums::default());
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! An explanation says what is so, and what it says will be so comes true.
 
 use super::*;
-use crate::{Block, DueRule, Explanation, Inherited};
+use crate::{
+    lease::promises::Inherited,
+    resource::{Block, DueRule, Explanation},
+};
 
 impl Server {
     fn explain(&self, id: &str) -> Explanation {
@@ -91,7 +94,7 @@ fn of_one_that_will_be_cut() {
 
 #[test]
 fn of_equal_shares_with_a_part_of_the_rest() {
-    let mut server = Server::new(Settings { kind: Kind::ProportionalShare, ..fair(100.0) });
+    let mut server = Server::new(Settings { kind: AlgorithmKind::ProportionalShare, ..fair(100.0) });
     server.round(&[("a", 80.0), ("b", 80.0), ("c", 10.0)]);
     let explanation = server.explain("a");
     assert!(matches!(explanation.rule, DueRule::Share { top_up, .. } if top_up > 0.0), "{explanation:?}");
@@ -112,7 +115,7 @@ fn of_a_band_for_which_nothing_is_left() {
 
 #[test]
 fn of_a_cap_for_each_client() {
-    let mut server = Server::new(Settings { kind: Kind::Static, ..fair(20.0) });
+    let mut server = Server::new(Settings { kind: AlgorithmKind::Static, ..fair(20.0) });
     server.asks("a", 50.0);
     assert_eq!(server.explain("a").rule, DueRule::Each(Amount::clamped(20.0)));
     assert_says(&server.explain("a"), &["no client is due more than 20"]);
@@ -120,7 +123,7 @@ fn of_a_cap_for_each_client() {
 
 #[test]
 fn of_what_is_not_shared_out() {
-    let mut server = Server::new(Settings { kind: Kind::NoAlgorithm, ..fair(20.0) });
+    let mut server = Server::new(Settings { kind: AlgorithmKind::NoAlgorithm, ..fair(20.0) });
     assert_eq!(server.asks("a", 50.0), 50.0);
     assert_eq!(server.explain("a").rule, DueRule::Unlimited);
 }
@@ -137,7 +140,7 @@ fn of_what_earlier_masters_promised() {
     let mut server = Server::born(Birth { inherited: Some(inherited), ..birth(fair(100.0)) });
     server.asks("new", 50.0);
     let explanation = server.explain("new");
-    assert_eq!(explanation.blocks, [Block::Estate(Amount::clamped(80.0), Millis(45_000))]);
+    assert_eq!(explanation.blocks, [Block::Unclaimed(Amount::clamped(80.0), Millis(45_000))]);
     assert_says(
         &explanation,
         &["80 of what earlier masters promised", "45 s at most", "its due in 46 s at the latest"],
@@ -239,7 +242,7 @@ fn of_a_root_without_capacity_no_priority_is_blamed() {
 
 #[test]
 fn of_a_resource_without_a_limit_no_capacity_is_named() {
-    let mut server = Server::new(crate::Settings::unmatched());
+    let mut server = Server::new(crate::policy::settings::Settings::unmatched());
     server.asks("ann", 10.0);
     assert_says(&server.explain("ann"), &["ann wants 10, is due 10 and has 10", "There is no limit."]);
     assert!(!words(&server.explain("ann")).contains("of 0 is free"));

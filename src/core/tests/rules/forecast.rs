@@ -1,7 +1,7 @@
 //! What a forecast says of other settings is what a resource does under them.
 
 use super::*;
-use crate::{Foreseen, Inherited, Sum};
+use crate::{lease::promises::Inherited, resource::Foreseen, types::amount::Sum};
 
 impl Server {
     fn foresee(&self, change: impl FnOnce(&mut Settings)) -> Foreseen {
@@ -61,9 +61,9 @@ fn comes_true(change: impl Fn(&mut Settings)) {
 fn what_is_foreseen_of_a_division_comes_true() {
     comes_true(|settings| settings.capacity = Amount::clamped(100.0));
     comes_true(|settings| settings.capacity = Amount::clamped(1_000.0));
-    comes_true(|settings| settings.kind = Kind::ProportionalShare);
-    comes_true(|settings| (settings.kind, settings.capacity) = (Kind::Static, Amount::clamped(30.0)));
-    comes_true(|settings| settings.kind = Kind::NoAlgorithm);
+    comes_true(|settings| settings.kind = AlgorithmKind::ProportionalShare);
+    comes_true(|settings| (settings.kind, settings.capacity) = (AlgorithmKind::Static, Amount::clamped(30.0)));
+    comes_true(|settings| settings.kind = AlgorithmKind::NoAlgorithm);
     comes_true(|settings| settings.shadow = true);
     comes_true(|settings| (settings.whole_units, settings.capacity) = (true, Amount::clamped(57.0)));
     comes_true(|settings| settings.lease = Millis::from_secs(10));
@@ -115,7 +115,7 @@ fn what_earlier_masters_promised_has_to_end_or_be_named() {
 #[test]
 fn a_pool_is_not_foreseen_and_a_parent_decides_for_its_children() {
     let server = settled();
-    let foreseen = server.foresee(|settings| settings.kind = Kind::PriorityPool);
+    let foreseen = server.foresee(|settings| settings.kind = AlgorithmKind::PriorityPool);
     assert_eq!((foreseen.due.1, foreseen.changes.len()), (None, 0));
     let below = Server::below(fair(1.0));
     assert!(below.resource.forecast(Millis(0), fair(2.0)).is_none());
@@ -138,8 +138,8 @@ fn a_lower_highest_priority_counts_for_those_that_claim_more() {
 #[test]
 fn of_rules_for_clients() {
     let rules = |text: &str| {
-        let mut rules = crate::ClientRules::default();
-        assert!(rules.push(crate::ClientRule::read(text).expect(text)));
+        let mut rules = crate::policy::client_rules::ClientRules::default();
+        assert!(rules.push(crate::policy::client_rules::ClientRule::read(text).expect(text)));
         rules
     };
     comes_true(|settings| settings.clients = rules("3 0 - e"));

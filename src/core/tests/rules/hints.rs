@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::{Sum, Why};
+use crate::{resource::watch_list::Why, types::amount::Sum};
 
 impl Server {
     fn listens(&mut self, id: &str) {
@@ -51,7 +51,7 @@ fn a_holder_that_must_shrink_is_hinted_only_while_another_waits() {
     let mut server = Server::new(fair(100.0));
     server.round(&[("a", 100.0), ("b", 60.0), ("c", 10.0)]);
     server.listens("b");
-    server.change(|settings| settings.kind = Kind::ProportionalShare);
+    server.change(|settings| settings.kind = AlgorithmKind::ProportionalShare);
     assert_eq!((server.report("b").due.get(), server.report("b").granted.get()), (40.0, 45.0));
     assert_eq!(server.hints(), []);
     server.pass(16_000);
@@ -66,7 +66,7 @@ fn a_holder_that_must_shrink_is_hinted_while_more_is_held_than_there_is() {
         server.round(&[("a", 100.0), ("b", 60.0), ("c", 10.0)]);
         server.listens("b");
         let capacity = Amount::clamped(capacity);
-        server.change(|settings| (settings.kind, settings.capacity) = (Kind::ProportionalShare, capacity));
+        server.change(|settings| (settings.kind, settings.capacity) = (AlgorithmKind::ProportionalShare, capacity));
         assert_eq!(server.hinted("b"), hinted.then_some(Why::Shrink), "100 are held of {capacity}");
     }
 }
@@ -139,7 +139,7 @@ fn a_waiting_holder_is_hinted_when_a_quarter_of_a_per_cent_is_free_or_enough_to_
 #[test]
 fn half_a_per_cent_is_not_worth_a_request() {
     for (capacity, hinted) in [(100.4, false), (100.6, true), (99.6, false), (99.4, true)] {
-        let mut server = Server::new(Settings::new(Kind::Static, Amount::clamped(100.0)));
+        let mut server = Server::new(Settings::new(AlgorithmKind::Static, Amount::clamped(100.0)));
         server.asks("a", 1000.0);
         server.listens("a");
         server.change(|settings| settings.capacity = Amount::clamped(capacity));
@@ -251,7 +251,7 @@ fn no_holder_is_hinted_while_it_learns_and_then_all_are_visited() {
 
 #[test]
 fn where_nothing_is_shared_only_a_change_of_configuration_hints() {
-    for kind in [Kind::NoAlgorithm, Kind::Static] {
+    for kind in [AlgorithmKind::NoAlgorithm, AlgorithmKind::Static] {
         let mut server = Server::new(Settings::new(kind, Amount::clamped(30.0)));
         server.asks("a", 100.0);
         server.asks("b", 10.0);
@@ -262,7 +262,7 @@ fn where_nothing_is_shared_only_a_change_of_configuration_hints() {
         server.asks("b", 20.0);
         assert_eq!(server.looks_again_in(), None, "{kind:?}: others' requests are nothing to look at");
         let before = server.report("a").granted.get();
-        server.change(|settings| (settings.kind, settings.capacity) = (Kind::Static, Amount::clamped(50.0)));
+        server.change(|settings| (settings.kind, settings.capacity) = (AlgorithmKind::Static, Amount::clamped(50.0)));
         let why = if before > 50.0 { Why::Shrink } else { Why::Grow };
         assert_eq!(server.hints(), [hint("a", why)], "{kind:?}");
     }

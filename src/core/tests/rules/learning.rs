@@ -120,7 +120,7 @@ fn it_ends_on_time_and_then_divides() {
 
 #[test]
 fn where_capacity_is_not_shared_there_is_nothing_to_learn() {
-    for (kind, expected) in [(Kind::NoAlgorithm, 500.0), (Kind::Static, 100.0)] {
+    for (kind, expected) in [(AlgorithmKind::NoAlgorithm, 500.0), (AlgorithmKind::Static, 100.0)] {
         let mut server = learner(Settings::new(kind, Amount::clamped(100.0)));
         assert!(!server.resource.is_learning(server.now));
         assert_eq!(server.asks("a", 500.0), expected);

@@ -2,7 +2,14 @@
 //! for it.
 
 use super::*;
-use crate::{Block, Changes, ClusterClock, ClusterTime, Epoch, Inherited, Promises};
+use crate::{
+    lease::promises::{Changes, Inherited, Promises},
+    resource::Block,
+    types::{
+        cluster_clock::{ClusterClock, ClusterTime},
+        token::Epoch,
+    },
+};
 
 /// A resource over several masters, and a log that stores all changes at once.
 struct Masters {
@@ -67,14 +74,8 @@ impl Masters {
         self.server = Server { now, leases, ..Server::born(birth) };
     }
 
-    fn estate(&self) -> f64 {
-        self.server.estate_left()
-    }
-}
-
-impl Server {
-    fn estate_left(&self) -> f64 {
-        self.resource.promises().expect("promises are kept").estate.get()
+    fn unclaimed(&self) -> f64 {
+        self.server.unclaimed()
     }
 }
 
@@ -110,7 +111,7 @@ fn newcomers(forgets_parts: bool) -> Vec<(f64, Option<Millis>)> {
         let resource = &masters.server.resource;
         let explained = resource.explain(masters.server.now, HolderKind::Client, "new0");
         let ends = explained.into_iter().flat_map(|explained| explained.blocks).find_map(|block| match block {
-            Block::Estate(_, until) => Some(until),
+            Block::Unclaimed(_, until) => Some(until),
             _ => None,
         });
         had.push((new.iter().map(capacity).sum(), ends));
@@ -151,16 +152,16 @@ fn what_is_given_under_a_name_of_an_earlier_master_is_in_no_part_that_ends_soone
     // It gets a lease of the second master, and is not heard of any more.
     masters.asks("silent", 50.0);
     masters.change();
-    assert_eq!(masters.estate(), 100.0);
+    assert_eq!(masters.unclaimed(), 100.0);
     for _ in 0..40 {
         masters.second();
     }
-    assert_eq!(masters.estate(), 50.0, "what only the first master gave is over");
+    assert_eq!(masters.unclaimed(), 50.0, "what only the first master gave is over");
     assert_eq!(masters.asks("new", 100.0), 50.0);
     for _ in 0..30 {
         masters.second();
     }
-    assert_eq!((masters.estate(), masters.asks("new", 100.0)), (0.0, 100.0));
+    assert_eq!((masters.unclaimed(), masters.asks("new", 100.0)), (0.0, 100.0));
 }
 
 #[test]
@@ -179,9 +180,9 @@ fn a_lease_of_a_part_that_is_over_moves_nothing() {
     for _ in 0..40 {
         masters.second();
     }
-    assert_eq!(masters.estate(), 50.0, "the other one's");
+    assert_eq!(masters.unclaimed(), 50.0, "the other one's");
     masters.server.send(late);
-    assert_eq!(masters.estate(), 50.0);
+    assert_eq!(masters.unclaimed(), 50.0);
 }
 
 /// So much of the capacity is missing after a failover at a resource where nothing has moved for a minute.
@@ -200,7 +201,7 @@ fn a_quiet_resource_has_nearly_all_after_a_failover() {
     (0..8).for_each(|_| refresh(&mut masters));
     masters.change();
     refresh(&mut masters);
-    let withheld = masters.estate();
+    let withheld = masters.unclaimed();
     assert!(withheld <= 20.0, "{withheld} of 1000");
 }
 

@@ -5,7 +5,7 @@ use super::*;
 const CLIENTS: [f64; 6] = [40.0, 40.0, 40.0, 10.0, 10.0, 300.0];
 
 /// What each client has once all have refreshed often enough.
-fn settled(kind: Kind, capacity: f64, asks: impl Fn(&Server) -> Vec<Ask>) -> Server {
+fn settled(kind: AlgorithmKind, capacity: f64, asks: impl Fn(&Server) -> Vec<Ask>) -> Server {
     let mut server = Server::new(Settings::new(kind, Amount::clamped(capacity)));
     for _ in 0..4 {
         for ask in asks(&server) {
@@ -18,7 +18,7 @@ fn settled(kind: Kind, capacity: f64, asks: impl Fn(&Server) -> Vec<Ask>) -> Ser
 
 #[test]
 fn a_node_gets_what_its_clients_would_get_if_they_asked_themselves() {
-    for kind in [Kind::FairShare, Kind::ProportionalShare] {
+    for kind in [AlgorithmKind::FairShare, AlgorithmKind::ProportionalShare] {
         for capacity in [0.0, 30.0, 90.0, 120.0, 180.0, 300.0, 1000.0] {
             let direct = settled(kind, capacity, |server| {
                 CLIENTS.iter().enumerate().map(|(n, wants)| server.request(&format!("c{n}"), *wants)).collect()

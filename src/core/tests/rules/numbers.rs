@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn the_largest_and_the_smallest_wants_are_granted_exactly() {
     // A pool gives what is of use, not what is wanted.
-    for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::PriorityPool) {
+    for kind in AlgorithmKind::ALL.into_iter().filter(|kind| *kind != AlgorithmKind::PriorityPool) {
         for wants in [1e15, 1e-9, 0.1, 1.0 / 3.0, 0.0] {
             let mut server = Server::new(Settings::new(kind, Amount::MAX));
             assert_eq!(server.asks("a", wants), wants, "{kind:?}");
@@ -30,7 +30,7 @@ fn very_different_amounts_never_add_up_to_more_than_there_is() {
 
 #[test]
 fn wants_that_add_up_to_the_capacity_but_for_rounding_are_all_met() {
-    for kind in [Kind::FairShare, Kind::ProportionalShare] {
+    for kind in [AlgorithmKind::FairShare, AlgorithmKind::ProportionalShare] {
         for tenths in 1..1000 {
             let small = f64::from(tenths) / 10.0;
             let mut server = Server::new(Settings::new(kind, Amount::clamped(100.0)));
@@ -78,14 +78,14 @@ fn what_rounding_leaves_is_not_granted() {
 #[test]
 fn a_remainder_is_none_of_a_large_capacity_either_but_small_wants_are_met() {
     let mut server = Server::new(fair(1e12));
-    assert_eq!(server.asks("small", 0.001), 0.001, "all that it wants is no crumb");
+    assert_eq!(server.asks("small", 0.001), 0.001, "all that it wants is not dust");
     assert_eq!(server.asks("large", 1e12 - 0.5), 1e12 - 0.5);
     assert_eq!(server.asks("late", 1e12), 0.0, "0.499 is what is left, and less than 1e-12 of what there is");
 }
 
 #[test]
-fn wants_that_are_crumbs_get_nothing_and_affect_no_other() {
-    for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::PriorityPool) {
+fn wants_that_are_dust_get_nothing_and_affect_no_other() {
+    for kind in AlgorithmKind::ALL.into_iter().filter(|kind| *kind != AlgorithmKind::PriorityPool) {
         let mut server = Server::new(Settings::new(kind, Amount::clamped(100.0)));
         assert_eq!(server.asks("tiny", 1e-12), 0.0, "{kind:?}");
         assert!(server.asks("one", 100.0) >= 100.0 - 1e-9, "{kind:?}");
@@ -94,7 +94,7 @@ fn wants_that_are_crumbs_get_nothing_and_affect_no_other() {
 }
 
 #[test]
-fn a_lease_that_shrinks_to_a_crumb_becomes_nothing() {
+fn a_lease_that_shrinks_to_dust_becomes_nothing() {
     let mut server = Server::new(fair(100.0));
     server.asks("a", 50.0);
     server.pass(16_000);
@@ -103,7 +103,7 @@ fn a_lease_that_shrinks_to_a_crumb_becomes_nothing() {
 }
 
 #[test]
-fn learning_gives_no_crumbs_back() {
+fn learning_gives_no_dust_back() {
     let mut server = Server::born(Birth { learning_until: Millis(30_000), ..birth(fair(100.0)) });
     let had = |capacity| Has {
         token: Token::new(17),
@@ -116,7 +116,7 @@ fn learning_gives_no_crumbs_back() {
 }
 
 #[test]
-fn a_node_is_lent_no_crumbs_and_its_clients_get_none() {
+fn a_node_is_lent_no_dust_and_its_clients_get_none() {
     let mut server = Server::new(fair(100.0));
     server.asks("a", 100.0 - 1e-13);
     assert_eq!(server.node_asks("n", &[slice(3, 90.0, 0)]), 0.0);
@@ -127,8 +127,8 @@ fn a_node_is_lent_no_crumbs_and_its_clients_get_none() {
 
 proptest::proptest! {
     #[test]
-    fn no_lease_is_ever_a_crumb(
-        kind in proptest::sample::select(vec![Kind::FairShare, Kind::ProportionalShare, Kind::Static, Kind::NoAlgorithm]),
+    fn no_lease_is_ever_dust(
+        kind in proptest::sample::select(vec![AlgorithmKind::FairShare, AlgorithmKind::ProportionalShare, AlgorithmKind::Static, AlgorithmKind::NoAlgorithm]),
         capacity in 1e-12..1e3f64,
         prompt in proptest::bool::ANY,
         wants in proptest::collection::vec(0.0..1e3f64, 1..12),

@@ -3,7 +3,11 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::{Inherited, Load, LoadReport, Override};
+use crate::{
+    lease::promises::Inherited,
+    policy::overrides::{Load, Override},
+    resource::LoadReport,
+};
 
 fn set(capacity: Load, above: bool) -> Option<Arc<Override>> {
     let (pattern, by, why) = ("*".into(), "ada".into(), "a test".into());

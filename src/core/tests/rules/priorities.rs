@@ -40,13 +40,13 @@ fn a_client_may_not_claim_more_than_the_template_allows_but_a_node_reports_what_
     assert_eq!((server.report("node").due.get(), server.report("client").due.get()), (60.0, 40.0));
 }
 
-fn weighted(kind: Kind, capacity: f64) -> Settings {
+fn weighted(kind: AlgorithmKind, capacity: f64) -> Settings {
     Settings { priority: Priority::Weighted, kind, ..fair(capacity) }
 }
 
 #[test]
 fn a_client_of_priority_three_counts_as_three_and_none_as_less_than_one() {
-    for kind in [Kind::FairShare, Kind::ProportionalShare] {
+    for kind in [AlgorithmKind::FairShare, AlgorithmKind::ProportionalShare] {
         let mut server = Server::new(weighted(kind, 120.0));
         let asks = [with("none", 90.0, 0), with("below", 90.0, -7), with("one", 90.0, 1), with("three", 270.0, 3)];
         let got = server.send_all(asks).map(granted);
@@ -57,14 +57,14 @@ fn a_client_of_priority_three_counts_as_three_and_none_as_less_than_one() {
 
 #[test]
 fn what_a_client_leaves_of_its_weight_goes_to_all_by_their_weights() {
-    let mut server = Server::new(weighted(Kind::FairShare, 100.0));
+    let mut server = Server::new(weighted(AlgorithmKind::FairShare, 100.0));
     let asks = [with("modest", 10.0, 9), with("light", 90.0, 1), with("heavy", 90.0, 2)];
     assert_eq!(server.send_all(asks).map(|answer| granted(answer).capacity.get()), [10.0, 30.0, 60.0]);
 }
 
 #[test]
 fn a_client_may_not_weigh_more_than_the_template_allows() {
-    let mut server = Server::new(Settings { max_priority: Some(3), ..weighted(Kind::FairShare, 80.0) });
+    let mut server = Server::new(Settings { max_priority: Some(3), ..weighted(AlgorithmKind::FairShare, 80.0) });
     let asks = [with("boaster", 80.0, 100), with("plain", 80.0, 0)];
     assert_eq!(server.send_all(asks).map(|answer| granted(answer).capacity.get()), [60.0, 20.0]);
 }
@@ -96,19 +96,19 @@ fn what_is_made_of_priorities_can_change_at_any_time() {
         assert_eq!(due(&server), (5.0, 95.0));
         server.change(|settings| settings.capacity = Amount::clamped(40.0));
         assert_eq!(due(&server), (2.0, 38.0));
-        server.change(|settings| settings.kind = Kind::Static);
+        server.change(|settings| settings.kind = AlgorithmKind::Static);
         assert_eq!(due(&server), (40.0, 40.0));
         server.change(|settings| *settings = fair(100.0));
         assert_eq!(due(&server), (50.0, 50.0));
     }
 }
 
-fn below(kind: Kind) -> Server {
+fn below(kind: AlgorithmKind) -> Server {
     Server::below(Settings::new(kind, Amount::ZERO))
 }
 
 /// A child whose parent has lent it so much.
-fn lent(kind: Kind, capacity: f64) -> Server {
+fn lent(kind: AlgorithmKind, capacity: f64) -> Server {
     let mut server = below(kind);
     server.supply(capacity, Millis(600_000));
     server
@@ -116,7 +116,7 @@ fn lent(kind: Kind, capacity: f64) -> Server {
 
 /// Priorities, clients and wants.
 fn told(server: &mut Server) -> Vec<(i16, u32, f64)> {
-    let claims = server.resource.condense(server.now).claims;
+    let claims = server.resource.summarize(server.now).claims;
     claims.iter().map(|claim| (claim.priority, claim.subclients, claim.wants.get())).collect()
 }
 
@@ -127,7 +127,7 @@ fn claiming(server: &mut Server, id: &str, wants: f64, priority: i16) -> f64 {
 /// What they mean is for the parent to say.
 #[test]
 fn priorities_go_up_also_where_they_mean_nothing() {
-    for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::PriorityPool) {
+    for kind in AlgorithmKind::ALL.into_iter().filter(|kind| *kind != AlgorithmKind::PriorityPool) {
         let mut server = lent(kind, 1e6);
         claiming(&mut server, "a", 10.0, 7);
         assert_eq!(told(&mut server), [(7, 1, 10.0)], "{kind:?}");
@@ -144,7 +144,7 @@ fn priorities_go_up_also_where_they_mean_nothing() {
 
 #[test]
 fn where_priorities_have_no_effect_all_share_at_any_priority() {
-    for kind in [Kind::FairShare, Kind::ProportionalShare] {
+    for kind in [AlgorithmKind::FairShare, AlgorithmKind::ProportionalShare] {
         let mut server = lent(kind, 90.0);
         for (id, priority) in [("a", 5), ("b", 0), ("c", -1)] {
             claiming(&mut server, id, 60.0, priority);
@@ -158,7 +158,7 @@ fn where_priorities_have_no_effect_all_share_at_any_priority() {
 /// Bands that to the parent are not due the same cannot all be divided by what it says of one.
 #[test]
 fn terms_that_differ_are_not_followed_where_priorities_mean_nothing() {
-    let mut server = below(Kind::ProportionalShare);
+    let mut server = below(AlgorithmKind::ProportionalShare);
     let share = |equal| Terms::Share { equal, top_up: 0.0 };
     server.supply_with(60.0, Millis(600_000), vec![(0, share(0.0)), (3, share(50.0))]);
     claiming(&mut server, "a", 60.0, 0);
@@ -170,11 +170,11 @@ fn terms_that_differ_are_not_followed_where_priorities_mean_nothing() {
 #[test]
 fn priorities_count_as_soon_as_the_root_says_so() {
     let mut root = Server::new(fair(100.0));
-    let (mut one, mut other) = (below(Kind::FairShare), below(Kind::FairShare));
+    let (mut one, mut other) = (below(AlgorithmKind::FairShare), below(AlgorithmKind::FairShare));
     for (server, id, priority) in [(&mut one, "low", 0), (&mut other, "high", 3)] {
         assert_eq!(server.send(with(id, 80.0, priority)), Answer::NotYet);
     }
-    let (low, high) = (one.resource.condense(Millis(0)).claims, other.resource.condense(Millis(0)).claims);
+    let (low, high) = (one.resource.summarize(Millis(0)).claims, other.resource.summarize(Millis(0)).claims);
     root.node_asks("one", &low);
     root.node_asks("other", &high);
     root.change(|settings| settings.priority = Priority::Strict);

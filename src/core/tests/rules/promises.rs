@@ -1,15 +1,18 @@
 //! What the quorum is told of totals and horizons, and what does not leave before.
 
 use super::*;
-use crate::resource::Pending;
-use crate::{Changes, ClusterTime, Epoch, Inherited};
+use crate::lease::proposer::Proposal;
+use crate::{
+    lease::promises::{Changes, Inherited},
+    types::{cluster_clock::ClusterTime, token::Epoch},
+};
 
 fn keeper(settings: Settings) -> Server {
     Server::born(Birth { inherited: Some(Inherited::default()), ..birth(settings) })
 }
 
 impl Server {
-    fn take(&mut self) -> Pending {
+    fn take(&mut self) -> Proposal {
         self.resource.take_changes(self.now)
     }
 
@@ -42,14 +45,16 @@ fn a_total_rises_somewhat_beyond_what_is_wanted_and_no_higher_than_there_is() {
 fn a_lease_waits_for_what_it_raises_and_for_nothing_else() {
     let mut server = keeper(fair(100.0));
     server.asks("a", 40.0);
-    let Pending { changes: Some(changes), awaits: Some(1) } = server.take() else { panic!("nothing was promised yet") };
+    let Proposal { changes: Some(changes), awaits: Some(1) } = server.take() else {
+        panic!("nothing was promised yet")
+    };
     // 60 s, and what is added to it: certain after 61.06 s. An eighth and a half of a lease more, and a clock that is
     // fast.
     assert_eq!((changes.total.get(), changes.horizon), (52.5, Some(ClusterTime(98_560 + 99))));
     assert_eq!(changes.wants.as_deref(), Some(&[Claim::of_client(Amount::clamped(40.0), 0)][..]));
     server.pass(16_000);
     server.asks("b", 1.0);
-    assert_eq!(server.take(), Pending { changes: None, awaits: Some(1) }, "promised, but not stored yet");
+    assert_eq!(server.take(), Proposal { changes: None, awaits: Some(1) }, "promised, but not stored yet");
     server.resource.acknowledge(1);
     server.pass(16_000);
     server.asks("b", 4.0);
@@ -71,7 +76,7 @@ fn a_full_resource_writes_nothing_but_horizons_whatever_its_clients_want() {
     for n in 0..100 {
         server.pass(3_000);
         server.asks(["a", "b", "c"][n % 3], 20.0 + (n * 37 % 101) as f64);
-        let Pending { changes, awaits } = server.take();
+        let Proposal { changes, awaits } = server.take();
         assert_eq!(awaits, None, "no lease waits");
         if let Some(changes) = changes {
             assert_eq!((changes.total.get(), changes.horizon.is_some()), (100.0, true));
@@ -124,7 +129,7 @@ fn the_floor_follows_horizons_half_a_lease_behind() {
     for n in 0..30 {
         server.asks("a", 40.0);
         let newest = server.leases["a"].token;
-        floors.extend(server.settle().map(|changes| (n, newest.get() - changes.floor.expect("a floor").get())));
+        floors.extend(server.settle().map(|changes| (n, newest.get() - changes.counted_from.expect("a floor").get())));
         server.pass(5_000);
     }
     assert_eq!(floors, [(0, 0), (7, 6), (14, 6), (21, 6), (28, 6)], "(when, how many leases have been given since it)");
@@ -142,18 +147,18 @@ fn what_was_held_under_a_lease_that_ended_is_given_to_others_once_the_floor_is_a
     server.settle();
     server.pass(15_000);
     server.asks("other", 10.0);
-    assert_eq!(server.take(), Pending::default(), "nothing has ended");
+    assert_eq!(server.take(), Proposal::default(), "nothing has ended");
     server.pass(10_000);
     server.resource.tick(server.now);
     server.asks("new", 50.0);
-    let Pending { changes: Some(changes), awaits } = server.take() else {
+    let Proposal { changes: Some(changes), awaits } = server.take() else {
         panic!("the next master would take its name")
     };
-    assert_eq!((awaits, changes.horizon, changes.floor), (Some(changes.number), None, Some(crashed.next())));
+    assert_eq!((awaits, changes.horizon, changes.counted_from), (Some(changes.number), None, Some(crashed.next())));
     server.resource.acknowledge(changes.number);
     server.pass(5_000);
     server.asks("new", 50.0);
-    assert_eq!(server.take(), Pending::default(), "once");
+    assert_eq!(server.take(), Proposal::default(), "once");
 }
 
 #[test]
@@ -195,7 +200,7 @@ fn what_a_child_node_reports_as_outstanding_is_promised() {
 
 #[test]
 fn what_is_not_shared_is_promised_too() {
-    for kind in [Kind::NoAlgorithm, Kind::Static] {
+    for kind in [AlgorithmKind::NoAlgorithm, AlgorithmKind::Static] {
         let mut server = keeper(Settings::new(kind, Amount::clamped(50.0)));
         server.asks("a", 40.0);
         server.asks("b", 40.0);
@@ -214,6 +219,6 @@ fn what_is_not_shared_is_promised_too() {
 fn without_promises_there_is_never_anything_to_say() {
     let mut server = Server::new(fair(100.0));
     server.asks("a", 40.0);
-    assert_eq!(server.take(), Pending::default());
+    assert_eq!(server.take(), Proposal::default());
     assert_eq!(server.resource.promises(), None);
 }

@@ -34,11 +34,11 @@ fn a_holder_that_asks_twice_in_a_round_gets_two_answers_the_second_after_the_fir
 #[test]
 fn a_release_between_two_requests_of_a_round_takes_its_place_among_them() {
     let mut server = Server::new(fair(100.0));
-    let release = Release { kind: HolderKind::Client, id: "a".into(), token: None, life: None };
+    let release = Release { kind: HolderKind::Client, id: "a".into(), token: None, instance: None };
     let requests =
         [Request::Ask(ask("a", 100.0, None)), Request::Release(release), Request::Ask(ask("b", 100.0, None))];
     let mut answers = Vec::new();
-    server.resource.round(now_at(server.now), &mut requests.into(), &mut answers, &mut Workspace::default());
+    server.resource.round(now_at(server.now), &mut requests.into(), &mut answers, &mut RoundScratch::default());
     assert_eq!(granted(answers[0].clone()).capacity.get(), 100.0);
     assert_eq!(answers[1], Answer::Released);
     assert_eq!(granted(answers[2].clone()).capacity.get(), 100.0);

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::{Charged, Principal};
+use crate::types::principal::{ChargedTo, Principal};
 
-fn charged(ask: Ask, principal: u32, is_full: bool) -> Ask {
-    Ask { charged: Charged { principal: Principal(principal), is_full }, ..ask }
+fn charged_to(ask: Ask, principal: u32, is_full: bool) -> Ask {
+    Ask { charged_to: ChargedTo { principal: Principal(principal), is_full }, ..ask }
 }
 
 /// What each principal has by now, as a caller that adds up all passages knows it.
@@ -14,8 +14,8 @@ struct Books(BTreeMap<u32, isize>);
 
 impl Books {
     fn after(&mut self, server: &mut Server) -> Vec<(u32, isize)> {
-        for passage in server.resource.drain_passages() {
-            *self.0.entry(passage.principal.0).or_default() += passage.places;
+        for delta in server.resource.drain_slot_deltas() {
+            *self.0.entry(delta.principal.0).or_default() += delta.places;
         }
         self.0.iter().filter(|(_, places)| **places != 0).map(|(principal, places)| (*principal, *places)).collect()
     }
@@ -25,14 +25,14 @@ impl Books {
 fn a_record_is_counted_to_the_principal_that_it_came_with_until_it_is_gone() {
     let mut server = Server::new(fair(100.0));
     let mut books = Books(BTreeMap::new());
-    server.deliver(charged(ask("a", 1.0, None), 1, false));
-    server.deliver(charged(ask("b", 1.0, None), 1, false));
-    server.deliver(charged(ask("c", 1.0, None), 2, false));
+    server.deliver(charged_to(ask("a", 1.0, None), 1, false));
+    server.deliver(charged_to(ask("b", 1.0, None), 1, false));
+    server.deliver(charged_to(ask("c", 1.0, None), 2, false));
     server.deliver(ask("of none", 1.0, None));
     assert_eq!(books.after(&mut server), [(1, 2), (2, 1)]);
     // Another principal asks in its name: it was the first that made the record.
     server.pass(16_000);
-    server.deliver(charged(server.request("a", 1.0), 2, false));
+    server.deliver(charged_to(server.request("a", 1.0), 2, false));
     assert_eq!(books.after(&mut server), [(1, 2), (2, 1)]);
     server.release(HolderKind::Client, "a", None);
     assert_eq!(books.after(&mut server), [(1, 1), (2, 1)]);
@@ -49,7 +49,7 @@ fn bands_of_a_child_node_count_as_they_come_and_go() {
     let mut server = Server::new(fair(100.0));
     let mut books = Books(BTreeMap::new());
     let bands = |n: i16| (0..n).map(|band| Claim::of_client(Amount::clamped(1.0), band.into())).collect::<Vec<_>>();
-    let node = |server: &Server, n| charged(server.node_request("node", &bands(n)), 7, false);
+    let node = |server: &Server, n| charged_to(server.node_request("node", &bands(n)), 7, false);
     server.deliver(node(&server, 5));
     assert_eq!(books.after(&mut server), [(7, 5)]);
     server.pass(16_000);
@@ -62,10 +62,10 @@ fn bands_of_a_child_node_count_as_they_come_and_go() {
 #[test]
 fn a_principal_with_its_share_gets_no_new_record_and_keeps_what_it_has() {
     let mut server = Server::new(fair(100.0));
-    server.deliver(charged(ask("known", 10.0, None), 1, false));
-    assert_eq!(server.send(charged(ask("new", 10.0, None), 1, true)), Answer::ShareFull);
+    server.deliver(charged_to(ask("known", 10.0, None), 1, false));
+    assert_eq!(server.send(charged_to(ask("new", 10.0, None), 1, true)), Answer::ShareFull);
     server.pass(16_000);
-    assert_eq!(server.deliver(charged(server.request("known", 20.0), 1, true)), 20.0);
-    assert_eq!(server.deliver(charged(ask("of another", 10.0, None), 2, false)), 10.0);
+    assert_eq!(server.deliver(charged_to(server.request("known", 20.0), 1, true)), 20.0);
+    assert_eq!(server.deliver(charged_to(ask("of another", 10.0, None), 2, false)), 10.0);
     assert_eq!((server.counters().share_full, server.counters().full, server.resource.holders()), (1, 0, 2));
 }

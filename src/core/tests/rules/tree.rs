@@ -1,16 +1,16 @@
 //! What a node and its parent tell each other.
 
 use super::*;
-use crate::Inherited;
+use crate::lease::promises::Inherited;
 
 const LONG: Millis = Millis(600_000);
 
-fn child(kind: Kind) -> Server {
+fn child(kind: AlgorithmKind) -> Server {
     Server::below(Settings::new(kind, Amount::ZERO))
 }
 
 /// A child whose parent has lent it so much.
-fn with(kind: Kind, capacity: f64) -> Server {
+fn with(kind: AlgorithmKind, capacity: f64) -> Server {
     let mut server = child(kind);
     server.supply(capacity, LONG);
     server
@@ -33,7 +33,7 @@ fn before_its_first_lease_a_node_decides_nothing_and_no_client_loses_anything() 
         assert_eq!(server.resource.take_changes(server.now).changes, None, "there is nothing new to promise");
     }
     assert_eq!((server.held(), server.counters().too_soon, server.counters().granted), (40.0, 0, 0));
-    let told = server.resource.condense(server.now);
+    let told = server.resource.summarize(server.now);
     assert_eq!(told.outstanding.get(), 40.0, "the parent hears of it");
     assert_eq!(told.claims.iter().map(|claim| claim.wants.get()).sum::<f64>(), 160.0, "and of what all want");
     server.supply(100.0, LONG);
@@ -44,7 +44,7 @@ fn before_its_first_lease_a_node_decides_nothing_and_no_client_loses_anything() 
 /// All that a request could bring is "not yet".
 #[test]
 fn before_its_first_lease_a_node_hints_no_client() {
-    let mut server = child(Kind::FairShare);
+    let mut server = child(AlgorithmKind::FairShare);
     assert_eq!(server.send(ask("a", 100.0, None)), Answer::NotYet);
     assert!(server.resource.watch(HolderKind::Client, "a"));
     let hints = |server: &mut Server| {
@@ -63,7 +63,7 @@ fn before_its_first_lease_a_node_hints_no_client() {
 
 #[test]
 fn who_was_put_off_and_asks_no_more_is_forgotten() {
-    let mut server = child(Kind::FairShare);
+    let mut server = child(AlgorithmKind::FairShare);
     assert_eq!(server.send(ask("a", 100.0, None)), Answer::NotYet);
     assert_eq!(server.resource.holders(), 1);
     server.pass(70_000);
@@ -76,40 +76,40 @@ fn a_node_that_is_learning_says_so() {
     let birth = Birth { source: Source::Parent, learning_until: Millis(60_000), ..birth(fair(0.0)) };
     let mut server = Server::born(birth);
     for (now, learning) in [(0, true), (59_999, true), (60_000, false)] {
-        assert_eq!(server.resource.condense(Millis(now)).learning, learning, "at {now}");
+        assert_eq!(server.resource.summarize(Millis(now)).learning, learning, "at {now}");
     }
 }
 
 #[test]
 fn outstanding_is_all_that_is_held_below() {
-    let mut server = with(Kind::FairShare, 100.0);
+    let mut server = with(AlgorithmKind::FairShare, 100.0);
     server.asks("a", 100.0);
     server.supply(30.0, LONG);
-    assert_eq!(server.resource.condense(server.now).outstanding.get(), 100.0, "`a` knows nothing of the cut");
+    assert_eq!(server.resource.summarize(server.now).outstanding.get(), 100.0, "`a` knows nothing of the cut");
     server.pass(16_000);
     assert_eq!((server.asks("a", 100.0), server.held()), (30.0, 100.0));
-    assert_eq!(server.resource.condense(server.now).outstanding.get(), 100.0, "the answer may be lost");
+    assert_eq!(server.resource.summarize(server.now).outstanding.get(), 100.0, "the answer may be lost");
     server.pass(16_000);
     server.asks("a", 100.0);
-    assert_eq!(server.resource.condense(server.now).outstanding.get(), 30.0);
+    assert_eq!(server.resource.summarize(server.now).outstanding.get(), 30.0);
 }
 
 /// A third of a unit is no `f64`: what is told must not be less than what is counted.
 #[test]
 fn outstanding_is_never_rounded_down() {
-    let mut server = with(Kind::FairShare, 1.0);
+    let mut server = with(AlgorithmKind::FairShare, 1.0);
     for id in ["a", "b", "c"] {
         server.asks(id, 1.0);
     }
-    let told = server.resource.condense(server.now).outstanding;
-    assert!(crate::Sum::from(told) >= server.resource.sums().held);
+    let told = server.resource.summarize(server.now).outstanding;
+    assert!(crate::types::amount::Sum::from(told) >= server.resource.sums().held);
 }
 
 /// What a client is due may fall when another wants more. Of those that were cut, the first to ask was due more than it
 /// is when the second asks, and while more is held than there is both get what they are due then.
 #[test]
 fn after_a_cut_more_than_the_lease_may_be_lent_on_and_is_told() {
-    let mut server = with(Kind::ProportionalShare, 105.0);
+    let mut server = with(AlgorithmKind::ProportionalShare, 105.0);
     for (id, wants) in [("a", 50.0), ("b", 50.0), ("c", 5.0)] {
         assert_eq!(server.asks(id, wants), wants);
     }
@@ -122,7 +122,7 @@ fn after_a_cut_more_than_the_lease_may_be_lent_on_and_is_told() {
     server.pass(50_000);
     server.resource.tick(server.now);
     assert!(server.held() > 30.0);
-    assert!(server.resource.condense(server.now).outstanding.get() >= server.held());
+    assert!(server.resource.summarize(server.now).outstanding.get() >= server.held());
 }
 
 /// Rule 2: the node may have lent on more than its new lease, for longer than the old one lasts.
@@ -150,32 +150,32 @@ fn what_a_node_may_have_lent_on_counts_until_it_says_under_its_newest_lease_what
 }
 
 #[test]
-fn an_edition_names_what_was_told_to_be_in_force() {
-    let mut server = child(Kind::FairShare);
-    assert_eq!(server.resource.condense(server.now).edition, 0, "there is none before the first");
-    for edition in [4, 9] {
+fn a_version_names_what_was_told_to_be_in_force() {
+    let mut server = child(AlgorithmKind::FairShare);
+    assert_eq!(server.resource.summarize(server.now).version, 0, "there is none before the first");
+    for version in [4, 9] {
         let (capacity, until) = (Amount::clamped(50.0), Millis(20_000));
-        server.resource.supply(server.now, Supply { capacity, until, edition, ..Supply::default() });
-        assert_eq!(server.resource.condense(server.now).edition, edition);
+        server.resource.supply(server.now, Supply { capacity, until, version, ..Supply::default() });
+        assert_eq!(server.resource.summarize(server.now).version, version);
     }
     server.resource.tick(Millis(30_000));
-    assert_eq!(server.resource.condense(Millis(30_000)).edition, 9, "also when it has ended");
+    assert_eq!(server.resource.summarize(Millis(30_000)).version, 9, "also when it has ended");
 }
 
 /// Rule 10.
 #[test]
 fn the_parent_is_asked_early_when_demand_has_moved() {
-    let mut server = with(Kind::FairShare, 100.0);
+    let mut server = with(AlgorithmKind::FairShare, 100.0);
     assert!(!server.resource.asks_early(), "asked for nothing, it would lend nothing");
     server.asks("a", 400.0);
     assert!(server.resource.asks_early(), "it has been told nothing yet");
-    server.resource.condense(server.now);
+    server.resource.summarize(server.now);
     assert!(!server.resource.asks_early());
     server.asks("b", 1.0);
     assert!(!server.resource.asks_early(), "a four-hundredth can wait");
     server.asks("c", 3.0);
     assert!(server.resource.asks_early(), "a hundredth cannot");
-    server.resource.condense(server.now);
+    server.resource.summarize(server.now);
     assert!(!server.resource.asks_early());
     server.release(HolderKind::Client, "a", None);
     assert!(server.resource.asks_early());
@@ -184,9 +184,9 @@ fn the_parent_is_asked_early_when_demand_has_moved() {
 /// Rule 10: clients elsewhere wait for it.
 #[test]
 fn the_parent_is_asked_early_when_what_it_waits_for_is_given_up() {
-    let mut server = with(Kind::FairShare, 100.0);
+    let mut server = with(AlgorithmKind::FairShare, 100.0);
     server.round(&[("a", 80.0), ("b", 80.0)]);
-    server.resource.condense(server.now);
+    server.resource.summarize(server.now);
     server.supply(60.0, LONG);
     assert!(!server.resource.asks_early(), "no client has given up anything");
     server.pass(16_000);
@@ -194,15 +194,15 @@ fn the_parent_is_asked_early_when_what_it_waits_for_is_given_up() {
     assert!(!server.resource.asks_early(), "it has not confirmed");
     assert_eq!(server.send(server.request("a", 80.0)), Answer::TooSoon, "but what it confirms is heard");
     assert!(server.resource.asks_early());
-    server.resource.condense(server.now);
+    server.resource.summarize(server.now);
     assert!(!server.resource.asks_early());
 }
 
 #[test]
 fn the_parent_is_not_asked_early_for_what_it_does_not_wait_for() {
-    let mut server = with(Kind::FairShare, 100.0);
+    let mut server = with(AlgorithmKind::FairShare, 100.0);
     server.round(&[("a", 80.0), ("b", 80.0)]);
-    server.resource.condense(server.now);
+    server.resource.summarize(server.now);
     server.pass(16_000);
     server.round(&[("a", 79.9), ("b", 80.0)]);
     server.supply(300.0, LONG);
@@ -253,7 +253,7 @@ fn a_decayed_interval_comes_before_the_end_of_the_nodes_own_lease() {
 #[test]
 fn terms_that_cannot_be_are_not_followed() {
     for equal in [f64::NAN, f64::INFINITY, -1.0, -0.0] {
-        let mut server = child(Kind::ProportionalShare);
+        let mut server = child(AlgorithmKind::ProportionalShare);
         server.supply_with(60.0, LONG, vec![(0, Terms::Share { equal, top_up: 0.5 }), (0, Terms::Level(equal))]);
         server.asks("a", 10.0);
         assert_eq!(server.asks("b", 90.0), 50.0, "{equal}: it divides by itself");
@@ -262,7 +262,7 @@ fn terms_that_cannot_be_are_not_followed() {
 
 #[test]
 fn an_equal_share_is_the_trees_and_the_lease_covers_what_is_beyond() {
-    let mut server = child(Kind::ProportionalShare);
+    let mut server = child(AlgorithmKind::ProportionalShare);
     server.supply_with(60.0, LONG, vec![(0, Terms::Share { equal: 20.0, top_up: 0.25 })]);
     server.asks("a", 10.0);
     assert_eq!(server.asks("b", 140.0), 50.0, "20, and a quarter of 120");
@@ -276,7 +276,7 @@ fn an_equal_share_is_the_trees_and_the_lease_covers_what_is_beyond() {
 
 #[test]
 fn terms_of_another_priority_are_not_its() {
-    let mut server = child(Kind::ProportionalShare);
+    let mut server = child(AlgorithmKind::ProportionalShare);
     server.change(|settings| settings.priority = Priority::Strict);
     server.supply_with(60.0, LONG, vec![(3, Terms::Share { equal: 5.0, top_up: 0.0 })]);
     server.asks("a", 10.0);
@@ -287,7 +287,7 @@ fn terms_of_another_priority_are_not_its() {
 /// The settings come with the same answer as the terms; whichever is put in force first.
 #[test]
 fn terms_survive_a_change_of_what_priorities_mean() {
-    let mut server = child(Kind::ProportionalShare);
+    let mut server = child(AlgorithmKind::ProportionalShare);
     server.supply_with(70.0, LONG, vec![(0, Terms::Share { equal: 20.0, top_up: 0.25 })]);
     server.asks("a", 10.0);
     server.asks("b", 60.0);
@@ -302,14 +302,14 @@ fn terms_survive_a_change_of_what_priorities_mean() {
 
 #[test]
 fn what_each_client_may_have_comes_from_the_top() {
-    let mut server = child(Kind::Static);
+    let mut server = child(AlgorithmKind::Static);
     server.supply_with(100.0, LONG, vec![(0, Terms::Each(Amount::clamped(30.0)))]);
     assert_eq!((server.asks("a", 80.0), server.asks("b", 20.0)), (30.0, 20.0));
-    let mut top = Server::new(Settings::new(Kind::Static, Amount::clamped(30.0)));
+    let mut top = Server::new(Settings::new(AlgorithmKind::Static, Amount::clamped(30.0)));
     let knows =
         |server: &Server| Ask { outstanding: Some(Amount::ZERO), ..server.node_request("n", &[slice(3, 200.0, 0)]) };
     assert_eq!(top.deliver(knows(&top)), 90.0, "three clients, and their node sees to it that each has no more");
-    let mut top = Server::new(Settings::new(Kind::Static, Amount::clamped(30.0)));
+    let mut top = Server::new(Settings::new(AlgorithmKind::Static, Amount::clamped(30.0)));
     assert_eq!(top.node_asks("n", &[slice(3, 200.0, 0)]), 30.0, "a node that does not know of terms is one client");
 }
 
@@ -317,7 +317,7 @@ fn what_each_client_may_have_comes_from_the_top() {
 /// once.
 #[test]
 fn a_change_of_what_priorities_mean_is_told_again_at_once_and_takes_no_lease_away() {
-    let mut server = with(Kind::FairShare, 100.0);
+    let mut server = with(AlgorithmKind::FairShare, 100.0);
     let claims = |priority| [Claim { priority, ..slice(1, 100.0, 0) }];
     server.node_asks("low", &claims(2));
     server.node_asks("high", &claims(3));
@@ -326,7 +326,7 @@ fn a_change_of_what_priorities_mean_is_told_again_at_once_and_takes_no_lease_awa
         (50.0, 50.0),
         "priorities have no effect"
     );
-    server.resource.condense(server.now);
+    server.resource.summarize(server.now);
     assert!(!server.resource.asks_early());
     let held = server.held();
     server.change(|settings| {
@@ -334,7 +334,7 @@ fn a_change_of_what_priorities_mean_is_told_again_at_once_and_takes_no_lease_awa
         settings.capacity = Amount::clamped(7.0);
     });
     assert!(server.resource.asks_early());
-    let told = server.resource.condense(server.now);
+    let told = server.resource.summarize(server.now);
     assert_eq!(told.claims.iter().map(|claim| claim.priority).collect::<Vec<_>>(), [2, 3]);
     assert_eq!((server.held(), told.outstanding.get()), (held, held));
     assert_eq!(server.resource.settings().capacity.get(), 100.0, "how much there is, the lease says");
@@ -349,15 +349,15 @@ fn of_priority(server: &Server, id: &str, wants: f64, priority: i16) -> Ask {
 /// them.
 #[test]
 fn weights_are_told_as_numbers_of_clients() {
-    let mut server = with(Kind::FairShare, 100.0);
+    let mut server = with(AlgorithmKind::FairShare, 100.0);
     server.deliver(of_priority(&server, "light", 50.0, 0));
     server.deliver(of_priority(&server, "heavy", 150.0, 3));
     server.deliver(of_priority(&server, "greedy", 120.0, 2));
-    let before = server.resource.condense(server.now).claims;
+    let before = server.resource.summarize(server.now).claims;
     assert_eq!(before.iter().map(|claim| claim.subclients).sum::<u32>(), 3, "not before it knows that they weigh");
     server.change(|settings| settings.priority = Priority::Weighted);
     assert!(server.resource.asks_early(), "it is said anew at once");
-    let told = server.resource.condense(server.now).claims;
+    let told = server.resource.summarize(server.now).claims;
     assert_eq!(told[..], [slice(4, 200.0, 1), slice(2, 120.0, 1)]);
     assert_eq!(server.resource.sums().subclients, 3, "it still knows how many there are");
     for priority in [Priority::Ignore, Priority::Weighted] {
@@ -366,16 +366,16 @@ fn weights_are_told_as_numbers_of_clients() {
         top.node_asks("n", &told);
         assert_eq!((top.report("n").due.get(), top.report("alone").due.get()), (60.0, 10.0), "{priority:?}");
     }
-    let mut region = with(Kind::FairShare, 100.0);
+    let mut region = with(AlgorithmKind::FairShare, 100.0);
     region.change(|settings| settings.priority = Priority::Weighted);
     region.node_asks("n", &told);
     region.node_asks("m", &told);
-    assert_eq!(region.resource.condense(region.now).claims[..], [slice(8, 400.0, 1), slice(4, 240.0, 1)]);
+    assert_eq!(region.resource.summarize(region.now).claims[..], [slice(8, 400.0, 1), slice(4, 240.0, 1)]);
 }
 
 #[test]
 fn an_equal_share_is_for_each_weight() {
-    let mut server = child(Kind::ProportionalShare);
+    let mut server = child(AlgorithmKind::ProportionalShare);
     server.change(|settings| settings.priority = Priority::Weighted);
     server.supply_with(90.0, LONG, vec![(1, Terms::Share { equal: 20.0, top_up: 0.1 })]);
     server.deliver(of_priority(&server, "light", 10.0, 0));
@@ -385,7 +385,7 @@ fn an_equal_share_is_for_each_weight() {
 
 /// Two of a band that gets no more than its reserve, one above them.
 fn with_reserve(reserve: f64, high: f64) -> Server {
-    let mut server = child(Kind::FairShare);
+    let mut server = child(AlgorithmKind::FairShare);
     server.change(|settings| (settings.priority, settings.reserve) = (Priority::Strict, reserve));
     server.supply(0.0, LONG);
     server.deliver(of_priority(&server, "high", high, 5));
@@ -438,7 +438,7 @@ fn a_lease_that_does_not_pay_for_all_reserves_is_shared_and_its_own_reserve_kept
 
 #[test]
 fn a_lease_that_is_renewed_late_or_made_shorter_is_heeded_as_it_is() {
-    let mut server = child(Kind::FairShare);
+    let mut server = child(AlgorithmKind::FairShare);
     server.supply(100.0, Millis(30_000));
     server.asks("a", 60.0);
     server.supply(100.0, Millis(20_000));
@@ -472,7 +472,7 @@ fn a_node_that_says_what_is_outstanding_is_never_too_soon() {
 /// have.
 #[test]
 fn static_without_terms_is_for_each_client() {
-    let mut server = with(Kind::Static, 50.0);
+    let mut server = with(AlgorithmKind::Static, 50.0);
     assert_eq!([server.asks("a", 40.0), server.asks("b", 80.0), server.asks("c", 50.0)], [40.0, 50.0, 50.0]);
     assert_eq!(server.node_asks("n", &[slice(2, 80.0, 0)]), 50.0, "and one for each claim of its own Doormen");
     let leaf = Ask { outstanding: Some(Amount::ZERO), ..server.node_request("leaf", &[slice(2, 80.0, 0)]) };
@@ -487,7 +487,7 @@ fn static_without_terms_is_for_each_client() {
 
 #[test]
 fn static_with_terms_comes_out_of_the_lease() {
-    let mut server = child(Kind::Static);
+    let mut server = child(AlgorithmKind::Static);
     server.supply_with(60.0, LONG, vec![(0, Terms::Each(Amount::clamped(50.0)))]);
     assert_eq!([server.asks("a", 80.0), server.asks("b", 80.0)], [50.0, 10.0]);
 }

@@ -43,7 +43,7 @@ const TEN: [(&str, f64); 10] = [
 
 #[test]
 fn three_units_go_round_among_ten() {
-    for kind in [Kind::FairShare, Kind::ProportionalShare] {
+    for kind in [AlgorithmKind::FairShare, AlgorithmKind::ProportionalShare] {
         let mut server = Server::new(Settings { kind, ..whole(3.0) });
         // All have come, and a round begins.
         live(&mut server, &TEN, 40, |_| ());

@@ -8,7 +8,10 @@ use super::{
     Failure, Transcript,
     words::{amount, duration, number},
 };
-use crate::{Condensed, Supply, Terms};
+use crate::{
+    allocation::division::Terms,
+    resource::supply::{DemandSummary, Supply},
+};
 
 impl Transcript {
     /// It lends so much for so long, and says what it divided by.
@@ -29,16 +32,16 @@ impl Transcript {
         }
         args.reject_next()?;
         self.supplies += 1;
-        let edition = self.supplies;
+        let version = self.supplies;
         let now = self.now;
-        self.resource()?.supply(now, Supply { capacity, until, terms, edition });
+        self.resource()?.supply(now, Supply { capacity, until, terms, version });
         Ok(())
     }
 
     /// What it is told.
-    pub(super) fn condense(&mut self) -> Result<String, Failure> {
+    pub(super) fn summarize(&mut self) -> Result<String, Failure> {
         let now = self.now;
-        let Condensed { claims, outstanding, learning, edition, .. } = self.resource()?.condense(now);
+        let DemandSummary { claims, outstanding, learning, version, .. } = self.resource()?.summarize(now);
         let mut output = "told:".to_owned();
         for claim in &claims {
             write!(output, " {}x{}", claim.subclients, number(claim.wants.get()))?;
@@ -52,9 +55,9 @@ impl Transcript {
             if claims.is_empty() { " no clients," } else { "," },
             number(outstanding.get())
         )?;
-        match edition {
+        match version {
             0 => output += "nothing lent yet",
-            edition => write!(output, "supply {edition}")?,
+            version => write!(output, "supply {version}")?,
         }
         output += if learning { ", learning\n" } else { "\n" };
         Ok(output)

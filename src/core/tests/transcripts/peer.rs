@@ -6,14 +6,23 @@ use super::{
     Failure, Transcript,
     words::{number, time},
 };
-use crate::resource::Pending;
-use crate::{Birth, Changes, ClusterClock, ClusterTime, Epoch, Millis, Resource, tests::world::birth};
+use crate::lease::proposer::Proposal;
+use crate::{
+    lease::promises::Changes,
+    resource::{Birth, Resource},
+    tests::harness::birth,
+    types::{
+        cluster_clock::{ClusterClock, ClusterTime},
+        time::Millis,
+        token::Epoch,
+    },
+};
 
 impl Transcript {
     /// What the log is told before the answers leave, or besides.
     pub(super) fn promise(&mut self) -> Result<String, Failure> {
         let now = self.now;
-        let Pending { changes, awaits } = self.resource()?.take_changes(now);
+        let Proposal { changes, awaits } = self.resource()?.take_changes(now);
         let mut output = String::new();
         if let Some(changes) = changes {
             write!(output, "log: {}", told(&changes, now))?;

@@ -9,8 +9,10 @@ use super::{
     words::{amount, duration, number, time},
 };
 use crate::{
-    Assigned, HolderKind, Load, LoadReport, News, PoolEvent, PoolFilter, PoolPlace, PoolReport, PoolStanding,
-    PoolState, Usage,
+    policy::overrides::Load,
+    pool::{Assigned, News, PoolCursor, PoolEvent, PoolFilter, PoolReport, PoolStanding, PoolState, Usage},
+    resource::LoadReport,
+    types::claim::HolderKind,
 };
 
 /// What a request says besides.
@@ -150,7 +152,7 @@ impl Transcript {
             other => return Err(format!("no filter `{other}`").into()),
         };
         let limit = args.take_key("limit").map_or(Ok(usize::MAX), str::parse)?;
-        let (mut output, mut from): (String, Option<PoolPlace>) = (String::new(), None);
+        let (mut output, mut from): (String, Option<PoolCursor>) = (String::new(), None);
         loop {
             let page = self.resource()?.pool_members(filter, from.as_ref(), limit);
             for member in &page.members {

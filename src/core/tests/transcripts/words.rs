@@ -1,7 +1,10 @@
 //! The words of transcripts: how answers, amounts and times are written.
 
 use super::{Failure, TERM};
-use crate::{Amount, Answer, Claim, Lease, Millis};
+use crate::{
+    resource::{Answer, Lease},
+    types::{amount::Amount, claim::Claim, time::Millis},
+};
 
 pub(super) fn told(answer: &Answer) -> String {
     match answer {

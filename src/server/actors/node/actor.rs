@@ -8,7 +8,7 @@ use std::{
 };
 
 use actix::{Actor, Addr, ArbiterHandle, Context, Handler, Message};
-use leaseway_core::{Life, Millis, Overrides};
+use leaseway_core::{Millis, NodeInstance, Overrides};
 use leaseway_raft::{KeptOverride, Mastership};
 use tokio::sync::{oneshot, watch};
 
@@ -235,11 +235,11 @@ impl NodeActor {
 
     /// The master asks the parent, and knows nothing of what the parent lent to another peer (rule 7).
     pub(super) fn begin_uplink(&mut self) {
-        let life = self.life();
+        let instance = self.instance();
         let Some(uplink) = &mut self.uplink else { return };
         uplink.task = Some(uplink::start(UplinkContext {
             parent: uplink.parent.clone(),
-            life,
+            instance,
             directory: self.shared.directory.clone(),
             notices: Arc::clone(&uplink.notices),
             status: self.shared.uplink_status.clone(),
@@ -250,14 +250,14 @@ impl NodeActor {
 
     /// The peers of a node share the number of their cluster. A server without a directory is a new node with each
     /// start.
-    fn life(&self) -> Life {
+    fn instance(&self) -> NodeInstance {
         let cluster = self.membership.as_ref().and_then(|membership| membership.quorum.cluster_number());
         let node = cluster.and_then(|cluster| NonZeroU64::new((cluster >> 64) as u64 ^ cluster as u64));
         let reign = match self.shared.directory.role() {
             Role::Master(Some(reign)) => reign.term(),
             Role::Master(None) | Role::Elsewhere(_) => 0,
         };
-        Life { node: node.unwrap_or(self.drawn), reign }
+        NodeInstance { node: node.unwrap_or(self.drawn), reign }
     }
 
     pub(super) fn end_uplink(&mut self) {

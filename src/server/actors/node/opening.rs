@@ -3,9 +3,10 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use actix::{Addr, AsyncContext as _, Context, dev::SendError};
-use leaseway_core::{Amount, Birth, ClusterClock, Epoch, Inherited, Kind, Millis, Promises, Settings, Source};
-use leaseway_engine::{Lineage, Setup, uplink::Notice};
-use leaseway_raft::{MasterLease, RaftHandle};
+use leaseway_core::engine::{Predecessor, Setup};
+use leaseway_core::{AlgorithmKind, Amount, Birth, ClusterClock, Epoch, Inherited, Millis, Promises, Settings, Source};
+use leaseway_raft::{RaftHandle, MasterLease};
+use leaseway_uplink::Notice;
 
 use super::{
     super::{
@@ -101,13 +102,13 @@ impl NodeActor {
             let (until, whole) = membership.quorum.read(|state| (state.listen_until(), state.listens_whole()));
             (clock_of(reign.as_ref()).local(until.unwrap_or_default()), whole)
         });
-        let lineage = Lineage::NewMaster(self.since);
+        let predecessor = Predecessor::NewMaster(self.since);
         if self.uplink.is_some() {
             // The parent will say how long leases are.
-            let lineage = untold.is_none_or(|(until, _)| until > self.clock.at()).then_some(lineage);
-            return self.start_resource(id, given_until, Millis(0), lineage, reign, ctx);
+            let predecessor = untold.is_none_or(|(until, _)| until > self.clock.at()).then_some(predecessor);
+            return self.start_resource(id, given_until, Millis(0), predecessor, reign, ctx);
         }
-        let learning_until = lineage.learning_until(&self.config().settings_for(&id));
+        let learning_until = predecessor.learning_until(&self.config().settings_for(&id));
         let learning_until = match untold {
             None => learning_until,
             Some((until, true)) => until,
@@ -136,9 +137,9 @@ impl NodeActor {
             return self.begin_after(id, now.max(self.former_masters_end()), reign, ctx);
         }
         tracing::error!(resource = %id, generation, "resource failed; built anew, it learns for one lease length");
-        let lineage = Lineage::Rebuilt(now);
-        let learning_until = lineage.learning_until(&self.config().settings_for(&id));
-        self.start_resource(id, now, learning_until, Some(lineage), reign, ctx)
+        let predecessor = Predecessor::Rebuilt(now);
+        let learning_until = predecessor.learning_until(&self.config().settings_for(&id));
+        self.start_resource(id, now, learning_until, Some(predecessor), reign, ctx)
     }
 
     fn start_resource(
@@ -146,7 +147,7 @@ impl NodeActor {
         id: Arc<str>,
         given_until: Millis,
         learning_until: Millis,
-        lineage: Option<Lineage>,
+        predecessor: Option<Predecessor>,
         reign: Option<MasterLease>,
         ctx: &mut Context<Self>,
     ) -> ResourceHandle {
@@ -181,7 +182,7 @@ impl NodeActor {
         let NodeShared { watchers, assignment_store, subscribers, .. } = &self.shared;
         let start = resource::Start {
             generation,
-            setup: Setup { birth, keeps_notes: notes.is_some(), lineage, idle_after },
+            setup: Setup { birth, keeps_notes: notes.is_some(), predecessor, idle_after },
             config,
             world: World {
                 id: Arc::clone(&id),
@@ -248,7 +249,7 @@ fn clock_of(reign: Option<&MasterLease>) -> ClusterClock {
 
 /// Until the parent has said how a resource is run. Nothing is granted by this.
 fn placeholder() -> Settings {
-    Settings::new(Kind::FairShare, Amount::ZERO)
+    Settings::new(AlgorithmKind::FairShare, Amount::ZERO)
 }
 
 /// Called on the thread on which an incarnation ended; waiting is not possible there, so what a full mailbox does not

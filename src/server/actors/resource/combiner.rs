@@ -240,8 +240,8 @@ mod tests {
         task::{Context, Wake, Waker},
     };
 
+    use leaseway_core::engine::LostMastership;
     use leaseway_core::{HolderKind, PrincipalShare, Release};
-    use leaseway_engine::LostMastership;
     use tokio::sync::oneshot::{self, Receiver, error::TryRecvError};
 
     use super::{super::queue::RequestQueue, *};
@@ -256,7 +256,7 @@ mod tests {
     fn submission() -> (Submission, Answered) {
         let (sender, answer) = oneshot::channel();
         let ticket = RequestQueue::new(1, PrincipalShare::ALL).enter(None, sender).expect("there is a place");
-        let release = Release { kind: HolderKind::Client, id: "a".into(), token: None, life: None };
+        let release = Release { kind: HolderKind::Client, id: "a".into(), token: None, instance: None };
         (Submission { request: Request::Release(release), from: None, ticket }, answer)
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use actix::Message;
-use leaseway_core::{Condensed, Millis, Resource, Settings, Supply};
+use leaseway_core::{DemandSummary, Millis, Resource, Settings, Supply};
 use tokio::sync::oneshot;
 
 use super::{
@@ -27,7 +27,7 @@ pub(in super::super) enum Command {
     },
     /// The parent is about to be asked.
     Condense {
-        reply: oneshot::Sender<Condensed>,
+        reply: oneshot::Sender<DemandSummary>,
     },
     /// An operator wants this done.
     Operate {

@@ -6,8 +6,8 @@ use std::{
     task::{Context, Poll, ready},
 };
 
+use leaseway_core::engine::{Ended, LostMastership};
 use leaseway_core::{Answer, Request};
-use leaseway_engine::{Ended, LostMastership};
 use tokio::sync::oneshot;
 
 use super::{

@@ -121,7 +121,7 @@ impl Drop for SharedPlace {
 
 #[cfg(test)]
 mod tests {
-    use leaseway_engine::LostMastership;
+    use leaseway_core::engine::LostMastership;
     use tokio::sync::oneshot;
 
     use super::*;

@@ -6,7 +6,7 @@
 use std::cell::Cell;
 
 use actix::{ActorContext, ActorState};
-use leaseway_engine::{Batch, Effects};
+use leaseway_core::engine::{Batch, Effects};
 
 use super::queue::Ticket;
 use crate::accounts::Origin;

@@ -9,8 +9,8 @@ use std::{
     },
 };
 
-use leaseway_core::{Assigned, HolderKind, Load, Millis, Passage, PoolNotes, Principal};
-use leaseway_engine::{Environment, Moment};
+use leaseway_core::engine::{Environment, Moment};
+use leaseway_core::{Assigned, HolderKind, Load, Millis, PoolNotes, Principal, SlotDelta};
 use leaseway_raft::MasterLease;
 
 use crate::{
@@ -46,23 +46,23 @@ impl HoldersShare {
     }
 
     /// What a principal has more or fewer.
-    pub(super) fn pass(&mut self, passage: Passage) {
-        let (account, own) = match self.by_principal.entry(passage.principal) {
+    pub(super) fn pass(&mut self, delta: SlotDelta) {
+        let (account, own) = match self.by_principal.entry(delta.principal) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
                 // A request of which the account is gone already is counted to none.
-                let Some(account) = self.accounts.of(passage.principal) else { return };
+                let Some(account) = self.accounts.of(delta.principal) else { return };
                 new.insert((account, 0))
             }
         };
-        let before = std::mem::replace(own, own.saturating_add_signed(passage.places));
+        let before = std::mem::replace(own, own.saturating_add_signed(delta.places));
         if *own >= before {
             account.holders.fetch_add(*own - before, Ordering::Relaxed);
         } else {
             account.holders.fetch_sub(before - *own, Ordering::Relaxed);
         }
         if *own == 0 {
-            self.by_principal.remove(&passage.principal);
+            self.by_principal.remove(&delta.principal);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use actix::{Actor, Addr, Context, Handler, Message, MessageResult};
 use leaseway_core::Millis;
-use leaseway_engine::uplink::{UplinkEffects, UplinkEngine, UplinkInput};
+use leaseway_uplink::{UplinkEffects, UplinkEngine, UplinkInput};
 
 /// Only the asker sends, one message after the other.
 pub(super) const MAILBOX: usize = 4;

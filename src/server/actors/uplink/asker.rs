@@ -4,10 +4,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use actix::Addr;
 use futures_util::future::join_all;
-use leaseway_core::{Condensed, Millis};
-use leaseway_engine::uplink::{
-    Aggregate, Granted, Lent, Notice, ParentReply, UplinkEffects, UplinkEngine, UplinkInput,
-};
+use leaseway_core::{DemandSummary, Millis};
 use leaseway_proto::doorman::{GetServerCapacityRequest, ReleaseCapacityRequest, capacity_client::CapacityClient};
 use leaseway_session::{
     Body,
@@ -15,6 +12,7 @@ use leaseway_session::{
         Asker, Call, Channel, Driver, Ended, Hints, Listener, Outcome, Reply, Step, Transport, explain, wire as shared,
     },
 };
+use leaseway_uplink::{Aggregate, Granted, Lent, Notice, ParentReply, UplinkEffects, UplinkEngine, UplinkInput};
 use tokio::{sync::oneshot, time::Instant};
 use tonic::Status;
 
@@ -82,9 +80,9 @@ impl Asker for UplinkAsker {
         let inputs = self.inputs();
         let mut effects = self.run(inputs).await?;
         self.hand_out(std::mem::take(&mut effects.lent));
-        if let Some(due) = effects.condense {
-            let condensed = self.condense(due).await;
-            effects = self.run(vec![UplinkInput::Condensed(condensed)]).await?;
+        if let Some(due) = effects.summarize {
+            let summary = self.summarize(due).await;
+            effects = self.run(vec![UplinkInput::Summaries(summary)]).await?;
         }
         let UplinkEffects { send, under_way, wake, parent, failures, resources, .. } = effects;
         self.context.status.write(|report| {
@@ -94,13 +92,13 @@ impl Asker for UplinkAsker {
     }
 
     fn call(&mut self, channel: Result<Channel, Status>, body: Body<Aggregate>) -> Call<ParentAnswer> {
-        let (node, life) = (&self.context.parent.node, self.context.life);
+        let (node, instance) = (&self.context.parent.node, self.context.instance);
         match body {
             Body::Ask(asks) => {
                 let sent = Duration::from_millis(self.context.clock.unix_ms());
-                Box::pin(ask(channel, wire::get_server_capacity(node, life, &asks), sent))
+                Box::pin(ask(channel, wire::get_server_capacity(node, instance, &asks), sent))
             }
-            Body::Release(releases) => Box::pin(release(channel, wire::release_capacity(node, life, releases))),
+            Body::Release(releases) => Box::pin(release(channel, wire::release_capacity(node, instance, releases))),
         }
     }
 
@@ -179,12 +177,12 @@ impl UplinkAsker {
 
     /// What those that are due say of themselves; those that say nothing in time are left out. Once the reign is over
     /// none says anything: another peer may ask in this node's name by then.
-    async fn condense(&self, due: Vec<Arc<str>>) -> Vec<(Arc<str>, Condensed)> {
+    async fn summarize(&self, due: Vec<Arc<str>>) -> Vec<(Arc<str>, DemandSummary)> {
         let ask = |id: Arc<str>| async move {
-            let (reply, condensed) = oneshot::channel();
+            let (reply, summary) = oneshot::channel();
             self.context.directory.get(&id)?.send(Command::Condense { reply }).ok()?;
-            let condensed = tokio::time::timeout(CONDENSING, condensed).await.ok()?.ok()?;
-            Some((id, condensed))
+            let summary = tokio::time::timeout(CONDENSING, summary).await.ok()?.ok()?;
+            Some((id, summary))
         };
         join_all(due.into_iter().map(ask)).await.into_iter().flatten().collect()
     }

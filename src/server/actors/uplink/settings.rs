@@ -1,6 +1,6 @@
 //! How a parent says that a resource is run. A parent cannot be refused: what makes no sense is done without, and told.
 
-use leaseway_core::{Amount, Kind, Millis, NamedParameter, ParameterError, SafeCapacity, Settings};
+use leaseway_core::{AlgorithmKind, Amount, Millis, NamedParameter, ParameterError, SafeCapacity, Settings};
 use leaseway_proto::doorman as wire;
 
 /// The longest lease that a configuration may ask for.
@@ -22,7 +22,7 @@ pub(super) fn instructed(algorithm: Option<&wire::Algorithm>, safe_capacity: Opt
         Some(algorithm) => read(algorithm, &mut wrong),
         None => {
             wrong.push("it names no algorithm".to_owned());
-            (Settings::new(Kind::NoAlgorithm, Amount::ZERO), true)
+            (Settings::new(AlgorithmKind::NoAlgorithm, Amount::ZERO), true)
         }
     };
     let safe_capacity = safe_capacity.map_or(SafeCapacity::Dynamic, |safe| read_safe_capacity(safe, &mut wrong));
@@ -31,11 +31,11 @@ pub(super) fn instructed(algorithm: Option<&wire::Algorithm>, safe_capacity: Opt
 
 fn read(algorithm: &wire::Algorithm, wrong: &mut Vec<String>) -> (Settings, bool) {
     let number = algorithm.kind.unwrap_or_default();
-    let kind = Kind::from_number(number);
+    let kind = AlgorithmKind::from_number(number);
     if kind.is_none() {
         wrong.push(format!("there is no algorithm {number} here"));
     }
-    let mut settings = without_parameters(kind.unwrap_or(Kind::NoAlgorithm), algorithm);
+    let mut settings = without_parameters(kind.unwrap_or(AlgorithmKind::NoAlgorithm), algorithm);
     let mut possible = kind.is_some();
     for parameter in &algorithm.parameters {
         let parameter =
@@ -46,11 +46,11 @@ fn read(algorithm: &wire::Algorithm, wrong: &mut Vec<String>) -> (Settings, bool
             wrong.push(error.to_string());
         }
     }
-    if possible { (settings, false) } else { (without_parameters(Kind::NoAlgorithm, algorithm), true) }
+    if possible { (settings, false) } else { (without_parameters(AlgorithmKind::NoAlgorithm, algorithm), true) }
 }
 
 /// Lengths that are none are those that a template gets that gives none.
-fn without_parameters(kind: Kind, algorithm: &wire::Algorithm) -> Settings {
+fn without_parameters(kind: AlgorithmKind, algorithm: &wire::Algorithm) -> Settings {
     let length = |secs: Option<i64>| {
         let secs = secs.filter(|secs| *secs > 0).map(|secs| secs.min(LONGEST_SECS));
         secs.and_then(|secs| u64::try_from(secs).ok()).map(Millis::from_secs)
@@ -97,7 +97,7 @@ mod tests {
     fn a_resource_is_run_as_the_parent_says() {
         let said = algorithm(2, &[("reuse", "prompt"), ("max_priority", "3")]);
         let (settings, Complaint { impossible, text: complaint }) = instructed(Some(&said), Some(5.0));
-        assert_eq!((settings.kind, settings.reuse), (Kind::ProportionalShare, Reuse::Prompt));
+        assert_eq!((settings.kind, settings.reuse), (AlgorithmKind::ProportionalShare, Reuse::Prompt));
         assert_eq!(settings.max_priority, Some(3));
         assert_eq!((settings.lease, settings.refresh), (Millis(40_000), Millis(4_000)), "as at the parent");
         assert_eq!(settings.learning, Some(Millis(7_000)));
@@ -110,7 +110,7 @@ mod tests {
         let bad = [algorithm(99, &[]), algorithm(-1, &[]), algorithm(3, &[("reuse", "never"), ("max_priority", "1")])];
         for said in bad {
             let (settings, Complaint { impossible, text: complaint }) = instructed(Some(&said), None);
-            assert_eq!((settings.kind, settings.lease), (Kind::NoAlgorithm, Millis(40_000)));
+            assert_eq!((settings.kind, settings.lease), (AlgorithmKind::NoAlgorithm, Millis(40_000)));
             assert_eq!(settings.max_priority, None, "nothing of what it says counts by halves");
             assert!(impossible && !complaint.is_empty());
         }
@@ -133,7 +133,7 @@ mod tests {
     fn a_parameter_that_is_not_known_is_told_and_ignored() {
         let said = algorithm(3, &[("colour", "red"), ("reuse", "prompt")]);
         let (settings, Complaint { impossible, text: complaint }) = instructed(Some(&said), None);
-        assert_eq!((settings.kind, settings.reuse, impossible), (Kind::FairShare, Reuse::Prompt, false));
+        assert_eq!((settings.kind, settings.reuse, impossible), (AlgorithmKind::FairShare, Reuse::Prompt, false));
         assert!(complaint.contains("colour"), "{complaint}");
     }
 

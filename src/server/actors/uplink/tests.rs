@@ -7,10 +7,10 @@ use std::{sync::Arc, time::Duration};
 use actix::{Arbiter, System};
 use futures_util::future::join_all;
 use leaseway_core::{
-    Amount, Answer, Ask, Claim, Claims, Has, HolderKind, Kind, Millis, Principal, Repository, Request, Token,
+    AlgorithmKind, Amount, Answer, Ask, Claim, Claims, Has, HolderKind, Millis, Principal, Repository, Request, Token,
 };
-use leaseway_engine::uplink::UplinkInput;
 use leaseway_proto::doorman as wire;
+use leaseway_uplink::UplinkInput;
 
 use self::parent::{Fake, Says};
 use super::Parent;
@@ -110,9 +110,9 @@ fn request(client: &str, claim: (f64, i64), has: Option<Has>) -> Request {
         learning: false,
         drops_late: true,
         is_gateway: false,
-        life: None,
+        instance: None,
         news: None,
-        charged: leaseway_core::Charged::default(),
+        charged_to: leaseway_core::ChargedTo::default(),
     })
 }
 
@@ -190,15 +190,15 @@ fn one_principal_does_not_fill_the_queue_of_a_resource() {
 #[test]
 fn what_the_parent_says_is_what_a_resource_is_run_by() {
     let mut says = Says::sharing(90.0);
-    says.algorithm.kind = Some(Kind::ProportionalShare as i32);
+    says.algorithm.kind = Some(AlgorithmKind::ProportionalShare as i32);
     says.terms =
         vec![wire::Terms { priority: Some(0), equal_share: Some(25.0), top_up: Some(0.5), ..wire::Terms::default() }];
     below(says, |node, _fake| async move {
         granted(&asks(&node, "a", 100.0, None).await);
         let report = node.resource_status("r", 0, 0).await.expect("alive").report;
-        assert_eq!((report.settings.kind, report.settings.capacity.get()), (Kind::ProportionalShare, 90.0));
+        assert_eq!((report.settings.kind, report.settings.capacity.get()), (AlgorithmKind::ProportionalShare, 90.0));
         let supply = report.supply.expect("it has a parent");
-        assert_eq!((supply.edition, supply.terms.len(), supply.told.map(Amount::get)), (1, 1, Some(0.0)));
+        assert_eq!((supply.version, supply.terms.len(), supply.told.map(Amount::get)), (1, 1, Some(0.0)));
     });
 }
 
@@ -235,7 +235,7 @@ fn an_algorithm_that_cannot_be_run_gives_all_what_they_want_within_the_lease() {
         assert_eq!(granted(&asks(&node, "a", 60.0, None).await), 60.0);
         assert_eq!(granted(&asks(&node, "b", 60.0, None).await), 30.0);
         let report = node.resource_status("r", 0, 0).await.expect("alive").report;
-        assert_eq!(report.settings.kind, Kind::NoAlgorithm);
+        assert_eq!(report.settings.kind, AlgorithmKind::NoAlgorithm);
     });
 }
 
@@ -311,7 +311,7 @@ fn what_is_needed_no_more_is_given_back_by_name() {
     let limits = Limits { idle_secs: 0, ..Limits::default() };
     with_parent(Says::sharing(70.0), limits, |node, fake| async move {
         granted(&asks(&node, "a", 100.0, None).await);
-        let release = leaseway_core::Release { kind: HolderKind::Client, id: "a".into(), token: None, life: None };
+        let release = leaseway_core::Release { kind: HolderKind::Client, id: "a".into(), token: None, instance: None };
         node.submit(&"r".into(), Request::Release(release)).await.expect("released");
         while node.resources() > 0 {
             node.tick().await.expect("the node is there");
@@ -365,7 +365,7 @@ fn a_resource_that_fails_confirms_nothing_and_listens() {
 fn a_parent_that_knows_only_the_original_protocol_is_told_of_a_client_even_if_there_is_none() {
     below(Says { original: true, refresh: 1, ..Says::sharing(70.0) }, |node, fake| async move {
         granted(&asks(&node, "a", 100.0, None).await);
-        let release = leaseway_core::Release { kind: HolderKind::Client, id: "a".into(), token: None, life: None };
+        let release = leaseway_core::Release { kind: HolderKind::Client, id: "a".into(), token: None, instance: None };
         node.submit(&"r".into(), Request::Release(release)).await.expect("released");
         let entry = eventually("it is asked for without clients", || {
             fake.asked_for("r").into_iter().find(|entry| entry.wants[0].wants == Some(0.0))

@@ -3,15 +3,19 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leaseway_core::{Amount, Claim, Life, Terms, Usage, clamp_priority};
-use leaseway_engine::uplink::{Aggregate, Granted};
+use leaseway_core::{Amount, Claim, NodeInstance, Terms, Usage, clamp_priority};
 use leaseway_proto::doorman as wire;
 use leaseway_session::{Ask, Release, grpc::wire as shared};
+use leaseway_uplink::{Aggregate, Granted};
 
 use super::settings::{Complaint, instructed};
 
 /// Asks for what those below want.
-pub(super) fn get_server_capacity(node: &str, life: Life, asks: &[Ask<Aggregate>]) -> wire::GetServerCapacityRequest {
+pub(super) fn get_server_capacity(
+    node: &str,
+    instance: NodeInstance,
+    asks: &[Ask<Aggregate>],
+) -> wire::GetServerCapacityRequest {
     let resource = asks.iter().map(|ask| wire::ServerCapacityResourceRequest {
         resource_id: Some(ask.id.to_string()),
         has: ask.has.as_ref().map(shared::echo),
@@ -27,8 +31,8 @@ pub(super) fn get_server_capacity(node: &str, life: Life, asks: &[Ask<Aggregate>
         resource: resource.collect(),
         // The session keeps that.
         drops_late: Some(true),
-        node: Some(life.node.get()),
-        reign: Some(life.reign),
+        node: Some(instance.node.get()),
+        reign: Some(instance.reign),
     }
 }
 
@@ -49,11 +53,15 @@ fn band(claim: &Claim) -> wire::PriorityBandAggregate {
 }
 
 /// Gives back what is needed below no more.
-pub(super) fn release_capacity(node: &str, life: Life, releases: Vec<Release>) -> wire::ReleaseCapacityRequest {
+pub(super) fn release_capacity(
+    node: &str,
+    instance: NodeInstance,
+    releases: Vec<Release>,
+) -> wire::ReleaseCapacityRequest {
     wire::ReleaseCapacityRequest {
         is_server: Some(true),
-        node: Some(life.node.get()),
-        reign: Some(life.reign),
+        node: Some(instance.node.get()),
+        reign: Some(instance.reign),
         ..shared::release_capacity(node, releases)
     }
 }
@@ -178,8 +186,8 @@ mod tests {
 
     #[test]
     fn a_release_is_one_of_a_node() {
-        let life = Life::new(5, 3).expect("a node");
-        let request = release_capacity("leaf", life, vec![Release { id: "r".into(), token: Some(7) }]);
+        let instance = NodeInstance::new(5, 3).expect("a node");
+        let request = release_capacity("leaf", instance, vec![Release { id: "r".into(), token: Some(7) }]);
         assert_eq!((request.client_id.as_deref(), request.is_server), (Some("leaf"), Some(true)));
         assert_eq!((request.node, request.reign), (Some(5), Some(3)));
         assert_eq!((request.resource_id, request.token), (vec!["r".to_owned()], vec![7]));

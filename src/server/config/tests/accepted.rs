@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use leaseway_core::{Amount, Kind, Millis, NamedParameter, Priority, Reuse, SafeCapacity, Settings};
+use leaseway_core::{AlgorithmKind, Amount, Millis, NamedParameter, Priority, Reuse, SafeCapacity, Settings};
 
 use super::{super::development, accepted, found};
 use crate::config::{load, parse};
@@ -41,7 +41,7 @@ resources:                          # order matters; first match wins among glob
             refresh: Millis::from_secs(5),
             learning: Some(Millis(0)),
             safe_capacity: SafeCapacity::Fixed(amount(7.5)),
-            ..Settings::new(Kind::FairShare, amount(120.0))
+            ..Settings::new(AlgorithmKind::FairShare, amount(120.0))
         }
     );
     let other = found(&repository, "a/b/c");
@@ -50,7 +50,7 @@ resources:                          # order matters; first match wins among glob
         Settings {
             lease: Millis::from_secs(20),
             refresh: Millis::from_secs(2),
-            ..Settings::new(Kind::FairShare, amount(50.0))
+            ..Settings::new(AlgorithmKind::FairShare, amount(50.0))
         }
     );
     assert_eq!(other.settings.learning, None, "absent: one lease length");
@@ -93,13 +93,13 @@ resources:
             lease: Millis::from_secs(300),
             refresh: Millis::from_secs(16),
             learning: Some(Millis(0)),
-            ..Settings::new(Kind::ProportionalShare, amount(1000.0))
+            ..Settings::new(AlgorithmKind::ProportionalShare, amount(1000.0))
         };
         assert_eq!(get("proportional"), Settings { safe_capacity: SafeCapacity::Unlimited, ..slow.clone() });
         assert_eq!(get("db/abc"), slow, "through the alias");
-        assert_eq!((get("db/z").kind, get("db/z").capacity), (Kind::Static, amount(0.5)));
-        assert_eq!((get("12").kind, get("12").capacity), (Kind::NoAlgorithm, Amount::ZERO));
-        assert_eq!((get("x").kind, get("x").capacity), (Kind::FairShare, Amount::ZERO));
+        assert_eq!((get("db/z").kind, get("db/z").capacity), (AlgorithmKind::Static, amount(0.5)));
+        assert_eq!((get("12").kind, get("12").capacity), (AlgorithmKind::NoAlgorithm, Amount::ZERO));
+        assert_eq!((get("x").kind, get("x").capacity), (AlgorithmKind::FairShare, Amount::ZERO));
     }
 }
 
@@ -123,9 +123,13 @@ resources:
         let settings = &found(&repository, id).settings;
         (settings.kind, settings.capacity.get(), settings.lease.0, settings.refresh.0)
     };
-    assert_eq!(get("first"), (Kind::FairShare, 1.0, 30_000, 3_000));
-    assert_eq!(get("second"), (Kind::FairShare, 1.0, 30_000, 3_000));
-    assert_eq!(get("third"), (Kind::Static, 3.0, 40_000, 3_000), "what is written wins, then what is merged first");
+    assert_eq!(get("first"), (AlgorithmKind::FairShare, 1.0, 30_000, 3_000));
+    assert_eq!(get("second"), (AlgorithmKind::FairShare, 1.0, 30_000, 3_000));
+    assert_eq!(
+        get("third"),
+        (AlgorithmKind::Static, 3.0, 40_000, 3_000),
+        "what is written wins, then what is merged first"
+    );
 }
 
 #[test]
@@ -197,7 +201,7 @@ fn a_star_is_not_needed() {
 #[test]
 fn without_a_kind_nothing_is_divided_and_that_is_said() {
     let loaded = parse("f", "resources:\n- identifier_glob: a\n  algorithm:\n    lease_length: 20\n").expect("allowed");
-    assert_eq!(found(&loaded.repository, "a").settings.kind, Kind::NoAlgorithm);
+    assert_eq!(found(&loaded.repository, "a").settings.kind, AlgorithmKind::NoAlgorithm);
     let warnings: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
     assert_eq!(
         warnings,
@@ -218,7 +222,7 @@ fn the_development_server_shares_everything_fairly() {
                 lease: Millis::from_secs(60),
                 refresh: Millis::from_secs(5),
                 learning: Some(Millis(0)),
-                ..Settings::new(Kind::FairShare, amount(100.0))
+                ..Settings::new(AlgorithmKind::FairShare, amount(100.0))
             },
             "{id}"
         );

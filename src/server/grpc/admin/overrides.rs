@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use leaseway_core::{
-    Amount, Glob, Kind, Load, Settings,
+    AlgorithmKind, Amount, Glob, Load, Settings,
     access::{AccessRequest, Action},
     escaped, readable,
 };
@@ -148,7 +148,7 @@ impl AdminService {
         }
         if !is_pattern(pattern) {
             let settings = self.node.config().template_settings(pattern);
-            let Some(settings) = settings.filter(|settings| settings.kind != Kind::NoAlgorithm) else {
+            let Some(settings) = settings.filter(|settings| settings.kind != AlgorithmKind::NoAlgorithm) else {
                 let pattern = escaped(pattern);
                 return Err(Status::aborted(format!(
                     "`{pattern}` is not shared out: its requests are honoured as they come, whatever its capacity is; \

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use leaseway_core::{
-    Amount, Assigned, HolderKind, Load, Millis, PoolEventFilter, PoolEventKind, PoolFilter, PoolMember, PoolPlace,
+    Amount, Assigned, HolderKind, Load, Millis, PoolCursor, PoolEventFilter, PoolEventKind, PoolFilter, PoolMember,
     PoolReport, PoolStanding, Sum,
 };
 use leaseway_proto::pools::{
@@ -85,22 +85,22 @@ pub(in super::super) fn page_size(asked: u32) -> usize {
 }
 
 /// Where a page goes on, as text: `s` and a number, or `c` or `n` and the holder before.
-pub(in super::super) fn page_token(place: &PoolPlace) -> String {
+pub(in super::super) fn page_token(place: &PoolCursor) -> String {
     match place {
-        PoolPlace::Slot(slot) => format!("s{slot}"),
-        PoolPlace::After(HolderKind::Client, id) => format!("c{id}"),
-        PoolPlace::After(HolderKind::Node, id) => format!("n{id}"),
+        PoolCursor::Slot(slot) => format!("s{slot}"),
+        PoolCursor::After(HolderKind::Client, id) => format!("c{id}"),
+        PoolCursor::After(HolderKind::Node, id) => format!("n{id}"),
     }
 }
 
-pub(in super::super) fn place(token: &str) -> Result<Option<PoolPlace>, Invalid> {
+pub(in super::super) fn place(token: &str) -> Result<Option<PoolCursor>, Invalid> {
     let strange = || invalid("page_token", "is none of ours; take next_page_token of the page before");
     let Some(first) = token.chars().next() else { return Ok(None) };
     let rest = &token[first.len_utf8()..];
     let place = match first {
-        's' => PoolPlace::Slot(rest.parse().map_err(|_| strange())?),
-        'c' => PoolPlace::After(HolderKind::Client, rest.into()),
-        'n' => PoolPlace::After(HolderKind::Node, rest.into()),
+        's' => PoolCursor::Slot(rest.parse().map_err(|_| strange())?),
+        'c' => PoolCursor::After(HolderKind::Client, rest.into()),
+        'n' => PoolCursor::After(HolderKind::Node, rest.into()),
         _ => return Err(strange()),
     };
     Ok(Some(place))
@@ -274,9 +274,9 @@ mod tests {
     #[test]
     fn pages_go_on_where_they_ended_for_any_ids() {
         for at in [
-            PoolPlace::Slot(17),
-            PoolPlace::After(HolderKind::Client, "ä:1 s".into()),
-            PoolPlace::After(HolderKind::Node, "".into()),
+            PoolCursor::Slot(17),
+            PoolCursor::After(HolderKind::Client, "ä:1 s".into()),
+            PoolCursor::After(HolderKind::Node, "".into()),
         ] {
             assert_eq!(place(&page_token(&at)), Ok(Some(at)));
         }

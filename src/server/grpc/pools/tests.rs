@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use leaseway_core::{Amount, Ask, Charged, Claim, Claims, HolderKind, Repository};
+use leaseway_core::{Amount, Ask, ChargedTo, Claim, Claims, HolderKind, Repository};
 use leaseway_proto::pools::{
     Assigned, EventKind, Holder, Standing, Totals, assigned::Amount as Portion, report_load_request::Load as Reported,
 };
@@ -109,9 +109,9 @@ async fn asks(node: &NodeHandle, id: &str, wants: f64) -> f64 {
         learning: false,
         drops_late: true,
         is_gateway: false,
-        life: None,
+        instance: None,
         news: None,
-        charged: Charged::default(),
+        charged_to: ChargedTo::default(),
     };
     let answer = node.submit(&"searches".into(), leaseway_core::Request::Ask(ask)).await.expect("an answer");
     answer.lease().expect("a lease").capacity.get()

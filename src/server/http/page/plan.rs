@@ -8,7 +8,7 @@ use axum::{
     http::{HeaderMap, StatusCode},
     response::Response,
 };
-use leaseway_core::{Amount, DueChange, Foreseen, HolderKind, Kind, escaped, escaped_lines};
+use leaseway_core::{AlgorithmKind, Amount, DueChange, Foreseen, HolderKind, escaped, escaped_lines};
 use maud::{Markup, html};
 use tokio::time::timeout;
 
@@ -122,10 +122,10 @@ fn table(plan: &Plan) -> Markup {
     }
 }
 
-fn figures(foreseen: &Foreseen, algorithm: (Kind, Kind)) -> Markup {
+fn figures(foreseen: &Foreseen, algorithm: (AlgorithmKind, AlgorithmKind)) -> Markup {
     let (capacity, due) = (foreseen.capacity, foreseen.due);
-    let said = |kind: Kind, capacity: Amount| match kind {
-        Kind::NoAlgorithm => "unlimited".to_owned(),
+    let said = |kind: AlgorithmKind, capacity: Amount| match kind {
+        AlgorithmKind::NoAlgorithm => "unlimited".to_owned(),
         _ => text::number(capacity.get()),
     };
     html! {

@@ -60,7 +60,7 @@ impl ResourceRow {
             gateways: report.sums.gateways,
             held_by_gateways: report.sums.held_by_gateways.get(),
             learning_ms: report.learning.0,
-            loan: report.supply.as_ref().map(|supply| (supply.edition, supply.remaining.0)),
+            loan: report.supply.as_ref().map(|supply| (supply.version, supply.remaining.0)),
         }
     }
 
@@ -263,15 +263,15 @@ pub(in super::super) async fn resource(pages: &Pages, id: &str) -> Option<Resour
     let row = ResourceRow::of(&status);
     let settings = &status.report.settings;
     let lent = status.report.supply.as_ref().map(|supply| LentView {
-        edition: supply.edition,
+        edition: supply.version,
         remaining_ms: supply.remaining.0,
         outstanding: supply.told.map(Amount::get),
         terms: supply.terms.iter().map(|(priority, terms)| said(*priority, terms)).collect(),
     });
     let promised = status.promises.map(|promises| PromisedView {
         total: promises.total.get(),
-        estate: promises.estate.get(),
-        estate_ms: promises.estate_until.since(status.at).0,
+        estate: promises.unclaimed.get(),
+        estate_ms: promises.unclaimed_until.since(status.at).0,
         horizon_ms: promises.horizon.since(status.at).0,
     });
     Some(ResourceDetail {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures_util::{Stream, stream};
-use leaseway_core::Kind;
+use leaseway_core::AlgorithmKind;
 use leaseway_proto::{
     doorman::{
         self as wire, DiscoveryRequest, DiscoveryResponse, GetCapacityRequest, GetCapacityResponse,
@@ -43,7 +43,7 @@ pub(super) struct Says {
 impl Says {
     pub(super) fn sharing(capacity: f64) -> Says {
         let algorithm = wire::Algorithm {
-            kind: Some(Kind::FairShare as i32),
+            kind: Some(AlgorithmKind::FairShare as i32),
             lease_length: Some(600),
             refresh_interval: Some(300),
             parameters: vec![wire::NamedParameter {

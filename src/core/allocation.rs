@@ -1,0 +1,255 @@
+//! What is fair: what each holder is *due*.
+//!
+//! # Division
+//! A [`Division`] splits the capacity among *claims*. A claim says how much a client wants and at which priority; a
+//! child node has one claim for each group of similar clients below it. What a claim is due depends on the capacity and
+//! on all claims, and on nothing else: not on the order of requests, and not on the leases that holders have. So two
+//! masters with the same claims divide in the same way.
+//!
+//! The claims are kept in an index that is sorted by wants and holds sums, so a change of one claim costs the same with
+//! ten claims as with a million. From the index follow the [`Terms`] of a priority band: for FAIR_SHARE the *level* up
+//! to which every client gets what it wants. What one claim is due follows from the terms and the claim alone. A child
+//! node gets the terms of its parent with its lease, and applies them to its own clients.
+//!
+//! For example, the capacity is 100 and three clients want 20, 50 and 60. The level is 40: the first gets the 20 that it
+//! wants, the others get 40 each. If a fourth client comes and wants 10, the level falls to 35.
+//!
+//! # Settlement
+//! [`settlement`] turns dues into grants. A holder that has more than its due shrinks at once. One that has less grows
+//! by what is free, which is the capacity minus everything that is held ([`crate::lease`]). Settlement knows nothing
+//! about fairness: if several holders lack something and not all of it is free, each gets the same part of what it
+//! lacks.
+//!
+//! # Whole units
+//! Some capacities come in [whole units](units). Then dues are rounded down, and the units that are left over rotate
+//! among the holders, so that on average each has its exact due.
+
+pub(crate) mod division;
+pub(crate) mod settlement;
+pub(crate) mod units;
+
+use crate::{
+    allocation::{
+        division::{Division, Terms},
+        settlement::without_dust,
+        units::{Rotation, UnitPart, left_over, whole},
+    },
+    policy::{client_rules::ClientRule, settings::Settings},
+    types::{
+        amount::{Amount, Sum},
+        claim::{Claim, Claims},
+        time::Millis,
+    },
+};
+
+/// A holder that gets a unit asks this much later than the one that gives it up.
+const HAND_OVER: Millis = Millis(1000);
+
+/// How the capacity of one resource is allocated to its holders, each known by its slot in the ledger.
+pub(crate) struct Allocation {
+    division: Division,
+    /// Present if units are whole.
+    rotation: Option<Box<Rotation>>,
+    /// Rises when left-over units pass to other holders.
+    rotations: u64,
+}
+
+/// The terms of the priority bands that were asked about in this round.
+pub(crate) type KnownTerms = Vec<(i16, Terms)>;
+
+impl Allocation {
+    /// Without holders. `summarizes`: claims are summarized for a parent.
+    pub(crate) fn new(settings: &Settings, summarizes: bool) -> Allocation {
+        let division = Division::new(settings);
+        let division = if summarizes { division.summarizing() } else { division };
+        Allocation { division, rotation: settings.whole_units.then(Box::default), rotations: 0 }
+    }
+
+    /// Puts other settings in force. Returns true if the claims of all holders must be inserted again.
+    pub(crate) fn configure(&mut self, settings: &Settings) -> bool {
+        let keeps_claims = self.division.same_order(settings);
+        if keeps_claims {
+            self.division.reconfigure(settings);
+        } else {
+            self.division.reset(settings);
+        }
+        self.set_capacity(settings.capacity);
+        match (settings.whole_units, &self.rotation) {
+            (true, None) => self.rotation = Some(Box::default()),
+            (false, Some(_)) => self.rotation = None,
+            _ => {}
+        }
+        !keeps_claims
+    }
+
+    pub(crate) fn set_capacity(&mut self, capacity: Amount) {
+        self.division.set_capacity(capacity);
+    }
+
+    /// Sets the parent's terms; impossible ones are ignored. Returns whether they have changed.
+    pub(crate) fn set_parent_terms(&mut self, terms: Vec<(i16, Terms)>) -> bool {
+        self.division.set_parent_terms(terms)
+    }
+
+    /// The parent's terms, by priority.
+    pub(crate) fn parent_terms(&self) -> &[(i16, Terms)] {
+        self.division.parent_terms()
+    }
+
+    /// Inserts the claims of the holder in `slot`.
+    pub(crate) fn insert(&mut self, slot: u32, claims: &[Claim]) {
+        self.division.insert(slot, claims);
+    }
+
+    pub(crate) fn remove(&mut self, slot: u32, claims: &[Claim]) {
+        self.division.remove(slot, claims);
+    }
+
+    /// Puts a claim of the holder in `slot` in place of another.
+    pub(crate) fn replace(&mut self, slot: u32, ordinal: usize, old: &Claim, new: &Claim) {
+        self.division.replace(slot, ordinal, old, new);
+    }
+
+    /// The holder in `slot` has gone: removes its claims and its credit for left-over units.
+    pub(crate) fn forget(&mut self, slot: u32, claims: &[Claim]) {
+        self.division.remove(slot, claims);
+        if let Some(rotation) = &mut self.rotation {
+            rotation.forget(slot);
+        }
+    }
+
+    /// A claim as the rule for its client has it.
+    pub(crate) fn ruled(&self, claim: &Claim) -> Claim {
+        self.division.ruled(claim)
+    }
+
+    /// The rule for the client of a claim.
+    pub(crate) fn rule(&self, claim: &Claim) -> Option<&ClientRule> {
+        self.division.rule(claim)
+    }
+
+    /// The band that claims of this priority are divided in.
+    pub(crate) fn band(&self, priority: i16) -> i16 {
+        self.division.band(priority)
+    }
+
+    /// What claims of higher bands want together, which go first.
+    pub(crate) fn wanted_above(&self, band: i16) -> Sum {
+        self.division.wanted_above(band)
+    }
+
+    /// What claims would be due without their minimums.
+    pub(crate) fn due_without_minimums(&self, terms: &Terms, claims: &[Claim]) -> Amount {
+        self.division.share_of(terms, claims)
+    }
+
+    /// The terms for claims of this priority.
+    pub(crate) fn terms_of(&self, priority: i16, known: &mut KnownTerms) -> Terms {
+        let band = self.division.band(priority);
+        if let Some((_, terms)) = known.iter().find(|(other, _)| *other == band) {
+            return *terms;
+        }
+        let terms = self.division.terms(band);
+        known.push((band, terms));
+        terms
+    }
+
+    /// What the claims of a holder are due together. `per_client`: STATIC applies to each client of the holder, which is
+    /// a child node that knows terms.
+    pub(crate) fn divided(
+        &self,
+        claims: &[Claim],
+        per_client: bool,
+        wants: impl FnOnce() -> Sum,
+        known: &mut KnownTerms,
+    ) -> Amount {
+        let mut due = |claim: &Claim| match self.terms_of(claim.priority, known) {
+            Terms::Each(most) if per_client => Terms::Level(most.get()).due(claim),
+            terms => self.division.due(&terms, claim),
+        };
+        match claims {
+            // Exact to the bit: a sum rounds amounts below 1 up.
+            [one] => due(one),
+            // Slices of wants and of minimums may not fit together to the digit.
+            several => several.iter().map(due).collect::<Sum>().min(wants()).floor(),
+        }
+    }
+
+    /// What a holder ends up with of what its claims are due: no dust, and whole units if units are whole. `extra`: it
+    /// has one of the units that are left over.
+    pub(crate) fn rounded(&self, due: Amount, capacity: Amount, extra: bool) -> Amount {
+        let due = without_dust(due, due, capacity);
+        if self.rotation.is_some() { whole(due, extra) } else { due }
+    }
+
+    /// Whether the units that are left over must be dealt now. `version` changes with claims and capacity.
+    pub(crate) fn must_deal(&self, now: Millis, version: u64) -> bool {
+        self.rotation.as_ref().is_some_and(|rotation| rotation.is_due(now, version))
+    }
+
+    /// Deals the units that are left over. Returns the holders that get one, in ascending order.
+    pub(crate) fn deal(&mut self, now: Millis, period: Millis, version: u64, parts: &[UnitPart]) -> Vec<u32> {
+        let Some(rotation) = &mut self.rotation else { return Vec::new() };
+        let mut winners = rotation.deal(now, period, version, parts, left_over(parts));
+        winners.sort_unstable();
+        winners
+    }
+
+    /// Left-over units have passed to other holders.
+    pub(crate) fn note_rotation(&mut self) {
+        self.rotations += 1;
+    }
+
+    /// Rises when left-over units pass to other holders.
+    pub(crate) fn rotations(&self) -> u64 {
+        self.rotations
+    }
+
+    /// When left-over units pass on, if units are whole.
+    pub(crate) fn rotation_ends(&self) -> Option<Millis> {
+        self.rotation.as_ref().map(|rotation| rotation.ends())
+    }
+
+    /// A refresh interval that ends with a rotation rather than later: then the holder that has to give a unit up does
+    /// so, and the next one asks for it a moment later. `extra`: this holder has one of the left-over units.
+    pub(crate) fn until_rotation(&self, refresh: Millis, extra: bool, now: Millis) -> Millis {
+        let Some(rotation) = &self.rotation else { return refresh };
+        let left = rotation.ends().since(now);
+        if left == Millis(0) {
+            return refresh;
+        }
+        let pause = if extra { Millis(0) } else { HAND_OVER };
+        left.plus(pause).max(HAND_OVER).min(refresh)
+    }
+
+    /// All claims in few slices of similar wants and the same priority. `wants`: what all holders want.
+    pub(crate) fn summarize(&self, wants: Sum) -> Claims {
+        self.rounded_up(self.division.summarize(), wants)
+    }
+
+    /// All minimums, in the same way.
+    pub(crate) fn summarize_minimums(&self) -> Claims {
+        self.division.summarize_minimums()
+    }
+
+    /// Raises slices to no less than what all want. If they were rounded down, a parent that has enough would lend too
+    /// little, and a client that wants 7 whole units would get 6.
+    fn rounded_up(&self, mut slices: Claims, wants: Sum) -> Claims {
+        let told: Sum = slices.iter().map(|claim| claim.wants).collect();
+        let wanted = self.division.wanted();
+        // Rules for clients bound what is told of their wants.
+        let all = if self.division.has_rules() { wanted } else { wanted.max(wants) };
+        let all = Sum::from(all.ceil());
+        if let Some(last) = slices.last_mut().filter(|_| told < all) {
+            let mut wants = Sum::from(last.wants);
+            wants += all - told;
+            last.wants = wants.ceil();
+        }
+        slices
+    }
+
+    /// Bytes in use, for the benchmarks.
+    pub(crate) fn bytes(&self) -> usize {
+        self.division.bytes()
+    }
+}

@@ -1,0 +1,188 @@
+//! The reserve: a part of the capacity that all bands share, so that strict priorities starve no band.
+//!
+//! It is divided max-min over all claims of any priority; what the claims of a band get of it belongs to the band. The
+//! rest of the capacity goes strictly from the top band down. Then every band divides what it has by the algorithm.
+//!
+//! So what a band has depends on all bands, which are walked once after a change: one index query for each, for any
+//! number of requests. Hence the bound on [bands](BANDS). The level of the reserve is found in one walk, down a second
+//! index that holds the same claims in one band: only resources with a reserve pay for that.
+//!
+//! Below a parent the level is one of the whole tree, which a node does not know. But the parent sends the terms by
+//! which it divided each band, and what the node's own claims are due by these terms is what its lease contains for the
+//! band: it takes the place of the band's reserve. Only when the lease does not cover all of that (it was cut, or
+//! demand has risen) does a node compute a level of its own: every band gets at least what follows from that level, and
+//! the remainder is divided in proportion. If the remainder went strictly from the top, the inexactness of slices would
+//! fall on the lowest bands alone, which have the least.
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, btree_map::Entry},
+    ops::RangeInclusive,
+};
+
+use super::{
+    Terms,
+    index::{ClaimKey, Index, Totals},
+    level,
+};
+use crate::types::amount::{Amount, Sum};
+
+/// With a reserve, priorities beyond these count as the nearest.
+pub(super) const BANDS: RangeInclusive<i16> = -128..=127;
+
+/// The reserve of one resource.
+pub(super) struct Reserve {
+    /// As a part of the capacity, from 0 to 1.
+    part: f64,
+    /// All claims in one band.
+    all_claims: Index,
+    /// The sums over the claims of each band.
+    bands: BTreeMap<i16, Totals>,
+    /// What each band has to divide; empty when it has to be computed again.
+    shares: RefCell<Vec<Share>>,
+}
+
+/// One band, and what it has to divide.
+#[derive(Clone, Copy)]
+pub(super) struct Share {
+    band: i16,
+    /// The sums over all bands below it.
+    pub(super) below: Totals,
+    pub(super) members: Totals,
+    pub(super) capacity: Sum,
+}
+
+/// One band, while the capacity is being shared among all of them.
+struct Claimant {
+    band: i16,
+    below: Totals,
+    members: Totals,
+    /// Its part of this node's own reserve.
+    reserved: f64,
+    /// What it is due by the parent's terms, or else its part of the reserve.
+    promised: f64,
+}
+
+impl Reserve {
+    pub(super) fn new(part: f64) -> Reserve {
+        Reserve { part, all_claims: Index::new(), bands: BTreeMap::new(), shares: RefCell::default() }
+    }
+
+    pub(super) fn set_part(&mut self, part: f64) {
+        self.part = part;
+        self.reset();
+    }
+
+    /// Drops the shares, because something that they depend on has changed.
+    pub(super) fn reset(&mut self) {
+        self.shares.get_mut().clear();
+    }
+
+    pub(super) fn insert(&mut self, key: ClaimKey, weight: u32) {
+        self.all_claims.insert(key.in_band(0), weight);
+        self.bands.entry(key.band()).or_default().add(Totals::of(key, weight));
+        self.reset();
+    }
+
+    pub(super) fn remove(&mut self, key: ClaimKey, weight: u32) {
+        self.all_claims.remove(key.in_band(0), weight);
+        if let Entry::Occupied(mut band) = self.bands.entry(key.band()) {
+            let left = band.get().minus(Totals::of(key, weight));
+            if left.weight > 0 {
+                band.insert(left);
+            } else {
+                band.remove();
+            }
+        }
+        self.reset();
+    }
+
+    /// What the claims of `band` have to divide. `index` has the claims in their bands; `parent_terms` are the
+    /// parent's.
+    pub(super) fn share(
+        &self,
+        band: i16,
+        index: &Index,
+        capacity: Amount,
+        parent_terms: impl Fn(i16) -> Option<Terms>,
+    ) -> Option<Share> {
+        let mut shares = self.shares.borrow_mut();
+        if shares.is_empty() {
+            *shares = shared(self.claimants(index, capacity, parent_terms), capacity.get());
+        }
+        shares.iter().find(|share| share.band == band).copied()
+    }
+
+    /// From the highest band down.
+    fn claimants(&self, index: &Index, capacity: Amount, parent_terms: impl Fn(i16) -> Option<Terms>) -> Vec<Claimant> {
+        let own = self.own_terms(capacity);
+        let mut below = index.totals();
+        let claimant = |(band, members): (&i16, &Totals)| {
+            let (band, members) = (*band, *members);
+            below = below.minus(members);
+            let reserved = due_together(&own, index, band, below, members);
+            let promised =
+                parent_terms(band).map_or(reserved, |terms| due_together(&terms, index, band, below, members));
+            Claimant { band, below, members, reserved, promised }
+        };
+        self.bands.iter().rev().map(claimant).collect()
+    }
+
+    /// The terms of the reserve.
+    fn own_terms(&self, capacity: Amount) -> Terms {
+        let reserve = Sum::from(Amount::clamped(capacity.get() * self.part));
+        let all = self.all_claims.totals();
+        if all.wants <= reserve { Terms::Wants } else { level(&self.all_claims, 0, Totals::default(), all, reserve) }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.all_claims.bytes()
+    }
+}
+
+/// What all claims of a band are due by these terms, together.
+fn due_together(terms: &Terms, index: &Index, band: i16, below: Totals, members: Totals) -> f64 {
+    let (each, top_up) = match *terms {
+        Terms::Wants | Terms::Each(_) | Terms::Minimums(_) => return members.wants.get(),
+        Terms::Level(level) => (level, 0.0),
+        Terms::Share { equal, top_up } => (equal, top_up),
+    };
+    let modest = index.before(ClaimKey::after(band, each)).minus(below);
+    let greedy = members.minus(modest);
+    let shares = each * greedy.weight as f64;
+    let beyond = greedy.wants.get() - shares;
+    (modest.wants.get() + shares + beyond * top_up).clamp(0.0, members.wants.get())
+}
+
+/// What each of the bands has to divide, the highest first.
+fn shared(claimants: Vec<Claimant>, capacity: f64) -> Vec<Share> {
+    let promised: f64 = claimants.iter().map(|claimant| claimant.promised).sum();
+    let shares = if promised > capacity {
+        cut(&claimants, promised, capacity)
+    } else {
+        from_the_top(&claimants, capacity - promised)
+    };
+    let share = |(Claimant { band, below, members, .. }, capacity)| Share { band, below, members, capacity };
+    claimants.into_iter().zip(shares).map(share).collect()
+}
+
+/// Every band has what is promised to it; `left` is the rest of the capacity, which goes from the top band down.
+fn from_the_top(claimants: &[Claimant], mut left: f64) -> Vec<Sum> {
+    let share = |claimant: &Claimant| {
+        let missing = claimant.members.wants.get() - claimant.promised;
+        let extra = missing.min(left);
+        left -= extra;
+        // Exact to the bit where all wants are covered.
+        if extra < missing { Sum::from(Amount::clamped(claimant.promised + extra)) } else { claimant.members.wants }
+    };
+    claimants.iter().map(share).collect()
+}
+
+/// More is promised than there is: every band keeps its part of the node's own reserve, and the same part of the rest.
+fn cut(claimants: &[Claimant], promised: f64, capacity: f64) -> Vec<Sum> {
+    let kept = |claimant: &Claimant| claimant.promised.min(claimant.reserved);
+    let all_kept: f64 = claimants.iter().map(kept).sum();
+    let part = ((capacity - all_kept) / (promised - all_kept)).clamp(0.0, 1.0);
+    let share = |claimant: &Claimant| kept(claimant) + (claimant.promised - kept(claimant)) * part;
+    claimants.iter().map(|claimant| Sum::from(Amount::clamped(share(claimant)))).collect()
+}

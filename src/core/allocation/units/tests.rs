@@ -1,0 +1,88 @@
+use serde_json::Value;
+
+use super::*;
+
+fn parts(parts: &[i64]) -> Vec<UnitPart> {
+    let part =
+        |(slot, part): (usize, &i64)| UnitPart { slot: slot as u32, id: format!("c{slot:02}").into(), part: *part };
+    parts.iter().enumerate().map(part).collect()
+}
+
+fn numbers(value: &Value) -> Vec<i64> {
+    value.as_array().expect("an array").iter().map(|number| number.as_i64().expect("a whole number")).collect()
+}
+
+/// The rounds of whole units among the vectors of request counting. There shares are counted in parts of the sum of
+/// weights.
+#[test]
+fn rounds_are_dealt_as_the_vectors_say() {
+    let file: Value = serde_json::from_str(include_str!("../../../client/testdata/byrequests.json"))
+        .expect("the vectors can be read");
+    let vectors = file["unit_rounds"].as_array().expect("vectors");
+    assert_eq!(vectors.len(), 6);
+    for vector in vectors {
+        let (weights, capacity) = (numbers(&vector["weights"]), vector["capacity_units"].as_i64().expect("units"));
+        let sum: i64 = weights.iter().sum();
+        let shares: Vec<i64> = weights.iter().map(|weight| capacity * weight % sum).collect();
+        let order: Vec<usize> = (0..weights.len()).collect();
+        let mut credits = vec![0; weights.len()];
+        for expected in vector["units"].as_array().expect("rounds") {
+            let mut units: Vec<i64> = weights.iter().map(|weight| capacity * weight / sum).collect();
+            let left = usize::try_from(shares.iter().sum::<i64>() / sum).expect("not negative");
+            step(&mut credits, &shares, left, sum, &order).into_iter().for_each(|winner| units[winner] += 1);
+            assert_eq!(units, numbers(expected), "{}", vector["id"]);
+        }
+        assert_eq!(credits, numbers(&vector["final_status"]), "{}", vector["id"]);
+    }
+}
+
+#[test]
+fn in_the_long_run_all_have_had_what_they_were_due() {
+    // Due 0.3, 0.7, 0.25, 0.75 and 0.5 of a unit: 2.5 are left over in all, of which 2 can be given.
+    let dues = [0.3, 0.7, 0.25, 0.75, 0.5].map(|due| part_of(Amount::clamped(due)));
+    let (mut rotation, parts) = (Rotation::default(), parts(&dues));
+    let mut had = [0; 5];
+    for round in 0..1000 {
+        let winners = rotation.deal(Millis(round * 10), Millis(10), 1, &parts, left_over(&parts));
+        assert_eq!(winners.len(), 2);
+        winners.into_iter().for_each(|slot| had[slot as usize] += 1);
+    }
+    for (had, due) in had.iter().zip([0.3, 0.7, 0.25, 0.75, 0.5]) {
+        assert!((f64::from(*had) - due * 1000.0 * 2.0 / 2.5).abs() <= 1.0, "{had} for {due}");
+    }
+}
+
+#[test]
+fn a_round_that_is_dealt_anew_charges_no_holder_twice() {
+    let (mut rotation, parts) = (Rotation::default(), parts(&[UNIT / 2, UNIT / 2]));
+    assert_eq!(rotation.deal(Millis(0), Millis(10_000), 1, &parts, 1), [0]);
+    assert!(
+        !rotation.is_due(Millis(9_999), 1) && !rotation.is_due(Millis(999), 2) && rotation.is_due(Millis(1_000), 2)
+    );
+    assert_eq!(rotation.deal(Millis(1_000), Millis(10_000), 2, &parts, 1), [0], "the same round, the same turn");
+    assert_eq!(rotation.ends(), Millis(10_000));
+    assert!(rotation.is_due(Millis(10_000), 2));
+    assert_eq!(rotation.deal(Millis(10_000), Millis(10_000), 2, &parts, 1), [1]);
+}
+
+#[test]
+fn the_next_holder_in_a_slot_begins_without_debt() {
+    let (mut rotation, parts) = (Rotation::default(), parts(&[UNIT / 2, UNIT / 2]));
+    assert_eq!(rotation.deal(Millis(0), Millis(10), 1, &parts, 1), [0]);
+    rotation.forget(0);
+    rotation.forget(77);
+    assert_eq!(rotation.deal(Millis(10), Millis(10), 1, &parts, 1), [1], "it is still owed half a unit");
+    assert_eq!(rotation.deal(Millis(20), Millis(10), 1, &parts, 1), [0]);
+}
+
+#[test]
+fn what_rounding_has_left_of_a_unit_is_one() {
+    assert_eq!(whole(Amount::clamped(2.999_999_999_9), false).get(), 3.0);
+    assert_eq!(whole(Amount::clamped(2.5), false).get(), 2.0);
+    assert_eq!(whole(Amount::clamped(2.5), true).get(), 3.0);
+    assert_eq!(whole(Amount::clamped(2.0), true).get(), 2.0, "nothing was cut off");
+    assert_eq!(whole(Amount::MAX, true), Amount::MAX);
+    let third = part_of(Amount::clamped(10.0 / 3.0));
+    assert_eq!(left_over(&parts(&[third, third, third])), 1);
+    assert_eq!(left_over(&parts(&[third, third])), 0);
+}

@@ -1,0 +1,516 @@
+//! What a master does with one resource, as a machine without clock, I/O, task, lock or channel: inputs go in, effects
+//! come out.
+//!
+//! [`Resource`] decides what is fair and safe. The engine carries it through: it keeps answers until a quorum has
+//! stored what they promise, lets requests wait for the first supply of a parent, paces hints, and says when it wants
+//! to be woken. The actors of the server, the simulator and tests drive the same engine, so what is simulated is what
+//! ships.
+//!
+//! An input is a call with a [`Moment`] and [`Effects`]. After each call the caller carries out the effects. The next
+//! input may come at any time: a slow commit delays the answers that need it, not the rounds.
+
+mod commits;
+mod effects;
+mod note_writer;
+#[cfg(test)]
+mod tests;
+mod waiting;
+
+use std::collections::VecDeque;
+
+use crate::{
+    planted::{self, Fault},
+    policy::settings::{AlgorithmKind, Settings},
+    resource::{
+        Answer, Birth, LoadReport, Outcome, Request, Resource,
+        supply::{DemandSummary, Source, Supply},
+    },
+    types::{
+        amount::Amount,
+        claim::HolderKind,
+        principal::{PrincipalShare, SlotDelta},
+        time::Millis,
+    },
+};
+
+use self::{
+    commits::Commits,
+    note_writer::{NoteScope, NoteWriter},
+    waiting::{MAX_WAIT, WaitingForSupply, WaitingRequest},
+};
+pub use self::{
+    effects::{Batch, Effects, Ended, Environment, LostMastership, Moment},
+    waiting::Predecessor,
+};
+
+/// What an engine begins with.
+#[derive(Debug)]
+pub struct Setup {
+    /// The resource. If it inherits anything, promises are kept: answers wait for commits.
+    pub birth: Birth,
+    /// Whether the quorum stores the notes of a pool.
+    pub keeps_notes: bool,
+    /// With a parent: until when it is in learning mode, if not all earlier promises are known.
+    pub predecessor: Option<Predecessor>,
+    /// It retires when it has had no holders for this long.
+    pub idle_after: Millis,
+}
+
+/// `T` is a ticket: what an answer is sent back with.
+pub struct ResourceEngine<T> {
+    resource: Resource,
+    /// Present if promises are kept.
+    commits: Option<Commits<T>>,
+    /// Present if there is a parent.
+    waiting: Option<WaitingForSupply<T>>,
+    pacing: Pacing,
+    /// Present if the quorum stores notes of pools.
+    note_writer: Option<NoteWriter>,
+    /// Whether it is a pool, whose notes have been restored.
+    is_pool: bool,
+    idle_after: Millis,
+    idle_since: Option<Millis>,
+    /// The earliest wake-up that was asked for.
+    woken_at: Option<Millis>,
+    #[cfg(feature = "planted")]
+    twin: Option<fn(&T) -> T>,
+}
+
+/// The minimum time between two visits of the watched holders of a resource.
+pub const MIN_VISIT_INTERVAL: Millis = Millis(50);
+
+/// When watched holders are visited: as soon as something changes, but at most once in [`MIN_VISIT_INTERVAL`], no matter
+/// how many rounds there are. A resource in which nothing changes costs nothing.
+#[derive(Default)]
+struct Pacing {
+    looked: Option<Millis>,
+}
+
+impl Pacing {
+    /// Whether watched holders may be visited.
+    fn may_look(&self, now: Millis) -> bool {
+        self.looked.is_none_or(|looked| now.since(looked) >= MIN_VISIT_INTERVAL) || planted::is(Fault::HintStorm)
+    }
+
+    /// Notes the outcome of a visit. Returns when the next is due.
+    fn note(&mut self, outcome: &Outcome, now: Millis) -> Option<Millis> {
+        if outcome.looked {
+            self.looked = Some(now);
+        }
+        let earliest = self.looked.map_or(now, |looked| looked.plus(MIN_VISIT_INTERVAL));
+        outcome.next_look.map(|next| next.max(earliest))
+    }
+}
+
+impl<T> ResourceEngine<T> {
+    /// A resource that begins now.
+    pub fn new(setup: Setup, moment: Moment<'_>, effects: &mut Effects<T>) -> ResourceEngine<T> {
+        let Setup { birth, keeps_notes, predecessor, idle_after } = setup;
+        let mut engine = ResourceEngine {
+            commits: birth.inherited.is_some().then(Commits::default),
+            waiting: (birth.source == Source::Parent).then(|| WaitingForSupply::new(predecessor, birth.since)),
+            resource: Resource::new(birth),
+            pacing: Pacing::default(),
+            note_writer: keeps_notes.then(NoteWriter::default),
+            is_pool: false,
+            idle_after,
+            idle_since: None,
+            woken_at: None,
+            #[cfg(feature = "planted")]
+            twin: None,
+        };
+        engine.follow_settings(moment, effects);
+        engine
+    }
+
+    /// The resource, for reports.
+    pub fn resource(&self) -> &Resource {
+        &self.resource
+    }
+
+    /// The changes of the places of principals since the last call.
+    pub fn drain_slot_deltas(&mut self) -> impl Iterator<Item = SlotDelta> {
+        self.resource.drain_slot_deltas()
+    }
+
+    /// The part of the places of a pool that one principal keeps while clients of others wait.
+    pub fn set_place_share(&mut self, share: PrincipalShare) {
+        self.resource.set_place_share(share);
+    }
+
+    /// Whether it is a pool.
+    pub fn is_pool(&self) -> bool {
+        self.is_pool
+    }
+
+    /// Whether changes are under way: [`committed`](Self::committed) or [`commit_lost`](Self::commit_lost) is to come.
+    pub fn awaits_commit(&self) -> bool {
+        self.commits.as_ref().is_some_and(Commits::are_under_way)
+    }
+
+    /// Runs a round over a batch, which is left empty. Answers that promise nothing new leave at once, the others with
+    /// their commit.
+    pub fn run_round(&mut self, moment: Moment<'_>, batch: &mut Batch<T>, effects: &mut Effects<T>) {
+        let copies = self.copies(&batch.requests);
+        self.decide(moment, batch, copies, effects);
+    }
+
+    /// Runs a round. `copies`: the requests that may have to wait for a supply, by their places; empty if there are
+    /// none.
+    fn decide(
+        &mut self,
+        moment: Moment<'_>,
+        batch: &mut Batch<T>,
+        copies: Vec<Option<Request>>,
+        effects: &mut Effects<T>,
+    ) {
+        if batch.requests.is_empty() {
+            return;
+        }
+        if !moment.may_decide {
+            batch.requests.clear();
+            effects.replies.extend(batch.tickets.drain(..).map(|ticket| (ticket, Err(LostMastership))));
+            self.refuse_waiting(effects);
+            return;
+        }
+        self.resource.set_max_holders(moment.max_holders);
+        self.resource.round(moment.now, &mut batch.requests, &mut batch.answers, &mut batch.scratch);
+        let awaits = self.settle(moment, effects);
+        if !copies.is_empty() {
+            self.hold_for_supply(copies, moment.now.at, batch, effects);
+        }
+        if let Some(number) = awaits {
+            self.hold_back(number, batch);
+        }
+        let answered = batch.tickets.drain(..).zip(batch.answers.drain(..));
+        effects.replies.extend(answered.map(|(ticket, answer)| (ticket, Ok(answer))));
+    }
+
+    /// Time passes: leases end, pools write notes, an idle resource retires. Call it about once a second. `may_note`:
+    /// it is the turn of this resource to write notes.
+    pub fn tick(&mut self, moment: Moment<'_>, may_note: bool, effects: &mut Effects<T>) {
+        let now = moment.now.at;
+        if !moment.may_decide {
+            self.refuse_waiting(effects);
+            return;
+        }
+        self.woken_at = self.woken_at.filter(|at| *at > now);
+        let is_empty = self.resource.tick(now);
+        self.settle(moment, effects);
+        let is_idle = is_empty && !self.resource.is_learning(now);
+        // The next incarnation starts from the notes of this one.
+        let is_noted = self.note(now, may_note, if is_idle { NoteScope::All } else { NoteScope::Due }, effects);
+        if !is_idle {
+            self.idle_since = None;
+        } else if is_noted && now.since(*self.idle_since.get_or_insert(now)) >= self.idle_after {
+            effects.ended = Some(Ended::Retired);
+        }
+    }
+
+    /// The wake-up that it has asked for, see [`Effects::wake_at`].
+    pub fn wake(&mut self, moment: Moment<'_>, effects: &mut Effects<T>) {
+        self.woken_at = None;
+        if !moment.may_decide {
+            self.refuse_waiting(effects);
+            return;
+        }
+        let mut batch = Batch::default();
+        self.end_patience(moment, &mut batch, effects);
+        if batch.is_empty() {
+            self.settle(moment, effects);
+        } else {
+            self.decide(moment, &mut batch, Vec::new(), effects);
+        }
+    }
+
+    /// A quorum has stored all changes up to this number, and will not lose them.
+    pub fn committed(&mut self, number: u64, effects: &mut Effects<T>) {
+        let Some(commits) = &mut self.commits else { return };
+        if commits.store(number) {
+            self.resource.acknowledge(number);
+            effects.replies.extend(commits.release().map(|(ticket, answer)| (ticket, Ok(answer))));
+        }
+    }
+
+    /// Changes were lost, or may have been.
+    pub fn commit_lost(&mut self, effects: &mut Effects<T>) {
+        effects.ended = Some(Ended::CommitLost);
+    }
+
+    /// The notes of this number are stored.
+    pub fn notes_stored(&mut self, number: u64) {
+        if let Some(note_writer) = &mut self.note_writer {
+            note_writer.stored(number);
+        }
+    }
+
+    /// Notes may have been lost.
+    pub fn notes_lost(&mut self) {
+        if let Some(note_writer) = &mut self.note_writer {
+            note_writer.lost();
+        }
+    }
+
+    /// Puts other settings in force.
+    pub fn configure(&mut self, moment: Moment<'_>, settings: Settings, effects: &mut Effects<T>) {
+        self.resource.configure(settings);
+        self.follow_settings(moment, effects);
+    }
+
+    /// The parent has lent something, to be divided by `settings`. Waiting requests are answered.
+    pub fn supply(
+        &mut self,
+        moment: Moment<'_>,
+        supply: Supply,
+        settings: Settings,
+        batch: &mut Batch<T>,
+        effects: &mut Effects<T>,
+    ) {
+        let Some(waiting) = self.waiting.as_mut().filter(|_| moment.may_decide) else { return };
+        let is_first = self.resource.awaits_supply();
+        if is_first {
+            let has_met_strangers = self.resource.counters().unaccounted > 0;
+            self.resource.listen_until(waiting.learning_until(&settings, has_met_strangers));
+        }
+        waiting.gave_up = false;
+        for WaitingRequest { request, ticket, .. } in waiting.answered_by_supply(is_first) {
+            batch.push(request, ticket);
+        }
+        self.resource.configure(settings);
+        self.resource.supply(moment.now.at, supply);
+        self.follow_settings(moment, effects);
+        if batch.is_empty() {
+            self.settle(moment, effects);
+        } else {
+            self.decide(moment, batch, Vec::new(), effects);
+        }
+    }
+
+    /// The report for the parent. `None` if this node may not decide, because another peer may be asking in the node's
+    /// name.
+    pub fn summarize(&mut self, moment: Moment<'_>) -> Option<DemandSummary> {
+        if !moment.may_decide {
+            return None;
+        }
+        if let Some(waiting) = &mut self.waiting {
+            waiting.has_asked = false;
+            waiting.reports += 1;
+        }
+        Some(self.resource.summarize(moment.now.at))
+    }
+
+    /// Runs an operation of an operator on the resource. `None`, and nothing is done, if this node may not decide.
+    pub fn operate<R>(
+        &mut self,
+        moment: Moment<'_>,
+        work: impl FnOnce(&mut Resource, Millis) -> R,
+        effects: &mut Effects<T>,
+    ) -> Option<R> {
+        if !moment.may_decide {
+            return None;
+        }
+        let done = work(&mut self.resource, moment.now.at);
+        self.settle(moment, effects);
+        Some(done)
+    }
+
+    /// This master leaves: listeners are told the costs of clients, and the quorum gets the notes that it does not have
+    /// yet.
+    pub fn part(&mut self, moment: Moment<'_>, effects: &mut Effects<T>) {
+        if !moment.may_decide || !self.is_pool {
+            return;
+        }
+        self.resource.part(moment.now.at);
+        self.settle(moment, effects);
+        self.note(moment.now.at, true, NoteScope::Last, effects);
+    }
+
+    /// A holder has opened a stream of hints.
+    pub fn watch(&mut self, kind: HolderKind, id: &str) {
+        self.resource.watch(kind, id);
+    }
+
+    /// It has closed it.
+    pub fn unwatch(&mut self, kind: HolderKind, id: &str) {
+        self.resource.unwatch(kind, id);
+    }
+
+    /// Restores the notes of a pool and the reported load after a change of settings.
+    fn follow_settings(&mut self, moment: Moment<'_>, effects: &mut Effects<T>) {
+        let (now, environment) = (moment.now.at, moment.environment);
+        let was_pool =
+            std::mem::replace(&mut self.is_pool, self.resource.settings().kind == AlgorithmKind::PriorityPool);
+        if self.is_pool && !was_pool {
+            self.resource.remember_assignments(environment.assignments());
+            if self.note_writer.is_some() {
+                self.resource.keep_notes();
+            }
+            if let Some(notes) = environment.notes(now) {
+                self.resource.restore_pool(now, notes);
+            }
+        }
+        if let Some(load) = environment.reported_load() {
+            // It was valid when it was reported; the settings have changed since.
+            effects.bad_load = self.resource.report_load(now, LoadReport { load, until: None }).err();
+        }
+    }
+
+    /// Collects everything that a step has caused. Returns the number of the changes that the leases of this round must
+    /// wait for.
+    fn settle(&mut self, moment: Moment<'_>, effects: &mut Effects<T>) -> Option<u64> {
+        let now = moment.now.at;
+        let is_watched = |kind, id: &str| moment.environment.is_watched(kind, id);
+        let outcome = self.resource.outcome(now, self.pacing.may_look(now), is_watched);
+        let next_look = self.pacing.note(&outcome, now);
+        if let (Some(changes), Some(commits)) = (outcome.changes, &mut self.commits) {
+            debug_assert!(effects.changes.is_none(), "effects are carried out after every input");
+            commits.propose(changes.number);
+            effects.changes = Some(changes);
+        }
+        effects.hints.extend(outcome.hints);
+        effects.pool_events.extend(outcome.pool_events);
+        if let Some(waiting) = &mut self.waiting
+            && outcome.asks_parent
+        {
+            effects.asks_parent |= !std::mem::replace(&mut waiting.has_asked, true);
+        }
+        if let Some(at) = next_look {
+            self.wake_at(at, effects);
+        }
+        outcome.awaits
+    }
+
+    fn wake_at(&mut self, at: Millis, effects: &mut Effects<T>) {
+        if self.woken_at.is_none_or(|known| at < known) {
+            self.woken_at = Some(at);
+            effects.wake_at = Some(at);
+        }
+    }
+
+    /// Holds back the answers with leases, which must wait for a commit. Other answers stay in the batch. The order of
+    /// answers does not matter, because each has its own ticket.
+    fn hold_back(&mut self, number: u64, batch: &mut Batch<T>) {
+        #[cfg(feature = "planted")]
+        if planted::is(Fault::AnswersBeforeCommit) {
+            return;
+        }
+        let Some(commits) = &mut self.commits else { return };
+        // Backwards, so that removing one does not move those that are still to come.
+        for place in (0..batch.answers.len()).rev() {
+            if batch.answers[place].lease().is_some() {
+                commits.hold(number, batch.tickets.swap_remove(place), batch.answers.swap_remove(place));
+            }
+        }
+    }
+
+    fn awaits_supply(&self) -> bool {
+        self.waiting.is_some() && self.resource.awaits_supply()
+    }
+
+    /// Copies of the requests that may have to wait for a supply. Before the first supply these are all: nothing can be
+    /// granted, but the wants must be known. Later those that may be short.
+    fn copies(&self, requests: &[Request]) -> Vec<Option<Request>> {
+        let awaits_supply = self.awaits_supply();
+        if !awaits_supply && self.waiting.as_ref().is_none_or(|waiting| waiting.gave_up) {
+            return Vec::new();
+        }
+        let may_be_short = |request: &Request| match request {
+            Request::Ask(ask) | Request::Renew(ask) => {
+                ask.kind == HolderKind::Node || ask.has.is_none_or(|has| has.capacity == Amount::ZERO)
+            }
+            Request::Release(_) => false,
+        };
+        if !awaits_supply && !requests.iter().any(may_be_short) {
+            return Vec::new();
+        }
+        let copy = |request: &Request| (awaits_supply || may_be_short(request)).then(|| request.clone());
+        requests.iter().map(copy).collect()
+    }
+
+    /// Takes the requests that wait for a supply, and their answers, out of the round: before the first supply those
+    /// that were answered "not yet", later those that are short. What such an answer has granted counts as if the
+    /// answer had been lost.
+    fn hold_for_supply(
+        &mut self,
+        copies: Vec<Option<Request>>,
+        now: Millis,
+        batch: &mut Batch<T>,
+        effects: &mut Effects<T>,
+    ) {
+        let awaits_supply = self.awaits_supply();
+        let Some(waiting) = &mut self.waiting else { return };
+        let short = self.resource.short();
+        let after = waiting.reports;
+        let mut held = VecDeque::new();
+        // Backwards, so that removing one does not move those that are still to come.
+        for (place, copy) in copies.into_iter().enumerate().rev() {
+            let waits = if awaits_supply {
+                batch.answers[place] == Answer::NotYet
+            } else {
+                short.binary_search(&place).is_ok()
+            };
+            if let Some(request) = copy.filter(|_| waits) {
+                batch.answers.swap_remove(place);
+                let ticket = batch.tickets.swap_remove(place);
+                held.push_front(WaitingRequest { until: now.plus(MAX_WAIT), after, request, ticket });
+            }
+        }
+        if !awaits_supply && !held.is_empty() {
+            effects.asks_parent |= !std::mem::replace(&mut waiting.has_asked, true);
+        }
+        waiting.requests.append(&mut held);
+        self.await_patience(effects);
+    }
+
+    /// Ends the wait of requests that have waited for long enough. Before the first supply they are answered "not yet";
+    /// later they are decided with what there is.
+    fn end_patience(&mut self, moment: Moment<'_>, batch: &mut Batch<T>, effects: &mut Effects<T>) {
+        let awaits_supply = self.awaits_supply();
+        let Some(waiting) = &mut self.waiting else { return };
+        #[cfg(feature = "planted")]
+        if let (true, Some(twin)) = (planted::is(Fault::AnswersParkedTwice), self.twin) {
+            let kept = waiting.requests.iter().take_while(|waiting| waiting.until <= moment.now.at);
+            effects.replies.extend(kept.map(|waiting| (twin(&waiting.ticket), Ok(Answer::NotYet))));
+            return;
+        }
+        let overdue = waiting.overdue(moment.now.at);
+        if awaits_supply {
+            effects.replies.extend(overdue.into_iter().map(|waiting| (waiting.ticket, Ok(Answer::NotYet))));
+        } else {
+            waiting.gave_up |= !overdue.is_empty();
+            overdue.into_iter().for_each(|waiting| batch.push(waiting.request, waiting.ticket));
+        }
+        self.await_patience(effects);
+    }
+
+    fn refuse_waiting(&mut self, effects: &mut Effects<T>) {
+        let Some(waiting) = &mut self.waiting else { return };
+        effects.replies.extend(waiting.requests.drain(..).map(|waiting| (waiting.ticket, Err(LostMastership))));
+    }
+
+    fn await_patience(&mut self, effects: &mut Effects<T>) {
+        if let Some(until) = self.waiting.as_ref().and_then(|waiting| Some(waiting.requests.front()?.until)) {
+            self.wake_at(until, effects);
+        }
+    }
+
+    /// Writes the notes that are due, if it may. Returns whether all notes are stored.
+    fn note(&mut self, now: Millis, may_note: bool, scope: NoteScope, effects: &mut Effects<T>) -> bool {
+        let Some(note_writer) = &mut self.note_writer else { return true };
+        if !note_writer.is_due(&mut self.resource, now, scope) {
+            return note_writer.is_stored();
+        }
+        if may_note {
+            effects.notes = note_writer.take(&mut self.resource, now, scope);
+        } else {
+            effects.wants_note_turn = true;
+        }
+        false
+    }
+
+    /// Lets a planted fault answer twice with one ticket.
+    #[cfg(feature = "planted")]
+    pub fn plant_twin(&mut self, twin: fn(&T) -> T) {
+        self.twin = Some(twin);
+    }
+}

@@ -1,0 +1,155 @@
+//! The inputs and outputs of an engine.
+
+use crate::{
+    lease::promises::Changes,
+    policy::overrides::Load,
+    pool::{Assigned, PoolEvent, PoolNotes},
+    resource::{Answer, LoadError, Request, RoundScratch, watch_list::Hint},
+    types::{
+        claim::HolderKind,
+        time::{Millis, Now},
+    },
+};
+
+/// The environment of a resource at the moment of an input.
+#[derive(Clone, Copy)]
+pub struct Moment<'a> {
+    pub now: Now,
+    /// Whether this node may decide: it is the master, and its master lease is valid.
+    pub may_decide: bool,
+    /// The maximum number of holders.
+    pub max_holders: usize,
+    pub environment: &'a dyn Environment,
+}
+
+/// What an engine may ask the node about. The answers do not change during an input.
+pub trait Environment {
+    /// Whether a holder has an open stream of hints.
+    fn is_watched(&self, kind: HolderKind, id: &str) -> bool;
+    /// The assignments of a pool.
+    fn assignments(&self) -> Vec<(HolderKind, std::sync::Arc<str>, Assigned)>;
+    /// The stored notes of a pool, if an earlier master or incarnation wrote any.
+    fn notes(&self, now: Millis) -> Option<PoolNotes>;
+    /// The reported load, if there is a report.
+    fn reported_load(&self) -> Option<Load>;
+}
+
+/// The node may not decide, so nothing was decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LostMastership;
+
+/// Requests for a round, each with a ticket that its answer is sent back with. A batch is empty after the round, so one
+/// serves all resources of a thread and stays in the caches.
+pub struct Batch<T> {
+    pub(super) requests: Vec<Request>,
+    pub(super) tickets: Vec<T>,
+    pub(super) answers: Vec<Answer>,
+    pub(super) scratch: RoundScratch,
+}
+
+impl<T> Default for Batch<T> {
+    fn default() -> Batch<T> {
+        Batch { requests: Vec::new(), tickets: Vec::new(), answers: Vec::new(), scratch: RoundScratch::default() }
+    }
+}
+
+impl<T> Batch<T> {
+    /// Adds a request.
+    pub fn push(&mut self, request: Request, ticket: T) {
+        self.requests.push(request);
+        self.tickets.push(ticket);
+    }
+
+    /// Moves requests in, with their tickets in the same order. They are moved, not swapped: otherwise the buffers that
+    /// one busy resource needs would spread to all others.
+    pub fn append(&mut self, requests: &mut Vec<Request>, tickets: &mut Vec<T>) {
+        debug_assert_eq!(requests.len(), tickets.len(), "each request has a ticket");
+        self.requests.append(requests);
+        self.tickets.append(tickets);
+    }
+
+    /// The requests, to be completed before the round.
+    pub fn requests_mut(&mut self) -> &mut [Request] {
+        &mut self.requests
+    }
+
+    /// How many requests it holds.
+    pub fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.requests.is_empty() && self.tickets.is_empty() && self.answers.is_empty()
+    }
+}
+
+/// Everything that an input causes, in the order in which it is to be carried out.
+pub struct Effects<T> {
+    /// To be proposed to the quorum after all earlier changes. Then call
+    /// [`committed`](super::ResourceEngine::committed) with their number when they are stored, or
+    /// [`commit_lost`](super::ResourceEngine::commit_lost) if they are lost.
+    pub changes: Option<Changes>,
+    /// Notes of the pool for the quorum, with their number. No answer waits for them. Then call
+    /// [`notes_stored`](super::ResourceEngine::notes_stored) or [`notes_lost`](super::ResourceEngine::notes_lost).
+    pub notes: Option<(u64, PoolNotes)>,
+    /// Answers, each to its ticket.
+    pub replies: Vec<(T, Result<Answer, LostMastership>)>,
+    /// Hints for watched holders. [Unwatch](super::ResourceEngine::unwatch) a holder that cannot be reached any more.
+    pub hints: Vec<Hint>,
+    /// Events of the pool.
+    pub pool_events: Vec<PoolEvent>,
+    /// The parent should be told of this resource now: the uplink should
+    /// [`summarize`](super::ResourceEngine::summarize) it.
+    pub asks_parent: bool,
+    /// The pool has notes to write, and wants a turn with one of its next ticks.
+    pub wants_note_turn: bool,
+    /// [Wake](super::ResourceEngine::wake) the engine at this time, besides earlier ones that it asked for.
+    pub wake_at: Option<Millis>,
+    /// A load that was reported earlier does not fit the settings any more.
+    pub bad_load: Option<LoadError>,
+    /// This incarnation has ended and must not be used any more.
+    pub ended: Option<Ended>,
+}
+
+/// Why an incarnation of a resource has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// It has no holders. The quorum may forget its promises.
+    Retired,
+    /// Its promises are not stored, or may not be, so none of its decisions since can count.
+    CommitLost,
+}
+
+impl<T> Default for Effects<T> {
+    fn default() -> Effects<T> {
+        Effects {
+            changes: None,
+            notes: None,
+            replies: Vec::new(),
+            hints: Vec::new(),
+            pool_events: Vec::new(),
+            asks_parent: false,
+            wants_note_turn: false,
+            wake_at: None,
+            bad_load: None,
+            ended: None,
+        }
+    }
+}
+
+impl<T> Effects<T> {
+    /// Whether all of them have been carried out.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_none()
+            && self.notes.is_none()
+            && self.replies.is_empty()
+            && self.hints.is_empty()
+            && self.pool_events.is_empty()
+            && !self.asks_parent
+            && !self.wants_note_turn
+            && self.wake_at.is_none()
+            && self.bad_load.is_none()
+            && self.ended.is_none()
+    }
+}

@@ -1,0 +1,66 @@
+//! Notes of a pool that must survive its master.
+//!
+//! No answer waits for notes, only a resource that is about to retire. With a tick a pool that has notes to write asks
+//! for a turn, and when it gets one it writes as much as a turn allows. The caller grants turns, so the amount that all
+//! pools of a node write together is bounded. Notes that may be lost are written again.
+
+use crate::{pool::PoolNotes, resource::Resource, types::time::Millis};
+
+/// The maximum number of entries and bytes per turn.
+const MAX_ENTRIES: usize = 64;
+const MAX_BYTES: usize = 16 << 10;
+/// The maximum when this master leaves.
+const MAX_LAST_ENTRIES: usize = 1024;
+const MAX_LAST_BYTES: usize = 128 << 10;
+
+/// The progress of the notes of a pool.
+#[derive(Debug, Default)]
+pub(super) struct NoteWriter {
+    /// The number of the newest notes.
+    proposed: u64,
+    stored: u64,
+    lost: bool,
+}
+
+/// Which notes to write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NoteScope {
+    /// Those that are due.
+    Due,
+    /// All that are not written yet.
+    All,
+    /// All, and more at once, because this master leaves.
+    Last,
+}
+
+impl NoteWriter {
+    pub(super) fn stored(&mut self, number: u64) {
+        self.stored = self.stored.max(number);
+    }
+
+    pub(super) fn lost(&mut self) {
+        self.lost = true;
+    }
+
+    /// Whether all notes that were written are stored.
+    pub(super) fn is_stored(&self) -> bool {
+        !self.lost && self.stored == self.proposed
+    }
+
+    /// Whether there is something to write. After a loss everything is written again.
+    pub(super) fn is_due(&mut self, resource: &mut Resource, now: Millis, scope: NoteScope) -> bool {
+        if std::mem::take(&mut self.lost) {
+            self.stored = self.proposed;
+            resource.note_anew();
+        }
+        resource.has_notes(now, scope != NoteScope::Due)
+    }
+
+    pub(super) fn take(&mut self, resource: &mut Resource, now: Millis, scope: NoteScope) -> Option<(u64, PoolNotes)> {
+        let (entries, bytes) =
+            if scope == NoteScope::Last { (MAX_LAST_ENTRIES, MAX_LAST_BYTES) } else { (MAX_ENTRIES, MAX_BYTES) };
+        let notes = resource.take_notes(now, entries, bytes, scope != NoteScope::Due)?;
+        self.proposed += 1;
+        Some((self.proposed, notes))
+    }
+}

@@ -1,0 +1,90 @@
+//! Requests that wait for a supply, at a node with a parent; and when the parent should be told.
+//!
+//! If a request comes before the parent has lent anything, the core notes what it wants, so that the parent can be
+//! told, and the answer waits for the supply, which usually takes one round trip. After a second it is answered "not
+//! yet", and the holder keeps what it has.
+//!
+//! Later a request waits if its holder has nothing yet or is a child node, and the parent may lend more once it knows
+//! of it ([`Resource::short`](crate::resource::Resource::short)). It waits for the first supply that follows a report
+//! made since, but at most a second. Then it is decided with what there is. After one such wait in vain no request
+//! waits until the parent has answered again.
+
+use std::collections::VecDeque;
+
+use crate::{policy::settings::Settings, resource::Request, types::time::Millis};
+
+/// The maximum time that a request waits for a supply. Clients ask again in a second anyway.
+pub(super) const MAX_WAIT: Millis = Millis::from_secs(1);
+
+/// What came before an incarnation that does not know all leases. It determines the end of learning mode, which is not
+/// known before the first supply, because the parent says how long leases are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Predecessor {
+    /// A new master, which began then: learns as long as the settings say.
+    NewMaster(Millis),
+    /// An incarnation that was rebuilt then: learns until all leases given before have ended.
+    Rebuilt(Millis),
+}
+
+impl Predecessor {
+    /// The end of learning mode by these settings.
+    pub fn learning_until(self, settings: &Settings) -> Millis {
+        match self {
+            Predecessor::NewMaster(since) => settings.learning_until(since),
+            Predecessor::Rebuilt(since) => settings.last_lease_over(since),
+        }
+    }
+}
+
+/// The waiting requests of a resource.
+pub(super) struct WaitingForSupply<T> {
+    /// Present if not all earlier promises are known.
+    predecessor: Option<Predecessor>,
+    /// When this master began.
+    since: Millis,
+    /// The uplink was told to report this resource, and has not done so since.
+    pub(super) has_asked: bool,
+    /// The number of reports so far.
+    pub(super) reports: u64,
+    /// A request has waited in vain, and the parent has lent nothing since.
+    pub(super) gave_up: bool,
+    /// In the order of arrival.
+    pub(super) requests: VecDeque<WaitingRequest<T>>,
+}
+
+/// A request that waits for a supply.
+pub(super) struct WaitingRequest<T> {
+    pub(super) until: Millis,
+    /// It waits for a supply that follows a later report than this.
+    pub(super) after: u64,
+    pub(super) request: Request,
+    pub(super) ticket: T,
+}
+
+impl<T> WaitingForSupply<T> {
+    pub(super) fn new(predecessor: Option<Predecessor>, since: Millis) -> WaitingForSupply<T> {
+        WaitingForSupply { predecessor, since, has_asked: false, reports: 0, gave_up: false, requests: VecDeque::new() }
+    }
+
+    /// Takes out the requests that a supply answers: those that were reported to the parent. The first supply answers
+    /// all.
+    pub(super) fn answered_by_supply(&mut self, is_first: bool) -> VecDeque<WaitingRequest<T>> {
+        let reports = self.reports;
+        let (answered, rest) = self.requests.drain(..).partition(|waiting| is_first || waiting.after < reports);
+        self.requests = rest;
+        answered
+    }
+
+    /// Takes out the requests that have waited for too long.
+    pub(super) fn overdue(&mut self, now: Millis) -> Vec<WaitingRequest<T>> {
+        let overdue = self.requests.partition_point(|waiting| waiting.until <= now);
+        self.requests.drain(..overdue).collect()
+    }
+
+    /// The end of learning mode, now that the length of leases is known.
+    pub(super) fn learning_until(&self, settings: &Settings, has_met_strangers: bool) -> Millis {
+        let predecessor = self.predecessor.map_or(Millis(0), |predecessor| predecessor.learning_until(settings));
+        let strangers = if has_met_strangers { settings.last_lease_over(self.since) } else { Millis(0) };
+        predecessor.max(strangers)
+    }
+}

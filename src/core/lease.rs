@@ -1,0 +1,257 @@
+//! What is safe: which leases may still be in use, and how much may therefore be given.
+//!
+//! # The problem
+//! A lease is a promise: its holder may use so much until it ends. The sum of all leases that holders may believe in
+//! must never exceed the capacity. That would be simple if the server knew what each holder believes. It does not:
+//! answers get lost, repeated and delayed, holders crash and restart, and masters change.
+//!
+//! # The protocol
+//! Every lease has a [`Token`](crate::types::token::Token), a number that only rises. A request says which lease its
+//! holder has: the token, the amount and the expiry time ([`leases::Has`]). The server concludes from that, and from
+//! nothing else, which older leases the holder has stopped using.
+//!
+//! For each holder the server keeps all leases it may be acting on, from the newest that it has confirmed to the newest
+//! that was given. The largest of them is *held*. Held capacity is not free, whatever the holder was given since.
+//!
+//! # An example
+//! The capacity is 100. Client `a` wants 80 and has a lease of 80 (token 5). Client `b` comes and wants 80, too. Both
+//! are due 50.
+//!
+//! | | message | held for a | held for b | free |
+//! |---|---|---|---|---|
+//! | 1 | | 80 | 0 | 20 |
+//! | 2 | `b` → server: wants 80 | 80 | 0 | 20 |
+//! | 3 | server → `b`: token 6, 20 | 80 | 20 | 0 |
+//! | 4 | `a` → server: wants 80, has token 5, 80 | 80 | 20 | 0 |
+//! | 5 | server → `a`: token 7, 50. The answer gets lost | 80 | 20 | 0 |
+//! | 6 | `b` → server: wants 80, has token 6, 20 | 80 | 20 | 0 |
+//! | 7 | server → `b`: token 8, 20 | 80 | 20 | 0 |
+//! | 8 | `a` → server: wants 80, has token 5, 80 | 80 | 20 | 0 |
+//! | 9 | server → `a`: token 9, 50 | 80 | 20 | 0 |
+//! | 10 | `a` → server: wants 80, has token 9, 50 | 50 | 20 | 30 |
+//! | 11 | `b` → server: wants 80, has token 8, 20 | 50 | 20 | 30 |
+//! | 12 | server → `b`: token 11, 50 | 50 | 50 | 0 |
+//!
+//! In step 3 `b` gets what is free, not what it is due: `a` still uses 80. In step 5 the server decides that `a` may
+//! have 50, but 80 stay held, because the server cannot know whether the answer arrives. It did not: in step 8 `a` still
+//! names token 5. Had the server given the difference to `b` in step 7, both together would have used 130. Only step 10
+//! proves that `a` knows its smaller lease (rule 1), and 30 come free. If `a` had never come back, its 80 would have come
+//! free when the lease with token 5 ended.
+//!
+//! # A change of master
+//! Before an answer leaves, a quorum of peers stores a bound on all leases that are in use: a *total* and a *horizon*
+//! ([`promises`]). The [`proposer`] decides when that bound has to change. The next master starts with the bound and
+//! without any record ([`inherited`]). Continuing the example, the master fails after step 12:
+//!
+//! | | message | unclaimed | held for a | held for b | free |
+//! |---|---|---|---|---|---|
+//! | 13 | a new master begins; the stored total is 100 | 100 | 0 | 0 | 0 |
+//! | 14 | `a` → server: wants 80, has token 9, 50 | 50 | 50 | 0 | 0 |
+//! | 15 | server → `a`: token 1000, 50 | 50 | 50 | 0 | 0 |
+//! | 16 | `c` → server: wants 40 | 50 | 50 | 0 | 0 |
+//! | 17 | server → `c`: token 1001, 0 | 50 | 50 | 0 | 0 |
+//! | 18 | `b` never comes back; its lease ends, and with it the horizon | 0 | 50 | 0 | 50 |
+//!
+//! In step 14 `a` *claims* its lease: 50 leave the unclaimed amount and count in the record of `a` (rule E4). In step 17
+//! `c` gets nothing, because the unclaimed 50 may be in use by `b`.
+//!
+//! # The rules
+//! docs/internals/lease-protocol.md has all rules with the reasons for them. Comments cite them by number.
+//!
+//! | rule | says | kept in |
+//! |---|---|---|
+//! | 1 | a confirmation drops older leases only; a stale request is ignored | [`leases`] |
+//! | 2 | an outstanding amount may lower what is held only if its sender proves that it knows a recent lease | [`leases`] |
+//! | 3 | a holder may keep its newest live lease, not what is held for it | [`leases`] |
+//! | 4 | a grant drops older leases that it covers, and no others | [`leases`] |
+//! | 5 | without a supply of its own a node gives nothing | [`crate::resource`] |
+//! | 6 | a client has one request in flight, and only the answer to the latest counts | the session |
+//! | 7 | a new master uses only what a quorum has stored | [`promises`] |
+//! | 8 | a child node in learning mode confirms nothing | [`leases`], [`crate::resource`] |
+//! | 9, 10 | who is hinted; who asks early | [`crate::resource`] |
+//! | E1 | an answer leaves when the stored total covers everything that is held | [`proposer`] |
+//! | E2 | inherited leases count until the last of them has ended | [`inherited`] |
+//! | E3 | a request that claims an older lease than the last one is stale | [`leases`] |
+//! | E4 | a claim takes from the unclaimed amount, and a smaller claim gives back | [`inherited`] |
+//! | E5 | nothing is claimed in addition to a fresh lease | [`leases`] |
+//! | E6 | a holder may keep what it has claimed until it has a lease of this master | [`leases`] |
+//! | E7 | the echo of a lease that answers the last claim frees what was claimed | [`leases`] |
+//! | E8 | a release of a lease of this master frees it and older ones, and nothing else | [`leases`] |
+//! | E9 | rule 6, at the client | the session |
+//! | E10 | a holder without tokens gets back what it claims, and grows after it has shown a lease of this master | [`crate::resource`] |
+//! | E11 | a holder that may have an unknown lease is left out of the answer rather than given less | [`crate::resource`] |
+//! | E12 | leases that ended while there was no master can be claimed, too | [`inherited`], [`proposer`] |
+//! | E13 | parts of the unclaimed amount end on their own | [`inherited`], [`proposer`] |
+//!
+//! What a request says about leases is applied in [`crate::resource`], by the methods of [`LeaseBook`].
+
+pub(crate) mod inherited;
+pub(crate) mod leases;
+pub(crate) mod ledger;
+pub(crate) mod promises;
+pub(crate) mod proposer;
+
+use crate::{
+    lease::{
+        inherited::InheritedLeases,
+        leases::Grant,
+        ledger::Ledger,
+        promises::Inherited,
+        proposer::{PromiseReport, Proposal, Proposer, RoundDetail, RoundSummary, begin_epoch},
+    },
+    planted::{self, Fault},
+    policy::settings::Reuse,
+    types::{
+        amount::Amount,
+        claim::{Claims, HolderKind},
+        time::{Millis, certain_end},
+        token::{Epoch, Token, Tokens},
+    },
+};
+
+/// The leases of one incarnation of a resource: those that it gave, those that it inherited, and what peers know of
+/// both.
+pub(crate) struct LeaseBook {
+    /// The records of all holders.
+    pub(crate) ledger: Ledger,
+    pub(crate) tokens: Tokens,
+    /// What earlier masters promised and nobody has claimed, until the last of those leases ends.
+    inherited: Option<Box<InheritedLeases>>,
+    /// Absent if no promises are kept: then this master forgets its leases when it ends.
+    proposer: Option<Box<Proposer>>,
+    /// When this master began: a lease that it cannot account for is older.
+    since: Millis,
+    /// Until then it may not know all leases that are in use.
+    learning_until: Millis,
+}
+
+/// A lease that is about to be given.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NewLease {
+    pub(crate) capacity: Amount,
+    pub(crate) length: Millis,
+    /// In Unix seconds, as the holder is told.
+    pub(crate) expiry_time: i64,
+    /// What its holder has claimed of earlier masters in this request, without a token.
+    pub(crate) claimed: Amount,
+}
+
+impl LeaseBook {
+    /// A book without leases. What is inherited is added by [`inherit`](Self::inherit).
+    pub(crate) fn new(
+        epoch: Epoch,
+        since: Millis,
+        learning_until: Millis,
+        inherited: Option<&Inherited>,
+        seed: u64,
+    ) -> LeaseBook {
+        let epoch = begin_epoch(epoch, inherited);
+        LeaseBook {
+            ledger: Ledger::new(seed),
+            tokens: Tokens::new(epoch),
+            inherited: None,
+            proposer: inherited.map(|inherited| Box::new(Proposer::new(epoch, inherited))),
+            since,
+            learning_until,
+        }
+    }
+
+    pub(crate) fn since(&self) -> Millis {
+        self.since
+    }
+
+    pub(crate) fn learning_until(&self) -> Millis {
+        self.learning_until
+    }
+
+    pub(crate) fn learn_until(&mut self, until: Millis) {
+        self.learning_until = until;
+    }
+
+    /// Whether peers store what this master promises.
+    pub(crate) fn keeps_promises(&self) -> bool {
+        self.proposer.is_some()
+    }
+
+    /// Gives the holder in `slot` a lease. Returns its token.
+    pub(crate) fn grant(&mut self, slot: u32, now: Millis, lease: NewLease, reuse: Reuse) -> Token {
+        let NewLease { capacity, length, expiry_time, claimed } = lease;
+        let token = self.tokens.issue();
+        let grant = Grant { token, capacity, end: certain_end(now, length) };
+        self.ledger.grant(slot, now, grant, expiry_time, reuse);
+        self.note_claimed(slot, token, claimed);
+        self.cover_until(grant.end);
+        token
+    }
+
+    /// The holder in `slot` gives leases back: the one with this token and all before it, or all if it does not say
+    /// (rule E8). Returns whether it has none left, and what of them has to go back to the unclaimed amount.
+    pub(crate) fn release(&mut self, slot: u32, kind: HolderKind, token: Option<Token>, now: Millis) -> (bool, Amount) {
+        let leases = &mut self.ledger.holder_mut(slot).leases;
+        leases.end_claimed(kind, now);
+        match token {
+            Some(token) if self.tokens.issued(token) => leases.release(token),
+            Some(_) if planted::is(Fault::OldReleaseFrees) => (true, Amount::ZERO),
+            // It was sent to an earlier master, or may have been.
+            Some(_) => (false, Amount::ZERO),
+            None => (!self.has_inherited(), Amount::ZERO),
+        }
+    }
+
+    /// A lease may be believed until then.
+    pub(crate) fn cover_until(&mut self, end: Millis) {
+        if let Some(proposer) = &mut self.proposer {
+            proposer.cover_until(end);
+        }
+    }
+
+    /// The changes to propose to the quorum now, and the changes that the answers since the last call wait for. Call it
+    /// after every round and every tick. Without promises it is always empty.
+    ///
+    /// `lease` is how long leases last now. `capacity` is absent if holders do not share it. `wants` computes what all
+    /// holders want.
+    ///
+    /// The changes count as proposed: they must be applied before all later ones, or no later change of this incarnation
+    /// may be applied.
+    pub(crate) fn take_changes(
+        &mut self,
+        now: Millis,
+        lease: Millis,
+        capacity: Option<Amount>,
+        wants: impl FnOnce(&LeaseBook) -> Claims,
+    ) -> Proposal {
+        let Some(mut proposer) = self.proposer.take() else { return Proposal::default() };
+        let (held, lapsed) = (self.ledger.sums().held, self.ledger.lapsed());
+        let summary = RoundSummary { held, lease, lapsed, parts: self.inherited_parts(now), now };
+        let clock = proposer.clock();
+        let detail = || RoundDetail {
+            held,
+            unclaimed: self.unclaimed(),
+            wants: self.ledger.sums().wants,
+            capacity,
+            lease,
+            next: self.tokens.next(),
+            lapsed,
+            parts: self.inherited_parts(now),
+            clock,
+            now,
+        };
+        let proposal = proposer.take(summary, detail, || wants(self));
+        self.proposer = Some(proposer);
+        proposal
+    }
+
+    /// A quorum has stored all changes up to this number, and will not lose them.
+    pub(crate) fn acknowledge(&mut self, number: u64) {
+        if let Some(proposer) = &mut self.proposer {
+            proposer.acknowledge(number);
+        }
+    }
+
+    /// A report on promises, if they are kept. `room`: masters leave this much room in a total, so it is never
+    /// claimed.
+    pub(crate) fn promise_report(&self, room: Amount) -> Option<PromiseReport> {
+        let until = self.inherited_over_by(self.unclaimed().saturating_sub(room));
+        self.proposer.as_ref().map(|proposer| proposer.report(self.unclaimed(), until))
+    }
+}

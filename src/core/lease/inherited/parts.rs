@@ -1,0 +1,117 @@
+//! Parts of inherited leases that end before the rest.
+//!
+//! When a second master fails, its successor inherits one total. It consists of leases that the second master gave, and
+//! of leases that it had inherited itself and nobody had claimed. The latter end sooner, and the log says how much they
+//! are at least ([`Part`]). So a chain of masters frees what nobody claims when the last lease that it can consist of
+//! has ended, no matter how often the master changes.
+//!
+//! Why this is safe: order the parts by their ends. For each end, the sum of all later parts and the rest is no less
+//! than what holders that have claimed nothing may be using under leases that outlive that end. A claim takes from the
+//! part of its own lease, then from earlier parts, and from later ones only if all those are used up. All three keep
+//! the invariant. An amount that goes back goes to the rest.
+
+use crate::{
+    lease::promises::{Part, merge_parts},
+    types::{
+        amount::{Amount, Sum},
+        cluster_clock::ClusterClock,
+        time::Millis,
+        token::Token,
+    },
+};
+
+/// The parts that end before the rest, in the order of their ends.
+#[derive(Debug, Default)]
+pub(super) struct Parts {
+    clock: ClusterClock,
+    earlier: Vec<Part>,
+    /// All leases below this one have ended.
+    over: Option<Token>,
+}
+
+impl Parts {
+    /// Parts of inherited leases of which the rest ends at `until`.
+    pub(super) fn new(clock: ClusterClock, mut parts: Vec<Part>, until: Millis) -> Parts {
+        parts.retain(|part| clock.local(part.until) < until && part.amount > Amount::ZERO);
+        merge_parts(&mut parts);
+        Parts { clock, earlier: parts, over: None }
+    }
+
+    /// What the log is told: these, and the rest, which is all that was given before `first`.
+    pub(super) fn told(&self, left: Sum, until: Millis, first: Token, now: Millis) -> Vec<Part> {
+        let mut parts = self.earlier.clone();
+        let amount = self.rest(left).max(Sum::ZERO).floor();
+        if amount > Amount::ZERO && now < until {
+            // The same moment each time, because `until` is no earlier than the start of the reign.
+            let until = self.clock.end(until, self.clock.begun());
+            parts.push(Part { until, before: first, amount });
+        }
+        parts
+    }
+
+    /// Whether the part that contained this lease has ended.
+    pub(super) fn is_over(&self, token: Token) -> bool {
+        Some(token) < self.over
+    }
+
+    /// `amount` of `left` is claimed by the holder of lease `token`. Without a token the lease may have been in any
+    /// part.
+    pub(super) fn take(&mut self, left: Sum, amount: Amount, token: Option<Token>) {
+        let rest = self.rest(left);
+        let own = token.map_or(0, |token| self.earlier.partition_point(|part| part.before <= token));
+        let count = self.earlier.len();
+        let mut amount = Sum::from(amount);
+        if own == count {
+            amount = amount - amount.min(rest.max(Sum::ZERO));
+        }
+        let order = (0..count.min(own + 1)).rev().chain(own + 1..count);
+        for place in order {
+            let part = &mut self.earlier[place];
+            let taken = amount.min(part.amount.into());
+            part.amount = (Sum::from(part.amount) - taken).floor();
+            amount -= taken;
+        }
+        self.earlier.retain(|part| part.amount > Amount::ZERO);
+    }
+
+    /// Ends the parts whose time has come. Returns their sum.
+    pub(super) fn end(&mut self, now: Millis) -> Sum {
+        let (clock, over) = (self.clock, &mut self.over);
+        let ended = self.earlier.extract_if(.., |part| clock.local(part.until) <= now);
+        ended
+            .map(|part| {
+                *over = (*over).max(Some(part.before));
+                part.amount
+            })
+            .collect()
+    }
+
+    /// When this much of them has ended; `None` if only when the rest ends.
+    pub(super) fn over_by(&self, amount: Amount) -> Option<Millis> {
+        let mut over = Sum::ZERO;
+        let enough = self.earlier.iter().find(|part| {
+            over += part.amount;
+            over >= amount.into()
+        });
+        enough.map(|part| self.clock.local(part.until))
+    }
+
+    /// When the next of them ends.
+    pub(super) fn next_end(&self) -> Option<Millis> {
+        self.earlier.first().map(|part| self.clock.local(part.until))
+    }
+
+    /// Forgets the parts: leases that no master promised may end at any time.
+    pub(super) fn forget(&mut self) {
+        self.earlier.clear();
+    }
+
+    /// All leases below this one ended with a part.
+    pub(super) fn over(&self) -> Option<Token> {
+        self.over
+    }
+
+    fn rest(&self, left: Sum) -> Sum {
+        left - self.earlier.iter().map(|part| part.amount).collect::<Sum>()
+    }
+}

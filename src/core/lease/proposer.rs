@@ -1,0 +1,359 @@
+//! What a master proposes to the quorum about the leases of one resource: when its total rises and falls, and when its
+//! horizon moves on (rule E1).
+//!
+//! The total must rise before more may be in use than the quorum knows. It is raised in advance, to somewhat more than
+//! is held or wanted. So it rises a few times while a resource fills, and never again once it covers the whole
+//! capacity. It falls only together with a horizon. The *room* between what is held and the total follows from how much
+//! the held amount has changed since the last horizon. The next master cannot give that room to anyone before its
+//! horizon, so it should be small.
+//!
+//! A horizon is proposed once in half a lease length, and an eighth of a lease length before it is needed. So in a
+//! steady state no answer waits for the log.
+//!
+//! `counted_from` moves on with each horizon, to the first lease given since the one before it was proposed. Leases of
+//! the last half lease length are above it, and so is every lease whose holder keeps to its refresh interval. If a
+//! lease above it ends all the same, `counted_from` rises above that lease before anything else is given (rule E12).
+//!
+//! While there are inherited leases, the quorum is told of their parts, too ([`ToldParts`]).
+
+mod told;
+
+use std::collections::VecDeque;
+
+use crate::{
+    lease::promises::{Changes, Inherited, Part, total_at},
+    planted::{self, Fault},
+    types::{
+        amount::{Amount, Sum},
+        claim::Claims,
+        cluster_clock::ClusterClock,
+        time::Millis,
+        token::{Epoch, Token},
+    },
+};
+use told::ToldParts;
+
+/// The room in a total, as a part of the capacity, so that few changes fill a resource. If holders share no capacity:
+/// as a part of what is held or wanted.
+const ROOM: f64 = 1.0 / 8.0;
+/// The least room. With less, each newcomer would wait for the log.
+const MIN_ROOM: f64 = 1.0 / 64.0;
+/// The room as a multiple of how much the held amount has changed since the last horizon.
+const HEADWAY: f64 = 1.5;
+/// The total is raised again when this part of its room is left, which is enough for what is granted until the change
+/// is stored.
+const RAISE_BELOW: f64 = 1.0 / 8.0;
+
+/// Changes to propose, and what waits for them.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Proposal {
+    /// To be proposed after all earlier changes.
+    pub changes: Option<Changes>,
+    /// The leases given since the last call may be sent once the changes of this number are acknowledged; at once if
+    /// absent.
+    pub awaits: Option<u64>,
+}
+
+/// Promises at a glance.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PromiseReport {
+    /// The bound on all leases, whether the quorum has acknowledged it or not.
+    pub total: Amount,
+    /// What earlier masters promised and no holder has claimed yet.
+    pub unclaimed: Amount,
+    /// When the last lease of earlier masters ends.
+    pub inherited_until: Millis,
+    /// When the unclaimed amount has ended, except for the room that masters leave in a total.
+    pub unclaimed_until: Millis,
+    pub horizon: Millis,
+    /// The number of changes that were not acknowledged yet.
+    pub under_way: u64,
+}
+
+/// The epoch of an incarnation, above all that it inherits.
+pub(super) fn begin_epoch(epoch: Epoch, inherited: Option<&Inherited>) -> Epoch {
+    let least = match inherited {
+        // The first token must not be the one that stands for inherited leases.
+        Some(Inherited { newest: None, .. }) => 1,
+        Some(Inherited { newest: Some(newest), .. }) => newest.0.saturating_add(Inherited::EPOCHS_APART),
+        None => 0,
+    };
+    Epoch(epoch.0.max(least))
+}
+
+/// The promises of one incarnation of a resource.
+pub(super) struct Proposer {
+    epoch: Epoch,
+    clock: ClusterClock,
+    inherited_until: Millis,
+    /// The numbers of the last changes that were proposed, and of the last that are known to be stored.
+    taken: u64,
+    acknowledged: u64,
+    stored: Bound,
+    /// The bounds that were proposed and not acknowledged.
+    under_way: VecDeque<(u64, Bound)>,
+    /// The latest end of the leases given since the last call of [`take`](Self::take).
+    furthest: Millis,
+    /// The first lease given since a horizon was last proposed. Before that, the inherited `counted_from`.
+    mark: Token,
+    /// The sum of the wants that were last proposed.
+    told_wants: Sum,
+    /// As long as no more is held, the newest total is high enough.
+    quiet_to: Sum,
+    /// The least and the most that was held since a horizon was last proposed. Absent before the first.
+    swing: Option<(Sum, Sum)>,
+    told: ToldParts,
+}
+
+/// A bound on the leases that are in use: their total, their latest end and their maximum length. Leases from
+/// `counted_from` on are in the total even if they have ended.
+#[derive(Debug, Clone)]
+struct Bound {
+    total: Amount,
+    /// The part of the total that was free when it was proposed.
+    room: Amount,
+    until: Millis,
+    lease: Millis,
+    counted_from: Token,
+    /// Parts of the total that end before the rest.
+    parts: Vec<Part>,
+}
+
+impl Bound {
+    fn covers(&self, detail: &RoundDetail, end: Millis) -> bool {
+        detail.held <= Sum::from(self.total_at(detail))
+            && end <= self.until
+            && detail.lease <= self.lease
+            && self.is_above(detail.lapsed)
+            && told::are_left(&self.parts, &detail.parts)
+    }
+
+    /// The total without the parts that have ended.
+    fn total_at(&self, detail: &RoundDetail) -> Amount {
+        total_at(self.total, &self.parts, detail.clock.at(detail.now))
+    }
+
+    /// Whether the capacity of leases that have ended may be given to others.
+    fn is_above(&self, lapsed: Option<Token>) -> bool {
+        Some(self.counted_from) > lapsed || planted::is(Fault::FloorStays)
+    }
+
+    /// Whether leases were given that end at `furthest` at the latest, and this bound does not cover that, or soon will
+    /// not.
+    fn needs_horizon(&self, furthest: Millis, lease: Millis, now: Millis) -> bool {
+        furthest > now && (self.until < ahead_of(furthest, lease) || self.lease < lease)
+    }
+}
+
+/// A horizon moves on when it is no later than this.
+fn ahead_of(end: Millis, lease: Millis) -> Millis {
+    end.plus(Millis(lease.0 / 8))
+}
+
+/// The state of a resource at the end of a round, as far as it is cheap to compute.
+#[derive(Debug)]
+pub(super) struct RoundSummary {
+    /// All that may be in use, inherited leases included.
+    pub(super) held: Sum,
+    /// How long leases last.
+    pub(super) lease: Millis,
+    /// The newest lease that has ended.
+    pub(super) lapsed: Option<Token>,
+    /// The parts of the inherited leases.
+    pub(super) parts: Vec<Part>,
+    pub(super) now: Millis,
+}
+
+/// The state of a resource at the end of a round, with the settings that promises depend on.
+#[derive(Debug, Clone)]
+pub(super) struct RoundDetail {
+    /// All that may be believed, what earlier masters promised included.
+    pub(super) held: Sum,
+    /// The part of it that no holder has claimed.
+    pub(super) unclaimed: Amount,
+    pub(super) wants: Sum,
+    /// Absent if holders share no capacity.
+    pub(super) capacity: Option<Amount>,
+    /// How long leases last.
+    pub(super) lease: Millis,
+    /// The token of the next lease, and the newest lease that has ended.
+    pub(super) next: Token,
+    pub(super) lapsed: Option<Token>,
+    /// The parts of the inherited leases.
+    pub(super) parts: Vec<Part>,
+    pub(super) clock: ClusterClock,
+    pub(super) now: Millis,
+}
+
+impl RoundDetail {
+    /// No lower than `counted_from`, and above every lease that has ended.
+    fn raised(&self, counted_from: Token) -> Token {
+        self.lapsed.map_or(counted_from, |lapsed| counted_from.max(lapsed.next()))
+    }
+
+    /// Up to this amount may be held before the total must be looked at again: most of its room.
+    fn quiet_to(&self, total: Amount) -> Sum {
+        if self.capacity.is_some_and(|capacity| capacity <= total) {
+            return total.into();
+        }
+        let held = self.held.get();
+        Amount::clamped(held + (total.get() - held) * (1.0 - RAISE_BELOW)).min(total).into()
+    }
+
+    /// The total to propose: what is held or wanted and some room, but no more than half of what is free, so that the
+    /// next master has the rest for new holders at once. `changed`: by how much the held amount has changed of late, if
+    /// that is known.
+    fn total(&self, changed: Option<f64>) -> Amount {
+        let needed = self.held.max(self.wants).get();
+        let whole = self.capacity.map_or(needed, Amount::get);
+        let (least, most) = (whole * MIN_ROOM, whole * ROOM);
+        let room = changed.map_or(most, |changed| (changed * HEADWAY).clamp(least, most));
+        let Some(capacity) = self.capacity else { return Amount::clamped(needed + room).max(self.held.ceil()) };
+        let free = (capacity.get() - needed).max(0.0);
+        // The unclaimed amount is room already. If more were added, a few masters in a row would promise the whole
+        // capacity.
+        let room = (room - self.unclaimed.get()).max(least);
+        let total = Amount::clamped(needed + room.min(free / 2.0));
+        total.min(capacity).max(self.held.ceil())
+    }
+}
+
+impl Proposer {
+    /// For an incarnation with these inherited promises.
+    pub(super) fn new(epoch: Epoch, inherited: &Inherited) -> Proposer {
+        let Inherited { total, until, counted_from, clock, .. } = *inherited;
+        let mark = counted_from.unwrap_or(Token::first(epoch));
+        let parts = inherited.parts.clone();
+        Proposer {
+            epoch,
+            clock,
+            inherited_until: until,
+            taken: 0,
+            acknowledged: 0,
+            // No lease is covered before this epoch has a horizon, because the quorum knows nothing of its tokens.
+            stored: Bound { total, room: Amount::ZERO, until: Millis(0), lease: Millis(0), counted_from: mark, parts },
+            under_way: VecDeque::new(),
+            furthest: Millis(0),
+            mark,
+            told_wants: Sum::ZERO,
+            quiet_to: Sum::ZERO,
+            swing: None,
+            told: ToldParts::default(),
+        }
+    }
+
+    /// A lease may be believed until then.
+    pub(super) fn cover_until(&mut self, end: Millis) {
+        self.furthest = self.furthest.max(end);
+    }
+
+    pub(super) fn acknowledge(&mut self, number: u64) {
+        while self.under_way.front().is_some_and(|(taken, _)| *taken <= number) {
+            let Some((taken, bound)) = self.under_way.pop_front() else { return };
+            (self.acknowledged, self.stored) = (taken, bound);
+        }
+    }
+
+    pub(super) fn report(&self, unclaimed: Amount, until: Option<Millis>) -> PromiseReport {
+        PromiseReport {
+            total: self.newest().total,
+            unclaimed,
+            inherited_until: self.inherited_until,
+            unclaimed_until: until.unwrap_or(self.inherited_until),
+            horizon: self.stored.until,
+            under_way: self.taken - self.acknowledged,
+        }
+    }
+
+    /// The clock of the cluster.
+    pub(super) fn clock(&self) -> ClusterClock {
+        self.clock
+    }
+
+    /// The changes to propose, and the changes that answers since the last call wait for. In most rounds there are
+    /// neither, which `summary` alone shows.
+    pub(super) fn take(
+        &mut self,
+        round: RoundSummary,
+        detail: impl FnOnce() -> RoundDetail,
+        wants: impl FnOnce() -> Claims,
+    ) -> Proposal {
+        let RoundSummary { held, lease, lapsed, parts, now } = round;
+        self.swing = self.swing.map(|(least, most)| (least.min(held), most.max(held)));
+        self.told.see(&parts, now);
+        let is_stored = self.under_way.is_empty() && self.stored.is_above(lapsed);
+        let is_told = self.told.is_quiet(&self.stored.parts, &parts, self.clock.at(now));
+        if held <= self.quiet_to && is_stored && is_told && !self.stored.needs_horizon(self.furthest, lease, now) {
+            self.furthest = Millis(0);
+            return Proposal::default();
+        }
+        let furthest = std::mem::take(&mut self.furthest);
+        // If holders share no capacity, more may be held than an amount can express.
+        let detail = RoundDetail { held: held.min(Amount::MAX.into()), ..detail() };
+        let changes = self.next(&detail, furthest).map(|(bound, moves_on)| {
+            self.taken += 1;
+            let have_doubled = detail.wants.get() > self.told_wants.get() * 2.0;
+            let wants = (moves_on || have_doubled).then(|| {
+                self.told_wants = detail.wants;
+                wants()
+            });
+            let horizon = moves_on.then(|| self.clock.end(bound.until, now));
+            let (total, lease, counted_from) = (bound.total, Some(bound.lease), Some(bound.counted_from));
+            let parts = bound.parts.clone();
+            self.under_way.push_back((self.taken, bound));
+            Changes { epoch: self.epoch, number: self.taken, total, horizon, lease, counted_from, wants, parts }
+        });
+        self.quiet_to = detail.quiet_to(self.newest().total_at(&detail));
+        Proposal { changes, awaits: if furthest > now { self.awaited(&detail, furthest) } else { None } }
+    }
+
+    /// The bound to propose now, if any, and whether its horizon moves on.
+    fn next(&mut self, detail: &RoundDetail, furthest: Millis) -> Option<(Bound, bool)> {
+        let (newest, now) = (self.newest().clone(), detail.now);
+        let (lease, held) = (detail.lease, detail.held);
+        let room = |total: Amount| Amount::clamped(total.get() - held.get());
+        if newest.needs_horizon(furthest, lease, now) {
+            let until = ahead_of(furthest, lease).plus(Millis(lease.0 / 2)).max(self.inherited_until).max(newest.until);
+            let counted_from = detail.raised(std::mem::replace(&mut self.mark, detail.next));
+            let swing = self.swing.replace((held, held));
+            let total = detail.total(swing.map(|(least, most)| (most - least).get()));
+            let parts = self.told.tell(&newest.parts, &detail.parts, now);
+            return Some((Bound { total, room: room(total), until, lease, counted_from, parts }, true));
+        }
+        let counted_from =
+            if newest.is_above(detail.lapsed) { newest.counted_from } else { detail.raised(newest.counted_from) };
+        let (known, foreseen) = (newest.total_at(detail), detail.total(None));
+        let is_short = held > Sum::from(known);
+        // The total is raised before it is needed, when most of its room is used up.
+        let is_foreseen = room(known).get() < room(foreseen).min(newest.room).get() * RAISE_BELOW;
+        let has_given = furthest > now;
+        let is_given_over = has_given && counted_from != newest.counted_from;
+        let is_claimed = has_given && !told::are_left(&newest.parts, &detail.parts);
+        let is_loose = self.taken > 0 && self.told.is_loose(&newest.parts, &detail.parts);
+        if !(is_short || is_foreseen || is_given_over || is_claimed || is_loose) {
+            return None;
+        }
+        let (total, given) = if is_short || is_foreseen { (foreseen, room(foreseen)) } else { (known, newest.room) };
+        let parts = self.told.tell(&newest.parts, &detail.parts, now);
+        Some((Bound { total, room: given, counted_from, parts, ..newest }, false))
+    }
+
+    /// The bound that was proposed last, or the stored one.
+    fn newest(&self) -> &Bound {
+        self.under_way.back().map_or(&self.stored, |(_, bound)| bound)
+    }
+
+    /// The number of the changes that must be stored before leases may be sent: from these on, no later change that is
+    /// under way takes back what covers them.
+    fn awaited(&self, detail: &RoundDetail, end: Millis) -> Option<u64> {
+        let covers = |bound: &Bound| bound.covers(detail, end);
+        if planted::is(Fault::LoweringCountsLate) && covers(&self.stored) {
+            return None;
+        }
+        let stored = std::iter::once((self.acknowledged, &self.stored));
+        let under_way = self.under_way.iter().map(|(number, bound)| (*number, bound));
+        let bounds: Vec<_> = stored.chain(under_way).collect();
+        let first = bounds.into_iter().rev().take_while(|(_, bound)| covers(bound)).last();
+        first.map(|(number, _)| number).filter(|number| *number > self.acknowledged)
+    }
+}

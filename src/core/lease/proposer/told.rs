@@ -1,0 +1,99 @@
+//! What the quorum is told of the parts of inherited leases.
+//!
+//! A part in the log must not be larger than the unclaimed amount of that part when an answer leaves: what a holder has
+//! claimed is its own by then, and it may hold it for longer (rule E13). So a claim that takes from a part waits for
+//! the log, unless the log was told less than was left. The difference is the *slack*. It is nothing while nobody
+//! claims from a part, and doubles each time that it was too small. When a part has been at rest, the log is told all
+//! of it.
+
+use crate::{
+    lease::promises::Part,
+    planted::{self, Fault},
+    types::{amount::Amount, cluster_clock::ClusterTime, time::Millis, token::Token},
+};
+
+/// A part that has not changed for this long is at rest.
+const REST_TIME: Millis = Millis(1000);
+/// The slack as a part of the amount, at first and at most. A part at rest is told again if the difference exceeds the
+/// first slack.
+const FIRST_SLACK: f64 = 1.0 / 64.0;
+const MAX_SLACK: f64 = 1.0 / 8.0;
+
+/// Whether parts in the log are no larger than those that are left.
+pub(super) fn are_left(told: &[Part], left: &[Part]) -> bool {
+    told.iter().all(|told| told.amount <= amount_of(left, told.before)) || planted::is(Fault::PartIgnoresGrants)
+}
+
+fn amount_of(parts: &[Part], before: Token) -> Amount {
+    parts.iter().find(|part| part.before == before).map_or(Amount::ZERO, |part| part.amount)
+}
+
+/// How the parts of inherited leases change.
+#[derive(Debug, Default)]
+pub(super) struct ToldParts {
+    falling: Vec<Falling>,
+    at: Millis,
+}
+
+#[derive(Debug)]
+struct Falling {
+    before: Token,
+    amount: Amount,
+    /// When it last changed.
+    changed: Millis,
+    slack: f64,
+}
+
+impl Falling {
+    fn is_at_rest(&self, now: Millis) -> bool {
+        now.since(self.changed) >= REST_TIME
+    }
+}
+
+impl ToldParts {
+    /// Notes what is left of each part.
+    pub(super) fn see(&mut self, left: &[Part], now: Millis) {
+        self.at = now;
+        self.falling.retain(|known| left.iter().any(|part| part.before == known.before));
+        for part in left {
+            match self.falling.iter_mut().find(|known| known.before == part.before) {
+                Some(known) if known.amount != part.amount => (known.amount, known.changed) = (part.amount, now),
+                Some(_) => {}
+                None => {
+                    let (before, amount) = (part.before, part.amount);
+                    self.falling.push(Falling { before, amount, changed: now, slack: 0.0 });
+                }
+            }
+        }
+    }
+
+    /// Whether the log need not be told anything.
+    pub(super) fn is_quiet(&self, told: &[Part], left: &[Part], moment: ClusterTime) -> bool {
+        let none_is_over = told.iter().all(|part| part.until > moment);
+        none_is_over && are_left(told, left) && !self.is_loose(told, left)
+    }
+
+    /// Whether a part at rest is larger than the log was told.
+    pub(super) fn is_loose(&self, told: &[Part], left: &[Part]) -> bool {
+        left.iter().any(|part| {
+            let most = part.amount.get() * (1.0 - FIRST_SLACK);
+            let known = self.falling.iter().find(|known| known.before == part.before);
+            amount_of(told, part.before).get() < most && known.is_some_and(|known| known.is_at_rest(self.at))
+        })
+    }
+
+    /// The parts to tell now. `told`: what the log was told last.
+    pub(super) fn tell(&mut self, told: &[Part], left: &[Part], now: Millis) -> Vec<Part> {
+        let mut parts = left.to_vec();
+        for part in &mut parts {
+            let Some(known) = self.falling.iter_mut().find(|known| known.before == part.before) else { continue };
+            if known.is_at_rest(now) {
+                known.slack = 0.0;
+            } else if part.amount < amount_of(told, part.before) {
+                known.slack = (known.slack * 2.0).clamp(FIRST_SLACK, MAX_SLACK);
+            }
+            part.amount = Amount::clamped(part.amount.get() * (1.0 - known.slack)).min(part.amount);
+        }
+        parts
+    }
+}

@@ -1,0 +1,278 @@
+//! Who may do what: rules over identities, as a configuration writes them under `access:`.
+//!
+//! Rules add up: what one of them allows is allowed, and what none of them allows is denied; their order means nothing.
+//! A decision depends on the policy, the identity and what is asked for alone. How an identity is proved, and which
+//! call asks for what, is the server's matter.
+
+mod identity;
+mod pattern;
+mod permissions;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use crate::types::{claim::HolderKind, escape::escaped};
+
+pub use self::{
+    identity::{Identity, IdentityError},
+    pattern::{PLACEHOLDER, Pattern, PatternError},
+    permissions::{Decision, Permissions},
+};
+
+/// Something that a rule lets an identity do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// Ask for capacity as a client, release it, and listen for hints.
+    Ask,
+    /// The same as a child node.
+    Lend,
+    /// Read status, pages, metrics, configurations, peers and pools.
+    Read,
+    /// Change the configuration.
+    Configure,
+    /// Change what clients of pools are assigned.
+    Pools,
+    /// Add and remove peers.
+    Peers,
+    /// Say what a resource can serve, instead of what its template says.
+    Override,
+}
+
+impl Action {
+    pub const ALL: [Action; 7] =
+        [Action::Ask, Action::Lend, Action::Read, Action::Configure, Action::Pools, Action::Peers, Action::Override];
+
+    /// The word in configurations.
+    pub fn name(self) -> &'static str {
+        match self {
+            Action::Ask => "ask",
+            Action::Lend => "lend",
+            Action::Read => "read",
+            Action::Configure => "configure",
+            Action::Pools => "pools",
+            Action::Peers => "peers",
+            Action::Override => "override",
+        }
+    }
+
+    /// The action of this name.
+    pub fn named(name: &str) -> Option<Action> {
+        Action::ALL.into_iter().find(|action| action.name() == name)
+    }
+
+    /// As whom a holder of this kind asks.
+    pub fn of(kind: HolderKind) -> Action {
+        match kind {
+            HolderKind::Client => Action::Ask,
+            HolderKind::Node => Action::Lend,
+        }
+    }
+
+    /// Whether it is done to resources, so that a rule may name some.
+    pub fn is_of_resources(self) -> bool {
+        !matches!(self, Action::Configure | Action::Peers)
+    }
+
+    /// Whether it is done under the name of a client or child node.
+    pub fn is_of_holders(self) -> bool {
+        matches!(self, Action::Ask | Action::Lend)
+    }
+
+    fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
+/// A set of actions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Actions(u8);
+
+impl Actions {
+    /// Whether the action is among them.
+    pub fn has(self, action: Action) -> bool {
+        self.0 & action.bit() != 0
+    }
+
+    pub fn union(self, other: Actions) -> Actions {
+        Actions(self.0 | other.0)
+    }
+
+    /// Those that are in the set.
+    pub fn iter(self) -> impl Iterator<Item = Action> {
+        Action::ALL.into_iter().filter(move |action| self.has(*action))
+    }
+}
+
+impl FromIterator<Action> for Actions {
+    fn from_iter<I: IntoIterator<Item = Action>>(actions: I) -> Actions {
+        Actions(actions.into_iter().fold(0, |set, action| set | action.bit()))
+    }
+}
+
+impl fmt::Display for Actions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.iter().map(Action::name).collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// What some identities may do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// What denials and explanations call it.
+    pub name: String,
+    /// Whom it is for; `{identity}` means nothing here.
+    pub who: Vec<Pattern>,
+    /// What they may do.
+    pub may: Actions,
+    pub resources: Vec<Pattern>,
+    /// As which clients they may ask.
+    pub clients: Vec<Pattern>,
+    /// As which child nodes.
+    pub nodes: Vec<Pattern>,
+    /// The highest priority they may claim, as clients or for those of a child node.
+    pub max_priority: Option<i16>,
+}
+
+impl Rule {
+    /// Whether the rule is for this identity. A lone `*` is every one that is known: no caller without an identity gets
+    /// more than what rules say of `anonymous`.
+    pub fn is_for(&self, identity: &Identity) -> bool {
+        let is_meant = |pattern: &Pattern| match identity {
+            Identity::Anonymous => pattern.text() == identity.text(),
+            Identity::Operator => pattern.matches_everything() || pattern.text() == identity.text(),
+            Identity::Named(name) => pattern.glob_for(identity).is_some_and(|glob| glob.matches(name)),
+        };
+        self.who.iter().any(is_meant)
+    }
+
+    /// The names that a holder may have who does this.
+    fn holders(&self, action: Action) -> &[Pattern] {
+        if action == Action::Lend { &self.nodes } else { &self.clients }
+    }
+}
+
+/// What an identity asks for. What is `None` is not looked at: the answer is whether some value of it is allowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AccessRequest<'a> {
+    /// What it wants to do.
+    pub action: Action,
+    pub resource: Option<&'a str>,
+    /// As which client or child node.
+    pub holder: Option<&'a str>,
+    /// At which priority.
+    pub priority: Option<i16>,
+}
+
+impl<'a> AccessRequest<'a> {
+    pub fn to(action: Action) -> AccessRequest<'a> {
+        AccessRequest { action, resource: None, holder: None, priority: None }
+    }
+
+    /// The action, to a resource.
+    pub fn on(action: Action, resource: &'a str) -> AccessRequest<'a> {
+        AccessRequest { resource: Some(resource), ..AccessRequest::to(action) }
+    }
+}
+
+impl fmt::Display for AccessRequest<'_> {
+    /// As it goes on after "may" or "may not".
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verb = match self.action {
+            Action::Ask => "ask for",
+            Action::Lend => "be lent",
+            Action::Read => "read",
+            Action::Configure => "change the configuration",
+            Action::Pools => "manage",
+            Action::Peers => "change the peers",
+            Action::Override => "override the capacity of",
+        };
+        f.write_str(verb)?;
+        match self.resource {
+            Some(resource) => write!(f, " `{}`", shown(resource))?,
+            None if self.action == Action::Read => f.write_str(" about this server")?,
+            None if self.action.is_of_resources() => f.write_str(" a resource")?,
+            None => {}
+        }
+        if let Some(holder) = self.holder {
+            let kind = if self.action == Action::Lend { "child node" } else { "client" };
+            write!(f, " as {kind} `{}`", shown(holder))?;
+        }
+        match self.priority {
+            Some(priority) => write!(f, " at priority {priority}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The longest part of an id that is shown, in characters.
+const MAX_SHOWN: usize = 100;
+
+/// An id as it may stand in a log or a terminal.
+fn shown(id: &str) -> String {
+    let cut: String = id.chars().take(MAX_SHOWN).collect();
+    let more = if cut.len() < id.len() { "…" } else { "" };
+    format!("{}{more}", escaped(&cut))
+}
+
+/// What a rule asks of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Condition {
+    /// The identity is one of those under `who`.
+    Who,
+    /// The action is one of those under `may`.
+    May,
+    /// The resource is one of those under `resources`.
+    Resource,
+    /// The client or child node is one of those under `clients` or `nodes`.
+    Holder,
+    /// The priority is at most `max_priority`.
+    Priority,
+}
+
+/// All rules of a configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Policy {
+    rules: Vec<Rule>,
+}
+
+impl Policy {
+    /// A policy of these rules.
+    pub fn new(rules: Vec<Rule>) -> Policy {
+        Policy { rules }
+    }
+
+    /// Its rules, in the order of the configuration.
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// What this identity may do.
+    pub fn of(&self, identity: &Identity) -> Permissions {
+        Permissions::new(self, identity)
+    }
+
+    /// For each rule the conditions that the request does not meet; empty for a rule that allows it.
+    pub fn explain(&self, identity: &Identity, request: &AccessRequest<'_>) -> Vec<(&Rule, Vec<Condition>)> {
+        self.rules.iter().map(|rule| (rule, unmet(rule, identity, request))).collect()
+    }
+}
+
+/// The conditions of a rule that a request does not meet.
+fn unmet(rule: &Rule, identity: &Identity, request: &AccessRequest<'_>) -> Vec<Condition> {
+    let some = |patterns: &[Pattern], text: Option<&str>| {
+        text.is_none_or(|text| {
+            let mut globs = patterns.iter().filter_map(|pattern| pattern.glob_for(identity));
+            globs.any(|glob| glob.matches(text))
+        })
+    };
+    let action = request.action;
+    let conditions = [
+        (Condition::Who, rule.is_for(identity)),
+        (Condition::May, rule.may.has(action)),
+        (Condition::Resource, !action.is_of_resources() || some(&rule.resources, request.resource)),
+        (Condition::Holder, !action.is_of_holders() || some(rule.holders(action), request.holder)),
+        (Condition::Priority, !action.is_of_holders() || request.priority <= rule.max_priority.or(Some(i16::MAX))),
+    ];
+    conditions.into_iter().filter_map(|(condition, is_met)| (!is_met).then_some(condition)).collect()
+}

@@ -1,0 +1,161 @@
+//! What one identity may do: the rules that are for it, with its name put into their patterns.
+
+use crate::types::glob::Glob;
+
+use super::{AccessRequest, Action, Actions, Condition, Identity, Pattern, Policy, Rule};
+
+/// What one identity may do.
+#[derive(Debug, Clone)]
+pub struct Permissions {
+    identity: Identity,
+    granted: Vec<Granted>,
+}
+
+/// A rule that is for the identity.
+#[derive(Debug, Clone)]
+struct Granted {
+    name: String,
+    may: Actions,
+    all_resources: bool,
+    resources: Vec<Glob>,
+    clients: Vec<Glob>,
+    nodes: Vec<Glob>,
+    max_priority: i16,
+}
+
+/// Whether something is allowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Decision<'p> {
+    pub allowed: bool,
+    /// The rule that allows it; of a denial the one that comes nearest, if one is for the identity at all.
+    pub rule: Option<&'p str>,
+    /// The condition of that rule that is not met.
+    pub unmet: Option<Condition>,
+}
+
+/// What the operator of a server may do, also where no rule lets it.
+const OPERATORS: [Action; 5] = [Action::Read, Action::Configure, Action::Pools, Action::Peers, Action::Override];
+
+impl Granted {
+    fn of(rule: &Rule, identity: &Identity) -> Granted {
+        let globs =
+            |patterns: &[Pattern]| patterns.iter().filter_map(|pattern| pattern.glob_for(identity)).collect::<Vec<_>>();
+        Granted {
+            name: rule.name.clone(),
+            may: rule.may,
+            all_resources: rule.resources.iter().any(Pattern::matches_everything),
+            resources: globs(&rule.resources),
+            clients: globs(&rule.clients),
+            nodes: globs(&rule.nodes),
+            max_priority: rule.max_priority.unwrap_or(i16::MAX),
+        }
+    }
+
+    fn has_resource(&self, action: Action, resource: Option<&str>) -> bool {
+        !action.is_of_resources() || self.all_resources || some(&self.resources, resource)
+    }
+
+    fn has_holder(&self, action: Action, holder: Option<&str>) -> bool {
+        let holders = if action == Action::Lend { &self.nodes } else { &self.clients };
+        !action.is_of_holders() || some(holders, holder)
+    }
+
+    fn has_priority(&self, action: Action, priority: Option<i16>) -> bool {
+        !action.is_of_holders() || priority.is_none_or(|priority| priority <= self.max_priority)
+    }
+
+    /// How many conditions are not met, and the first of them.
+    fn unmet(&self, request: &AccessRequest<'_>) -> (usize, Option<Condition>) {
+        let AccessRequest { action, resource, holder, priority } = *request;
+        let unmet = [
+            (Condition::May, self.may.has(action)),
+            (Condition::Resource, self.has_resource(action, resource)),
+            (Condition::Holder, self.has_holder(action, holder)),
+            (Condition::Priority, self.has_priority(action, priority)),
+        ];
+        let mut unmet = unmet.into_iter().filter(|(_, is_met)| !is_met).map(|(condition, _)| condition);
+        let first = unmet.next();
+        (usize::from(first.is_some()) + unmet.count(), first)
+    }
+}
+
+fn some(globs: &[Glob], text: Option<&str>) -> bool {
+    text.is_none_or(|text| globs.iter().any(|glob| glob.matches(text)))
+}
+
+impl Permissions {
+    pub(super) fn new(policy: &Policy, identity: &Identity) -> Permissions {
+        let rules = policy.rules().iter().filter(|rule| rule.is_for(identity));
+        Permissions { identity: identity.clone(), granted: rules.map(|rule| Granted::of(rule, identity)).collect() }
+    }
+
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn is_operators(&self, action: Action) -> bool {
+        self.identity == Identity::Operator && OPERATORS.contains(&action)
+    }
+
+    /// The highest priority at which this is allowed; none if it is not allowed at any. Without a bound it is the
+    /// highest that there is.
+    pub fn ceiling(&self, action: Action, resource: &str, holder: &str) -> Option<i16> {
+        let allow = |granted: &&Granted| {
+            granted.may.has(action)
+                && granted.has_holder(action, Some(holder))
+                && granted.has_resource(action, Some(resource))
+        };
+        self.granted.iter().filter(allow).map(|granted| granted.max_priority).max()
+    }
+
+    /// Whether it may do something to every resource there is or may be.
+    pub fn covers_everything(&self, action: Action) -> bool {
+        self.is_operators(action) || self.granted.iter().any(|granted| granted.may.has(action) && granted.all_resources)
+    }
+
+    /// Whether it may do anything at all.
+    pub fn is_empty(&self) -> bool {
+        self.granted.is_empty() && self.identity != Identity::Operator
+    }
+
+    /// Whether something is allowed, and by which rule.
+    pub fn decide(&self, request: &AccessRequest<'_>) -> Decision<'_> {
+        if self.is_operators(request.action) {
+            return Decision { allowed: true, rule: None, unmet: None };
+        }
+        let nearest = self.granted.iter().map(|granted| (granted.unmet(request), granted));
+        // Of several that come as near the first one, as it is written.
+        match nearest.min_by_key(|((count, _), _)| *count) {
+            Some(((_, unmet), granted)) => Decision { allowed: unmet.is_none(), rule: Some(&granted.name), unmet },
+            None => Decision { allowed: false, rule: None, unmet: Some(Condition::Who) },
+        }
+    }
+
+    /// Whether something is allowed; if not, why, in a sentence.
+    pub fn check(&self, request: &AccessRequest<'_>) -> Result<(), String> {
+        let decision = self.decide(request);
+        if decision.allowed { Ok(()) } else { Err(decision.sentence(&self.identity, request)) }
+    }
+}
+
+impl Decision<'_> {
+    pub fn sentence(&self, identity: &Identity, request: &AccessRequest<'_>) -> String {
+        let who = format!("`{identity}`");
+        let Some(rule) = self.rule else {
+            return match self.allowed {
+                true => format!("{who} may {request}: it holds the server's admin token"),
+                false => format!("{who} may not {request}: no rule is for it"),
+            };
+        };
+        let lacks = match self.unmet {
+            None => return format!("{who} may {request}: rule `{rule}` allows it"),
+            Some(Condition::Who) => "is not for it",
+            Some(Condition::May) => "does not let it do that",
+            Some(Condition::Resource) => "is not for this resource",
+            Some(Condition::Holder) if request.action == Action::Lend => "does not let it be that child node",
+            Some(Condition::Holder) => "does not let it be that client",
+            Some(Condition::Priority) => "has a lower max_priority",
+        };
+        format!("{who} may not {request}: no rule allows it; the nearest, `{rule}`, {lacks}")
+    }
+}

@@ -1,0 +1,191 @@
+//! Rules for the clients of a resource, by their ids: how much one counts, what it is due at least and at most.
+//!
+//! The id of a client is matched when its record begins, and when the rules change; its claim remembers which rule it
+//! is. So a request costs the same with a hundred rules as with none.
+
+use std::sync::Arc;
+
+use crate::types::{amount::Amount, claim::RuleNumber, glob::Glob};
+
+/// What is said of some clients of a resource.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClientRule {
+    /// The id of the client, or a pattern of ids, as written.
+    pub pattern: Arc<str>,
+    glob: Glob,
+    /// The number of clients that it counts as when capacity is shared.
+    pub weight: u32,
+    /// What it is due at least, if it wants that.
+    pub min: Amount,
+    /// What it is due at most.
+    pub max: Option<Amount>,
+}
+
+/// The rules of a resource, in their order.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ClientRules(Option<Arc<Vec<ClientRule>>>);
+
+/// Why rules for clients cannot be used with the other settings.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ClientRuleError {
+    /// A pool has assignments for that.
+    #[error("`clients` is not for PRIORITY_POOL, which assigns capacity to clients; leave it out")]
+    OfPool,
+    /// Nothing is shared.
+    #[error(
+        "`clients` gives `{pattern}` a `{field}`, but {kind} shares nothing between clients; only `max` can be given"
+    )]
+    NotShared {
+        pattern: Arc<str>,
+        /// `weight` or `min`.
+        field: &'static str,
+        kind: &'static str,
+    },
+    /// Two ways to set capacity aside.
+    #[error("`clients` gives `{0}` a `min`, but there is a `reserve` for all bands; give one of the two")]
+    WithReserve(Arc<str>),
+    /// No amount is both.
+    #[error("`clients` gives `{pattern}` a `min` of {min}, more than {what}, {most}; at most that")]
+    TooMuch {
+        pattern: Arc<str>,
+        min: Amount,
+        /// What it is compared with.
+        what: &'static str,
+        /// How much that is.
+        most: Amount,
+    },
+    /// No part of a unit is given.
+    #[error("`clients` gives `{pattern}` a `{field}` of {amount}, but `whole_units` is true; a whole number")]
+    NotWhole {
+        pattern: Arc<str>,
+        /// `min` or `max`.
+        field: &'static str,
+        amount: Amount,
+    },
+}
+
+impl ClientRule {
+    /// Weights are at most this.
+    pub const MAX_WEIGHT: u32 = 1_000;
+    /// The format of a rule as child nodes are told.
+    pub(crate) const EXPECTED: &str = "a weight from 1 to 1000, a minimum, a maximum or `-`, and a pattern";
+
+    /// A rule that says nothing yet.
+    pub fn new(pattern: &str, glob: Glob) -> ClientRule {
+        ClientRule { pattern: pattern.into(), glob, weight: 1, min: Amount::ZERO, max: None }
+    }
+
+    /// The text that child nodes are told: numbers first, because patterns may contain anything.
+    pub fn written(&self) -> String {
+        let max = self.max.map_or_else(|| "-".to_owned(), |max| max.to_string());
+        format!("{} {} {max} {}", self.weight, self.min, self.pattern)
+    }
+
+    pub(crate) fn read(text: &str) -> Option<ClientRule> {
+        let mut parts = text.splitn(4, ' ');
+        let mut next = || parts.next();
+        let (weight, min, max, pattern) = (next()?, next()?, next()?, next()?);
+        let amount = |text: &str| Amount::new(text.parse().ok()?).ok();
+        Some(ClientRule {
+            weight: weight.parse().ok().filter(|weight| (1..=Self::MAX_WEIGHT).contains(weight))?,
+            min: amount(min)?,
+            max: if max == "-" { None } else { Some(amount(max)?) },
+            ..ClientRule::new(pattern, Glob::new(pattern).ok()?)
+        })
+    }
+
+    /// In words, for people.
+    pub fn in_words(&self) -> String {
+        let min = (self.min > Amount::ZERO).then(|| format!("at least {}", self.min));
+        let max = self.max.map(|max| format!("at most {max}"));
+        let weight = (self.weight != 1).then(|| format!("weight {}", self.weight));
+        let all: Vec<String> = [weight, min, max].into_iter().flatten().collect();
+        let said = if all.is_empty() { "as any client".to_owned() } else { all.join(", ") };
+        format!("{}: {said}", self.pattern)
+    }
+}
+
+impl ClientRules {
+    /// The maximum number of rules. A claim has one byte for the number of its rule.
+    pub const MAX_RULES: usize = 100;
+
+    /// Adds a rule behind the others. Whether there was room for it.
+    pub fn push(&mut self, rule: ClientRule) -> bool {
+        let rules = Arc::make_mut(self.0.get_or_insert_default());
+        let fits = rules.len() < Self::MAX_RULES;
+        if fits {
+            rules.push(rule);
+        }
+        fits
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// All of them, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &ClientRule> {
+        self.0.iter().flat_map(|rules| rules.iter())
+    }
+
+    /// The rule of a number.
+    pub fn get(&self, number: Option<RuleNumber>) -> Option<&ClientRule> {
+        self.0.as_ref()?.get(usize::from(number?.get()) - 1)
+    }
+
+    /// The rule for a client: that of its very id, or else the first whose pattern matches.
+    pub fn number_of(&self, id: &str) -> Option<RuleNumber> {
+        let exact = self.iter().position(|rule| &*rule.pattern == id);
+        let place = exact.or_else(|| self.iter().position(|rule| rule.glob.matches(id)))?;
+        RuleNumber::new(u8::try_from(place + 1).ok()?)
+    }
+
+    /// Whether some clients are due something at least.
+    pub(crate) fn have_minimums(&self) -> bool {
+        self.iter().any(|rule| rule.min > Amount::ZERO)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(text: &str) -> ClientRule {
+        ClientRule::read(text).expect(text)
+    }
+
+    fn rules(texts: &[&str]) -> ClientRules {
+        let mut rules = ClientRules::default();
+        texts.iter().for_each(|text| assert!(rules.push(rule(text))));
+        rules
+    }
+
+    #[test]
+    fn the_very_id_wins_then_the_first_pattern() {
+        let rules = rules(&["1 0 5 batch-*", "2 0 - batch-9", "1 0 7 b*", "3 0 - x y"]);
+        let found = |id: &str| rules.get(rules.number_of(id)).map(|rule| rule.pattern.to_string());
+        assert_eq!(found("batch-1").as_deref(), Some("batch-*"));
+        assert_eq!(found("batch-9").as_deref(), Some("batch-9"));
+        assert_eq!(found("bat").as_deref(), Some("b*"));
+        assert_eq!(found("x y").as_deref(), Some("x y"), "a pattern may contain spaces");
+        assert_eq!(found("web"), None);
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        for text in ["1 0 - *", "1000 2.5 1000000000000000 a/[b-d]?", "1 0 0 \\*"] {
+            assert_eq!(rule(text).written(), text);
+        }
+        for text in ["", "1 0 -", "0 0 - a", "1001 0 - a", "1 -1 - a", "1 0 NaN a", "1 0 - [", "x 0 - a"] {
+            assert_eq!(ClientRule::read(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn there_are_no_more_than_a_claim_can_name() {
+        let mut rules = ClientRules::default();
+        let pushed = (0..=ClientRules::MAX_RULES).filter(|_| rules.push(rule("1 0 - a"))).count();
+        assert_eq!((pushed, rules.iter().count()), (ClientRules::MAX_RULES, ClientRules::MAX_RULES));
+    }
+}

@@ -1,0 +1,153 @@
+//! Overrides: capacities that operators have set for a time, in place of what templates say.
+//!
+//! An override bounds a resource at a root in place of its template, and a resource below a parent besides what the
+//! parent lends: there it only lowers. It takes effect as another template does: what is cut is free when leases end.
+//!
+//! Deliberately absent: when an override ends (the server's clock decides), and where it is kept.
+
+use std::sync::Arc;
+
+use crate::types::{
+    amount::{Amount, readable},
+    escape::escaped,
+    glob::Glob,
+    time::Millis,
+};
+
+/// How much a resource can serve.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub enum Load {
+    #[cfg_attr(feature = "serde", serde(rename = "amount"))]
+    Capacity(Amount),
+    /// This part of what the template says; finite, not negative.
+    #[cfg_attr(feature = "serde", serde(rename = "part"))]
+    Factor(f64),
+}
+
+/// A capacity that an operator has set for some resources.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Override {
+    /// The id of the resource, or a pattern of ids, as written.
+    pub pattern: Arc<str>,
+    /// How much there is, or which part of what there would be.
+    pub capacity: Load,
+    /// Whether it may be more than the template says.
+    pub above: bool,
+    /// When it ends, on the clock of the process that runs the resource: for people.
+    pub ends: Millis,
+    pub by: Arc<str>,
+    pub why: Arc<str>,
+}
+
+impl Override {
+    /// What there is in place of `template`.
+    pub fn instead_of(&self, template: Amount) -> Amount {
+        let capacity = match self.capacity {
+            Load::Capacity(capacity) => capacity,
+            Load::Factor(factor) => Amount::clamped(template.get() * factor),
+        };
+        if self.above { capacity } else { capacity.min(template) }
+    }
+
+    /// The capacity as it was set: `40`, or `50 %`.
+    pub fn set_to(&self) -> String {
+        match self.capacity {
+            Load::Capacity(capacity) => readable(capacity.get()),
+            Load::Factor(factor) => format!("{} %", readable(factor * 100.0)),
+        }
+    }
+
+    /// What it does to a resource, in a sentence.
+    pub fn sentence(&self, capacity: Amount, template: Amount, now: Millis) -> String {
+        format!(
+            "The capacity is {} in place of {}: {} has set `{}` to {} for another {} s, because: {}.",
+            readable(capacity.get()),
+            readable(template.get()),
+            escaped(&self.by),
+            escaped(&self.pattern),
+            self.set_to(),
+            self.ends.since(now).0.div_ceil(1000),
+            escaped(self.why.trim_end_matches('.'))
+        )
+    }
+}
+
+/// All overrides in force, the newest last.
+#[derive(Debug, Clone, Default)]
+pub struct Overrides(Vec<(Arc<Override>, Option<Glob>)>);
+
+impl Overrides {
+    /// In their order. An invalid pattern is an id.
+    pub fn new(overrides: impl IntoIterator<Item = Override>) -> Overrides {
+        let checked = |one: Override| {
+            let glob = Glob::new(&one.pattern).ok();
+            (Arc::new(one), glob)
+        };
+        Overrides(overrides.into_iter().map(checked).collect())
+    }
+
+    /// The one for a resource: that of its very id, or else the newest of those whose pattern matches.
+    pub fn find(&self, id: &str) -> Option<&Arc<Override>> {
+        let mut newest_first = self.0.iter().rev();
+        let exact = newest_first.clone().find(|(one, _)| &*one.pattern == id);
+        let matching = || newest_first.find(|(_, glob)| glob.as_ref().is_some_and(|glob| glob.matches(id)));
+        exact.or_else(matching).map(|(one, _)| one)
+    }
+
+    /// All of them, the newest last.
+    pub fn iter(&self) -> impl Iterator<Item = &Override> {
+        self.0.iter().map(|(one, _)| &**one)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(pattern: &str, capacity: Load) -> Override {
+        let (by, why) = ("ada".into(), "a\nreason.".into());
+        Override { pattern: pattern.into(), capacity, above: false, ends: Millis(9_001), by, why }
+    }
+
+    #[test]
+    fn the_very_id_wins_then_the_newest_pattern() {
+        let all = [("db*", 0.1), ("db1", 0.2), ("d*", 0.3), ("[", 0.4)];
+        let overrides = Overrides::new(all.map(|(pattern, factor)| set(pattern, Load::Factor(factor))));
+        let found = |id: &str| overrides.find(id).map(|one| one.pattern.to_string());
+        assert_eq!(found("db1").as_deref(), Some("db1"));
+        assert_eq!(found("db2").as_deref(), Some("d*"), "the newer of two");
+        assert_eq!(found("[").as_deref(), Some("["), "what is no pattern is an id");
+        assert_eq!((found("x"), overrides.len()), (None, 4));
+    }
+
+    #[test]
+    fn it_lowers_and_raises_only_when_that_was_meant() {
+        let template = Amount::clamped(100.0);
+        let half = set("a", Load::Factor(0.5));
+        assert_eq!(half.instead_of(template).get(), 50.0);
+        assert_eq!(half.instead_of(Amount::clamped(30.0)).get(), 15.0, "of what the template says now");
+        let more = set("a", Load::Capacity(Amount::clamped(120.0)));
+        assert_eq!(more.instead_of(template), template);
+        assert_eq!(Override { above: true, ..more }.instead_of(template).get(), 120.0);
+    }
+
+    #[test]
+    fn it_is_told_on_one_line() {
+        let told = set("db*", Load::Factor(0.5)).sentence(Amount::clamped(50.0), Amount::clamped(100.0), Millis(1));
+        assert_eq!(
+            told,
+            "The capacity is 50 in place of 100: ada has set `db*` to 50 % for another 9 s, because: a\\nreason."
+        );
+    }
+}

@@ -1,0 +1,112 @@
+//! What settings say, field by field, as people read it.
+
+use super::{SafeCapacity, Settings};
+use crate::{
+    policy::{
+        client_rules::{ClientRule, ClientRules},
+        settings::{AlgorithmKind, Reuse},
+    },
+    types::{
+        amount::{Amount, readable},
+        time::Millis,
+    },
+};
+
+/// A field that two settings have differently.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldChange {
+    /// As configuration files call it, in words.
+    pub field: &'static str,
+    pub from: String,
+    pub to: String,
+}
+
+impl Settings {
+    /// Every field. Taken apart by name, so that a field which comes to be is not forgotten here.
+    pub fn in_words(&self) -> Vec<(&'static str, String)> {
+        let Settings {
+            capacity,
+            kind,
+            lease,
+            refresh,
+            learning,
+            safe_capacity,
+            priority,
+            reserve,
+            max_priority,
+            doorman_priority,
+            reuse,
+            headroom,
+            decay_factor,
+            shadow,
+            whole_units,
+            rotation_period,
+            min_request_interval,
+            load_bounds: (floor, ceiling),
+            pool,
+            clients,
+        } = self;
+        let bound = |bound: &Option<Amount>| bound.map_or_else(|| "the capacity".to_owned(), amount);
+        let is_unlimited = *kind == AlgorithmKind::NoAlgorithm && *capacity == Amount::ZERO;
+        let general = vec![
+            ("capacity", if is_unlimited { "unlimited".to_owned() } else { amount(*capacity) }),
+            ("algorithm", kind.name().to_owned()),
+            ("lease length", seconds(*lease)),
+            ("refresh interval", seconds(*refresh)),
+            ("learning mode", learning.map_or_else(|| "one lease length".to_owned(), seconds)),
+            ("safe capacity", safe(*safe_capacity)),
+            ("priority", priority.name().to_owned()),
+            ("reserve", readable(*reserve)),
+            ("max_priority", max_priority.map_or_else(|| "none".to_owned(), |highest| highest.to_string())),
+            ("doorman_priority", doorman_priority.to_string()),
+            ("reuse", reuse_name(*reuse).to_owned()),
+            ("headroom", readable(*headroom)),
+            ("decay_factor", readable(*decay_factor)),
+            ("shadow", shadow.to_string()),
+            ("whole_units", whole_units.to_string()),
+            ("rotation_period", rotation_period.map_or_else(|| "eight refresh intervals".to_owned(), seconds)),
+            ("min_request_interval", seconds(*min_request_interval)),
+            ("capacity_floor", bound(floor)),
+            ("capacity_ceiling", bound(ceiling)),
+            ("clients", rules(clients)),
+        ];
+        let usual = |text: String| if text.is_empty() { "by default".to_owned() } else { text };
+        let of_pool = pool.parameters().map(|(name, value)| (name, usual(value)));
+        general.into_iter().chain(of_pool).collect()
+    }
+
+    /// The fields that are different in `after`.
+    pub fn changes(&self, after: &Settings) -> Vec<FieldChange> {
+        let pairs = self.in_words().into_iter().zip(after.in_words());
+        let changes = pairs.filter(|(before, after)| before != after);
+        changes.map(|((field, from), (_, to))| FieldChange { field, from, to }).collect()
+    }
+}
+
+fn amount(amount: Amount) -> String {
+    readable(amount.get())
+}
+
+fn rules(rules: &ClientRules) -> String {
+    let words: Vec<String> = rules.iter().map(ClientRule::in_words).collect();
+    if words.is_empty() { "all alike".to_owned() } else { words.join("; ") }
+}
+
+fn seconds(length: Millis) -> String {
+    format!("{} s", readable(length.0 as f64 / 1000.0))
+}
+
+fn safe(safe_capacity: SafeCapacity) -> String {
+    match safe_capacity {
+        SafeCapacity::Dynamic => "an equal share".to_owned(),
+        SafeCapacity::Fixed(fixed) => amount(fixed),
+        SafeCapacity::Unlimited => "no limit".to_owned(),
+    }
+}
+
+fn reuse_name(reuse: Reuse) -> &'static str {
+    match reuse {
+        Reuse::Confirmed => "confirmed",
+        Reuse::Prompt => "prompt",
+    }
+}

@@ -1,0 +1,78 @@
+//! Templates: the settings for a resource. Exact names win over the whole list, then patterns in their order.
+
+use crate::{
+    policy::{parameters::NamedParameter, settings::Settings},
+    types::glob::Glob,
+};
+
+/// Settings for all resources whose id it matches.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Template {
+    /// The id or pattern, as written.
+    pub identifier_glob: String,
+    pub settings: Settings,
+    /// The algorithm's parameters as written, for child nodes; `settings` has them applied.
+    pub parameters: Vec<NamedParameter>,
+    /// A description for people.
+    pub description: Option<String>,
+}
+
+/// All templates of a configuration.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Repository {
+    templates: Vec<(Template, Glob)>,
+}
+
+impl Repository {
+    /// Templates in their order, with their patterns checked.
+    pub fn new(templates: Vec<(Template, Glob)>) -> Repository {
+        Repository { templates }
+    }
+
+    /// The template for a resource. `None`: its requests are honoured as they come.
+    pub fn find(&self, id: &str) -> Option<&Template> {
+        let exact = self.templates.iter().find(|(template, _)| template.identifier_glob == id);
+        exact.or_else(|| self.templates.iter().find(|(_, glob)| glob.matches(id))).map(|(template, _)| template)
+    }
+
+    /// All of them, in order.
+    pub fn templates(&self) -> impl ExactSizeIterator<Item = &Template> {
+        self.templates.iter().map(|(template, _)| template)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{policy::settings::AlgorithmKind, types::amount::Amount};
+
+    fn repository(globs: &[&str]) -> Repository {
+        let template = |glob: &&str| {
+            let settings = Settings::new(AlgorithmKind::FairShare, Amount::ZERO);
+            let template =
+                Template { identifier_glob: (*glob).into(), settings, parameters: Vec::new(), description: None };
+            (template, Glob::new(glob).expect("a valid pattern"))
+        };
+        Repository::new(globs.iter().map(template).collect())
+    }
+
+    fn found<'a>(repository: &'a Repository, id: &str) -> Option<&'a str> {
+        repository.find(id).map(|template| template.identifier_glob.as_str())
+    }
+
+    #[test]
+    fn exact_names_win_over_the_whole_list_then_the_first_pattern() {
+        let repository = repository(&["fair*", "f*", "fair-special", "a/*", "*"]);
+        assert_eq!(found(&repository, "fair-special"), Some("fair-special"));
+        assert_eq!(found(&repository, "fair-other"), Some("fair*"));
+        assert_eq!(found(&repository, "fun"), Some("f*"));
+        assert_eq!(found(&repository, "a/b"), Some("a/*"));
+        assert_eq!(found(&repository, "a/b/c"), Some("*"), "a lone star also matches ids with slashes");
+        assert_eq!(found(&repository, "f*"), Some("f*"), "an id that looks like a pattern is still an exact name");
+    }
+
+    #[test]
+    fn without_a_star_some_ids_match_nothing() {
+        assert_eq!(found(&repository(&["fair*"]), "other"), None);
+    }
+}

@@ -1,0 +1,148 @@
+//! Sorted sets of members that know their first or last member: of all, of one principal, of all others, or of those
+//! that use something.
+
+use std::collections::BTreeSet;
+
+use crate::types::principal::Principal;
+
+/// Members in an order.
+#[derive(Debug)]
+pub(super) struct Crowd<P> {
+    busy: BTreeSet<P>,
+    idle: BTreeSet<P>,
+}
+
+impl<P> Default for Crowd<P> {
+    fn default() -> Crowd<P> {
+        Crowd { busy: BTreeSet::new(), idle: BTreeSet::new() }
+    }
+}
+
+impl<P: Ord + Copy> Crowd<P> {
+    pub(super) fn insert(&mut self, place: P, is_busy: bool) {
+        if is_busy {
+            self.busy.insert(place)
+        } else {
+            self.idle.insert(place)
+        };
+    }
+
+    pub(super) fn remove(&mut self, place: P) {
+        let _ = self.busy.remove(&place) || self.idle.remove(&place);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.busy.len() + self.idle.len()
+    }
+
+    pub(super) fn last(&self) -> Option<P> {
+        self.busy.last().max(self.idle.last()).copied()
+    }
+
+    /// The members that use something, in order.
+    pub(super) fn busy(&self) -> impl DoubleEndedIterator<Item = P> {
+        self.busy.iter().copied()
+    }
+
+    pub(super) fn last_busy(&self) -> Option<P> {
+        self.busy.last().copied()
+    }
+}
+
+/// Whose members are looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Whose {
+    All,
+    Of(Principal),
+    OfOthers(Principal),
+}
+
+/// Members in an order, and by principal.
+#[derive(Debug)]
+pub(super) struct Grouped<P> {
+    /// Before the members of a principal there would be its `None`.
+    members: BTreeSet<(Principal, Option<P>)>,
+    /// The first member of each principal.
+    firsts: BTreeSet<(P, Principal)>,
+}
+
+impl<P> Default for Grouped<P> {
+    fn default() -> Grouped<P> {
+        Grouped { members: BTreeSet::new(), firsts: BTreeSet::new() }
+    }
+}
+
+impl<P: Ord + Copy> Grouped<P> {
+    pub(super) fn insert(&mut self, principal: Principal, member: P) {
+        let before = self.first_of(principal);
+        self.members.insert((principal, Some(member)));
+        if before.is_none_or(|first| member < first) {
+            if let Some(first) = before {
+                self.firsts.remove(&(first, principal));
+            }
+            self.firsts.insert((member, principal));
+        }
+    }
+
+    pub(super) fn remove(&mut self, principal: Principal, member: P) -> bool {
+        let was_there = self.members.remove(&(principal, Some(member)));
+        if self.firsts.remove(&(member, principal))
+            && let Some(next) = self.first_of(principal)
+        {
+            self.firsts.insert((next, principal));
+        }
+        was_there
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    pub(super) fn first(&self, whose: Whose) -> Option<P> {
+        match whose {
+            Whose::All => self.firsts.first().map(|(first, _)| *first),
+            Whose::Of(principal) => self.first_of(principal),
+            // The second at the latest.
+            Whose::OfOthers(than) => self.firsts.iter().find(|(_, other)| *other != than).map(|(first, _)| *first),
+        }
+    }
+
+    fn first_of(&self, principal: Principal) -> Option<P> {
+        let (of, member) = self.members.range((principal, None)..).next()?;
+        member.filter(|_| *of == principal)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_first_is_that_of_a_plain_set(
+            steps in prop::collection::vec((any::<bool>(), 0_u32..4, 0_u32..20), 0..100),
+        ) {
+            let (mut grouped, mut plain) = (Grouped::default(), BTreeSet::new());
+            for (inserts, principal, member) in steps {
+                let principal = Principal(principal);
+                // A member has one principal.
+                if inserts && plain.iter().all(|(other, _)| *other != member) {
+                    grouped.insert(principal, member);
+                    plain.insert((member, principal));
+                } else {
+                    prop_assert_eq!(grouped.remove(principal, member), plain.remove(&(member, principal)));
+                }
+                let first = |may: &dyn Fn(Principal) -> bool| plain.iter().find(|(_, of)| may(*of)).map(|(at, _)| *at);
+                prop_assert_eq!((grouped.len(), grouped.first(Whose::All)), (plain.len(), first(&|_| true)));
+                for principal in (0..4).map(Principal) {
+                    prop_assert_eq!(grouped.first(Whose::Of(principal)), first(&|of| of == principal));
+                    prop_assert_eq!(grouped.first(Whose::OfOthers(principal)), first(&|of| of != principal));
+                }
+            }
+        }
+    }
+}

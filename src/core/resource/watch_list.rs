@@ -1,0 +1,350 @@
+//! The watch list: which holders should ask again now.
+//!
+//! A hint tells a holder to refresh its lease before its refresh interval is over. It carries no capacity. It goes to a
+//! holder whose lease differs from its due if its request would change something (rule 9). First to holders that must
+//! shrink or still have to confirm a smaller lease, while others wait for more or more is held than the capacity. (In a
+//! pool a holder that must shrink is hinted at once.) Then to holders that wait for more, while something is free. Only
+//! *watched* holders are hinted: those with an open stream of hints.
+//!
+//! The state of watched holders is kept outside of the ledger, because a ledger record is three cache lines that every
+//! request touches. The record only has the place in this list. A request looks at no other holder. The caller asks for
+//! hints periodically. A *pass* then visits the watched holders, a bounded part with each call. It begins only if
+//! something has changed since the last pass.
+//!
+//! Not here: which holders have a stream, and how a hint is delivered.
+
+use std::sync::Arc;
+
+use slab::Slab;
+
+use crate::types::{
+    amount::{Amount, Sum},
+    claim::HolderKind,
+    time::Millis,
+};
+
+/// Why a holder should ask again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Why {
+    /// It is due less than it has, and others need the difference.
+    Shrink,
+    /// It has not confirmed its newest lease. An older, larger one still counts as held, and others need the
+    /// difference.
+    Confirm,
+    /// It is due more than it has, and something is free.
+    Grow,
+}
+
+impl Why {
+    /// All of them, in the order in which hints are given.
+    pub const ALL: [Why; 3] = [Why::Shrink, Why::Confirm, Why::Grow];
+
+    /// For metrics and transcripts.
+    pub fn name(self) -> &'static str {
+        match self {
+            Why::Shrink => "shrink",
+            Why::Confirm => "confirm",
+            Why::Grow => "grow",
+        }
+    }
+}
+
+/// A holder that should ask again now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hint {
+    /// Client or child node.
+    pub kind: HolderKind,
+    pub id: Arc<str>,
+    pub why: Why,
+}
+
+/// Two amounts differ visibly if they differ by more than this part of the larger.
+const VISIBLE_PART: f64 = 0.005;
+/// Less than this part of the capacity is not worth a request, unless it visibly brings the holder closer to its due.
+const WORTH_ASKING: f64 = 0.0025;
+/// The shortest time between two hints to one holder.
+const HINT_PAUSE: Millis = Millis(200);
+/// How often the pause doubles while hints change nothing: up to 6.4 s.
+const MAX_DOUBLINGS: u8 = 5;
+
+/// Whether the difference is worth a request.
+pub(crate) fn apart(one: Amount, other: Amount) -> bool {
+    (one.get() - other.get()).abs() > one.max(other).get() * VISIBLE_PART
+}
+
+/// Whether a holder that has `current` waits for more.
+pub(crate) fn waits(due: Amount, current: Amount) -> bool {
+    due > current && apart(due, current)
+}
+
+/// A holder that is considered for a hint.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HintCandidate {
+    pub(crate) due: Amount,
+    pub(crate) current: Amount,
+    pub(crate) held: Amount,
+}
+
+impl HintCandidate {
+    pub(crate) fn waits(&self) -> bool {
+        waits(self.due, self.current)
+    }
+
+    fn shrinks(&self) -> bool {
+        self.due < self.current && apart(self.due, self.current)
+    }
+
+    fn is_in_the_way(&self) -> bool {
+        self.held > self.current && apart(self.held, self.current)
+    }
+}
+
+/// The state of the resource that decides about hints.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HintContext {
+    /// Whether holders share the capacity. If not, a hint only depends on the difference between due and lease.
+    pub(crate) bounded: bool,
+    /// Whether a holder should learn of a smaller due at once: in a pool, where its manager has decided so.
+    pub(crate) decided: bool,
+    /// Whether any holder waits, watched or not.
+    pub(crate) any_waits: bool,
+    pub(crate) capacity: Amount,
+    /// What no holder holds.
+    pub(crate) free: Sum,
+    /// The part of it that holders hinted in this pass will take.
+    pub(crate) spoken_for: Sum,
+}
+
+impl HintContext {
+    /// A small part of the capacity can be much for one holder: without the second clause a hundred small holders would
+    /// all lack the last bit of their due until their next refresh.
+    fn is_worth_asking_for(&self, due: Amount) -> bool {
+        let left = (self.free - self.spoken_for).get();
+        left > self.capacity.get() * WORTH_ASKING || left > due.get() * VISIBLE_PART
+    }
+
+    /// Whether others need what a holder has too much: a holder waits, or more is held than there is.
+    fn is_scarce(&self) -> bool {
+        self.bounded && (self.any_waits || self.free.get() < -self.capacity.get() * WORTH_ASKING)
+    }
+
+    fn reason(&self, candidate: &HintCandidate) -> Option<Why> {
+        if candidate.shrinks() && (self.is_scarce() || !self.bounded || self.decided) {
+            Some(Why::Shrink)
+        } else if candidate.is_in_the_way() && self.is_scarce() {
+            Some(Why::Confirm)
+        } else if candidate.waits() && (self.is_worth_asking_for(candidate.due) || !self.bounded) {
+            Some(Why::Grow)
+        } else {
+            None
+        }
+    }
+}
+
+/// The state of a watched holder.
+#[derive(Debug)]
+struct Watched {
+    slot: u32,
+    last: Option<Last>,
+}
+
+/// The last hint to a holder.
+#[derive(Debug)]
+struct Last {
+    at: Millis,
+    why: Why,
+    /// What was held then: a hint to confirm has helped if this falls.
+    held: Amount,
+    /// Whether the holder was answered since.
+    answered: bool,
+    /// The number of repetitions without effect.
+    repeated: u8,
+}
+
+impl Last {
+    fn was_in_vain(&self, why: Why, held: Amount) -> bool {
+        !self.answered || (self.why == Why::Confirm && why == Why::Confirm && held >= self.held)
+    }
+}
+
+/// Change counters: of settings and watchers, and of the ledger.
+pub(crate) type Version = (u64, u64);
+
+/// The watched holders, and the progress of the present pass over them.
+#[derive(Debug, Default)]
+pub(crate) struct WatchList {
+    watched: Slab<Watched>,
+    /// The next place to visit.
+    cursor: usize,
+    /// Places left in this pass.
+    left: usize,
+    /// The version at the start of this pass, or of the last one.
+    seen: Option<Version>,
+    /// When a holder whose pause has not ended should be visited again: so far in this pass, and after the last one.
+    again: Option<Millis>,
+    next_pass: Option<Millis>,
+    /// The first holder not hinted in this pass because others were hinted for what is free: the next pass begins
+    /// there.
+    passed_over: Option<usize>,
+}
+
+impl WatchList {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.watched.is_empty()
+    }
+
+    /// Adds the holder in `slot`. Returns its place.
+    pub(crate) fn insert(&mut self, slot: u32) -> u32 {
+        self.seen = None;
+        self.watched.insert(Watched { slot, last: None }) as u32
+    }
+
+    /// Removes a holder. `place` may be [`NOT_WATCHED`].
+    pub(crate) fn remove(&mut self, place: u32) {
+        self.watched.try_remove(place as usize);
+    }
+
+    /// The holder at this place has a new listener: hints that the earlier one ignored are forgotten.
+    pub(crate) fn reset(&mut self, place: u32) {
+        self.seen = None;
+        if let Some(last) = self.last(place) {
+            last.repeated = 0;
+        }
+    }
+
+    /// Whether the holder has been hinted since it was last answered.
+    pub(crate) fn is_hinted(&self, place: u32) -> bool {
+        let watched = self.watched.get(place as usize);
+        watched.and_then(|watched| watched.last.as_ref()).is_some_and(|last| !last.answered)
+    }
+
+    /// The holder has been answered.
+    pub(crate) fn answered(&mut self, place: u32) {
+        if let Some(last) = self.last(place) {
+            last.answered = true;
+        }
+    }
+
+    fn last(&mut self, place: u32) -> Option<&mut Last> {
+        self.watched.get_mut(place as usize)?.last.as_mut()
+    }
+
+    /// When the next pass or part is due: at once (`now`) or later.
+    pub(crate) fn next_look(&self, version: Version, now: Millis) -> Option<Millis> {
+        if self.is_empty() {
+            None
+        } else if self.left > 0 || self.seen != Some(version) {
+            Some(now)
+        } else {
+            self.next_pass
+        }
+    }
+
+    /// The next part of a pass: at most `budget` places. Begins a pass if something has changed; else the part is
+    /// empty.
+    pub(crate) fn next_part(&mut self, version: Version, now: Millis, budget: usize, part: &mut Vec<Look>) {
+        part.clear();
+        if self.next_look(version, now).is_none_or(|next| now < next) {
+            return;
+        }
+        if self.left == 0 || self.seen != Some(version) {
+            self.seen = Some(version);
+            self.left = self.watched.capacity();
+            self.again = None;
+        }
+        for _ in 0..budget.min(self.left) {
+            let place = if self.cursor < self.watched.capacity() { self.cursor } else { 0 };
+            self.cursor = place + 1;
+            self.left -= 1;
+            if let Some(watched) = self.watched.get(place) {
+                part.push(Look { place: place as u32, slot: watched.slot });
+            }
+        }
+    }
+
+    /// Ends what [`next_part`](Self::next_part) began, once all in it have been judged.
+    pub(crate) fn end_part(&mut self) {
+        if self.left == 0 {
+            self.next_pass = self.again;
+            self.cursor = self.passed_over.take().unwrap_or(self.cursor);
+        }
+    }
+
+    /// Whether the holder at `place` is hinted now. No more holders are hinted for what is free than it can serve; the
+    /// others are visited again a pause later, unless something changes before.
+    pub(crate) fn judge(
+        &mut self,
+        place: u32,
+        candidate: &HintCandidate,
+        context: &mut HintContext,
+        now: Millis,
+    ) -> Option<Why> {
+        let watched = self.watched.get_mut(place as usize)?;
+        let Some(why) = context.reason(candidate) else {
+            if candidate.waits() && context.spoken_for > Sum::ZERO {
+                self.again = earlier(self.again, now.plus(HINT_PAUSE));
+                self.passed_over.get_or_insert(place as usize);
+            }
+            return None;
+        };
+        let last = watched.last.as_ref();
+        let in_vain = last.is_some_and(|last| last.was_in_vain(why, candidate.held));
+        let repeated = last.map_or(0, |last| if in_vain { last.repeated } else { 0 });
+        let allowed = last.map(|last| last.at.plus(pause(repeated)));
+        if let Some(allowed) = allowed.filter(|allowed| now < *allowed) {
+            self.again = earlier(self.again, allowed);
+            return None;
+        }
+        let repeated = if in_vain { (repeated + 1).min(MAX_DOUBLINGS) } else { 0 };
+        watched.last = Some(Last { at: now, why, held: candidate.held, answered: false, repeated });
+        self.again = earlier(self.again, now.plus(pause(repeated)));
+        if why == Why::Grow && context.bounded {
+            context.spoken_for += candidate.due.saturating_sub(candidate.current);
+        }
+        Some(why)
+    }
+
+    /// Bytes in use, for the benchmarks.
+    pub(crate) fn bytes(&self) -> usize {
+        self.watched.capacity() * size_of::<(usize, Watched)>()
+    }
+}
+
+/// A place to visit, and its holder.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Look {
+    pub(crate) place: u32,
+    pub(crate) slot: u32,
+}
+
+/// The pause after this many repetitions without effect.
+fn pause(repeated: u8) -> Millis {
+    Millis(HINT_PAUSE.0 << repeated)
+}
+
+fn earlier(one: Option<Millis>, other: Millis) -> Option<Millis> {
+    Some(one.map_or(other, |one| one.min(other)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lease::ledger::NOT_WATCHED;
+
+    #[test]
+    fn places_of_removed_holders_are_reused() {
+        let mut list = WatchList::default();
+        let stays = list.insert(7);
+        let mut places = (0..1000).map(|slot| {
+            let place = list.insert(slot);
+            list.remove(place);
+            place
+        });
+        let first = places.next().expect("a thousand");
+        assert!(first != stays && places.all(|place| place == first));
+        list.remove(NOT_WATCHED);
+        assert!(!list.is_empty());
+        list.remove(stays);
+        assert_eq!(list.next_look((1, 1), Millis(0)), None, "there is no holder to visit");
+    }
+}

@@ -1,0 +1,115 @@
+//! Holders that behave by the protocol.
+
+use std::sync::Arc;
+
+use super::{EPOCH, has};
+use crate::{
+    lease::leases::Has,
+    resource::{Ask, Lease},
+    types::{
+        amount::Amount,
+        claim::{Claims, HolderKind},
+        principal::ChargedTo,
+        time::Millis,
+    },
+};
+
+/// What holders do about tokens.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Echo {
+    /// Names its lease by the token, and drops answers that come after the end of what it named.
+    Token,
+    /// Echoes the token without knowing, as libraries do that keep unknown fields.
+    Unknowing,
+    /// Drops the token.
+    Plain,
+    /// Never says what it has.
+    Never,
+}
+
+/// A client, or a child node with clients of its own.
+#[derive(Debug, Clone)]
+pub(crate) struct Actor {
+    pub(crate) id: Arc<str>,
+    pub(crate) kind: HolderKind,
+    pub(crate) echo: Echo,
+    pub(crate) claims: Claims,
+    pub(super) lease: Option<(Lease, Millis)>,
+    /// Child nodes: what its own clients may still use, by the lease it was cut from, and when that ends.
+    pub(super) below: Vec<(Amount, Millis)>,
+    pub(super) sent: u64,
+    /// The newest request that was answered.
+    pub(super) answered: u64,
+    pub(super) lives: u32,
+}
+
+impl Actor {
+    pub(crate) fn new(n: usize, kind: HolderKind, echo: Echo, claims: Claims) -> Actor {
+        let id = format!("holder-{n}").into();
+        Actor { id, kind, echo, claims, lease: None, below: Vec::new(), sent: 0, answered: 0, lives: 0 }
+    }
+
+    /// What it, or any client below it, may be using.
+    pub(super) fn believes(&self, now: Millis) -> Amount {
+        let own = self.lease.filter(|(_, end)| now < *end).map_or(Amount::ZERO, |(lease, _)| lease.capacity);
+        own.max(self.outstanding(now))
+    }
+
+    fn outstanding(&self, now: Millis) -> Amount {
+        let live = self.below.iter().filter(|(_, end)| now < *end);
+        live.fold(Amount::ZERO, |most, (amount, _)| most.max(*amount))
+    }
+
+    /// When the lease that it would name ends.
+    pub(super) fn names_until(&self, now: Millis) -> Option<Millis> {
+        self.lease.filter(|(_, end)| now < *end && self.echo == Echo::Token).map(|(_, end)| end)
+    }
+
+    pub(super) fn request(&mut self, now: Millis) -> Ask {
+        self.sent += 1;
+        let lease = self.lease.filter(|(_, end)| now < *end).map(|(lease, _)| lease);
+        let live = match self.echo {
+            Echo::Token | Echo::Unknowing => lease.map(|lease| has(&lease)),
+            Echo::Plain => lease.map(|lease| Has { token: None, ..has(&lease) }),
+            Echo::Never => None,
+        };
+        let had = self.lease.filter(|_| live.is_none() && self.echo == Echo::Token).map(|(lease, _)| has(&lease));
+        let outstanding = Some(self.outstanding(now));
+        let (kind, id, claims) = (self.kind, Arc::clone(&self.id), self.claims.clone());
+        let drops_late = self.echo == Echo::Token;
+        let charged_to = ChargedTo::default();
+        Ask {
+            kind,
+            id,
+            claims,
+            has: live,
+            had,
+            drops_late,
+            is_gateway: false,
+            outstanding,
+            learning: false,
+            instance: None,
+            news: None,
+            charged_to,
+        }
+    }
+
+    pub(super) fn receive(&mut self, lease: Lease, sent_at: Millis, now: Millis) {
+        let end = end_at_holder(&lease, sent_at);
+        if end <= now {
+            return;
+        }
+        if self.kind == HolderKind::Node {
+            // Its clients learn of a cut only as they refresh.
+            self.below.push((lease.capacity, end));
+        }
+        self.lease = Some((lease, end));
+    }
+}
+
+/// The worst an honest holder can do: a clock that is slow by one in a thousand, and whole seconds rounded up.
+pub(super) fn end_at_holder(lease: &Lease, sent_at: Millis) -> Millis {
+    let counted = sent_at.plus(lease.length).plus(Millis(lease.length.0 / 1000));
+    let by_the_clock = Millis(((lease.expiry_time - EPOCH) as u64 + 1) * 1000 - 1);
+    counted.max(by_the_clock)
+}

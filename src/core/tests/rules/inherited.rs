@@ -1,0 +1,515 @@
+//! What earlier masters promised is moved to the holders that name it (rules E2 to E12).
+
+use super::*;
+use crate::{
+    lease::promises::Inherited,
+    resource::{Block, supply::Source},
+    types::token::Epoch,
+};
+
+const UNTIL: u64 = 90_000;
+
+/// A new incarnation that inherits so much for 90 s, and the wants of its holders.
+fn heir_of(settings: Settings, total: f64, wants: &[f64]) -> Server {
+    let wants = wants.iter().map(|wants| Claim::of_client(Amount::clamped(*wants), 0)).collect();
+    let total = Amount::clamped(total);
+    let inherited = Inherited { total, wants, newest: Some(Epoch(7)), until: Millis(UNTIL), ..Inherited::default() };
+    Server::born(Birth { inherited: Some(inherited), ..birth(settings) })
+}
+
+fn heir(total: f64) -> Server {
+    heir_of(fair(100.0), total, &[])
+}
+
+/// A lease of a former master, of this number.
+fn former(number: u64, capacity: f64) -> Has {
+    Has { token: Token::new(number), capacity: Amount::clamped(capacity), expiry_time: now_at(Millis(80_000)).unix }
+}
+
+fn names(id: &str, wants: f64, number: u64, capacity: f64) -> Ask {
+    ask(id, wants, Some(former(number, capacity)))
+}
+
+/// As clients of the original protocol ask, and those that echo tokens without knowing.
+fn plain(ask: Ask) -> Ask {
+    Ask { drops_late: false, ..ask }
+}
+
+impl Server {
+    pub(super) fn unclaimed(&self) -> f64 {
+        self.resource.promises().expect("promises are kept").unclaimed.get()
+    }
+
+    fn free(&self) -> f64 {
+        self.resource.settings().capacity.get() - self.held()
+    }
+}
+
+#[test]
+fn what_was_promised_is_held_and_the_rest_is_free_at_once() {
+    let mut server = heir(70.0);
+    assert_eq!((server.held(), server.unclaimed(), server.resource.holders()), (70.0, 70.0, 0));
+    assert_eq!(server.asks("c", 100.0), 30.0);
+    assert_eq!(server.resource.report_holders(server.now, 0, 9).0.len(), 1, "inherited leases are no holder");
+}
+
+#[test]
+fn many_masters_in_a_row_leave_something_for_newcomers() {
+    let mut total = 20.0;
+    for master in 0..10 {
+        let mut server = heir(total);
+        assert_eq!(server.asks(&format!("newcomer-{master}"), 1.0), 1.0, "{total} is promised");
+        total = server.resource.take_changes(server.now).changes.map_or(total, |changes| changes.total.get());
+    }
+    assert!(total < 50.0, "{total} is promised for what is at most 30");
+}
+
+#[test]
+fn a_holder_keeps_what_it_names_and_what_it_gives_up_is_free_as_soon_as_it_says_so() {
+    let mut server = heir(100.0);
+    assert_eq!(server.deliver(names("a", 10.0, 17, 30.0)), 10.0);
+    assert_eq!((server.held(), server.unclaimed()), (100.0, 70.0), "it may believe in the 30 until it echoes the 10");
+    assert_eq!(server.asks("new", 50.0), 0.0);
+    server.pass(16_000);
+    server.asks("a", 10.0);
+    assert_eq!((server.held(), server.unclaimed()), (80.0, 70.0));
+    server.pass(16_000);
+    assert_eq!(server.asks("new", 50.0), 20.0, "not only at the horizon");
+}
+
+/// Of a holder whose lease ended while there was no master.
+fn lapsed(id: &str, wants: f64, number: u64, capacity: f64) -> Ask {
+    Ask { had: Some(former(number, capacity)), ..ask(id, wants, None) }
+}
+
+/// 100, and leases from the 17th on are in it also if they have ended.
+fn with_floor() -> Inherited {
+    Inherited {
+        total: Amount::clamped(100.0),
+        newest: Some(Epoch(7)),
+        until: Millis(UNTIL),
+        counted_from: Token::new(17),
+        ..Inherited::default()
+    }
+}
+
+#[test]
+fn from_the_floor_on_a_lease_that_has_ended_is_named_like_one_in_force() {
+    let mut server = Server::born(Birth { inherited: Some(with_floor()), ..birth(fair(100.0)) });
+    assert_eq!(server.deliver(lapsed("below", 5.0, 16, 60.0)), 0.0, "what that gave may be another's");
+    assert_eq!(server.deliver(plain(lapsed("plain", 5.0, 17, 60.0))), 0.0);
+    assert_eq!(server.deliver(lapsed("a", 90.0, 17, 40.0)), 40.0);
+    assert_eq!((server.held(), server.unclaimed()), (100.0, 60.0));
+    server.deliver(lapsed("b", 90.0, 18, 70.0));
+    assert_eq!((server.held(), server.unclaimed()), (100.0, 0.0), "no more than there is");
+    server.pass(UNTIL);
+    server.resource.tick(server.now);
+    server.deliver(ask("c", 90.0, None));
+    assert_eq!(
+        server.deliver(lapsed("late", 90.0, 19, 40.0)),
+        10.0,
+        "a newcomer, once the inherited leases have ended"
+    );
+}
+
+/// Its parent may have been told of less when that ended, and have lent it to others.
+#[test]
+fn below_a_parent_what_has_ended_gives_no_more_than_what_is_free() {
+    for (lent, granted) in [(60.0, 0.0), (80.0, 20.0), (100.0, 40.0)] {
+        let birth = Birth { inherited: Some(with_floor()), source: Source::Parent, ..birth(fair(0.0)) };
+        let mut server = Server::born(birth);
+        server.supply(lent, Millis(60_000));
+        assert_eq!(server.deliver(lapsed("a", 90.0, 17, 40.0)), granted, "of {lent}");
+        assert_eq!((server.held(), server.unclaimed()), (100.0, 60.0), "of {lent}");
+    }
+}
+
+#[test]
+fn where_no_floor_is_known_what_has_ended_names_nothing() {
+    let mut server = heir(100.0);
+    assert_eq!(server.deliver(lapsed("a", 90.0, 17, 40.0)), 0.0);
+    assert_eq!(server.unclaimed(), 100.0);
+}
+
+#[test]
+fn no_more_is_kept_than_is_unclaimed() {
+    let mut server = heir(50.0);
+    server.asks("new", 50.0);
+    assert_eq!(server.deliver(names("a", 100.0, 17, 40.0)), 40.0);
+    server.asks("b", 1.0);
+    assert_eq!(server.free(), 0.0);
+}
+
+#[test]
+fn a_name_where_nothing_was_promised_makes_it_learn_once_for_a_lease_length_after_the_master_began() {
+    let mut server = heir(0.0);
+    assert_eq!(server.deliver(names("x", 50.0, 17, 20.0)), 20.0, "promises were lost: there may be more of them");
+    assert!(server.resource.is_learning(server.now));
+    assert_eq!(server.asks("new", 50.0), 0.0);
+    server.pass(61_060);
+    assert!(!server.resource.is_learning(server.now));
+    server.send(names("y", 50.0, 17, 90.0));
+    assert!(!server.resource.is_learning(server.now), "no lease can be that old");
+    assert_eq!(server.counters().unaccounted, 2, "while it learns nothing has to be accounted for");
+}
+
+#[test]
+fn where_something_was_promised_a_name_beyond_that_is_no_sign_that_promises_were_lost() {
+    let mut server = heir(10.0);
+    assert_eq!(server.deliver(names("x", 10.0, 17, 20.0)), 10.0, "it, or a delayed request, took another's part");
+    assert!(!server.resource.is_learning(server.now));
+    assert_eq!((server.counters().unaccounted, server.asks("new", 90.0)), (1, 90.0));
+}
+
+#[test]
+fn it_ends_at_the_horizon() {
+    let mut server = heir(80.0);
+    server.deliver(names("a", 10.0, 17, 30.0));
+    server.pass(UNTIL - 1);
+    assert!(!server.resource.tick(server.now));
+    assert_eq!(server.held(), 80.0);
+    server.pass(1);
+    assert!(server.resource.tick(server.now));
+    assert_eq!((server.held(), server.unclaimed()), (0.0, 0.0));
+}
+
+#[test]
+fn a_claim_is_forgotten_when_inherited_leases_end() {
+    let mut server = heir(100.0);
+    server.pass(80_000);
+    server.deliver(names("a", 40.0, 17, 40.0));
+    server.pass(UNTIL - 80_000);
+    server.asks("b", 100.0);
+    server.send(names("a", 10.0, 19, 30.0));
+    assert_eq!(server.held(), 100.0, "long under way, it drops no lease of this master");
+    server.release(HolderKind::Client, "a", Some(server.leases["a"].token));
+    assert_eq!((server.held(), server.resource.holders()), (70.0, 2), "the 10");
+}
+
+#[test]
+fn a_release_after_it_gives_back_all_though_its_holder_has_confirmed_nothing() {
+    let mut server = heir(100.0);
+    server.pass(80_000);
+    let has_40 = Has { token: None, expiry_time: now_at(Millis(UNTIL)).unix, ..former(0, 40.0) };
+    server.deliver(plain(ask("a", 40.0, Some(has_40))));
+    server.pass(UNTIL - 80_000);
+    server.release(HolderKind::Client, "a", Some(server.leases["a"].token));
+    assert_eq!((server.held(), server.resource.holders()), (0.0, 0));
+}
+
+#[test]
+fn a_request_that_names_an_older_lease_than_was_named_before_is_dropped() {
+    let mut server = heir(100.0);
+    assert_eq!(server.deliver(names("a", 90.0, 19, 30.0)), 30.0);
+    assert_eq!(server.send(names("a", 90.0, 17, 80.0)), Answer::Stale);
+    assert_eq!(server.unclaimed(), 70.0);
+    server.pass(16_000);
+    server.asks("a", 90.0);
+    assert_eq!(server.send(names("a", 90.0, 19, 30.0)), Answer::Stale, "it has been answered since");
+}
+
+#[test]
+fn what_was_claimed_for_an_older_lease_goes_back() {
+    let mut server = heir(100.0);
+    server.send(names("a", 90.0, 17, 80.0));
+    assert_eq!(server.unclaimed(), 20.0);
+    assert_eq!(server.deliver(names("a", 90.0, 19, 30.0)), 30.0);
+    assert_eq!((server.unclaimed(), server.held()), (70.0, 100.0), "it may be another holder's");
+}
+
+/// It stays unclaimed even if its holder claims less next.
+#[test]
+fn what_a_client_reports_that_names_nothing_counts_once_when_less_is_named_later() {
+    let mut server = heir(100.0);
+    server.send(names("a", 90.0, 17, 80.0));
+    let unnamed = Ask { outstanding: Some(Amount::clamped(80.0)), ..ask("a", 90.0, None) };
+    assert_eq!(server.send(unnamed), Answer::NotYet);
+    server.deliver(names("a", 90.0, 19, 30.0));
+    assert_eq!((server.unclaimed(), server.held()), (70.0, 100.0));
+}
+
+#[test]
+fn an_echo_of_the_answer_to_an_older_name_gives_it_back_too() {
+    let mut server = heir(100.0);
+    let old = granted(server.send(names("a", 90.0, 17, 80.0)));
+    server.send(names("a", 90.0, 19, 80.0));
+    server.send(ask("a", 90.0, Some(has(&old))));
+    assert_eq!((server.unclaimed(), server.held()), (100.0, 100.0));
+}
+
+#[test]
+fn a_learning_child_gives_back_what_was_moved_for_a_late_name_of_its_former_master() {
+    let mut server = heir(100.0);
+    assert_eq!(server.node_asks("n", &[slice(1, 0.0, 0)]), 0.0);
+    assert_eq!(granted(server.send(Ask { kind: HolderKind::Node, ..names("n", 40.0, 17, 40.0) })).capacity.get(), 40.0);
+    let echo =
+        Ask { learning: true, outstanding: Some(Amount::ZERO), ..server.node_request("n", &[slice(1, 40.0, 0)]) };
+    assert_eq!((server.deliver(echo), server.unclaimed(), server.held()), (0.0, 100.0, 100.0), "it is another's");
+}
+
+/// Rule 2, beyond the unclaimed amount: it may have lent on what it named until it hears of the smaller lease, for as long as
+/// that.
+#[test]
+fn what_a_child_that_was_cut_has_claimed_counts_until_it_reports() {
+    let mut server = heir(100.0);
+    let named = |outstanding: f64| Ask {
+        kind: HolderKind::Node,
+        outstanding: Some(Amount::clamped(outstanding)),
+        ..names("n", 80.0, 17, 80.0)
+    };
+    server.now = Millis(UNTIL - 20_000);
+    server.asks("a", 80.0);
+    assert_eq!(granted(server.send(named(80.0))).capacity.get(), 50.0);
+    server.now = Millis(UNTIL + 1_000);
+    server.resource.tick(server.now);
+    assert_eq!((server.unclaimed(), server.report("n").held.get(), server.asks("a", 80.0)), (0.0, 80.0, 20.0));
+}
+
+#[test]
+fn a_holder_that_says_nothing_is_left_out_while_something_is_moved_for_it() {
+    let mut server = heir(80.0);
+    server.send(names("a", 30.0, 17, 30.0));
+    assert_eq!(server.send(ask("a", 30.0, None)), Answer::NotYet, "it, or one before it, may have the 30");
+    server.pass(UNTIL);
+    assert_eq!(server.asks("a", 30.0), 30.0);
+}
+
+#[test]
+fn nothing_is_moved_onto_a_lease_that_was_given_for_nothing() {
+    let mut server = heir(80.0);
+    assert_eq!(server.asks("a", 20.0), 20.0);
+    server.send(names("a", 90.0, 17, 30.0));
+    assert_eq!((server.unclaimed(), server.held()), (80.0, 100.0));
+}
+
+#[test]
+fn a_release_of_this_master_frees_and_one_of_an_earlier_does_not() {
+    let mut server = heir(90.0);
+    server.deliver(names("a", 40.0, 17, 40.0));
+    server.release(HolderKind::Client, "a", Token::new(17));
+    server.release(HolderKind::Client, "a", None);
+    assert_eq!(server.held(), 90.0, "either may have been delayed, and followed by a larger lease");
+    server.release(HolderKind::Client, "a", Some(server.leases["a"].token));
+    assert_eq!((server.held(), server.unclaimed()), (50.0, 50.0));
+    assert_eq!(server.send(names("a", 40.0, 17, 40.0)), Answer::Stale, "sent before the release");
+    assert_eq!((server.held(), server.resource.sums().wants.get()), (50.0, 0.0));
+}
+
+/// A request of a client that knows the original protocol alone.
+fn without_token(ask: Ask) -> Ask {
+    let has = ask.has.map(|has| Has { token: None, ..has });
+    plain(Ask { has, ..ask })
+}
+
+/// Leases of this length, given less than 30 s after the master began, end before `UNTIL`.
+#[test]
+fn without_a_token_a_lease_that_may_be_of_an_earlier_master_is_given_back_and_confirms_nothing() {
+    let mut server = heir(100.0);
+    assert_eq!(server.deliver(without_token(names("a", 90.0, 17, 40.0))), 40.0);
+    server.pass(14_000);
+    assert_eq!(server.deliver(without_token(server.request("a", 10.0))), 10.0);
+    server.pass(12_000);
+    assert_eq!(server.deliver(without_token(server.request("a", 90.0))), 10.0, "it has told that it has no more");
+    assert_eq!((server.held(), server.unclaimed()), (100.0, 60.0));
+    server.release(HolderKind::Client, "a", Some(server.leases["a"].token));
+    assert_eq!(server.held(), 100.0);
+    server.pass(UNTIL);
+    assert_eq!(server.deliver(without_token(server.request("a", 90.0))), 90.0);
+}
+
+#[test]
+fn without_a_token_the_newest_lease_frees_what_was_named_for_it_once_it_can_be_of_this_master_alone() {
+    let mut server = heir(100.0);
+    server.pass(31_000);
+    assert_eq!(server.deliver(without_token(names("a", 10.0, 17, 40.0))), 10.0);
+    assert_eq!((server.held(), server.unclaimed()), (100.0, 60.0), "it may believe in the 40 until it shows the 10");
+    server.pass(5_000);
+    assert_eq!(server.deliver(without_token(server.request("a", 25.0))), 25.0, "what it gave up is free");
+    assert_eq!((server.held(), server.unclaimed()), (85.0, 60.0));
+    server.pass(5_000);
+    assert_eq!(server.deliver(without_token(server.request("a", 90.0))), 40.0, "it grows like any other");
+}
+
+/// What it would shrink by could not come free before the inherited leases end.
+#[test]
+fn without_a_token_a_client_is_answered_when_its_lease_will_show_that_it_is_of_this_master() {
+    let mut server = heir(100.0);
+    server.pass(28_000);
+    assert_eq!(server.send(without_token(names("a", 10.0, 17, 40.0))), Answer::NotYet);
+    assert_eq!((server.held(), server.unclaimed()), (100.0, 60.0), "what it has is known");
+    server.pass(2_000);
+    assert_eq!(server.deliver(without_token(names("a", 10.0, 17, 40.0))), 10.0);
+    let mut server = heir(100.0);
+    server.pass(28_000);
+    let ends_soon = Has { expiry_time: now_at(Millis(50_000)).unix, ..former(17, 40.0) };
+    assert_eq!(server.deliver(without_token(ask("a", 10.0, Some(ends_soon)))), 10.0, "it could not wait");
+}
+
+/// Under `prompt` what a holder gives up is free at once, but one that is left out gives up nothing.
+#[test]
+fn what_a_client_keeps_that_is_left_out_is_given_to_no_other_in_its_round() {
+    let mut server = heir_of(Settings { reuse: Reuse::Prompt, ..fair(100.0) }, 100.0, &[]);
+    server.pass(28_000);
+    let [other, left_out] = server.send_all([ask("b", 90.0, None), without_token(names("a", 10.0, 17, 100.0))]);
+    assert_eq!((granted(other).capacity, left_out), (Amount::ZERO, Answer::NotYet));
+    assert_eq!(server.held(), 100.0);
+}
+
+#[test]
+fn a_client_without_tokens_that_was_cut_is_to_show_its_lease_soon_if_others_wait() {
+    let mut server = heir(100.0);
+    server.pass(31_000);
+    server.asks("new", 50.0);
+    let lease = granted(server.send(without_token(names("a", 10.0, 17, 40.0))));
+    assert_eq!(lease.refresh, Millis(1_000));
+    let mut server = heir(100.0);
+    server.asks("new", 50.0);
+    let lease = granted(server.send(without_token(names("a", 10.0, 17, 40.0))));
+    assert_eq!(lease.refresh, Millis(16_000), "that would confirm nothing");
+}
+
+/// Part of what a late request has moved is another holder's.
+#[test]
+fn without_a_token_no_more_is_freed_than_was_named_for_the_lease_that_is_shown() {
+    let mut server = heir(100.0);
+    server.pass(31_000);
+    server.send(without_token(names("a", 10.0, 15, 70.0)));
+    server.pass(1_000);
+    assert_eq!(server.deliver(without_token(names("a", 10.0, 17, 20.0))), 10.0);
+    assert_eq!((server.held(), server.unclaimed()), (100.0, 30.0));
+    server.pass(5_000);
+    assert_eq!(server.deliver(without_token(server.request("a", 10.0))), 10.0);
+    assert_eq!((server.held(), server.unclaimed()), (90.0, 80.0), "10 of the 20 are free");
+}
+
+#[test]
+fn it_is_explained_why_a_client_without_tokens_cannot_grow_yet_or_is_not_answered() {
+    let mut server = heir_of(fair(100.0), 90.0, &[50.0; 2]);
+    server.deliver(without_token(names("a", 50.0, 17, 20.0)));
+    assert_eq!(server.send(plain(ask("silent", 50.0, None))), Answer::NotYet);
+    let explain = |id| server.resource.explain(server.now, HolderKind::Client, id).expect("a known holder");
+    let (shrinks, silent) = (explain("a"), explain("silent"));
+    assert_eq!(shrinks.blocks.last(), Some(&Block::Unshown(Millis(UNTIL))));
+    assert_eq!(silent.blocks, [Block::LeftOut(Millis(UNTIL))]);
+    assert!(shrinks.sentences().join(" ").contains("for 90 s at most, it gets no more than it says it has"));
+    assert!(silent.sentences().join(" ").contains("are left unanswered for 90 s at most"));
+    assert_eq!((shrinks.latest, silent.latest), (Some(Millis(UNTIL + 100)), Some(Millis(UNTIL + 100))));
+    server.pass(UNTIL);
+    assert_eq!(server.deliver(plain(ask("silent", 50.0, None))), 50.0);
+}
+
+#[test]
+fn what_was_named_for_a_lease_is_freed_once() {
+    let mut server = heir(100.0);
+    server.pass(31_000);
+    assert_eq!(server.deliver(without_token(names("a", 0.0, 17, 40.0))), 0.0);
+    server.pass(5_000);
+    server.deliver(without_token(server.request("a", 0.0)));
+    assert_eq!((server.held(), server.unclaimed()), (60.0, 60.0));
+    server.send(without_token(names("a", 0.0, 17, 40.0)));
+    assert_eq!((server.held(), server.unclaimed()), (60.0, 20.0), "late, and it is another's");
+    server.pass(5_000);
+    server.deliver(without_token(server.request("a", 0.0)));
+    server.pass(5_000);
+    server.deliver(without_token(server.request("a", 0.0)));
+    assert_eq!((server.held(), server.unclaimed()), (60.0, 60.0));
+}
+
+#[test]
+fn a_client_that_echoes_tokens_without_knowing_names_and_confirms_like_ours() {
+    let mut server = heir(100.0);
+    assert_eq!(server.deliver(plain(names("a", 10.0, 17, 40.0))), 10.0);
+    server.pass(5_000);
+    assert_eq!(server.deliver(plain(server.request("a", 90.0))), 40.0);
+    assert_eq!((server.held(), server.unclaimed()), (100.0, 60.0));
+    assert_eq!(server.send(plain(names("a", 90.0, 16, 60.0))), Answer::Stale);
+}
+
+/// It may take the answer although its lease ended before, and what it had is another's by then.
+#[test]
+fn a_token_of_an_earlier_master_whose_lease_has_ended_names_nothing_at_a_client_that_takes_late_answers() {
+    let mut server = heir(100.0);
+    server.pass(81_000);
+    assert_eq!(server.deliver(plain(names("a", 90.0, 17, 40.0))), 0.0);
+    assert_eq!(server.unclaimed(), 100.0);
+    assert_eq!(server.deliver(names("b", 90.0, 17, 40.0)), 40.0, "one of ours would drop the answer");
+}
+
+/// It may be one of those that had something.
+#[test]
+fn a_client_that_says_nothing_keeps_what_it_may_have_as_long_as_some_of_those_before_are_missing() {
+    let silent = |id, wants| plain(ask(id, wants, None));
+    let mut server = heir_of(fair(100.0), 90.0, &[50.0; 2]);
+    assert_eq!(server.send(silent("a", 50.0)), Answer::NotYet);
+    assert_eq!(server.deliver(silent("little", 5.0)), 5.0, "where there is room it is answered");
+    assert_eq!(server.deliver(silent("new", 50.0)), 5.0, "all have come");
+    assert_eq!(server.deliver(ask("ours", 50.0, None)), 0.0, "it would say what it has");
+    server.pass(5_000);
+    assert_eq!(server.send(silent("a", 50.0)), Answer::NotYet);
+    server.pass(UNTIL);
+    assert_eq!(server.deliver(silent("a", 50.0)), 50.0);
+}
+
+#[test]
+fn a_lease_that_has_ended_names_nothing_without_a_token() {
+    let mut server = heir(100.0);
+    let ended = Has { token: None, expiry_time: now_at(Millis(0)).unix, ..former(0, 40.0) };
+    server.pass(1_000);
+    assert_eq!(server.deliver(plain(ask("a", 90.0, Some(ended)))), 0.0);
+    assert_eq!(server.unclaimed(), 100.0);
+}
+
+#[test]
+fn a_child_node_that_never_says_what_it_has_keeps_it() {
+    let mut server = heir(100.0);
+    let node = |wants| Ask { outstanding: None, has: None, drops_late: false, ..server_node("n", wants) };
+    assert_eq!(server.send(node(50.0)), Answer::NotYet);
+    let mut server = heir(40.0);
+    assert_eq!(server.deliver(node(50.0)), 50.0, "where there is room it is answered");
+    server.asks("new", 10.0);
+    server.pass(16_000);
+    assert_eq!(server.deliver(node(90.0)), 50.0, "what was given here is known");
+}
+
+fn server_node(id: &str, wants: f64) -> Ask {
+    Server::new(fair(1.0)).node_request(id, &[slice(1, wants, 0)])
+}
+
+#[test]
+fn the_division_counts_those_that_have_not_asked_yet() {
+    let mut server = heir_of(fair(100.0), 50.0, &[100.0; 4]);
+    assert_eq!(server.asks("new", 100.0), 20.0, "a fifth, though a half is free");
+    assert_eq!(server.deliver(names("a", 100.0, 17, 25.0)), 20.0, "one of the four asks itself");
+    assert_eq!((server.resource.sums().wants.get(), server.resource.sums().subclients), (500.0, 5));
+    server.pass(UNTIL);
+    server.resource.tick(server.now);
+    assert_eq!(server.resource.sums().wants.get(), 0.0);
+}
+
+#[test]
+fn what_is_outstanding_stays_unclaimed() {
+    let report = |ask: Ask| Ask { outstanding: Some(Amount::clamped(60.0)), ..ask };
+    for (kind, held) in [(HolderKind::Client, 100.0), (HolderKind::Node, 120.0)] {
+        let mut server = heir(100.0);
+        assert_eq!(server.deliver(report(Ask { kind, ..names("a", 90.0, 17, 40.0) })), 40.0);
+        assert_eq!((server.held(), server.unclaimed()), (100.0, 60.0));
+        server.pass(16_000);
+        server.deliver(report(Ask { kind, ..server.request("a", 90.0) }));
+        assert_eq!((server.held(), server.unclaimed()), (held, 60.0), "of a node it counts twice until the horizon");
+    }
+}
+
+#[test]
+fn under_prompt_an_answer_replaces_what_was_moved() {
+    let mut server = heir_of(Settings { reuse: Reuse::Prompt, ..fair(100.0) }, 100.0, &[]);
+    assert_eq!(server.deliver(names("a", 40.0, 17, 100.0)), 40.0);
+    assert_eq!(server.asks("b", 60.0), 60.0);
+}
+
+#[test]
+fn inherited_leases_take_no_place() {
+    let mut server = heir_of(fair(100.0), 80.0, &[1.0, 2.0, 3.0]);
+    server.resource.set_max_holders(1);
+    server.asks("a", 1.0);
+    assert_eq!(server.send(ask("b", 1.0, None)), Answer::Full);
+}

@@ -1,0 +1,301 @@
+//! Amounts of capacity, and sums of them that never drift.
+//!
+//! An [`Amount`] is finite, not negative and at most [`Amount::MAX`]. A [`Sum`] counts units of 2⁻⁵² in an integer.
+//! Every `f64` from 1 upwards is a whole number of these units. Below 1 an amount counts as the next whole number of
+//! units, at most 2.3e-16 too much, so that "held" errs upwards. Adding and subtracting are exact: after any number of
+//! updates in any order a sum equals the sum computed anew, and "Σ held ≤ capacity" compares integers.
+
+use std::{
+    fmt,
+    ops::{AddAssign, Sub, SubAssign},
+};
+
+/// The unit that sums are counted in is 1 / `UNITS`.
+const UNITS: f64 = (1u64 << 52) as f64;
+
+/// An amount of a resource: queries per second, open transactions, cost units.
+#[derive(Clone, Copy, PartialEq, PartialOrd, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Amount(#[cfg_attr(feature = "serde", serde(deserialize_with = "stored"))] f64);
+
+/// Stored amounts were checked before. If one is invalid nevertheless, it counts as the largest, because promises must
+/// err upwards.
+#[cfg(feature = "serde")]
+fn stored<'de, D: serde::Deserializer<'de>>(stored: D) -> Result<f64, D::Error> {
+    <f64 as serde::Deserialize>::deserialize(stored).map(|value| Amount::new(value).unwrap_or(Amount::MAX).0)
+}
+
+/// Stored numbers were checked before. If one is not finite nevertheless, it must not spoil sums.
+#[cfg(feature = "serde")]
+pub(crate) fn stored_number<'de, D: serde::Deserializer<'de>>(stored: D) -> Result<f64, D::Error> {
+    <f64 as serde::Deserialize>::deserialize(stored).map(|number| if number.is_finite() { number } else { 0.0 })
+}
+
+/// Why a number is not an amount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum AmountError {
+    /// NaN or an infinity.
+    #[error("must be a finite number")]
+    NotFinite,
+    #[error("must not be negative")]
+    Negative,
+    /// Above [`Amount::MAX`].
+    #[error("must be at most 1e15")]
+    TooLarge,
+}
+
+impl Amount {
+    pub const ZERO: Amount = Amount(0.0);
+    /// The largest amount. Sums of 16 million of these still fit a [`Sum`].
+    pub const MAX: Amount = Amount(1e15);
+
+    /// Checks a number that came from outside.
+    pub fn new(value: f64) -> Result<Amount, AmountError> {
+        if !value.is_finite() {
+            Err(AmountError::NotFinite)
+        } else if value < 0.0 {
+            Err(AmountError::Negative)
+        } else if value > Self::MAX.0 {
+            Err(AmountError::TooLarge)
+        } else {
+            Ok(Amount(value.abs())) // -0 is 0
+        }
+    }
+
+    /// For results of arithmetic on amounts: clamps what rounding pushed out of range.
+    pub fn clamped(value: f64) -> Amount {
+        debug_assert!(!value.is_nan(), "arithmetic on amounts cannot yield NaN");
+        Amount(value.clamp(0.0, Self::MAX.0).abs()) // -0 is 0 here too: `clamp` lets it pass
+    }
+
+    pub fn get(self) -> f64 {
+        self.0
+    }
+
+    /// The smaller of two.
+    #[must_use]
+    pub fn min(self, other: Amount) -> Amount {
+        Amount(self.0.min(other.0))
+    }
+
+    /// The larger of two.
+    #[must_use]
+    pub fn max(self, other: Amount) -> Amount {
+        Amount(self.0.max(other.0))
+    }
+
+    /// Rounded down to a whole unit.
+    #[must_use]
+    pub fn floor(self) -> Amount {
+        Amount(self.0.floor())
+    }
+
+    /// The difference, never below zero.
+    #[must_use]
+    pub fn saturating_sub(self, other: Amount) -> Amount {
+        Amount((self.0 - other.0).max(0.0))
+    }
+
+    /// The sum, at most [`Amount::MAX`].
+    #[must_use]
+    pub fn saturating_add(self, other: Amount) -> Amount {
+        Amount::clamped(self.0 + other.0)
+    }
+}
+
+impl fmt::Debug for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// A number for people, with at most six decimal places.
+pub fn readable(value: f64) -> String {
+    let text = format!("{value:.6}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// An exact sum of amounts. May be negative: what is free after a capacity cut is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Sum(i128);
+
+impl Sum {
+    /// The sum of nothing.
+    pub const ZERO: Sum = Sum(0);
+
+    /// As a plain number, to within two roundings. (The conversion of 128 bits that comes with the language is exact to
+    /// one and takes several times as long, which walks down the index of claims would notice.)
+    pub fn get(self) -> f64 {
+        const HIGH: f64 = (1u128 << 64) as f64 / UNITS;
+        let magnitude = self.0.unsigned_abs();
+        let value = (magnitude >> 64) as u64 as f64 * HIGH + magnitude as u64 as f64 / UNITS;
+        if self.0 < 0 { -value } else { value }
+    }
+
+    /// The largest amount that does not count for more than this sum (zero if it is negative).
+    pub fn floor(self) -> Amount {
+        if self.0 <= 0 {
+            return Amount::ZERO;
+        }
+        let nearest = self.0 as f64;
+        let below = if nearest as i128 > self.0 { nearest.next_down() } else { nearest };
+        Amount::clamped(below / UNITS)
+    }
+
+    /// The smallest amount that does not count for less than this sum (zero if it is negative).
+    pub fn ceil(self) -> Amount {
+        if self.0 <= 0 {
+            return Amount::ZERO;
+        }
+        let nearest = self.0 as f64;
+        let above = if (nearest as i128) < self.0 { nearest.next_up() } else { nearest };
+        Amount::clamped(above / UNITS)
+    }
+}
+
+impl From<Amount> for Sum {
+    fn from(amount: Amount) -> Sum {
+        // Taken apart by hand for the same reason as in `get`. A normal number is mantissa · 2^(exponent − 1075); what
+        // is smaller than that is far below one unit.
+        let bits = amount.0.to_bits();
+        let exponent = (bits >> 52) as i32;
+        let mantissa = (bits & ((1 << 52) - 1)) | 1 << 52;
+        match exponent - 1075 + 52 {
+            _ if bits == 0 => Sum(0),
+            left @ 0.. => Sum(i128::from(mantissa) << left),
+            right @ -63.. => Sum(i128::from((mantissa + (1 << -right) - 1) >> -right)),
+            _ => Sum(1),
+        }
+    }
+}
+
+impl AddAssign<Amount> for Sum {
+    fn add_assign(&mut self, amount: Amount) {
+        self.0 += Sum::from(amount).0;
+    }
+}
+
+impl SubAssign<Amount> for Sum {
+    fn sub_assign(&mut self, amount: Amount) {
+        self.0 -= Sum::from(amount).0;
+    }
+}
+
+impl AddAssign for Sum {
+    fn add_assign(&mut self, other: Sum) {
+        self.0 += other.0;
+    }
+}
+
+impl SubAssign for Sum {
+    fn sub_assign(&mut self, other: Sum) {
+        self.0 -= other.0;
+    }
+}
+
+impl Sub for Sum {
+    type Output = Sum;
+    fn sub(self, other: Sum) -> Sum {
+        Sum(self.0 - other.0)
+    }
+}
+
+impl FromIterator<Amount> for Sum {
+    fn from_iter<I: IntoIterator<Item = Amount>>(amounts: I) -> Sum {
+        let mut sum = Sum::ZERO;
+        for amount in amounts {
+            sum += amount;
+        }
+        sum
+    }
+}
+
+impl fmt::Debug for Sum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.get())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn amount(value: f64) -> Amount {
+        Amount::new(value).expect("a valid amount")
+    }
+
+    #[test]
+    fn refuses_what_is_not_an_amount() {
+        for (value, error) in [
+            (f64::NAN, AmountError::NotFinite),
+            (f64::INFINITY, AmountError::NotFinite),
+            (-1e-300, AmountError::Negative),
+            (1.0001e15, AmountError::TooLarge),
+        ] {
+            assert_eq!(Amount::new(value), Err(error));
+        }
+        assert_eq!(amount(0.1).get(), 0.1, "ordinary numbers are kept to the bit");
+        assert_eq!(amount(-0.0).get(), 0.0);
+        assert_eq!(Sum::from(Amount::clamped(-0.0)), Sum::ZERO);
+    }
+
+    /// A day at 1,000 updates a second, with amounts of very different sizes. An `f64` sum is off after this; ours is
+    /// not.
+    #[test]
+    fn a_days_worth_of_updates_leaves_no_drift() {
+        let mut sum = Sum::ZERO;
+        let mut naive = 0.0f64;
+        let mut live = [Amount::ZERO; 64];
+        let mut state = 1u64;
+        for _ in 0..86_400_000u64 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let place = (state >> 58) as usize;
+            let value = ((state >> 20) & 0xffff) as f64 * [1e-7, 0.1, 1e3, 1e9][(state >> 40) as usize & 3];
+            let new = Amount::clamped(value);
+            sum -= live[place];
+            sum += new;
+            naive += new.get() - live[place].get();
+            live[place] = new;
+        }
+        assert_eq!(sum, live.iter().copied().collect::<Sum>());
+        assert_ne!(naive, live.iter().map(|a| a.get()).sum::<f64>(), "the test would not notice drift");
+    }
+
+    #[test]
+    fn amounts_count_as_whole_units_rounded_up() {
+        let mut value = f64::MIN_POSITIVE;
+        while value < 5e14 {
+            for value in [value, value * 1.3, value.next_up()] {
+                assert_eq!(Sum::from(amount(value)).0, (value * UNITS).ceil() as i128, "{value}");
+            }
+            value *= 1.7;
+        }
+        assert_eq!(Sum::from(amount(0.0)).0, 0);
+        assert_eq!(Sum::from(amount(f64::from_bits(1))).0, 1);
+    }
+
+    #[test]
+    fn a_sum_reads_as_what_was_added() {
+        for value in [0.5, 1.0, 0.1, 1e15, 123_456_789.123, 40.0 / 3.0] {
+            let sum = Sum::from(amount(value));
+            assert!((sum.get() - value).abs() <= value * f64::EPSILON + 1.0 / UNITS, "{value}");
+            assert_eq!((Sum::ZERO - sum).get(), -sum.get());
+        }
+    }
+
+    #[test]
+    fn floor_counts_for_no_more_than_the_sum() {
+        let mut sum = Sum::from(amount(1e15));
+        sum += amount(f64::EPSILON);
+        assert_eq!(sum.floor(), amount(1e15));
+        sum = Sum::from(amount(0.3)) - Sum::from(amount(0.1));
+        assert!(Sum::from(sum.floor()) <= sum);
+        assert_eq!((Sum::ZERO - Sum::from(amount(3.0))).floor(), Amount::ZERO);
+    }
+}

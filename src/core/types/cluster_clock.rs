@@ -1,0 +1,128 @@
+//! The clock of a cluster: elapsed time that outlives masters.
+//!
+//! The log stores a moment, and each master counts on from it with its own monotonic clock, from when its reign began.
+//! While anything stored has an end in the future, the master stores the advance about once a second
+//! ([`ClusterClock::advance`]). So the end of a promise is a moment that all masters agree on, and a change of master
+//! loses at most the time since the last advance.
+//!
+//! The clock may run late, never early. Between two masters, and while no peer runs, it stands still. Then a promise
+//! lasts longer. Clocks of different masters may differ in rate, so a stored end has an allowance for that
+//! ([`ClusterClock::end`]).
+//!
+//! Not here: the log, and reading any clock.
+
+use crate::{
+    planted::{self, Fault},
+    types::time::Millis,
+};
+
+/// The master stores the advance of the clock this often while an end is still to come.
+const ADVANCE_EVERY: Millis = Millis(1000);
+
+/// The clock of the next master may be faster than the one that a moment was decided on by one part in this many.
+const CLOCK_RATE_ALLOWANCE: u64 = 1000;
+
+/// A moment on the clock of a cluster, in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct ClusterTime(pub u64);
+
+impl ClusterTime {
+    /// Later by `span`.
+    #[must_use]
+    pub const fn plus(self, span: Millis) -> ClusterTime {
+        ClusterTime(self.0.saturating_add(span.0))
+    }
+
+    /// How much later this is than `earlier`; zero if it is not.
+    #[must_use]
+    pub const fn since(self, earlier: ClusterTime) -> Millis {
+        Millis(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// The clock of the cluster as one master counts it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ClusterClock {
+    /// The moment in the log when the reign began.
+    base: ClusterTime,
+    /// When that was, on the master's own clock.
+    since: Millis,
+}
+
+impl ClusterClock {
+    /// Of a reign that begins at `since`, on the master's own clock; `stored`: the moment in the log then.
+    pub fn new(stored: ClusterTime, since: Millis) -> ClusterClock {
+        let jump = if planted::is(Fault::ClusterClockJumps) { Millis::from_secs(60) } else { Millis(0) };
+        ClusterClock { base: stored.plus(jump), since }
+    }
+
+    /// When the reign began, on the master's own clock.
+    pub fn begun(&self) -> Millis {
+        self.since
+    }
+
+    /// The moment that it is at `now` on the master's own clock.
+    pub fn at(&self, now: Millis) -> ClusterTime {
+        self.base.plus(now.since(self.since))
+    }
+
+    /// When it will be, or was, that moment, on the master's own clock.
+    pub fn local(&self, moment: ClusterTime) -> Millis {
+        let before = self.base.since(moment);
+        Millis(self.since.0.saturating_sub(before.0)).plus(moment.since(self.base))
+    }
+
+    /// The moment to store for an end that will have come at `end` on the master's own clock: later by as much as the
+    /// clocks of the masters to come may be faster.
+    pub fn end(&self, end: Millis, now: Millis) -> ClusterTime {
+        let span = end.since(now);
+        self.at(now).plus(span).plus(Millis(span.0.div_ceil(CLOCK_RATE_ALLOWANCE)))
+    }
+
+    /// The advance to store at `now`, if it is due: the log has the moment `stored`, and everything that it promises
+    /// has ended at the moment `last`.
+    pub fn advance(&self, now: Millis, stored: ClusterTime, last: ClusterTime) -> Option<ClusterTime> {
+        let reached = self.reached(now);
+        (stored < last && reached.since(stored) >= ADVANCE_EVERY).then_some(reached)
+    }
+
+    /// The moment to store at `now` with anything else.
+    pub fn reached(&self, now: Millis) -> ClusterTime {
+        let at = self.at(now);
+        if planted::is(Fault::ClusterClockIsFast) { at.plus(at.since(self.base)) } else { at }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_of_master_loses_no_more_than_the_time_since_the_last_advance() {
+        let first = ClusterClock::new(ClusterTime(0), Millis(500));
+        let last = first.end(Millis(60_500), Millis(500));
+        assert_eq!(last, ClusterTime(60_060), "the next clock may be faster");
+        assert_eq!(first.advance(Millis(1_499), ClusterTime(0), last), None);
+        let stored = first.advance(Millis(20_700), ClusterTime(19_000), last).expect("more than a second has passed");
+        assert_eq!(stored, ClusterTime(20_200));
+        // It dies at 21 s, and the next one, whose own clock is at 7 s, begins at once.
+        let second = ClusterClock::new(stored, Millis(7_000));
+        assert_eq!(second.local(last), Millis(7_000 + 60_060 - 20_200), "300 ms later than without a change");
+    }
+
+    #[test]
+    fn it_is_stored_until_the_last_end_has_come_and_then_no_more() {
+        let clock = ClusterClock::new(ClusterTime(5_000), Millis(0));
+        assert_eq!(clock.advance(Millis(2_000), ClusterTime(5_000), ClusterTime(6_500)), Some(ClusterTime(7_000)));
+        assert_eq!(clock.advance(Millis(9_000), ClusterTime(7_000), ClusterTime(6_500)), None);
+        assert_eq!(clock.advance(Millis(9_000), ClusterTime(0), ClusterTime(0)), None, "nothing was ever promised");
+    }
+
+    #[test]
+    fn moments_before_the_reign_are_in_the_past() {
+        let clock = ClusterClock::new(ClusterTime(5_000), Millis(3_000));
+        assert_eq!((clock.local(ClusterTime(4_000)), clock.local(ClusterTime(1_000))), (Millis(2_000), Millis(0)));
+        assert_eq!(clock.at(Millis(1_000)), ClusterTime(5_000), "it never runs backwards");
+    }
+}

@@ -1,0 +1,191 @@
+//! The share of a table that one principal may take: as much as it wants while there is plenty, and less the fuller the
+//! table is.
+//!
+//! The rule is the dynamic threshold of shared-memory switches: a principal may have one more place if it has no more
+//! than a fixed multiple of what is still free. So a lone principal fills a fixed part of the table and leaves the rest
+//! to newcomers. Several divide it. None has to be known beforehand, and places that others give back are available
+//! again. docs/decisions/fair-shares.md has the reasons.
+
+/// The party that a record, a connection or a byte is charged to, such as an address. The caller numbers them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Principal(pub u32);
+
+impl Principal {
+    /// Nothing is charged.
+    pub const NONE: Principal = Principal(0);
+}
+
+/// The principal that a new record is charged to, and whether it may have one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ChargedTo {
+    pub principal: Principal,
+    /// It has its share of all places: it gets no new record, but keeps what it has.
+    pub is_full: bool,
+}
+
+/// A change of the number of places that a principal has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SlotDelta {
+    pub principal: Principal,
+    pub places: isize,
+}
+
+/// The part of a table that a lone principal may fill.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PrincipalShare(f64);
+
+impl PrincipalShare {
+    /// The whole table: shares do not limit anything.
+    pub const ALL: PrincipalShare = PrincipalShare(1.0);
+
+    /// A part, above 0 and at most 1.
+    pub fn new(part: f64) -> Option<PrincipalShare> {
+        (part > 0.0 && part <= 1.0).then_some(PrincipalShare(part))
+    }
+
+    pub fn part(self) -> f64 {
+        self.0
+    }
+
+    /// Whether a principal that has `own` places of a table may have `more`, where all principals together have `used`
+    /// of `most`.
+    pub fn allows(self, own: usize, more: usize, used: usize, most: usize) -> bool {
+        let Some(left) = most.checked_sub(used).and_then(|free| free.checked_sub(more)) else { return false };
+        // As for each of the places one after the other, of which the last decides.
+        let before_the_last = (own + more).saturating_sub(1) as f64;
+        before_the_last * (1.0 - self.0) <= self.0 * (left + 1) as f64
+    }
+
+    /// The share of one principal of this number of places, at least one.
+    pub fn of_places(self, places: u64) -> u64 {
+        ((places as f64 * self.0) as u64).max(1)
+    }
+
+    /// Whether so few places are in use that no principal can have reached its share.
+    pub fn cannot_bind(self, used: usize, most: usize) -> bool {
+        self.allows(used, 1, used, most)
+    }
+}
+
+impl Default for PrincipalShare {
+    fn default() -> PrincipalShare {
+        PrincipalShare(0.75)
+    }
+}
+
+/// Changes of the places of principals, added up as they come.
+#[derive(Debug, Default)]
+pub(crate) struct SlotDeltas(Vec<SlotDelta>);
+
+impl SlotDeltas {
+    pub(crate) fn note(&mut self, principal: Principal, places: isize) {
+        if principal == Principal::NONE || places == 0 {
+            return;
+        }
+        match self.0.last_mut().filter(|last| last.principal == principal) {
+            Some(last) => last.places += places,
+            None => self.0.push(SlotDelta { principal, places }),
+        }
+    }
+
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = SlotDelta> {
+        self.0.drain(..)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Each principal takes as much as it is given, one after the other; what each gets.
+    fn greedy(share: PrincipalShare, most: usize, principals: usize) -> Vec<usize> {
+        let mut taken = Vec::new();
+        for _ in 0..principals {
+            let used = taken.iter().sum::<usize>();
+            let mut own = 0;
+            while share.allows(own, 1, used + own, most) {
+                own += 1;
+            }
+            taken.push(own);
+        }
+        taken
+    }
+
+    #[test]
+    fn a_lone_principal_fills_its_part_and_each_after_it_the_same_part_of_the_rest() {
+        let share = PrincipalShare::new(0.75).expect("a part");
+        assert_eq!(greedy(share, 10_000, 4), [7_501, 1_875, 469, 117]);
+        assert_eq!(greedy(PrincipalShare::ALL, 10_000, 2), [10_000, 0]);
+        // A table of a few places is there for all that come.
+        assert_eq!(greedy(share, 1, 1), [1]);
+        assert_eq!(greedy(share, 4, 1), [4]);
+    }
+
+    #[test]
+    fn principals_that_come_and_go_together_have_about_the_same() {
+        let share = PrincipalShare::default();
+        let mut own = [0_usize; 5];
+        for turn in 0..100_000 {
+            let at = turn % own.len();
+            if share.allows(own[at], 1, own.iter().sum(), 1_000) {
+                own[at] += 1;
+            }
+        }
+        let (least, largest) = (own.iter().min().copied(), own.iter().max().copied());
+        assert!(own.iter().sum::<usize>() > 900 && largest.zip(least).is_some_and(|(l, s)| l - s <= 1), "{own:?}");
+    }
+
+    #[test]
+    fn a_part_is_above_nothing_and_at_most_everything() {
+        for wrong in [0.0, -0.5, 1.001, f64::NAN, f64::INFINITY] {
+            assert_eq!(PrincipalShare::new(wrong), None, "{wrong}");
+        }
+        assert_eq!(PrincipalShare::new(1.0), Some(PrincipalShare::ALL));
+    }
+
+    proptest! {
+        #[test]
+        fn a_newcomer_is_refused_only_by_a_table_that_is_full(
+            part in 0.01..=1.0_f64, most in 0_usize..5_000, used in 0_usize..6_000,
+        ) {
+            let share = PrincipalShare::new(part).expect("a part");
+            prop_assert_eq!(share.allows(0, 1, used, most), used < most);
+        }
+
+        #[test]
+        fn several_at_once_are_allowed_as_they_are_one_by_one(
+            part in 0.01..=1.0_f64, most in 1_usize..500, used in 0_usize..500, own in 0_usize..500, more in 1_usize..50,
+        ) {
+            let (share, own) = (PrincipalShare::new(part).expect("a part"), own.min(used));
+            let one_by_one = (0..more).all(|n| share.allows(own + n, 1, used + n, most));
+            prop_assert_eq!(share.allows(own, more, used, most), one_by_one);
+        }
+
+        #[test]
+        fn where_no_share_can_bind_none_does(part in 0.01..=1.0_f64, most in 1_usize..500, own in 0_usize..500, other in 0_usize..500) {
+            let share = PrincipalShare::new(part).expect("a part");
+            let used = own + other;
+            prop_assert!(!share.cannot_bind(used, most) || share.allows(own, 1, used, most));
+        }
+
+        #[test]
+        fn deltas_are_the_sum_of_what_was_noted(notes in prop::collection::vec((0_u32..4, -3_isize..4), 0..50)) {
+            let (mut slot_deltas, mut sums) = (SlotDeltas::default(), BTreeMap::new());
+            for (principal, places) in notes {
+                slot_deltas.note(Principal(principal), places);
+                *sums.entry(principal).or_insert(0) += places;
+            }
+            let mut told = BTreeMap::new();
+            for delta in slot_deltas.drain() {
+                *told.entry(delta.principal.0).or_insert(0) += delta.places;
+            }
+            for (principal, sum) in sums {
+                prop_assert_eq!(told.get(&principal).copied().unwrap_or(0), if principal == 0 { 0 } else { sum });
+            }
+        }
+    }
+}

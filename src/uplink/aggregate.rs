@@ -1,0 +1,86 @@
+//! The demand that the parent is told.
+
+use leaseway_core::{Amount, Claim, Claims, DemandSummary, Usage};
+use leaseway_session::{Ask, Body, Lease, Outgoing};
+
+/// What the holders of a resource want and have together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Aggregate {
+    /// What they want, as slices of similar wants.
+    pub claims: Claims,
+    /// What they may still be using.
+    pub outstanding: Amount,
+    /// The node does not know all holders yet.
+    pub learning: bool,
+    /// PRIORITY_POOL: what they use of the lease that is confirmed with it.
+    pub usage: Option<Usage>,
+}
+
+/// A parent that speaks only the original protocol divides by the number of clients, which must not be zero. It does
+/// not issue tokens.
+const IDLE: Claim = Claim::new(Amount::ZERO, 1, 1);
+
+impl Aggregate {
+    fn of(summary: DemandSummary, has: Option<&Lease>) -> Aggregate {
+        let DemandSummary { mut claims, outstanding, usage, learning, .. } = summary;
+        let names_leases = has.is_some_and(|lease| lease.token.is_some());
+        if claims.is_empty() && !names_leases {
+            claims.push(IDLE);
+        }
+        let usage = usage.map(|usage| Usage {
+            recharging: usage.part_of(has.map_or(0.0, |lease| lease.capacity.get())),
+            // A sum over all that are below, which may be more than one report may say: the parent would refuse the
+            // whole request.
+            request_cost: Amount::clamped(usage.spent),
+            interval: None,
+        });
+        Aggregate { claims, outstanding, learning, usage }
+    }
+}
+
+pub(super) fn outgoing(outgoing: Outgoing<DemandSummary>) -> Outgoing<Aggregate> {
+    let Outgoing { number, target, deadline, body } = outgoing;
+    let ask = |Ask { id, demand, has, had }: Ask<DemandSummary>| {
+        let demand = Aggregate::of(demand, has.as_ref());
+        Ask { id, demand, has, had }
+    };
+    let body = match body {
+        Body::Ask(asks) => Body::Ask(asks.into_iter().map(ask).collect()),
+        Body::Release(releases) => Body::Release(releases),
+    };
+    Outgoing { number, target, deadline, body }
+}
+
+#[cfg(test)]
+mod tests {
+    use leaseway_core::{Millis, UsageBelow};
+    use leaseway_session::{Capacity, Wire};
+
+    use super::*;
+
+    fn lease(capacity: f64, token: Option<u64>) -> Lease {
+        let wire = Wire { expiry_time: 60, refresh_interval: 5, capacity };
+        Lease { capacity: Capacity::of(capacity), end: Millis(1), refresh: Millis(1), token, wire }
+    }
+
+    #[test]
+    fn what_is_used_below_is_a_part_of_the_lease_that_is_confirmed() {
+        let told = |used, spent, has: Option<Lease>| {
+            let usage = Some(UsageBelow { used: Amount::clamped(used), spent });
+            Aggregate::of(DemandSummary { usage, ..DemandSummary::default() }, has.as_ref())
+                .usage
+                .expect("it is a pool")
+        };
+        assert_eq!(told(20.0, 7.0, Some(lease(80.0, Some(1)))).recharging, 0.25);
+        let alone = told(20.0, 7.0, None);
+        assert_eq!((alone.recharging, alone.request_cost.get(), alone.interval), (1.0, 7.0, None));
+        assert_eq!(told(20.0, 2e15, None).request_cost, Amount::MAX, "a parent refuses more");
+        assert_eq!(Aggregate::of(DemandSummary::default(), None).usage, None);
+    }
+
+    #[test]
+    fn a_parent_that_names_no_leases_is_told_of_a_client_even_if_there_is_none() {
+        let claims = |has: Option<Lease>| Aggregate::of(DemandSummary::default(), has.as_ref()).claims.len();
+        assert_eq!((claims(None), claims(Some(lease(1.0, None))), claims(Some(lease(1.0, Some(1))))), (1, 1, 0));
+    }
+}
