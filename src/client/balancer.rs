@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use self::members::Members;
 pub use self::schedule::{Factor, Member, Schedule};
-use crate::Capacity;
+use crate::session::Capacity;
 
 /// So long a backend that failed is left out, unless [`Balancer::with_retry`] says otherwise. As in httpd.
 pub const RETRY: Duration = Duration::from_secs(60);

@@ -2,7 +2,7 @@
 //!
 //! Servers that are away are not here: the session copes with them, and says so in [`Health`](crate::Health).
 
-use leaseway_session::endpoint::BadEndpoint;
+use crate::transport::endpoint::BadEndpoint;
 use leaseway_tls::TlsError;
 
 /// A client could not be made. Nothing was started.

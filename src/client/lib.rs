@@ -40,40 +40,39 @@
 
 #![warn(missing_docs)]
 
-mod asker;
-mod balanced;
+#[cfg(feature = "transport")]
 pub mod balancer;
-pub mod blocking;
-mod book;
-mod client;
-mod discovery;
+#[cfg(feature = "transport")]
 mod error;
-mod gauge;
-mod health;
-mod keeper;
-pub mod layer;
+#[cfg(feature = "transport")]
+mod handles;
 pub mod limiter;
-mod metrics;
-mod open;
-mod opened;
-mod outage;
-mod rate;
-mod resource;
-mod shared;
+pub mod session;
+#[cfg(feature = "transport")]
+pub mod transport;
 
-pub use balanced::Balanced;
-pub use book::{Book, Entry};
-pub use client::{Builder, Client};
-pub use error::{BadId, BuildError, NotReady, OpenError};
-pub use gauge::{Gauge, Permit};
-pub use health::Health;
-pub use leaseway_limiter::{Window, demand};
-pub use leaseway_session::{
-    self as session, Basis, Capacity, Mode, Usable, Wants, endpoint,
-    grpc::{BadToken, Bearer, Channel, Connection, NoConnection, Token, Transport, tls_error},
+pub use limiter::{Window, demand};
+pub use session::{
+    Basis, Capacity, Mode, Usable, Wants,
     pool::{self, Meter, PoolState, Standing, Usage},
 };
+
+#[cfg(feature = "transport")]
+pub use self::{
+    error::{BadId, BuildError, NotReady, OpenError},
+    handles::{
+        balanced::Balanced,
+        blocking,
+        book::{Book, Entry},
+        client::{Builder, Client},
+        gauge::{Gauge, Permit},
+        health::Health,
+        layer,
+        open::ResourceBuilder,
+        rate::{Rate, Reservation},
+        resource::Resource,
+    },
+    transport::{BadToken, Bearer, Channel, Connection, NoConnection, Token, Transport, endpoint, tls_error},
+};
+#[cfg(feature = "transport")]
 pub use leaseway_tls::{ClientStream, ClientTls, Credentials, Files, TlsError};
-pub use open::ResourceBuilder;
-pub use rate::{Rate, Reservation};
-pub use resource::Resource;

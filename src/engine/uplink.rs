@@ -20,8 +20,8 @@ use std::{
     sync::Arc,
 };
 
+use leaseway_client::session::{Mode, Outgoing, Pace, Session, Settings};
 use leaseway_core::{Amount, Condensed, Millis, Supply};
-use leaseway_session::{Mode, Outgoing, Pace, Session, Settings};
 
 pub use self::{
     aggregate::Aggregate,
@@ -193,7 +193,7 @@ impl UplinkEngine {
     pub fn remembered(&self, now: Millis) -> Vec<(Arc<str>, Supply)> {
         use leaseway_core::planted::{Fault, is};
         let leases = self.supplied.keys().filter_map(|id| Some((id, self.session.lease(now, id)?)));
-        let supply = |(id, lease): (&Arc<str>, leaseway_session::Lease)| {
+        let supply = |(id, lease): (&Arc<str>, leaseway_client::session::Lease)| {
             let capacity = Amount::clamped(lease.capacity.get());
             (Arc::clone(id), Supply { capacity, until: lease.end, ..Supply::default() })
         };

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use leaseway_client::transport::Moment;
 use leaseway_core::{Millis, Now};
-use leaseway_session::grpc::Moment;
 
 /// Monotonic time since the process started, also while the machine is suspended, and wall-clock seconds for the wire.
 #[derive(Debug, Clone, Copy)]

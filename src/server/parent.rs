@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use leaseway_session::grpc::{Token, is_here};
+use leaseway_client::transport::{Token, is_here};
 use leaseway_tls::{ClientTls, Credentials, Files, TlsError};
 
 use crate::{actors::Parent, parent_error::ParentError, server_info::ServerInfo, tls::Tls};

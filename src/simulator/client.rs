@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use leaseway_client::session::{Given, Mode, Outgoing, Session, Wants as Asked};
 use leaseway_core::{Amount, Millis, invariant::Violation};
-use leaseway_session::{Given, Mode, Outgoing, Session, Wants as Asked};
 
 use crate::{
     envoys::EnvoyClient,

@@ -5,9 +5,9 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use leaseway_client::session::{self, Mode, Outgoing, Session, Wants as Asked};
 use leaseway_core::{Amount, Millis};
 use leaseway_envoy::{Action, Bucket, Envoy, Lease, Leases, Quota, REPORTS, Settings, TRANSIT, Usage, stays};
-use leaseway_session::{self as session, Mode, Outgoing, Session, Wants as Asked};
 
 /// How gateways serve Envoys here: with short assignments, so that many are under way.
 fn settings() -> Settings {

@@ -2,8 +2,8 @@
 //!
 //! Real, and the same code as ships: each master's [`ResourceEngine`](leaseway_engine::ResourceEngine) with the core in
 //! it, each child node's [`UplinkEngine`](leaseway_engine::uplink::UplinkEngine), each client's
-//! [`Session`](leaseway_session::Session), what a limiter lets through ([`Bucket`](leaseway_limiter::Bucket)) and how
-//! much its callers want ([`WindowDemand`](leaseway_limiter::WindowDemand)), what a gateway makes of an Envoy's reports
+//! [`Session`](leaseway_client::session::Session), what a limiter lets through ([`Bucket`](leaseway_client::limiter::Bucket)) and how
+//! much its callers want ([`WindowDemand`](leaseway_client::limiter::WindowDemand)), what a gateway makes of an Envoy's reports
 //! ([`Envoy`](leaseway_envoy::Envoy)), what an access policy lets in ([`Policy`](leaseway_core::access::Policy)), and
 //! what the quorum's state machine makes of promises ([`Promises`](leaseway_core::Promises)).
 //!

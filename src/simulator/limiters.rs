@@ -11,13 +11,13 @@ mod tests;
 
 use std::sync::Arc;
 
-use leaseway_core::{Millis, invariant::Violation};
-use leaseway_limiter::{
+use leaseway_client::limiter::{
     Arrivals, Bucket, Burst, Meter as _, Nanos, Window, WindowDemand, WindowLook,
     demand::{Demand, Kind, Sample},
     estimating,
 };
-use leaseway_session::{self as session, Basis, Mode, Outgoing, Session, Usable, Wants as Asked};
+use leaseway_client::session::{self, Basis, Mode, Outgoing, Session, Usable, Wants as Asked};
+use leaseway_core::{Millis, invariant::Violation};
 
 use self::passes::Passes;
 

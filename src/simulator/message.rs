@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use leaseway_client::session::{self, Given, Wire};
 use leaseway_core::{Amount, Has, HolderKind, Lease, Millis, Request, Supplied, Token};
-use leaseway_session::{self as session, Given, Wire};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Party {

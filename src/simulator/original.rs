@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
+use leaseway_client::session::{Ask, Body, Capacity, Given, Lease, Outgoing, Release, Wants};
 use leaseway_core::Millis;
-use leaseway_session::{Ask, Body, Capacity, Given, Lease, Outgoing, Release, Wants};
 
 /// So long after a request that failed, or was left out of an answer.
 const AGAIN: Millis = Millis(1_000);
@@ -132,7 +132,7 @@ impl Original {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use leaseway_session::Wire;
+    use leaseway_client::session::Wire;
 
     fn original() -> Original {
         let mut original = Original::new("r".into(), vec!["0:0".into(), "0:1".into()], Millis(3_000), 0);

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
+use leaseway_client::session::pool::{Meter, Place, PoolState, Standing, Usage};
 use leaseway_core::{self as core, Amount, Millis};
-use leaseway_session::pool::{Meter, Place, PoolState, Standing, Usage};
 use serde::Deserialize;
 
 use crate::units::{Part, Span};

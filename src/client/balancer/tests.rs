@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use tokio::time::{Instant, advance};
 
 use super::{Balancer, Factor, RETRY, members::Members, milli_units, schedule::Schedule};
-use crate::Capacity;
+use crate::session::Capacity;
 
 fn leased<const N: usize>(capacities: [f64; N]) -> Balancer<char> {
     let balancer = Balancer::leased(('a'..='z').take(N));

@@ -8,11 +8,11 @@ use std::{
     time::Duration,
 };
 
+use leaseway_client::limiter::Arrivals;
 use leaseway_client::{
     Basis, Capacity, Rate, Window,
     limiter::{Standing, TryError},
 };
-use leaseway_limiter::Arrivals;
 use tokio::time::{Instant, timeout_at};
 
 use super::owners::Place;

@@ -9,8 +9,8 @@
 
 use std::time::Duration;
 
+use leaseway_client::limiter::Nanos;
 use leaseway_core::invariant::Violation;
-use leaseway_limiter::Nanos;
 
 /// So much is rounding, of a million sums: the bucket counts in whole numbers.
 const CLOSE: f64 = 1e-4;

@@ -1,4 +1,4 @@
-use leaseway_session::{Capacity, Given, Pace, Wire};
+use leaseway_client::session::{Capacity, Given, Pace, Wire};
 
 use super::*;
 

@@ -2,8 +2,8 @@
 //! never stands still, and neither does what all others are due beside it: averages of the second half of the quiet are
 //! judged.
 
+use leaseway_client::limiter::Window;
 use leaseway_core::{Amount, Millis, invariant::Violation};
-use leaseway_limiter::Window;
 
 use crate::{
     client::{Client, Machine},

@@ -2,11 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
+use leaseway_client::limiter::Window;
+use leaseway_client::session::{self, Body, Outgoing, Pace, Session, Wants as Asked};
 use leaseway_core::{
     self as core, Amount, Claim, Claims, HolderKind, Millis, News, Request, Token, invariant::Violation,
 };
-use leaseway_limiter::Window;
-use leaseway_session::{self as session, Body, Outgoing, Pace, Session, Wants as Asked};
 
 use crate::{
     client::{Client, Machine},

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use leaseway_client::session::{Body, Outgoing, Pace, Settings};
 use leaseway_core::{
     Amount, Ask, Charged, Claim, Claims, HolderKind, Life, Millis, News, Release, Request, Supplied, Token,
     invariant::Violation,
 };
 use leaseway_engine::uplink::{Aggregate, Granted, Lent, Notice, ParentReply, UplinkEngine, UplinkInput};
-use leaseway_session::{Body, Outgoing, Pace, Settings};
 
 use crate::{
     message::{Message, Party, Reply, ReplyBody, RequestMessage, Sender, given, has},

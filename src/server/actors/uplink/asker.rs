@@ -4,17 +4,17 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use actix::Addr;
 use futures_util::future::join_all;
+use leaseway_client::{
+    session::Body,
+    transport::{
+        Asker, Call, Channel, Driver, Ended, Hints, Listener, Outcome, Reply, Step, Transport, explain, wire as shared,
+    },
+};
 use leaseway_core::{Condensed, Millis};
 use leaseway_engine::uplink::{
     Aggregate, Granted, Lent, Notice, ParentReply, UplinkEffects, UplinkEngine, UplinkInput,
 };
 use leaseway_proto::doorman::{GetServerCapacityRequest, ReleaseCapacityRequest, capacity_client::CapacityClient};
-use leaseway_session::{
-    Body,
-    grpc::{
-        Asker, Call, Channel, Driver, Ended, Hints, Listener, Outcome, Reply, Step, Transport, explain, wire as shared,
-    },
-};
 use tokio::{sync::oneshot, time::Instant};
 use tonic::Status;
 

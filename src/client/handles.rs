@@ -1,0 +1,18 @@
+//! What users hold: a client, and its resources, rates and gauges.
+
+pub(crate) mod asker;
+pub(crate) mod balanced;
+pub mod blocking;
+pub(crate) mod book;
+pub(crate) mod client;
+pub(crate) mod gauge;
+pub(crate) mod health;
+pub(crate) mod keeper;
+pub mod layer;
+pub(crate) mod metrics;
+pub(crate) mod open;
+pub(crate) mod opened;
+pub(crate) mod outage;
+pub(crate) mod rate;
+pub(crate) mod resource;
+pub(crate) mod shared;

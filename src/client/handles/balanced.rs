@@ -1,0 +1,145 @@
+//! Request counting over real leases: a [`Balancer`] whose backends are rates of a client.
+//!
+//! An operation is given to the backend whose turn it is, and then waits at that backend's limiter. Turns are in
+//! proportion to the leases, so no lease is ever exceeded and none is left unused while there is enough to do.
+
+use std::{
+    future::{Future, poll_fn},
+    sync::Arc,
+    task::Poll,
+};
+
+use tokio::{sync::Notify, time::Instant};
+
+use crate::{
+    balancer::{Balancer, Pick},
+    error::OpenError,
+    handles::rate::Rate,
+    limiter::Closed,
+    session::Capacity,
+};
+
+/// Several backends of one resource, each with a lease of its own.
+///
+/// ```no_run
+/// # async fn example(client: leaseway_client::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// use leaseway_client::Balanced;
+///
+/// let backends = ["search/eu", "search/us"];
+/// let rates = backends.map(|backend| client.resource(backend).wants(500.0).rate());
+/// let search = Balanced::new(rates.into_iter().collect::<Result<Vec<_>, _>>()?)?;
+///
+/// let turn = search.wait().await?;
+/// // … search at `turn.backend().resource().id()` …
+/// turn.failed(); // leaves it out for a minute, if it did
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Balanced {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    balancer: Balancer<Rate>,
+    /// Whenever a lease has changed, or a failure is over.
+    changed: Notify,
+}
+
+impl Balanced {
+    /// In the order of configuration, which decides between those that are equally urgent. Must be called within a
+    /// tokio runtime.
+    ///
+    /// Wants of every rate must have been said: those of a backend that has no lease, and so is given nothing to do,
+    /// would be estimated at nothing for ever.
+    pub fn new(backends: impl IntoIterator<Item = Rate>) -> Result<Balanced, OpenError> {
+        let backends: Vec<Rate> = backends.into_iter().collect();
+        if let Some(estimated) = backends.iter().find(|rate| rate.resource().estimates_wants()) {
+            return Err(OpenError::NoWants(estimated.resource().id().to_owned()));
+        }
+        let watches: Vec<_> = backends.iter().map(|rate| rate.resource().watch()).collect();
+        let inner = Arc::new(Inner { balancer: Balancer::leased(backends), changed: Notify::new() });
+        for (index, mut watch) in watches.into_iter().enumerate() {
+            let inner = Arc::downgrade(&inner);
+            tokio::spawn(async move {
+                loop {
+                    let capacity = watch.borrow_and_update().capacity;
+                    let Some(inner) = inner.upgrade() else { return };
+                    inner.balancer.set_capacity(index, capacity);
+                    inner.changed.notify_waiters();
+                    drop(inner);
+                    // An error says that the last handle of the resource is gone.
+                    if watch.changed().await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        Ok(Balanced { inner })
+    }
+
+    /// Waits for a turn at one of the backends, and for a permit there.
+    pub async fn wait(&self) -> Result<Pick<'_, Rate>, Closed> {
+        loop {
+            let changed = self.inner.changed.notified();
+            match self.inner.balancer.pick() {
+                Some(pick) => {
+                    if self.admitted(&pick).await? {
+                        return Ok(pick);
+                    }
+                }
+                None => self.until_one_takes_part(changed).await?,
+            }
+        }
+    }
+
+    /// Waits for a permit at the backend that has just been picked; in vain if its lease ends meanwhile.
+    async fn admitted(&self, pick: &Pick<'_, Rate>) -> Result<bool, Closed> {
+        let rate = pick.backend();
+        let mut watch = rate.resource().watch();
+        tokio::select! {
+            biased;
+            waited = rate.wait() => waited.map(|()| true),
+            _ = watch.wait_for(|usable| usable.capacity == Capacity::NONE) => {
+                // Also so when the client was closed.
+                rate.resource().still_open().map(|()| false)
+            }
+        }
+    }
+
+    async fn until_one_takes_part(&self, changed: impl Future<Output = ()>) -> Result<(), Closed> {
+        for rate in self.inner.balancer.backends() {
+            rate.resource().still_open()?;
+        }
+        let retry = async {
+            match self.inner.balancer.next_retry() {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        let mut clients: Vec<_> =
+            self.inner.balancer.backends().iter().map(|rate| Box::pin(rate.resource().client_ended())).collect();
+        // The task that tells of changes may have ended together with the runtime of a client.
+        let ended = poll_fn(|context| {
+            let any = clients.iter_mut().any(|client| client.as_mut().poll(context).is_ready());
+            if any { Poll::Ready(()) } else { Poll::Pending }
+        });
+        tokio::select! {
+            () = changed => {}
+            () = retry => {}
+            () = ended => {}
+        }
+        Ok(())
+    }
+
+    /// Leaves a backend out for a while, because something there failed.
+    pub fn failed(&self, index: usize) {
+        self.inner.balancer.failed(index, Instant::now());
+    }
+
+    /// For what else a balancer can do: sticky sessions, drains.
+    pub fn balancer(&self) -> &Balancer<Rate> {
+        &self.inner.balancer
+    }
+}

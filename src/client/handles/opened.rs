@@ -1,0 +1,336 @@
+//! A resource that is open: what all its handles are handles of.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicI64, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use leaseway_core::{Amount, Millis};
+use tokio::sync::watch;
+
+use crate::{
+    limiter::{
+        GaugeLimiter, RateLimiter, Window, WindowDemand, WindowLook,
+        demand::{Demand, Kind, Sample},
+        estimating,
+    },
+    session::{
+        Basis, Capacity, Mode, Usable, Wants,
+        pool::{Meter, Place, PoolState, Usage},
+    },
+};
+
+pub(crate) struct Opened {
+    pub(crate) id: Arc<str>,
+    pub(crate) mode: Mode,
+    /// As claimed.
+    pub(crate) priority: i64,
+    /// As the server counts it.
+    counted_at: AtomicI64,
+    pub(crate) limiter: Limiter,
+    source: Mutex<WantsSource>,
+    /// What is limited is a window.
+    window: Option<Mutex<WindowDemand>>,
+    place: Mutex<Option<Place>>,
+    /// What a caller that limits itself says it has used, ever; nothing, if it never said anything.
+    reported: Mutex<Option<(u64, Duration)>>,
+    /// What a caller that limits itself says may be in use now.
+    in_use: Mutex<f64>,
+    usable: watch::Sender<Usable>,
+    /// What it owed when that was last told.
+    debt_told: AtomicU64,
+}
+
+/// What keeps to the capacity.
+pub(crate) enum Limiter {
+    Rate(RateLimiter),
+    Gauge(GaugeLimiter),
+    /// The user of the handle does.
+    None,
+}
+
+impl Limiter {
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Limiter::Rate(_) => "rate",
+            Limiter::Gauge(_) => "gauge",
+            Limiter::None => "resource without a limiter",
+        }
+    }
+
+    fn estimated(&self, window: Option<Window>) -> Option<WantsSource> {
+        let kind = match self {
+            Limiter::Rate(_) => Kind::Rate,
+            Limiter::Gauge(_) => Kind::Gauge,
+            Limiter::None => return None,
+        };
+        Some(WantsSource::Estimated(Demand::new(estimating(kind, window))))
+    }
+}
+
+/// Where wants come from.
+enum WantsSource {
+    /// Set by hand.
+    Fixed(f64),
+    /// From what passes the limiter and what waits there.
+    Estimated(Demand),
+}
+
+impl Opened {
+    /// Without `wants` they are estimated.
+    pub(crate) fn new(id: Arc<str>, mode: Mode, priority: i64, limiter: Limiter, wants: Option<f64>) -> Opened {
+        let source =
+            wants.map(WantsSource::Fixed).or_else(|| limiter.estimated(None)).unwrap_or(WantsSource::Fixed(0.0));
+        let (usable, _) = watch::channel(Usable { capacity: Capacity::NONE, basis: Basis::Unknown });
+        Opened {
+            id,
+            mode,
+            priority,
+            counted_at: AtomicI64::new(priority),
+            limiter,
+            source: Mutex::new(source),
+            window: None,
+            place: Mutex::default(),
+            reported: Mutex::default(),
+            in_use: Mutex::default(),
+            usable,
+            debt_told: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn of_window(self, window: Option<Window>) -> Opened {
+        let Some(window) = window else { return self };
+        let opened = Opened { window: Some(Mutex::new(WindowDemand::new(window))), ..self };
+        if opened.estimates_wants() {
+            opened.estimate_wants();
+        }
+        opened
+    }
+
+    /// Of one that has a window: what was seen so far was of another.
+    pub(crate) fn set_window(&self, window: Window) {
+        let Some(demand) = &self.window else { return };
+        *demand.lock().unwrap_or_else(PoisonError::into_inner) = WindowDemand::new(window);
+        if self.estimates_wants() {
+            self.estimate_wants();
+        }
+    }
+
+    pub(crate) fn fix_wants(&self, wants: f64) {
+        *self.source.lock().unwrap_or_else(PoisonError::into_inner) = WantsSource::Fixed(wants);
+    }
+
+    /// Returns whether there is a limiter to estimate them from.
+    pub(crate) fn estimate_wants(&self) -> bool {
+        let window = self.window.as_ref().map(|window| window.lock().unwrap_or_else(PoisonError::into_inner).window());
+        let Some(source) = self.limiter.estimated(window) else { return false };
+        *self.source.lock().unwrap_or_else(PoisonError::into_inner) = source;
+        true
+    }
+
+    pub(crate) fn estimates_wants(&self) -> bool {
+        matches!(*self.source.lock().unwrap_or_else(PoisonError::into_inner), WantsSource::Estimated(_))
+    }
+
+    /// What to ask for now.
+    pub(crate) fn wants(&self, now: Millis) -> Wants {
+        // It can be looked at once: both what is wanted and what is used depend on it.
+        let (peak, outstanding) = match &self.limiter {
+            Limiter::Gauge(gauge) => (gauge.take_peak(), gauge.outstanding() as f64),
+            Limiter::Rate(_) => (0, 0.0),
+            Limiter::None => (0, *self.in_use.lock().unwrap_or_else(PoisonError::into_inner)),
+        };
+        let mut source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
+        let amount = match &mut *source {
+            WantsSource::Fixed(amount) => *amount,
+            WantsSource::Estimated(demand) => self.estimate(demand, now, peak),
+        };
+        drop(source);
+        Wants { amount, priority: self.priority, outstanding, usage: self.usage(now, peak) }
+    }
+
+    /// A caller that limits itself has used so much more, and was at it for so long. Returns whether it limits itself.
+    pub(crate) fn report_use(&self, units: u64, busy: Duration) -> bool {
+        if !matches!(self.limiter, Limiter::None) {
+            return false;
+        }
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        let (taken, before) = reported.unwrap_or_default();
+        *reported = Some((taken.saturating_add(units), before.saturating_add(busy)));
+        true
+    }
+
+    /// A caller that limits itself may be using so much; no limit stands for all that is held for it. Returns whether
+    /// that is new.
+    pub(crate) fn hold(&self, in_use: f64) -> bool {
+        let in_use = if in_use.is_nan() { 0.0 } else { in_use.clamp(0.0, Amount::MAX.get()) };
+        std::mem::replace(&mut *self.in_use.lock().unwrap_or_else(PoisonError::into_inner), in_use) != in_use
+    }
+
+    fn reported(&self) -> Option<(u64, Duration)> {
+        *self.reported.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// In a pool: what has been used since the server was last told. Without a limiter, and without a
+    /// report, nothing can be said; the server then takes it that all is used.
+    fn usage(&self, now: Millis, peak: u64) -> Option<Usage> {
+        let mut place = self.place();
+        let place = place.as_mut()?;
+        let meter = self.meter(now);
+        match &self.limiter {
+            Limiter::Rate(_) => Some(place.use_of_rate(meter)),
+            Limiter::Gauge(gauge) => {
+                let capacity = gauge.capacity().get();
+                Some(place.use_of_gauge(meter, if peak == 0 { 0.0 } else { peak as f64 / capacity }))
+            }
+            Limiter::None => self.reported().map(|_| place.use_of_rate(meter)),
+        }
+    }
+
+    fn meter(&self, now: Millis) -> Meter {
+        match &self.limiter {
+            Limiter::Rate(rate) => Meter { at: now, taken: rate.taken(), recharging: rate.recharging() },
+            Limiter::Gauge(gauge) => Meter { at: now, taken: gauge.taken(), ..Meter::default() },
+            Limiter::None => {
+                let (taken, recharging) = self.reported().unwrap_or_default();
+                Meter { at: now, taken, recharging }
+            }
+        }
+    }
+
+    fn place(&self) -> MutexGuard<'_, Option<Place>> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The server has answered, and says where this client stands in a pool, if it is one. `told`: what its request
+    /// said of use.
+    pub(crate) fn placed(&self, now: Millis, state: Option<PoolState>, told: Option<Usage>) {
+        let mut place = self.place();
+        let before = place.take();
+        *place = state.map(|state| {
+            let meter = told.map_or_else(|| self.meter(now), |usage| usage.meter);
+            Place::answered(before, state, meter, told.map(|usage| usage.recharging))
+        });
+        drop(place);
+        if let Limiter::Rate(rate) = &self.limiter {
+            rate.set(rate.capacity(), self.buffer(self.usable().basis));
+        }
+    }
+
+    /// What a pool lets be saved up, while its lease is in force.
+    fn buffer(&self, basis: Basis) -> Option<Duration> {
+        self.place().as_ref().filter(|_| basis == Basis::Lease)?.state.burst
+    }
+
+    /// The server counts this client at `priority`; whether that is new.
+    pub(crate) fn count_at(&self, priority: i64) -> bool {
+        self.counted_at.swap(priority, Ordering::Relaxed) != priority
+    }
+
+    /// At what priority the server counts this client, as far as is known.
+    pub(crate) fn counted_at(&self) -> i64 {
+        self.counted_at.load(Ordering::Relaxed)
+    }
+
+    /// Where this client stands, in a pool.
+    pub(crate) fn pool(&self) -> Option<PoolState> {
+        self.place().as_ref().map(|place| place.state.clone())
+    }
+
+    fn estimate(&self, demand: &mut Demand, now: Millis, peak: u64) -> f64 {
+        match &self.limiter {
+            Limiter::Rate(rate) => demand.sample(
+                now,
+                Sample {
+                    count: rate.arrived(),
+                    freely: rate.arrived_freely(),
+                    refunded: rate.refunded(),
+                    waiting: rate.waiting().saturating_add(rate.debt()),
+                    queued: rate.queued(),
+                    capacity: rate.capacity().get(),
+                },
+            ),
+            Limiter::Gauge(_) => demand.sample(now, Sample { count: peak, ..Sample::default() }),
+            Limiter::None => {}
+        }
+        match &self.window {
+            Some(window) => {
+                let estimated = demand.wants(now);
+                let look = match &self.limiter {
+                    Limiter::Rate(rate) => {
+                        WindowLook { estimated, refused: rate.refused(), capacity: rate.capacity().get() }
+                    }
+                    Limiter::Gauge(_) | Limiter::None => WindowLook { estimated, ..WindowLook::default() },
+                };
+                window.lock().unwrap_or_else(PoisonError::into_inner).wants(now, look)
+            }
+            None => demand.wants(now),
+        }
+    }
+
+    /// When its wants should be estimated again, if that should not wait for the next refresh.
+    pub(crate) fn look_again(&self) -> Option<Millis> {
+        match &*self.source.lock().unwrap_or_else(PoisonError::into_inner) {
+            WantsSource::Estimated(demand) => demand.look_again(),
+            WantsSource::Fixed(_) => None,
+        }
+    }
+
+    /// What its limiter owes.
+    pub(crate) fn debt(&self) -> u64 {
+        match &self.limiter {
+            Limiter::Rate(rate) => rate.debt(),
+            Limiter::Gauge(_) | Limiter::None => 0,
+        }
+    }
+
+    /// What it owes, if that is not what this said last.
+    pub(crate) fn new_debt(&self) -> Option<u64> {
+        let debt = self.debt();
+        (self.debt_told.swap(debt, Ordering::Relaxed) != debt).then_some(debt)
+    }
+
+    /// Whether callers wait, or something is owed, that has to be estimated as demand.
+    pub(crate) fn is_under_pressure(&self) -> bool {
+        let waiting = match &self.limiter {
+            Limiter::Rate(rate) => rate.waiting().saturating_add(rate.debt()),
+            Limiter::Gauge(gauge) => gauge.waiting(),
+            Limiter::None => 0,
+        };
+        waiting > 0 && self.estimates_wants()
+    }
+
+    /// Puts a capacity in force, and returns what was before.
+    pub(crate) fn apply(&self, usable: Usable) -> Usable {
+        match &self.limiter {
+            Limiter::Rate(rate) => rate.set(usable.capacity, self.buffer(usable.basis)),
+            Limiter::Gauge(gauge) => gauge.set_capacity(usable.capacity),
+            Limiter::None => {}
+        }
+        self.usable.send_replace(usable)
+    }
+
+    pub(crate) fn usable(&self) -> Usable {
+        *self.usable.borrow()
+    }
+
+    pub(crate) fn watch(&self) -> watch::Receiver<Usable> {
+        self.usable.subscribe()
+    }
+
+    /// Its lease is kept alive no more.
+    pub(crate) fn close(&self) {
+        match &self.limiter {
+            Limiter::Rate(rate) => rate.close(),
+            Limiter::Gauge(gauge) => gauge.close(),
+            Limiter::None => {}
+        }
+        self.apply(Usable { capacity: Capacity::NONE, basis: Basis::Unknown });
+    }
+}
+
+#[cfg(test)]
+mod tests;

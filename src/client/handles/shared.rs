@@ -1,0 +1,470 @@
+//! What the handles of a client and its driver share: the session, the resources that are open, and how many handles
+//! each has.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use leaseway_core::Millis;
+use tokio::{
+    sync::{Notify, watch},
+    time::{Duration, Instant},
+};
+
+use self::clock::Clock;
+use crate::{
+    error::{NotReady, OpenError},
+    handles::{book::Book, health::Health, metrics, opened::Opened},
+    session::{
+        Basis, Capacity, Lease, Outgoing, Session, Usable, Wants,
+        pool::{PoolState, Usage},
+    },
+};
+
+mod clock;
+mod estimates;
+#[cfg(test)]
+mod tests;
+
+/// Demands are estimated anew no more often than that because callers have to wait.
+const ESTIMATE_GAP: Millis = Millis(100);
+
+/// What is opened is commonly used at once: the first request waits so long for what the first caller wants.
+const FIRST_CALLER: Millis = Millis(5);
+
+pub(crate) struct Shared {
+    pub(crate) id: Arc<str>,
+    clock: Clock,
+    state: Mutex<State>,
+    book: Option<Book>,
+    /// Tells the driver that a handle has changed something.
+    pub(crate) nudge: Notify,
+    /// Tells the driver that a caller has to wait at a limiter.
+    pub(crate) pressure: Arc<Notify>,
+    /// Told when what may be used has changed.
+    changes: watch::Sender<()>,
+    /// Whether the driver is gone.
+    done: watch::Sender<bool>,
+}
+
+struct State {
+    session: Session<Wants>,
+    opened: HashMap<Arc<str>, Registration>,
+    /// No new resources.
+    closing: bool,
+    /// Nothing is wanted any more: only releases go out.
+    leaving: bool,
+    /// Nothing goes out any more.
+    abandoned: bool,
+    /// When demands are to be estimated.
+    estimate_at: Option<Millis>,
+    estimated: Millis,
+    /// Of which demands are to be estimated besides, and when.
+    looks: BTreeSet<(Millis, Arc<str>)>,
+    last_error: Option<String>,
+}
+
+struct Registration {
+    handles: usize,
+    opened: Arc<Opened>,
+    /// Its place in `looks`.
+    look_at: Option<Millis>,
+}
+
+/// What the driver is to do now.
+pub(crate) struct Plan {
+    /// To be sent.
+    pub(crate) outgoing: Option<Outgoing<Wants>>,
+    /// The request whose answer still counts.
+    pub(crate) under_way: Option<u64>,
+    /// Come back then.
+    pub(crate) wake: Option<Instant>,
+    /// Whether it matters that a caller has to wait; it does not while demands are about to be estimated anyway.
+    pub(crate) heeds_pressure: bool,
+    /// Nothing is left to do, for ever.
+    pub(crate) finished: bool,
+}
+
+impl Shared {
+    pub(crate) fn new(id: Arc<str>, session: Session<Wants>, book: Option<Book>) -> Shared {
+        let state = State {
+            session,
+            opened: HashMap::new(),
+            closing: false,
+            leaving: false,
+            abandoned: false,
+            estimate_at: None,
+            estimated: Millis(0),
+            looks: BTreeSet::new(),
+            last_error: None,
+        };
+        let (done, _) = watch::channel(false);
+        Shared {
+            id,
+            clock: Clock::start(),
+            state: Mutex::new(state),
+            book,
+            nudge: Notify::new(),
+            pressure: Arc::default(),
+            changes: watch::Sender::new(()),
+            done,
+        }
+    }
+
+    /// With the lock held no foreign code is called: no task is woken, for that may drop it and with it a handle, and
+    /// nothing is logged or counted, for what records that may ask this client something. So a panic elsewhere cannot
+    /// leave the state half changed, and no thread waits for itself.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One more handle of a resource; `make` is called for the first.
+    pub(crate) fn open(
+        &self,
+        id: &Arc<str>,
+        make: impl FnOnce(&Arc<Notify>) -> Opened,
+        fits: impl FnOnce(&Opened) -> Result<(), OpenError>,
+    ) -> Result<Arc<Opened>, OpenError> {
+        let now = self.clock.now();
+        let mut state = self.lock();
+        if state.closing {
+            return Err(OpenError::Closed);
+        }
+        if let Some(slot) = state.opened.get_mut(id) {
+            fits(&slot.opened)?;
+            slot.handles += 1;
+            return Ok(Arc::clone(&slot.opened));
+        }
+        let opened = Arc::new(make(&self.pressure));
+        state.opened.insert(Arc::clone(id), Registration { handles: 1, opened: Arc::clone(&opened), look_at: None });
+        state.want(now, id);
+        if opened.estimates_wants() {
+            state.session.put_off(id, now.plus(FIRST_CALLER));
+        }
+        state.session.tell_again(id);
+        drop(state);
+        self.nudge.notify_one();
+        Ok(opened)
+    }
+
+    /// One more handle of a resource that has some.
+    pub(crate) fn reopen(&self, id: &Arc<str>) {
+        if let Some(slot) = self.lock().opened.get_mut(id) {
+            slot.handles += 1;
+        }
+    }
+
+    /// One handle less: with the last, what was given is given back.
+    pub(crate) fn close_handle(&self, id: &Arc<str>) {
+        let mut state = self.lock();
+        let Some(slot) = state.opened.get_mut(id) else { return };
+        slot.handles -= 1;
+        if slot.handles > 0 {
+            return;
+        }
+        let slot = state.opened.remove(id);
+        drop(state);
+        // No caller gets through any more before the lease is given back.
+        if let Some(slot) = slot {
+            self.shut(&slot.opened);
+        }
+        let mut state = self.lock();
+        if !state.opened.contains_key(id) {
+            state.session.release(id);
+        }
+        drop(state);
+        self.nudge.notify_one();
+    }
+
+    fn shut(&self, opened: &Opened) {
+        if opened.debt() > 0 || opened.new_debt().is_some() {
+            // What it owes is forgotten with it.
+            metrics::owed(&opened.id, 0);
+        }
+        opened.close();
+        if let Some(book) = &self.book {
+            book.write(&self.id, &opened.id, 0.0);
+        }
+    }
+
+    /// The demand of a resource was set by hand: it is sent at once if it has changed enough.
+    pub(crate) fn demand_changed(&self, id: &Arc<str>) {
+        let now = self.clock.now();
+        self.lock().want(now, id);
+        self.nudge.notify_one();
+    }
+
+    /// Gives everything back and ends the driver.
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        state.closing = true;
+        let opened = std::mem::take(&mut state.opened);
+        drop(state);
+        for slot in opened.values() {
+            self.shut(&slot.opened);
+        }
+        let mut state = self.lock();
+        state.leaving = true;
+        state.session.release_all();
+        drop(state);
+        self.nudge.notify_one();
+    }
+
+    /// Ends the driver without giving anything back: what is leased counts until it ends.
+    pub(crate) fn abandon(&self) {
+        self.lock().abandoned = true;
+        self.close();
+    }
+
+    /// Asks for so long, and not after it.
+    pub(crate) fn ask_for(&self, span: Duration) {
+        let span = Millis(u64::try_from(span.as_millis()).unwrap_or(u64::MAX));
+        let now = self.clock.now();
+        self.lock().session.ask_until(now.plus(span));
+        self.nudge.notify_one();
+    }
+
+    /// What may be used has changed, of any resource.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.lock().closing
+    }
+
+    /// Waits until the driver has ended.
+    pub(crate) async fn closed(&self) {
+        // An error is impossible: the sender is in `self`.
+        let _ = self.done.subscribe().wait_for(|done| *done).await;
+    }
+
+    /// The driver has ended: leases are kept alive no more.
+    pub(crate) fn driver_ended(&self) {
+        self.close();
+        self.done.send_replace(true);
+    }
+
+    pub(crate) fn health(&self) -> Health {
+        let state = self.lock();
+        let debts = state.opened.iter().map(|(id, slot)| (id.to_string(), slot.opened.debt()));
+        let mut debts: Vec<_> = debts.filter(|(_, debt)| *debt > 0).collect();
+        debts.sort();
+        Health {
+            server: state.session.target().to_string(),
+            endpoints: state.session.endpoints().iter().map(ToString::to_string).collect(),
+            failures: state.session.failures(),
+            last_error: state.last_error.clone(),
+            debts,
+        }
+    }
+
+    /// What is used while no server answers, for people.
+    pub(crate) fn meanwhile(&self) -> String {
+        const MOST: usize = 5;
+        let now = self.clock.now();
+        let state = self.lock();
+        let one = |(id, slot): (&Arc<str>, &Registration)| {
+            let (usable, mode) = (slot.opened.usable(), format!("{:?}", slot.opened.mode).to_lowercase());
+            let capacity = usable.capacity.get();
+            match state.session.lease(now, id) {
+                Some(lease) => {
+                    let left = lease.end.since(now).0 / 1000;
+                    format!("`{id}` may use its lease of {capacity} for another {left} s, then mode {mode} decides")
+                }
+                None => format!("`{id}` may use {capacity} (mode {mode})"),
+            }
+        };
+        let mut told: Vec<_> = state.opened.iter().take(MOST).map(one).collect();
+        if let more @ 1.. = state.opened.len().saturating_sub(MOST) {
+            told.push(format!("{more} resources more"));
+        }
+        if told.is_empty() { "nothing is wanted".to_owned() } else { told.join(", ") }
+    }
+
+    /// Waits until these have their first lease, or all that are open now.
+    pub(crate) async fn ready(&self, only: Option<&Arc<str>>, timeout: Duration) -> Result<(), NotReady> {
+        let chosen = |state: &State| -> Vec<Arc<Opened>> {
+            let opened = state.opened.values().map(|slot| Arc::clone(&slot.opened));
+            opened.filter(|opened| only.is_none_or(|only| *only == opened.id)).collect()
+        };
+        let opened = chosen(&self.lock());
+        let all = async {
+            for opened in &opened {
+                // An error is impossible: the sender is in `opened`.
+                let _ = opened.watch().wait_for(|usable| usable.basis == Basis::Lease).await;
+            }
+        };
+        let closed = tokio::select! {
+            () = all => return Ok(()),
+            () = self.closed() => true,
+            () = tokio::time::sleep(timeout) => false,
+        };
+        let state = self.lock();
+        // Those that have been closed meanwhile are not waited for.
+        let without = opened.iter().filter(|opened| opened.usable().basis != Basis::Lease);
+        let without = without.filter(|opened| closed || state.opened.contains_key(&opened.id));
+        let mut resources: Vec<_> = without.map(|opened| opened.id.to_string()).collect();
+        resources.sort();
+        if resources.is_empty() {
+            return Ok(());
+        }
+        let failed = state.last_error.clone().filter(|_| state.session.failures() > 0);
+        let why = match failed {
+            _ if closed => "the client was closed".to_owned(),
+            Some(error) => error,
+            None => {
+                format!("no request has failed, and {} has not answered within {timeout:?}", state.session.target())
+            }
+        };
+        Err(NotReady { resources, why })
+    }
+
+    pub(crate) fn lease(&self, id: &str) -> Option<(Lease, Duration)> {
+        let now = self.clock.now();
+        let lease = self.lock().session.lease(now, id)?;
+        Some((lease, Duration::from_millis(lease.end.since(now).0)))
+    }
+
+    // ---- the driver's side
+
+    /// A caller has to wait at a limiter.
+    pub(crate) fn pressed(&self) {
+        self.lock().estimate_soon(self.clock.now());
+    }
+
+    pub(crate) fn step(&self) -> Plan {
+        let now = self.clock.now();
+        let mut state = self.lock();
+        let mut debts = Vec::new();
+        for id in state.take_due_estimates(now) {
+            state.want(now, &id);
+            let owed = state.opened.get(&id).and_then(|slot| slot.opened.new_debt());
+            debts.extend(owed.map(|owed| (id, owed)));
+        }
+        let outgoing = if state.abandoned { None } else { state.session.poll(now) };
+        let changes = state.changes(now);
+        let look = state.looks.first().map(|(at, _)| *at);
+        let wake = [state.session.wake(now), state.estimate_at, look].into_iter().flatten().min();
+        let plan = Plan {
+            under_way: state.session.under_way(),
+            wake: wake.map(|at| self.clock.instant(at)),
+            heeds_pressure: state.estimate_at.is_none_or(|at| at > now.plus(ESTIMATE_GAP)),
+            // What cannot be given back now ends by itself.
+            finished: state.abandoned
+                || (state.leaving
+                    && state.session.under_way().is_none()
+                    && (state.session.is_idle() || state.session.failures() > 0)),
+            outgoing,
+        };
+        drop(state);
+        debts.iter().for_each(|(id, debt)| metrics::owed(id, *debt));
+        self.put_in_force(changes);
+        plan
+    }
+
+    /// Reports what became of a request to the session.
+    pub(crate) fn landed(&self, apply: impl FnOnce(&mut Session<Wants>, Millis), error: Option<String>) {
+        let now = self.clock.now();
+        let mut state = self.lock();
+        apply(&mut state.session, now);
+        state.last_error = error.or(state.last_error.take());
+        let changes = state.changes(now);
+        drop(state);
+        self.put_in_force(changes);
+    }
+
+    /// The master has named the peers of its node.
+    pub(crate) fn learnt(&self, peers: Vec<Arc<str>>) {
+        self.lock().session.learn(peers);
+    }
+
+    /// An answer that counts says where this client stands in pools. With each comes what its request said of use.
+    pub(crate) fn placed(&self, places: Vec<(Arc<str>, Option<PoolState>, Option<Usage>)>) {
+        let now = self.clock.now();
+        let state = self.lock();
+        for (id, place, told) in places {
+            if let Some(slot) = state.opened.get(&id) {
+                slot.opened.placed(now, place, told);
+            }
+        }
+    }
+
+    /// An answer that counts says at what priorities the server counts this client.
+    pub(crate) fn counted(&self, priorities: Vec<(Arc<str>, i64)>) {
+        for (id, priority) in priorities {
+            let opened = self.lock().opened.get(&id).map(|slot| Arc::clone(&slot.opened));
+            let Some(opened) = opened else { continue };
+            if opened.count_at(priority) && priority != opened.priority {
+                let claimed = opened.priority;
+                tracing::info!(resource = %id, claimed, priority, "the server counts this client at another priority");
+            }
+        }
+    }
+
+    /// By the driver only, so that changes are put in force in the order in which they came.
+    fn put_in_force(&self, changes: Vec<UsableChange>) {
+        let has_changes = !changes.is_empty();
+        for UsableChange { opened, usable } in changes {
+            let leased = |usable: &Usable| if usable.basis == Basis::Lease { usable.capacity } else { Capacity::NONE };
+            let before = opened.usable();
+            // What is leased is written down before it is in force if it rises, and after it if it falls: the book errs
+            // upwards.
+            let (now, lease_rises) = (leased(&usable), leased(&usable) > leased(&before));
+            let rises = usable.capacity > before.capacity;
+            let write = || self.book.iter().for_each(|book| book.write(&self.id, &opened.id, now.get()));
+            if lease_rises {
+                write();
+            }
+            opened.apply(usable);
+            if !lease_rises {
+                write();
+            }
+            if rises && opened.is_under_pressure() {
+                // With more to use, more may be wanted.
+                self.pressed();
+                self.nudge.notify_one();
+            }
+            if before.basis == Basis::Lease && usable.basis == Basis::Fallback {
+                metrics::lease_ended(&opened.id);
+                let capacity = usable.capacity.get();
+                tracing::warn!(resource = %opened.id, capacity, "a lease has ended and could not be renewed");
+            }
+        }
+        if has_changes {
+            self.changes.send_replace(());
+        }
+    }
+
+    /// The server says that asking now for these would change something; `None` stands for all.
+    pub(crate) fn hinted(&self, ids: Option<&[String]>) {
+        metrics::hinted(ids.is_none_or(|ids| !ids.is_empty()));
+        let now = self.clock.now();
+        let session = &mut self.lock().session;
+        match ids {
+            Some(ids) => ids.iter().for_each(|id| session.hint(now, id)),
+            None => session.hint_all(now),
+        }
+    }
+}
+
+impl State {
+    /// What is to be put in force, once nothing is locked.
+    #[must_use]
+    fn changes(&mut self, now: Millis) -> Vec<UsableChange> {
+        let (opened, mut changes) = (&self.opened, Vec::new());
+        self.session.changes(now, |id, usable| {
+            if let Some(slot) = opened.get(id) {
+                changes.push(UsableChange { opened: Arc::clone(&slot.opened), usable });
+            }
+        });
+        changes
+    }
+}
+
+/// A resource may be used differently from now on.
+struct UsableChange {
+    opened: Arc<Opened>,
+    usable: Usable,
+}

@@ -1,0 +1,73 @@
+//! A resource that is wanted, or not yet given back.
+
+use leaseway_core::{
+    Millis,
+    planted::{self, Fault},
+};
+
+use crate::session::{
+    capacity::Capacity,
+    lease::{Lease, Mode},
+    messages::{Basis, Demand, Usable},
+};
+
+#[derive(Debug)]
+pub(super) struct Entry<D> {
+    pub(super) demand: D,
+    pub(super) mode: Mode,
+    /// What was last asked for.
+    pub(super) asked: Option<D>,
+    pub(super) lease: Option<Lease>,
+    /// When the lease ends that the last request for it named; nothing if that named none.
+    pub(super) named_until: Option<Millis>,
+    pub(super) safe: Option<f64>,
+    /// A request for it has failed since there was a lease.
+    pub(super) failed: bool,
+    pub(super) due: Millis,
+    /// Not asked for before, not even together with others.
+    pub(super) not_before: Millis,
+    /// A release has been sent: the lease may not be used any more, even if the release is lost.
+    pub(super) given_back: bool,
+    /// What the caller was last told.
+    pub(super) told: Option<Usable>,
+}
+
+impl<D: Demand> Entry<D> {
+    pub(super) fn new(demand: D, mode: Mode, now: Millis) -> Entry<D> {
+        Entry {
+            demand,
+            mode,
+            asked: None,
+            lease: None,
+            named_until: None,
+            safe: None,
+            failed: false,
+            due: now,
+            not_before: Millis(0),
+            given_back: false,
+            told: None,
+        }
+    }
+
+    pub(super) fn ask_by(&mut self, at: Millis) {
+        self.due = self.due.min(at.max(self.not_before));
+    }
+
+    pub(super) fn usable(&self, now: Millis) -> Usable {
+        match self.lease {
+            Some(lease) if lease.is_live(now) || planted::is(Fault::UsesEndedLease) => {
+                Usable { capacity: lease.capacity, basis: Basis::Lease }
+            }
+            None if !self.failed => Usable { capacity: Capacity::NONE, basis: Basis::Unknown },
+            _ => Usable { capacity: self.fallback(), basis: Basis::Fallback },
+        }
+    }
+
+    pub(super) fn fallback(&self) -> Capacity {
+        match self.mode {
+            Mode::Safe => self.safe.map_or(Capacity::NONE, Capacity::safe),
+            Mode::Pessimistic => Capacity::NONE,
+            Mode::Optimistic => Capacity::of(self.demand.amount()),
+        }
+    }
+}

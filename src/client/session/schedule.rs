@@ -1,0 +1,67 @@
+//! What is due, and when. There may be a hundred thousand entries: they are gone through once a request, and not
+//! whenever the caller looks.
+
+use std::sync::Arc;
+
+use leaseway_core::Millis;
+
+use super::{NEVER, Session};
+use crate::session::messages::Demand;
+
+impl<D: Demand> Session<D> {
+    /// When [`poll`](Self::poll) or [`changes`](Self::changes) should be called at the latest; `None`: not before
+    /// something else happens.
+    pub fn wake(&self, now: Millis) -> Option<Millis> {
+        let send = match &self.under_way {
+            Some(under_way) => Some(under_way.deadline),
+            None if !self.leaving.is_empty() => Some(self.pause_until),
+            None => Some(self.first_due())
+                .filter(|_| !self.entries.is_empty())
+                .map(|due| due.max(self.pause_until))
+                .filter(|due| *due.max(&now) <= self.asks_until),
+        };
+        if !self.first_end.is_after(now) {
+            self.first_end.forget();
+        }
+        let live = self.entries.values().filter_map(|entry| entry.lease).filter(|lease| lease.is_live(now));
+        let end = self.first_end.get(|| live.clone().map(|lease| lease.end).min());
+        [send, Some(end).filter(|end| *end < NEVER)].into_iter().flatten().min()
+    }
+
+    /// The longest pause between two attempts while none succeeds.
+    pub(super) fn longest_retry(&self) -> Millis {
+        let leases = self.entries.values().filter_map(|entry| entry.lease);
+        let refresh = leases.map(|lease| lease.refresh).min();
+        self.pace.longest_retry(refresh, self.route.endpoints().len())
+    }
+
+    pub(super) fn first_due(&self) -> Millis {
+        let first = self.first_due.get(|| self.entries.values().map(|entry| entry.due).min());
+        debug_assert!(
+            self.entries.len() > 32 || first == self.entries.values().map(|entry| entry.due).min().unwrap_or(NEVER)
+        );
+        first
+    }
+
+    /// Whether a request would be sent by now: time to bring demands up to date.
+    pub fn is_due(&self, now: Millis) -> bool {
+        let asks = self.may_ask(now) && self.first_due() <= now;
+        self.under_way.is_none() && self.pause_until <= now && (!self.leaving.is_empty() || asks)
+    }
+
+    /// What the next request would ask for if it were sent now.
+    pub fn chosen(&self, now: Millis) -> Vec<Arc<str>> {
+        if self.first_due() > now || !self.may_ask(now) {
+            return Vec::new();
+        }
+        let until = now.plus(self.pace.ahead);
+        let due = self.entries.iter().filter(|(_, entry)| entry.due <= until && entry.not_before <= now);
+        let mut order: Vec<(Millis, &Arc<str>)> = due.map(|(id, entry)| (entry.due, id)).collect();
+        if order.len() > self.resources_per_request {
+            order.select_nth_unstable(self.resources_per_request);
+            order.truncate(self.resources_per_request);
+            order.sort_by_key(|(_, id)| *id);
+        }
+        order.into_iter().map(|(_, id)| Arc::clone(id)).collect()
+    }
+}

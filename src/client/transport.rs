@@ -1,0 +1,18 @@
+//! What carries a session out over gRPC.
+
+mod clock;
+mod connection;
+pub(crate) mod discovery;
+mod driver;
+pub mod endpoint;
+mod failure;
+mod push;
+mod token;
+pub mod wire;
+
+pub use clock::{Moment, Suspensions};
+pub use connection::{Channel, Connection, NoConnection, Transport, is_here};
+pub use driver::{Asker, Call, Driver, Ended, Outcome, Reply, Step};
+pub use failure::{explain, tls_error};
+pub use push::{Hints, Listener};
+pub use token::{BadToken, Bearer, Token};

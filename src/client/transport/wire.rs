@@ -1,0 +1,356 @@
+//! Between the session of a client and the messages of the protocol. What a server sends is checked here: a malformed
+//! part is left out and told, never believed. Child nodes ask with other messages, and share the rest.
+
+use std::{sync::Arc, time::Duration};
+
+use leaseway_core::{Amount, Millis};
+use leaseway_proto::doorman as wire;
+use tonic::Status;
+
+use super::driver::Reply;
+use crate::{
+    session::{
+        Ask, Given, Lease, Release, Wants, Wire,
+        pool::{LONGEST_BURST, PoolState, Standing},
+    },
+    transport::endpoint,
+};
+
+/// Asks for what a client wants, which may be a gateway.
+pub fn get_capacity(client: &str, is_gateway: bool, asks: Vec<Ask<Wants>>) -> wire::GetCapacityRequest {
+    let resource = asks.into_iter().map(|ask| wire::ResourceRequest {
+        resource_id: Some(ask.id.to_string()),
+        priority: Some(ask.demand.priority),
+        has: ask.has.as_ref().map(echo),
+        had: ask.had.as_ref().map(echo),
+        wants: Some(ask.demand.amount),
+        outstanding: beyond(ask.demand.outstanding, ask.has.as_ref()),
+        usage: ask.demand.usage.map(|usage| wire::Usage {
+            recharging_fraction: Some(usage.recharging),
+            request_cost: Some(usage.units as f64),
+            interval_ms: i64::try_from(usage.interval.0).ok(),
+        }),
+    });
+    // The session keeps that.
+    let drops_late = Some(true);
+    let (client_id, is_gateway) = (Some(client.to_owned()), is_gateway.then_some(true));
+    wire::GetCapacityRequest { client_id, resource: resource.collect(), drops_late, is_gateway }
+}
+
+/// The wire has what is in use *beyond* the lease that is echoed. The largest amount stands for all that is held.
+fn beyond(outstanding: f64, has: Option<&Lease>) -> Option<f64> {
+    let within = has.map_or(0.0, |lease| lease.capacity.get());
+    let beyond = if outstanding < Amount::MAX.get() { outstanding - within } else { Amount::MAX.get() };
+    (beyond > 0.0).then_some(beyond)
+}
+
+/// A lease as `has` says that it is known: to the letter.
+pub fn echo(lease: &Lease) -> wire::Lease {
+    wire::Lease {
+        expiry_time: Some(lease.wire.expiry_time),
+        refresh_interval: Some(lease.wire.refresh_interval),
+        capacity: Some(lease.wire.capacity),
+        token: lease.token,
+        remaining_ms: None,
+    }
+}
+
+/// Gives leases back by their names.
+pub fn release_capacity(client: &str, releases: Vec<Release>) -> wire::ReleaseCapacityRequest {
+    // Zero names nothing: it keeps the places of the others.
+    let token = releases.iter().map(|release| release.token.unwrap_or(0)).collect();
+    let resource_id = releases.into_iter().map(|release| release.id.to_string()).collect();
+    wire::ReleaseCapacityRequest { client_id: Some(client.to_owned()), resource_id, token, ..Default::default() }
+}
+
+/// The leases of an answer, and the names of those that make no sense. `sent` is when the request left, since the
+/// epoch.
+pub fn given(answer: Vec<wire::ResourceResponse>, sent: Duration) -> (Vec<Given>, Vec<String>) {
+    let mut malformed = Vec::new();
+    let given = answer.into_iter().filter_map(|response| {
+        let id: Arc<str> = response.resource_id.as_deref().unwrap_or_default().into();
+        let given = response.gets.as_ref().and_then(|gets| lease(&id, gets, response.safe_capacity, sent));
+        if given.is_none() {
+            malformed.push(id.to_string());
+        }
+        given
+    });
+    (given.collect(), malformed)
+}
+
+/// Where the client stands in the pools of an answer; nothing for what is no pool.
+pub fn pools(answer: &[wire::ResourceResponse]) -> Vec<(Arc<str>, Option<PoolState>)> {
+    let place = |response: &wire::ResourceResponse| {
+        Some((response.resource_id.as_deref()?.into(), response.pool.as_ref().map(pool)))
+    };
+    answer.iter().filter_map(place).collect()
+}
+
+/// At what priorities the server counts this client; nothing for what it does not say.
+pub fn priorities(answer: &[wire::ResourceResponse]) -> Vec<(Arc<str>, i64)> {
+    answer.iter().filter_map(|response| Some((response.resource_id.as_deref()?.into(), response.priority?))).collect()
+}
+
+/// Numbers that make no sense count as nothing: they are for people.
+fn pool(state: &wire::PoolState) -> PoolState {
+    let number = |number: Option<f64>| number.filter(|number| number.is_finite()).unwrap_or_default();
+    PoolState {
+        standing: match state.state() {
+            wire::pool_state::State::Waiting => Standing::Waiting,
+            wire::pool_state::State::Free => Standing::Free,
+            wire::pool_state::State::Priority => Standing::Priority,
+            wire::pool_state::State::Revoking => Standing::Revoking,
+        },
+        assigned: number(state.assigned),
+        min_capacity: number(state.min_capacity),
+        reason: state.reason.clone().filter(|reason| !reason.is_empty()),
+        burst: state
+            .burst_seconds
+            .filter(|burst| *burst >= 0.0)
+            .map(|burst| Duration::from_secs_f64(burst.min(LONGEST_BURST.as_secs_f64()))),
+    }
+}
+
+/// One lease of an answer; nothing if it makes no sense. `sent` is when the request left, since the epoch.
+pub fn lease(id: &Arc<str>, lease: &wire::Lease, safe: Option<f64>, sent: Duration) -> Option<Given> {
+    let capacity = lease.capacity.filter(|capacity| capacity.is_finite())?;
+    let (expiry_time, refresh_interval) = (lease.expiry_time?, lease.refresh_interval?);
+    Some(Given {
+        id: Arc::clone(id),
+        length: length(lease.remaining_ms, expiry_time, sent),
+        refresh: Millis::from_secs(u64::try_from(refresh_interval).unwrap_or(0).min(LONGEST_SECS)),
+        token: lease.token.filter(|token| *token != 0),
+        wire: Wire { expiry_time, refresh_interval, capacity },
+        safe: safe.filter(|safe| !safe.is_nan()),
+    })
+}
+
+/// What the answer to a request for capacity says as a whole: that another server is the master, that everything was
+/// refused, or what `answer` makes of it.
+pub fn reply<A>(
+    mastership: Option<wire::Mastership>,
+    problems: &[wire::Problem],
+    answered: usize,
+    answer: impl FnOnce() -> A,
+) -> Result<Reply<A>, Status> {
+    match refusal(problems, answered) {
+        Some(refusal) => Err(refusal),
+        None => Ok(elsewhere(mastership).map_or_else(|| Reply::Master(answer()), Reply::Elsewhere)),
+    }
+}
+
+/// What the answer to a release says.
+pub fn released<A>(response: wire::ReleaseCapacityResponse, answer: A) -> Reply<A> {
+    elsewhere(response.mastership).map_or(Reply::Master(answer), Reply::Elsewhere)
+}
+
+/// Why nothing was answered, if something was wrong with what was asked or there was no room for it: the request then
+/// counts as refused.
+fn refusal(problems: &[wire::Problem], answered: usize) -> Option<Status> {
+    let problem = problems.iter().find(|problem| !passes(problem.reason()))?;
+    let message = problem.message();
+    let refused = match problem.reason() {
+        "bad_value" | "bad_id" => Status::invalid_argument(message),
+        _ => Status::resource_exhausted(message),
+    };
+    (answered == 0).then_some(refused)
+}
+
+/// Whether a reason for leaving something out of an answer goes by itself.
+pub fn passes(reason: &str) -> bool {
+    matches!(reason, "too_soon" | "not_yet")
+}
+
+/// Whether another server has to be asked, and which, if that is known: the presence of a mastership is the only sign
+/// of "I am not the master".
+fn elsewhere(mastership: Option<wire::Mastership>) -> Option<Option<String>> {
+    mastership.map(|mastership| mastership.master_address.filter(|address| !address.is_empty()))
+}
+
+/// The peers that an answer names, without those that can be none.
+pub fn peers(answer: &wire::DiscoveryResponse) -> Vec<Arc<str>> {
+    answer.endpoint.iter().filter_map(|peer| endpoint::parse(peer).ok().map(Arc::from)).collect()
+}
+
+/// Longer than any sensible lease, short enough to be added to any time.
+const LONGEST_SECS: u64 = 10 * 365 * 86_400;
+
+/// How long a lease lasts, counted from when its request was sent. A server that speaks only the original protocol
+/// gives the end by its own clock: then it is as wrong as the two clocks differ.
+fn length(remaining_ms: Option<i64>, expiry_time: i64, sent: Duration) -> Millis {
+    let millis = remaining_ms.map_or_else(
+        || i128::from(expiry_time) * 1000 - i128::try_from(sent.as_millis()).unwrap_or(i128::MAX),
+        i128::from,
+    );
+    Millis(u64::try_from(millis.max(0)).unwrap_or(u64::MAX).min(LONGEST_SECS * 1000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::pool::{Meter, Usage};
+
+    fn given_for(remaining_ms: Option<i64>) -> wire::Lease {
+        wire::Lease {
+            expiry_time: Some(1_000),
+            refresh_interval: Some(5),
+            capacity: Some(7.5),
+            token: Some(9),
+            remaining_ms,
+        }
+    }
+
+    fn response(gets: Option<wire::Lease>) -> wire::ResourceResponse {
+        wire::ResourceResponse {
+            resource_id: Some("r".into()),
+            gets,
+            safe_capacity: Some(-1.0),
+            ..wire::ResourceResponse::default()
+        }
+    }
+
+    #[test]
+    fn a_lease_counts_from_when_its_request_was_sent() {
+        let sent = Duration::from_millis(940_250);
+        let (by_length, _) = given(vec![response(Some(given_for(Some(60_000))))], sent);
+        assert_eq!(by_length[0].length, Millis(60_000), "the clocks do not matter");
+        let (by_expiry, _) = given(vec![response(Some(given_for(None)))], sent);
+        assert_eq!(by_expiry[0].length, Millis(59_750));
+        let (ended, _) = given(vec![response(Some(given_for(None)))], Duration::from_secs(2_000));
+        assert_eq!(ended[0].length, Millis(0));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_left_out_and_named() {
+        let nan = wire::Lease { capacity: Some(f64::NAN), ..given_for(None) };
+        let endless = wire::Lease { capacity: Some(f64::INFINITY), ..given_for(None) };
+        let partial = wire::Lease { expiry_time: None, ..given_for(None) };
+        for bad in [Some(nan), Some(endless), Some(partial), None] {
+            let (given, malformed) = given(vec![response(bad)], Duration::ZERO);
+            assert_eq!((given.len(), malformed), (0, vec!["r".to_owned()]));
+        }
+    }
+
+    #[test]
+    fn peers_that_can_be_none_are_left_out() {
+        let long = "x".repeat(100_000);
+        let endpoint = ["a:1", "", "https://b", "[::1]:2", &long, "c"].map(str::to_owned).to_vec();
+        let answer = wire::DiscoveryResponse { endpoint, ..wire::DiscoveryResponse::default() };
+        assert_eq!(peers(&answer), ["a:1", "[::1]:2", "c:5100"].map(Arc::from));
+    }
+
+    #[test]
+    fn a_token_of_zero_names_nothing() {
+        let unnamed = wire::Lease { token: Some(0), ..given_for(None) };
+        assert_eq!(given(vec![response(Some(unnamed))], Duration::ZERO).0[0].token, None);
+    }
+
+    #[test]
+    fn absurd_times_are_bounded() {
+        let far = wire::Lease { expiry_time: Some(i64::MAX), refresh_interval: Some(i64::MAX), ..given_for(None) };
+        let near = wire::Lease { expiry_time: Some(i64::MIN), refresh_interval: Some(i64::MIN), ..given_for(None) };
+        let (given, _) = given(vec![response(Some(far)), response(Some(near))], Duration::ZERO);
+        assert_eq!(given[0].length, Millis::from_secs(LONGEST_SECS));
+        assert_eq!((given[1].length, given[1].refresh), (Millis(0), Millis(0)));
+    }
+
+    #[test]
+    fn has_echoes_what_came_to_the_letter() {
+        let (given, _) = given(vec![response(Some(given_for(Some(60_000))))], Duration::ZERO);
+        let lease = crate::session::Lease {
+            capacity: crate::session::Capacity::of(7.5),
+            end: Millis(1),
+            refresh: given[0].refresh,
+            token: given[0].token,
+            wire: given[0].wire,
+        };
+        let demand = Wants { amount: 10.0, outstanding: 7.5, ..Wants::default() };
+        let ask = Ask { id: "r".into(), demand, has: Some(lease), had: None };
+        let request = get_capacity("c", false, vec![ask]);
+        assert_eq!(request.resource[0].outstanding, None, "all of it is within the lease");
+        let has = request.resource[0].has.as_ref().expect("a lease");
+        assert_eq!((has.expiry_time, has.refresh_interval, has.capacity), (Some(1_000), Some(5), Some(7.5)));
+        assert_eq!(has.token, Some(9));
+    }
+
+    #[test]
+    fn what_is_in_use_beyond_the_lease_is_told() {
+        let demand = Wants { amount: 10.0, outstanding: 7.0, ..Wants::default() };
+        let ask = |has| Ask { id: "r".into(), demand, has, had: None };
+        let (given, _) =
+            given(vec![response(Some(wire::Lease { capacity: Some(5.0), ..given_for(None) }))], Duration::ZERO);
+        let lease = crate::session::Lease {
+            capacity: crate::session::Capacity::of(5.0),
+            end: Millis(1),
+            refresh: given[0].refresh,
+            token: None,
+            wire: given[0].wire,
+        };
+        let request = get_capacity("c", false, vec![ask(Some(lease)), ask(None)]);
+        let told: Vec<_> = request.resource.iter().map(|resource| resource.outstanding).collect();
+        assert_eq!(told, [Some(2.0), Some(7.0)]);
+    }
+
+    #[test]
+    fn use_is_told_where_there_is_a_pool() {
+        let usage = Usage { recharging: 0.25, units: 7, interval: Millis(4_000), meter: Meter::default() };
+        let ask = |usage| Ask { id: "r".into(), demand: Wants { usage, ..Wants::default() }, has: None, had: None };
+        let request = get_capacity("c", false, vec![ask(Some(usage)), ask(None)]);
+        let told = request.resource[0].usage.expect("it is a pool");
+        let told = (told.recharging_fraction, told.request_cost, told.interval_ms);
+        assert_eq!(told, (Some(0.25), Some(7.0), Some(4_000)));
+        assert_eq!(request.resource[1].usage, None);
+    }
+
+    #[test]
+    fn an_answer_says_where_one_stands_and_nonsense_counts_as_nothing() {
+        let state = wire::PoolState {
+            state: Some(wire::pool_state::State::Revoking.into()),
+            assigned: Some(f64::NAN),
+            min_capacity: Some(2.0),
+            reason: Some(String::new()),
+            burst_seconds: None,
+        };
+        for (said, burst) in [(6.0, 6), (0.0, 0), (1e9, 3600)] {
+            let state = wire::PoolState { burst_seconds: Some(said), ..state.clone() };
+            assert_eq!(pool(&state).burst, Some(Duration::from_secs(burst)));
+        }
+        for nonsense in [-1.0, f64::NAN] {
+            assert_eq!(pool(&wire::PoolState { burst_seconds: Some(nonsense), ..state.clone() }).burst, None);
+        }
+        let answer = wire::ResourceResponse { pool: Some(state), ..response(Some(given_for(None))) };
+        let standing = Standing::Revoking;
+        let expected = PoolState { standing, assigned: 0.0, min_capacity: 2.0, reason: None, burst: None };
+        assert_eq!(pools(&[answer]), [("r".into(), Some(expected))]);
+        assert_eq!(pools(&[response(Some(given_for(None)))]), [("r".into(), None)], "it is no pool");
+    }
+
+    #[test]
+    fn an_answer_without_leases_says_why() {
+        let problem = |reason: &str| wire::Problem {
+            resource_id: Some("r".into()),
+            reason: Some(reason.into()),
+            message: Some("no room".into()),
+        };
+        let refused = |reason, answered| refusal(&[problem("too_soon"), problem(reason)], answered);
+        let code = |reason| refused(reason, 0).map(|status| status.code());
+        assert_eq!(code("too_many_clients"), Some(tonic::Code::ResourceExhausted));
+        assert_eq!(code("bad_id"), Some(tonic::Code::InvalidArgument));
+        assert_eq!(code("not_yet"), None, "the lease stays as it is");
+        assert!(refused("busy", 1).is_none(), "others were answered");
+    }
+
+    #[test]
+    fn a_request_says_that_late_answers_are_dropped() {
+        let request =
+            get_capacity("c", false, vec![Ask { id: "r".into(), demand: Wants::default(), has: None, had: None }]);
+        assert!(request.drops_late());
+    }
+
+    #[test]
+    fn tokens_of_releases_keep_their_places() {
+        let release = |id: &str, token| Release { id: id.into(), token };
+        let request = release_capacity("c", vec![release("a", Some(7)), release("b", None), release("c", Some(9))]);
+        assert_eq!((request.resource_id, request.token), (vec!["a".into(), "b".into(), "c".into()], vec![7, 0, 9]));
+    }
+}
