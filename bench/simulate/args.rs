@@ -4,7 +4,11 @@ use std::{num::NonZeroU64, ops::Range, path::PathBuf};
 
 use clap::ValueEnum;
 use leaseway_core::Reuse;
-use leaseway_simulator::{Algorithm, Between, Part, Plan, Scenario, Span};
+use leaseway_sim::scenario::{
+    Scenario,
+    plan::Plan,
+    units::{Algorithm, Between, Part, Span},
+};
 
 use super::{
     file,

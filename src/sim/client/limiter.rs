@@ -1,0 +1,278 @@
+//! A client of the cluster with a limiter that lets callers through or refuses them at once: a gateway's (RLS, HTTP), or a
+//! program's. The real session, the real bucket and the real estimate of wants; callers come at random, and each wants
+//! one permit.
+//!
+//! When wants are looked at is as in the client library and at a gateway's bridge, whose tasks and locks are absent. A
+//! caller is refused while there is no lease: none waits for the first, and when one has ended nothing may be used.
+
+mod budget;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use leaseway_client::limiter::{
+    Arrivals, Bucket, Burst, Meter as _, Nanos, Window, WindowDemand, WindowLook,
+    demand::{Demand, Kind, Sample},
+    estimating,
+};
+use leaseway_client::session::{self, Basis, Mode, Outgoing, Session, Usable, Wants as Asked};
+use leaseway_core::{Millis, invariant::Violation};
+
+use self::budget::AdmissionBudget;
+
+/// A bridge looks so often at what has refused something, ...
+const POLL_INTERVAL: Millis = Millis(100);
+/// ... and so often at what fewer ask for than before, ...
+const SWEEP_INTERVAL: Millis = Millis(1_000);
+/// ... unless none has asked for it for longer than this.
+const IDLE_TIMEOUT: Millis = Millis(4_000);
+/// The first request waits so long for what the first caller wants.
+const FIRST_CALLER_DELAY: Millis = Millis(5);
+/// Between looks that the estimate asks for.
+const MIN_ESTIMATE_INTERVAL: Millis = Millis(100);
+const NANOS_PER_MILLI: Nanos = 1_000_000;
+
+/// A client, its limiter, and what asks it.
+pub(crate) struct LimiterClient {
+    resource: Arc<str>,
+    window: Window,
+    session: Session<Asked>,
+    priority: i64,
+    callers: Callers,
+    /// Absent while the resource is not open.
+    open: Option<OpenLimiter>,
+    broken: Option<Violation>,
+}
+
+/// They come no matter what becomes of those before.
+struct Callers {
+    per_second: f64,
+    next: Option<Nanos>,
+    rng: fastrand::Rng,
+}
+
+/// How many have come, and how many of them were let through, since the resource was opened.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct CallerCounts {
+    pub(crate) arrived: u64,
+    pub(crate) passed: u64,
+}
+
+/// What a client and a gateway keep of a resource that is open.
+struct OpenLimiter {
+    bucket: Bucket,
+    demand: Demand,
+    window: WindowDemand,
+    arrivals: Arrivals,
+    budget: AdmissionBudget,
+    served: CallerCounts,
+    wanted: f64,
+    /// Something was refused: wants are looked at then.
+    estimate_at: Option<Millis>,
+    /// The estimate is to be looked at then.
+    recheck_at: Option<Millis>,
+    sweep_at: Option<Millis>,
+    /// When it was last asked.
+    last: Nanos,
+}
+
+impl Callers {
+    fn set_rate(&mut self, from: Nanos, per_second: f64) {
+        self.per_second = per_second;
+        self.next = self.after(from);
+    }
+
+    /// When the one before came does not say when the next does: an exponential distribution.
+    fn after(&mut self, at: Nanos) -> Option<Nanos> {
+        let seconds = -(1.0 - self.rng.f64()).ln() / self.per_second;
+        (self.per_second > 0.0).then(|| at.saturating_add((seconds * 1e9) as Nanos))
+    }
+
+    fn next_before(&mut self, now: Nanos) -> Option<Nanos> {
+        let at = self.next.filter(|at| *at < now)?;
+        self.next = self.after(at);
+        Some(at)
+    }
+}
+
+impl OpenLimiter {
+    fn new(now: Millis, window: Window) -> OpenLimiter {
+        OpenLimiter {
+            bucket: Bucket::full(Burst::Window(window.length)),
+            demand: Demand::new(estimating(Kind::Rate, Some(window))),
+            window: WindowDemand::new(window),
+            arrivals: Arrivals::default(),
+            budget: AdmissionBudget::new(nanos(now), window.length),
+            served: CallerCounts::default(),
+            wanted: 0.0,
+            estimate_at: None,
+            recheck_at: None,
+            sweep_at: None,
+            last: nanos(now),
+        }
+    }
+
+    /// A caller wants a permit, now or not at all.
+    fn serve(&mut self, at: Nanos) -> Result<(), Violation> {
+        self.served.arrived += 1;
+        self.last = at;
+        self.sweep_at.get_or_insert(tick_after(at, SWEEP_INTERVAL));
+        if self.bucket.take(at, 1).is_ok() {
+            self.served.passed += 1;
+            return self.budget.passed(at);
+        }
+        self.estimate_at.get_or_insert(tick_after(at, POLL_INTERVAL));
+        self.budget.refused(at)
+    }
+
+    fn wants(&mut self, now: Millis) -> f64 {
+        let (arrived, capacity) = (self.served.arrived, self.bucket.capacity().get());
+        self.demand.sample(now, Sample { count: arrived, freely: arrived, capacity, ..Sample::default() });
+        let refused = arrived - self.bucket.taken();
+        let look = WindowLook { estimated: self.demand.wants(now), refused, capacity };
+        self.wanted = self.window.wants(now, look);
+        if let Some(at) = self.demand.look_again() {
+            let at = at.max(now.plus(MIN_ESTIMATE_INTERVAL));
+            self.recheck_at = Some(self.recheck_at.map_or(at, |before| before.min(at)));
+        }
+        self.wanted
+    }
+
+    /// Whether wants are to be looked at now, besides when they are asked for.
+    fn should_estimate(&mut self, now: Millis) -> bool {
+        let falls = self.sweep_at.take_if(|at| *at <= now).is_some_and(|_| self.sweep(now));
+        let presses = self.estimate_at.take_if(|at| *at <= now).is_some();
+        let should_estimate = self.recheck_at.take_if(|at| *at <= now).is_some();
+        falls || presses || should_estimate
+    }
+
+    fn sweep(&mut self, now: Millis) -> bool {
+        if nanos(now).saturating_sub(self.last) > nanos(IDLE_TIMEOUT) {
+            return false;
+        }
+        self.sweep_at = Some(now.plus(SWEEP_INTERVAL));
+        self.arrivals.have_fallen(self.served.arrived)
+    }
+}
+
+impl LimiterClient {
+    pub(crate) fn new(resource: Arc<str>, window: Window, session: session::Settings, seed: u64) -> LimiterClient {
+        let callers = Callers { per_second: 0.0, next: None, rng: fastrand::Rng::with_seed(seed) };
+        let session = Session::new(session);
+        LimiterClient { resource, window, session, priority: 0, callers, open: None, broken: None }
+    }
+
+    /// So many callers come from now on.
+    pub(crate) fn offer(&mut self, now: Millis, asked: Asked) {
+        self.serve(now);
+        self.priority = asked.priority;
+        self.callers.set_rate(nanos(now), asked.amount);
+        if self.open.is_none() {
+            self.open = Some(OpenLimiter::new(now, self.window));
+            self.estimate_wants(now);
+            self.session.put_off(&self.resource, now.plus(FIRST_CALLER_DELAY));
+            self.session.tell_again(&self.resource);
+            self.note_lease(now);
+        }
+    }
+
+    /// It gives back what it has, and no caller gets through any more.
+    pub(crate) fn close(&mut self, now: Millis) {
+        self.serve(now);
+        self.callers.set_rate(nanos(now), 0.0);
+        self.open = None;
+        self.session.release(&self.resource);
+    }
+
+    /// What the session is told may change its lease. Callers that came before are served with the one that it had.
+    pub(crate) fn tell<R>(&mut self, now: Millis, what: impl FnOnce(&mut Session<Asked>) -> R) -> R {
+        self.serve(now);
+        let result = what(&mut self.session);
+        self.note_lease(now);
+        result
+    }
+
+    pub(crate) fn poll(&mut self, now: Millis) -> Option<Outgoing<Asked>> {
+        self.serve(now);
+        let should_estimate = self.open.as_mut().is_some_and(|open| open.should_estimate(now));
+        if should_estimate || (self.session.is_due(now) && !self.session.chosen(now).is_empty()) {
+            self.estimate_wants(now);
+        }
+        self.session.poll(now)
+    }
+
+    /// Puts in force what may be used, if that is another amount than before.
+    pub(crate) fn changed(&mut self, now: Millis) -> Option<Usable> {
+        let mut changed = None;
+        self.session.changes(now, |_, usable| changed = Some(usable));
+        if let Some((open, usable)) = self.open.as_mut().zip(changed) {
+            open.bucket.set(nanos(now), usable.capacity, None);
+        }
+        changed
+    }
+
+    pub(crate) fn wake(&self, now: Millis) -> Option<Millis> {
+        let session = self.session.wake(now);
+        let Some(open) = &self.open else { return session };
+        let refuses = self.callers.next.map(|at| tick_after(at, POLL_INTERVAL));
+        let should_estimate = [open.estimate_at.or(refuses), open.recheck_at, open.sweep_at];
+        should_estimate.into_iter().chain([session]).flatten().min()
+    }
+
+    /// What it wants for its callers.
+    pub(crate) fn wanted(&self) -> f64 {
+        self.open.as_ref().map_or(0.0, |open| open.wanted)
+    }
+
+    pub(crate) fn window(&self) -> Window {
+        self.window
+    }
+
+    pub(crate) fn served(&self) -> CallerCounts {
+        self.open.as_ref().map_or(CallerCounts::default(), |open| open.served)
+    }
+
+    /// The most that it may have saved up.
+    pub(crate) fn burst(&self) -> f64 {
+        self.open.as_ref().map_or(0.0, |open| open.budget.burst())
+    }
+
+    pub(crate) fn take_broken(&mut self) -> Option<Violation> {
+        self.broken.take()
+    }
+
+    /// Those that have come before now.
+    fn serve(&mut self, now: Millis) {
+        while let Some(at) = self.callers.next_before(nanos(now)) {
+            let Some(Err(violation)) = self.open.as_mut().map(|open| open.serve(at)) else { continue };
+            self.broken.get_or_insert(violation);
+        }
+    }
+
+    fn estimate_wants(&mut self, now: Millis) {
+        let Some(open) = &mut self.open else { return };
+        let asked = Asked { amount: open.wants(now), priority: self.priority, ..Asked::default() };
+        self.session.want(now, &self.resource, asked, Mode::Pessimistic);
+    }
+
+    fn note_lease(&mut self, now: Millis) {
+        let lease = self.session.lease(now, &self.resource);
+        if let Some(open) = &mut self.open {
+            open.budget.leased(nanos(now), lease.map(|lease| (lease.capacity.get(), nanos(lease.end))));
+        }
+    }
+}
+
+/// What is told of a lease, and nothing beside it.
+pub(crate) fn leased(usable: Usable) -> f64 {
+    if usable.basis == Basis::Lease { usable.capacity.get() } else { 0.0 }
+}
+
+fn nanos(at: Millis) -> Nanos {
+    at.0.saturating_mul(NANOS_PER_MILLI)
+}
+
+fn tick_after(at: Nanos, every: Millis) -> Millis {
+    Millis((at / nanos(every) + 1) * every.0)
+}

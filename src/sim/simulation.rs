@@ -1,0 +1,484 @@
+//! Clients and nodes, and the messages between them, on one virtual clock.
+//!
+//! What decides is the real thing. This is what is around it: which event is next, what arrives when, and what goes
+//! wrong. Nothing depends on anything but the scenario and the seed.
+//!
+//! Every request is a round of its own, unless several wait for a supply: how a server combines requests is absent.
+
+mod audit;
+mod clients;
+mod faults;
+mod forgery;
+mod nodes;
+mod overrides;
+mod queue;
+mod steady_state;
+#[cfg(test)]
+mod tests;
+mod uplinks;
+
+use std::{collections::VecDeque, sync::Arc};
+
+use leaseway_core::{Amount, Millis, Now, Reuse, Settings, Sum, invariant::Violation};
+use slab::Slab;
+
+use crate::{
+    accounting::{
+        Accounting,
+        figures::{Figures, Point, PoolPoint, RunFailure, RunOptions},
+        pool::Pools,
+    },
+    client::Client,
+    network::{
+        Network,
+        message::{Message, Participant},
+    },
+    node::{Buffers, Node},
+    oracle::{self, Deviation},
+    scenario::{ClientKind, fault::Fault, plan::Plan, units::Span},
+    simulation::{forgery::Access, queue::Queue, steady_state::SteadyState},
+};
+
+/// The one resource there is.
+const RESOURCE: &str = "resource0";
+/// The wall clock when virtual time begins.
+const START_UNIX: i64 = 1_700_000_000;
+/// Between looks at all.
+const SAMPLE_INTERVAL: Millis = Millis(1_000);
+/// All are compared with what one server would give them so often.
+const COMPARE_INTERVAL: Millis = Millis(30_000);
+/// Longer ones are drawn with a point every five seconds, not every second.
+const LONG_RUN: Span = Span::millis(600_000);
+/// More of what led to a violation is not kept.
+const MAX_TRACE: usize = 40;
+/// A newcomer waits until it has this part of what it is due.
+const SERVED_FRACTION: f64 = 0.9;
+/// Within this part of what is due counts as settled.
+const MAX_DEVIATION_PERCENT: f64 = 1.0;
+
+#[derive(Debug, Clone, Copy)]
+enum Event {
+    Deliver(usize),
+    WakeClient(usize),
+    WakeUplink { node: usize, incarnation: u32 },
+    WakeResource { node: usize, incarnation: u32 },
+    Tick { node: usize, incarnation: u32 },
+    Committed { node: usize, incarnation: u32 },
+    Walk(usize),
+    Burst { client: usize, turn: u32 },
+    TimedFault(usize),
+    RandomFault(usize),
+    Elect(usize),
+    Return(usize),
+    OverrideEnds { node: usize, number: u32 },
+    Quiet,
+    Sample,
+}
+
+struct Simulation<'p> {
+    plan: &'p Plan,
+    now: Millis,
+    queue: Queue<Event>,
+    in_flight: Slab<Message>,
+    nodes: Vec<Node>,
+    clients: Vec<Client>,
+    network: Network,
+    rng: fastrand::Rng,
+    accounting: Accounting,
+    pools: Option<Pools>,
+    resource: Arc<str>,
+    buffers: Buffers,
+    /// How the resource is run at the root by now.
+    settings: Settings,
+    /// How much of it there is by now: what an operator has set, or the settings.
+    capacity: Amount,
+    /// Where something is forged: who may do what.
+    access: Option<Access>,
+    /// There has been less of it than before.
+    is_cut: bool,
+    messages: u64,
+    /// Whether a violation ends the run.
+    checked: bool,
+    /// Nothing goes wrong any more.
+    quiet: bool,
+    events: u64,
+    settling: Option<Settling>,
+    /// Where there are limiters.
+    steady_state: Option<SteadyState>,
+    /// How long those waited that came after a failover.
+    waits: Vec<Millis>,
+    compared: (f64, u32),
+    curve: Option<Vec<Point>>,
+    trace: Option<VecDeque<String>>,
+}
+
+/// All clients on the way to what they are due, once nothing changes any more.
+struct Settling {
+    dues: Vec<Amount>,
+    since: Option<Millis>,
+}
+
+/// Runs a plan once. How long that took in real time is not known here.
+pub(crate) fn run(plan: &Plan, seed: u64, keep: RunOptions) -> Result<Figures, RunFailure> {
+    let mut simulation = Simulation::new(plan, seed, keep);
+    match simulation.start().and_then(|()| simulation.run()).and_then(|()| simulation.check_outcome()) {
+        Ok(()) => Ok(simulation.figures(seed)),
+        Err(violation) => {
+            let mut trace: Vec<String> = simulation.trace.take().unwrap_or_default().into();
+            if keep.trace {
+                trace.extend(simulation.node_states());
+            }
+            Err(RunFailure { seed, at: simulation.now, violation, trace })
+        }
+    }
+}
+
+impl<'p> Simulation<'p> {
+    fn new(plan: &'p Plan, seed: u64, keep: RunOptions) -> Simulation<'p> {
+        let scenario = &plan.scenario;
+        let nodes = plan.tree.nodes.iter().enumerate().map(|(index, place)| Node::new(index, place)).collect();
+        let bounded =
+            plan.settings.shares() && plan.settings.reuse == Reuse::Confirmed && !keep.continue_after_violation;
+        let capacity = Amount::clamped(scenario.resource.capacity);
+        let accounting = Accounting::new(capacity, plan.digits(), bounded, scenario.measure_from.0);
+        let pools = plan.is_pool().then(|| Pools::new(capacity, scenario.measure_from.0));
+        Simulation {
+            plan,
+            now: Millis(0),
+            queue: Queue::new(),
+            in_flight: Slab::with_capacity(256),
+            nodes,
+            clients: Vec::with_capacity(plan.tree.clients.len()),
+            network: scenario.network.clone(),
+            rng: fastrand::Rng::with_seed(seed),
+            accounting,
+            pools,
+            resource: RESOURCE.into(),
+            buffers: Buffers::default(),
+            settings: plan.settings.clone(),
+            capacity,
+            access: scenario.faults().any(|fault| matches!(fault, Fault::Forge { .. })).then(|| Access::new(plan)),
+            is_cut: false,
+            messages: 0,
+            checked: !keep.continue_after_violation,
+            quiet: false,
+            events: 0,
+            settling: None,
+            steady_state: None,
+            waits: Vec::new(),
+            compared: (0.0, 0),
+            curve: keep.curve.then(Vec::new),
+            trace: keep.trace.then(VecDeque::new),
+        }
+    }
+
+    fn start(&mut self) -> Result<(), Violation> {
+        let Plan { scenario, tree, .. } = self.plan;
+        for node in 0..tree.nodes.len() {
+            self.elect(node)?;
+        }
+        for client in 0..tree.clients.len() {
+            self.arrive(client);
+        }
+        for (number, timed) in scenario.events.iter().enumerate() {
+            self.queue.put(timed.at.0, Event::TimedFault(number));
+        }
+        for (number, random_faults) in scenario.random_faults.iter().enumerate() {
+            self.queue.put(random_faults.from.0, Event::RandomFault(number));
+        }
+        if let Some(Span(quiet)) = scenario.quiet_from() {
+            self.queue.put(quiet, Event::Quiet);
+        }
+        self.queue.put(SAMPLE_INTERVAL, Event::Sample);
+        Ok(())
+    }
+
+    fn run(&mut self) -> Result<(), Violation> {
+        let end = self.plan.scenario.length.0;
+        while let Some((at, event)) = self.queue.take(end) {
+            self.now = at;
+            self.events += 1;
+            if self.trace.is_some() {
+                self.note(event);
+            }
+            self.handle(event)?;
+            if self.checked {
+                self.audit()?;
+            }
+        }
+        self.now = end;
+        self.end_waits();
+        self.accounting.advance(end);
+        if let Some(pools) = &mut self.pools {
+            pools.advance(end);
+        }
+        Ok(())
+    }
+
+    fn handle(&mut self, event: Event) -> Result<(), Violation> {
+        match event {
+            Event::Deliver(slot) => {
+                let message = self.in_flight.remove(slot);
+                self.deliver(message)
+            }
+            Event::WakeClient(client) => self.wake_client(client),
+            Event::WakeUplink { node, incarnation } => {
+                self.wake_uplink(node, incarnation);
+                Ok(())
+            }
+            Event::WakeResource { node, incarnation } => self.wake_resource(node, incarnation),
+            Event::Tick { node, incarnation } => self.tick(node, incarnation),
+            Event::Committed { node, incarnation } => self.committed(node, incarnation),
+            Event::Walk(client) => self.walk(client),
+            Event::Burst { client, turn } => {
+                self.burst(client, turn);
+                Ok(())
+            }
+            Event::TimedFault(number) => {
+                let plan = self.plan;
+                self.inject(&plan.scenario.events[number].what)
+            }
+            Event::RandomFault(number) => self.random_fault(number),
+            Event::Elect(node) => self.elect(node),
+            Event::Return(client) => self.rejoin(client),
+            Event::OverrideEnds { node, number } => {
+                self.end_override(node, number);
+                Ok(())
+            }
+            Event::Quiet => self.go_quiet(),
+            Event::Sample => {
+                self.sample();
+                Ok(())
+            }
+        }
+    }
+
+    /// Puts a message on its way.
+    fn send(&mut self, message: Message) {
+        self.messages += 1;
+        if !self.is_reachable(&message) {
+            return;
+        }
+        let (first, second) = self.network.delays(&mut self.rng);
+        if let Some(delay) = second {
+            let slot = self.in_flight.insert(message.clone());
+            self.queue.put(self.now.plus(delay), Event::Deliver(slot));
+        }
+        if let Some(delay) = first {
+            let slot = self.in_flight.insert(message);
+            self.queue.put(self.now.plus(delay), Event::Deliver(slot));
+        }
+    }
+
+    fn deliver(&mut self, message: Message) -> Result<(), Violation> {
+        if !self.is_reachable(&message) {
+            return Ok(());
+        }
+        match message {
+            Message::Request(request) => self.request(*request),
+            Message::Reply(reply) => match reply.to {
+                Participant::Client(client) => self.answer_client(client, &reply),
+                Participant::Node(node) => self.answer_node(node, *reply),
+            },
+            Message::Hint { to, name, .. } => match to {
+                Participant::Client(client) => self.hint_client(client, name),
+                Participant::Node(node) => {
+                    self.hint_node(node);
+                    Ok(())
+                }
+            },
+        }
+    }
+
+    /// Whether no link on the way is cut.
+    fn is_reachable(&self, message: &Message) -> bool {
+        let (participant, node) = message.ends();
+        let own = match participant {
+            Participant::Client(client) => self.clients[client].cut_until,
+            Participant::Node(node) => self.nodes[node].uplink_cut_until.max(self.nodes[node].isolated_until),
+        };
+        own.max(self.nodes[node].isolated_until) <= self.now
+    }
+
+    fn sample(&mut self) {
+        self.accounting.sample(self.now);
+        let scenario = &self.plan.scenario;
+        let every = if scenario.length > LONG_RUN { 5 } else { 1 };
+        let (wants, had) = self.accounting.sums();
+        if let Some(curve) = self.curve.as_mut().filter(|_| (self.now.0 / SAMPLE_INTERVAL.0).is_multiple_of(every)) {
+            let stands = |(used, total, kicked_out)| PoolPoint { used, total, kicked_out };
+            let pool = self.pools.as_ref().map(|pools| stands(pools.now()));
+            curve.push(Point { at: self.now, wants, had, pool });
+        }
+        if self.pools.is_none() && self.now >= scenario.measure_from.0 && self.now.0.is_multiple_of(COMPARE_INTERVAL.0)
+        {
+            self.compared.0 += self.deviation().mean;
+            self.compared.1 += 1;
+        }
+        if let Some(mut settling) = self.settling.take() {
+            if self.plan.has_envoys() {
+                // What a gateway wants for its Envoys follows from their reports.
+                settling.dues = self.dues();
+            }
+            let settled = oracle::deviation(&settling.dues, self.has(&settling.dues)).worst <= MAX_DEVIATION_PERCENT;
+            settling.since = if settled { settling.since.or(Some(self.now)) } else { None };
+            self.settling = Some(settling);
+        }
+        self.sample_steady_state();
+        self.note_served_newcomers();
+        self.queue.put(self.now.plus(SAMPLE_INTERVAL), Event::Sample);
+    }
+
+    /// Which of those that wait have enough by now?
+    fn note_served_newcomers(&mut self) {
+        if self.pools.is_some() || self.clients.iter().all(|client| client.waits_since.is_none()) {
+            return;
+        }
+        let dues = self.dues();
+        for (client, due) in self.clients.iter_mut().zip(dues) {
+            if client.believes.get() >= due.get() * SERVED_FRACTION
+                && let Some(since) = client.waits_since.take()
+            {
+                self.waits.push(self.now.since(since));
+            }
+        }
+    }
+
+    /// Those that still wait at the end have waited until then.
+    fn end_waits(&mut self) {
+        let waiting = self.clients.iter_mut().filter_map(|client| client.waits_since.take());
+        self.waits.extend(waiting.map(|since| self.now.since(since)));
+    }
+
+    /// From now on nothing goes wrong any more.
+    fn go_quiet(&mut self) -> Result<(), Violation> {
+        self.quiet = true;
+        self.network.heal();
+        for node in 0..self.nodes.len() {
+            (self.nodes[node].uplink_cut_until, self.nodes[node].isolated_until) = (self.now, self.now);
+            if self.nodes[node].master.is_none() {
+                self.elect(node)?;
+            }
+        }
+        for client in &mut self.clients {
+            client.cut_until = self.now;
+            client.machine.heal();
+        }
+        for client in 0..self.clients.len() {
+            self.rejoin(client)?;
+        }
+        self.end_overrides()?;
+        match &self.pools {
+            Some(_) => {}
+            None if self.plan.has_limiters() => self.begin_steady_state(),
+            None => self.settling = Some(Settling { dues: self.dues(), since: None }),
+        }
+        Ok(())
+    }
+
+    /// What one server that knew every client would give each of them now.
+    fn dues(&self) -> Vec<Amount> {
+        let places = &self.plan.tree.clients;
+        let demands: Vec<_> =
+            self.clients.iter().zip(places).map(|(client, place)| (client.asks_for(), place.priority)).collect();
+        oracle::dues(&Settings { capacity: self.capacity, ..self.settings.clone() }, &demands)
+    }
+
+    /// What each has; Envoys are told whole requests: up to one may be missing.
+    fn has<'d>(&'d self, dues: &'d [Amount]) -> impl Iterator<Item = Amount> + 'd {
+        self.clients.iter().zip(dues).map(|(client, due)| {
+            let is_close =
+                client.speaks == ClientKind::Envoy && (client.believes.get() - due.get()).abs() <= 1.0 + 1e-9;
+            if is_close { *due } else { client.believes }
+        })
+    }
+
+    fn deviation(&self) -> Deviation {
+        if self.pools.is_some() {
+            // Which clients are connected depends on which were there before.
+            return Deviation::default();
+        }
+        let dues = self.dues();
+        oracle::deviation(&dues, self.has(&dues))
+    }
+
+    /// Whether all ended up with what they were due, if they had the time.
+    fn check_outcome(&self) -> Result<(), Violation> {
+        self.check_steady_state()?;
+        match &self.settling {
+            Some(Settling { since: None, .. }) if self.checked => {
+                let Deviation { mean, worst } = self.deviation();
+                let detail =
+                    format!("after the quiet clients are {mean:.3} % apart from what they are due, one {worst:.3} %");
+                Err(Violation { invariant: "I5", detail })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn figures(mut self, seed: u64) -> Figures {
+        let quiet_from = self.plan.scenario.quiet_from().map(|span| span.0);
+        let settled = self.settling.as_ref().and_then(|settling| settling.since).zip(quiet_from);
+        let settled_s = settled.map(|(since, from)| since.since(from).0 as f64 / 1000.0);
+        self.waits.sort_unstable();
+        let seconds = |wait: &Millis| wait.0 as f64 / 1000.0;
+        let refresh_s = self.plan.scenario.resource.refresh.0.0 as f64 / 1000.0;
+        Figures {
+            seed,
+            usage: self.accounting.figures(),
+            apart_mean: self.compared.0 / f64::from(self.compared.1.max(1)),
+            apart_at_end: self.deviation(),
+            settled_s,
+            settled_refreshes: settled_s.map(|seconds| seconds / refresh_s),
+            newcomers_median_s: self.waits.get(self.waits.len() / 2).map(seconds),
+            newcomers_worst_s: self.waits.last().map(seconds),
+            pool: self.pools.as_ref().map(Pools::figures),
+            messages_per_s: self.messages as f64 * 1000.0 / self.now.0.max(1) as f64,
+            events: self.events,
+            took_s: 0.0,
+            digest: format!("{:016x}", self.accounting.digest()),
+            curve: self.curve.take().unwrap_or_default(),
+        }
+    }
+
+    /// How every node stands: what it can give, what it takes for held, and what its own clients may use.
+    fn node_states(&self) -> impl Iterator<Item = String> {
+        let places = self.plan.tree.nodes.iter().zip(&self.nodes).enumerate();
+        places.map(|(index, (place, node))| {
+            let own = self.plan.tree.clients.iter().zip(&self.clients).filter(|(place, _)| place.node == index);
+            let used: Sum = own.map(|(_, client)| client.believes).collect();
+            let (name, incarnation) = (&place.name, node.incarnation);
+            match &node.master {
+                None => format!("{name}: no master; its clients may use {used:?}"),
+                Some(master) => {
+                    let (resource, end) = (master.engine.resource(), master.own_end.map(|end| end.0));
+                    let (capacity, held) = (resource.settings().capacity, resource.sums().held);
+                    let learning = if resource.is_learning(self.now) { ", learning" } else { "" };
+                    format!(
+                        "{name}: master {incarnation}{learning}, capacity {capacity:?} until {end:?}, held {held:?}; its clients may use {used:?}"
+                    )
+                }
+            }
+        })
+    }
+
+    fn note(&mut self, event: Event) {
+        let what = match event {
+            Event::Sample | Event::Tick { .. } | Event::Walk(_) | Event::Burst { .. } => return,
+            Event::Deliver(slot) => format!("{:?}", self.in_flight[slot]),
+            other => format!("{other:?}"),
+        };
+        let line = format!("{:>9.3} s  {what}", self.now.0 as f64 / 1000.0);
+        if let Some(trace) = &mut self.trace {
+            trace.push_back(line);
+            if trace.len() > MAX_TRACE {
+                trace.pop_front();
+            }
+        }
+    }
+
+    /// Both clocks of a server.
+    fn clock(&self) -> Now {
+        Now { at: self.now, unix: START_UNIX + (self.now.0 / 1000) as i64 }
+    }
+}
