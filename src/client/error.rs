@@ -42,7 +42,7 @@ pub enum OpenError {
     #[error("the resource's id {0}")]
     BadId(BadId),
     /// Wants must be a finite number, not below zero.
-    #[error("wants of {0} make no sense: they must be a finite number from 0 to {MOST_WANTS:e}")]
+    #[error("wants of {0} make no sense: they must be a finite number from 0 to {MAX_WANTS:e}")]
     BadWants(f64),
     /// One resource is either a rate, or a gauge, or neither, for all its handles.
     #[error(
@@ -81,13 +81,13 @@ pub struct NotReady {
 }
 
 fn named(resources: &[String]) -> String {
-    let named: Vec<_> = resources.iter().take(MOST_NAMED).map(|id| format!("`{id}`")).collect();
-    let more = resources.len().saturating_sub(MOST_NAMED);
+    let named: Vec<_> = resources.iter().take(MAX_NAMED).map(|id| format!("`{id}`")).collect();
+    let more = resources.len().saturating_sub(MAX_NAMED);
     if more > 0 { format!("{} and {more} more", named.join(", ")) } else { named.join(", ") }
 }
 
 /// Of more resources an error does not say which.
-const MOST_NAMED: usize = 5;
+const MAX_NAMED: usize = 5;
 
 /// Why an id is refused. Servers have the same bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -96,25 +96,25 @@ pub enum BadId {
     #[error("is empty")]
     Empty,
     /// It has more bytes than servers take.
-    #[error("is {0} bytes long; at most {MOST_ID_BYTES} are allowed")]
+    #[error("is {0} bytes long; at most {MAX_ID_BYTES} are allowed")]
     TooLong(usize),
 }
 
 /// As the servers have it.
-const MOST_ID_BYTES: usize = 256;
+const MAX_ID_BYTES: usize = 256;
 /// As the servers have it.
-const MOST_WANTS: f64 = 1e15;
+const MAX_WANTS: f64 = 1e15;
 
 pub(crate) fn check_id(id: &str) -> Result<(), BadId> {
     match id.len() {
         0 => Err(BadId::Empty),
-        length if length > MOST_ID_BYTES => Err(BadId::TooLong(length)),
+        length if length > MAX_ID_BYTES => Err(BadId::TooLong(length)),
         _ => Ok(()),
     }
 }
 
 pub(crate) fn check_wants(wants: f64) -> Result<f64, OpenError> {
-    if (0.0..=MOST_WANTS).contains(&wants) { Ok(wants) } else { Err(OpenError::BadWants(wants)) }
+    if (0.0..=MAX_WANTS).contains(&wants) { Ok(wants) } else { Err(OpenError::BadWants(wants)) }
 }
 
 #[cfg(test)]

@@ -54,7 +54,7 @@ pub mod transport;
 pub use limiter::{Window, demand};
 pub use session::{
     Basis, Capacity, Mode, Usable, Wants,
-    pool::{self, Meter, PoolState, Standing, Usage},
+    pool::{self, PoolStanding, PoolState, Usage, UsageCounters},
 };
 
 #[cfg(feature = "transport")]
@@ -68,9 +68,9 @@ pub use self::{
         gauge::{Gauge, Permit},
         health::Health,
         layer,
-        open::ResourceBuilder,
         rate::{Rate, Reservation},
         resource::Resource,
+        resource_builder::ResourceBuilder,
     },
     transport::{BadToken, Bearer, Channel, Connection, NoConnection, Token, Transport, endpoint, tls_error},
 };

@@ -31,9 +31,9 @@ pub use self::{
     arrivals::Arrivals,
     bucket::Bucket,
     burst::Burst,
-    meter::{Meter, Nanos, Promise, Short},
+    meter::{Meter, Nanos, Promise, Shortage},
     standing::Standing,
-    window::{Window, WindowDemand, WindowLook, estimating},
+    window::{Window, WindowDemand, WindowSample, estimating},
 };
 
 #[cfg(feature = "transport")]

@@ -19,14 +19,14 @@
 //! in simulation. [`Session::poll`] says what to send, the caller sends it and reports what came back with
 //! [`Session::answered`], [`Session::redirected`] or [`Session::failed`].
 
+mod cached_min;
 mod capacity;
-mod entry;
-mod first;
 mod lease;
 mod messages;
 mod pace;
 pub mod pool;
 mod presence;
+mod resource_state;
 mod route;
 mod schedule;
 #[cfg(test)]
@@ -51,7 +51,7 @@ pub use self::{
     wants::Wants,
 };
 
-use self::{entry::Entry, first::First, pace::GAP, route::Route};
+use self::{cached_min::CachedMin, pace::MIN_REQUEST_GAP, resource_state::ResourceState, route::Route};
 
 /// What a session is made of.
 #[derive(Debug, Clone)]
@@ -70,15 +70,15 @@ pub struct Session<D> {
     resources_per_request: usize,
     rng: fastrand::Rng,
     route: Route,
-    entries: BTreeMap<Arc<str>, Entry<D>>,
+    entries: BTreeMap<Arc<str>, ResourceState<D>>,
     /// Those whose usable capacity may differ from what was told, besides those whose leases have ended.
-    untold: BTreeSet<Arc<str>>,
+    unreported: BTreeSet<Arc<str>>,
     /// The first of their dues, and the first end of a live lease: there may be a hundred thousand entries.
-    first_due: First,
-    first_end: First,
+    first_due: CachedMin,
+    first_end: CachedMin,
     /// Wanted no more, and not yet given back.
-    leaving: BTreeMap<Arc<str>, Entry<D>>,
-    under_way: Option<UnderWay>,
+    leaving: BTreeMap<Arc<str>, ResourceState<D>>,
+    in_flight: Option<InFlight>,
     number: u64,
     failures: u32,
     /// The last request was a release, and failed: what is due goes before the next one.
@@ -91,22 +91,22 @@ pub struct Session<D> {
 }
 
 #[derive(Debug)]
-struct UnderWay {
+struct InFlight {
     number: u64,
     sent: Millis,
     deadline: Millis,
     ids: Vec<Arc<str>>,
-    kind: Kind,
+    kind: RequestKind,
 }
 
-impl UnderWay {
+impl InFlight {
     fn concerns(&self, id: &Arc<str>) -> bool {
         self.ids.binary_search(id).is_ok()
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum RequestKind {
     Ask,
     Release,
 }
@@ -118,7 +118,7 @@ const NOT_BEFORE_ANSWER: Millis = NEVER;
 const NEVER: Millis = Millis(u64::MAX);
 
 /// A lease that shrank by more than this part of itself is confirmed early.
-const SHRUNK: f64 = 0.005;
+const SHRINK_THRESHOLD: f64 = 0.005;
 
 impl<D: Demand> Session<D> {
     /// A session that wants nothing yet.
@@ -131,11 +131,11 @@ impl<D: Demand> Session<D> {
             rng,
             route: Route::new(settings.endpoints, first),
             entries: BTreeMap::new(),
-            untold: BTreeSet::new(),
-            first_due: First::default(),
-            first_end: First::default(),
+            unreported: BTreeSet::new(),
+            first_due: CachedMin::default(),
+            first_end: CachedMin::default(),
             leaving: BTreeMap::new(),
-            under_way: None,
+            in_flight: None,
             number: 0,
             failures: 0,
             release_failed: false,
@@ -148,29 +148,29 @@ impl<D: Demand> Session<D> {
     /// Wants `demand` of a resource from now on: a new one is asked for at once, a known one when its demand has
     /// changed enough, else with the next refresh. Returns whether it will be asked for early.
     pub fn want(&mut self, now: Millis, id: &Arc<str>, demand: D, mode: Mode) -> bool {
-        let soon = self.soonest(now);
-        self.untold.insert(Arc::clone(id));
+        let soon = self.earliest_request(now);
+        self.unreported.insert(Arc::clone(id));
         if let Some(mut returning) = self.leaving.remove(id) {
             returning.due = soon.max(returning.not_before);
             // It may have been opened again, by a handle that has not been told of the lease yet.
-            returning.told = None;
+            returning.reported = None;
             if returning.given_back {
                 // The server may have heard it.
-                returning = Entry { safe: returning.safe, ..Entry::new(demand.clone(), mode, now) };
+                returning = ResourceState { safe: returning.safe, ..ResourceState::new(demand.clone(), mode, now) };
             }
-            self.first_due.comes(returning.due);
-            returning.lease.iter().for_each(|lease| self.first_end.comes(lease.end));
+            self.first_due.insert(returning.due);
+            returning.lease.iter().for_each(|lease| self.first_end.insert(lease.end));
             self.entries.insert(Arc::clone(id), returning);
         }
         let Some(entry) = self.entries.get_mut(id) else {
-            self.first_due.comes(now);
-            self.entries.insert(Arc::clone(id), Entry::new(demand, mode, now));
+            self.first_due.insert(now);
+            self.entries.insert(Arc::clone(id), ResourceState::new(demand, mode, now));
             return true;
         };
         let urgent = entry.asked.as_ref().is_none_or(|asked| demand.is_urgent(asked));
         if urgent {
-            entry.ask_by(soon);
-            self.first_due.comes(entry.due);
+            entry.schedule(soon);
+            self.first_due.insert(entry.due);
         }
         entry.demand = demand;
         entry.mode = mode;
@@ -180,8 +180,8 @@ impl<D: Demand> Session<D> {
     /// Wants a resource no more: what was given is given back.
     pub fn release(&mut self, id: &str) {
         if let Some((id, entry)) = self.entries.remove_entry(id) {
-            self.first_due.goes(entry.due);
-            entry.lease.iter().for_each(|lease| self.first_end.goes(lease.end));
+            self.first_due.remove(entry.due);
+            entry.lease.iter().for_each(|lease| self.first_end.remove(lease.end));
             if entry.asked.is_some() {
                 self.leaving.insert(id, entry);
             }
@@ -199,50 +199,50 @@ impl<D: Demand> Session<D> {
 
     /// The server says that asking for this now would change something.
     pub fn hint(&mut self, now: Millis, id: &str) {
-        let soon = self.soonest(now);
+        let soon = self.earliest_request(now);
         if let Some(entry) = self.entries.get_mut(id) {
-            entry.ask_by(soon);
-            self.first_due.comes(entry.due);
+            entry.schedule(soon);
+            self.first_due.insert(entry.due);
         }
     }
 
     /// As [`hint`](Self::hint), for all of them.
     pub fn hint_all(&mut self, now: Millis) {
-        let soon = self.soonest(now);
+        let soon = self.earliest_request(now);
         for entry in self.entries.values_mut() {
-            entry.ask_by(soon);
-            self.first_due.comes(entry.due);
+            entry.schedule(soon);
+            self.first_due.insert(entry.due);
         }
     }
 
     /// Forgets the lease of a resource, which is asked for as if there had never been one.
     pub fn forget(&mut self, id: &str) {
-        self.tell_later(id);
+        self.mark_unreported(id);
         if let Some(entry) = self.entries.get_mut(id) {
-            entry.lease.take().iter().for_each(|lease| self.first_end.goes(lease.end));
+            entry.lease.take().iter().for_each(|lease| self.first_end.remove(lease.end));
         }
     }
 
     /// A resource is not asked for before `at`, not even together with others.
-    pub fn put_off(&mut self, id: &str, at: Millis) {
+    pub fn postpone(&mut self, id: &str, at: Millis) {
         if let Some(entry) = self.entries.get_mut(id) {
-            self.first_due.goes(entry.due);
+            self.first_due.remove(entry.due);
             entry.due = entry.due.max(at);
             entry.not_before = at;
         }
     }
 
     /// Gives a request up whose deadline has passed.
-    pub fn give_up_late(&mut self, now: Millis) {
-        if let Some(late) = self.under_way.take_if(|under_way| under_way.deadline <= now) {
-            self.gave_up(now, &late, self.pace.backoff_max);
+    pub fn expire_request(&mut self, now: Millis) {
+        if let Some(late) = self.in_flight.take_if(|in_flight| in_flight.deadline <= now) {
+            self.request_failed(now, &late, self.pace.backoff_max);
         }
     }
 
     /// What to send now, if anything. A request whose deadline has passed is given up first.
     pub fn poll(&mut self, now: Millis) -> Option<Outgoing<D>> {
-        self.give_up_late(now);
-        if self.under_way.is_some() || now < self.pause_until {
+        self.expire_request(now);
+        if self.in_flight.is_some() || now < self.pause_until {
             return None;
         }
         // Releases that always fail must not let the leases of everything else end.
@@ -252,52 +252,54 @@ impl<D: Demand> Session<D> {
         let (kind, ids, body) = match releases {
             Some(releases) => {
                 let ids = releases.iter().map(|release| Arc::clone(&release.id)).collect();
-                (Kind::Release, ids, Body::Release(releases))
+                (RequestKind::Release, ids, Body::Release(releases))
             }
             None => {
                 let asks = self.asks(now)?;
-                (Kind::Ask, asks.iter().map(|ask| Arc::clone(&ask.id)).collect(), Body::Ask(asks))
+                (RequestKind::Ask, asks.iter().map(|ask| Arc::clone(&ask.id)).collect(), Body::Ask(asks))
             }
         };
         self.number += 1;
         let (number, deadline) = (self.number, now.plus(self.pace.deadline));
-        self.under_way = Some(UnderWay { number, sent: now, deadline, ids, kind });
+        self.in_flight = Some(InFlight { number, sent: now, deadline, ids, kind });
         self.last_sent = Some(now);
         Some(Outgoing { number, target: Arc::clone(self.route.target()), deadline, body })
     }
 
     /// Whether nothing is wanted, and everything has been given back.
     pub fn is_idle(&self) -> bool {
-        self.entries.is_empty() && self.leaving.is_empty() && self.under_way.is_none()
+        self.entries.is_empty() && self.leaving.is_empty() && self.in_flight.is_none()
     }
 
     /// The master has answered request `number`. Returns whether that still counts.
     pub fn answered(&mut self, now: Millis, number: u64, given: Vec<Given>) -> bool {
-        let Some(under_way) = self.landed(number).or_else(|| self.late(number)) else { return false };
+        let Some(in_flight) = self.take_in_flight(number).or_else(|| self.accept_late_answer(number)) else {
+            return false;
+        };
         self.failures = 0;
         self.route.succeeded();
-        if under_way.kind == Kind::Release {
-            self.leaving.retain(|id, _| !under_way.concerns(id));
+        if in_flight.kind == RequestKind::Release {
+            self.leaving.retain(|id, _| !in_flight.concerns(id));
             return true;
         }
         if !self.may_ask(now) {
-            self.ask_again(&under_way, now);
+            self.retry_now(&in_flight, now);
             return false;
         }
         for given in given {
             // What was not asked for is not ours, even if the server thinks so.
-            if under_way.concerns(&given.id) {
-                self.take(now, under_way.sent, &given);
+            if in_flight.concerns(&given.id) {
+                self.store_lease(now, in_flight.sent, &given);
             }
         }
-        for id in &under_way.ids {
+        for id in &in_flight.ids {
             if let Some(entry) = self.entries.get_mut(id).filter(|entry| entry.due == NOT_BEFORE_ANSWER) {
                 // Left out of the answer: too soon, or refused. The lease stays as it is.
-                entry.ask_by(now.plus(match entry.lease {
+                entry.schedule(now.plus(match entry.lease {
                     Some(lease) => self.pace.refresh(lease.refresh, lease.end.since(now), &mut self.rng),
-                    None => self.pace.refresh_min.max(GAP),
+                    None => self.pace.refresh_min.max(MIN_REQUEST_GAP),
                 }));
-                self.first_due.comes(entry.due);
+                self.first_due.insert(entry.due);
             }
         }
         true
@@ -305,36 +307,36 @@ impl<D: Demand> Session<D> {
 
     /// The server that was asked is not the master, and names it, if it knows. Returns whether that still counts.
     pub fn redirected(&mut self, now: Millis, number: u64, master: Option<&str>) -> bool {
-        let Some(under_way) = self.landed(number) else { return false };
+        let Some(in_flight) = self.take_in_flight(number) else { return false };
         if master.is_some_and(|master| self.route.redirected(master)) {
-            self.ask_again(&under_way, now);
+            self.retry_now(&in_flight, now);
         } else {
             // Servers that are there and have no master will soon have one.
             let longest = if master.is_none() { self.pace.masterless_max } else { self.pace.backoff_max };
-            self.gave_up(now, &under_way, longest);
+            self.request_failed(now, &in_flight, longest);
         }
         true
     }
 
     /// Request `number` has failed. Returns whether that still counts.
     pub fn failed(&mut self, now: Millis, number: u64) -> bool {
-        let Some(under_way) = self.landed(number) else { return false };
-        self.gave_up(now, &under_way, self.pace.backoff_max);
+        let Some(in_flight) = self.take_in_flight(number) else { return false };
+        self.request_failed(now, &in_flight, self.pace.backoff_max);
         true
     }
 
     /// Calls `tell` for each resource whose usable capacity is not what it was when it was last told.
     pub fn changes(&mut self, now: Millis, mut tell: impl FnMut(&Arc<str>, Usable)) {
-        let mut look = |id: &Arc<str>, entry: &mut Entry<D>| {
+        let mut look = |id: &Arc<str>, entry: &mut ResourceState<D>| {
             let usable = entry.usable(now);
-            if entry.told != Some(usable) {
-                entry.told = Some(usable);
+            if entry.reported != Some(usable) {
+                entry.reported = Some(usable);
                 tell(id, usable);
             }
         };
-        let untold = std::mem::take(&mut self.untold);
+        let unreported = std::mem::take(&mut self.unreported);
         if self.first_end.is_after(now) {
-            for id in untold {
+            for id in unreported {
                 if let Some(entry) = self.entries.get_mut(&id) {
                     look(&id, entry);
                 }
@@ -345,16 +347,16 @@ impl<D: Demand> Session<D> {
     }
 
     /// Another has to be told of this resource now.
-    pub fn tell_again(&mut self, id: &str) {
-        self.tell_later(id);
+    pub fn report_again(&mut self, id: &str) {
+        self.mark_unreported(id);
         if let Some(entry) = self.entries.get_mut(id) {
-            entry.told = None;
+            entry.reported = None;
         }
     }
 
-    fn tell_later(&mut self, id: &str) {
+    fn mark_unreported(&mut self, id: &str) {
         if let Some((id, _)) = self.entries.get_key_value(id) {
-            self.untold.insert(Arc::clone(id));
+            self.unreported.insert(Arc::clone(id));
         }
     }
 
@@ -385,8 +387,8 @@ impl<D: Demand> Session<D> {
     }
 
     /// The request whose answer still counts.
-    pub fn under_way(&self) -> Option<u64> {
-        self.under_way.as_ref().map(|under_way| under_way.number)
+    pub fn in_flight(&self) -> Option<u64> {
+        self.in_flight.as_ref().map(|in_flight| in_flight.number)
     }
 
     /// Failures since the last answer.
@@ -400,40 +402,40 @@ impl<D: Demand> Session<D> {
     }
 
     /// Right away, unless a request has just been sent.
-    fn soonest(&self, now: Millis) -> Millis {
-        self.last_sent.map_or(now, |sent| now.max(sent.plus(GAP)))
+    fn earliest_request(&self, now: Millis) -> Millis {
+        self.last_sent.map_or(now, |sent| now.max(sent.plus(MIN_REQUEST_GAP)))
     }
 
     /// The request under way, if it is `number`: only the latest counts.
-    fn landed(&mut self, number: u64) -> Option<UnderWay> {
-        self.under_way.take_if(|under_way| under_way.number == number)
+    fn take_in_flight(&mut self, number: u64) -> Option<InFlight> {
+        self.in_flight.take_if(|in_flight| in_flight.number == number)
     }
 
     /// What a fault makes of an answer that is no longer waited for: it is taken for the answer to the latest request.
-    fn late(&mut self, number: u64) -> Option<UnderWay> {
+    fn accept_late_answer(&mut self, number: u64) -> Option<InFlight> {
         let sent = self.last_sent.filter(|_| planted::is(Fault::TakesLateAnswers))?;
         let ids = self.entries.keys().cloned().collect();
-        self.under_way.take().or(Some(UnderWay { number, sent, deadline: sent, ids, kind: Kind::Ask }))
+        self.in_flight.take().or(Some(InFlight { number, sent, deadline: sent, ids, kind: RequestKind::Ask }))
     }
 
-    fn gave_up(&mut self, now: Millis, under_way: &UnderWay, longest: Millis) {
+    fn request_failed(&mut self, now: Millis, in_flight: &InFlight, longest: Millis) {
         self.failures = self.failures.saturating_add(1);
         self.route.failed();
-        let (longest, took) = (longest.min(self.longest_retry()), now.since(under_way.sent));
+        let (longest, took) = (longest.min(self.longest_retry()), now.since(in_flight.sent));
         self.pause_until = now.plus(self.pace.backoff(self.failures, longest, took, &mut self.rng));
-        match under_way.kind {
-            Kind::Ask => {
-                for id in &under_way.ids {
+        match in_flight.kind {
+            RequestKind::Ask => {
+                for id in &in_flight.ids {
                     if let Some(entry) = self.entries.get_mut(id) {
                         entry.failed = true;
-                        entry.ask_by(now);
-                        self.first_due.comes(entry.due);
-                        self.untold.insert(Arc::clone(id));
+                        entry.schedule(now);
+                        self.first_due.insert(entry.due);
+                        self.unreported.insert(Arc::clone(id));
                     }
                 }
             }
             // Tried again while the leases live.
-            Kind::Release => self.release_failed = true,
+            RequestKind::Release => self.release_failed = true,
         }
     }
 
@@ -448,14 +450,14 @@ impl<D: Demand> Session<D> {
     }
 
     fn asks(&mut self, now: Millis) -> Option<Vec<Ask<D>>> {
-        let asks: Vec<_> = self.chosen(now);
+        let asks: Vec<_> = self.due_resources(now);
         if asks.is_empty() {
             return None;
         }
         let asks = asks.into_iter().filter_map(|id| {
             let entry = self.entries.get_mut(&id)?;
             entry.asked = Some(entry.demand.clone());
-            self.first_due.goes(entry.due);
+            self.first_due.remove(entry.due);
             entry.due = NOT_BEFORE_ANSWER;
             let has = entry.lease.filter(|lease| lease.is_live(now));
             let had = entry.lease.filter(|lease| has.is_none() && lease.token.is_some());
@@ -465,8 +467,8 @@ impl<D: Demand> Session<D> {
         Some(asks.collect())
     }
 
-    fn take(&mut self, now: Millis, sent: Millis, given: &Given) {
-        let soon = self.soonest(now);
+    fn store_lease(&mut self, now: Millis, sent: Millis, given: &Given) {
+        let soon = self.earliest_request(now);
         let is_wanted = self.entries.contains_key(&given.id);
         let Some(entry) = self.entries.get_mut(&given.id).or_else(|| self.leaving.get_mut(&given.id)) else {
             return;
@@ -474,26 +476,26 @@ impl<D: Demand> Session<D> {
         if entry.named_until.is_some_and(|end| end <= now) && !planted::is(Fault::AnswerAfterEnd) {
             // A new master may have taken the request's word for a part of what is promised that is another's by now.
             // The next request names it as one that has ended, so the answer to that counts however late it comes.
-            entry.ask_by(soon);
+            entry.schedule(soon);
             if is_wanted {
-                self.first_due.comes(entry.due);
+                self.first_due.insert(entry.due);
             }
             return;
         }
         let capacity = Capacity::of(given.wire.capacity);
         let end = sent.plus(given.length);
         let before = entry.lease.filter(|lease| lease.is_live(now)).map_or(0.0, |lease| lease.capacity.get());
-        let shrank = capacity.get() < before * (1.0 - SHRUNK);
+        let shrank = capacity.get() < before * (1.0 - SHRINK_THRESHOLD);
         let refresh = now.plus(self.pace.refresh(given.refresh, end.since(now), &mut self.rng));
-        let scheduled = if shrank && given.token.is_some() { now.plus(GAP) } else { refresh };
+        let scheduled = if shrank && given.token.is_some() { now.plus(MIN_REQUEST_GAP) } else { refresh };
         // A hint or a change of demand while the request was under way has set it: then it is asked for again right
         // after.
-        entry.ask_by(scheduled);
+        entry.schedule(scheduled);
         if is_wanted {
-            self.first_due.comes(entry.due);
-            entry.lease.iter().for_each(|lease| self.first_end.goes(lease.end));
-            self.first_end.comes(end);
-            self.untold.insert(Arc::clone(&given.id));
+            self.first_due.insert(entry.due);
+            entry.lease.iter().for_each(|lease| self.first_end.remove(lease.end));
+            self.first_end.insert(end);
+            self.unreported.insert(Arc::clone(&given.id));
         }
         entry.lease = Some(Lease { capacity, end, refresh: given.refresh, token: given.token, wire: given.wire });
         entry.safe = given.safe.or(entry.safe);

@@ -10,8 +10,8 @@ mod push;
 mod token;
 pub mod wire;
 
-pub use clock::{Moment, Suspensions};
-pub use connection::{Channel, Connection, NoConnection, Transport, is_here};
+pub use clock::{BootInstant, SuspendedTime};
+pub use connection::{Channel, Connection, NoConnection, Transport, is_loopback};
 pub use driver::{Asker, Call, Driver, Ended, Outcome, Reply, Step};
 pub use failure::{explain, tls_error};
 pub use push::{Hints, Listener};

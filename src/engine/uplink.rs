@@ -87,7 +87,7 @@ impl UplinkEngine {
             lent,
             condense: due.filter(|_| !condensed),
             send,
-            under_way: self.session.under_way(),
+            under_way: self.session.in_flight(),
             wake: self.session.wake(now),
             parent: Arc::clone(self.session.target()),
             failures: self.session.failures(),
@@ -109,8 +109,8 @@ impl UplinkEngine {
 
     /// What is to be condensed, if something is to be sent now; nothing, if something is given back.
     fn due(&mut self, now: Millis) -> Option<Vec<Arc<str>>> {
-        self.session.give_up_late(now);
-        self.session.is_due(now).then(|| self.session.chosen(now))
+        self.session.expire_request(now);
+        self.session.is_due(now).then(|| self.session.due_resources(now))
     }
 
     /// What to send, if anything.
@@ -141,13 +141,13 @@ impl UplinkEngine {
     /// A resource that has said nothing is left for later, and so is one that would be asked for in its stead.
     fn put_off_all_but(&mut self, said: &BTreeSet<Arc<str>>, now: Millis) {
         loop {
-            let mut silent = self.session.chosen(now);
+            let mut silent = self.session.due_resources(now);
             silent.retain(|id| !said.contains(id));
             if silent.is_empty() {
                 return;
             }
             for id in silent {
-                self.session.put_off(&id, now.plus(LATER));
+                self.session.postpone(&id, now.plus(LATER));
             }
         }
     }

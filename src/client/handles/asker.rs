@@ -16,7 +16,7 @@ use crate::{
     handles::{
         metrics,
         outage::Outage,
-        shared::{Plan, Shared},
+        shared::{NextStep, Shared},
     },
     session::{
         Body, Given, Wants,
@@ -34,15 +34,15 @@ pub(crate) struct ClientAsker {
     /// Of the last request.
     method: &'static str,
     /// What it says of use, by resource.
-    told: BTreeMap<Arc<str>, Usage>,
+    reported_usage: BTreeMap<Arc<str>, Usage>,
     /// Whether it matters that a caller waits at a limiter, as the last step said.
-    heeds_pressure: bool,
+    watches_pressure: bool,
     /// When the log last said that the server left something out.
-    told_left_out: Option<Instant>,
+    left_out_logged: Option<Instant>,
 }
 
 /// A server that leaves something out says so with each answer; the log no more often than that.
-const TELL_LEFT_OUT: Duration = Duration::from_secs(60);
+const LEFT_OUT_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What the master gives.
 #[derive(Default)]
@@ -63,7 +63,7 @@ struct LeftOut {
 impl LeftOut {
     fn of(problems: &[Problem], asked: usize, answered: usize) -> Option<LeftOut> {
         let resources = asked.saturating_sub(answered);
-        let problem = problems.iter().find(|problem| !wire::passes(problem.reason()))?;
+        let problem = problems.iter().find(|problem| !wire::is_transient(problem.reason()))?;
         (resources > 0).then(|| LeftOut { resources, why: problem.message().to_owned() })
     }
 }
@@ -85,23 +85,23 @@ impl ClientAsker {
             discovery: Discovery::default(),
             outage: Outage::default(),
             method: "",
-            told: BTreeMap::new(),
-            heeds_pressure: false,
-            told_left_out: None,
+            reported_usage: BTreeMap::new(),
+            watches_pressure: false,
+            left_out_logged: None,
         }
     }
 
-    fn left_out(&mut self, server: &Arc<str>, LeftOut { resources, why }: &LeftOut) {
+    fn note_left_out(&mut self, server: &Arc<str>, LeftOut { resources, why }: &LeftOut) {
         metrics::left_out(*resources);
-        if self.told_left_out.is_none_or(|told| told.elapsed() >= TELL_LEFT_OUT) {
-            self.told_left_out = Some(Instant::now());
+        if self.left_out_logged.is_none_or(|told| told.elapsed() >= LEFT_OUT_LOG_INTERVAL) {
+            self.left_out_logged = Some(Instant::now());
             let why = leaseway_core::escaped(why);
             tracing::warn!(client = %self.shared.id, resources, "{server}: gives no lease of some resources: {why}");
         }
     }
 
     fn failed(&mut self, server: &Arc<str>, error: &str) {
-        if let Some(told) = self.outage.failed(server, error, || self.shared.meanwhile()) {
+        if let Some(told) = self.outage.failed(server, error, || self.shared.describe_fallback()) {
             tracing::warn!(client = %self.shared.id, "{told}");
         }
     }
@@ -112,22 +112,22 @@ impl ClientAsker {
         }
         let Leases { given, malformed, pools, priorities, left_out } = leases;
         if let Some(left_out) = &left_out {
-            self.left_out(server, left_out);
+            self.note_left_out(server, left_out);
         }
         let error = (!malformed.is_empty())
             .then(|| format!("{server}: answered nonsense for {}", leaseway_core::escaped(&malformed.join(", "))));
         if let Some(error) = &error {
             tracing::warn!("{error}");
         }
-        let mut counts = false;
-        self.shared.landed(|session, now| counts = session.answered(now, number, given), error);
-        if counts {
+        let mut accepted = false;
+        self.shared.finish_request(|session, now| accepted = session.answered(now, number, given), error);
+        if accepted {
             let place = |(id, pool): (Arc<str>, _)| {
-                let told = self.told.get(&id).copied();
+                let told = self.reported_usage.get(&id).copied();
                 (id, pool, told)
             };
-            self.shared.placed(pools.into_iter().map(place).collect());
-            self.shared.counted(priorities);
+            self.shared.set_pool_states(pools.into_iter().map(place).collect());
+            self.shared.set_priorities(priorities);
         }
     }
 
@@ -141,7 +141,7 @@ impl ClientAsker {
         if master.is_none() {
             self.failed(server, &error);
         }
-        self.shared.landed(|session, now| _ = session.redirected(now, number, master), Some(error));
+        self.shared.finish_request(|session, now| _ = session.redirected(now, number, master), Some(error));
     }
 }
 
@@ -150,18 +150,19 @@ impl Asker for ClientAsker {
     type Answer = Leases;
 
     async fn step(&mut self) -> Option<Step<Wants>> {
-        let Plan { outgoing, under_way, wake, heeds_pressure, finished } = self.shared.step();
-        self.heeds_pressure = heeds_pressure;
-        (!finished).then_some(Step { outgoing, under_way, wake })
+        let NextStep { outgoing, in_flight, wake, watches_pressure, finished } = self.shared.step();
+        self.watches_pressure = watches_pressure;
+        (!finished).then_some(Step { outgoing, in_flight, wake })
     }
 
     fn call(&mut self, channel: Result<Channel, Status>, body: Body<Wants>) -> Call<Leases> {
         let client = &self.shared.id;
-        self.told.clear();
+        self.reported_usage.clear();
         match body {
             Body::Ask(asks) => {
                 self.method = "GetCapacity";
-                self.told.extend(asks.iter().filter_map(|ask| Some((Arc::clone(&ask.id), ask.demand.usage?))));
+                self.reported_usage
+                    .extend(asks.iter().filter_map(|ask| Some((Arc::clone(&ask.id), ask.demand.usage?))));
                 Box::pin(ask(channel, wire::get_capacity(client, self.is_gateway, asks)))
             }
             Body::Release(releases) => {
@@ -181,14 +182,14 @@ impl Asker for ClientAsker {
                 }
                 return self.leased(number, server, leases);
             }
-            Outcome::Replied(Reply::Elsewhere(master)) => return self.redirected(number, server, master.as_deref()),
+            Outcome::Replied(Reply::Redirect(master)) => return self.redirected(number, server, master.as_deref()),
             Outcome::Failed(status) => explain(server, &status),
             Outcome::Late => format!("{server}: no answer within {:?}", self.deadline),
         };
         tracing::debug!(method = self.method, "{error}");
         self.failed(server, &error);
         // Of one that was late the session knows: it has given it up, and another may be under way.
-        self.shared.landed(|session, now| _ = session.failed(now, number), Some(error));
+        self.shared.finish_request(|session, now| _ = session.failed(now, number), Some(error));
     }
 
     fn hinted(&mut self, resources: Option<Vec<String>>) {
@@ -197,11 +198,11 @@ impl Asker for ClientAsker {
 
     async fn changed(&mut self) {
         tokio::select! {
-            () = self.shared.nudge.notified() => {}
-            () = self.shared.pressure.notified(), if self.heeds_pressure => self.shared.pressed(),
+            () = self.shared.wakeup.notified() => {}
+            () = self.shared.pressure.notified(), if self.watches_pressure => self.shared.note_pressure(),
             peers = self.discovery.next() => {
                 if let Some(peers) = peers {
-                    self.shared.learnt(peers);
+                    self.shared.learn_peers(peers);
                 }
             }
         }

@@ -17,7 +17,7 @@ use tokio::{
 
 use crate::{
     error::{BuildError, NotReady, check_id},
-    handles::{asker::ClientAsker, book::Book, health::Health, keeper::Keeper, open::ResourceBuilder, shared::Shared},
+    handles::{asker::ClientAsker, book::Book, health::Health, resource_builder::ResourceBuilder, shared::Shared},
     session::{Mode, Pace, Session, Settings},
     transport::{
         Driver, Hints, Listener, Token, Transport,
@@ -47,7 +47,22 @@ const RESOURCES_PER_REQUEST: usize = 1000;
 /// ```
 #[derive(Clone)]
 pub struct Client {
-    keeper: Arc<Keeper>,
+    guard: Arc<CloseGuard>,
+}
+
+/// Shared by a client and its handles. The last to drop it closes the client.
+pub(crate) struct CloseGuard {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) mode: Mode,
+    pub(crate) runtime: Handle,
+    /// Dropped with the guard, which ends the thread of a blocking client.
+    pub(crate) _gone: Option<oneshot::Sender<()>>,
+}
+
+impl Drop for CloseGuard {
+    fn drop(&mut self) {
+        self.shared.close();
+    }
 }
 
 /// How a [`Client`] is to be.
@@ -80,53 +95,53 @@ impl Client {
 
     /// A resource to be opened, as a rate, a gauge or as it is.
     pub fn resource(&self, id: impl Into<Arc<str>>) -> ResourceBuilder {
-        ResourceBuilder::new(Arc::clone(&self.keeper), id.into())
+        ResourceBuilder::new(Arc::clone(&self.guard), id.into())
     }
 
     /// The runtime that keeps its leases: for waiting in other threads than tokio's own.
     pub fn runtime(&self) -> &Handle {
-        &self.keeper.runtime
+        &self.guard.runtime
     }
 
     /// What it calls itself.
     pub fn id(&self) -> &str {
-        &self.keeper.shared.id
+        &self.guard.shared.id
     }
 
     /// How it gets on with its servers.
     pub fn health(&self) -> Health {
-        self.keeper.shared.health()
+        self.guard.shared.health()
     }
 
     /// Waits until every resource that is open has its first lease, or says which has none and why. One that has ended
     /// or never came is waited for, even if the [`Mode`] lets something through meanwhile.
     pub async fn ready(&self, timeout: Duration) -> Result<(), NotReady> {
-        self.keeper.shared.ready(None, timeout).await
+        self.guard.shared.ready(None, timeout).await
     }
 
     /// Is told when what may be used has changed, of any resource that is open.
     pub fn changes(&self) -> watch::Receiver<()> {
-        self.keeper.shared.changes()
+        self.guard.shared.changes()
     }
 
     /// Asks for leases for `span` from now on and not after it, until this is called again; an answer that comes later
     /// does not count. Leases live on until they end, and can be given back. For a client that passes on its leases to
     /// a process that may go to another client of the same id: this one may ask until that process may have gone there.
     pub fn ask_for(&self, span: Duration) {
-        self.keeper.shared.ask_for(span);
+        self.guard.shared.ask_for(span);
     }
 
     /// Ends without giving anything back: what it was leased counts until it ends by itself. For those that have passed
     /// on what they were leased, and cannot wait until that is over.
     pub fn abandon(&self) {
-        self.keeper.shared.abandon();
+        self.guard.shared.abandon();
     }
 
     /// Gives everything back and waits until that is done, or has failed once: then leases end by themselves. What
     /// waits at a limiter is told that it is closed. Does the same when called again.
     pub async fn close(&self) {
-        self.keeper.shared.close();
-        self.keeper.shared.closed().await;
+        self.guard.shared.close();
+        self.guard.shared.closed().await;
     }
 }
 
@@ -269,8 +284,8 @@ impl Builder {
         let hints = (!self.without_hints).then(|| Hints::new(Listener::Client(Arc::clone(&shared.id))));
         let asker = ClientAsker::new(Arc::clone(&shared), self.is_gateway, deadline);
         let driver = Driver::new(asker, transport, hints);
-        let keeper = Keeper { shared, mode: self.mode, runtime, _gone: gone };
-        Ok((Client { keeper: Arc::new(keeper) }, driver))
+        let guard = CloseGuard { shared, mode: self.mode, runtime, _gone: gone };
+        Ok((Client { guard: Arc::new(guard) }, driver))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     error::OpenError,
-    handles::{opened::Limiter, resource::Resource},
+    handles::{open_resource::Limiter, resource::Resource},
     limiter::{self, Closed, GaugeLimiter, TryError},
 };
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 /// Resources with series of their own. The names of others may be what strangers chose: a recorder forgets none.
-const SERIES: usize = 1_000;
+const MAX_SERIES: usize = 1_000;
 
 /// What all beyond are called.
 const OTHERS: &str = "(others)";
@@ -20,7 +20,7 @@ fn series(resource: &str) -> String {
     if named.contains(resource) {
         return resource.to_owned();
     }
-    if named.len() >= SERIES {
+    if named.len() >= MAX_SERIES {
         return OTHERS.to_owned();
     }
     named.insert(resource.into());
@@ -76,9 +76,9 @@ mod tests {
 
     #[test]
     fn names_beyond_the_bound_share_one() {
-        let names: Vec<String> = (0..SERIES + 10).map(|n| series(&n.to_string())).collect();
-        assert!(names[..SERIES - 1].iter().enumerate().all(|(n, name)| *name == n.to_string()));
-        assert_eq!(names[SERIES + 9], OTHERS);
+        let names: Vec<String> = (0..MAX_SERIES + 10).map(|n| series(&n.to_string())).collect();
+        assert!(names[..MAX_SERIES - 1].iter().enumerate().all(|(n, name)| *name == n.to_string()));
+        assert_eq!(names[MAX_SERIES + 9], OTHERS);
         assert_eq!(series("0"), "0", "as before");
     }
 }

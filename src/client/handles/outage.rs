@@ -6,54 +6,56 @@ use std::{collections::BTreeMap, sync::Arc};
 use tokio::time::{Duration, Instant};
 
 /// So many failures in a row are no hiccup.
-const CERTAIN: u32 = 3;
+const FAILURES_BEFORE_WARNING: u32 = 3;
 /// It is said again after so long.
-const AGAIN: Duration = Duration::from_secs(60);
+const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 /// Of more servers it is not told what each said.
-const MOST_SERVERS: usize = 8;
+const MAX_SERVERS: usize = 8;
 
 /// Failures since a server has answered.
 #[derive(Debug, Default)]
 pub(crate) struct Outage {
     failures: u32,
     since: Option<Instant>,
-    said: Option<Instant>,
+    warned: Option<Instant>,
     /// What each server said last.
     servers: BTreeMap<Arc<str>, String>,
 }
 
 impl Outage {
     /// A request has failed, which `why` says, beginning with the server. What is to be told, if it is time for that;
-    /// `meanwhile` says what is used until a server answers.
+    /// `describe_fallback` says what is used until a server answers.
     pub(crate) fn failed(
         &mut self,
         server: &Arc<str>,
         why: &str,
-        meanwhile: impl FnOnce() -> String,
+        describe_fallback: impl FnOnce() -> String,
     ) -> Option<String> {
         let now = Instant::now();
         self.failures = self.failures.saturating_add(1);
         self.since.get_or_insert(now);
-        if self.servers.len() < MOST_SERVERS || self.servers.contains_key(server) {
+        if self.servers.len() < MAX_SERVERS || self.servers.contains_key(server) {
             self.servers.insert(Arc::clone(server), why.to_owned());
         }
-        if self.failures < CERTAIN || self.said.is_some_and(|said| now.duration_since(said) < AGAIN) {
+        if self.failures < FAILURES_BEFORE_WARNING
+            || self.warned.is_some_and(|at| now.duration_since(at) < WARNING_INTERVAL)
+        {
             return None;
         }
-        self.said = Some(now);
+        self.warned = Some(now);
         let said: Vec<_> = self.servers.values().map(String::as_str).collect();
         Some(format!(
             "no server has answered the last {} requests: {}; meanwhile {}",
             self.failures,
             said.join("; "),
-            meanwhile()
+            describe_fallback()
         ))
     }
 
     /// A server has answered. What is to be told, if it was told that none does.
     pub(crate) fn over(&mut self, server: &str) -> Option<String> {
         let outage = std::mem::take(self);
-        let since = outage.said.and(outage.since)?;
+        let since = outage.warned.and(outage.since)?;
         Some(format!(
             "{server} has answered, after {} failed requests in {:.1} s",
             outage.failures,
@@ -70,18 +72,22 @@ mod tests {
     async fn it_is_told_after_the_third_failure_then_once_a_minute_and_when_it_is_over() {
         let mut outage = Outage::default();
         let (a, b): (Arc<str>, Arc<str>) = ("a:1".into(), "b:1".into());
-        let meanwhile = || "`r` may use 5".to_owned();
-        assert_eq!(outage.failed(&a, "a:1: first", meanwhile), None);
-        assert_eq!(outage.failed(&b, "b:1: refused", meanwhile), None);
-        let told = outage.failed(&a, "a:1: gone", meanwhile).expect("it is certain");
+        let describe_fallback = || "`r` may use 5".to_owned();
+        assert_eq!(outage.failed(&a, "a:1: first", describe_fallback), None);
+        assert_eq!(outage.failed(&b, "b:1: refused", describe_fallback), None);
+        let told = outage.failed(&a, "a:1: gone", describe_fallback).expect("it is certain");
         let expected = "no server has answered the last 3 requests: a:1: gone; b:1: refused; meanwhile `r` may use 5";
         assert_eq!(told, expected);
         for _ in 0..59 {
             tokio::time::advance(Duration::from_secs(1)).await;
-            assert_eq!(outage.failed(&b, "b:1: refused", meanwhile), None);
+            assert_eq!(outage.failed(&b, "b:1: refused", describe_fallback), None);
         }
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert!(outage.failed(&b, "b:1: refused", meanwhile).is_some_and(|told| told.contains("the last 63 requests")));
+        assert!(
+            outage
+                .failed(&b, "b:1: refused", describe_fallback)
+                .is_some_and(|told| told.contains("the last 63 requests"))
+        );
         let told = outage.over("a:1").expect("it was told that none answers");
         assert_eq!(told, "a:1 has answered, after 63 failed requests in 60.0 s");
         assert_eq!(outage.over("a:1"), None, "once");
@@ -105,6 +111,6 @@ mod tests {
         for n in 0..1_000 {
             outage.failed(&format!("s{n}:1").into(), "why", String::new);
         }
-        assert_eq!(outage.servers.len(), MOST_SERVERS);
+        assert_eq!(outage.servers.len(), MAX_SERVERS);
     }
 }

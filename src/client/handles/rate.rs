@@ -2,7 +2,7 @@
 
 use crate::{
     error::OpenError,
-    handles::{metrics, opened::Limiter, resource::Resource},
+    handles::{metrics, open_resource::Limiter, resource::Resource},
     limiter::{self, Burst, Closed, DebtExceeded, RateLimiter, Standing, TryError, Window},
 };
 

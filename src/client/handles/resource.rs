@@ -6,7 +6,7 @@ use tokio::{runtime::Handle, sync::watch};
 
 use crate::{
     error::{NotReady, OpenError, check_wants},
-    handles::{keeper::Keeper, opened::Opened},
+    handles::{client::CloseGuard, open_resource::OpenResource},
     limiter::{Closed, Window},
     session::{Basis, Capacity, Usable, pool::PoolState},
 };
@@ -14,22 +14,22 @@ use crate::{
 /// A handle of a resource. All handles of one resource, however they were made, share one lease and one limiter; with
 /// the last the lease is given back.
 pub struct Resource {
-    keeper: Arc<Keeper>,
-    opened: Arc<Opened>,
+    guard: Arc<CloseGuard>,
+    opened: Arc<OpenResource>,
 }
 
 impl Resource {
-    pub(crate) fn new(keeper: Arc<Keeper>, opened: Arc<Opened>) -> Resource {
-        Resource { keeper, opened }
+    pub(crate) fn new(guard: Arc<CloseGuard>, opened: Arc<OpenResource>) -> Resource {
+        Resource { guard, opened }
     }
 
-    pub(crate) fn opened(&self) -> &Opened {
+    pub(crate) fn opened(&self) -> &OpenResource {
         &self.opened
     }
 
     /// The runtime that keeps its leases: for waiting in other threads than tokio's own.
     pub fn runtime(&self) -> &Handle {
-        &self.keeper.runtime
+        &self.guard.runtime
     }
 
     pub(crate) fn estimates_wants(&self) -> bool {
@@ -38,12 +38,12 @@ impl Resource {
 
     /// Whether the client has not been closed.
     pub(crate) fn still_open(&self) -> Result<(), Closed> {
-        if self.keeper.shared.is_closing() { Err(Closed) } else { Ok(()) }
+        if self.guard.shared.is_closing() { Err(Closed) } else { Ok(()) }
     }
 
     /// Waits until leases are kept alive no more.
     pub(crate) async fn client_ended(&self) {
-        self.keeper.shared.closed().await;
+        self.guard.shared.closed().await;
     }
 
     /// Which.
@@ -63,7 +63,7 @@ impl Resource {
 
     /// The lease it has now, and how much longer.
     pub fn lease(&self) -> Option<(Capacity, Duration)> {
-        self.keeper.shared.lease(&self.opened.id).map(|(lease, left)| (lease.capacity, left))
+        self.guard.shared.lease(&self.opened.id).map(|(lease, left)| (lease.capacity, left))
     }
 
     /// Where it stands, if the resource is a pool (PRIORITY_POOL) and the server has answered.
@@ -98,7 +98,7 @@ impl Resource {
     /// this, or after it.
     pub fn hold(&self, in_use: f64) -> Option<(Capacity, Duration)> {
         if self.opened.hold(in_use) {
-            self.keeper.shared.demand_changed(&self.opened.id);
+            self.guard.shared.demand_changed(&self.opened.id);
         }
         self.lease()
     }
@@ -106,7 +106,7 @@ impl Resource {
     /// At what priority the server counts this client: as the last answer named it, and as claimed until one does. The
     /// claim stays what it is, so that a cap that is lifted is not kept up by the client itself.
     pub fn priority(&self) -> i64 {
-        self.opened.counted_at()
+        self.opened.effective_priority()
     }
 
     /// Follows what may be used.
@@ -121,31 +121,31 @@ impl Resource {
             usable = watch.wait_for(|usable| usable.basis != Basis::Unknown) => {
                 usable.map(|usable| *usable).map_err(|_| Closed)
             }
-            () = self.keeper.shared.closed() => Err(Closed),
+            () = self.guard.shared.closed() => Err(Closed),
         }
     }
 
     /// Waits until it has a lease, or says why it has none.
     pub async fn ready(&self, timeout: Duration) -> Result<(), NotReady> {
-        self.keeper.shared.ready(Some(&self.opened.id), timeout).await
+        self.guard.shared.ready(Some(&self.opened.id), timeout).await
     }
 
     /// Asks for so much from now on: at once if that differs by more than a tenth, else with the next refresh.
     pub fn set_wants(&self, wants: f64) -> Result<(), OpenError> {
-        self.opened.fix_wants(check_wants(wants)?);
-        self.keeper.shared.demand_changed(&self.opened.id);
+        self.opened.set_fixed_wants(check_wants(wants)?);
+        self.guard.shared.demand_changed(&self.opened.id);
         Ok(())
     }
 
     /// Looks now at what is wanted, rather than with the next refresh: callers that were refused do not wait, and would
     /// not be noticed before. Asks at once if wants have changed by more than a tenth.
-    pub fn look_at_wants(&self) {
-        self.keeper.shared.demand_changed(&self.opened.id);
+    pub fn reestimate_wants(&self) {
+        self.guard.shared.demand_changed(&self.opened.id);
     }
 
     pub(crate) fn set_window(&self, window: Window) {
         self.opened.set_window(window);
-        self.keeper.shared.demand_changed(&self.opened.id);
+        self.guard.shared.demand_changed(&self.opened.id);
     }
 
     /// Estimates from now on what is wanted, from what passes the limiter and what waits there.
@@ -153,21 +153,21 @@ impl Resource {
         if !self.opened.estimate_wants() {
             return Err(OpenError::NoWants(self.id().to_owned()));
         }
-        self.keeper.shared.demand_changed(&self.opened.id);
+        self.guard.shared.demand_changed(&self.opened.id);
         Ok(())
     }
 }
 
 impl Clone for Resource {
     fn clone(&self) -> Resource {
-        self.keeper.shared.reopen(&self.opened.id);
-        Resource { keeper: Arc::clone(&self.keeper), opened: Arc::clone(&self.opened) }
+        self.guard.shared.reopen(&self.opened.id);
+        Resource { guard: Arc::clone(&self.guard), opened: Arc::clone(&self.opened) }
     }
 }
 
 impl Drop for Resource {
     fn drop(&mut self) {
-        self.keeper.shared.close_handle(&self.opened.id);
+        self.guard.shared.close_handle(&self.opened.id);
     }
 }
 

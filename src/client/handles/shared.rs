@@ -15,7 +15,7 @@ use tokio::{
 use self::clock::Clock;
 use crate::{
     error::{NotReady, OpenError},
-    handles::{book::Book, health::Health, metrics, opened::Opened},
+    handles::{book::Book, health::Health, metrics, open_resource::OpenResource},
     session::{
         Basis, Capacity, Lease, Outgoing, Session, Usable, Wants,
         pool::{PoolState, Usage},
@@ -28,10 +28,10 @@ mod estimates;
 mod tests;
 
 /// Demands are estimated anew no more often than that because callers have to wait.
-const ESTIMATE_GAP: Millis = Millis(100);
+const MIN_ESTIMATE_INTERVAL: Millis = Millis(100);
 
 /// What is opened is commonly used at once: the first request waits so long for what the first caller wants.
-const FIRST_CALLER: Millis = Millis(5);
+const FIRST_REQUEST_DELAY: Millis = Millis(5);
 
 pub(crate) struct Shared {
     pub(crate) id: Arc<str>,
@@ -39,7 +39,7 @@ pub(crate) struct Shared {
     state: Mutex<State>,
     book: Option<Book>,
     /// Tells the driver that a handle has changed something.
-    pub(crate) nudge: Notify,
+    pub(crate) wakeup: Notify,
     /// Tells the driver that a caller has to wait at a limiter.
     pub(crate) pressure: Arc<Notify>,
     /// Told when what may be used has changed.
@@ -61,27 +61,27 @@ struct State {
     estimate_at: Option<Millis>,
     estimated: Millis,
     /// Of which demands are to be estimated besides, and when.
-    looks: BTreeSet<(Millis, Arc<str>)>,
+    scheduled_estimates: BTreeSet<(Millis, Arc<str>)>,
     last_error: Option<String>,
 }
 
 struct Registration {
     handles: usize,
-    opened: Arc<Opened>,
-    /// Its place in `looks`.
-    look_at: Option<Millis>,
+    opened: Arc<OpenResource>,
+    /// Its place in `scheduled_estimates`.
+    estimate_at: Option<Millis>,
 }
 
 /// What the driver is to do now.
-pub(crate) struct Plan {
+pub(crate) struct NextStep {
     /// To be sent.
     pub(crate) outgoing: Option<Outgoing<Wants>>,
     /// The request whose answer still counts.
-    pub(crate) under_way: Option<u64>,
+    pub(crate) in_flight: Option<u64>,
     /// Come back then.
     pub(crate) wake: Option<Instant>,
     /// Whether it matters that a caller has to wait; it does not while demands are about to be estimated anyway.
-    pub(crate) heeds_pressure: bool,
+    pub(crate) watches_pressure: bool,
     /// Nothing is left to do, for ever.
     pub(crate) finished: bool,
 }
@@ -96,7 +96,7 @@ impl Shared {
             abandoned: false,
             estimate_at: None,
             estimated: Millis(0),
-            looks: BTreeSet::new(),
+            scheduled_estimates: BTreeSet::new(),
             last_error: None,
         };
         let (done, _) = watch::channel(false);
@@ -105,7 +105,7 @@ impl Shared {
             clock: Clock::start(),
             state: Mutex::new(state),
             book,
-            nudge: Notify::new(),
+            wakeup: Notify::new(),
             pressure: Arc::default(),
             changes: watch::Sender::new(()),
             done,
@@ -123,9 +123,9 @@ impl Shared {
     pub(crate) fn open(
         &self,
         id: &Arc<str>,
-        make: impl FnOnce(&Arc<Notify>) -> Opened,
-        fits: impl FnOnce(&Opened) -> Result<(), OpenError>,
-    ) -> Result<Arc<Opened>, OpenError> {
+        make: impl FnOnce(&Arc<Notify>) -> OpenResource,
+        fits: impl FnOnce(&OpenResource) -> Result<(), OpenError>,
+    ) -> Result<Arc<OpenResource>, OpenError> {
         let now = self.clock.now();
         let mut state = self.lock();
         if state.closing {
@@ -137,14 +137,16 @@ impl Shared {
             return Ok(Arc::clone(&slot.opened));
         }
         let opened = Arc::new(make(&self.pressure));
-        state.opened.insert(Arc::clone(id), Registration { handles: 1, opened: Arc::clone(&opened), look_at: None });
+        state
+            .opened
+            .insert(Arc::clone(id), Registration { handles: 1, opened: Arc::clone(&opened), estimate_at: None });
         state.want(now, id);
         if opened.estimates_wants() {
-            state.session.put_off(id, now.plus(FIRST_CALLER));
+            state.session.postpone(id, now.plus(FIRST_REQUEST_DELAY));
         }
-        state.session.tell_again(id);
+        state.session.report_again(id);
         drop(state);
-        self.nudge.notify_one();
+        self.wakeup.notify_one();
         Ok(opened)
     }
 
@@ -167,18 +169,18 @@ impl Shared {
         drop(state);
         // No caller gets through any more before the lease is given back.
         if let Some(slot) = slot {
-            self.shut(&slot.opened);
+            self.close_resource(&slot.opened);
         }
         let mut state = self.lock();
         if !state.opened.contains_key(id) {
             state.session.release(id);
         }
         drop(state);
-        self.nudge.notify_one();
+        self.wakeup.notify_one();
     }
 
-    fn shut(&self, opened: &Opened) {
-        if opened.debt() > 0 || opened.new_debt().is_some() {
+    fn close_resource(&self, opened: &OpenResource) {
+        if opened.debt() > 0 || opened.changed_debt().is_some() {
             // What it owes is forgotten with it.
             metrics::owed(&opened.id, 0);
         }
@@ -192,7 +194,7 @@ impl Shared {
     pub(crate) fn demand_changed(&self, id: &Arc<str>) {
         let now = self.clock.now();
         self.lock().want(now, id);
-        self.nudge.notify_one();
+        self.wakeup.notify_one();
     }
 
     /// Gives everything back and ends the driver.
@@ -202,13 +204,13 @@ impl Shared {
         let opened = std::mem::take(&mut state.opened);
         drop(state);
         for slot in opened.values() {
-            self.shut(&slot.opened);
+            self.close_resource(&slot.opened);
         }
         let mut state = self.lock();
         state.leaving = true;
         state.session.release_all();
         drop(state);
-        self.nudge.notify_one();
+        self.wakeup.notify_one();
     }
 
     /// Ends the driver without giving anything back: what is leased counts until it ends.
@@ -222,7 +224,7 @@ impl Shared {
         let span = Millis(u64::try_from(span.as_millis()).unwrap_or(u64::MAX));
         let now = self.clock.now();
         self.lock().session.ask_until(now.plus(span));
-        self.nudge.notify_one();
+        self.wakeup.notify_one();
     }
 
     /// What may be used has changed, of any resource.
@@ -261,7 +263,7 @@ impl Shared {
     }
 
     /// What is used while no server answers, for people.
-    pub(crate) fn meanwhile(&self) -> String {
+    pub(crate) fn describe_fallback(&self) -> String {
         const MOST: usize = 5;
         let now = self.clock.now();
         let state = self.lock();
@@ -285,11 +287,11 @@ impl Shared {
 
     /// Waits until these have their first lease, or all that are open now.
     pub(crate) async fn ready(&self, only: Option<&Arc<str>>, timeout: Duration) -> Result<(), NotReady> {
-        let chosen = |state: &State| -> Vec<Arc<Opened>> {
+        let due_resources = |state: &State| -> Vec<Arc<OpenResource>> {
             let opened = state.opened.values().map(|slot| Arc::clone(&slot.opened));
             opened.filter(|opened| only.is_none_or(|only| *only == opened.id)).collect()
         };
-        let opened = chosen(&self.lock());
+        let opened = due_resources(&self.lock());
         let all = async {
             for opened in &opened {
                 // An error is impossible: the sender is in `opened`.
@@ -330,73 +332,73 @@ impl Shared {
     // ---- the driver's side
 
     /// A caller has to wait at a limiter.
-    pub(crate) fn pressed(&self) {
+    pub(crate) fn note_pressure(&self) {
         self.lock().estimate_soon(self.clock.now());
     }
 
-    pub(crate) fn step(&self) -> Plan {
+    pub(crate) fn step(&self) -> NextStep {
         let now = self.clock.now();
         let mut state = self.lock();
         let mut debts = Vec::new();
         for id in state.take_due_estimates(now) {
             state.want(now, &id);
-            let owed = state.opened.get(&id).and_then(|slot| slot.opened.new_debt());
+            let owed = state.opened.get(&id).and_then(|slot| slot.opened.changed_debt());
             debts.extend(owed.map(|owed| (id, owed)));
         }
         let outgoing = if state.abandoned { None } else { state.session.poll(now) };
         let changes = state.changes(now);
-        let look = state.looks.first().map(|(at, _)| *at);
+        let look = state.scheduled_estimates.first().map(|(at, _)| *at);
         let wake = [state.session.wake(now), state.estimate_at, look].into_iter().flatten().min();
-        let plan = Plan {
-            under_way: state.session.under_way(),
+        let plan = NextStep {
+            in_flight: state.session.in_flight(),
             wake: wake.map(|at| self.clock.instant(at)),
-            heeds_pressure: state.estimate_at.is_none_or(|at| at > now.plus(ESTIMATE_GAP)),
+            watches_pressure: state.estimate_at.is_none_or(|at| at > now.plus(MIN_ESTIMATE_INTERVAL)),
             // What cannot be given back now ends by itself.
             finished: state.abandoned
                 || (state.leaving
-                    && state.session.under_way().is_none()
+                    && state.session.in_flight().is_none()
                     && (state.session.is_idle() || state.session.failures() > 0)),
             outgoing,
         };
         drop(state);
         debts.iter().for_each(|(id, debt)| metrics::owed(id, *debt));
-        self.put_in_force(changes);
+        self.apply_changes(changes);
         plan
     }
 
     /// Reports what became of a request to the session.
-    pub(crate) fn landed(&self, apply: impl FnOnce(&mut Session<Wants>, Millis), error: Option<String>) {
+    pub(crate) fn finish_request(&self, apply: impl FnOnce(&mut Session<Wants>, Millis), error: Option<String>) {
         let now = self.clock.now();
         let mut state = self.lock();
         apply(&mut state.session, now);
         state.last_error = error.or(state.last_error.take());
         let changes = state.changes(now);
         drop(state);
-        self.put_in_force(changes);
+        self.apply_changes(changes);
     }
 
     /// The master has named the peers of its node.
-    pub(crate) fn learnt(&self, peers: Vec<Arc<str>>) {
+    pub(crate) fn learn_peers(&self, peers: Vec<Arc<str>>) {
         self.lock().session.learn(peers);
     }
 
     /// An answer that counts says where this client stands in pools. With each comes what its request said of use.
-    pub(crate) fn placed(&self, places: Vec<(Arc<str>, Option<PoolState>, Option<Usage>)>) {
+    pub(crate) fn set_pool_states(&self, places: Vec<(Arc<str>, Option<PoolState>, Option<Usage>)>) {
         let now = self.clock.now();
         let state = self.lock();
         for (id, place, told) in places {
             if let Some(slot) = state.opened.get(&id) {
-                slot.opened.placed(now, place, told);
+                slot.opened.set_pool_state(now, place, told);
             }
         }
     }
 
     /// An answer that counts says at what priorities the server counts this client.
-    pub(crate) fn counted(&self, priorities: Vec<(Arc<str>, i64)>) {
+    pub(crate) fn set_priorities(&self, priorities: Vec<(Arc<str>, i64)>) {
         for (id, priority) in priorities {
             let opened = self.lock().opened.get(&id).map(|slot| Arc::clone(&slot.opened));
             let Some(opened) = opened else { continue };
-            if opened.count_at(priority) && priority != opened.priority {
+            if opened.set_effective_priority(priority) && priority != opened.priority {
                 let claimed = opened.priority;
                 tracing::info!(resource = %id, claimed, priority, "the server counts this client at another priority");
             }
@@ -404,7 +406,7 @@ impl Shared {
     }
 
     /// By the driver only, so that changes are put in force in the order in which they came.
-    fn put_in_force(&self, changes: Vec<UsableChange>) {
+    fn apply_changes(&self, changes: Vec<UsableChange>) {
         let has_changes = !changes.is_empty();
         for UsableChange { opened, usable } in changes {
             let leased = |usable: &Usable| if usable.basis == Basis::Lease { usable.capacity } else { Capacity::NONE };
@@ -423,8 +425,8 @@ impl Shared {
             }
             if rises && opened.is_under_pressure() {
                 // With more to use, more may be wanted.
-                self.pressed();
-                self.nudge.notify_one();
+                self.note_pressure();
+                self.wakeup.notify_one();
             }
             if before.basis == Basis::Lease && usable.basis == Basis::Fallback {
                 metrics::lease_ended(&opened.id);
@@ -465,6 +467,6 @@ impl State {
 
 /// A resource may be used differently from now on.
 struct UsableChange {
-    opened: Arc<Opened>,
+    opened: Arc<OpenResource>,
     usable: Usable,
 }

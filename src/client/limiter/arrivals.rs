@@ -3,7 +3,7 @@
 
 /// Between counts of the same flow there are differences of so many times the root of their sum by chance: not one in
 /// three hundred seconds is further off.
-const CHANCE: f64 = 3.0;
+const NOISE_DEVIATIONS: f64 = 3.0;
 
 /// How many had arrived at the last sweeps, newest first.
 #[derive(Debug, Default)]
@@ -17,7 +17,7 @@ impl Arrivals {
         self.0 = [arrived, last, before];
         let latest = arrived.saturating_sub(last);
         let most = last.saturating_sub(before).max(before.saturating_sub(oldest));
-        most.saturating_sub(latest) as f64 > 1.0 + CHANCE * ((most + latest) as f64).sqrt()
+        most.saturating_sub(latest) as f64 > 1.0 + NOISE_DEVIATIONS * ((most + latest) as f64).sqrt()
     }
 }
 

@@ -15,7 +15,7 @@ use crate::session::Capacity;
 
 use crate::limiter::{
     burst::Burst,
-    meter::{Meter, Nanos, Promise, Short},
+    meter::{Meter, Nanos, Promise, Shortage},
     standing::Standing,
 };
 
@@ -24,13 +24,13 @@ use self::returns::Returns;
 mod returns;
 
 /// Units that one permit per second brings in a nanosecond.
-const RATE: f64 = (1u64 << 40) as f64;
+const UNITS_PER_RATE: f64 = (1u64 << 40) as f64;
 
 /// Units of a permit.
-const PERMIT: u128 = (1 << 40) * 1_000_000_000;
+const UNITS_PER_PERMIT: u128 = (1 << 40) * 1_000_000_000;
 
 /// More than this many permits, or permits per second, are not told apart.
-const MOST: f64 = 1e15;
+const MAX_PERMITS: f64 = 1e15;
 
 /// What may be owed where the owner of the limiter does not say.
 const MAX_DEBT: u64 = 1_000_000;
@@ -95,9 +95,9 @@ impl Bucket {
         let (capacity, burst) = (self.capacity, self.permits());
         let available = match () {
             () if capacity.is_unlimited() => f64::INFINITY,
-            () if self.debt > 0 => -(self.debt as f64 / PERMIT as f64),
+            () if self.debt > 0 => -(self.debt as f64 / UNITS_PER_PERMIT as f64),
             () if self.rate == 0 => 0.0,
-            () => self.credit as f64 / PERMIT as f64,
+            () => self.credit as f64 / UNITS_PER_PERMIT as f64,
         };
         Standing { available, burst, capacity }
     }
@@ -125,7 +125,7 @@ impl Bucket {
 
     /// From now on no more than this is owed because of a charge. What is owed already stays.
     pub fn set_max_debt(&mut self, permits: u64) {
-        self.max_debt = units(permits.min(MOST as u64));
+        self.max_debt = units(permits.min(MAX_PERMITS as u64));
     }
 
     /// What may be owed because of a charge.
@@ -244,7 +244,7 @@ impl Meter for Bucket {
         self.rate = match capacity.is_unlimited() {
             true => u128::MAX,
             // Multiplying by a power of two is exact; the conversion cuts.
-            false => (capacity.get().min(MOST) * RATE) as u128,
+            false => (capacity.get().min(MAX_PERMITS) * UNITS_PER_RATE) as u128,
         };
         self.depth = depth(self.permits());
         if self.rate > 0 && std::mem::take(&mut self.begins_full) {
@@ -256,7 +256,7 @@ impl Meter for Bucket {
         self.spill();
     }
 
-    fn take(&mut self, now: Nanos, n: u32) -> Result<(), Short> {
+    fn take(&mut self, now: Nanos, n: u32) -> Result<(), Shortage> {
         self.settle(now);
         let price = units(u64::from(n));
         if self.capacity.is_unlimited() {
@@ -269,7 +269,7 @@ impl Meter for Bucket {
                 self.spill();
             }
         } else {
-            return Err(Short { ready_in: self.ready_in(now, u64::from(n)) });
+            return Err(Shortage { ready_in: self.ready_in(now, u64::from(n)) });
         }
         self.taken += u64::from(n);
         Ok(())
@@ -284,7 +284,7 @@ impl Meter for Bucket {
         }
     }
 
-    fn most_at_once(&self) -> Option<f64> {
+    fn max_at_once(&self) -> Option<f64> {
         (self.rate > 0).then(|| self.permits())
     }
 
@@ -320,22 +320,22 @@ impl Meter for Bucket {
 
     fn owed(&mut self, now: Nanos) -> u64 {
         self.settle(now);
-        whole(self.debt.saturating_add(PERMIT - 1))
+        whole(self.debt.saturating_add(UNITS_PER_PERMIT - 1))
     }
 }
 
 fn depth(permits: f64) -> u128 {
     // The same power of two as for rates, so that it is as exact.
-    (permits.min(MOST) * RATE) as u128 * (PERMIT >> 40)
+    (permits.min(MAX_PERMITS) * UNITS_PER_RATE) as u128 * (UNITS_PER_PERMIT >> 40)
 }
 
 fn units(permits: u64) -> u128 {
-    PERMIT.saturating_mul(u128::from(permits))
+    UNITS_PER_PERMIT.saturating_mul(u128::from(permits))
 }
 
 /// Whole permits in so many units.
 fn whole(units: u128) -> u64 {
-    u64::try_from(units / PERMIT).unwrap_or(u64::MAX)
+    u64::try_from(units / UNITS_PER_PERMIT).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -30,48 +30,48 @@ use std::time::Duration;
 
 use leaseway_core::Millis;
 
-use self::steady::{Seen, Steady};
+use self::flow::{FlowCounts, FlowEstimator};
 
-mod steady;
+mod flow;
 
 /// Wants fall to a third in so many refresh intervals.
-const MEMORY: f64 = 3.0;
+const MEMORY_REFRESHES: f64 = 3.0;
 
 /// What was in use counts as wanted for so many refresh intervals before wants begin to fall.
-const HOLD: f64 = 1.0;
+const HOLD_REFRESHES: f64 = 1.0;
 
 /// No caller should have to wait for longer, in seconds.
-const BACKLOG: f64 = 1.0;
+const MAX_WAIT_SECONDS: f64 = 1.0;
 
 /// Callers that are served within so many seconds are no backlog.
-const PROMPT: f64 = 0.25;
+const PROMPT_SECONDS: f64 = 0.25;
 
 /// The first of all is to be served within so many seconds: it has waited for a lease already.
-const FIRST: f64 = 0.1;
+const FIRST_WAIT_SECONDS: f64 = 0.1;
 
 /// Fewer arrivals than this in a refresh interval are none.
-const IDLE: f64 = 0.25;
+const IDLE_ARRIVALS: f64 = 0.25;
 
 /// What callers would do without a limit is believed up to this many times the capacity.
-const GROWTH: f64 = 2.0;
+const MAX_GROWTH: f64 = 2.0;
 
 /// For how much of the time callers wait is not judged by less than this.
-const LOOK: Millis = Millis(50);
+const MIN_OBSERVATION: Millis = Millis(50);
 
 /// Of a flow of which little is known: how soon to look again while callers wait...
-const AGAIN: Millis = Millis(100);
+const RESAMPLE_DELAY: Millis = Millis(100);
 
 /// ... and after how long what was asked for a burst is no longer needed.
-const SETTLED: Millis = Millis(1_000);
+const SETTLED_AGE: Millis = Millis(1_000);
 
 /// Wants that are less than this part above the demand are the demand.
-const CLOSE: f64 = 1e-3;
+const TOLERANCE: f64 = 1e-3;
 
 /// What is wanted less than this is not wanted, if there is no demand at all.
 const NEGLIGIBLE: f64 = 1e-3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum DemandKind {
     /// So much per second.
     Rate,
     /// So many at the same time.
@@ -80,8 +80,8 @@ pub enum Kind {
 
 /// What an estimate depends on.
 #[derive(Debug, Clone, Copy)]
-pub struct Settings {
-    pub kind: Kind,
+pub struct DemandSettings {
+    pub kind: DemandKind,
     /// How often the client asks for capacity.
     pub refresh: Duration,
     /// Whether wants fall slowly. A [window](crate::limiter::Window) has a memory of its own.
@@ -107,7 +107,7 @@ pub struct Demand {
     at: Millis,
     /// Until when wants do not fall.
     hold: Millis,
-    line: WaitingLine,
+    line: QueueTrend,
 }
 
 /// What a limiter says.
@@ -144,7 +144,7 @@ impl Sample {
 
 /// Whether callers wait because there is too little, or only for their turn.
 #[derive(Debug, Default)]
-struct WaitingLine {
+struct QueueTrend {
     at: Millis,
     queued: Duration,
     /// How many have been served.
@@ -152,36 +152,36 @@ struct WaitingLine {
     waiting: u64,
 }
 
-impl WaitingLine {
+impl QueueTrend {
     /// What callers may want if some have been served since the last look, while others have taken their places: by how
     /// much of the time callers waited, more than what there is. As long as none is served nothing is known.
-    fn look(&mut self, now: Millis, sample: &Sample) -> Option<f64> {
+    fn update(&mut self, now: Millis, sample: &Sample) -> Option<f64> {
         let (span, served) = (now.since(self.at), sample.count.saturating_sub(sample.waiting));
-        if span < LOOK || (sample.waiting > 0 && self.waiting > 0 && served <= self.served) {
+        if span < MIN_OBSERVATION || (sample.waiting > 0 && self.waiting > 0 && served <= self.served) {
             return None;
         }
         let waited = sample.queued.saturating_sub(self.queued).as_secs_f64() * 1000.0;
         let part = (waited / span.0 as f64).clamp(0.0, 1.0);
         let replaced = self.waiting > 0 && sample.waiting >= self.waiting;
-        *self = WaitingLine { at: now, queued: sample.queued, served, waiting: sample.waiting };
-        let guess = sample.capacity * (part / (1.0 - part)).min(GROWTH);
+        *self = QueueTrend { at: now, queued: sample.queued, served, waiting: sample.waiting };
+        let guess = sample.capacity * (part / (1.0 - part)).min(MAX_GROWTH);
         Some(if replaced && guess.is_finite() { guess } else { 0.0 })
     }
 }
 
 #[derive(Debug)]
 enum Estimator {
-    Rate(Steady),
+    Rate(FlowEstimator),
     Gauge,
 }
 
 impl Demand {
     /// Nothing is wanted until the first sample.
-    pub fn new(settings: Settings) -> Demand {
+    pub fn new(settings: DemandSettings) -> Demand {
         let refresh = settings.refresh.max(Duration::from_millis(1));
         let source = match settings.kind {
-            Kind::Rate => Estimator::Rate(Steady::new(refresh)),
-            Kind::Gauge => Estimator::Gauge,
+            DemandKind::Rate => Estimator::Rate(FlowEstimator::new(refresh)),
+            DemandKind::Gauge => Estimator::Gauge,
         };
         let zero = Millis(0);
         Demand {
@@ -195,7 +195,7 @@ impl Demand {
             waits: false,
             at: zero,
             hold: zero,
-            line: WaitingLine::default(),
+            line: QueueTrend::default(),
         }
     }
 
@@ -207,21 +207,21 @@ impl Demand {
         let waiting = sample.waiting as f64;
         let (before, mut forgets) = (self.demand, false);
         match &mut self.source {
-            Estimator::Rate(steady) => {
+            Estimator::Rate(flow) => {
                 // Those that a look has begun with already do not begin another, however long they wait.
                 let (count, freely) = sample.net();
-                let idle = self.demand * self.refresh < IDLE && steady.knows_less_than(count);
-                if idle && sample.waiting > 0 && sample.waiting >= steady.lately(self.at, count) {
+                let idle = self.demand * self.refresh < IDLE_ARRIVALS && flow.knows_less_than(count);
+                if idle && sample.waiting > 0 && sample.waiting >= flow.recent(self.at, count) {
                     // All there is are callers that wait for something to be asked for: a burst, and no flow yet.
-                    steady.begin_anew(sample.waiting);
+                    flow.restart(sample.waiting);
                 }
-                let flow = steady.sample(self.at, Seen { count, freely, queued: sample.queued });
-                forgets = steady.is_young(self.at);
-                self.demand = flow.all.max(flow.freely.min(flow.all * GROWTH));
-                let first = forgets && steady.first_are_waiting(sample.count.saturating_sub(sample.waiting));
+                let rates = flow.sample(self.at, FlowCounts { count, freely, queued: sample.queued });
+                forgets = flow.is_young(self.at);
+                self.demand = rates.all.max(rates.freely.min(rates.all * MAX_GROWTH));
+                let first = forgets && flow.first_are_waiting(sample.count.saturating_sub(sample.waiting));
                 self.backlog = backlog(first, waiting, sample.capacity);
                 self.waits = sample.waiting > 0;
-                match self.line.look(self.at, &sample) {
+                match self.line.update(self.at, &sample) {
                     // Nothing is taken from those that wait.
                     Some(guess) if forgets && waiting > 0.0 => self.guess = guess.max(self.guess),
                     Some(guess) => self.guess = guess,
@@ -237,7 +237,7 @@ impl Demand {
             self.level = self.demand;
             self.hold = self.at;
             if matches!(self.source, Estimator::Gauge) {
-                self.hold = self.hold.plus(Millis((HOLD * self.refresh * 1000.0) as u64));
+                self.hold = self.hold.plus(Millis((HOLD_REFRESHES * self.refresh * 1000.0) as u64));
             }
         }
     }
@@ -249,31 +249,36 @@ impl Demand {
 
     /// When another sample would say more: soon while callers wait at a flow of which little is known, and when they
     /// have been served, so that what was guessed for them is not held for a whole refresh interval.
-    pub fn look_again(&self) -> Option<Millis> {
-        let Estimator::Rate(steady) = &self.source else { return None };
-        let age = steady.age(self.at);
-        let looks = [SETTLED.0, (self.refresh * 1000.0) as u64];
-        let next = looks.into_iter().find(|look| age.0 < *look).filter(|_| self.level + self.wants(self.at) > 0.0)?;
-        let soon = if self.waits { AGAIN.0 } else { next - age.0 };
+    pub fn next_sample_at(&self) -> Option<Millis> {
+        let Estimator::Rate(flow) = &self.source else { return None };
+        let age = flow.age(self.at);
+        let looks = [SETTLED_AGE.0, (self.refresh * 1000.0) as u64];
+        let next =
+            looks.into_iter().find(|update| age.0 < *update).filter(|_| self.level + self.wants(self.at) > 0.0)?;
+        let soon = if self.waits { RESAMPLE_DELAY.0 } else { next - age.0 };
         Some(self.at.plus(Millis(soon.min(next - age.0))))
     }
 
     fn remembered(&self, now: Millis) -> f64 {
         let falling_since = self.at.0.max(self.hold.0);
         let seconds = now.since(Millis(falling_since)).0 as f64 / 1000.0;
-        let above = (self.level - self.demand) * (-seconds / (MEMORY * self.refresh)).exp();
-        if above <= self.demand * CLOSE || self.demand + above < NEGLIGIBLE { self.demand } else { self.demand + above }
+        let above = (self.level - self.demand) * (-seconds / (MEMORY_REFRESHES * self.refresh)).exp();
+        if above <= self.demand * TOLERANCE || self.demand + above < NEGLIGIBLE {
+            self.demand
+        } else {
+            self.demand + above
+        }
     }
 }
 
 /// What it takes to serve those that wait, besides what arrives.
 fn backlog(first: bool, waiting: f64, capacity: f64) -> f64 {
     match () {
-        () if first => (waiting / BACKLOG).max(1.0 / FIRST),
-        () if waiting <= capacity * PROMPT => 0.0,
+        () if first => (waiting / MAX_WAIT_SECONDS).max(1.0 / FIRST_WAIT_SECONDS),
+        () if waiting <= capacity * PROMPT_SECONDS => 0.0,
         // Where fewer than one are let through in that time, none has to be faster than the next to come.
-        () if capacity > 0.0 => waiting * capacity.min(1.0 / BACKLOG),
-        () => waiting / BACKLOG,
+        () if capacity > 0.0 => waiting * capacity.min(1.0 / MAX_WAIT_SECONDS),
+        () => waiting / MAX_WAIT_SECONDS,
     }
 }
 

@@ -7,7 +7,7 @@ pub type Nanos = u64;
 
 /// There is not enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Short {
+pub struct Shortage {
     /// How long until there is, if nothing changes; `None`: it does not come with time.
     pub ready_in: Option<Nanos>,
 }
@@ -38,13 +38,13 @@ pub trait Meter {
     fn set_capacity(&mut self, now: Nanos, capacity: Capacity);
 
     /// Takes `n` permits, or none.
-    fn take(&mut self, now: Nanos, n: u32) -> Result<(), Short>;
+    fn take(&mut self, now: Nanos, n: u32) -> Result<(), Shortage>;
 
     /// How long until `permits` could be had, if nothing else is taken.
     fn ready_in(&mut self, now: Nanos, permits: u64) -> Option<Nanos>;
 
     /// The most that can be had without waiting, or `None` while nothing can be had at all.
-    fn most_at_once(&self) -> Option<f64>;
+    fn max_at_once(&self) -> Option<f64>;
 
     /// The head of the line needs `n` and could not have them.
     fn save_for(&mut self, now: Nanos, n: u32);

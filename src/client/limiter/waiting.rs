@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 mod count;
-mod gate;
 mod gauge;
 mod pressure;
 mod queue;
 mod rate;
 mod reservation;
+mod semaphore;
 #[cfg(test)]
 mod tests;
 
@@ -23,7 +23,7 @@ pub use self::{
 #[error("the limiter was closed")]
 pub struct Closed;
 
-/// Why there is no permit at once. Nothing was taken, and the caller does not stand in line.
+/// Why there is no permit at once. Nothing was taken, and the caller does not stand in state.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum TryError {
     /// Others come first, or the capacity does not allow it yet.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use leaseway_core::Millis;
 
-use crate::limiter::demand::{Kind, Settings};
+use crate::limiter::demand::{DemandKind, DemandSettings};
 
 /// What is limited is what passes within a window, rather than a flow.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -21,43 +21,43 @@ pub struct Window {
 }
 
 /// For so long the whole limit is wanted at first.
-const FIRST: Millis = Millis(5_000);
+const INITIAL_PERIOD: Millis = Millis(5_000);
 
 /// What brings so many permits within the window is wanted at least: the next callers find them, ...
-const SPARE: f64 = 10.0;
+const SPARE_PERMITS: f64 = 10.0;
 
 /// ... but no more than this part of the limit, for others that share it cannot use it meanwhile.
-const SPARE_PART: f64 = 0.02;
+const MAX_SPARE_FRACTION: f64 = 0.02;
 
 /// So much is wanted in any case, of what may pass at all: next to nothing, but a lease. A limiter whose lease is
 /// nothing has no permit for the next caller; one that has any keeps one permit.
-const LEAST: f64 = 1e-3;
+const MIN_WANTS: f64 = 1e-3;
 
 /// Arrivals are looked at over the window, and over no less and no more than this.
-const LOOK: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
+const OBSERVATION_RANGE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 
 /// How much more there may be of it: so much times what is leased.
-const GROWTH: f64 = 2.0;
+const MAX_GROWTH: f64 = 2.0;
 
 /// Of k arrivals about √k more would have been as likely. So much is wanted besides once something was refused although
 /// what is leased would do for all that is seen; that falls to a third in so many seconds without a refusal.
-const CHANCE: f64 = 20.0;
+const NOISE_DECAY_SECONDS: f64 = 20.0;
 
 /// What is leased is taken to do for what is at most this many times as much.
-const ENOUGH: f64 = 1.05;
+const SUFFICIENT_FACTOR: f64 = 1.05;
 
 /// How fast wants are forgotten does not depend on the server: a spike is sent at once at any refresh interval.
-const REFRESH: Duration = Duration::from_secs(5);
+const NOMINAL_REFRESH: Duration = Duration::from_secs(5);
 
 /// How what callers want of a limiter is estimated, with a window or without.
-pub fn estimating(kind: Kind, window: Option<Window>) -> Settings {
-    let refresh = window.map_or(REFRESH, |window| window.look().min(REFRESH));
-    Settings { kind, refresh, remembers: window.is_none() }
+pub fn estimating(kind: DemandKind, window: Option<Window>) -> DemandSettings {
+    let refresh = window.map_or(NOMINAL_REFRESH, |window| window.observation_span().min(NOMINAL_REFRESH));
+    DemandSettings { kind, refresh, remembers: window.is_none() }
 }
 
 /// What a limiter says.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct WindowLook {
+pub struct WindowSample {
     /// How much callers want, as far as arrivals show it.
     pub estimated: f64,
     /// What was asked for and not let through, ever.
@@ -68,8 +68,8 @@ pub struct WindowLook {
 
 impl Window {
     /// Over how long a time arrivals are looked at: what was before the window is no demand any more.
-    fn look(self) -> Duration {
-        self.length.clamp(LOOK[0], LOOK[1])
+    fn observation_span(self) -> Duration {
+        self.length.clamp(OBSERVATION_RANGE[0], OBSERVATION_RANGE[1])
     }
 }
 
@@ -110,18 +110,18 @@ impl WindowDemand {
     }
 
     /// What to ask for now.
-    pub fn wants(&mut self, now: Millis, look: WindowLook) -> f64 {
+    pub fn wants(&mut self, now: Millis, sample: WindowSample) -> f64 {
         let Window { length, rate } = self.window;
         let begun = *self.begun.get_or_insert(now);
         let is_long = length > Duration::from_secs(1);
         let passed = now.since(self.at).0 as f64 / 1000.0;
         let remembered = self.level * (-passed / length.as_secs_f64().max(1e-3)).exp();
-        let first = if now.since(begun) < FIRST { rate } else { 0.0 };
-        let estimated = if is_long { look.estimated.min(rate) } else { look.estimated };
+        let first = if now.since(begun) < INITIAL_PERIOD { rate } else { 0.0 };
+        let estimated = if is_long { sample.estimated.min(rate) } else { sample.estimated };
         (self.level, self.at) = (remembered.max(estimated), self.at.max(now));
-        let refuses = look.refused > std::mem::replace(&mut self.refused, look.refused);
-        let guess = self.guess(now, refuses, look.capacity);
-        if refuses && guess == 0.0 && !is_long && look.capacity * ENOUGH >= self.level {
+        let refuses = sample.refused > std::mem::replace(&mut self.refused, sample.refused);
+        let guess = self.guess(now, refuses, sample.capacity);
+        if refuses && guess == 0.0 && !is_long && sample.capacity * SUFFICIENT_FACTOR >= self.level {
             self.by_chance = Some(now);
         }
         (self.level + self.spread(now)).max(first).max(self.spare()).max(guess)
@@ -129,13 +129,13 @@ impl WindowDemand {
 
     fn spread(&self, now: Millis) -> f64 {
         let Some(last) = self.by_chance else { return 0.0 };
-        let look = self.window.look().as_secs_f64();
-        (self.level / look).sqrt() * (-(now.since(last).0 as f64) / 1000.0 / CHANCE).exp()
+        let span = self.window.observation_span().as_secs_f64();
+        (self.level / span).sqrt() * (-(now.since(last).0 as f64) / 1000.0 / NOISE_DECAY_SECONDS).exp()
     }
 
     fn spare(&self) -> f64 {
         let Window { length, rate } = self.window;
-        (SPARE / length.as_secs_f64().max(1e-3)).min(SPARE_PART * rate).max(LEAST.min(rate))
+        (SPARE_PERMITS / length.as_secs_f64().max(1e-3)).min(MAX_SPARE_FRACTION * rate).max(MIN_WANTS.min(rate))
     }
 
     /// After a pause arrivals do not show at once how many there will be, for they are looked at together with it: what
@@ -146,11 +146,11 @@ impl WindowDemand {
             return 0.0;
         }
         let awake = now.since(*self.awake.get_or_insert(now));
-        if u128::from(awake.0) >= self.window.look().as_millis() {
+        if u128::from(awake.0) >= self.window.observation_span().as_millis() {
             self.guess = 0.0;
             self.awake = self.awake.filter(|_| !is_quiet);
         } else if refuses {
-            self.guess = self.guess.max(capacity * GROWTH).min(self.window.rate);
+            self.guess = self.guess.max(capacity * MAX_GROWTH).min(self.window.rate);
         }
         self.guess
     }
@@ -163,7 +163,7 @@ mod tests {
     const MINUTE: Window = Window { length: Duration::from_secs(60), rate: 10.0 };
 
     fn wants(demand: &mut WindowDemand, now: u64, estimated: f64) -> f64 {
-        demand.wants(Millis(now), WindowLook { estimated, ..WindowLook::default() })
+        demand.wants(Millis(now), WindowSample { estimated, ..WindowSample::default() })
     }
 
     #[test]
@@ -194,15 +194,16 @@ mod tests {
         };
         assert_eq!(idle(1, 1_000.0), 10.0);
         assert_eq!(idle(1, 100.0), 2.0, "of a small limit a small part");
-        assert_eq!(idle(60, 1e-2), LEAST, "a lease, and with it one permit");
+        assert_eq!(idle(60, 1e-2), MIN_WANTS, "a lease, and with it one permit");
         assert_eq!(idle(60, 1e-6), 1e-6);
     }
 
     #[test]
     fn what_is_refused_after_a_pause_doubles_what_is_wanted_and_only_then() {
         let mut demand = WindowDemand::new(Window { length: Duration::from_secs(1), rate: 1_000.0 });
-        let mut look =
-            |now, refused, estimated, capacity| demand.wants(Millis(now), WindowLook { estimated, refused, capacity });
+        let mut look = |now, refused, estimated, capacity| {
+            demand.wants(Millis(now), WindowSample { estimated, refused, capacity })
+        };
         look(0, 0, 0.0, 0.0);
         assert_eq!(look(60_000, 0, 0.0, 1_000.0), 10.0);
         assert_eq!(look(60_100, 1, 12.0, 10.0), 20.0);

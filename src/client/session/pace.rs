@@ -37,10 +37,10 @@ impl Default for Pace {
 const BACKOFF_GROWTH: f64 = 1.6;
 
 /// The refresh interval of a session that has no lease yet: the default of servers.
-const USUAL_REFRESH: Millis = Millis(5_000);
+const DEFAULT_REFRESH: Millis = Millis(5_000);
 
 /// Requests outside the refresh interval (hints, changed demand, confirming a shrink) are at least so far apart.
-pub(super) const GAP: Millis = Millis(100);
+pub(super) const MIN_REQUEST_GAP: Millis = Millis(100);
 
 impl Pace {
     /// The longest time between two attempts if none succeeds. Within `refresh`, the shortest interval of the leases
@@ -52,7 +52,7 @@ impl Pace {
     /// master, each peer gets about 270,000 attempts per second. The attempts are as spread over the interval as the
     /// refreshes were, and so is the return.
     pub(super) fn longest_retry(&self, refresh: Option<Millis>, endpoints: usize) -> Millis {
-        let refresh = refresh.unwrap_or(USUAL_REFRESH).max(self.refresh_min);
+        let refresh = refresh.unwrap_or(DEFAULT_REFRESH).max(self.refresh_min);
         Millis(refresh.0 / endpoints.max(1) as u64)
     }
 
@@ -62,13 +62,13 @@ impl Pace {
     pub(super) fn backoff(&self, failures: u32, longest: Millis, took: Millis, rng: &mut fastrand::Rng) -> Millis {
         let exponent = i32::try_from(failures.saturating_sub(1)).unwrap_or(i32::MAX);
         let apart = (self.backoff_first.0 as f64 * BACKOFF_GROWTH.powi(exponent)).min(longest.0 as f64);
-        scaled((apart - took.0 as f64).max(GAP.0 as f64), 0.5 + rng.f64() / 2.0)
+        scaled((apart - took.0 as f64).max(MIN_REQUEST_GAP.0 as f64), 0.5 + rng.f64() / 2.0)
     }
 
     /// When to refresh after an answer: a little sooner than asked to, so that clients drift apart, and always while a
     /// third of the lease is left, so that one lost answer costs nothing.
     pub(super) fn refresh(&self, interval: Millis, left: Millis, rng: &mut fastrand::Rng) -> Millis {
-        let least = self.refresh_min.max(GAP);
+        let least = self.refresh_min.max(MIN_REQUEST_GAP);
         let interval = scaled(interval.max(least).0 as f64, 0.9 + rng.f64() / 10.0);
         interval.min(Millis(left.0 / 3 * 2)).max(least.min(interval))
     }

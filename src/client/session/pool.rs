@@ -14,7 +14,7 @@ use leaseway_core::Millis;
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolState {
     /// What it is to the pool.
-    pub standing: Standing,
+    pub standing: PoolStanding,
     /// What was assigned to it; nothing, if it has no assignment.
     pub assigned: f64,
     /// The least that is of any use: a client has nothing or at least this much.
@@ -26,11 +26,11 @@ pub struct PoolState {
 }
 
 /// No pool lets a client save up more.
-pub const LONGEST_BURST: Duration = Duration::from_secs(3600);
+pub const MAX_BURST: Duration = Duration::from_secs(3600);
 
 /// What a client is to a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum PoolStanding {
     /// It has nothing, and waits for a place.
     Waiting,
     /// It has what every client may have that has no assignment.
@@ -43,7 +43,7 @@ pub enum Standing {
 
 /// What a limiter has let through, ever; or what a client that limits itself says it has used.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Meter {
+pub struct UsageCounters {
     /// When this was so.
     pub at: Millis,
     pub taken: u64,
@@ -60,57 +60,62 @@ pub struct Usage {
     /// How long that was.
     pub interval: Millis,
     /// What is counted from once this has been heard.
-    pub meter: Meter,
+    pub counters: UsageCounters,
 }
 
 /// The shortest time in seconds over which use is measured.
-const SHORTEST: f64 = 0.1;
+const MIN_MEASURE_SECONDS: f64 = 0.1;
 
 /// A resource that is a pool.
 #[derive(Debug)]
-pub struct Place {
+pub struct UsageTracker {
     /// Where the client stands there.
     pub state: PoolState,
     /// What the server has been told of, and the part in use that it was told last.
-    told: Meter,
-    told_part: f64,
+    reported: UsageCounters,
+    reported_part: f64,
     /// Gauges: the largest part of the capacity that was in use since then, and since it was last looked at.
     peak: f64,
     newest_peak: f64,
 }
 
-impl Place {
-    /// The server has answered a request that told of use up to `told`, and of this part if it told of any.
-    pub fn answered(before: Option<Place>, state: PoolState, told: Meter, told_part: Option<f64>) -> Place {
+impl UsageTracker {
+    /// The server has answered a request that told of use up to `reported`, and of this part if it told of any.
+    pub fn answered(
+        before: Option<UsageTracker>,
+        state: PoolState,
+        reported: UsageCounters,
+        reported_part: Option<f64>,
+    ) -> UsageTracker {
         // What came after the request was sent is not known from what came before: both count, rather than neither.
         let peak = before.as_ref().map_or(0.0, |before| before.newest_peak);
         // As long as nothing is known, all counts as used.
-        let told_part = told_part.or(before.map(|before| before.told_part)).unwrap_or(1.0);
-        Place { state, told, told_part, peak, newest_peak: peak }
+        let reported_part = reported_part.or(before.map(|before| before.reported_part)).unwrap_or(1.0);
+        UsageTracker { state, reported, reported_part, peak, newest_peak: peak }
     }
 
     /// Of a rate, which is used for as long as its credit comes back.
-    pub fn use_of_rate(&self, meter: Meter) -> Usage {
-        let used = meter.recharging.saturating_sub(self.told.recharging).as_secs_f64();
-        let passed = meter.at.since(self.told.at).0 as f64 / 1000.0;
+    pub fn use_of_rate(&self, counters: UsageCounters) -> Usage {
+        let used = counters.recharging.saturating_sub(self.reported.recharging).as_secs_f64();
+        let passed = counters.at.since(self.reported.at).0 as f64 / 1000.0;
         // A moment says little: what was told last counts for the rest of the time. A request that follows another at
         // once, because of a hint or a new master, must not look like use of everything.
-        let rest = self.told_part * (SHORTEST - passed).max(0.0);
-        self.usage(meter, (used + rest) / passed.max(SHORTEST))
+        let rest = self.reported_part * (MIN_MEASURE_SECONDS - passed).max(0.0);
+        self.usage(counters, (used + rest) / passed.max(MIN_MEASURE_SECONDS))
     }
 
     /// Of a gauge, of whose capacity this part was in use since it was last looked at.
-    pub fn use_of_gauge(&mut self, meter: Meter, peak: f64) -> Usage {
+    pub fn use_of_gauge(&mut self, counters: UsageCounters, peak: f64) -> Usage {
         (self.newest_peak, self.peak) = (peak, self.peak.max(peak));
-        self.usage(meter, self.peak)
+        self.usage(counters, self.peak)
     }
 
-    fn usage(&self, meter: Meter, recharging: f64) -> Usage {
+    fn usage(&self, counters: UsageCounters, recharging: f64) -> Usage {
         Usage {
             recharging: recharging.clamp(0.0, 1.0),
-            units: meter.taken.saturating_sub(self.told.taken),
-            interval: meter.at.since(self.told.at),
-            meter,
+            units: counters.taken.saturating_sub(self.reported.taken),
+            interval: counters.at.since(self.reported.at),
+            counters,
         }
     }
 }
@@ -120,31 +125,31 @@ mod tests {
     use super::*;
 
     fn state() -> PoolState {
-        PoolState { standing: Standing::Free, assigned: 0.0, min_capacity: 1.0, reason: None, burst: None }
+        PoolState { standing: PoolStanding::Free, assigned: 0.0, min_capacity: 1.0, reason: None, burst: None }
     }
 
-    fn meter(at: u64, taken: u64, recharging: u64) -> Meter {
-        Meter { at: Millis(at), taken, recharging: Duration::from_millis(recharging) }
+    fn counters(at: u64, taken: u64, recharging: u64) -> UsageCounters {
+        UsageCounters { at: Millis(at), taken, recharging: Duration::from_millis(recharging) }
     }
 
     #[test]
     fn what_was_told_is_not_told_again_and_what_was_used_meanwhile_is() {
-        let place = Place::answered(None, state(), meter(1_000, 10, 500), None);
-        let sent = place.use_of_rate(meter(5_000, 30, 1_500));
+        let tracker = UsageTracker::answered(None, state(), counters(1_000, 10, 500), None);
+        let sent = tracker.use_of_rate(counters(5_000, 30, 1_500));
         assert_eq!((sent.recharging, sent.units, sent.interval), (0.25, 20, Millis(4_000)));
         // The answer is lost: all is told again, with what came since.
-        let again = place.use_of_rate(meter(9_000, 40, 3_500));
+        let again = tracker.use_of_rate(counters(9_000, 40, 3_500));
         assert_eq!((again.recharging, again.units), (0.375, 30));
         // It arrives after more was used.
-        let place = Place::answered(Some(place), state(), again.meter, None);
-        assert_eq!(place.use_of_rate(meter(9_500, 45, 4_000)).units, 5);
+        let tracker = UsageTracker::answered(Some(tracker), state(), again.counters, None);
+        assert_eq!(tracker.use_of_rate(counters(9_500, 45, 4_000)).units, 5);
     }
 
     #[test]
     fn a_moment_after_a_request_what_it_said_still_holds() {
-        let part = |told, at, recharging| {
-            let place = Place::answered(None, state(), meter(1_000, 0, 0), told);
-            place.use_of_rate(meter(at, 0, recharging)).recharging
+        let part = |reported, at, recharging| {
+            let tracker = UsageTracker::answered(None, state(), counters(1_000, 0, 0), reported);
+            tracker.use_of_rate(counters(at, 0, recharging)).recharging
         };
         assert_eq!(part(None, 1_000, 0), 1.0, "nothing is known");
         assert_eq!(part(Some(0.25), 1_000, 0), 0.25, "it was told just now");
@@ -155,10 +160,14 @@ mod tests {
 
     #[test]
     fn a_gauge_used_the_largest_part_that_was_out() {
-        let mut place = Place::answered(None, state(), Meter::default(), None);
-        assert_eq!(place.use_of_gauge(meter(100, 1, 0), 0.5).recharging, 0.5);
-        assert_eq!(place.use_of_gauge(meter(200, 1, 0), 0.25).recharging, 0.5);
-        let mut place = Place::answered(Some(place), state(), meter(200, 1, 0), None);
-        assert_eq!(place.use_of_gauge(meter(300, 1, 0), 0.0).recharging, 0.25, "it may have come after the request");
+        let mut tracker = UsageTracker::answered(None, state(), UsageCounters::default(), None);
+        assert_eq!(tracker.use_of_gauge(counters(100, 1, 0), 0.5).recharging, 0.5);
+        assert_eq!(tracker.use_of_gauge(counters(200, 1, 0), 0.25).recharging, 0.5);
+        let mut tracker = UsageTracker::answered(Some(tracker), state(), counters(200, 1, 0), None);
+        assert_eq!(
+            tracker.use_of_gauge(counters(300, 1, 0), 0.0).recharging,
+            0.25,
+            "it may have come after the request"
+        );
     }
 }

@@ -5,7 +5,7 @@ use leaseway_core::{
     planted::{self, Fault},
 };
 
-use super::{Session, UnderWay};
+use super::{InFlight, Session};
 use crate::session::messages::Demand;
 
 impl<D: Demand> Session<D> {
@@ -22,11 +22,11 @@ impl<D: Demand> Session<D> {
     }
 
     /// What a request asked for is due at once.
-    pub(super) fn ask_again(&mut self, under_way: &UnderWay, now: Millis) {
-        for id in &under_way.ids {
+    pub(super) fn retry_now(&mut self, in_flight: &InFlight, now: Millis) {
+        for id in &in_flight.ids {
             if let Some(entry) = self.entries.get_mut(id) {
-                entry.ask_by(now);
-                self.first_due.comes(entry.due);
+                entry.schedule(now);
+                self.first_due.insert(entry.due);
             }
         }
     }

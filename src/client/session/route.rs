@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 /// Servers that name each other are not followed for ever.
-const MOST_REDIRECTS: u32 = 5;
+const MAX_REDIRECTS: u32 = 5;
 
 /// A server may name more peers than that; they are not learnt.
-const MOST_LEARNT: usize = 64;
+const MAX_LEARNT_PEERS: usize = 64;
 
 /// Where requests go. It stays with a master that answers and goes round the endpoints when none does.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl Route {
     pub(super) fn learn(&mut self, peers: impl IntoIterator<Item = Arc<str>>) {
         self.endpoints.truncate(self.given);
         for peer in peers {
-            if self.endpoints.len() >= self.given + MOST_LEARNT {
+            if self.endpoints.len() >= self.given + MAX_LEARNT_PEERS {
                 return;
             }
             if !self.endpoints.contains(&peer) {
@@ -58,7 +58,7 @@ impl Route {
     /// failure: a server that names itself, or servers that name each other, are asked again only after a pause.
     pub(super) fn redirected(&mut self, master: &str) -> bool {
         self.redirects += 1;
-        if *self.target == *master || self.redirects > MOST_REDIRECTS {
+        if *self.target == *master || self.redirects > MAX_REDIRECTS {
             return false;
         }
         self.target = master.into();
@@ -124,7 +124,7 @@ mod tests {
     fn a_server_that_names_very_many_peers_is_heard_out_in_part() {
         let mut route = route(&["a:1"]);
         route.learn((0..100_000).map(|n| format!("p{n}:1").into()));
-        assert_eq!(route.endpoints().len(), 1 + MOST_LEARNT);
+        assert_eq!(route.endpoints().len(), 1 + MAX_LEARNT_PEERS);
     }
 
     #[test]

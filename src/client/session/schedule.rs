@@ -12,8 +12,8 @@ impl<D: Demand> Session<D> {
     /// When [`poll`](Self::poll) or [`changes`](Self::changes) should be called at the latest; `None`: not before
     /// something else happens.
     pub fn wake(&self, now: Millis) -> Option<Millis> {
-        let send = match &self.under_way {
-            Some(under_way) => Some(under_way.deadline),
+        let send = match &self.in_flight {
+            Some(in_flight) => Some(in_flight.deadline),
             None if !self.leaving.is_empty() => Some(self.pause_until),
             None => Some(self.first_due())
                 .filter(|_| !self.entries.is_empty())
@@ -21,7 +21,7 @@ impl<D: Demand> Session<D> {
                 .filter(|due| *due.max(&now) <= self.asks_until),
         };
         if !self.first_end.is_after(now) {
-            self.first_end.forget();
+            self.first_end.invalidate();
         }
         let live = self.entries.values().filter_map(|entry| entry.lease).filter(|lease| lease.is_live(now));
         let end = self.first_end.get(|| live.clone().map(|lease| lease.end).min());
@@ -46,11 +46,11 @@ impl<D: Demand> Session<D> {
     /// Whether a request would be sent by now: time to bring demands up to date.
     pub fn is_due(&self, now: Millis) -> bool {
         let asks = self.may_ask(now) && self.first_due() <= now;
-        self.under_way.is_none() && self.pause_until <= now && (!self.leaving.is_empty() || asks)
+        self.in_flight.is_none() && self.pause_until <= now && (!self.leaving.is_empty() || asks)
     }
 
     /// What the next request would ask for if it were sent now.
-    pub fn chosen(&self, now: Millis) -> Vec<Arc<str>> {
+    pub fn due_resources(&self, now: Millis) -> Vec<Arc<str>> {
         if self.first_due() > now || !self.may_ask(now) {
             return Vec::new();
         }

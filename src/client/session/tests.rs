@@ -80,7 +80,7 @@ fn leased() -> Session<Wants> {
 fn a_resource_that_was_put_off_during_its_request_is_not_due_before() {
     let mut session = leased();
     let second = session.poll(Millis(6_000)).expect("it is time");
-    session.put_off("r", Millis(30_000));
+    session.postpone("r", Millis(30_000));
     assert!(session.answered(Millis(6_010), second.number, vec![given("r", 40.0, 2)]));
     assert!(!session.is_due(Millis(29_999)));
     assert!(session.is_due(Millis(30_000)));
@@ -168,7 +168,7 @@ fn an_answer_to_an_older_request_is_not_taken_for_one_to_the_newest() {
     assert!(!session.answered(Millis(3_101), first.number, vec![given("r", 40.0, 1)]));
     assert!(!session.redirected(Millis(3_101), first.number, Some("elsewhere:1")));
     assert!(!session.failed(Millis(3_101), first.number));
-    assert_eq!((session.lease(Millis(3_101), "r"), session.under_way()), (None, Some(second.number)));
+    assert_eq!((session.lease(Millis(3_101), "r"), session.in_flight()), (None, Some(second.number)));
     assert_eq!((session.failures(), &**session.target()), (1, "a:1"));
 }
 
@@ -376,9 +376,9 @@ fn a_negative_or_absurd_grant_opens_nothing() {
 fn changes_are_told_once_and_the_end_of_a_lease_wakes() {
     let mut session = leased();
     let changes = |session: &mut Session<Wants>, at| {
-        let mut told = Vec::new();
-        session.changes(Millis(at), |id, usable| told.push((id.to_string(), usable.capacity.get())));
-        told
+        let mut reported = Vec::new();
+        session.changes(Millis(at), |id, usable| reported.push((id.to_string(), usable.capacity.get())));
+        reported
     };
     assert_eq!(changes(&mut session, 10), [("r".to_owned(), 40.0)]);
     assert_eq!(changes(&mut session, 11), []);

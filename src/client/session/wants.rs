@@ -16,7 +16,7 @@ pub struct Wants {
 }
 
 /// Wants that have changed by more than this part are sent at once.
-const CHANGED: f64 = 0.1;
+const CHANGE_THRESHOLD: f64 = 0.1;
 
 impl Demand for Wants {
     fn is_urgent(&self, asked: &Wants) -> bool {
@@ -31,7 +31,7 @@ impl Demand for Wants {
 }
 
 fn changed(is: f64, was: f64) -> bool {
-    (is - was).abs() > was * CHANGED
+    (is - was).abs() > was * CHANGE_THRESHOLD
 }
 
 #[cfg(test)]

@@ -19,56 +19,56 @@ const CLOCK: ClockId = ClockId::Boottime;
 const CLOCK: ClockId = ClockId::Monotonic;
 
 /// So long a machine that has woken may take to notice, if it was suspended while a timer ran.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Two clocks that are read one after the other differ by less.
-const APART: Duration = Duration::from_millis(100);
+const CLOCK_TOLERANCE: Duration = Duration::from_millis(100);
 
 /// A moment on that clock.
 #[derive(Debug, Clone, Copy)]
-pub struct Moment(Duration);
+pub struct BootInstant(Duration);
 
-impl Moment {
-    pub fn now() -> Moment {
+impl BootInstant {
+    pub fn now() -> BootInstant {
         let time = clock_gettime(CLOCK);
         let (secs, nanos) = (u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0));
-        Moment(Duration::new(secs, nanos))
+        BootInstant(Duration::new(secs, nanos))
     }
 
     /// How long ago it was.
     pub fn elapsed(self) -> Duration {
-        Moment::now().0.saturating_sub(self.0)
+        BootInstant::now().0.saturating_sub(self.0)
     }
 }
 
 /// How long the machine has been suspended since.
 #[derive(Debug)]
-pub struct Suspensions {
-    since: Moment,
+pub struct SuspendedTime {
+    since: BootInstant,
     /// The same moment on the clock that stands still meanwhile.
     awake: Awake,
-    /// What was seen, in milliseconds: two clocks do not always differ by the same, and time must not run backwards.
-    seen: AtomicU64,
+    /// What was longest, in milliseconds: two clocks do not always differ by the same, and time must not run backwards.
+    longest: AtomicU64,
 }
 
-impl Suspensions {
-    pub fn begin() -> Suspensions {
-        Suspensions { since: Moment::now(), awake: Awake::now(), seen: AtomicU64::new(0) }
+impl SuspendedTime {
+    pub fn start() -> SuspendedTime {
+        SuspendedTime { since: BootInstant::now(), awake: Awake::now(), longest: AtomicU64::new(0) }
     }
 
     /// All of them together.
     pub fn total(&self) -> Duration {
         let suspended = self.since.elapsed().saturating_sub(self.awake.elapsed());
         let millis = u64::try_from(suspended.as_millis()).unwrap_or(u64::MAX);
-        Duration::from_millis(self.seen.fetch_max(millis, Ordering::Relaxed).max(millis))
+        Duration::from_millis(self.longest.fetch_max(millis, Ordering::Relaxed).max(millis))
     }
 }
 
 /// Returns then, or soon after the machine has been suspended: what was to be done then may be overdue.
 pub(super) async fn sleep_until(at: Instant) {
-    let suspensions = Suspensions::begin();
+    let suspensions = SuspendedTime::start();
     loop {
-        tokio::time::sleep_until(at.min(Instant::now() + LOOK_EVERY)).await;
-        if at <= Instant::now() || suspensions.total() > APART {
+        tokio::time::sleep_until(at.min(Instant::now() + CHECK_INTERVAL)).await;
+        if at <= Instant::now() || suspensions.total() > CLOCK_TOLERANCE {
             return;
         }
     }

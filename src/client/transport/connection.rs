@@ -127,7 +127,7 @@ impl Transport {
     }
 
     fn endpoint(&self, address: &str) -> Result<Endpoint, NoConnection> {
-        if self.bearer.0.is_some() && self.tls.is_none() && !self.clear_token && !is_here(address) {
+        if self.bearer.0.is_some() && self.tls.is_none() && !self.clear_token && !is_loopback(address) {
             return Err(NoConnection::TokenInTheClear(address.into()));
         }
         Ok(Endpoint::from_shared(format!("http://{address}"))?)
@@ -157,7 +157,7 @@ impl Transport {
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// What is sent there does not leave this machine.
-pub fn is_here(address: &str) -> bool {
+pub fn is_loopback(address: &str) -> bool {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     bare.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())

@@ -22,13 +22,13 @@ pub(crate) struct Discovery {
 type Peers = Vec<Arc<str>>;
 
 /// Peers change rarely, and cost nothing to know late.
-const AGAIN: Duration = Duration::from_secs(300);
+const REDISCOVERY_INTERVAL: Duration = Duration::from_secs(300);
 
 impl Discovery {
     /// The server behind `connection` has answered as master.
     pub(crate) fn follow(&mut self, connection: &Arc<Connection>, deadline: Duration) {
         let known = |(server, at): &(Weak<Connection>, Instant)| {
-            std::ptr::eq(server.as_ptr(), Arc::as_ptr(connection)) && at.elapsed() < AGAIN
+            std::ptr::eq(server.as_ptr(), Arc::as_ptr(connection)) && at.elapsed() < REDISCOVERY_INTERVAL
         };
         if self.asked.as_ref().is_some_and(known) {
             return;

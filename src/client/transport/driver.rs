@@ -46,7 +46,7 @@ pub type Call<A> = Pin<Box<dyn Future<Output = Result<Reply<A>, Status>> + Send>
 pub struct Step<D> {
     pub outgoing: Option<Outgoing<D>>,
     /// The request whose answer still counts.
-    pub under_way: Option<u64>,
+    pub in_flight: Option<u64>,
     /// The next step is then, at the latest.
     pub wake: Option<Instant>,
 }
@@ -57,7 +57,7 @@ pub enum Reply<A> {
     /// It is the master, and answers.
     Master(A),
     /// Another is to be asked, if it is known which.
-    Elsewhere(Option<String>),
+    Redirect(Option<String>),
 }
 
 /// A request that has ended.
@@ -103,11 +103,11 @@ struct Sent<A> {
     call: Call<A>,
 }
 
-enum Happened<A> {
+enum Event<A> {
     Ended(Result<Reply<A>, Status>),
     Hinted(Option<Vec<String>>),
     /// Nothing that the driver knows of.
-    Else,
+    Other,
 }
 
 impl<A: Asker> Driver<A> {
@@ -120,24 +120,24 @@ impl<A: Asker> Driver<A> {
     pub async fn run(mut self) {
         loop {
             let step = self.asker.step().await;
-            let under_way = step.as_ref().and_then(|step| step.under_way);
-            if under_way != self.sent.as_ref().map(|sent| sent.number) {
-                self.give_up();
+            let in_flight = step.as_ref().and_then(|step| step.in_flight);
+            if in_flight != self.sent.as_ref().map(|sent| sent.number) {
+                self.abandon_request();
             }
             let Some(Step { outgoing, wake, .. }) = step else { return };
             if let Some(outgoing) = outgoing {
                 self.send(outgoing);
             }
             match self.wait(wake).await {
-                Happened::Ended(result) => self.landed(result),
-                Happened::Hinted(resources) => self.asker.hinted(resources),
-                Happened::Else => {}
+                Event::Ended(result) => self.finish(result),
+                Event::Hinted(resources) => self.asker.hinted(resources),
+                Event::Other => {}
             }
         }
     }
 
     /// Until something has happened that the next step is about.
-    async fn wait(&mut self, wake: Option<Instant>) -> Happened<A::Answer> {
+    async fn wait(&mut self, wake: Option<Instant>) -> Event<A::Answer> {
         let wake = async {
             match wake {
                 Some(at) => clock::sleep_until(at).await,
@@ -157,10 +157,10 @@ impl<A: Asker> Driver<A> {
             }
         };
         tokio::select! {
-            result = result => Happened::Ended(result),
-            () = wake => Happened::Else,
-            hint = hint => Happened::Hinted(hint),
-            () = self.asker.changed() => Happened::Else,
+            result = result => Event::Ended(result),
+            () = wake => Event::Other,
+            hint = hint => Event::Hinted(hint),
+            () = self.asker.changed() => Event::Other,
         }
     }
 
@@ -182,7 +182,7 @@ impl<A: Asker> Driver<A> {
     }
 
     /// The session waits no longer for the answer.
-    fn give_up(&mut self) {
+    fn abandon_request(&mut self) {
         let Some(late) = self.sent.take() else { return };
         if let Some(connection) = self.connection.take() {
             self.transport.distrust(&connection);
@@ -193,7 +193,7 @@ impl<A: Asker> Driver<A> {
         self.report(&late, Outcome::Late);
     }
 
-    fn landed(&mut self, result: Result<Reply<A::Answer>, Status>) {
+    fn finish(&mut self, result: Result<Reply<A::Answer>, Status>) {
         let Some(sent) = self.sent.take() else { return };
         if let (Ok(Reply::Master(_)), true) = (&result, sent.asks)
             && let (Some(hints), Some(connection)) = (&mut self.hints, &self.connection)

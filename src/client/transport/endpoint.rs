@@ -10,7 +10,7 @@ use std::net::Ipv6Addr;
 pub const DEFAULT_PORT: u16 = 5100;
 
 /// The longest name that DNS has.
-const MOST_HOST_BYTES: usize = 253;
+const MAX_HOST_BYTES: usize = 253;
 
 /// An endpoint that cannot be one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -26,7 +26,7 @@ pub struct BadEndpoint {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheme {
     /// `HOST:PORT`: nothing.
-    Unsaid,
+    Unspecified,
     /// `http://`: it is reached without TLS.
     Plain,
     /// `https://`: it is reached over TLS.
@@ -98,11 +98,11 @@ pub fn over_tls(endpoints: &[Endpoint], wanted: bool) -> Result<bool, BadEndpoin
 }
 
 fn bad(endpoint: &str, why: String) -> BadEndpoint {
-    BadEndpoint { endpoint: endpoint.chars().take(MOST_HOST_BYTES).collect(), why }
+    BadEndpoint { endpoint: endpoint.chars().take(MAX_HOST_BYTES).collect(), why }
 }
 
 fn scheme(endpoint: &str) -> Result<(Scheme, &str), String> {
-    let Some((scheme, rest)) = endpoint.split_once("://") else { return Ok((Scheme::Unsaid, endpoint)) };
+    let Some((scheme, rest)) = endpoint.split_once("://") else { return Ok((Scheme::Unspecified, endpoint)) };
     let rest = rest.strip_suffix('/').unwrap_or(rest);
     match scheme.to_ascii_lowercase().as_str() {
         "http" => Ok((Scheme::Plain, rest)),
@@ -155,7 +155,7 @@ fn check_host(host: &str) -> Result<(), String> {
     let odd = |c: &char| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'));
     match host {
         "" => Err("there is no host: write HOST:PORT, such as localhost:5100".to_owned()),
-        _ if host.len() > MOST_HOST_BYTES => Err(format!("its host has more than {MOST_HOST_BYTES} bytes")),
+        _ if host.len() > MAX_HOST_BYTES => Err(format!("its host has more than {MAX_HOST_BYTES} bytes")),
         _ => match host.chars().find(odd) {
             Some('/') => Err("there is more than HOST:PORT: a path makes no sense here".to_owned()),
             Some(',') => Err("there are commas: write one server here".to_owned()),

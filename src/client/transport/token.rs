@@ -14,8 +14,8 @@ use tonic::{
     service::Interceptor,
 };
 
-/// Tokens that end are replaced in their file: so often it is looked at, if requests are made.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Tokens that end are replaced in their file: so often it is read_at at, if requests are made.
+const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A token that is sent with every request. One that was read from a file is read again when the file changes.
 #[derive(Clone)]
@@ -23,12 +23,12 @@ pub struct Token(Arc<Source>);
 
 enum Source {
     Given(MetadataValue<Ascii>),
-    File { path: PathBuf, newest: Mutex<Newest> },
+    File { path: PathBuf, cached: Mutex<TokenFile> },
 }
 
-struct Newest {
+struct TokenFile {
     value: MetadataValue<Ascii>,
-    looked: Instant,
+    read_at: Instant,
     /// It has been said what is wrong with the file.
     complained: bool,
 }
@@ -57,23 +57,23 @@ impl Token {
     pub fn file(path: impl Into<PathBuf>) -> Result<Token, BadToken> {
         let path = path.into();
         let value = read(&path)?;
-        let newest = Mutex::new(Newest { value, looked: Instant::now(), complained: false });
-        Ok(Token(Arc::new(Source::File { path, newest })))
+        let cached = Mutex::new(TokenFile { value, read_at: Instant::now(), complained: false });
+        Ok(Token(Arc::new(Source::File { path, cached })))
     }
 
     fn header(&self) -> MetadataValue<Ascii> {
         match &*self.0 {
             Source::Given(value) => value.clone(),
-            Source::File { path, newest } => newest.lock().unwrap_or_else(PoisonError::into_inner).look(path),
+            Source::File { path, cached } => cached.lock().unwrap_or_else(PoisonError::into_inner).reload_if_due(path),
         }
     }
 }
 
-impl Newest {
+impl TokenFile {
     /// What cannot be read changes nothing.
-    fn look(&mut self, path: &Path) -> MetadataValue<Ascii> {
-        if self.looked.elapsed() >= LOOK_EVERY {
-            self.looked = Instant::now();
+    fn reload_if_due(&mut self, path: &Path) -> MetadataValue<Ascii> {
+        if self.read_at.elapsed() >= RELOAD_INTERVAL {
+            self.read_at = Instant::now();
             match read(path) {
                 Ok(value) => (self.value, self.complained) = (value, false),
                 Err(error) => {
@@ -147,11 +147,11 @@ mod tests {
         fs::write(&file, "one\n").expect("written");
         let token = Token::file(&file).expect("a token");
         fs::write(&file, "two\n").expect("written");
-        assert_eq!(sent(&token), "Bearer one", "it was looked at only just now");
-        tokio::time::advance(LOOK_EVERY).await;
+        assert_eq!(sent(&token), "Bearer one", "it was read_at at only just now");
+        tokio::time::advance(RELOAD_INTERVAL).await;
         assert_eq!(sent(&token), "Bearer two");
         fs::remove_file(&file).expect("deleted");
-        tokio::time::advance(LOOK_EVERY).await;
+        tokio::time::advance(RELOAD_INTERVAL).await;
         assert_eq!(sent(&token), "Bearer two");
     }
 }

@@ -11,7 +11,7 @@ use super::driver::Reply;
 use crate::{
     session::{
         Ask, Given, Lease, Release, Wants, Wire,
-        pool::{LONGEST_BURST, PoolState, Standing},
+        pool::{MAX_BURST, PoolStanding, PoolState},
     },
     transport::endpoint,
 };
@@ -24,7 +24,7 @@ pub fn get_capacity(client: &str, is_gateway: bool, asks: Vec<Ask<Wants>>) -> wi
         has: ask.has.as_ref().map(echo),
         had: ask.had.as_ref().map(echo),
         wants: Some(ask.demand.amount),
-        outstanding: beyond(ask.demand.outstanding, ask.has.as_ref()),
+        outstanding: outstanding_beyond_lease(ask.demand.outstanding, ask.has.as_ref()),
         usage: ask.demand.usage.map(|usage| wire::Usage {
             recharging_fraction: Some(usage.recharging),
             request_cost: Some(usage.units as f64),
@@ -38,7 +38,7 @@ pub fn get_capacity(client: &str, is_gateway: bool, asks: Vec<Ask<Wants>>) -> wi
 }
 
 /// The wire has what is in use *beyond* the lease that is echoed. The largest amount stands for all that is held.
-fn beyond(outstanding: f64, has: Option<&Lease>) -> Option<f64> {
+fn outstanding_beyond_lease(outstanding: f64, has: Option<&Lease>) -> Option<f64> {
     let within = has.map_or(0.0, |lease| lease.capacity.get());
     let beyond = if outstanding < Amount::MAX.get() { outstanding - within } else { Amount::MAX.get() };
     (beyond > 0.0).then_some(beyond)
@@ -96,10 +96,10 @@ fn pool(state: &wire::PoolState) -> PoolState {
     let number = |number: Option<f64>| number.filter(|number| number.is_finite()).unwrap_or_default();
     PoolState {
         standing: match state.state() {
-            wire::pool_state::State::Waiting => Standing::Waiting,
-            wire::pool_state::State::Free => Standing::Free,
-            wire::pool_state::State::Priority => Standing::Priority,
-            wire::pool_state::State::Revoking => Standing::Revoking,
+            wire::pool_state::State::Waiting => PoolStanding::Waiting,
+            wire::pool_state::State::Free => PoolStanding::Free,
+            wire::pool_state::State::Priority => PoolStanding::Priority,
+            wire::pool_state::State::Revoking => PoolStanding::Revoking,
         },
         assigned: number(state.assigned),
         min_capacity: number(state.min_capacity),
@@ -107,7 +107,7 @@ fn pool(state: &wire::PoolState) -> PoolState {
         burst: state
             .burst_seconds
             .filter(|burst| *burst >= 0.0)
-            .map(|burst| Duration::from_secs_f64(burst.min(LONGEST_BURST.as_secs_f64()))),
+            .map(|burst| Duration::from_secs_f64(burst.min(MAX_BURST.as_secs_f64()))),
     }
 }
 
@@ -118,7 +118,7 @@ pub fn lease(id: &Arc<str>, lease: &wire::Lease, safe: Option<f64>, sent: Durati
     Some(Given {
         id: Arc::clone(id),
         length: length(lease.remaining_ms, expiry_time, sent),
-        refresh: Millis::from_secs(u64::try_from(refresh_interval).unwrap_or(0).min(LONGEST_SECS)),
+        refresh: Millis::from_secs(u64::try_from(refresh_interval).unwrap_or(0).min(MAX_LEASE_SECS)),
         token: lease.token.filter(|token| *token != 0),
         wire: Wire { expiry_time, refresh_interval, capacity },
         safe: safe.filter(|safe| !safe.is_nan()),
@@ -135,19 +135,19 @@ pub fn reply<A>(
 ) -> Result<Reply<A>, Status> {
     match refusal(problems, answered) {
         Some(refusal) => Err(refusal),
-        None => Ok(elsewhere(mastership).map_or_else(|| Reply::Master(answer()), Reply::Elsewhere)),
+        None => Ok(redirect(mastership).map_or_else(|| Reply::Master(answer()), Reply::Redirect)),
     }
 }
 
 /// What the answer to a release says.
 pub fn released<A>(response: wire::ReleaseCapacityResponse, answer: A) -> Reply<A> {
-    elsewhere(response.mastership).map_or(Reply::Master(answer), Reply::Elsewhere)
+    redirect(response.mastership).map_or(Reply::Master(answer), Reply::Redirect)
 }
 
 /// Why nothing was answered, if something was wrong with what was asked or there was no room for it: the request then
 /// counts as refused.
 fn refusal(problems: &[wire::Problem], answered: usize) -> Option<Status> {
-    let problem = problems.iter().find(|problem| !passes(problem.reason()))?;
+    let problem = problems.iter().find(|problem| !is_transient(problem.reason()))?;
     let message = problem.message();
     let refused = match problem.reason() {
         "bad_value" | "bad_id" => Status::invalid_argument(message),
@@ -157,13 +157,13 @@ fn refusal(problems: &[wire::Problem], answered: usize) -> Option<Status> {
 }
 
 /// Whether a reason for leaving something out of an answer goes by itself.
-pub fn passes(reason: &str) -> bool {
+pub fn is_transient(reason: &str) -> bool {
     matches!(reason, "too_soon" | "not_yet")
 }
 
 /// Whether another server has to be asked, and which, if that is known: the presence of a mastership is the only sign
 /// of "I am not the master".
-fn elsewhere(mastership: Option<wire::Mastership>) -> Option<Option<String>> {
+fn redirect(mastership: Option<wire::Mastership>) -> Option<Option<String>> {
     mastership.map(|mastership| mastership.master_address.filter(|address| !address.is_empty()))
 }
 
@@ -173,7 +173,7 @@ pub fn peers(answer: &wire::DiscoveryResponse) -> Vec<Arc<str>> {
 }
 
 /// Longer than any sensible lease, short enough to be added to any time.
-const LONGEST_SECS: u64 = 10 * 365 * 86_400;
+const MAX_LEASE_SECS: u64 = 10 * 365 * 86_400;
 
 /// How long a lease lasts, counted from when its request was sent. A server that speaks only the original protocol
 /// gives the end by its own clock: then it is as wrong as the two clocks differ.
@@ -182,13 +182,13 @@ fn length(remaining_ms: Option<i64>, expiry_time: i64, sent: Duration) -> Millis
         || i128::from(expiry_time) * 1000 - i128::try_from(sent.as_millis()).unwrap_or(i128::MAX),
         i128::from,
     );
-    Millis(u64::try_from(millis.max(0)).unwrap_or(u64::MAX).min(LONGEST_SECS * 1000))
+    Millis(u64::try_from(millis.max(0)).unwrap_or(u64::MAX).min(MAX_LEASE_SECS * 1000))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::pool::{Meter, Usage};
+    use crate::session::pool::{Usage, UsageCounters};
 
     fn given_for(remaining_ms: Option<i64>) -> wire::Lease {
         wire::Lease {
@@ -250,7 +250,7 @@ mod tests {
         let far = wire::Lease { expiry_time: Some(i64::MAX), refresh_interval: Some(i64::MAX), ..given_for(None) };
         let near = wire::Lease { expiry_time: Some(i64::MIN), refresh_interval: Some(i64::MIN), ..given_for(None) };
         let (given, _) = given(vec![response(Some(far)), response(Some(near))], Duration::ZERO);
-        assert_eq!(given[0].length, Millis::from_secs(LONGEST_SECS));
+        assert_eq!(given[0].length, Millis::from_secs(MAX_LEASE_SECS));
         assert_eq!((given[1].length, given[1].refresh), (Millis(0), Millis(0)));
     }
 
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn use_is_told_where_there_is_a_pool() {
-        let usage = Usage { recharging: 0.25, units: 7, interval: Millis(4_000), meter: Meter::default() };
+        let usage = Usage { recharging: 0.25, units: 7, interval: Millis(4_000), counters: UsageCounters::default() };
         let ask = |usage| Ask { id: "r".into(), demand: Wants { usage, ..Wants::default() }, has: None, had: None };
         let request = get_capacity("c", false, vec![ask(Some(usage)), ask(None)]);
         let told = request.resource[0].usage.expect("it is a pool");
@@ -319,7 +319,7 @@ mod tests {
             assert_eq!(pool(&wire::PoolState { burst_seconds: Some(nonsense), ..state.clone() }).burst, None);
         }
         let answer = wire::ResourceResponse { pool: Some(state), ..response(Some(given_for(None))) };
-        let standing = Standing::Revoking;
+        let standing = PoolStanding::Revoking;
         let expected = PoolState { standing, assigned: 0.0, min_capacity: 2.0, reason: None, burst: None };
         assert_eq!(pools(&[answer]), [("r".into(), Some(expected))]);
         assert_eq!(pools(&[response(Some(given_for(None)))]), [("r".into(), None)], "it is no pool");

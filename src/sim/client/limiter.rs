@@ -12,8 +12,8 @@ mod tests;
 use std::sync::Arc;
 
 use leaseway_client::limiter::{
-    Arrivals, Bucket, Burst, Meter as _, Nanos, Window, WindowDemand, WindowLook,
-    demand::{Demand, Kind, Sample},
+    Arrivals, Bucket, Burst, Meter as _, Nanos, Window, WindowDemand, WindowSample,
+    demand::{Demand, DemandKind, Sample},
     estimating,
 };
 use leaseway_client::session::{self, Basis, Mode, Outgoing, Session, Usable, Wants as Asked};
@@ -100,7 +100,7 @@ impl OpenLimiter {
     fn new(now: Millis, window: Window) -> OpenLimiter {
         OpenLimiter {
             bucket: Bucket::full(Burst::Window(window.length)),
-            demand: Demand::new(estimating(Kind::Rate, Some(window))),
+            demand: Demand::new(estimating(DemandKind::Rate, Some(window))),
             window: WindowDemand::new(window),
             arrivals: Arrivals::default(),
             budget: AdmissionBudget::new(nanos(now), window.length),
@@ -130,9 +130,9 @@ impl OpenLimiter {
         let (arrived, capacity) = (self.served.arrived, self.bucket.capacity().get());
         self.demand.sample(now, Sample { count: arrived, freely: arrived, capacity, ..Sample::default() });
         let refused = arrived - self.bucket.taken();
-        let look = WindowLook { estimated: self.demand.wants(now), refused, capacity };
+        let look = WindowSample { estimated: self.demand.wants(now), refused, capacity };
         self.wanted = self.window.wants(now, look);
-        if let Some(at) = self.demand.look_again() {
+        if let Some(at) = self.demand.next_sample_at() {
             let at = at.max(now.plus(MIN_ESTIMATE_INTERVAL));
             self.recheck_at = Some(self.recheck_at.map_or(at, |before| before.min(at)));
         }
@@ -171,8 +171,8 @@ impl LimiterClient {
         if self.open.is_none() {
             self.open = Some(OpenLimiter::new(now, self.window));
             self.estimate_wants(now);
-            self.session.put_off(&self.resource, now.plus(FIRST_CALLER_DELAY));
-            self.session.tell_again(&self.resource);
+            self.session.postpone(&self.resource, now.plus(FIRST_CALLER_DELAY));
+            self.session.report_again(&self.resource);
             self.note_lease(now);
         }
     }
@@ -196,7 +196,7 @@ impl LimiterClient {
     pub(crate) fn poll(&mut self, now: Millis) -> Option<Outgoing<Asked>> {
         self.serve(now);
         let should_estimate = self.open.as_mut().is_some_and(|open| open.should_estimate(now));
-        if should_estimate || (self.session.is_due(now) && !self.session.chosen(now).is_empty()) {
+        if should_estimate || (self.session.is_due(now) && !self.session.due_resources(now).is_empty()) {
             self.estimate_wants(now);
         }
         self.session.poll(now)

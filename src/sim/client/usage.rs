@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use leaseway_client::session::pool::{Meter, Place, PoolState, Standing, Usage};
+use leaseway_client::session::pool::{PoolStanding, PoolState, Usage, UsageCounters, UsageTracker};
 use leaseway_core::{self as core, Amount, Millis};
 use serde::Deserialize;
 
@@ -45,21 +45,21 @@ pub(crate) struct UsagePattern {
     taken: f64,
     recharging: Millis,
     /// Where it stands, once the server has said that there is a pool.
-    place: Option<Place>,
+    tracker: Option<UsageTracker>,
     /// What the request that is under way says.
-    told: Option<(Meter, Option<f64>)>,
+    told: Option<(UsageCounters, Option<f64>)>,
 }
 
 impl UsagePattern {
     /// It may begin in the middle of a burst.
     pub(crate) fn new(uses: UsageSpec, now: Millis, rng: &mut fastrand::Rng) -> UsagePattern {
         let is_busy = rng.f64() < uses.part.0;
-        UsagePattern { uses, is_busy, turn: 0, at: now, taken: 0.0, recharging: Millis(0), place: None, told: None }
+        UsagePattern { uses, is_busy, turn: 0, at: now, taken: 0.0, recharging: Millis(0), tracker: None, told: None }
     }
 
     /// Another client with the same habit: it has used nothing yet.
     pub(crate) fn forget(&mut self) {
-        (self.place, self.told) = (None, None);
+        (self.tracker, self.told) = (None, None);
     }
 
     pub(crate) fn is_busy(&self) -> bool {
@@ -92,26 +92,26 @@ impl UsagePattern {
         }
     }
 
-    fn meter(&self) -> Meter {
-        Meter { at: self.at, taken: self.taken as u64, recharging: Duration::from_millis(self.recharging.0) }
+    fn counters(&self) -> UsageCounters {
+        UsageCounters { at: self.at, taken: self.taken as u64, recharging: Duration::from_millis(self.recharging.0) }
     }
 
     /// What a request says of it, once the server has asked for it.
     pub(crate) fn usage(&self) -> Option<Usage> {
-        Some(self.place.as_ref()?.use_of_rate(self.meter()))
+        Some(self.tracker.as_ref()?.use_of_rate(self.counters()))
     }
 
     /// A request has left that says this.
     pub(crate) fn sent(&mut self, usage: Option<Usage>) {
-        let meter = usage.map_or_else(|| self.meter(), |usage| usage.meter);
-        self.told = Some((meter, usage.map(|usage| usage.recharging)));
+        let counters = usage.map_or_else(|| self.counters(), |usage| usage.counters);
+        self.told = Some((counters, usage.map(|usage| usage.recharging)));
     }
 
     /// The answer to it says where the client stands.
     pub(crate) fn answered(&mut self, state: Option<&core::PoolState>) {
-        let (before, told) = (self.place.take(), self.told.take());
-        let (meter, part) = told.unwrap_or_else(|| (self.meter(), None));
-        self.place = state.map(|state| Place::answered(before, from_core(state), meter, part));
+        let (before, told) = (self.tracker.take(), self.told.take());
+        let (counters, part) = told.unwrap_or_else(|| (self.counters(), None));
+        self.tracker = state.map(|state| UsageTracker::answered(before, from_core(state), counters, part));
     }
 }
 
@@ -119,10 +119,10 @@ impl UsagePattern {
 fn from_core(state: &core::PoolState) -> PoolState {
     PoolState {
         standing: match state.standing {
-            core::PoolStanding::Waiting => Standing::Waiting,
-            core::PoolStanding::Free => Standing::Free,
-            core::PoolStanding::Priority => Standing::Priority,
-            core::PoolStanding::Revoking => Standing::Revoking,
+            core::PoolStanding::Waiting => PoolStanding::Waiting,
+            core::PoolStanding::Free => PoolStanding::Free,
+            core::PoolStanding::Priority => PoolStanding::Priority,
+            core::PoolStanding::Revoking => PoolStanding::Revoking,
         },
         assigned: state.assigned.get(),
         min_capacity: state.min_capacity.get(),

@@ -49,7 +49,7 @@ fn a_waiter_is_told_when_the_runtime_of_the_client_ends() {
         waiting.spawn(async move { gauge.acquire().await.is_err() }),
         waiting.spawn(async move { balanced.wait().await.is_err() }),
         waiting.spawn(async move {
-            client.keeper.shared.closed().await;
+            client.guard.shared.closed().await;
             true
         }),
     ];
@@ -91,13 +91,13 @@ fn clients_and_handles_can_be_dropped_anywhere() {
     let of_client = runtime();
     let on_a_thread = client(&of_client);
     let handles = open(&on_a_thread);
-    let shared = Arc::clone(&on_a_thread.keeper.shared);
+    let shared = Arc::clone(&on_a_thread.guard.shared);
     thread::spawn(move || drop((on_a_thread, handles))).join().expect("no panic");
     within(shared.closed());
 
     // By a task that is aborted, as its future is dropped.
     let in_a_task = client(&of_client);
-    let shared = Arc::clone(&in_a_task.keeper.shared);
+    let shared = Arc::clone(&in_a_task.guard.shared);
     let task = of_client.spawn(async move {
         let (rate, _gauge) = open(&in_a_task);
         let _client = in_a_task;
@@ -109,7 +109,7 @@ fn clients_and_handles_can_be_dropped_anywhere() {
 
     // By the runtime that the client itself lives on.
     let with_its_runtime = client(&of_client);
-    let shared = Arc::clone(&with_its_runtime.keeper.shared);
+    let shared = Arc::clone(&with_its_runtime.guard.shared);
     of_client.spawn(async move {
         let (rate, _gauge) = open(&with_its_runtime);
         rate.wait().await
@@ -163,7 +163,7 @@ fn a_blocking_client_that_cannot_be_made_is_an_error_wherever_it_is_tried() {
 fn the_thread_of_a_blocking_client_ends_with_its_handles() {
     let client = Client::builder().endpoint("127.0.0.1:1").build_blocking().expect("a thread");
     let (rate, gauge) = open(&client);
-    let shared = Arc::clone(&client.keeper.shared);
+    let shared = Arc::clone(&client.guard.shared);
     let (done, is_done) = std::sync::mpsc::channel();
     thread::spawn(move || {
         client.blocking_close();

@@ -1,29 +1,29 @@
 //! Time, as leases count it.
 
-use crate::transport::Suspensions;
+use crate::transport::SuspendedTime;
 use leaseway_core::Millis;
 use tokio::time::{Duration, Instant};
 
 /// Milliseconds since the client was made, those included for which the machine was suspended.
 pub(super) struct Clock {
     origin: Instant,
-    suspensions: Suspensions,
+    suspended: SuspendedTime,
 }
 
 impl Clock {
     pub(super) fn start() -> Clock {
-        Clock { origin: Instant::now(), suspensions: Suspensions::begin() }
+        Clock { origin: Instant::now(), suspended: SuspendedTime::start() }
     }
 
     /// Rounded down: a lease counts from when its request was sent, or a little before.
     pub(super) fn now(&self) -> Millis {
-        let elapsed = self.origin.elapsed() + self.suspensions.total();
+        let elapsed = self.origin.elapsed() + self.suspended.total();
         Millis(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX))
     }
 
     pub(super) fn instant(&self, at: Millis) -> Instant {
         // Far enough to never come: an instant cannot hold every number.
-        self.origin + Duration::from_millis(at.0.min(FAR_MS)).saturating_sub(self.suspensions.total())
+        self.origin + Duration::from_millis(at.0.min(FAR_MS)).saturating_sub(self.suspended.total())
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use leaseway_core::Millis;
 
-use super::{ESTIMATE_GAP, State};
+use super::{MIN_ESTIMATE_INTERVAL, State};
 
 impl State {
     pub(super) fn want(&mut self, now: Millis, id: &Arc<str>) {
@@ -14,31 +14,31 @@ impl State {
             wants.outstanding = 0.0;
         }
         let changing = self.session.want(now, id, wants, mode);
-        let again = slot.opened.look_again();
+        let again = slot.opened.next_sample_at();
         if wants.outstanding > 0.0 || (changing && slot.opened.is_under_pressure()) {
             self.estimate_soon(now);
         }
         if let Some(at) = again {
-            self.look_soon(id, at.max(now.plus(ESTIMATE_GAP)));
+            self.schedule_estimate(id, at.max(now.plus(MIN_ESTIMATE_INTERVAL)));
         }
     }
 
     /// At `at`, or a little later.
     pub(super) fn estimate_soon(&mut self, at: Millis) {
-        let at = at.max(self.estimated.plus(ESTIMATE_GAP));
+        let at = at.max(self.estimated.plus(MIN_ESTIMATE_INTERVAL));
         self.estimate_at = Some(self.estimate_at.map_or(at, |before| before.min(at)));
     }
 
     /// The demand of this one, once: sooner, if it was to be later.
-    fn look_soon(&mut self, id: &Arc<str>, at: Millis) {
+    fn schedule_estimate(&mut self, id: &Arc<str>, at: Millis) {
         let Some(slot) = self.opened.get_mut(id) else { return };
-        if slot.look_at.is_some_and(|before| before <= at) {
+        if slot.estimate_at.is_some_and(|before| before <= at) {
             return;
         }
-        if let Some(before) = slot.look_at.replace(at) {
-            self.looks.remove(&(before, Arc::clone(id)));
+        if let Some(before) = slot.estimate_at.replace(at) {
+            self.scheduled_estimates.remove(&(before, Arc::clone(id)));
         }
-        self.looks.insert((at, Arc::clone(id)));
+        self.scheduled_estimates.insert((at, Arc::clone(id)));
     }
 
     /// Those whose demands are to be estimated now: all, if callers wait at some; else what the next request asks for,
@@ -48,19 +48,19 @@ impl State {
             (self.estimate_at, self.estimated) = (None, now);
             return self.opened.keys().cloned().collect();
         }
-        let mut chosen = if self.session.is_due(now) { self.session.chosen(now) } else { Vec::new() };
-        if !chosen.is_empty() && chosen.len() == self.opened.len() {
+        let mut due_resources = if self.session.is_due(now) { self.session.due_resources(now) } else { Vec::new() };
+        if !due_resources.is_empty() && due_resources.len() == self.opened.len() {
             // All of them, as with most clients.
             (self.estimate_at, self.estimated) = (None, now);
         }
-        while let Some((_, id)) = self.looks.first().filter(|(at, _)| *at <= now) {
+        while let Some((_, id)) = self.scheduled_estimates.first().filter(|(at, _)| *at <= now) {
             let id = Arc::clone(id);
-            self.looks.pop_first();
+            self.scheduled_estimates.pop_first();
             if let Some(slot) = self.opened.get_mut(&id) {
-                slot.look_at = None;
-                chosen.push(id);
+                slot.estimate_at = None;
+                due_resources.push(id);
             }
         }
-        chosen
+        due_resources
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{
 
 use super::*;
 use crate::{
-    handles::opened::Limiter,
+    handles::open_resource::Limiter,
     limiter::{Burst, GaugeLimiter, RateLimiter, TryError},
     session::{Body, Given, Mode, Pace, Settings, Wire},
 };
@@ -23,25 +23,25 @@ fn open_with(
     id: &str,
     wants: Option<f64>,
     limiter: impl FnOnce(&Arc<Notify>) -> Limiter,
-) -> Result<Arc<Opened>, OpenError> {
+) -> Result<Arc<OpenResource>, OpenError> {
     let id: Arc<str> = id.into();
-    shared.open(&id, |nudge| Opened::new(Arc::clone(&id), Mode::Safe, 0, limiter(nudge), wants), |_| Ok(()))
+    shared.open(&id, |wakeup| OpenResource::new(Arc::clone(&id), Mode::Safe, 0, limiter(wakeup), wants), |_| Ok(()))
 }
 
-fn open(shared: &Shared, id: &str) -> Arc<Opened> {
+fn open(shared: &Shared, id: &str) -> Arc<OpenResource> {
     open_with(shared, id, Some(100.0), |_| Limiter::None).expect("not closed")
 }
 
-fn open_rate(shared: &Shared, wants: Option<f64>) -> (Arc<Opened>, RateLimiter) {
-    let make = |nudge: &Arc<Notify>| Limiter::Rate(RateLimiter::with_pressure(Burst::default(), Arc::clone(nudge)));
+fn open_rate(shared: &Shared, wants: Option<f64>) -> (Arc<OpenResource>, RateLimiter) {
+    let make = |wakeup: &Arc<Notify>| Limiter::Rate(RateLimiter::with_pressure(Burst::default(), Arc::clone(wakeup)));
     let opened = open_with(shared, "r", wants, make).expect("not closed");
     let Limiter::Rate(rate) = &opened.limiter else { panic!("it was opened as a rate") };
     let rate = rate.clone();
     (opened, rate)
 }
 
-fn open_gauge(shared: &Shared) -> (Arc<Opened>, GaugeLimiter) {
-    let make = |nudge: &Arc<Notify>| Limiter::Gauge(GaugeLimiter::with_pressure(Arc::clone(nudge)));
+fn open_gauge(shared: &Shared) -> (Arc<OpenResource>, GaugeLimiter) {
+    let make = |wakeup: &Arc<Notify>| Limiter::Gauge(GaugeLimiter::with_pressure(Arc::clone(wakeup)));
     let opened = open_with(shared, "r", Some(100.0), make).expect("not closed");
     let Limiter::Gauge(gauge) = &opened.limiter else { panic!("it was opened as a gauge") };
     let gauge = gauge.clone();
@@ -66,7 +66,7 @@ fn asked(outgoing: &Outgoing<Wants>) -> Vec<Wants> {
     }
 }
 
-fn gives_back(step: &Plan) -> Vec<String> {
+fn gives_back(step: &NextStep) -> Vec<String> {
     match step.outgoing.as_ref().map(|outgoing| &outgoing.body) {
         Some(Body::Release(releases)) => releases.iter().map(|release| release.id.to_string()).collect(),
         Some(Body::Ask(_)) => panic!("it asks"),
@@ -80,13 +80,13 @@ fn answer(shared: &Shared, capacity: f64) -> Outgoing<Wants> {
         Body::Ask(asks) => asks.iter().map(|ask| given(&ask.id, capacity)).collect(),
         Body::Release(_) => Vec::new(),
     };
-    shared.landed(|session, now| _ = session.answered(now, outgoing.number, given), None);
+    shared.finish_request(|session, now| _ = session.answered(now, outgoing.number, given), None);
     outgoing
 }
 
 fn fail(shared: &Shared, why: &str) {
     let number = shared.step().outgoing.expect("something to send").number;
-    shared.landed(|session, now| _ = session.failed(now, number), Some(why.to_owned()));
+    shared.finish_request(|session, now| _ = session.failed(now, number), Some(why.to_owned()));
 }
 
 async fn pass(ms: u64) {
@@ -94,10 +94,10 @@ async fn pass(ms: u64) {
 }
 
 async fn is_nudged(shared: &Shared) -> bool {
-    tokio::time::timeout(Duration::from_millis(1), shared.nudge.notified()).await.is_ok()
+    tokio::time::timeout(Duration::from_millis(1), shared.wakeup.notified()).await.is_ok()
 }
 
-fn held(opened: &Opened) -> f64 {
+fn held(opened: &OpenResource) -> f64 {
     opened.usable().capacity.get()
 }
 
@@ -141,7 +141,7 @@ async fn opening_and_changed_wants_are_sent_at_once() {
     answer(&shared, 40.0);
     pass(1_000).await;
     assert!(!is_nudged(&shared).await);
-    opened.fix_wants(200.0);
+    opened.set_fixed_wants(200.0);
     shared.demand_changed(&opened.id);
     assert!(is_nudged(&shared).await);
     assert_eq!(asked(&shared.step().outgoing.expect("it asks"))[0].amount, 200.0);
@@ -192,9 +192,9 @@ async fn gauges_are_told_too_and_say_what_is_out_until_it_came_back() {
 async fn settle(shared: &Shared, capacity: f64) {
     for _ in 0..1_000 {
         let step = shared.step();
-        if let Some(number) = step.under_way {
-            shared.landed(|session, now| _ = session.answered(now, number, vec![given("r", capacity)]), None);
-        } else if step.heeds_pressure {
+        if let Some(number) = step.in_flight {
+            shared.finish_request(|session, now| _ = session.answered(now, number, vec![given("r", capacity)]), None);
+        } else if step.watches_pressure {
             return;
         }
         pass(100).await;
@@ -210,25 +210,25 @@ async fn pressure_makes_it_estimate_but_no_more_than_ten_times_a_second() {
     pass(5).await;
     answer(&shared, 0.0);
     pass(10).await;
-    assert!(shared.step().heeds_pressure);
+    assert!(shared.step().watches_pressure);
     let waiting = tokio::spawn(async move { rate.wait_many(20).await });
     shared.pressure.notified().await;
-    shared.pressed();
+    shared.note_pressure();
     let step = shared.step();
-    assert!(step.outgoing.is_none() && !step.heeds_pressure, "it was estimated 10 ms ago");
+    assert!(step.outgoing.is_none() && !step.watches_pressure, "it was estimated 10 ms ago");
     assert_eq!(step.wake, Some(Instant::now() + Duration::from_millis(90)));
     pass(90).await;
     let step = shared.step();
     assert!(asked(&step.outgoing.expect("what waits is asked for"))[0].amount > 0.0);
-    assert!(!step.heeds_pressure, "what changes is estimated again");
-    let number = step.under_way.expect("the request");
-    shared.landed(|session, now| _ = session.answered(now, number, vec![given("r", 0.0)]), None);
+    assert!(!step.watches_pressure, "what changes is estimated again");
+    let number = step.in_flight.expect("the request");
+    shared.finish_request(|session, now| _ = session.answered(now, number, vec![given("r", 0.0)]), None);
     settle(&shared, 0.0).await;
     // More than it was, and not enough: then more may be wanted.
     shared.hinted(None);
     pass(1_000).await;
     answer(&shared, 0.001);
-    assert!(!shared.step().heeds_pressure);
+    assert!(!shared.step().watches_pressure);
     shared.close();
     assert!(waiting.await.expect("no panic").is_err());
 }
@@ -240,22 +240,22 @@ async fn what_is_owed_presses_is_asked_for_and_is_told() {
     shared.step();
     pass(5).await;
     answer(&shared, 10.0);
-    assert_eq!((shared.health().debts, opened.new_debt()), (vec![], None));
+    assert_eq!((shared.health().debts, opened.changed_debt()), (vec![], None));
     pass(100).await;
     rate.charge(500).expect("it may be owed");
     shared.pressure.notified().await;
     assert!(opened.is_under_pressure());
-    shared.pressed();
+    shared.note_pressure();
     let owed = rate.debt();
     assert_eq!(shared.health().debts, [("r".to_owned(), owed)]);
     pass(1_000).await;
     let asks = asked(&shared.step().outgoing.expect("what is owed is asked for"));
     assert!(asks[0].amount >= rate.debt() as f64, "{} of {}", asks[0].amount, rate.debt());
-    assert_eq!(opened.new_debt(), None, "the step has told it");
-    opened.fix_wants(1.0);
+    assert_eq!(opened.changed_debt(), None, "the step has told it");
+    opened.set_fixed_wants(1.0);
     assert!(!opened.is_under_pressure(), "it is told what to ask for");
     pass(60_000).await;
-    assert_eq!((shared.health().debts, opened.new_debt()), (vec![], Some(0)));
+    assert_eq!((shared.health().debts, opened.changed_debt()), (vec![], Some(0)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -263,7 +263,7 @@ async fn demands_are_brought_up_to_date_before_a_refresh() {
     let shared = shared();
     let opened = open(&shared, "r");
     answer(&shared, 40.0);
-    opened.fix_wants(101.0);
+    opened.set_fixed_wants(101.0);
     pass(5_000).await;
     assert_eq!(asked(&shared.step().outgoing.expect("a refresh"))[0].amount, 101.0);
 }
@@ -296,8 +296,8 @@ async fn closing_gives_everything_back_and_nothing_opens_any_more() {
     assert!(matches!(open_with(&shared, "s", Some(1.0), |_| Limiter::None), Err(OpenError::Closed)));
     let step = shared.step();
     assert_eq!((gives_back(&step), step.finished), (vec!["r".to_owned()], false));
-    let number = step.under_way.expect("the release");
-    shared.landed(|session, now| _ = session.answered(now, number, vec![]), None);
+    let number = step.in_flight.expect("the release");
+    shared.finish_request(|session, now| _ = session.answered(now, number, vec![]), None);
     assert!(shared.step().finished);
     shared.close_handle(&opened.id);
     shared.reopen(&opened.id);

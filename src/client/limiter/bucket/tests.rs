@@ -23,8 +23,8 @@ fn drain(bucket: &mut Bucket, now: Nanos) -> u64 {
 #[test]
 fn without_a_capacity_there_is_nothing() {
     let mut bucket = Bucket::new(Burst::Permits(10.0));
-    assert_eq!(bucket.take(3600 * SECOND, 1), Err(Short { ready_in: None }));
-    assert_eq!(bucket.most_at_once(), None);
+    assert_eq!(bucket.take(3600 * SECOND, 1), Err(Shortage { ready_in: None }));
+    assert_eq!(bucket.max_at_once(), None);
 }
 
 #[test]
@@ -33,7 +33,9 @@ fn the_wait_is_exact_to_the_nanosecond() {
         let mut bucket = bucket(Burst::Smooth, capacity);
         let mut now = 0;
         for _ in 0..100 {
-            let Err(Short { ready_in: Some(wait) }) = bucket.take(now, 1) else { panic!("{capacity}: had one left") };
+            let Err(Shortage { ready_in: Some(wait) }) = bucket.take(now, 1) else {
+                panic!("{capacity}: had one left")
+            };
             now += wait - 1;
             assert!(bucket.take(now, 1).is_err(), "{capacity}: a nanosecond early");
             now += 1;
@@ -105,8 +107,8 @@ fn nothing_drifts_in_a_day_of_operations() {
             taken += u128::from(bucket.take(now, 1).is_ok());
         }
         // What came in less what went out is what is there, to the unit.
-        let rate = (capacity * RATE) as u128;
-        assert_eq!(rate * u128::from(DAY), taken * PERMIT + bucket.credit, "{capacity}");
+        let rate = (capacity * UNITS_PER_RATE) as u128;
+        assert_eq!(rate * u128::from(DAY), taken * UNITS_PER_PERMIT + bucket.credit, "{capacity}");
     }
 }
 
@@ -127,7 +129,7 @@ fn credit_never_exceeds_the_burst_however_long_no_caller_comes() {
 fn without_capacity_nothing_is_let_through_even_if_some_was_saved() {
     let mut bucket = bucket(Burst::Permits(50.0), 100.0);
     bucket.set_capacity(SECOND, Capacity::NONE);
-    assert_eq!(bucket.take(SECOND, 1), Err(Short { ready_in: None }));
+    assert_eq!(bucket.take(SECOND, 1), Err(Shortage { ready_in: None }));
     // It was not lost, and did not grow.
     bucket.set_capacity(900 * SECOND, Capacity::of(1.0));
     assert_eq!(drain(&mut bucket, 900 * SECOND), 50);
@@ -161,7 +163,7 @@ fn unlimited_is_unlimited_and_leaves_no_more_than_a_burst() {
 fn one_that_needs_more_than_the_burst_pays_in_full_and_leaves_nothing() {
     let mut bucket = bucket(Burst::Permits(2.0), 1.0);
     assert_eq!(drain(&mut bucket, 60 * SECOND), 2);
-    assert_eq!(bucket.take(60 * SECOND, 10), Err(Short { ready_in: Some(10 * SECOND) }));
+    assert_eq!(bucket.take(60 * SECOND, 10), Err(Shortage { ready_in: Some(10 * SECOND) }));
     bucket.save_for(60 * SECOND, 10);
     assert!(bucket.take(70 * SECOND - 1, 10).is_err());
     // It comes late; what came in meanwhile is not kept for it.
@@ -373,7 +375,7 @@ proptest! {
                     prop_assert_eq!(bucket.charge(now, u64::from(n)), u64::from(n));
                     history.admitted.push((seconds(now), n));
                     let credit = history.credit(burst, seconds(now));
-                    let owed = bucket.debt as f64 / PERMIT as f64;
+                    let owed = bucket.debt as f64 / UNITS_PER_PERMIT as f64;
                     prop_assert!((owed + credit.min(0.0)).abs() < TOLERANCE, "owes {owed}, has {credit}");
                 }
                 Step::Refund(n) => {

@@ -4,11 +4,11 @@ use super::*;
 
 const REFRESH: Duration = Duration::from_secs(5);
 
-fn demand(kind: Kind) -> Demand {
-    Demand::new(Settings { kind, refresh: REFRESH, remembers: true })
+fn demand(kind: DemandKind) -> Demand {
+    Demand::new(DemandSettings { kind, refresh: REFRESH, remembers: true })
 }
 
-fn seen(count: u64, waiting: u64) -> Sample {
+fn counts(count: u64, waiting: u64) -> Sample {
     Sample { count, waiting, ..Sample::default() }
 }
 
@@ -22,8 +22,8 @@ struct Sampled {
 
 impl Sampled {
     fn sampled_every(step: u64) -> Sampled {
-        let mut demand = demand(Kind::Rate);
-        demand.sample(Millis(0), seen(0, 0));
+        let mut demand = demand(DemandKind::Rate);
+        demand.sample(Millis(0), counts(0, 0));
         Sampled { demand, now: 0, arrived: 0.0, step }
     }
 
@@ -36,7 +36,7 @@ impl Sampled {
             self.now += self.step;
             self.arrived += rate * self.step as f64 / 1000.0;
             // Rounded, so that the millions do not lose a permit to the sum of fractions.
-            self.demand.sample(Millis(self.now), seen((self.arrived + 1e-6) as u64, waiting));
+            self.demand.sample(Millis(self.now), counts((self.arrived + 1e-6) as u64, waiting));
             let wants = self.demand.wants(Millis(self.now));
             (least, most) = (least.min(wants), most.max(wants));
         }
@@ -77,7 +77,7 @@ fn a_backlog_is_wanted_at_once() {
     let mut flow = Sampled::sampled_every(1000);
     flow.run(10.0, 300, 0);
     let before = flow.wants();
-    flow.demand.sample(Millis(flow.now), seen(3000, 500));
+    flow.demand.sample(Millis(flow.now), counts(3000, 500));
     assert!(
         (flow.wants() - before - 500.0).abs() < 1.0,
         "500 within a second are 500/s more than {before}: {}",
@@ -87,9 +87,9 @@ fn a_backlog_is_wanted_at_once() {
 
 #[test]
 fn a_client_that_has_just_started_does_not_extrapolate_from_a_moment() {
-    let mut demand = demand(Kind::Rate);
-    demand.sample(Millis(0), seen(0, 0));
-    demand.sample(Millis(1), seen(100, 0));
+    let mut demand = demand(DemandKind::Rate);
+    demand.sample(Millis(0), counts(0, 0));
+    demand.sample(Millis(1), counts(100, 0));
     assert!(demand.wants(Millis(1)) <= 200.0, "100 in the first millisecond are not 100,000 per second");
 }
 
@@ -116,9 +116,9 @@ fn wants_fall_over_several_refreshes_without_a_cliff_and_end_at_nothing() {
 
 #[test]
 fn wants_fall_between_samples_too() {
-    let mut gauge = demand(Kind::Gauge);
-    gauge.sample(Millis(0), seen(100, 0));
-    gauge.sample(Millis(1), seen(0, 0));
+    let mut gauge = demand(DemandKind::Gauge);
+    gauge.sample(Millis(0), counts(100, 0));
+    gauge.sample(Millis(1), counts(0, 0));
     let wants = |seconds: u64| gauge.wants(Millis(seconds * 1000));
     assert_eq!(wants(5), 100.0);
     assert!(wants(6) < 100.0 && wants(20) < 40.0 && wants(20) > 30.0);
@@ -137,14 +137,14 @@ fn a_drop_to_a_lower_rate_ends_at_the_lower_rate() {
 fn arrivals_at_random_are_wanted_about_as_often_as_they_come() {
     for rate in [0.5, 5.0, 200.0] {
         let mut random = fastrand::Rng::with_seed(1);
-        let mut demand = demand(Kind::Rate);
+        let mut demand = demand(DemandKind::Rate);
         let (mut next, mut arrived, mut sum) = (0.0, 0, 0.0);
         for second in 1..=2000u64 {
             while next < second as f64 {
                 arrived += 1;
                 next -= (1.0 - random.f64()).ln() / rate;
             }
-            demand.sample(Millis(second * 1000), seen(arrived, 0));
+            demand.sample(Millis(second * 1000), counts(arrived, 0));
             sum += demand.wants(Millis(second * 1000));
         }
         // Above, because peaks count at once and dips do not.
@@ -162,16 +162,16 @@ fn sixty_four_that_always_ask_again_want_more_than_there_is_and_not_without_boun
         flow.run(capacity, 300, 64);
         let (least, most) = flow.run(capacity, 300, 64);
         assert!(least > capacity, "wants {least} of {capacity}");
-        assert!(most < 1.05 * capacity + 64.0 / BACKLOG + 0.5, "wants {most} of {capacity}");
+        assert!(most < 1.05 * capacity + 64.0 / MAX_WAIT_SECONDS + 0.5, "wants {most} of {capacity}");
     }
 }
 
 /// One caller that works for `work` seconds, waits for its turn, and begins again, while it is given what it wants up
 /// to `most`. Returns what it wants after so many looks, a tenth of a second apart.
 fn wants_of_one_caller(work: f64, most: f64, looks: u64) -> f64 {
-    let mut demand = demand(Kind::Rate);
+    let mut demand = demand(DemandKind::Rate);
     let (mut arrived, mut queued, mut capacity) = (1.0, 0.0, 0.0);
-    for look in 0..looks {
+    for update in 0..looks {
         let waits = (1.0 - work * capacity).max(0.0);
         let per_second = if waits > 0.0 { capacity } else { 1.0 / work };
         (arrived, queued) = (arrived + per_second * 0.1, queued + waits * 0.1);
@@ -183,7 +183,7 @@ fn wants_of_one_caller(work: f64, most: f64, looks: u64) -> f64 {
             capacity,
             ..Sample::default()
         };
-        let now = Millis(look * 100);
+        let now = Millis(update * 100);
         demand.sample(now, sample);
         capacity = demand.wants(now).min(most);
     }
@@ -208,7 +208,7 @@ fn one_caller_that_is_not_given_more_wants_twice_as_much_and_no_more() {
 
 #[test]
 fn few_calls_at_a_time_do_not_want_all_of_a_large_capacity() {
-    let mut demand = demand(Kind::Rate);
+    let mut demand = demand(DemandKind::Rate);
     for second in 0..100u64 {
         // Three at once each second; two of them wait for ten milliseconds.
         let queued = Duration::from_millis(second * 10);
@@ -221,19 +221,19 @@ fn few_calls_at_a_time_do_not_want_all_of_a_large_capacity() {
 
 #[test]
 fn callers_that_are_given_nothing_are_not_looked_at_for_ever() {
-    let mut demand = demand(Kind::Rate);
-    demand.sample(Millis(0), seen(0, 0));
+    let mut demand = demand(DemandKind::Rate);
+    demand.sample(Millis(0), counts(0, 0));
     let mut looks = 0;
     let mut next = Some(Millis(5));
     while let Some(at) = next.take().filter(|at| *at < Millis(60_000)) {
-        demand.sample(at, seen(20, 20));
+        demand.sample(at, counts(20, 20));
         looks += 1;
-        next = demand.look_again();
+        next = demand.next_sample_at();
     }
     assert!((10..=60).contains(&looks), "{looks} looks");
     for second in 6..60 {
-        demand.sample(Millis(second * 1000), seen(20, 20));
-        assert_eq!(demand.look_again(), None, "after {second} s");
+        demand.sample(Millis(second * 1000), counts(20, 20));
+        assert_eq!(demand.next_sample_at(), None, "after {second} s");
         let wants = demand.wants(Millis(second * 1000));
         assert!((20.0..25.0).contains(&wants), "what waits is wanted: {wants}");
     }
@@ -241,16 +241,16 @@ fn callers_that_are_given_nothing_are_not_looked_at_for_ever() {
 
 #[test]
 fn a_gauge_holds_its_peak_for_a_refresh_and_then_lets_go() {
-    let mut gauge = demand(Kind::Gauge);
-    gauge.sample(Millis(0), seen(10, 2));
+    let mut gauge = demand(DemandKind::Gauge);
+    gauge.sample(Millis(0), counts(10, 2));
     assert_eq!(gauge.wants(Millis(0)), 12.0);
     for second in 1..=5 {
-        gauge.sample(Millis(second * 1000), seen(4, 0));
+        gauge.sample(Millis(second * 1000), counts(4, 0));
         assert_eq!(gauge.wants(Millis(second * 1000)), 12.0, "after {second} s");
     }
     let mut before = 12.0;
     for second in 6..200 {
-        gauge.sample(Millis(second * 1000), seen(4, 0));
+        gauge.sample(Millis(second * 1000), counts(4, 0));
         let wants = gauge.wants(Millis(second * 1000));
         assert!(wants <= before && wants > before * 0.9, "from {before} to {wants}");
         before = wants;
@@ -274,15 +274,15 @@ proptest! {
             1..50,
         ),
     ) {
-        let kind = if gauge { Kind::Gauge } else { Kind::Rate };
+        let kind = if gauge { DemandKind::Gauge } else { DemandKind::Rate };
         let refresh = Duration::from_millis(refresh);
-        let mut demand = Demand::new(Settings { kind, refresh, remembers: true });
+        let mut demand = Demand::new(DemandSettings { kind, refresh, remembers: true });
         for (now, count, waiting) in samples {
-            demand.sample(Millis(now), seen(count, waiting));
+            demand.sample(Millis(now), counts(count, waiting));
             let least = if gauge {
                 count as f64 + waiting as f64
             } else {
-                waiting as f64 / BACKLOG
+                waiting as f64 / MAX_WAIT_SECONDS
             };
             for later in [now, now.saturating_add(1000), u64::MAX] {
                 let wants = demand.wants(Millis(later));

@@ -1,7 +1,7 @@
 //! The arithmetic of a gauge: permits in use, of at most so many.
 
 use crate::{
-    limiter::{Meter, Nanos, Promise, Short},
+    limiter::{Meter, Nanos, Promise, Shortage},
     session::Capacity,
 };
 
@@ -47,12 +47,12 @@ impl Meter for Count {
         self.capacity = capacity;
     }
 
-    fn take(&mut self, _: Nanos, n: u32) -> Result<(), Short> {
-        let after = self.in_use.saturating_add(u64::from(n));
-        if after > self.whole() {
-            return Err(Short { ready_in: None });
+    fn take(&mut self, _: Nanos, n: u32) -> Result<(), Shortage> {
+        let in_use = self.in_use.saturating_add(u64::from(n));
+        if in_use > self.whole() {
+            return Err(Shortage { ready_in: None });
         }
-        self.in_use = after;
+        self.in_use = in_use;
         self.taken += u64::from(n);
         Ok(())
     }
@@ -61,7 +61,7 @@ impl Meter for Count {
         None
     }
 
-    fn most_at_once(&self) -> Option<f64> {
+    fn max_at_once(&self) -> Option<f64> {
         (self.whole() > 0).then(|| self.capacity.get().floor())
     }
 

@@ -9,7 +9,7 @@ use slab::Slab;
 pub(super) type Key = usize;
 
 /// An empty queue keeps memory for so many; what a crowd once needed it gives back.
-const KEPT: usize = 1024;
+const RETAINED_CAPACITY: usize = 1024;
 
 #[derive(Debug)]
 struct Node<T> {
@@ -71,7 +71,7 @@ impl<T> Queue<T> {
     /// Gives up the value of one that does not stand in the queue any more.
     pub(super) fn remove(&mut self, key: Key) -> T {
         let value = self.entries.remove(key).value;
-        if self.entries.is_empty() && self.entries.capacity() > KEPT {
+        if self.entries.is_empty() && self.entries.capacity() > RETAINED_CAPACITY {
             self.entries = Slab::new();
         }
         value

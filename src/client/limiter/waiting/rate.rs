@@ -5,7 +5,9 @@ use std::{sync::Arc, time::Duration};
 use tokio::{sync::Notify, task::coop::consume_budget};
 
 use crate::{
-    limiter::{Bucket, Burst, Closed, DebtExceeded, Meter, RateReservation, Standing, TryError, waiting::gate::Gate},
+    limiter::{
+        Bucket, Burst, Closed, DebtExceeded, Meter, RateReservation, Standing, TryError, waiting::semaphore::Semaphore,
+    },
     session::Capacity,
 };
 
@@ -19,51 +21,51 @@ use crate::{
 /// Clones are the same limiter.
 #[derive(Debug, Clone)]
 pub struct RateLimiter {
-    gate: Arc<Gate<Bucket>>,
+    semaphore: Arc<Semaphore<Bucket>>,
 }
 
 impl RateLimiter {
     /// Blocked until the first [`set_capacity`](RateLimiter::set_capacity).
     pub fn new(burst: Burst) -> RateLimiter {
-        RateLimiter { gate: Arc::new(Gate::new(Bucket::new(burst), None)) }
+        RateLimiter { semaphore: Arc::new(Semaphore::new(Bucket::new(burst), None)) }
     }
 
     /// As `new`; `on_pressure` is notified (one waiter, or the next to come) when a caller has to queue and none did,
     /// and each time the queue has doubled since.
     pub fn with_pressure(burst: Burst, on_pressure: Arc<Notify>) -> RateLimiter {
-        RateLimiter { gate: Arc::new(Gate::new(Bucket::new(burst), Some(on_pressure))) }
+        RateLimiter { semaphore: Arc::new(Semaphore::new(Bucket::new(burst), Some(on_pressure))) }
     }
 
     /// As `with_pressure`; once there is capacity, all that may be saved up is there.
     pub(crate) fn full(burst: Burst, on_pressure: Arc<Notify>) -> RateLimiter {
-        RateLimiter { gate: Arc::new(Gate::new(Bucket::full(burst), Some(on_pressure))) }
+        RateLimiter { semaphore: Arc::new(Semaphore::new(Bucket::full(burst), Some(on_pressure))) }
     }
 
     /// What could be had now.
     pub fn standing(&self) -> Standing {
-        self.gate.standing()
+        self.semaphore.standing()
     }
 
     /// Permits per second from now on, also for those that wait already. Up to now the old capacity counts. What was
     /// saved beyond the new burst is lost. Without capacity none is let through, even if some was saved; unlimited lets
     /// all through at once. Less than 1e-12 per second is none.
     pub fn set_capacity(&self, capacity: Capacity) {
-        self.gate.set_capacity(capacity);
+        self.semaphore.set_capacity(capacity);
     }
 
     /// As [`set_capacity`](RateLimiter::set_capacity), where a server lets so much time of it be saved up.
     pub(crate) fn set(&self, capacity: Capacity, buffer: Option<Duration>) {
-        self.gate.change(|bucket, now| bucket.set(now, capacity, buffer));
+        self.semaphore.change(|bucket, now| bucket.set(now, capacity, buffer));
     }
 
     /// Saves up so much from now on.
     pub(crate) fn set_burst(&self, burst: Burst) {
-        self.gate.change(|bucket, now| bucket.set_burst(now, burst));
+        self.semaphore.change(|bucket, now| bucket.set_burst(now, burst));
     }
 
     /// The capacity last set.
     pub fn capacity(&self) -> Capacity {
-        self.gate.meter(Meter::capacity)
+        self.semaphore.meter(Meter::capacity)
     }
 
     /// Waits for one permit. See [`wait_many`](RateLimiter::wait_many).
@@ -82,13 +84,13 @@ impl RateLimiter {
     /// If it has to wait, and not in a tokio runtime whose timer is on.
     pub async fn wait_many(&self, n: u32) -> Result<(), Closed> {
         consume_budget().await;
-        self.gate.acquire(n).await
+        self.semaphore.acquire(n).await
     }
 
     /// Takes `n` permits if they are there and no caller waits. A refusal also counts as
     /// [`arrived`](RateLimiter::arrived): it was asked for and would have been used.
     pub fn try_acquire(&self, n: u32) -> Result<(), TryError> {
-        self.gate.try_acquire(n)
+        self.semaphore.try_acquire(n)
     }
 
     /// `n` permits have been used already. They are taken now: of what is there, also if it is being saved for a caller
@@ -96,7 +98,7 @@ impl RateLimiter {
     ///
     /// Of what goes beyond the [bound](RateLimiter::set_max_debt) nothing is remembered; the error says how much.
     pub fn charge(&self, n: u64) -> Result<(), DebtExceeded> {
-        self.gate.charge(n)
+        self.semaphore.charge(n)
     }
 
     /// `n` permits were taken and not used; the limiter takes that to be those that were taken last, and no more than
@@ -107,7 +109,7 @@ impl RateLimiter {
     /// what was refunded of what was taken last, is never more than capacity and burst allow. To give back what was
     /// taken at a certain time, [reserve](RateLimiter::reserve) it.
     pub fn refund(&self, n: u64) {
-        self.gate.refund(n);
+        self.semaphore.refund(n);
     }
 
     /// Waits for `n` permits as [`wait_many`](RateLimiter::wait_many) does, for something of which only its end will
@@ -117,73 +119,73 @@ impl RateLimiter {
     /// large as what is reserved at once.
     pub async fn reserve(&self, n: u32) -> Result<RateReservation, Closed> {
         self.wait_many(n).await?;
-        Ok(RateReservation::new(Arc::clone(&self.gate), self.gate.promise(n)))
+        Ok(RateReservation::new(Arc::clone(&self.semaphore), self.semaphore.promise(n)))
     }
 
     /// Reserves `n` permits if they are there and no caller waits.
     pub fn try_reserve(&self, n: u32) -> Result<RateReservation, TryError> {
-        self.gate.try_reserve(n).map(|promise| RateReservation::new(Arc::clone(&self.gate), promise))
+        self.semaphore.try_reserve(n).map(|promise| RateReservation::new(Arc::clone(&self.semaphore), promise))
     }
 
     /// So much may be owed at most (1,000,000). What is owed already stays.
     pub fn set_max_debt(&self, permits: u64) {
-        self.gate.change(|bucket, _| bucket.set_max_debt(permits));
+        self.semaphore.change(|bucket, _| bucket.set_max_debt(permits));
     }
 
     /// Permits owed now, a fraction of one as a whole one.
     pub fn debt(&self) -> u64 {
-        self.gate.owed()
+        self.semaphore.owed()
     }
 
     /// Whole permits that could be had now without waiting; none while a caller waits.
     pub fn available(&self) -> u64 {
-        self.gate.available()
+        self.semaphore.available()
     }
 
     /// Callers that wait, and those that come, are told [`Closed`]. Closing again changes nothing.
     pub fn close(&self) {
-        self.gate.close();
+        self.semaphore.close();
     }
 
     /// Permits asked for, ever: by those that were let through, that wait, that gave up and that only tried; and those
     /// that were charged.
     pub fn arrived(&self) -> u64 {
-        self.gate.arrived()
+        self.semaphore.arrived()
     }
 
     /// Permits asked for while no caller waited, ever.
     pub fn arrived_freely(&self) -> u64 {
-        self.gate.arrived_freely()
+        self.semaphore.arrived_freely()
     }
 
     /// Permits that were taken and came back unused, ever; also those of which only a part could be had again.
     pub fn refunded(&self) -> u64 {
-        self.gate.refunded()
+        self.semaphore.refunded()
     }
 
     /// Permits asked for that were not let through and do not wait any more, ever.
     pub(crate) fn refused(&self) -> u64 {
-        self.gate.refused()
+        self.semaphore.refused()
     }
 
     /// Permits taken and not refunded, ever.
     pub fn taken(&self) -> u64 {
-        self.gate.taken()
+        self.semaphore.taken()
     }
 
     /// For how long some of the burst was missing, ever: the part of the time in which the capacity was in use.
     pub fn recharging(&self) -> Duration {
-        self.gate.recharging()
+        self.semaphore.recharging()
     }
 
     /// For how long there have been callers waiting, ever: how much of the time the capacity is what holds callers up.
     pub fn queued(&self) -> Duration {
-        self.gate.queued()
+        self.semaphore.queued()
     }
 
     /// Permits waited for now.
     pub fn waiting(&self) -> u64 {
-        self.gate.waiting()
+        self.semaphore.waiting()
     }
 }
 

@@ -2,21 +2,21 @@
 
 use std::sync::Arc;
 
-use crate::limiter::{Bucket, DebtExceeded, Promise, waiting::gate::Gate};
+use crate::limiter::{Bucket, DebtExceeded, Promise, waiting::semaphore::Semaphore};
 
 /// Permits of a rate that are taken, and of which those that are not used can come back. Dropped without being settled
 /// it keeps what it took.
 #[derive(Debug)]
 #[must_use = "what was reserved is to be settled; dropped, all of it counts as used"]
 pub struct RateReservation {
-    gate: Arc<Gate<Bucket>>,
+    semaphore: Arc<Semaphore<Bucket>>,
     promise: Promise,
     settled: bool,
 }
 
 impl RateReservation {
-    pub(super) fn new(gate: Arc<Gate<Bucket>>, promise: Promise) -> RateReservation {
-        RateReservation { gate, promise, settled: false }
+    pub(super) fn new(semaphore: Arc<Semaphore<Bucket>>, promise: Promise) -> RateReservation {
+        RateReservation { semaphore, promise, settled: false }
     }
 
     /// How much was taken.
@@ -28,7 +28,7 @@ impl RateReservation {
     /// was reserved is [charged](crate::limiter::RateLimiter::charge).
     pub fn settle(mut self, used: u64) -> Result<(), DebtExceeded> {
         self.settled = true;
-        self.gate.settle(self.promise, used)
+        self.semaphore.settle(self.promise, used)
     }
 }
 
@@ -36,7 +36,7 @@ impl Drop for RateReservation {
     fn drop(&mut self) {
         if !self.settled {
             // As much as was promised: nothing is charged besides.
-            let _ = self.gate.settle(self.promise, u64::from(self.promise.n));
+            let _ = self.semaphore.settle(self.promise, u64::from(self.promise.n));
         }
     }
 }

@@ -8,7 +8,7 @@ use super::*;
 use crate::{
     limiter::{
         Burst,
-        demand::{Demand, Kind, Sample, Settings},
+        demand::{Demand, DemandKind, DemandSettings, Sample},
     },
     session::Capacity,
 };
@@ -18,8 +18,8 @@ mod offered;
 
 const REFRESH: Duration = Duration::from_secs(5);
 
-fn demand(kind: Kind) -> Demand {
-    Demand::new(Settings { kind, refresh: REFRESH, remembers: true })
+fn demand(kind: DemandKind) -> Demand {
+    Demand::new(DemandSettings { kind, refresh: REFRESH, remembers: true })
 }
 
 fn seen(count: u64, waiting: u64) -> Sample {

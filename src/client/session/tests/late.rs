@@ -120,7 +120,7 @@ fn after_a_release_was_sent_no_answer_to_an_earlier_request_counts() {
     assert_eq!(released(&release), [("r", Some(1))]);
     let late = |session: &mut Session<Wants>, at| session.answered(at, asked, vec![given("r", 50.0, 2)]);
     assert!(!late(&mut session, wake));
-    assert_eq!(session.under_way(), Some(release.number), "it is not the answer to the release");
+    assert_eq!(session.in_flight(), Some(release.number), "it is not the answer to the release");
 
     // Wanted again while the release is under way, when it has been answered, and when it is asked for.
     session.want(wake, &id("r"), wants(100.0), MODE);
@@ -131,7 +131,7 @@ fn after_a_release_was_sent_no_answer_to_an_earlier_request_counts() {
     let anew = session.poll(soon).expect("it asks");
     assert_eq!(asks(&anew)[0].has, None);
     assert!(!late(&mut session, soon));
-    assert_eq!((session.lease(soon, "r"), session.under_way()), (None, Some(anew.number)));
+    assert_eq!((session.lease(soon, "r"), session.in_flight()), (None, Some(anew.number)));
     assert!(session.answered(soon, anew.number, vec![given("r", 60.0, 3)]));
     assert_eq!(capacity(&session, soon.0, "r"), 60.0);
 }
@@ -140,7 +140,7 @@ fn after_a_release_was_sent_no_answer_to_an_earlier_request_counts() {
 fn after_a_release_that_failed_no_answer_to_an_earlier_request_counts_either() {
     let (mut session, asked) = asking(1_000);
     session.release("r");
-    session.give_up_late(Millis(4_000));
+    session.expire_request(Millis(4_000));
     let wake = session.wake(Millis(4_000)).expect("the end of the pause");
     let release = session.poll(wake).expect("it gives back");
     session.failed(wake, release.number);

@@ -48,9 +48,9 @@ fn what_is_wanted_again_before_it_was_given_back_is_told_again() {
     session.changes(Millis(10), |_, _| ());
     session.release("r");
     session.want(Millis(1_000), &id("r"), wants(100.0), MODE);
-    let mut told = Vec::new();
-    session.changes(Millis(1_000), |_, usable| told.push((usable.capacity.get(), usable.basis)));
-    assert_eq!(told, [(40.0, Basis::Lease)], "the new handle has not been told");
+    let mut reported = Vec::new();
+    session.changes(Millis(1_000), |_, usable| reported.push((usable.capacity.get(), usable.basis)));
+    assert_eq!(reported, [(40.0, Basis::Lease)], "the new handle has not been told");
 }
 
 #[test]

@@ -85,7 +85,7 @@ proptest! {
         let mut session = Session::new(Settings { resources_per_request: bound, ..settings(&["a:1", "b:1"]) });
         let (mut now, mut number, mut named) = (Millis(0), 0, Vec::<(Arc<str>, Millis)>::new());
         for op in ops {
-            let awaited = session.under_way() == Some(number);
+            let awaited = session.in_flight() == Some(number);
             match op {
                 Op::Sleep => now = session.wake(now).unwrap_or(now),
                 Op::Late(span) => now = now.plus(Millis(span)),

@@ -39,11 +39,11 @@ impl Asker for Script {
     async fn step(&mut self) -> Option<Step<Wants>> {
         let now = self.now();
         let outgoing = self.session.poll(now);
-        if self.fates.is_empty() && outgoing.is_none() && self.session.under_way().is_none() {
+        if self.fates.is_empty() && outgoing.is_none() && self.session.in_flight().is_none() {
             return None;
         }
         let wake = self.session.wake(now).map(|at| self.begun + Duration::from_millis(at.0));
-        Some(Step { outgoing, under_way: self.session.under_way(), wake })
+        Some(Step { outgoing, in_flight: self.session.in_flight(), wake })
     }
 
     fn call(&mut self, channel: Result<Channel, Status>, _: Body<Wants>) -> Call<Vec<Given>> {
@@ -66,7 +66,7 @@ impl Asker for Script {
                 self.session.answered(now, number, given);
                 "answered".to_owned()
             }
-            Outcome::Replied(Reply::Elsewhere(master)) => {
+            Outcome::Replied(Reply::Redirect(master)) => {
                 self.session.redirected(now, number, master.as_deref());
                 format!("elsewhere {master:?}")
             }
@@ -105,7 +105,7 @@ async fn told(endpoints: &[&str], fates: impl IntoIterator<Item = Fate>) -> Vec<
 #[tokio::test(start_paused = true)]
 async fn a_redirect_is_followed_at_once_and_a_failure_after_a_pause() {
     let begun = Instant::now();
-    let elsewhere = Fate::Replies(Reply::Elsewhere(Some("127.0.0.1:2".into())));
+    let elsewhere = Fate::Replies(Reply::Redirect(Some("127.0.0.1:2".into())));
     let followed = told(&["127.0.0.1:1"], [elsewhere, Fate::Replies(Reply::Master(Vec::new()))]).await;
     assert_eq!(followed, ["1 127.0.0.1:1: elsewhere Some(\"127.0.0.1:2\")", "2 127.0.0.1:2: answered"]);
     assert_eq!(begun.elapsed(), Duration::ZERO);
@@ -124,7 +124,7 @@ async fn a_call_that_hangs_is_late_and_its_connection_is_not_used_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_cannot_be_one_is_a_failure() {
-    let elsewhere = Fate::Replies(Reply::Elsewhere(Some("no address".into())));
+    let elsewhere = Fate::Replies(Reply::Redirect(Some("no address".into())));
     let failed = told(&["127.0.0.1:1"], [elsewhere, Fate::Hangs]).await;
     assert_eq!(failed[1], "2 no address: failed InvalidArgument, distrusted");
 }

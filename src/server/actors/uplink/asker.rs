@@ -90,7 +90,7 @@ impl Asker for UplinkAsker {
         self.context.status.write(|report| {
             (report.master, report.failures, report.resources) = (parent, failures, resources);
         });
-        Some(Step { outgoing: send, under_way, wake: wake.map(|at| self.instant(at)) })
+        Some(Step { outgoing: send, in_flight: under_way, wake: wake.map(|at| self.instant(at)) })
     }
 
     fn call(&mut self, channel: Result<Channel, Status>, body: Body<Aggregate>) -> Call<ParentAnswer> {
@@ -110,7 +110,7 @@ impl Asker for UplinkAsker {
             Outcome::Replied(Reply::Master(parsed)) => {
                 (ParentOutcome::Answered, Some(ParentReply::Granted(self.answered(server, parsed))))
             }
-            Outcome::Replied(Reply::Elsewhere(master)) => {
+            Outcome::Replied(Reply::Redirect(master)) => {
                 tracing::debug!(%server, ?master, "the parent's master is another");
                 if master.is_none() {
                     self.failed(format!("{server}: is not the master and knows none"));

@@ -9,10 +9,10 @@ fn a_charge_takes_what_is_there_and_owes_the_rest() {
     assert_eq!((bucket.owed(60 * SECOND), bucket.available(60 * SECOND)), (0, 2));
     assert_eq!(bucket.charge(60 * SECOND, 10), 10);
     assert_eq!((bucket.owed(60 * SECOND), bucket.available(60 * SECOND)), (8, 0));
-    assert_eq!(bucket.take(60 * SECOND, 1), Err(Short { ready_in: Some(9 * SECOND) }));
+    assert_eq!(bucket.take(60 * SECOND, 1), Err(Shortage { ready_in: Some(9 * SECOND) }));
     assert_eq!(bucket.owed(60 * SECOND + SECOND / 2), 8, "a permit begun is owed");
     assert_eq!((bucket.owed(68 * SECOND), bucket.available(68 * SECOND)), (0, 0));
-    assert_eq!(bucket.take(69 * SECOND - 1, 1), Err(Short { ready_in: Some(1) }));
+    assert_eq!(bucket.take(69 * SECOND - 1, 1), Err(Shortage { ready_in: Some(1) }));
     assert_eq!(bucket.take(69 * SECOND, 1), Ok(()));
 }
 
@@ -21,7 +21,7 @@ fn a_charge_takes_what_the_head_of_the_line_has_saved() {
     let mut bucket = bucket(Burst::Permits(1.0), 1.0);
     bucket.save_for(0, 10);
     assert_eq!(bucket.charge(9 * SECOND, 12), 12);
-    assert_eq!(bucket.take(9 * SECOND, 10), Err(Short { ready_in: Some(13 * SECOND) }));
+    assert_eq!(bucket.take(9 * SECOND, 10), Err(Shortage { ready_in: Some(13 * SECOND) }));
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn what_is_owed_stays_owed_whatever_becomes_of_the_capacity() {
     bucket.charge(0, 100);
     bucket.set_capacity(SECOND, Capacity::NONE);
     assert_eq!(bucket.owed(3600 * SECOND), 90);
-    assert_eq!(bucket.take(3600 * SECOND, 1), Err(Short { ready_in: None }));
+    assert_eq!(bucket.take(3600 * SECOND, 1), Err(Shortage { ready_in: None }));
     bucket.set_capacity(3600 * SECOND, Capacity::of(1.0));
     assert_eq!(bucket.owed(3689 * SECOND), 1);
     bucket.charge(3690 * SECOND, 50);

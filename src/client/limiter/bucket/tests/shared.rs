@@ -138,7 +138,7 @@ impl SharedLimiters {
     }
 
     fn saved(&self) -> f64 {
-        self.buckets.iter().map(|bucket| bucket.credit as f64 / PERMIT as f64).sum()
+        self.buckets.iter().map(|bucket| bucket.credit as f64 / UNITS_PER_PERMIT as f64).sum()
     }
 }
 

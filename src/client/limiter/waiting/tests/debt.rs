@@ -6,7 +6,7 @@ use super::*;
 
 const MINUTE: Burst = Burst::Window(Duration::from_secs(60));
 
-fn look(limiter: &RateLimiter, demand: &mut Demand, now: Millis) -> f64 {
+fn poll_queued(limiter: &RateLimiter, demand: &mut Demand, now: Millis) -> f64 {
     demand.sample(
         now,
         Sample {
@@ -23,11 +23,11 @@ fn look(limiter: &RateLimiter, demand: &mut Demand, now: Millis) -> f64 {
 
 /// What is wanted in each of the last ten of so many seconds, by one that is given that much.
 async fn wanted(limiter: &RateLimiter, seconds: u64) -> Vec<f64> {
-    let (mut demand, begun) = (demand(Kind::Rate), Instant::now());
+    let (mut demand, begun) = (demand(DemandKind::Rate), Instant::now());
     let mut wanted = Vec::new();
     for tenth in 0..seconds * 10 {
         sleep(Duration::from_millis(100)).await;
-        let wants = look(limiter, &mut demand, Millis(begun.elapsed().as_millis() as u64));
+        let wants = poll_queued(limiter, &mut demand, Millis(begun.elapsed().as_millis() as u64));
         limiter.set_capacity(Capacity::of(wants));
         if tenth % 10 == 0 {
             wanted.push(wants);
@@ -74,25 +74,25 @@ async fn what_is_charged_afterwards_is_wanted_as_what_is_asked_for() {
 #[tokio::test(start_paused = true)]
 async fn what_is_owed_is_wanted_besides_until_it_is_paid() {
     let limiter = RateLimiter::new(MINUTE);
-    let (mut demand, begun) = (demand(Kind::Rate), Instant::now());
-    let mut look = |limiter: &RateLimiter| {
+    let (mut demand, begun) = (demand(DemandKind::Rate), Instant::now());
+    let mut poll_queued = |limiter: &RateLimiter| {
         let now = Millis(begun.elapsed().as_millis() as u64);
-        look(limiter, &mut demand, now)
+        poll_queued(limiter, &mut demand, now)
     };
     limiter.set_capacity(Capacity::of(10.0));
-    look(&limiter);
+    poll_queued(&limiter);
     advance(Duration::from_secs(60)).await;
-    assert_eq!(look(&limiter), 0.0);
+    assert_eq!(poll_queued(&limiter), 0.0);
     limiter.charge(600 + 500).expect("it may be owed");
-    let wants = look(&limiter);
+    let wants = poll_queued(&limiter);
     assert!(wants >= 500.0, "{wants}: 500 are owed");
     limiter.set_capacity(Capacity::of(wants));
     advance(Duration::from_secs(2)).await;
-    let wants = look(&limiter);
+    let wants = poll_queued(&limiter);
     assert!(limiter.debt() == 0 && wants < 500.0, "{wants}: it is paid");
     for _ in 0..60 {
         advance(Duration::from_secs(5)).await;
-        look(&limiter);
+        poll_queued(&limiter);
     }
-    assert_eq!(look(&limiter), 0.0);
+    assert_eq!(poll_queued(&limiter), 0.0);
 }

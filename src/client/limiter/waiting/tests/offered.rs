@@ -100,7 +100,7 @@ impl Caller {
 async fn after_one_refresh(load: Load, most: f64) -> (f64, u32) {
     let pressure = Arc::new(Notify::new());
     let limiter = RateLimiter::with_pressure(Burst::default(), Arc::clone(&pressure));
-    let demand = demand(Kind::Rate);
+    let demand = demand(DemandKind::Rate);
     let mut client = Caller { limiter, demand, begun: Instant::now(), asked: 0.0, requests: 0, most };
     client.estimate();
     load.start(&client.limiter);
@@ -110,7 +110,7 @@ async fn after_one_refresh(load: Load, most: f64) -> (f64, u32) {
         if client.requests <= 2 {
             refresh = Instant::now() + REFRESHES;
         }
-        let again = client.demand.look_again().map_or(refresh, |at| client.begun + Duration::from_millis(at.0));
+        let again = client.demand.next_sample_at().map_or(refresh, |at| client.begun + Duration::from_millis(at.0));
         let gap = sleep(GAP);
         tokio::select! {
             // First: callers may press each time one looks.
@@ -156,7 +156,7 @@ fn arrivals_at_random_are_wanted_as_often_as_they_come_in_the_mean_after_one_ref
     for rate in [0.5, 1.0, 5.0, 50.0] {
         let wanted = |seed| {
             let mut random = fastrand::Rng::with_seed(seed);
-            let mut demand = demand(Kind::Rate);
+            let mut demand = demand(DemandKind::Rate);
             demand.sample(Millis(0), seen(0, 0));
             demand.sample(Millis(5), seen(1, 1));
             let (mut next, mut arrived) = (0.005 - (1.0 - random.f64()).ln() / rate, 1);

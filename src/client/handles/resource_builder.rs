@@ -5,9 +5,9 @@ use std::sync::Arc;
 use crate::{
     error::{OpenError, check_id, check_wants},
     handles::{
+        client::CloseGuard,
         gauge::Gauge,
-        keeper::Keeper,
-        opened::{Limiter, Opened},
+        open_resource::{Limiter, OpenResource},
         rate::Rate,
         resource::Resource,
     },
@@ -18,7 +18,7 @@ use crate::{
 /// A resource to be opened. What is not said has a default that is good to begin with.
 #[must_use = "nothing is asked for until it is opened with `rate`, `gauge` or `open`"]
 pub struct ResourceBuilder {
-    keeper: Arc<Keeper>,
+    guard: Arc<CloseGuard>,
     id: Arc<str>,
     wants: Option<f64>,
     priority: i64,
@@ -30,10 +30,10 @@ pub struct ResourceBuilder {
 }
 
 impl ResourceBuilder {
-    pub(crate) fn new(keeper: Arc<Keeper>, id: Arc<str>) -> ResourceBuilder {
-        let mode = keeper.mode;
+    pub(crate) fn new(guard: Arc<CloseGuard>, id: Arc<str>) -> ResourceBuilder {
+        let mode = guard.mode;
         let (burst, in_use) = (Burst::default(), 0.0);
-        ResourceBuilder { keeper, id, wants: None, priority: 0, mode, burst, window: None, max_debt: None, in_use }
+        ResourceBuilder { guard, id, wants: None, priority: 0, mode, burst, window: None, max_debt: None, in_use }
     }
 
     /// How much to ask for. Without this it is estimated from what passes the limiter and what waits there.
@@ -84,10 +84,10 @@ impl ResourceBuilder {
     /// Opens it as a rate: so many per second.
     pub fn rate(self) -> Result<Rate, OpenError> {
         let (burst, window, max_debt) = (self.burst, self.window, self.max_debt);
-        let handle = self.open_as("rate", |nudge| {
+        let handle = self.open_as("rate", |wakeup| {
             let limiter = match window {
-                Some(window) => RateLimiter::full(Burst::Window(window.length), Arc::clone(nudge)),
-                None => RateLimiter::with_pressure(burst, Arc::clone(nudge)),
+                Some(window) => RateLimiter::full(Burst::Window(window.length), Arc::clone(wakeup)),
+                None => RateLimiter::with_pressure(burst, Arc::clone(wakeup)),
             };
             if let Some(permits) = max_debt {
                 limiter.set_max_debt(permits);
@@ -99,7 +99,7 @@ impl ResourceBuilder {
 
     /// Opens it as a gauge: so many at the same time.
     pub fn gauge(self) -> Result<Gauge, OpenError> {
-        let handle = self.open_as("gauge", |nudge| Limiter::Gauge(GaugeLimiter::with_pressure(Arc::clone(nudge))))?;
+        let handle = self.open_as("gauge", |wakeup| Limiter::Gauge(GaugeLimiter::with_pressure(Arc::clone(wakeup))))?;
         Gauge::new(handle)
     }
 
@@ -117,18 +117,18 @@ impl ResourceBuilder {
         kind: &'static str,
         limiter: impl FnOnce(&Arc<tokio::sync::Notify>) -> Limiter,
     ) -> Result<Resource, OpenError> {
-        let ResourceBuilder { keeper, id, wants, priority, mode, window, in_use, .. } = self;
+        let ResourceBuilder { guard, id, wants, priority, mode, window, in_use, .. } = self;
         check_id(&id).map_err(OpenError::BadId)?;
         let wants = wants.map(check_wants).transpose()?;
-        let make = |nudge: &_| {
-            let opened = Opened::new(Arc::clone(&id), mode, priority, limiter(nudge), wants);
+        let make = |wakeup: &_| {
+            let opened = OpenResource::new(Arc::clone(&id), mode, priority, limiter(wakeup), wants);
             opened.hold(in_use);
-            opened.of_window(window)
+            opened.with_window(window)
         };
-        let opened = keeper.shared.open(&id, make, |opened| match opened.limiter.kind() {
+        let opened = guard.shared.open(&id, make, |opened| match opened.limiter.kind() {
             is if is == kind => Ok(()),
             is => Err(OpenError::OtherKind { id: id.to_string(), is, asked: kind }),
         })?;
-        Ok(Resource::new(keeper, opened))
+        Ok(Resource::new(guard, opened))
     }
 }

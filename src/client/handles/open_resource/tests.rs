@@ -1,12 +1,12 @@
 use super::*;
-use crate::{limiter::Burst, session::pool::Standing};
+use crate::{limiter::Burst, session::pool::PoolStanding};
 
 mod window;
 
 const UNLIMITED: Usable = Usable { capacity: Capacity::UNLIMITED, basis: Basis::Lease };
 
-fn opened(limiter: Limiter, wants: Option<f64>) -> Opened {
-    Opened::new("r".into(), Mode::Safe, 3, limiter, wants)
+fn opened(limiter: Limiter, wants: Option<f64>) -> OpenResource {
+    OpenResource::new("r".into(), Mode::Safe, 3, limiter, wants)
 }
 
 #[tokio::test(start_paused = true)]
@@ -14,13 +14,13 @@ async fn wants_can_be_said_and_estimated_again() {
     let opened = opened(Limiter::Rate(RateLimiter::new(Burst::default())), Some(7.0));
     assert_eq!(opened.wants(Millis(0)), Wants { amount: 7.0, priority: 3, ..Wants::default() });
     assert!(opened.estimate_wants() && opened.estimates_wants());
-    opened.fix_wants(8.0);
+    opened.set_fixed_wants(8.0);
     assert!(!opened.estimates_wants());
     assert_eq!(opened.wants(Millis(0)).amount, 8.0);
 }
 
 fn in_a_pool() -> Option<PoolState> {
-    let standing = Standing::Free;
+    let standing = PoolStanding::Free;
     Some(PoolState { standing, assigned: 0.0, min_capacity: 1.0, reason: None, burst: None })
 }
 
@@ -32,18 +32,22 @@ async fn only_pools_are_told_of_use_and_only_of_what_they_do_not_know() {
     tokio::time::advance(Duration::from_secs(10)).await;
     rate.try_acquire(4).expect("saved");
     assert_eq!(opened.wants(Millis(10_000)).usage, None, "it may be no pool");
-    opened.placed(Millis(10_000), in_a_pool(), None);
+    opened.set_pool_state(Millis(10_000), in_a_pool(), None);
     rate.try_acquire(5).expect("saved");
     tokio::time::advance(Duration::from_secs(4)).await;
-    let told = opened.wants(Millis(14_000)).usage.expect("it is a pool");
+    let reported_usage = opened.wants(Millis(14_000)).usage.expect("it is a pool");
     // The four of before are still missing when it begins, and take as long to come back as they ever would.
-    assert_eq!((told.units, told.recharging, told.interval), (5, 0.225, Millis(4_000)));
+    assert_eq!((reported_usage.units, reported_usage.recharging, reported_usage.interval), (5, 0.225, Millis(4_000)));
     rate.try_acquire(1).expect("saved");
-    opened.placed(Millis(14_100), in_a_pool(), Some(told));
+    opened.set_pool_state(Millis(14_100), in_a_pool(), Some(reported_usage));
     tokio::time::advance(Duration::from_secs(1)).await;
-    assert_eq!(opened.wants(Millis(15_000)).usage.map(|usage| usage.units), Some(1), "used while it was told");
+    assert_eq!(
+        opened.wants(Millis(15_000)).usage.map(|usage| usage.units),
+        Some(1),
+        "used while it was reported_usage"
+    );
     assert_eq!(opened.pool(), in_a_pool());
-    opened.placed(Millis(15_000), None, None);
+    opened.set_pool_state(Millis(15_000), None, None);
     assert_eq!((opened.wants(Millis(16_000)).usage, opened.pool()), (None, None), "it is a pool no more");
 }
 
@@ -52,13 +56,13 @@ async fn a_gauge_in_a_pool_uses_what_was_out_at_the_same_time_also_if_its_wants_
     let gauge = GaugeLimiter::new();
     let opened = opened(Limiter::Gauge(gauge.clone()), Some(10.0));
     opened.apply(Usable { capacity: Capacity::of(10.0), basis: Basis::Lease });
-    opened.placed(Millis(0), in_a_pool(), None);
+    opened.set_pool_state(Millis(0), in_a_pool(), None);
     drop((gauge.try_acquire(3).expect("free"), gauge.try_acquire(1).expect("free")));
-    let told = opened.wants(Millis(1_000)).usage.expect("it is a pool");
-    assert_eq!((told.units, told.recharging), (4, 0.4));
-    opened.placed(Millis(1_000), in_a_pool(), Some(told));
+    let reported_usage = opened.wants(Millis(1_000)).usage.expect("it is a pool");
+    assert_eq!((reported_usage.units, reported_usage.recharging), (4, 0.4));
+    opened.set_pool_state(Millis(1_000), in_a_pool(), Some(reported_usage));
     opened.wants(Millis(2_000));
-    opened.placed(Millis(2_000), in_a_pool(), opened.wants(Millis(2_000)).usage);
+    opened.set_pool_state(Millis(2_000), in_a_pool(), opened.wants(Millis(2_000)).usage);
     assert_eq!(opened.wants(Millis(3_000)).usage.map(|usage| (usage.units, usage.recharging)), Some((0, 0.0)));
 }
 
@@ -69,7 +73,7 @@ async fn a_pool_says_how_much_is_saved_up_while_its_lease_is_in_force_and_no_lon
         let opened = opened(Limiter::Rate(rate.clone()), Some(10.0));
         opened.apply(Usable { capacity: Capacity::of(10.0), basis: Basis::Lease });
         let state = in_a_pool().map(|state| PoolState { burst: buffer.map(Duration::from_secs), ..state });
-        opened.placed(Millis(0), state, None);
+        opened.set_pool_state(Millis(0), state, None);
         opened.apply(Usable { capacity: Capacity::of(10.0), basis });
         tokio::time::advance(Duration::from_secs(100)).await;
         (1..).take_while(|_| rate.try_acquire(1).is_ok()).count()
@@ -90,28 +94,32 @@ async fn use_is_told_by_the_bucket_that_the_pool_lets_one_have() {
     let opened = opened(Limiter::Rate(rate.clone()), Some(10.0));
     opened.apply(Usable { capacity: Capacity::of(10.0), basis: Basis::Lease });
     let state = in_a_pool().map(|state| PoolState { burst: Some(Duration::from_secs(6)), ..state });
-    opened.placed(Millis(0), state.clone(), None);
+    opened.set_pool_state(Millis(0), state.clone(), None);
     tokio::time::advance(Duration::from_secs(10)).await;
-    opened.placed(Millis(10_000), state, opened.wants(Millis(10_000)).usage);
+    opened.set_pool_state(Millis(10_000), state, opened.wants(Millis(10_000)).usage);
     rate.try_acquire(40).expect("saved up");
     tokio::time::advance(Duration::from_secs(16)).await;
-    let told = opened.wants(Millis(26_000)).usage.expect("it is a pool");
-    assert_eq!((told.units, told.recharging), (40, 0.25), "what four seconds bring takes four to come back");
+    let reported_usage = opened.wants(Millis(26_000)).usage.expect("it is a pool");
+    assert_eq!(
+        (reported_usage.units, reported_usage.recharging),
+        (40, 0.25),
+        "what four seconds bring takes four to come back"
+    );
 }
 
 #[test]
 fn a_caller_that_limits_itself_can_say_what_it_has_used() {
     let own = opened(Limiter::None, Some(7.0));
-    own.placed(Millis(0), in_a_pool(), None);
+    own.set_pool_state(Millis(0), in_a_pool(), None);
     assert!(own.report_use(20, Duration::from_secs(1)) && own.report_use(10, Duration::from_secs(1)));
-    let told = own.wants(Millis(4_000)).usage.expect("it has said so");
-    assert_eq!((told.units, told.recharging, told.interval), (30, 0.5, Millis(4_000)));
-    own.placed(Millis(4_000), in_a_pool(), Some(told));
+    let reported_usage = own.wants(Millis(4_000)).usage.expect("it has said so");
+    assert_eq!((reported_usage.units, reported_usage.recharging, reported_usage.interval), (30, 0.5, Millis(4_000)));
+    own.set_pool_state(Millis(4_000), in_a_pool(), Some(reported_usage));
     let idle = own.wants(Millis(5_000)).usage.expect("nothing is something too");
     assert_eq!((idle.units, idle.recharging), (0, 0.0));
     own.report_use(u64::MAX, Duration::MAX);
-    let told = own.wants(Millis(6_000)).usage.expect("it has said so");
-    assert_eq!(told.recharging, 1.0, "no more than all");
+    let reported_usage = own.wants(Millis(6_000)).usage.expect("it has said so");
+    assert_eq!(reported_usage.recharging, 1.0, "no more than all");
     let rate = opened(Limiter::Rate(RateLimiter::new(Burst::default())), None);
     assert!(!rate.report_use(1, Duration::ZERO), "its limiter knows better");
 }
@@ -119,7 +127,7 @@ fn a_caller_that_limits_itself_can_say_what_it_has_used() {
 #[test]
 fn without_a_limiter_nothing_can_be_said_of_use() {
     let opened = opened(Limiter::None, Some(7.0));
-    opened.placed(Millis(0), in_a_pool(), None);
+    opened.set_pool_state(Millis(0), in_a_pool(), None);
     assert_eq!((opened.wants(Millis(1_000)).usage, opened.pool()), (None, in_a_pool()));
 }
 

@@ -1,4 +1,4 @@
-//! Random histories of a line, polled by tokio on a clock that stands still between the steps.
+//! Random histories of a state, polled by tokio on a clock that stands still between the steps.
 
 use std::{future::Future, sync::Arc};
 
@@ -45,18 +45,18 @@ fn burst() -> impl Strategy<Value = Burst> {
 
 /// The line itself, with a task for each that waits.
 struct World {
-    gate: Arc<Gate<Bucket>>,
+    semaphore: Arc<Semaphore<Bucket>>,
     waiters: Vec<JoinHandle<Result<(), Closed>>>,
 }
 
 impl World {
     fn new(burst: Burst) -> World {
-        World { gate: Arc::new(Gate::new(Bucket::new(burst), None)), waiters: Vec::new() }
+        World { semaphore: Arc::new(Semaphore::new(Bucket::new(burst), None)), waiters: Vec::new() }
     }
 
-    fn join(&mut self, n: u32) {
-        let gate = self.gate.clone();
-        self.waiters.push(tokio::spawn(async move { gate.acquire(n).await }));
+    fn poll_first(&mut self, n: u32) {
+        let semaphore = self.semaphore.clone();
+        self.waiters.push(tokio::spawn(async move { semaphore.acquire(n).await }));
     }
 
     /// Which have been let through, by number of arrival.
@@ -68,19 +68,19 @@ impl World {
 /// What the line should do: a list, and all of it looked at each time.
 struct NaiveGate {
     bucket: Bucket,
-    line: Vec<(usize, u32)>,
+    state: Vec<(usize, u32)>,
     /// Let through, or gone.
     finished: Vec<usize>,
 }
 
 impl NaiveGate {
     fn admit(&mut self, now: Nanos) {
-        while let Some(&(index, n)) = self.line.first() {
+        while let Some(&(index, n)) = self.state.first() {
             if self.bucket.take(now, n).is_err() {
                 self.bucket.save_for(now, n);
                 return;
             }
-            self.line.remove(0);
+            self.state.remove(0);
             self.finished.push(index);
         }
         self.bucket.stop_saving(now);
@@ -107,41 +107,41 @@ proptest! {
     ) {
         paused(async {
             let mut world = World::new(burst);
-            let mut naive = NaiveGate { bucket: Bucket::new(burst), line: Vec::new(), finished: Vec::new() };
+            let mut naive = NaiveGate { bucket: Bucket::new(burst), state: Vec::new(), finished: Vec::new() };
             let mut now = 0;
             for step in steps {
                 match step {
                     Act::Join(n) => {
-                        naive.line.push((world.waiters.len(), n));
-                        world.join(n);
+                        naive.state.push((world.waiters.len(), n));
+                        world.poll_first(n);
                     }
                     Act::Leave(pick) if !world.waiters.is_empty() => {
                         let index = pick % world.waiters.len();
                         world.waiters[index].abort();
-                        if naive.line.first().is_some_and(|first| first.0 == index) {
+                        if naive.state.first().is_some_and(|first| first.0 == index) {
                             naive.bucket.stop_saving(now);
                         }
-                        if naive.line.iter().any(|waiter| waiter.0 == index) {
-                            naive.line.retain(|waiter| waiter.0 != index);
+                        if naive.state.iter().any(|waiter| waiter.0 == index) {
+                            naive.state.retain(|waiter| waiter.0 != index);
                             naive.finished.push(index);
                         }
                     }
                     Act::Leave(_) => {}
                     Act::Capacity(capacity) => {
-                        world.gate.set_capacity(Capacity::of(capacity));
+                        world.semaphore.set_capacity(Capacity::of(capacity));
                         naive.bucket.set_capacity(now, Capacity::of(capacity));
                     }
                     Act::Try(n) => {
-                        let taken = naive.line.is_empty() && naive.bucket.take(now, n).is_ok();
-                        prop_assert_eq!(world.gate.try_acquire(n).is_ok(), taken);
+                        let taken = naive.state.is_empty() && naive.bucket.take(now, n).is_ok();
+                        prop_assert_eq!(world.semaphore.try_acquire(n).is_ok(), taken);
                     }
                     Act::Charge(n) => {
                         naive.bucket.charge(now, u64::from(n));
-                        prop_assert_eq!(world.gate.charge(u64::from(n)), Ok(()));
+                        prop_assert_eq!(world.semaphore.charge(u64::from(n)), Ok(()));
                     }
                     Act::Refund(n) => {
                         naive.bucket.refund(now, u64::from(n));
-                        world.gate.refund(u64::from(n));
+                        world.semaphore.refund(u64::from(n));
                     }
                     Act::Pass(millis) => {
                         for _ in 0..millis {
@@ -157,8 +157,8 @@ proptest! {
                 naive.admit(now);
                 naive.finished.sort_unstable();
                 prop_assert_eq!(world.admitted(), &naive.finished[..]);
-                prop_assert_eq!(world.gate.owed(), naive.bucket.owed(now));
-                prop_assert_eq!(world.gate.waiting(), naive.line.iter().map(|&(_, n)| u64::from(n)).sum::<u64>());
+                prop_assert_eq!(world.semaphore.owed(), naive.bucket.owed(now));
+                prop_assert_eq!(world.semaphore.waiting(), naive.state.iter().map(|&(_, n)| u64::from(n)).sum::<u64>());
             }
             Ok(())
         })?;
@@ -173,15 +173,15 @@ proptest! {
             let mut world = World::new(burst);
             for (step, settled) in steps {
                 match step {
-                    Act::Join(n) => world.join(n),
+                    Act::Join(n) => world.poll_first(n),
                     Act::Leave(pick) if !world.waiters.is_empty() => {
                         world.waiters[pick % world.waiters.len()].abort();
                     }
                     Act::Leave(_) => {}
-                    Act::Capacity(capacity) => world.gate.set_capacity(Capacity::of(capacity)),
-                    Act::Try(n) => drop(world.gate.try_acquire(n)),
-                    Act::Charge(n) => drop(world.gate.charge(u64::from(n))),
-                    Act::Refund(n) => world.gate.refund(u64::from(n)),
+                    Act::Capacity(capacity) => world.semaphore.set_capacity(Capacity::of(capacity)),
+                    Act::Try(n) => drop(world.semaphore.try_acquire(n)),
+                    Act::Charge(n) => drop(world.semaphore.charge(u64::from(n))),
+                    Act::Refund(n) => world.semaphore.refund(u64::from(n)),
                     Act::Pass(millis) => advance(Duration::from_millis(millis)).await,
                 }
                 if settled {
@@ -189,13 +189,13 @@ proptest! {
                 }
             }
             // No change from here on: only timers can let a caller through.
-            world.gate.set_capacity(Capacity::of(100.0));
+            world.semaphore.set_capacity(Capacity::of(100.0));
             for waiter in world.waiters {
                 let done = tokio::time::timeout(Duration::from_secs(60), waiter).await;
                 prop_assert!(done.is_ok(), "one still waits");
             }
-            prop_assert_eq!(world.gate.waiting(), 0);
-            prop_assert!(world.gate.lock().queue.is_empty(), "one that is gone is still known");
+            prop_assert_eq!(world.semaphore.waiting(), 0);
+            prop_assert!(world.semaphore.lock().queue.is_empty(), "one that is gone is still known");
             Ok(())
         })?;
     }

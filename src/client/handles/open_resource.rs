@@ -13,35 +13,35 @@ use tokio::sync::watch;
 
 use crate::{
     limiter::{
-        GaugeLimiter, RateLimiter, Window, WindowDemand, WindowLook,
-        demand::{Demand, Kind, Sample},
+        GaugeLimiter, RateLimiter, Window, WindowDemand, WindowSample,
+        demand::{Demand, DemandKind, Sample},
         estimating,
     },
     session::{
         Basis, Capacity, Mode, Usable, Wants,
-        pool::{Meter, Place, PoolState, Usage},
+        pool::{PoolState, Usage, UsageCounters, UsageTracker},
     },
 };
 
-pub(crate) struct Opened {
+pub(crate) struct OpenResource {
     pub(crate) id: Arc<str>,
     pub(crate) mode: Mode,
     /// As claimed.
     pub(crate) priority: i64,
     /// As the server counts it.
-    counted_at: AtomicI64,
+    effective_priority: AtomicI64,
     pub(crate) limiter: Limiter,
     source: Mutex<WantsSource>,
     /// What is limited is a window.
     window: Option<Mutex<WindowDemand>>,
-    place: Mutex<Option<Place>>,
+    usage_tracker: Mutex<Option<UsageTracker>>,
     /// What a caller that limits itself says it has used, ever; nothing, if it never said anything.
     reported: Mutex<Option<(u64, Duration)>>,
     /// What a caller that limits itself says may be in use now.
     in_use: Mutex<f64>,
     usable: watch::Sender<Usable>,
-    /// What it owed when that was last told.
-    debt_told: AtomicU64,
+    /// What it owed when that was last reported_usage.
+    reported_debt: AtomicU64,
 }
 
 /// What keeps to the capacity.
@@ -63,8 +63,8 @@ impl Limiter {
 
     fn estimated(&self, window: Option<Window>) -> Option<WantsSource> {
         let kind = match self {
-            Limiter::Rate(_) => Kind::Rate,
-            Limiter::Gauge(_) => Kind::Gauge,
+            Limiter::Rate(_) => DemandKind::Rate,
+            Limiter::Gauge(_) => DemandKind::Gauge,
             Limiter::None => return None,
         };
         Some(WantsSource::Estimated(Demand::new(estimating(kind, window))))
@@ -79,31 +79,31 @@ enum WantsSource {
     Estimated(Demand),
 }
 
-impl Opened {
+impl OpenResource {
     /// Without `wants` they are estimated.
-    pub(crate) fn new(id: Arc<str>, mode: Mode, priority: i64, limiter: Limiter, wants: Option<f64>) -> Opened {
+    pub(crate) fn new(id: Arc<str>, mode: Mode, priority: i64, limiter: Limiter, wants: Option<f64>) -> OpenResource {
         let source =
             wants.map(WantsSource::Fixed).or_else(|| limiter.estimated(None)).unwrap_or(WantsSource::Fixed(0.0));
         let (usable, _) = watch::channel(Usable { capacity: Capacity::NONE, basis: Basis::Unknown });
-        Opened {
+        OpenResource {
             id,
             mode,
             priority,
-            counted_at: AtomicI64::new(priority),
+            effective_priority: AtomicI64::new(priority),
             limiter,
             source: Mutex::new(source),
             window: None,
-            place: Mutex::default(),
+            usage_tracker: Mutex::default(),
             reported: Mutex::default(),
             in_use: Mutex::default(),
             usable,
-            debt_told: AtomicU64::new(0),
+            reported_debt: AtomicU64::new(0),
         }
     }
 
-    pub(crate) fn of_window(self, window: Option<Window>) -> Opened {
+    pub(crate) fn with_window(self, window: Option<Window>) -> OpenResource {
         let Some(window) = window else { return self };
-        let opened = Opened { window: Some(Mutex::new(WindowDemand::new(window))), ..self };
+        let opened = OpenResource { window: Some(Mutex::new(WindowDemand::new(window))), ..self };
         if opened.estimates_wants() {
             opened.estimate_wants();
         }
@@ -119,7 +119,7 @@ impl Opened {
         }
     }
 
-    pub(crate) fn fix_wants(&self, wants: f64) {
+    pub(crate) fn set_fixed_wants(&self, wants: f64) {
         *self.source.lock().unwrap_or_else(PoisonError::into_inner) = WantsSource::Fixed(wants);
     }
 
@@ -174,47 +174,47 @@ impl Opened {
         *self.reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// In a pool: what has been used since the server was last told. Without a limiter, and without a
+    /// In a pool: what has been used since the server was last reported_usage. Without a limiter, and without a
     /// report, nothing can be said; the server then takes it that all is used.
     fn usage(&self, now: Millis, peak: u64) -> Option<Usage> {
-        let mut place = self.place();
-        let place = place.as_mut()?;
-        let meter = self.meter(now);
+        let mut tracker = self.usage_tracker();
+        let tracker = tracker.as_mut()?;
+        let counters = self.counters(now);
         match &self.limiter {
-            Limiter::Rate(_) => Some(place.use_of_rate(meter)),
+            Limiter::Rate(_) => Some(tracker.use_of_rate(counters)),
             Limiter::Gauge(gauge) => {
                 let capacity = gauge.capacity().get();
-                Some(place.use_of_gauge(meter, if peak == 0 { 0.0 } else { peak as f64 / capacity }))
+                Some(tracker.use_of_gauge(counters, if peak == 0 { 0.0 } else { peak as f64 / capacity }))
             }
-            Limiter::None => self.reported().map(|_| place.use_of_rate(meter)),
+            Limiter::None => self.reported().map(|_| tracker.use_of_rate(counters)),
         }
     }
 
-    fn meter(&self, now: Millis) -> Meter {
+    fn counters(&self, now: Millis) -> UsageCounters {
         match &self.limiter {
-            Limiter::Rate(rate) => Meter { at: now, taken: rate.taken(), recharging: rate.recharging() },
-            Limiter::Gauge(gauge) => Meter { at: now, taken: gauge.taken(), ..Meter::default() },
+            Limiter::Rate(rate) => UsageCounters { at: now, taken: rate.taken(), recharging: rate.recharging() },
+            Limiter::Gauge(gauge) => UsageCounters { at: now, taken: gauge.taken(), ..UsageCounters::default() },
             Limiter::None => {
                 let (taken, recharging) = self.reported().unwrap_or_default();
-                Meter { at: now, taken, recharging }
+                UsageCounters { at: now, taken, recharging }
             }
         }
     }
 
-    fn place(&self) -> MutexGuard<'_, Option<Place>> {
-        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    fn usage_tracker(&self) -> MutexGuard<'_, Option<UsageTracker>> {
+        self.usage_tracker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The server has answered, and says where this client stands in a pool, if it is one. `told`: what its request
+    /// The server has answered, and says where this client stands in a pool, if it is one. `reported_usage`: what its request
     /// said of use.
-    pub(crate) fn placed(&self, now: Millis, state: Option<PoolState>, told: Option<Usage>) {
-        let mut place = self.place();
-        let before = place.take();
-        *place = state.map(|state| {
-            let meter = told.map_or_else(|| self.meter(now), |usage| usage.meter);
-            Place::answered(before, state, meter, told.map(|usage| usage.recharging))
+    pub(crate) fn set_pool_state(&self, now: Millis, state: Option<PoolState>, reported_usage: Option<Usage>) {
+        let mut tracker = self.usage_tracker();
+        let before = tracker.take();
+        *tracker = state.map(|state| {
+            let counters = reported_usage.map_or_else(|| self.counters(now), |usage| usage.counters);
+            UsageTracker::answered(before, state, counters, reported_usage.map(|usage| usage.recharging))
         });
-        drop(place);
+        drop(tracker);
         if let Limiter::Rate(rate) = &self.limiter {
             rate.set(rate.capacity(), self.buffer(self.usable().basis));
         }
@@ -222,22 +222,22 @@ impl Opened {
 
     /// What a pool lets be saved up, while its lease is in force.
     fn buffer(&self, basis: Basis) -> Option<Duration> {
-        self.place().as_ref().filter(|_| basis == Basis::Lease)?.state.burst
+        self.usage_tracker().as_ref().filter(|_| basis == Basis::Lease)?.state.burst
     }
 
     /// The server counts this client at `priority`; whether that is new.
-    pub(crate) fn count_at(&self, priority: i64) -> bool {
-        self.counted_at.swap(priority, Ordering::Relaxed) != priority
+    pub(crate) fn set_effective_priority(&self, priority: i64) -> bool {
+        self.effective_priority.swap(priority, Ordering::Relaxed) != priority
     }
 
     /// At what priority the server counts this client, as far as is known.
-    pub(crate) fn counted_at(&self) -> i64 {
-        self.counted_at.load(Ordering::Relaxed)
+    pub(crate) fn effective_priority(&self) -> i64 {
+        self.effective_priority.load(Ordering::Relaxed)
     }
 
     /// Where this client stands, in a pool.
     pub(crate) fn pool(&self) -> Option<PoolState> {
-        self.place().as_ref().map(|place| place.state.clone())
+        self.usage_tracker().as_ref().map(|tracker| tracker.state.clone())
     }
 
     fn estimate(&self, demand: &mut Demand, now: Millis, peak: u64) -> f64 {
@@ -261,9 +261,9 @@ impl Opened {
                 let estimated = demand.wants(now);
                 let look = match &self.limiter {
                     Limiter::Rate(rate) => {
-                        WindowLook { estimated, refused: rate.refused(), capacity: rate.capacity().get() }
+                        WindowSample { estimated, refused: rate.refused(), capacity: rate.capacity().get() }
                     }
-                    Limiter::Gauge(_) | Limiter::None => WindowLook { estimated, ..WindowLook::default() },
+                    Limiter::Gauge(_) | Limiter::None => WindowSample { estimated, ..WindowSample::default() },
                 };
                 window.lock().unwrap_or_else(PoisonError::into_inner).wants(now, look)
             }
@@ -272,9 +272,9 @@ impl Opened {
     }
 
     /// When its wants should be estimated again, if that should not wait for the next refresh.
-    pub(crate) fn look_again(&self) -> Option<Millis> {
+    pub(crate) fn next_sample_at(&self) -> Option<Millis> {
         match &*self.source.lock().unwrap_or_else(PoisonError::into_inner) {
-            WantsSource::Estimated(demand) => demand.look_again(),
+            WantsSource::Estimated(demand) => demand.next_sample_at(),
             WantsSource::Fixed(_) => None,
         }
     }
@@ -288,9 +288,9 @@ impl Opened {
     }
 
     /// What it owes, if that is not what this said last.
-    pub(crate) fn new_debt(&self) -> Option<u64> {
+    pub(crate) fn changed_debt(&self) -> Option<u64> {
         let debt = self.debt();
-        (self.debt_told.swap(debt, Ordering::Relaxed) != debt).then_some(debt)
+        (self.reported_debt.swap(debt, Ordering::Relaxed) != debt).then_some(debt)
     }
 
     /// Whether callers wait, or something is owed, that has to be estimated as demand.

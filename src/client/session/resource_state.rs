@@ -12,7 +12,7 @@ use crate::session::{
 };
 
 #[derive(Debug)]
-pub(super) struct Entry<D> {
+pub(super) struct ResourceState<D> {
     pub(super) demand: D,
     pub(super) mode: Mode,
     /// What was last asked for.
@@ -29,12 +29,12 @@ pub(super) struct Entry<D> {
     /// A release has been sent: the lease may not be used any more, even if the release is lost.
     pub(super) given_back: bool,
     /// What the caller was last told.
-    pub(super) told: Option<Usable>,
+    pub(super) reported: Option<Usable>,
 }
 
-impl<D: Demand> Entry<D> {
-    pub(super) fn new(demand: D, mode: Mode, now: Millis) -> Entry<D> {
-        Entry {
+impl<D: Demand> ResourceState<D> {
+    pub(super) fn new(demand: D, mode: Mode, now: Millis) -> ResourceState<D> {
+        ResourceState {
             demand,
             mode,
             asked: None,
@@ -45,11 +45,11 @@ impl<D: Demand> Entry<D> {
             due: now,
             not_before: Millis(0),
             given_back: false,
-            told: None,
+            reported: None,
         }
     }
 
-    pub(super) fn ask_by(&mut self, at: Millis) {
+    pub(super) fn schedule(&mut self, at: Millis) {
         self.due = self.due.min(at.max(self.not_before));
     }
 

@@ -1,7 +1,7 @@
 //! The rate of a flow of arrivals, from how many there have been at a few times.
 //!
 //! A short look at a slow flow says little: at one arrival in ten seconds, five seconds see none or one. A long look at
-//! a flow that has changed says what it was. So several spans are looked at, from one refresh interval to [`SPANS`] of
+//! a flow that has changed says what it was. So several spans are looked at, from one refresh interval to [`MAX_SPAN_REFRESHES`] of
 //! them, and the longest counts that is still in agreement with all shorter ones: a count of k in t seconds is in
 //! agreement with every rate whose expected count is within [`slack`] of k. A flow that changes beyond that is
 //! recognised as soon as the shortest span shows it, and what was before no longer counts. A flow that has been looked
@@ -14,18 +14,18 @@ use std::{collections::VecDeque, time::Duration};
 use leaseway_core::Millis;
 
 /// The longest span looked at, in refresh intervals.
-const SPANS: u64 = 32;
+const MAX_SPAN_REFRESHES: u64 = 32;
 
 /// Counts are kept at most so often per refresh interval; one of these is the shortest span that is looked at.
-const MARKS: u64 = 8;
+const MARKS_PER_REFRESH: u64 = 8;
 
 /// A look at a flow begins right after its first arrivals. If as many come at even times they come, on average, half a
 /// time more often than they are counted; if they know nothing of each other, as often. In between, neither is far off.
-const UNSEEN: f64 = 0.25;
+const UNSEEN_FRACTION: f64 = 0.25;
 
 /// What has been seen of a flow up to a moment; all of it ever.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Seen {
+pub(super) struct FlowCounts {
     pub(super) count: u64,
     /// Those among them that found none waiting.
     pub(super) freely: u64,
@@ -46,12 +46,12 @@ pub(super) struct Flow {
 #[derive(Debug, Clone, Copy)]
 struct Mark {
     at: Millis,
-    seen: Seen,
+    counts: FlowCounts,
 }
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Steady {
+pub(super) struct FlowEstimator {
     /// Milliseconds.
     refresh: u64,
     marks: VecDeque<Mark>,
@@ -59,30 +59,30 @@ pub(super) struct Steady {
     first: f64,
 }
 
-impl Steady {
-    pub(super) fn new(refresh: Duration) -> Steady {
+impl FlowEstimator {
+    pub(super) fn new(refresh: Duration) -> FlowEstimator {
         let refresh = u64::try_from(refresh.as_millis()).unwrap_or(u64::MAX).max(1);
-        Steady { refresh, marks: VecDeque::new(), first: 0.0 }
+        FlowEstimator { refresh, marks: VecDeque::new(), first: 0.0 }
     }
 
     /// How many have arrived within the last refresh interval, or since what is remembered begins.
-    pub(super) fn lately(&self, now: Millis, count: u64) -> u64 {
+    pub(super) fn recent(&self, now: Millis, count: u64) -> u64 {
         let before = self.marks.iter().rev().find(|mark| now.since(mark.at).0 >= self.refresh);
-        before.or(self.marks.front()).map_or(0, |mark| count.saturating_sub(mark.seen.count))
+        before.or(self.marks.front()).map_or(0, |mark| count.saturating_sub(mark.counts.count))
     }
 
     /// Whether anything has arrived since what is remembered begins.
     pub(super) fn knows_less_than(&self, count: u64) -> bool {
-        self.marks.front().is_none_or(|oldest| oldest.seen.count < count)
+        self.marks.front().is_none_or(|oldest| oldest.counts.count < count)
     }
 
     /// Whether some of those wait that were there when the look at the flow began, if so many have been served.
     pub(super) fn first_are_waiting(&self, served: u64) -> bool {
-        self.marks.front().is_some_and(|oldest| served < oldest.seen.count)
+        self.marks.front().is_some_and(|oldest| served < oldest.counts.count)
     }
 
     /// What was before counts no more, and `first` are there to begin with.
-    pub(super) fn begin_anew(&mut self, first: u64) {
+    pub(super) fn restart(&mut self, first: u64) {
         self.marks.clear();
         self.first = first as f64;
     }
@@ -98,15 +98,15 @@ impl Steady {
     }
 
     /// So much has been seen up to `now`; says what that means.
-    pub(super) fn sample(&mut self, now: Millis, seen: Seen) -> Flow {
-        let newest = self.marks.back().copied().unwrap_or(Mark { at: now, seen });
+    pub(super) fn sample(&mut self, now: Millis, counts: FlowCounts) -> Flow {
+        let newest = self.marks.back().copied().unwrap_or(Mark { at: now, counts });
         // Neither time nor counts run backwards; should they seem to, nothing happened.
         let here = Mark {
             at: Millis(now.0.max(newest.at.0)),
-            seen: Seen {
-                count: seen.count.max(newest.seen.count),
-                freely: seen.freely.max(newest.seen.freely),
-                queued: seen.queued.max(newest.seen.queued),
+            counts: FlowCounts {
+                count: counts.count.max(newest.counts.count),
+                freely: counts.freely.max(newest.counts.freely),
+                queued: counts.queued.max(newest.counts.queued),
             },
         };
         let flow = self.flow(here);
@@ -115,7 +115,7 @@ impl Steady {
     }
 
     fn flow(&self, here: Mark) -> Flow {
-        let least_span = (self.refresh / MARKS).max(1);
+        let least_span = (self.refresh / MARKS_PER_REFRESH).max(1);
         let shortest = if self.is_young(here.at) { least_span } else { self.refresh };
         let (mut least, mut most) = (0.0f64, f64::INFINITY);
         let mut flow = Flow::default();
@@ -127,13 +127,13 @@ impl Steady {
                 continue;
             }
             let seconds = span.max(least_span) as f64 / 1000.0;
-            let arrived = (here.seen.count - mark.seen.count) as f64;
+            let arrived = (here.counts.count - mark.counts.count) as f64;
             least = least.max((arrived - slack(arrived)) / seconds);
             most = most.min((arrived + slack(arrived)) / seconds);
             if least > most {
                 break;
             }
-            let unseen = if oldest && self.is_young(here.at) { UNSEEN * self.first } else { 0.0 };
+            let unseen = if oldest && self.is_young(here.at) { UNSEEN_FRACTION * self.first } else { 0.0 };
             flow.all = ((arrived + unseen) / seconds).clamp(least, most);
             flow.freely = freely(mark, &here);
         }
@@ -141,11 +141,11 @@ impl Steady {
     }
 
     fn keep(&mut self, here: Mark) {
-        let spaced = |mark: &Mark| here.at.since(mark.at).0 >= self.refresh / MARKS;
+        let spaced = |mark: &Mark| here.at.since(mark.at).0 >= self.refresh / MARKS_PER_REFRESH;
         if self.marks.back().is_none_or(spaced) {
             self.marks.push_back(here);
         }
-        let horizon = self.refresh.saturating_mul(SPANS);
+        let horizon = self.refresh.saturating_mul(MAX_SPAN_REFRESHES);
         while self.marks.front().is_some_and(|mark| here.at.since(mark.at).0 > horizon) {
             self.marks.pop_front();
         }
@@ -154,8 +154,8 @@ impl Steady {
 
 fn freely(since: &Mark, until: &Mark) -> f64 {
     let span = Duration::from_millis(until.at.since(since.at).0);
-    let free = span.saturating_sub(until.seen.queued - since.seen.queued).as_secs_f64();
-    let arrived = (until.seen.freely - since.seen.freely) as f64;
+    let free = span.saturating_sub(until.counts.queued - since.counts.queued).as_secs_f64();
+    let arrived = (until.counts.freely - since.counts.freely) as f64;
     // Clocks may differ by a little: nothing can be said of no time at all.
     ((arrived - 1.0) / free.max(1e-4)).max(0.0)
 }

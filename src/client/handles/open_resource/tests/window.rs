@@ -4,17 +4,17 @@ use tokio::time::advance;
 
 use super::*;
 
-fn granted(opened: &Opened, now: u64) {
+fn granted(opened: &OpenResource, now: u64) {
     let capacity = Capacity::of(opened.wants(Millis(now)).amount);
     opened.apply(Usable { capacity, basis: Basis::Lease });
 }
 
 /// A limiter of 1,000 a second, whose client is given all that it wants, after half a minute of quiet.
-async fn quiet() -> (Opened, RateLimiter) {
+async fn quiet() -> (OpenResource, RateLimiter) {
     let window = Window { length: Duration::from_secs(1), rate: 1_000.0 };
     let limiter = RateLimiter::full(Burst::Window(window.length), std::sync::Arc::default());
-    let opened = Opened::new("r".into(), Mode::Safe, 0, Limiter::Rate(limiter.clone()), None);
-    let opened = opened.of_window(Some(window));
+    let opened = OpenResource::new("r".into(), Mode::Safe, 0, Limiter::Rate(limiter.clone()), None);
+    let opened = opened.with_window(Some(window));
     granted(&opened, 0);
     limiter.try_acquire(1).expect("it begins full");
     for now in (5_000..=30_000).step_by(5_000) {

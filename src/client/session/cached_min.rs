@@ -6,16 +6,16 @@ use leaseway_core::Millis;
 
 /// See the module. What is remembered is exact, or nothing.
 #[derive(Debug, Default)]
-pub(super) struct First(Cell<Option<Millis>>);
+pub(super) struct CachedMin(Cell<Option<Millis>>);
 
-impl First {
+impl CachedMin {
     /// There is one at `at`.
-    pub(super) fn comes(&self, at: Millis) {
+    pub(super) fn insert(&self, at: Millis) {
         self.0.set(self.0.get().map(|first| first.min(at)));
     }
 
     /// The one at `at` is not there any more.
-    pub(super) fn goes(&self, at: Millis) {
+    pub(super) fn remove(&self, at: Millis) {
         self.0.set(self.0.get().filter(|first| *first < at));
     }
 
@@ -33,7 +33,7 @@ impl First {
     }
 
     /// All may have changed.
-    pub(super) fn forget(&self) {
+    pub(super) fn invalidate(&self) {
         self.0.set(None);
     }
 }
