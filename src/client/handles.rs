@@ -1,4 +1,4 @@
-//! What users hold: a client, and its resources, rates and gauges.
+//! The handles of users: a client and its resources, rates and gauges, and the state that they share.
 
 pub(crate) mod asker;
 pub(crate) mod balanced;
@@ -6,7 +6,6 @@ pub mod blocking;
 pub(crate) mod book;
 pub(crate) mod client;
 pub(crate) mod gauge;
-pub(crate) mod health;
 pub mod layer;
 pub(crate) mod metrics;
 pub(crate) mod open_resource;

@@ -1,31 +1,47 @@
-//! The session with the master of a node.
+//! The client side of the lease protocol, as a state machine without clock and I/O.
 //!
-//! The rules it keeps (numbers as in docs/internals/lease-protocol.md):
+//! A [`Session`] keeps the leases of one client (or of the uplink of one child node) with the master of a node. It decides
+//! when to send a request and what is in it, which answer still counts, and what may be used once a lease has expired.
+//! Time and randomness are arguments, so the same code runs in the client library, in a child node's uplink and in the
+//! simulator.
 //!
-//! - Rule 6: one request is under way at a time; only the answer to the latest one counts, and a release is a request,
-//!   too; a lease is counted from when its request was *sent*. An answer does not count if the lease that its request
-//!   named has ended before it comes: that resource is asked for again at once. Requests say that this is kept
-//!   (`drops_late`). A lease that has ended is named as such, until there is another.
-//! - All resources are asked for in one request, when the first of them is due.
-//! - What was given is confirmed by echoing it with the next request. A holder that has been cut asks again after
-//!   100 ms, only to confirm (rule 10): another may be waiting for what it gave up.
-//! - A failure is followed by a pause, and by the next endpoint. The pause grows until all endpoints are tried once
-//!   in a refresh interval. Redirects are followed at once, a few times.
-//! - A release names the newest lease it gives back and never overtakes a request that is under way. What was asked for
-//!   but never arrived is not given back: a release without a name that came late could free a newer lease. It ends by
-//!   itself.
+//! # Driving a session
 //!
-//! Time and randomness come from outside, so that the same code runs under a driver, in the uplink of a child node and
-//! in simulation. [`Session::poll`] says what to send, the caller sends it and reports what came back with
-//! [`Session::answered`], [`Session::redirected`] or [`Session::failed`].
+//! [`want`](Session::want) adds a resource, with a [`Demand`]. [`poll`](Session::poll) returns the next request, if one
+//! is due. The owner sends it and reports the outcome with [`answered`](Session::answered),
+//! [`redirected`](Session::redirected) or [`failed`](Session::failed), and then collects what changed with
+//! [`changes`](Session::changes). [`wake`](Session::wake) says when to come back at the latest.
+//!
+//! ```text
+//!  want, release, hint ──► ┌─────────┐ ──► poll: GetCapacity or ReleaseCapacity
+//!                          │ Session │
+//!  answered, failed,   ──► └─────────┘ ──► changes: what may be used now
+//!  redirected
+//! ```
+//!
+//! # Rules
+//!
+//! The numbers are those of docs/internals/lease-protocol.md.
+//!
+//! - **One request in flight** (rule 6). Only the answer to the latest request counts, and releases are requests, too. A
+//!   lease starts when its request was *sent*, so the client never believes in it for longer than the server does.
+//! - **Late answers** (rule 6). A request names the lease that the client has. If that lease expires before the answer
+//!   arrives, the answer is dropped and the resource is asked for again at once, because a new master may have given part
+//!   of that lease to others. Requests announce this with `drops_late`. An expired lease is named as such (`had`) until
+//!   there is a new one.
+//! - **Batching.** One request asks for all resources, when the first of them is due.
+//! - **Confirmation** (rule 10). A lease is confirmed by echoing it with the next request. If a lease shrinks, that
+//!   request follows after 100 ms, because another client may be waiting for the difference.
+//! - **Back-off.** After a failure the next endpoint is tried after a pause. Pauses grow until every endpoint is tried once
+//!   per refresh interval. Redirects are followed at once, a few times in a row.
+//! - **Releases.** A release names the newest lease and never overtakes a request in flight. Without a lease to name
+//!   nothing is released: an unnamed release that arrives late could free a newer lease. The unanswered grant expires.
 
 mod cached_min;
-mod capacity;
 mod lease;
 mod messages;
 mod pace;
 pub mod pool;
-mod presence;
 mod resource_state;
 mod route;
 mod schedule;
@@ -44,8 +60,7 @@ use leaseway_core::{
 };
 
 pub use self::{
-    capacity::Capacity,
-    lease::{Lease, Mode, Wire},
+    lease::{Capacity, Lease, Mode, Wire},
     messages::{Ask, Basis, Body, Demand, Given, Outgoing, Release, Usable},
     pace::Pace,
     wants::Wants,
@@ -53,17 +68,20 @@ pub use self::{
 
 use self::{cached_min::CachedMin, pace::MIN_REQUEST_GAP, resource_state::ResourceState, route::Route};
 
-/// What a session is made of.
+/// The settings of a [`Session`].
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Servers of the node, as `host:port`; at least one.
     pub endpoints: Vec<Arc<str>>,
+    /// Timeouts and intervals.
     pub pace: Pace,
-    /// So many resources in one request; what is left over goes into the next.
+    /// Maximum number of resources in one request. Others follow in the next request.
     pub resources_per_request: usize,
+    /// Seed of jitter.
     pub seed: u64,
 }
 
+/// The state machine of one client; see the [module documentation](self).
 #[derive(Debug)]
 pub struct Session<D> {
     pace: Pace,
@@ -71,21 +89,22 @@ pub struct Session<D> {
     rng: fastrand::Rng,
     route: Route,
     entries: BTreeMap<Arc<str>, ResourceState<D>>,
-    /// Those whose usable capacity may differ from what was told, besides those whose leases have ended.
+    /// Resources whose usable capacity may differ from what was reported, apart from those whose leases have expired.
     unreported: BTreeSet<Arc<str>>,
-    /// The first of their dues, and the first end of a live lease: there may be a hundred thousand entries.
+    /// The earliest due time and the earliest expiry of a live lease. Cached, because a session may have a hundred
+    /// thousand resources.
     first_due: CachedMin,
     first_end: CachedMin,
-    /// Wanted no more, and not yet given back.
+    /// Resources that are not wanted any more and not yet released.
     leaving: BTreeMap<Arc<str>, ResourceState<D>>,
     in_flight: Option<InFlight>,
     number: u64,
     failures: u32,
-    /// The last request was a release, and failed: what is due goes before the next one.
+    /// The last request was a release and failed: resources that are due go before the next release.
     release_failed: bool,
-    /// Nothing is sent before.
+    /// End of the back-off.
     pause_until: Millis,
-    /// Nothing is asked for after, and no answer counts.
+    /// See [`Session::ask_until`].
     asks_until: Millis,
     last_sent: Option<Millis>,
 }
@@ -111,17 +130,16 @@ enum RequestKind {
     Release,
 }
 
-/// Due again when the answer has come, or has failed to.
+/// The due time of a resource whose request is in flight.
 const NOT_BEFORE_ANSWER: Millis = NEVER;
 
-/// The end of all time.
 const NEVER: Millis = Millis(u64::MAX);
 
-/// A lease that shrank by more than this part of itself is confirmed early.
+/// A lease that shrinks by more than this fraction is confirmed early.
 const SHRINK_THRESHOLD: f64 = 0.005;
 
 impl<D: Demand> Session<D> {
-    /// A session that wants nothing yet.
+    /// A session without resources.
     pub fn new(settings: Settings) -> Session<D> {
         let mut rng = fastrand::Rng::with_seed(settings.seed);
         let first = rng.usize(..);
@@ -145,17 +163,17 @@ impl<D: Demand> Session<D> {
         }
     }
 
-    /// Wants `demand` of a resource from now on: a new one is asked for at once, a known one when its demand has
-    /// changed enough, else with the next refresh. Returns whether it will be asked for early.
+    /// Sets the demand for a resource. A new resource is asked for at once, a known one if its demand has changed enough,
+    /// else with the next refresh. Returns whether it will be asked for early.
     pub fn want(&mut self, now: Millis, id: &Arc<str>, demand: D, mode: Mode) -> bool {
         let soon = self.earliest_request(now);
         self.unreported.insert(Arc::clone(id));
         if let Some(mut returning) = self.leaving.remove(id) {
             returning.due = soon.max(returning.not_before);
-            // It may have been opened again, by a handle that has not been told of the lease yet.
+            // It may have been opened anew, by a handle that does not know of the lease yet.
             returning.reported = None;
             if returning.given_back {
-                // The server may have heard it.
+                // The server may have processed the release.
                 returning = ResourceState { safe: returning.safe, ..ResourceState::new(demand.clone(), mode, now) };
             }
             self.first_due.insert(returning.due);
@@ -177,7 +195,7 @@ impl<D: Demand> Session<D> {
         urgent
     }
 
-    /// Wants a resource no more: what was given is given back.
+    /// Drops the demand for a resource; its lease is released.
     pub fn release(&mut self, id: &str) {
         if let Some((id, entry)) = self.entries.remove_entry(id) {
             self.first_due.remove(entry.due);
@@ -188,7 +206,7 @@ impl<D: Demand> Session<D> {
         }
     }
 
-    /// Gives everything back, without waiting for the end of a pause.
+    /// Releases all resources. Ends a back-off.
     pub fn release_all(&mut self) {
         (self.failures, self.pause_until) = (0, Millis(0));
         let ids: Vec<_> = self.entries.keys().cloned().collect();
@@ -197,7 +215,7 @@ impl<D: Demand> Session<D> {
         }
     }
 
-    /// The server says that asking for this now would change something.
+    /// Reports a hint of the server: asking for this resource now would change its lease.
     pub fn hint(&mut self, now: Millis, id: &str) {
         let soon = self.earliest_request(now);
         if let Some(entry) = self.entries.get_mut(id) {
@@ -206,7 +224,7 @@ impl<D: Demand> Session<D> {
         }
     }
 
-    /// As [`hint`](Self::hint), for all of them.
+    /// As [`hint`](Self::hint), for all resources.
     pub fn hint_all(&mut self, now: Millis) {
         let soon = self.earliest_request(now);
         for entry in self.entries.values_mut() {
@@ -215,7 +233,7 @@ impl<D: Demand> Session<D> {
         }
     }
 
-    /// Forgets the lease of a resource, which is asked for as if there had never been one.
+    /// Forgets the lease of a resource, as if there had never been one.
     pub fn forget(&mut self, id: &str) {
         self.mark_unreported(id);
         if let Some(entry) = self.entries.get_mut(id) {
@@ -223,7 +241,7 @@ impl<D: Demand> Session<D> {
         }
     }
 
-    /// A resource is not asked for before `at`, not even together with others.
+    /// Asks for a resource no earlier than `at`, not even together with others.
     pub fn postpone(&mut self, id: &str, at: Millis) {
         if let Some(entry) = self.entries.get_mut(id) {
             self.first_due.remove(entry.due);
@@ -232,20 +250,20 @@ impl<D: Demand> Session<D> {
         }
     }
 
-    /// Gives a request up whose deadline has passed.
+    /// Abandons the request in flight if its deadline has passed.
     pub fn expire_request(&mut self, now: Millis) {
         if let Some(late) = self.in_flight.take_if(|in_flight| in_flight.deadline <= now) {
             self.request_failed(now, &late, self.pace.backoff_max);
         }
     }
 
-    /// What to send now, if anything. A request whose deadline has passed is given up first.
+    /// The request to send now, if any. A request whose deadline has passed is abandoned first.
     pub fn poll(&mut self, now: Millis) -> Option<Outgoing<D>> {
         self.expire_request(now);
         if self.in_flight.is_some() || now < self.pause_until {
             return None;
         }
-        // Releases that always fail must not let the leases of everything else end.
+        // Releases that always fail must not let all other leases expire.
         let asks_first = self.release_failed && self.may_ask(now) && self.first_due() <= now;
         self.release_failed = false;
         let releases = if asks_first { None } else { self.releases(now) };
@@ -266,12 +284,12 @@ impl<D: Demand> Session<D> {
         Some(Outgoing { number, target: Arc::clone(self.route.target()), deadline, body })
     }
 
-    /// Whether nothing is wanted, and everything has been given back.
+    /// Whether nothing is wanted and everything has been released.
     pub fn is_idle(&self) -> bool {
         self.entries.is_empty() && self.leaving.is_empty() && self.in_flight.is_none()
     }
 
-    /// The master has answered request `number`. Returns whether that still counts.
+    /// Reports the answer of the master to request `number`. Returns whether it still counts.
     pub fn answered(&mut self, now: Millis, number: u64, given: Vec<Given>) -> bool {
         let Some(in_flight) = self.take_in_flight(number).or_else(|| self.accept_late_answer(number)) else {
             return false;
@@ -287,14 +305,14 @@ impl<D: Demand> Session<D> {
             return false;
         }
         for given in given {
-            // What was not asked for is not ours, even if the server thinks so.
+            // Leases that this request did not ask for are ignored.
             if in_flight.concerns(&given.id) {
                 self.store_lease(now, in_flight.sent, &given);
             }
         }
         for id in &in_flight.ids {
             if let Some(entry) = self.entries.get_mut(id).filter(|entry| entry.due == NOT_BEFORE_ANSWER) {
-                // Left out of the answer: too soon, or refused. The lease stays as it is.
+                // Left out of the answer: too soon, or refused. The lease stays unchanged.
                 entry.schedule(now.plus(match entry.lease {
                     Some(lease) => self.pace.refresh(lease.refresh, lease.end.since(now), &mut self.rng),
                     None => self.pace.refresh_min.max(MIN_REQUEST_GAP),
@@ -305,48 +323,48 @@ impl<D: Demand> Session<D> {
         true
     }
 
-    /// The server that was asked is not the master, and names it, if it knows. Returns whether that still counts.
+    /// Reports that the server is not the master, and which server is, if it knows. Returns whether that still counts.
     pub fn redirected(&mut self, now: Millis, number: u64, master: Option<&str>) -> bool {
         let Some(in_flight) = self.take_in_flight(number) else { return false };
         if master.is_some_and(|master| self.route.redirected(master)) {
             self.retry_now(&in_flight, now);
         } else {
-            // Servers that are there and have no master will soon have one.
+            // A node that is up and has no master will elect one soon.
             let longest = if master.is_none() { self.pace.masterless_max } else { self.pace.backoff_max };
             self.request_failed(now, &in_flight, longest);
         }
         true
     }
 
-    /// Request `number` has failed. Returns whether that still counts.
+    /// Reports that request `number` has failed. Returns whether that still counts.
     pub fn failed(&mut self, now: Millis, number: u64) -> bool {
         let Some(in_flight) = self.take_in_flight(number) else { return false };
         self.request_failed(now, &in_flight, self.pace.backoff_max);
         true
     }
 
-    /// Calls `tell` for each resource whose usable capacity is not what it was when it was last told.
-    pub fn changes(&mut self, now: Millis, mut tell: impl FnMut(&Arc<str>, Usable)) {
-        let mut look = |id: &Arc<str>, entry: &mut ResourceState<D>| {
+    /// Calls `report` for each resource whose usable capacity differs from what was last reported.
+    pub fn changes(&mut self, now: Millis, mut report: impl FnMut(&Arc<str>, Usable)) {
+        let mut check = |id: &Arc<str>, entry: &mut ResourceState<D>| {
             let usable = entry.usable(now);
             if entry.reported != Some(usable) {
                 entry.reported = Some(usable);
-                tell(id, usable);
+                report(id, usable);
             }
         };
         let unreported = std::mem::take(&mut self.unreported);
         if self.first_end.is_after(now) {
             for id in unreported {
                 if let Some(entry) = self.entries.get_mut(&id) {
-                    look(&id, entry);
+                    check(&id, entry);
                 }
             }
         } else {
-            self.entries.iter_mut().for_each(|(id, entry)| look(id, entry));
+            self.entries.iter_mut().for_each(|(id, entry)| check(id, entry));
         }
     }
 
-    /// Another has to be told of this resource now.
+    /// Reports this resource again, with the next [`changes`](Self::changes): it has a new handle.
     pub fn report_again(&mut self, id: &str) {
         self.mark_unreported(id);
         if let Some(entry) = self.entries.get_mut(id) {
@@ -360,58 +378,58 @@ impl<D: Demand> Session<D> {
         }
     }
 
-    /// What a resource may be used at now.
+    /// What may be used of a resource now.
     pub fn usable(&self, now: Millis, id: &str) -> Option<Usable> {
         self.entries.get(id).map(|entry| entry.usable(now))
     }
 
-    /// The newest lease of a resource, while it lives.
+    /// The live lease of a resource.
     pub fn lease(&self, now: Millis, id: &str) -> Option<Lease> {
         self.entries.get(id)?.lease.filter(|lease| lease.is_live(now))
     }
 
-    /// The master names the peers of its node: they are tried, too, after the endpoints that were given. One that was
-    /// learnt before and is not among them is forgotten.
+    /// Learns the peers of the node from its master. They are tried after the configured endpoints, and replace the peers
+    /// learnt before.
     pub fn learn(&mut self, peers: impl IntoIterator<Item = Arc<str>>) {
         self.route.learn(peers);
     }
 
-    /// All that are tried in turn when none answers.
+    /// All endpoints that are tried in turn while none answers.
     pub fn endpoints(&self) -> &[Arc<str>] {
         self.route.endpoints()
     }
 
-    /// Where requests go at present.
+    /// The endpoint that requests go to at present.
     pub fn target(&self) -> &Arc<str> {
         self.route.target()
     }
 
-    /// The request whose answer still counts.
+    /// The number of the request in flight.
     pub fn in_flight(&self) -> Option<u64> {
         self.in_flight.as_ref().map(|in_flight| in_flight.number)
     }
 
-    /// Failures since the last answer.
+    /// The number of failures since the last answer.
     pub fn failures(&self) -> u32 {
         self.failures
     }
 
-    /// How many resources are wanted.
+    /// The number of wanted resources.
     pub fn resources(&self) -> usize {
         self.entries.len()
     }
 
-    /// Right away, unless a request has just been sent.
+    /// Now, or a little later if a request has just been sent.
     fn earliest_request(&self, now: Millis) -> Millis {
         self.last_sent.map_or(now, |sent| now.max(sent.plus(MIN_REQUEST_GAP)))
     }
 
-    /// The request under way, if it is `number`: only the latest counts.
+    /// Takes the request in flight if it is `number`. Answers to earlier requests do not count.
     fn take_in_flight(&mut self, number: u64) -> Option<InFlight> {
         self.in_flight.take_if(|in_flight| in_flight.number == number)
     }
 
-    /// What a fault makes of an answer that is no longer waited for: it is taken for the answer to the latest request.
+    /// A planted fault: an answer that does not count is taken for the answer to the latest request.
     fn accept_late_answer(&mut self, number: u64) -> Option<InFlight> {
         let sent = self.last_sent.filter(|_| planted::is(Fault::TakesLateAnswers))?;
         let ids = self.entries.keys().cloned().collect();
@@ -434,12 +452,12 @@ impl<D: Demand> Session<D> {
                     }
                 }
             }
-            // Tried again while the leases live.
+            // Retried until the leases expire.
             RequestKind::Release => self.release_failed = true,
         }
     }
 
-    /// What can be given back. What has ended meanwhile is gone anyway.
+    /// The leases to release. Those that have expired meanwhile are dropped.
     fn releases(&mut self, now: Millis) -> Option<Vec<Release>> {
         self.leaving.retain(|_, entry| entry.lease.is_some_and(|lease| lease.is_live(now)));
         let releases = self.leaving.iter_mut().take(self.resources_per_request).map(|(id, entry)| {
@@ -474,8 +492,8 @@ impl<D: Demand> Session<D> {
             return;
         };
         if entry.named_until.is_some_and(|end| end <= now) && !planted::is(Fault::AnswerAfterEnd) {
-            // A new master may have taken the request's word for a part of what is promised that is another's by now.
-            // The next request names it as one that has ended, so the answer to that counts however late it comes.
+            // A new master may have counted the named lease as live although its capacity belongs to another client by
+            // now. The next request names the lease as expired, so its answer counts whenever it arrives.
             entry.schedule(soon);
             if is_wanted {
                 self.first_due.insert(entry.due);
@@ -488,8 +506,8 @@ impl<D: Demand> Session<D> {
         let shrank = capacity.get() < before * (1.0 - SHRINK_THRESHOLD);
         let refresh = now.plus(self.pace.refresh(given.refresh, end.since(now), &mut self.rng));
         let scheduled = if shrank && given.token.is_some() { now.plus(MIN_REQUEST_GAP) } else { refresh };
-        // A hint or a change of demand while the request was under way has set it: then it is asked for again right
-        // after.
+        // If a hint or a change of demand came while the request was in flight, the due time is set already, and the
+        // next request follows at once.
         entry.schedule(scheduled);
         if is_wanted {
             self.first_due.insert(entry.due);

@@ -1,7 +1,8 @@
-//! The clients' own books, added up at every moment: how much of what there is was used, whether it was ever more than
-//! that, and how soon what was wanted was had.
+//! Accounting of what all clients believe that they may use, summed up at every moment: how much of the capacity was used,
+//! whether it was ever exceeded, and how soon the demand was met.
 //!
-//! Sums are exact, so "more than there is" is a comparison of whole numbers and not of roundings.
+//! It relies on the clients alone and never asks a node. Sums are exact ([`Sum`]), so "more than the capacity" is a
+//! comparison of integers, free of rounding.
 
 pub mod figures;
 pub mod pool;
@@ -9,18 +10,18 @@ pub mod pool;
 use leaseway_core::{Amount, Millis, Sum, invariant::Violation};
 use serde::Serialize;
 
-/// Between the samples that the original simulation takes.
+/// The sampling interval of Doorman's simulation.
 const SAMPLE_INTERVAL: Millis = Millis(5_000);
 
 pub(crate) struct Accounting {
     capacity: Amount,
-    /// More than this must never be believed. What is used is a part of the capacity all the same.
+    /// Upper bound of what clients may believe. It exceeds the capacity after a cut, until leases have expired.
     most: Sum,
-    /// But by that: see [`Plan::digits`](crate::scenario::plan::Plan).
+    /// Tolerance of the bound, see [`Plan::digits`](crate::scenario::plan::Plan).
     digits: Sum,
-    /// Whether that is promised.
+    /// Whether the bound is guaranteed.
     bounded: bool,
-    /// Measured from here on.
+    /// When measurements start.
     from: Millis,
     believed: Sum,
     wants: Sum,
@@ -32,7 +33,7 @@ pub(crate) struct Accounting {
     digest: u64,
 }
 
-/// Over time, in units of capacity · ms.
+/// Integrals over time, in units of capacity · ms.
 #[derive(Debug, Default)]
 struct Integrals {
     had: f64,
@@ -44,7 +45,7 @@ struct Integrals {
     peak: Sum,
 }
 
-/// At moments five seconds apart.
+/// Sums over samples.
 #[derive(Debug, Default)]
 struct Samples {
     had: f64,
@@ -58,29 +59,30 @@ struct Samples {
     was_over: bool,
 }
 
-/// What was measured of a run. Parts are in per cent.
+/// Usage in a run. Fractions are in percent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct UsageFigures {
-    /// What clients had, of the capacity: average of samples.
+    /// Capacity of all clients relative to that of the resource: mean of samples.
     pub of_capacity: f64,
-    /// What clients had up to the capacity, of what they wanted up to the capacity: the same samples.
+    /// Fraction of the demand that was met, where both are bounded by the capacity: mean of samples.
     pub of_wanted_sampled: f64,
-    /// The same over all of the time.
+    /// The same as an integral over time.
     pub of_wanted: f64,
-    /// Samples with more than the capacity.
+    /// Number of samples above the capacity.
     pub over_samples: u64,
-    /// Samples in a row count as one.
+    /// The same, where consecutive samples count as one.
     pub over_events: u64,
-    /// The largest of these samples, of the capacity.
+    /// The largest sample above the capacity, relative to it.
     pub over_most_sampled: f64,
+    /// The mean of samples above the capacity, relative to it.
     pub over_mean_sampled: f64,
-    /// For how long there was more than the capacity, exactly.
+    /// Exact time above the capacity.
     pub over_seconds: f64,
-    /// What clients had then at the most, of the capacity.
+    /// Exact peak above the capacity, relative to it.
     pub over_most: f64,
-    /// What they had then on average.
+    /// Exact mean while above the capacity, relative to it.
     pub over_mean: f64,
-    /// The first second in which clients had 95 % of what they wanted up to the capacity.
+    /// The first second in which 95 % of the demand (bounded by the capacity) was met.
     pub first_95_s: Option<f64>,
     /// The same for 99 %.
     pub first_99_s: Option<f64>,
@@ -105,33 +107,33 @@ impl Accounting {
         }
     }
 
-    /// There is so much from now on. What was given before may still be believed.
+    /// Changes the capacity. After a cut the old bound stays in force until [`held`](Self::held) lowers it.
     pub(crate) fn set_capacity(&mut self, now: Millis, capacity: Amount) {
         self.advance(now);
         self.capacity = capacity;
         self.most = self.most.max(capacity.into());
     }
 
-    /// So much counts as held at the root by now: after a cut no more is believed.
+    /// After a cut: the root counts `held`, so no more may be believed from now on.
     pub(crate) fn held(&mut self, held: Sum) {
-        // What all are due may be more than there is by the last digit of each, and after a cut all keep that.
+        // The sum of all dues may exceed the capacity by the rounding error of each, and after a cut all keep that.
         let close = Amount::clamped(self.capacity.get() * (1.0 + 1e-12));
         self.most = self.most.min(held).max(close.into());
     }
 
-    /// A pool has promised so much by now.
+    /// Sets the bound of a pool.
     pub(crate) fn allow(&mut self, most: Sum) {
         self.most = most;
     }
 
-    /// A client wants something else from now on.
+    /// The wants of a client have changed.
     pub(crate) fn want(&mut self, now: Millis, before: Amount, after: Amount) {
         self.advance(now);
         self.wants -= before;
         self.wants += after;
     }
 
-    /// A client may use something else from now on.
+    /// What a client may use has changed. Fails if the bound is exceeded.
     pub(crate) fn believe(
         &mut self,
         now: Millis,
@@ -152,7 +154,7 @@ impl Accounting {
         Ok(())
     }
 
-    /// Counts the time since something last changed.
+    /// Integrates over the time since the last change.
     pub(crate) fn advance(&mut self, now: Millis) {
         let ms = now.since(self.last.max(self.from)).0;
         self.last = now;
@@ -172,7 +174,7 @@ impl Accounting {
         }
     }
 
-    /// To be called every second.
+    /// Called every second.
     pub(crate) fn sample(&mut self, now: Millis) {
         self.advance(now);
         let (had, wanted) = (self.believed.get(), self.wants.get().min(self.capacity.get()));
@@ -186,12 +188,12 @@ impl Accounting {
         }
     }
 
-    /// What clients want and what they have, together.
+    /// The sums of wants and of usable capacity.
     pub(crate) fn sums(&self) -> (f64, f64) {
         (self.wants.get(), self.believed.get())
     }
 
-    /// Different if anything that a client was told, or when, was different.
+    /// A hash of all changes of usable capacity and their times.
     pub(crate) fn digest(&self) -> u64 {
         self.digest
     }
@@ -232,7 +234,7 @@ impl Samples {
     }
 }
 
-/// Nothing of nothing is nothing.
+/// `part` in percent of `whole`; 0 if `whole` is 0.
 pub(crate) fn per_cent(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole * 100.0 } else { 0.0 }
 }

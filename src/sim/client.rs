@@ -1,4 +1,4 @@
-//! A client: the real session, or one of the original protocol, and what it may use.
+//! Simulated clients. What decides in them is the code of the real client, or of the original Doorman client.
 
 pub(crate) mod envoy;
 pub(crate) mod legacy;
@@ -20,30 +20,30 @@ use crate::{
     scenario::ClientKind,
 };
 
-/// One client, or the one that came in its place.
+/// A client, or its replacement.
 pub(crate) struct Client {
     pub(crate) machine: Machine,
     pub(crate) speaks: ClientKind,
     pub(crate) name: Arc<str>,
-    /// How many names it has had.
+    /// The number of names that it has had before.
     pub(crate) names: u32,
-    /// Its processes, of whichever names.
+    /// The number of its processes so far, under any name.
     pub(crate) incarnation: u32,
     pub(crate) wants: Amount,
-    /// Not while it has given back what it had.
+    /// False after it has left, until it returns.
     pub(crate) is_here: bool,
-    /// What its book says that it may use.
+    /// What it believes that it may use.
     pub(crate) believes: Amount,
-    /// How it uses that, if it says.
+    /// How it uses that, if it reports usage.
     pub(crate) usage_pattern: Option<UsagePattern>,
-    /// When it will be woken next, if that is known.
+    /// Its next scheduled wake-up.
     pub(crate) woken_at: Option<Millis>,
     pub(crate) cut_until: Millis,
-    /// It came after a failover, and has not got what it is due since then.
+    /// When it arrived after a failover, until it has its due.
     pub(crate) waits_since: Option<Millis>,
 }
 
-/// What decides when it asks, and what it takes.
+/// The state machine of a client.
 pub(crate) enum Machine {
     Session(Box<Session<Asked>>),
     Legacy(Box<LegacyClient>),
@@ -90,7 +90,7 @@ impl Machine {
         }
     }
 
-    /// `end` is when the lease ends that was given, as it is written there.
+    /// `end` is the expiry that is written in the lease.
     pub(crate) fn answered(&mut self, now: Millis, number: u64, given: Option<Given>, end: Millis) {
         match self {
             Machine::Session(session) => {
@@ -134,14 +134,14 @@ impl Machine {
         }
     }
 
-    /// Nothing is late any more.
+    /// Stops delays.
     pub(crate) fn heal(&mut self) {
         if let Machine::Envoy(envoy) = self {
             envoy.heal();
         }
     }
 
-    /// What may be used, if that is another amount than before.
+    /// What may be used, if it has changed.
     pub(crate) fn usable(&mut self, now: Millis) -> Option<Amount> {
         let leased = match self {
             Machine::Session(session) => {
@@ -158,12 +158,12 @@ impl Machine {
 }
 
 impl Client {
-    /// What it wants now; nothing while it is not here.
+    /// What it wants now; 0 while it is away.
     pub(crate) fn wants(&self) -> Amount {
         if self.is_here { self.wants } else { Amount::ZERO }
     }
 
-    /// What its node is asked for: of an Envoy what its gateway makes of the reports, of a limiter what it estimates.
+    /// What it asks its node for: for an Envoy what the gateway derives from reports, for a limiter the estimate.
     pub(crate) fn asks_for(&self) -> Amount {
         match &self.machine {
             Machine::Envoy(envoy) => Amount::clamped(envoy.wanted()),
@@ -172,7 +172,7 @@ impl Client {
         }
     }
 
-    /// A promise that its limiter did not keep.
+    /// An invariant that its limiter has violated.
     pub(crate) fn take_broken(&mut self) -> Option<Violation> {
         match &mut self.machine {
             Machine::Limiter(limiter) => limiter.take_broken(),
@@ -180,7 +180,7 @@ impl Client {
         }
     }
 
-    /// What it uses now, as far as it says; one that does not say uses all it has.
+    /// What it uses now. A client that does not report usage uses everything.
     pub(crate) fn uses(&self) -> Amount {
         if self.usage_pattern.as_ref().is_none_or(UsagePattern::is_busy) { self.believes } else { Amount::ZERO }
     }

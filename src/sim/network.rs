@@ -1,5 +1,5 @@
-//! The network between clients and nodes: messages are late, get lost and come twice. Links that are cut are the
-//! business of the world, which knows their ends.
+//! The network between clients and nodes: it delays, loses and duplicates messages. Cut links are part of the simulation,
+//! which knows their ends.
 
 pub(crate) mod message;
 
@@ -8,18 +8,19 @@ use serde::Deserialize;
 
 use crate::scenario::units::{Between, Part, Span};
 
-/// How good it is.
+/// The quality of the network.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Network {
+    /// The delay of a message.
     pub delay: Between,
-    /// So many copies never arrive.
+    /// The fraction of copies that are lost.
     pub loss: Part,
-    /// So many arrive twice.
+    /// The fraction of messages that are duplicated.
     pub duplicates: Part,
-    /// The second time up to so much later.
+    /// Maximum additional delay of the duplicate.
     pub(crate) late: Span,
-    /// So long a caller waits for an answer; raised to what the delay makes necessary.
+    /// The request timeout, raised if the delay makes it necessary.
     pub(crate) deadline: Span,
 }
 
@@ -36,21 +37,21 @@ impl Default for Network {
 }
 
 impl Network {
-    /// Nothing is lost and nothing comes twice any more.
+    /// Stops losing and duplicating messages.
     pub(crate) fn heal(&mut self) {
         (self.loss, self.duplicates) = (Part(0.0), Part(0.0));
     }
 
-    /// How long an answer may take: there and back, and some room.
+    /// The request timeout: at least a round trip and a second.
     pub(crate) fn deadline(&self) -> Millis {
         self.deadline.0.max(Millis(self.delay.most.0 * 2 + 1_000))
     }
 
-    /// How long a message is under way: its first and its second copy.
+    /// The delays of a message and of its duplicate.
     pub(crate) fn delays(&self, rng: &mut fastrand::Rng) -> (Option<Millis>, Option<Millis>) {
         let first = self.delay.pick(rng);
         let second = happens(self.duplicates, rng).then(|| first.plus(Millis(rng.u64(0..=self.late.0.0))));
-        // So a message may come very late, and for the first time.
+        // The duplicate may arrive alone, so the message arrives once and very late.
         (Some(first).filter(|_| !happens(self.loss, rng)), second.filter(|_| !happens(self.loss, rng)))
     }
 }

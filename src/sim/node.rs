@@ -1,4 +1,4 @@
-//! A node: the engines of its master, and what its peers together have stored.
+//! Nodes: the engines of the master, and the replicated state of the peers.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -16,92 +16,93 @@ use crate::{
     scenario::tree::TreeNode,
 };
 
-/// The node of all scenarios that has no parent.
+/// The index of the root.
 pub(crate) const ROOT: usize = 0;
 
 /// One node of the tree.
 pub(crate) struct Node {
-    /// As its parent knows it, whichever peer is master.
+    /// Its name at the parent, whichever peer is master.
     pub(crate) server_id: Arc<str>,
-    /// Its peers, as those that ask them name them.
+    /// The endpoints of its peers.
     pub(crate) endpoints: Vec<Arc<str>>,
     pub(crate) master: Option<Master>,
-    /// How many masters there have been.
+    /// Number of masters so far.
     pub(crate) incarnation: u32,
-    /// When the newest came.
+    /// The time of the last election.
     pub(crate) failed_over: Millis,
-    /// Promises that are not stored yet.
+    /// Proposed changes that are not committed yet.
     pub(crate) log: VecDeque<Proposed>,
-    /// Those that are.
+    /// Committed promises.
     pub(crate) promises: Promises,
-    /// How far the clock of the cluster has got, by what is stored.
+    /// The committed cluster time.
     pub(crate) reached: ClusterTime,
-    /// What its peers remember of its pool.
+    /// The stored notes of its pool.
     pub(crate) pool: Option<PoolMemory>,
-    /// What an operator has set, as its peers remember it.
+    /// The stored override of an operator.
     pub(crate) set: Option<Arc<Override>>,
-    /// How often something was set.
+    /// Number of overrides so far.
     pub(crate) sets: u32,
-    /// No more is believed by its holders than this, since something was set.
+    /// Upper bound of what its holders may believe since an override was set.
     pub(crate) most: Option<Sum>,
     pub(crate) uplink_cut_until: Millis,
     pub(crate) isolated_until: Millis,
-    /// What a fault makes of the lease of a former master.
+    /// Used by a planted fault: the lease of a former master.
     #[cfg(feature = "planted")]
     pub(crate) remembered: Vec<(Arc<str>, leaseway_core::Supply)>,
 }
 
-/// An entry of the log.
+/// An uncommitted log entry.
 pub(crate) struct Proposed {
     pub(crate) changes: Changes,
     pub(crate) reached: ClusterTime,
     pub(crate) at: Millis,
-    /// When the master's own lease ends: the latest end since then, for answers are decided between then and now.
+    /// The expiry of the master's own lease: the latest one since the proposal, because answers are decided between then and
+    /// the commit.
     pub(crate) own_end: Option<Millis>,
 }
 
-/// What only the master has.
+/// The volatile state of a master.
 pub(crate) struct Master {
     pub(crate) peer: u8,
-    /// The clock of the cluster in its reign.
+    /// The cluster clock in its term.
     pub(crate) clock: ClusterClock,
     pub(crate) engine: ResourceEngine<Ticket>,
-    /// Where there is a parent.
+    /// Present if there is a parent.
     pub(crate) uplink: Option<Uplink>,
-    /// When the lease that its capacity was cut from ends.
+    /// The expiry of the lease that its capacity comes from.
     pub(crate) own_end: Option<Millis>,
-    /// What it has taken up of what operators have set.
+    /// The override that it has applied.
     pub(crate) follows: Option<Arc<Override>>,
-    /// When it wants to be woken.
+    /// Its next scheduled wake-up.
     pub(crate) woken_at: Option<Millis>,
     pub(crate) environment: NodeEnvironment,
     pub(crate) checks: EngineChecks,
 }
 
-/// What a master of a child node has besides.
+/// The uplink of the master of a child node.
 pub(crate) struct Uplink {
     pub(crate) engine: UplinkEngine,
-    /// When it wants to be woken.
+    /// Its next scheduled wake-up.
     pub(crate) woken_at: Option<Millis>,
 }
 
-/// Kept from input to input.
+/// Buffers that are reused.
 #[derive(Default)]
 pub(crate) struct Buffers {
     pub(crate) batch: Batch<Ticket>,
     pub(crate) effects: Effects<Ticket>,
 }
 
-/// A request as it arrived: the network may have repeated it.
+/// An arrival of a request. Duplicates have numbers of their own.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ticket {
     pub(crate) from: Sender,
     pub(crate) arrival: u64,
 }
 
-/// What an engine may ask for.
+/// The environment of an engine.
 pub(crate) struct NodeEnvironment {
-    /// Which clients listen for hints, by their indexes; child nodes do. Absent: there are none.
+    /// Which clients listen for hints, by index. Child nodes always do. `None`: there are no hints.
     pub(crate) listens: Option<Vec<bool>>,
     pub(crate) assignments: Vec<(HolderKind, Arc<str>, Assigned)>,
     pub(crate) notes: Option<PoolNotes>,
@@ -113,7 +114,7 @@ impl Environment for NodeEnvironment {
         match Participant::named(kind, name) {
             Some((Participant::Client(index), _)) => listens[index],
             Some((Participant::Node(_), _)) => true,
-            // A child node that is only a lease here.
+            // A child node that is simulated as a client.
             None => false,
         }
     }
@@ -137,20 +138,20 @@ impl NodeEnvironment {
     }
 }
 
-/// What must hold of the effects of an engine.
+/// Invariants of the effects of an engine.
 #[derive(Default)]
 pub(crate) struct EngineChecks {
     arrivals: u64,
     unanswered: HashSet<u64>,
     hinted: Option<Millis>,
-    /// Held when it was last looked at, and what child nodes have reported since: those below them may use more than
-    /// was known here, and no decision could have prevented that.
+    /// The amount held at the last check, and what child nodes have reported since: their holders may use more than was known
+    /// here, which no decision could have prevented.
     held: Sum,
     news: Sum,
 }
 
 impl EngineChecks {
-    /// From now on: what the engine inherits is held already.
+    /// Starts with what the engine has inherited.
     pub(crate) fn new(engine: &ResourceEngine<Ticket>) -> EngineChecks {
         EngineChecks { held: engine.resource().sums().held, ..EngineChecks::default() }
     }
@@ -162,7 +163,7 @@ impl EngineChecks {
         Ticket { from, arrival: self.arrivals }
     }
 
-    /// Every request has one answer.
+    /// Checks that every request gets one answer.
     pub(crate) fn answered(&mut self, ticket: &Ticket) -> Result<(), Violation> {
         if self.unanswered.remove(&ticket.arrival) {
             return Ok(());
@@ -171,7 +172,7 @@ impl EngineChecks {
         Err(Violation { invariant: "one answer", detail })
     }
 
-    /// Looks for whom to hint are paced.
+    /// Checks that hints are paced.
     pub(crate) fn hinted(&mut self, now: Millis) -> Result<(), Violation> {
         match self.hinted.replace(now) {
             Some(before) if now.since(before) < LOOKS_APART => {
@@ -182,9 +183,9 @@ impl EngineChecks {
         }
     }
 
-    /// What is held fits, or has not risen but by what was reported. `has_answered`: reports have been taken in. While
-    /// there is an estate a report may come to count later, since what is outstanding counts beside what goes back
-    /// there; and so may one that waits for the first supply.
+    /// Checks that the amount held is within the capacity, or has only grown by what was reported. `has_answered` says that
+    /// reports have been processed. With inherited leases a report may count later, because outstanding capacity counts in
+    /// addition to what is inherited; and so may a report that waits for the first supply.
     pub(crate) fn held(
         &mut self,
         engine: &ResourceEngine<Ticket>,
@@ -200,7 +201,7 @@ impl EngineChecks {
         if has_answered && !has_estate && !resource.awaits_supply() {
             self.news = Sum::ZERO;
         }
-        // All that is lent may be in use below a node that learns, also beyond what an operator lets it give.
+        // While a node learns, everything lent to it may be in use below, even beyond an override.
         let lent = resource.overridden().filter(|_| resource.is_learning(now)).map(|overridden| overridden.template);
         match invariant::held_within_capacity(engine.resource(), before) {
             Err(_) if news > Sum::ZERO && held - before <= news => Ok(()),
@@ -241,7 +242,7 @@ impl Node {
         }
     }
 
-    /// The master is gone, and with it everything that only it knew. Of what was not stored, any part may survive.
+    /// Removes the master and its volatile state. Any prefix of the uncommitted log survives.
     pub(crate) fn depose(&mut self, rng: &mut fastrand::Rng) -> Result<(), Violation> {
         self.master = None;
         let survive = rng.usize(0..=self.log.len());
@@ -256,14 +257,14 @@ impl Node {
         self.promises.apply(&proposed.changes, self.reached).map_err(refused)
     }
 
-    /// The master stores how far the clock of the cluster has got, if that is due.
+    /// The master stores the cluster time, if that is due.
     pub(crate) fn advance(&mut self, now: Millis) {
         let Some(master) = &self.master else { return };
         let advanced = master.clock.advance(now, self.reached, self.promises.until());
         self.reached = self.reached.max(advanced.unwrap_or_default());
     }
 
-    /// The master of this incarnation, if it still is.
+    /// The master, if it is still that of `incarnation`.
     pub(crate) fn master_of(&mut self, incarnation: u32) -> Option<&mut Master> {
         self.master.as_mut().filter(|_| self.incarnation == incarnation)
     }

@@ -1,4 +1,5 @@
-//! What one server that knew every client would give each: the core's own division, without a tree in between.
+//! The oracle: what a single server that knows every client would give each. It is the core's own division, without a tree
+//! and without leases.
 
 use leaseway_core::{
     Amount, Ask, Birth, Charged, Claim, Claims, Epoch, HolderKind, Millis, Now, Request, Resource, Settings, Source,
@@ -8,16 +9,16 @@ use serde::Serialize;
 
 use crate::accounting::per_cent;
 
-/// How far from that clients are, in per cent of it.
+/// How far clients are from their due, in percent of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Deviation {
-    /// Of all of them.
+    /// The mean of all clients.
     pub mean: f64,
-    /// Of the one that is farthest.
+    /// The maximum.
     pub worst: f64,
 }
 
-/// What each is due, in the order of `demands`: what they want, and their priorities.
+/// The due of each client. `demands` has their wants and priorities.
 pub(crate) fn dues(settings: &Settings, demands: &[(Amount, i16)]) -> Vec<Amount> {
     let now = Now { at: Millis(0), unix: 0 };
     let birth = Birth {
@@ -56,7 +57,7 @@ pub(crate) fn dues(settings: &Settings, demands: &[(Amount, i16)]) -> Vec<Amount
     dues
 }
 
-/// How far what each has is from what each is due. A client that is due nothing is not counted.
+/// The deviation of what clients have from their dues. Clients with a due of 0 do not count.
 pub(crate) fn deviation(dues: &[Amount], has: impl Iterator<Item = Amount>) -> Deviation {
     let (mut sum, mut count, mut worst) = (0.0, 0usize, 0.0f64);
     for (due, has) in dues.iter().zip(has).filter(|(due, _)| **due > Amount::ZERO) {

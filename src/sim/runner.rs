@@ -1,5 +1,5 @@
-//! One run, or many at the same time. Runs share nothing, so it does not matter which thread runs which. Nothing else
-//! in this crate knows of threads or of a real clock, and this one is only asked how long a run took.
+//! Runs plans: one run, or many in parallel. Runs share nothing. This is the only module with threads and a real clock, which
+//! measures how long a run takes.
 
 #[cfg(feature = "planted")]
 pub mod planted;
@@ -20,15 +20,15 @@ use crate::{
     simulation,
 };
 
-/// What became of each run of a plan, in the order of the seeds.
+/// The results of the runs of a plan, in the order of the seeds.
 pub type Outcomes = Vec<Result<Figures, Box<RunFailure>>>;
 
-/// What follows many runs. It is asked on all of their threads.
+/// Observes the progress of many runs, from all of their threads.
 pub trait Observer: Sync {
-    /// Whether another run may begin.
+    /// Whether to begin another run.
     fn goes_on(&self) -> bool;
 
-    /// A run is over.
+    /// A run has ended.
     fn ran(&self) {}
 }
 
@@ -39,7 +39,7 @@ impl<F: Fn() -> bool + Sync> Observer for F {
 }
 
 impl Plan {
-    /// Runs it once.
+    /// Runs the plan once.
     pub fn run(&self, seed: u64, keep: RunOptions) -> Result<Figures, RunFailure> {
         let began = Instant::now();
         let figures = match self.drawn(seed) {
@@ -52,7 +52,7 @@ impl Plan {
         Ok(Figures { took_s: began.elapsed().as_secs_f64(), ..figures })
     }
 
-    /// A run that breaks a promise is run again: it does the same again, and this time what led to it is written down.
+    /// Runs the plan once. A run with a violation is repeated with a trace.
     fn run_and_explain(&self, seed: u64, curve: bool) -> Result<Figures, Box<RunFailure>> {
         let outcome = self.run(seed, RunOptions { curve, ..RunOptions::default() });
         outcome.map_err(|broken| {
@@ -62,7 +62,8 @@ impl Plan {
     }
 }
 
-/// Runs every plan with every seed; `curve`: keeps the curve of each plan's first. `None`: the observer ended it.
+/// Runs every plan with every seed, and records the curve of the first run of each plan if `curve` is set. `None` if the
+/// observer stopped it.
 pub fn run_all(plans: &[&Plan], seeds: Range<u64>, curve: bool, observer: &impl Observer) -> Option<Vec<Outcomes>> {
     let seeds: Vec<u64> = seeds.collect();
     let runs = plans.len() * seeds.len();

@@ -1,7 +1,6 @@
-//! What is simulated: a file that says how a resource is run, which node leases it from which, what clients want and
-//! what goes wrong.
+//! Scenarios: YAML files with a resource, a tree of nodes, the clients of each node, the network and the faults.
 //!
-//! Those that come with the simulator are such files, too.
+//! The built-in scenarios are such files, too.
 
 mod draw;
 pub(crate) mod fault;
@@ -17,82 +16,85 @@ use serde::Deserialize;
 use crate::{
     client::usage::UsageSpec,
     network::Network,
-    scenario::units::{Algorithm, Between, Part, Span},
+    scenario::{
+        fault::Fault,
+        units::{Algorithm, Between, Part, Span},
+    },
 };
 
+/// A scenario file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// In a line, for choosing one.
+    /// A one-line description.
     pub about: String,
+    /// The length of a run.
     pub length: Span,
-    /// Before that nothing is measured.
+    /// When measurements start.
     #[serde(default)]
     pub(crate) measure_from: Span,
-    /// The last so long nothing goes wrong any more and no client's wants change: all should end up with what they are
-    /// due. (In a pool that goes on changing, so none is judged.)
+    /// A final period without faults and without changes of demand, at the end of which all clients should have their due.
+    /// (In a pool dues keep changing, so that is not checked.)
     #[serde(default)]
     pub(crate) quiet: Option<Span>,
-    /// How the root runs the one resource that there is.
+    /// The resource.
     pub resource: ResourceSpec,
     pub(crate) nodes: Vec<NodeSpec>,
-    /// Between clients and nodes.
+    /// The network between clients and nodes.
     #[serde(default)]
     pub network: Network,
     /// What a new master knows.
     #[serde(default)]
     pub handover: Handover,
-    /// Nothing goes wrong that should cost a client all that it has: after `measure_from` none that wants something may
-    /// lose it all.
+    /// No fault should cost a client its whole capacity: after `measure_from` no client with demand may drop to 0.
     #[serde(default)]
     pub(crate) no_total_loss: bool,
-    /// How long the peers of a node take to remember a promise.
+    /// The commit latency of a node.
     #[serde(default = "commit")]
     pub(crate) commit: Span,
-    /// Whether holders are told to ask when it matters, and child nodes ask early.
+    /// Whether servers send hints, and child nodes ask early.
     #[serde(default = "yes")]
     pub push: bool,
-    /// Whether child nodes tell their parents of similar wants apart. Without: one sum for each priority.
+    /// Whether child nodes send claims of different sizes separately. Otherwise they send one sum per priority.
     #[serde(default = "yes")]
     pub slices: bool,
-    /// Whether parents tell child nodes what they divided by. Without: they divide what they have by themselves.
+    /// Whether parents send the terms of their division. Otherwise child nodes divide on their own.
     #[serde(default = "yes")]
     pub terms: bool,
-    /// Each seed draws a scenario of its own: see `draw.rs`.
+    /// Whether each seed draws a scenario of its own, see `draw`.
     #[serde(default)]
     pub(crate) draws: bool,
     #[serde(default)]
     pub(crate) events: Vec<TimedFault>,
-    /// What happens by chance.
+    /// Random events.
     #[serde(default)]
     pub(crate) random_faults: Vec<RandomFaults>,
 }
 
-/// How the resource is run at the root.
+/// The settings of the resource at the root.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ResourceSpec {
-    /// What there is at the root.
+    /// The capacity at the root.
     pub capacity: f64,
-    /// How it is divided.
+    /// How the capacity is divided.
     pub algorithm: Algorithm,
-    /// As in a server's configuration.
+    /// Parameters, as in the configuration of a server.
     #[serde(default)]
     pub(crate) parameters: BTreeMap<String, Word>,
     pub(crate) lease: Span,
-    /// For what asks the root. What a child node tells its own clients comes from its parent, as with servers:
-    /// `decay_factor` of the parent's.
+    /// The refresh interval at the root. That of child nodes is derived from their parent's, with `decay_factor`.
     pub(crate) refresh: Span,
-    /// −1: no limit. Absent: the capacity divided by the clients.
+    /// −1: unlimited. By default the capacity divided by the number of clients.
     #[serde(default)]
     pub(crate) safe_capacity: Option<f64>,
-    /// How long a master without promises listens. Absent: until every older lease has ended.
+    /// The learning time of a master without promises. By default until all older leases have expired.
     #[serde(default)]
     pub(crate) learning: Option<Span>,
 }
 
 impl ResourceSpec {
-    /// Gives a parameter another value than the file does. [`Plan::new`](crate::scenario::plan::Plan::new) says whether it may have it.
+    /// Overrides a parameter. [`Plan::new`](crate::scenario::plan::Plan::new) validates it.
     pub fn set(&mut self, parameter: &str, value: &str) {
         self.parameters.insert(parameter.to_owned(), Word(value.to_owned()));
     }
@@ -102,10 +104,10 @@ impl ResourceSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Handover {
-    /// What the one before it promised.
+    /// The promises of its predecessor.
     #[default]
     Promises,
-    /// Nothing: it listens first.
+    /// Nothing: it learns first.
     Learning,
 }
 
@@ -118,60 +120,60 @@ impl fmt::Display for Handover {
     }
 }
 
-/// A node of the tree, or several alike.
+/// A node of the tree, or several equal ones.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NodeSpec {
     pub(crate) name: String,
-    /// A node above it in the file. If there are several of that name, each has `times` of these. Only the first has
-    /// none.
+    /// The parent, a node earlier in the file. If there are several of that name, each has `times` children. Only the first
+    /// node has no parent.
     #[serde(default)]
     pub(crate) parent: Option<String>,
     #[serde(default = "one")]
     pub(crate) times: u32,
-    /// Its processes: one of them is master.
+    /// The number of peers.
     #[serde(default = "three")]
     pub(crate) peers: u8,
-    /// What a new master knows here, if that is not as everywhere.
+    /// Overrides the scenario's `handover`.
     #[serde(default)]
     pub(crate) handover: Option<Handover>,
-    /// Whether it tells its parent which node it is, and which of its masters. Nodes of older versions do not.
+    /// Whether it sends its parent the ids of the node and of its master. Nodes of older versions do not.
     #[serde(default = "yes")]
     pub(crate) sends_instance: bool,
     #[serde(default)]
     pub(crate) clients: Vec<ClientSpec>,
 }
 
-/// How well a holder knows the lease protocol.
+/// The kind of a client, mainly which protocol it speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ClientKind {
-    /// As our client does: with tokens, and late answers are dropped.
+    /// A Leaseway client: uses tokens, and drops late answers.
     #[default]
     Leaseway,
+    /// A client of the original protocol.
     Doorman,
-    /// The original protocol, but what is not understood is echoed: tokens, too.
+    /// The same, but it echoes unknown fields, including tokens.
     Echoes,
-    /// The original protocol, but it never says what it has.
+    /// A client of the original protocol that never sends its lease.
     Silent,
-    /// It is a child node of the original, which never says what it has. Nothing is below it here.
+    /// A child node of the original protocol, which never sends its lease. It has no clients here.
     DoormanNode,
-    /// As our client does, but it reports that all there could be is outstanding.
+    /// A Leaseway client that reports the maximum amount as outstanding.
     Liar,
-    /// It is a gateway's for one Envoy, which may let through what the gateway told it.
+    /// A gateway's client for one Envoy.
     Envoy,
-    /// As our client does, and what it has is what its limiter lets through of the callers that come; what it wants is
-    /// estimated from those. `wants` is how many come per second.
+    /// A Leaseway client with a limiter. `wants` is the rate of callers, and its wants are estimated.
     Limiter,
 }
 
 impl ClientKind {
-    /// Whether it knows the protocol as our client does.
+    /// Whether it speaks the Leaseway protocol.
     pub(crate) fn is_ours(self) -> bool {
         matches!(self, ClientKind::Leaseway | ClientKind::Liar | ClientKind::Envoy | ClientKind::Limiter)
     }
 
-    /// Whether its requests say which lease it has.
+    /// Whether its requests name its lease.
     pub(crate) fn says_what_it_has(self) -> bool {
         !matches!(self, ClientKind::DoormanNode | ClientKind::Silent)
     }
@@ -184,37 +186,38 @@ pub(crate) struct ClientSpec {
     pub(crate) count: u32,
     #[serde(default)]
     pub(crate) speaks: ClientKind,
-    /// What they claim; the parameter `priority` says what is made of it.
+    /// The claimed priority.
     #[serde(default)]
     pub(crate) priority: i16,
     pub(crate) wants: Wants,
-    /// PRIORITY_POOL: what is assigned to each at its node. Absent: they are free clients.
+    /// PRIORITY_POOL: the assignment of each at its node. By default they are free clients.
     #[serde(default)]
     pub(crate) assigned: Option<f64>,
-    /// PRIORITY_POOL: how much they use of what they have, and report. Absent: they do not say.
+    /// PRIORITY_POOL: their usage pattern. By default they do not report usage.
     #[serde(default)]
     pub(crate) uses: Option<UsageSpec>,
-    /// `limiter`: what is not used is saved up for as long as that.
+    /// `limiter`: the window, for which unused capacity is saved up.
     #[serde(default = "second")]
     pub(crate) window: Span,
 }
 
+/// The demand of a client over time.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Wants {
-    /// Always so much.
+    /// Constant.
     Constant(f64),
-    /// It goes up or down by up to `step`, `every` so often, from the very first moment on.
+    /// A random walk: changes by up to `step`, with a period of `every`.
     Walk { start: f64, step: Part, every: Span },
-    /// Something between these, drawn anew `every` so often.
+    /// Uniformly distributed, drawn anew with a period of `every`.
     Drawn { least: f64, most: f64, every: Span },
-    /// Many want little and few want very much: the smaller `alpha` the more so.
+    /// Pareto distributed.
     Pareto { alpha: f64, least: f64 },
-    /// The logarithm is spread by `sigma` around that of the median.
+    /// Log-normally distributed.
     Lognormal { median: f64, sigma: f64 },
 }
 
-/// Something that happens at a certain time.
+/// A fault at a certain time.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TimedFault {
@@ -223,7 +226,7 @@ pub(crate) struct TimedFault {
     pub(crate) what: Fault,
 }
 
-/// From a time on, every so often, one of these happens.
+/// A sequence of random faults.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RandomFaults {
@@ -232,7 +235,7 @@ pub(crate) struct RandomFaults {
     pub(crate) one_of: Vec<WeightedFault>,
 }
 
-/// One of them, and how likely it is compared with the others.
+/// A fault and its relative probability.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WeightedFault {
@@ -241,7 +244,7 @@ pub(crate) struct WeightedFault {
     pub(crate) what: Fault,
 }
 
-/// A value of a parameter: text, a number, or a word that YAML takes for something else.
+/// The value of a parameter: text, number or boolean in YAML.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(from = "Scalar")]
 pub(crate) struct Word(pub(crate) String);
@@ -286,7 +289,7 @@ const fn three() -> u8 {
     3
 }
 
-/// Those that come with the simulator: their names, and the files.
+/// The built-in scenarios: name and file.
 pub const BUILT_IN: [(&str, &str); 33] = [
     ("one", include_str!("scenarios/one.yaml")),
     ("two", include_str!("scenarios/two.yaml")),
@@ -323,12 +326,12 @@ pub const BUILT_IN: [(&str, &str); 33] = [
     ("pool_surge", include_str!("scenarios/pool_surge.yaml")),
 ];
 
-/// The text of one that comes with the simulator.
+/// The text of a built-in scenario.
 pub fn built_in(name: &str) -> Option<&'static str> {
     BUILT_IN.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }
 
-/// `FILE:LINE:COLUMN: what`, which editors jump to.
+/// An error as `FILE:LINE:COLUMN: message`, which editors can jump to.
 fn complaint(file: &str, error: &serde_saphyr::Error) -> String {
     let what = error.without_snippet().to_string();
     match error.location() {
@@ -342,14 +345,14 @@ fn complaint(file: &str, error: &serde_saphyr::Error) -> String {
 }
 
 impl Scenario {
-    /// Reads and checks it. Complaints name `file` and line.
+    /// Parses and validates a scenario. Errors name `file` and the line.
     pub fn parse(file: &str, text: &str) -> Result<Scenario, String> {
         let scenario: Scenario = serde_saphyr::from_str(text).map_err(|error| complaint(file, &error))?;
         scenario.check().map_err(|what| format!("{file}: {what}"))?;
         Ok(scenario)
     }
 
-    /// What no type can say.
+    /// Validates what types cannot express.
     pub(crate) fn check(&self) -> Result<(), String> {
         if self.length.0.0 == 0 {
             return Err("`length` is 0s, expected some time".into());
@@ -418,14 +421,14 @@ impl Scenario {
         Ok(())
     }
 
-    /// All that may go wrong.
+    /// All faults.
     pub(crate) fn faults(&self) -> impl Iterator<Item = &Fault> {
         let timed = self.events.iter().map(|timed| &timed.what);
         timed
             .chain(self.random_faults.iter().flat_map(|random_faults| &random_faults.one_of).map(|chance| &chance.what))
     }
 
-    /// How the resource is run at the root; nodes below hear it from their parents.
+    /// The settings of the resource at the root. Child nodes get theirs from their parents.
     pub(crate) fn settings(&self) -> Result<Settings, String> {
         let resource = &self.resource;
         let capacity = Amount::new(resource.capacity).map_err(|error| format!("`capacity` {error}"))?;
@@ -447,7 +450,7 @@ impl Scenario {
         Ok(settings)
     }
 
-    /// From then on nothing goes wrong any more.
+    /// When faults end.
     pub(crate) fn quiet_from(&self) -> Option<Span> {
         let quiet = self.quiet?;
         Some(Span(self.length.0.since(quiet.0)))
@@ -487,14 +490,14 @@ impl Wants {
         }
     }
 
-    /// What a client wants when it comes.
+    /// The initial demand.
     pub(crate) fn first(&self, rng: &mut fastrand::Rng) -> f64 {
         let drawn = match *self {
             Wants::Constant(amount) | Wants::Walk { start: amount, .. } => amount,
             Wants::Drawn { least, most, .. } => least + (most - least) * rng.f64(),
             Wants::Pareto { alpha, least } => least / (1.0 - rng.f64()).powf(1.0 / alpha),
             Wants::Lognormal { median, sigma } => {
-                // Box and Muller.
+                // Box-Muller transform.
                 let (radius, angle) = ((1.0 - rng.f64()).ln() * -2.0, rng.f64() * std::f64::consts::TAU);
                 median * (sigma * radius.sqrt() * angle.cos()).exp()
             }
@@ -502,7 +505,7 @@ impl Wants {
         drawn.min(Amount::MAX.get())
     }
 
-    /// A step on its walk, if it walks, and when the next is.
+    /// The next demand and the time until the one after it, if demand changes.
     pub(crate) fn step(&self, wants: f64, rng: &mut fastrand::Rng) -> Option<(f64, Span)> {
         let (moved, every) = match *self {
             Wants::Walk { step, every, .. } => (wants + wants * step.0 * (rng.f64() * 2.0 - 1.0), every),

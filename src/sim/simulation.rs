@@ -1,9 +1,11 @@
-//! Clients and nodes, and the messages between them, on one virtual clock.
+//! The event loop: clients, nodes, and the messages between them on one virtual clock.
 //!
-//! What decides is the real thing. This is what is around it: which event is next, what arrives when, and what goes
-//! wrong. Nothing depends on anything but the scenario and the seed.
+//! Every state change is an [`Event`] with a time. The loop takes the earliest event, advances the clock, lets the real
+//! state machine handle it, carries out the resulting effects (which schedule further events), and then checks all
+//! invariants ([`audit`]). Nothing depends on anything but the scenario and the seed: events with equal times keep the order
+//! in which they were scheduled, and all random numbers come from one generator.
 //!
-//! Every request is a round of its own, unless several wait for a supply: how a server combines requests is absent.
+//! Every request is a round of its own unless several wait for a supply. The combiner of real servers is not simulated.
 
 mod audit;
 mod clients;
@@ -39,21 +41,21 @@ use crate::{
     simulation::{forgery::Access, queue::Queue, steady_state::SteadyState},
 };
 
-/// The one resource there is.
+/// The name of the resource.
 const RESOURCE: &str = "resource0";
-/// The wall clock when virtual time begins.
+/// Unix time when virtual time begins.
 const START_UNIX: i64 = 1_700_000_000;
-/// Between looks at all.
+/// The interval between samples.
 const SAMPLE_INTERVAL: Millis = Millis(1_000);
-/// All are compared with what one server would give them so often.
+/// The interval between comparisons with the oracle.
 const COMPARE_INTERVAL: Millis = Millis(30_000);
-/// Longer ones are drawn with a point every five seconds, not every second.
+/// Longer runs record a point every five seconds instead of every second.
 const LONG_RUN: Span = Span::millis(600_000);
-/// More of what led to a violation is not kept.
+/// Maximum number of events in a trace.
 const MAX_TRACE: usize = 40;
-/// A newcomer waits until it has this part of what it is due.
+/// A newcomer is served when it has this fraction of its due.
 const SERVED_FRACTION: f64 = 0.9;
-/// Within this part of what is due counts as settled.
+/// Maximum deviation of settled clients.
 const MAX_DEVIATION_PERCENT: f64 = 1.0;
 
 #[derive(Debug, Clone, Copy)]
@@ -88,37 +90,37 @@ struct Simulation<'p> {
     pools: Option<Pools>,
     resource: Arc<str>,
     buffers: Buffers,
-    /// How the resource is run at the root by now.
+    /// The current settings at the root.
     settings: Settings,
-    /// How much of it there is by now: what an operator has set, or the settings.
+    /// The current capacity at the root, including overrides.
     capacity: Amount,
-    /// Where something is forged: who may do what.
+    /// The access policy, if there are forged requests.
     access: Option<Access>,
-    /// There has been less of it than before.
+    /// Whether the capacity was ever cut.
     is_cut: bool,
     messages: u64,
-    /// Whether a violation ends the run.
+    /// Whether violations end the run.
     checked: bool,
-    /// Nothing goes wrong any more.
+    /// Whether faults have ended.
     quiet: bool,
     events: u64,
     settling: Option<Settling>,
-    /// Where there are limiters.
+    /// The check at the end of runs with limiters.
     steady_state: Option<SteadyState>,
-    /// How long those waited that came after a failover.
+    /// Waiting times of clients that arrived after a failover.
     waits: Vec<Millis>,
     compared: (f64, u32),
     curve: Option<Vec<Point>>,
     trace: Option<VecDeque<String>>,
 }
 
-/// All clients on the way to what they are due, once nothing changes any more.
+/// Tracks whether all clients have their due, after faults have ended.
 struct Settling {
     dues: Vec<Amount>,
     since: Option<Millis>,
 }
 
-/// Runs a plan once. How long that took in real time is not known here.
+/// Runs a plan once, without measuring wall-clock time.
 pub(crate) fn run(plan: &Plan, seed: u64, keep: RunOptions) -> Result<Figures, RunFailure> {
     let mut simulation = Simulation::new(plan, seed, keep);
     match simulation.start().and_then(|()| simulation.run()).and_then(|()| simulation.check_outcome()) {
@@ -253,7 +255,7 @@ impl<'p> Simulation<'p> {
         }
     }
 
-    /// Puts a message on its way.
+    /// Sends a message through the network.
     fn send(&mut self, message: Message) {
         self.messages += 1;
         if !self.is_reachable(&message) {
@@ -290,7 +292,7 @@ impl<'p> Simulation<'p> {
         }
     }
 
-    /// Whether no link on the way is cut.
+    /// Whether no link of the message is cut.
     fn is_reachable(&self, message: &Message) -> bool {
         let (participant, node) = message.ends();
         let own = match participant {
@@ -317,7 +319,7 @@ impl<'p> Simulation<'p> {
         }
         if let Some(mut settling) = self.settling.take() {
             if self.plan.has_envoys() {
-                // What a gateway wants for its Envoys follows from their reports.
+                // The wants of gateways for Envoys depend on reports, which continue.
                 settling.dues = self.dues();
             }
             let settled = oracle::deviation(&settling.dues, self.has(&settling.dues)).worst <= MAX_DEVIATION_PERCENT;
@@ -329,7 +331,7 @@ impl<'p> Simulation<'p> {
         self.queue.put(self.now.plus(SAMPLE_INTERVAL), Event::Sample);
     }
 
-    /// Which of those that wait have enough by now?
+    /// Records the waiting times of newcomers that are served by now.
     fn note_served_newcomers(&mut self) {
         if self.pools.is_some() || self.clients.iter().all(|client| client.waits_since.is_none()) {
             return;
@@ -344,13 +346,13 @@ impl<'p> Simulation<'p> {
         }
     }
 
-    /// Those that still wait at the end have waited until then.
+    /// Records the waiting times of newcomers that were not served.
     fn end_waits(&mut self) {
         let waiting = self.clients.iter_mut().filter_map(|client| client.waits_since.take());
         self.waits.extend(waiting.map(|since| self.now.since(since)));
     }
 
-    /// From now on nothing goes wrong any more.
+    /// Ends all faults.
     fn go_quiet(&mut self) -> Result<(), Violation> {
         self.quiet = true;
         self.network.heal();
@@ -376,7 +378,7 @@ impl<'p> Simulation<'p> {
         Ok(())
     }
 
-    /// What one server that knew every client would give each of them now.
+    /// What the oracle would give each client now.
     fn dues(&self) -> Vec<Amount> {
         let places = &self.plan.tree.clients;
         let demands: Vec<_> =
@@ -384,7 +386,7 @@ impl<'p> Simulation<'p> {
         oracle::dues(&Settings { capacity: self.capacity, ..self.settings.clone() }, &demands)
     }
 
-    /// What each has; Envoys are told whole requests: up to one may be missing.
+    /// What each client has. Assignments of Envoys are whole requests, so a difference of one is ignored.
     fn has<'d>(&'d self, dues: &'d [Amount]) -> impl Iterator<Item = Amount> + 'd {
         self.clients.iter().zip(dues).map(|(client, due)| {
             let is_close =
@@ -395,14 +397,14 @@ impl<'p> Simulation<'p> {
 
     fn deviation(&self) -> Deviation {
         if self.pools.is_some() {
-            // Which clients are connected depends on which were there before.
+            // Who is connected in a pool depends on history.
             return Deviation::default();
         }
         let dues = self.dues();
         oracle::deviation(&dues, self.has(&dues))
     }
 
-    /// Whether all ended up with what they were due, if they had the time.
+    /// Checks that all clients have settled at their dues, if there was a quiet period.
     fn check_outcome(&self) -> Result<(), Violation> {
         self.check_steady_state()?;
         match &self.settling {
@@ -441,7 +443,7 @@ impl<'p> Simulation<'p> {
         }
     }
 
-    /// How every node stands: what it can give, what it takes for held, and what its own clients may use.
+    /// The state of every node: its capacity, what it counts as held, and what its clients may use.
     fn node_states(&self) -> impl Iterator<Item = String> {
         let places = self.plan.tree.nodes.iter().zip(&self.nodes).enumerate();
         places.map(|(index, (place, node))| {
@@ -477,7 +479,7 @@ impl<'p> Simulation<'p> {
         }
     }
 
-    /// Both clocks of a server.
+    /// The clocks of a server.
     fn clock(&self) -> Now {
         Now { at: self.now, unix: START_UNIX + (self.now.0 / 1000) as i64 }
     }

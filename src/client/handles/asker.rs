@@ -1,4 +1,4 @@
-//! The client's side of its driver: what its handles want is asked for, and what comes back is put in force.
+//! The client's [`Asker`]: it sends requests for what the handles want, and applies the answers.
 
 use std::{
     collections::BTreeMap,
@@ -31,20 +31,20 @@ pub(crate) struct ClientAsker {
     deadline: Duration,
     discovery: Discovery,
     outage: Outage,
-    /// Of the last request.
+    /// The method of the last request.
     method: &'static str,
-    /// What it says of use, by resource.
+    /// Usage that the last request reported, by resource.
     reported_usage: BTreeMap<Arc<str>, Usage>,
-    /// Whether it matters that a caller waits at a limiter, as the last step said.
+    /// Whether pressure at a limiter requires a step.
     watches_pressure: bool,
-    /// When the log last said that the server left something out.
+    /// When it was last logged that the server left resources out.
     left_out_logged: Option<Instant>,
 }
 
-/// A server that leaves something out says so with each answer; the log no more often than that.
+/// The server says with every answer that resources were left out; this is the minimum time between log lines.
 const LEFT_OUT_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// What the master gives.
+/// The answer of the master.
 #[derive(Default)]
 pub(crate) struct Leases {
     given: Vec<Given>,
@@ -54,7 +54,7 @@ pub(crate) struct Leases {
     left_out: Option<LeftOut>,
 }
 
-/// What an answer leaves out, and the first reason.
+/// Resources that were left out of an answer, and the first reason.
 struct LeftOut {
     resources: usize,
     why: String,
@@ -96,7 +96,7 @@ impl ClientAsker {
         if self.left_out_logged.is_none_or(|told| told.elapsed() >= LEFT_OUT_LOG_INTERVAL) {
             self.left_out_logged = Some(Instant::now());
             let why = leaseway_core::escaped(why);
-            tracing::warn!(client = %self.shared.id, resources, "{server}: gives no lease of some resources: {why}");
+            tracing::warn!(client = %self.shared.id, resources, "{server}: no lease for some resources: {why}");
         }
     }
 
@@ -115,7 +115,7 @@ impl ClientAsker {
             self.note_left_out(server, left_out);
         }
         let error = (!malformed.is_empty())
-            .then(|| format!("{server}: answered nonsense for {}", leaseway_core::escaped(&malformed.join(", "))));
+            .then(|| format!("{server}: malformed lease for {}", leaseway_core::escaped(&malformed.join(", "))));
         if let Some(error) = &error {
             tracing::warn!("{error}");
         }
@@ -134,8 +134,8 @@ impl ClientAsker {
     fn redirected(&mut self, number: u64, server: &Arc<str>, master: Option<&str>) {
         metrics::redirected(server);
         let error = match master {
-            Some(master) => format!("{server}: is not the master, {master} is"),
-            None => format!("{server}: is not the master and knows none"),
+            Some(master) => format!("{server}: not the master; the master is {master}"),
+            None => format!("{server}: not the master, and knows of none"),
         };
         tracing::debug!("{error}");
         if master.is_none() {
@@ -188,7 +188,7 @@ impl Asker for ClientAsker {
         };
         tracing::debug!(method = self.method, "{error}");
         self.failed(server, &error);
-        // Of one that was late the session knows: it has given it up, and another may be under way.
+        // The session has abandoned a late request itself, and may have sent another.
         self.shared.finish_request(|session, now| _ = session.failed(now, number), Some(error));
     }
 

@@ -1,7 +1,7 @@
-//! Request counting over real leases: a [`Balancer`] whose backends are rates of a client.
+//! Load balancing by leases: a [`Balancer`] whose backends are rates of a client.
 //!
-//! An operation is given to the backend whose turn it is, and then waits at that backend's limiter. Turns are in
-//! proportion to the leases, so no lease is ever exceeded and none is left unused while there is enough to do.
+//! Each operation is assigned to a backend, in proportion to the leases, and then waits at the limiter of that backend. So
+//! no lease is exceeded, and none is left unused under load.
 
 use std::{
     future::{Future, poll_fn},
@@ -19,7 +19,7 @@ use crate::{
     session::Capacity,
 };
 
-/// Several backends of one resource, each with a lease of its own.
+/// Balances load across backends, each with a lease of its own.
 ///
 /// ```no_run
 /// # async fn example(client: leaseway_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -31,7 +31,7 @@ use crate::{
 ///
 /// let turn = search.wait().await?;
 /// // … search at `turn.backend().resource().id()` …
-/// turn.failed(); // leaves it out for a minute, if it did
+/// turn.failed(); // if it failed: skips the backend for a minute
 /// # Ok(())
 /// # }
 /// ```
@@ -43,16 +43,15 @@ pub struct Balanced {
 #[derive(Debug)]
 struct Inner {
     balancer: Balancer<Rate>,
-    /// Whenever a lease has changed, or a failure is over.
+    /// Notified when a lease has changed.
     changed: Notify,
 }
 
 impl Balanced {
-    /// In the order of configuration, which decides between those that are equally urgent. Must be called within a
-    /// tokio runtime.
+    /// Balances across these backends. Their order breaks ties.
     ///
-    /// Wants of every rate must have been said: those of a backend that has no lease, and so is given nothing to do,
-    /// would be estimated at nothing for ever.
+    /// Must be called within a tokio runtime. The wants of every rate must be set: a backend without a lease gets no
+    /// operations, so its wants would be estimated at 0 forever.
     pub fn new(backends: impl IntoIterator<Item = Rate>) -> Result<Balanced, OpenError> {
         let backends: Vec<Rate> = backends.into_iter().collect();
         if let Some(estimated) = backends.iter().find(|rate| rate.resource().estimates_wants()) {
@@ -69,7 +68,7 @@ impl Balanced {
                     inner.balancer.set_capacity(index, capacity);
                     inner.changed.notify_waiters();
                     drop(inner);
-                    // An error says that the last handle of the resource is gone.
+                    // Fails when the last handle of the resource is gone.
                     if watch.changed().await.is_err() {
                         return;
                     }
@@ -79,7 +78,7 @@ impl Balanced {
         Ok(Balanced { inner })
     }
 
-    /// Waits for a turn at one of the backends, and for a permit there.
+    /// Picks a backend and waits for a permit there.
     pub async fn wait(&self) -> Result<Pick<'_, Rate>, Closed> {
         loop {
             let changed = self.inner.changed.notified();
@@ -94,7 +93,7 @@ impl Balanced {
         }
     }
 
-    /// Waits for a permit at the backend that has just been picked; in vain if its lease ends meanwhile.
+    /// Waits for a permit at the picked backend. Returns false if its lease expires meanwhile.
     async fn admitted(&self, pick: &Pick<'_, Rate>) -> Result<bool, Closed> {
         let rate = pick.backend();
         let mut watch = rate.resource().watch();
@@ -102,7 +101,7 @@ impl Balanced {
             biased;
             waited = rate.wait() => waited.map(|()| true),
             _ = watch.wait_for(|usable| usable.capacity == Capacity::NONE) => {
-                // Also so when the client was closed.
+                // This also happens when the client is closed.
                 rate.resource().still_open().map(|()| false)
             }
         }
@@ -120,7 +119,7 @@ impl Balanced {
         };
         let mut clients: Vec<_> =
             self.inner.balancer.backends().iter().map(|rate| Box::pin(rate.resource().client_ended())).collect();
-        // The task that tells of changes may have ended together with the runtime of a client.
+        // The task that forwards changes may have ended together with the runtime of a client.
         let ended = poll_fn(|context| {
             let any = clients.iter_mut().any(|client| client.as_mut().poll(context).is_ready());
             if any { Poll::Ready(()) } else { Poll::Pending }
@@ -133,12 +132,12 @@ impl Balanced {
         Ok(())
     }
 
-    /// Leaves a backend out for a while, because something there failed.
+    /// Skips a backend for a while after a failure.
     pub fn failed(&self, index: usize) {
         self.inner.balancer.failed(index, Instant::now());
     }
 
-    /// For what else a balancer can do: sticky sessions, drains.
+    /// The underlying balancer, for sticky sessions and draining.
     pub fn balancer(&self) -> &Balancer<Rate> {
         &self.inner.balancer
     }

@@ -1,7 +1,7 @@
-//! The client for threads: [`Builder::build_blocking`] keeps leases in a thread of the client's own, and handles have
-//! `blocking_…` methods, as channels of tokio have.
+//! The client for threads: [`Builder::build_blocking`] runs the client in a thread of its own, and handles have
+//! `blocking_…` methods, like tokio's channels.
 //!
-//! They are not for async code: a thread that waits keeps tasks from running, and tokio panics to say so.
+//! Do not call them from async code: they block the thread, and tokio panics.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -37,8 +37,7 @@ use crate::{
 };
 
 impl Builder {
-    /// The client, in a thread of its own instead of a tokio runtime. The thread ends when the client and its handles
-    /// are gone.
+    /// Builds a client that runs in a thread of its own. The thread ends when the client and its handles are dropped.
     pub fn build_blocking(self) -> Result<Client, BuildError> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -49,7 +48,7 @@ impl Builder {
         let (client, driver) = match self.assemble(handle, Some(gone)) {
             Ok(made) => made,
             Err(error) => {
-                // Simply dropped, it would panic where the caller happens to be in async code.
+                // Dropping a runtime panics in async code.
                 runtime.shutdown_background();
                 return Err(error);
             }
@@ -59,7 +58,7 @@ impl Builder {
             .spawn(move || {
                 runtime.block_on(async {
                     driver.run().await;
-                    // Callers that wait at a limiter need the timers of this runtime; the error says that none is left.
+                    // Callers that wait at a limiter need the timers of this runtime until the last handle is dropped.
                     let _ = keeper_gone.await;
                 });
             })
@@ -69,48 +68,48 @@ impl Builder {
 }
 
 impl Client {
-    /// [`close`](Client::close) for threads.
+    /// Blocking version of [`close`](Client::close).
     pub fn blocking_close(&self) {
         self.runtime().block_on(self.close());
     }
 
-    /// [`ready`](Client::ready) for threads.
+    /// Blocking version of [`ready`](Client::ready).
     pub fn blocking_ready(&self, timeout: Duration) -> Result<(), NotReady> {
         self.runtime().block_on(self.ready(timeout))
     }
 }
 
 impl Resource {
-    /// [`answered`](Resource::answered) for threads.
+    /// Blocking version of [`answered`](Resource::answered).
     pub fn blocking_answered(&self) -> Result<Usable, Closed> {
         self.runtime().block_on(self.answered())
     }
 }
 
 impl Rate {
-    /// [`wait`](Rate::wait) for threads.
+    /// Blocking version of [`wait`](Rate::wait).
     pub fn blocking_wait(&self) -> Result<(), Closed> {
         self.blocking_wait_many(1)
     }
 
-    /// [`wait_many`](Rate::wait_many) for threads.
+    /// Blocking version of [`wait_many`](Rate::wait_many).
     pub fn blocking_wait_many(&self, many: u32) -> Result<(), Closed> {
         self.resource().runtime().block_on(self.wait_many(many))
     }
 
-    /// [`reserve`](Rate::reserve) for threads. What else has to do with debt waits for nothing.
+    /// Blocking version of [`reserve`](Rate::reserve).
     pub fn blocking_reserve(&self, many: u32) -> Result<Reservation, Closed> {
         self.resource().runtime().block_on(self.reserve(many))
     }
 }
 
 impl Gauge {
-    /// [`acquire`](Gauge::acquire) for threads.
+    /// Blocking version of [`acquire`](Gauge::acquire).
     pub fn blocking_acquire(&self) -> Result<Permit, Closed> {
         self.blocking_acquire_many(1)
     }
 
-    /// [`acquire_many`](Gauge::acquire_many) for threads.
+    /// Blocking version of [`acquire_many`](Gauge::acquire_many).
     pub fn blocking_acquire_many(&self, many: u32) -> Result<Permit, Closed> {
         self.resource().runtime().block_on(self.acquire_many(many))
     }

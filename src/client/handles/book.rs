@@ -1,5 +1,4 @@
-//! A client's own book: what it may use because of leases, from when. For auditors that add up the books of many
-//! clients and compare the sum with what there is. A server is not asked: it might be wrong.
+//! A record of what a client may use due to leases, for audits: the sum over all clients must not exceed the capacity.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -17,7 +17,7 @@ use tokio::{
 
 use crate::{
     error::{BuildError, NotReady, check_id},
-    handles::{asker::ClientAsker, book::Book, health::Health, resource_builder::ResourceBuilder, shared::Shared},
+    handles::{asker::ClientAsker, book::Book, resource_builder::ResourceBuilder, shared::Shared},
     session::{Mode, Pace, Session, Settings},
     transport::{
         Driver, Hints, Listener, Token, Transport,
@@ -28,12 +28,13 @@ use crate::{
 #[cfg(test)]
 mod tests;
 
-/// As the servers have it.
+/// The bound of servers.
 const RESOURCES_PER_REQUEST: usize = 1000;
 
-/// A client of a Leaseway (or Doorman) node: keeps the leases of the resources that are open, in a task of its own.
-/// Cheap to clone. When the last clone and the last resource are gone, everything is given back; to wait for that, call
-/// [`close`](Self::close).
+/// A client of a Leaseway (or Doorman) node. It keeps the leases of open resources alive, in a task of its own.
+///
+/// Clones are cheap and share the client. When the last clone and the last resource handle are dropped, all leases are
+/// released in the background. Call [`close`](Self::close) to wait for that.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -65,7 +66,23 @@ impl Drop for CloseGuard {
     }
 }
 
-/// How a [`Client`] is to be.
+/// The state of the connection to the servers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Health {
+    /// The server that is asked at present: the master, as far as is known.
+    pub server: String,
+    /// The servers that are tried when that one does not answer: the configured endpoints and the discovered peers.
+    pub endpoints: Vec<String>,
+    /// The number of failed requests since the last answer.
+    pub failures: u32,
+    /// The error of the last failed request.
+    pub last_error: Option<String>,
+    /// The debt of each rate that has any.
+    pub debts: Vec<(String, u64)>,
+}
+
+/// Builder of a [`Client`].
 #[derive(Debug, Clone, Default)]
 pub struct Builder {
     endpoints: Vec<String>,
@@ -82,63 +99,65 @@ pub struct Builder {
 }
 
 impl Client {
-    /// A client with default settings. It connects by itself, and goes on trying: a server that is away is no error.
-    /// Must be called within a tokio runtime.
+    /// Creates a client with default settings. It connects in the background and keeps trying, so an unreachable server is
+    /// not an error. Must be called within a tokio runtime.
     pub fn connect(endpoint: impl Into<String>) -> Result<Client, BuildError> {
         Client::builder().endpoint(endpoint).build()
     }
 
-    /// A client with settings.
+    /// Returns a builder.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// A resource to be opened, as a rate, a gauge or as it is.
+    /// Returns a builder to open a resource as a rate, as a gauge, or without a limiter.
     pub fn resource(&self, id: impl Into<Arc<str>>) -> ResourceBuilder {
         ResourceBuilder::new(Arc::clone(&self.guard), id.into())
     }
 
-    /// The runtime that keeps its leases: for waiting in other threads than tokio's own.
+    /// The runtime that the client runs on, for blocking on it from other threads.
     pub fn runtime(&self) -> &Handle {
         &self.guard.runtime
     }
 
-    /// What it calls itself.
+    /// The id of the client.
     pub fn id(&self) -> &str {
         &self.guard.shared.id
     }
 
-    /// How it gets on with its servers.
+    /// The state of the connection to the servers.
     pub fn health(&self) -> Health {
         self.guard.shared.health()
     }
 
-    /// Waits until every resource that is open has its first lease, or says which has none and why. One that has ended
-    /// or never came is waited for, even if the [`Mode`] lets something through meanwhile.
+    /// Waits until every open resource has a lease. The error names those without one, and the reason. A fallback capacity
+    /// due to the [`Mode`] does not count.
     pub async fn ready(&self, timeout: Duration) -> Result<(), NotReady> {
         self.guard.shared.ready(None, timeout).await
     }
 
-    /// Is told when what may be used has changed, of any resource that is open.
+    /// Notified when the usable capacity of any open resource has changed.
     pub fn changes(&self) -> watch::Receiver<()> {
         self.guard.shared.changes()
     }
 
-    /// Asks for leases for `span` from now on and not after it, until this is called again; an answer that comes later
-    /// does not count. Leases live on until they end, and can be given back. For a client that passes on its leases to
-    /// a process that may go to another client of the same id: this one may ask until that process may have gone there.
+    /// Restricts the client to ask for leases for `span` from now on, until this is called again. Later answers do not count.
+    /// Leases stay live until they expire, and can be released.
+    ///
+    /// For a client that forwards its leases to a process which may move on to another client with the same id: it may ask
+    /// until that process may have moved.
     pub fn ask_for(&self, span: Duration) {
         self.guard.shared.ask_for(span);
     }
 
-    /// Ends without giving anything back: what it was leased counts until it ends by itself. For those that have passed
-    /// on what they were leased, and cannot wait until that is over.
+    /// Closes without releasing leases; they count until they expire. For clients that have forwarded their leases and
+    /// cannot revoke them.
     pub fn abandon(&self) {
         self.guard.shared.abandon();
     }
 
-    /// Gives everything back and waits until that is done, or has failed once: then leases end by themselves. What
-    /// waits at a limiter is told that it is closed. Does the same when called again.
+    /// Releases all leases, and waits until that is done or has failed once; then they expire. Callers waiting at a limiter
+    /// get [`Closed`](crate::limiter::Closed). Idempotent.
     pub async fn close(&self) {
         self.guard.shared.close();
         self.guard.shared.closed().await;
@@ -152,88 +171,88 @@ impl std::fmt::Debug for Client {
 }
 
 impl Builder {
-    /// A server of the node, as `HOST:PORT` (see [`endpoint::read`]). Name several, and any of them will do: one that
-    /// is not the master says which is.
+    /// Adds a server of the node, as `HOST:PORT` (see [`endpoint::read`]). Any server will do, because one that is not the
+    /// master redirects; name several for fault tolerance.
     #[must_use]
     pub fn endpoint(mut self, endpoint: impl Into<String>) -> Builder {
         self.endpoints.push(endpoint.into());
         self
     }
 
-    /// Several servers of the node.
+    /// Adds several servers of the node.
     #[must_use]
     pub fn endpoints<E: Into<String>>(mut self, endpoints: impl IntoIterator<Item = E>) -> Builder {
         self.endpoints.extend(endpoints.into_iter().map(Into::into));
         self
     }
 
-    /// What the client calls itself, instead of `HOST:PID:NUMBER`. No two clients that run at the same time may share
-    /// one: what one has been given would be taken for the other's.
+    /// Sets the id of the client (default `HOST:PID:NUMBER`). Two clients that run at the same time must not share an id: the
+    /// server would mix up their leases.
     #[must_use]
     pub fn id(mut self, id: impl Into<String>) -> Builder {
         self.id = Some(id.into());
         self
     }
 
-    /// It limits others with what it is leased: servers show it as a gateway.
+    /// Marks the client as a gateway, which limits others with its leases. Servers show it as such.
     #[must_use]
     pub fn gateway(mut self) -> Builder {
         self.is_gateway = true;
         self
     }
 
-    /// What to use when leases have ended unrenewed; each resource can have its own.
+    /// Sets what to use when leases expire unrenewed. Resources can override it.
     #[must_use]
     pub fn mode(mut self, mode: Mode) -> Builder {
         self.mode = mode;
         self
     }
 
-    /// How long an answer may take (3 s). Then the next server is tried.
+    /// Sets the timeout of requests (default 3 s). Then the next server is tried.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Builder {
         self.pace.deadline = millis(deadline);
         self
     }
 
-    /// The longest pause between attempts while no server answers (15 s). The first is 100 ms. Pauses also end early
-    /// enough to try every endpoint once in a refresh interval (5 s until a server has said how long it is).
+    /// Sets the maximum pause between attempts while no server answers (default 15 s). The first pause is 100 ms. Pauses
+    /// are also bounded such that every endpoint is tried once per refresh interval (5 s until it is known).
     #[must_use]
     pub fn backoff_max(mut self, pause: Duration) -> Builder {
         self.pace.backoff_max = millis(pause);
         self
     }
 
-    /// Refreshes come no sooner than that (1 s), even if the server says so.
+    /// Sets the minimum refresh interval (default 1 s), whatever the server says.
     #[must_use]
     pub fn refresh_min(mut self, interval: Duration) -> Builder {
         self.pace.refresh_min = millis(interval);
         self
     }
 
-    /// Connects over TLS. An endpoint with `https://` does so as well, and then trusts the CAs of the system.
+    /// Connects over TLS. Endpoints with `https://` do so as well, and trust the CAs of the system by default.
     #[must_use]
     pub fn tls(mut self, tls: &ClientTls) -> Builder {
         self.tls = Some(tls.clone());
         self
     }
 
-    /// Says with every request who asks. It is sent over TLS, or to this machine.
+    /// Sends a bearer token with every request. It is only sent over TLS, or to this machine.
     #[must_use]
     pub fn token(mut self, token: &Token) -> Builder {
         self.token = Some(token.clone());
         self
     }
 
-    /// Shares connections with other clients of this process, and with them TLS and token.
+    /// Shares connections with other clients of this process, including TLS settings and token.
     #[must_use]
     pub fn transport(mut self, transport: &Transport) -> Builder {
         self.transport = Some(transport.clone());
         self
     }
 
-    /// Whether to listen for hints that asking now would change something (yes). Without them everything takes refresh
-    /// intervals instead of round trips, and there is one stream less to every server.
+    /// Whether to listen for hints of the server that asking now would change a lease (default true). Without hints changes
+    /// take refresh intervals instead of round trips, and there is one stream less.
     #[must_use]
     pub fn hints(mut self, listen: bool) -> Builder {
         self.without_hints = !listen;
@@ -247,14 +266,14 @@ impl Builder {
         self
     }
 
-    /// Makes jitter repeatable, for tests.
+    /// Seeds the jitter, for reproducible tests.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Builder {
         self.seed = Some(seed);
         self
     }
 
-    /// The client. Must be called within a tokio runtime.
+    /// Builds the client. Must be called within a tokio runtime.
     pub fn build(self) -> Result<Client, BuildError> {
         let runtime = Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
         let (client, driver) = self.assemble(runtime.clone(), None)?;
@@ -315,8 +334,8 @@ impl Builder {
     }
 }
 
-/// `HOST:PID:NUMBER`: no two clients that run at the same time have the same. Numbers begin anywhere: in containers
-/// that share the name of their host every process may have the same id.
+/// A unique `HOST:PID:NUMBER`. Numbers start at random, because processes in containers with the same host name may have the
+/// same PID.
 fn unique_id() -> String {
     static FIRST: LazyLock<u64> = LazyLock::new(|| u64::from(fastrand::u32(..)));
     static NUMBER: AtomicU64 = AtomicU64::new(0);

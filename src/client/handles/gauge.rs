@@ -1,4 +1,4 @@
-//! A resource whose capacity is a number of things at the same time: connections, transactions, jobs.
+//! Gauges: resources with a number of permits in use at the same time, such as connections, transactions or jobs.
 
 use crate::{
     error::OpenError,
@@ -6,11 +6,11 @@ use crate::{
     limiter::{self, Closed, GaugeLimiter, TryError},
 };
 
-/// A handle of a gauge. Clones share the lease and the permits, as do all handles of the same resource of a client.
+/// A handle of a gauge. All handles of a resource of one client share the lease and the permits.
 ///
-/// No more permits are out than the capacity allows, whole ones. When the capacity is cut, those that are out stay
-/// valid: nothing new is let in until enough came back, and meanwhile the server is told what is still in use, so that
-/// it gives it to no other client.
+/// At most as many whole permits are in use as the capacity allows. When the capacity is cut, permits in use stay valid: no
+/// new ones are granted until enough were returned, and meanwhile the client reports what is still in use, so that the
+/// server gives it to nobody else.
 ///
 /// ```no_run
 /// # async fn example(client: leaseway_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -27,12 +27,13 @@ pub struct Gauge {
     limiter: GaugeLimiter,
 }
 
-/// Permits in use; dropping it returns them. It is a handle of its gauge as well: the lease is not given back while
-/// something is in use, unless the client is closed.
+/// Permits in use. Dropping the value returns them.
+///
+/// It keeps its gauge open: the lease is not released while permits are in use, unless the client is closed.
 #[derive(Debug)]
 #[must_use = "a permit that is dropped is returned"]
 pub struct Permit {
-    // Returned before the handle goes, which may give the lease back.
+    // Dropped before the handle, which may release the lease.
     _permit: limiter::GaugePermit,
     _gauge: Resource,
 }
@@ -45,17 +46,17 @@ impl Gauge {
         }
     }
 
-    /// Waits for a permit. It is given back when it is dropped.
+    /// Waits for a permit.
     pub async fn acquire(&self) -> Result<Permit, Closed> {
         self.acquire_many(1).await
     }
 
-    /// Waits for `many` at once.
+    /// Waits for `many` permits at once.
     pub async fn acquire_many(&self, many: u32) -> Result<Permit, Closed> {
         self.limiter.acquire_many(many).await.map(|permit| self.keep(permit))
     }
 
-    /// `many`, if they are free now.
+    /// Takes `many` permits if they are free now.
     pub fn try_acquire(&self, many: u32) -> Result<Permit, TryError> {
         self.limiter.try_acquire(many).map(|permit| self.keep(permit))
     }
@@ -64,12 +65,12 @@ impl Gauge {
         Permit { _permit: permit, _gauge: self.resource.clone() }
     }
 
-    /// Permits that are out.
+    /// Permits in use.
     pub fn in_use(&self) -> u64 {
         self.limiter.in_use()
     }
 
-    /// What does not depend on its being a gauge: capacity, lease, wants.
+    /// The resource: its capacity, lease and wants.
     pub fn resource(&self) -> &Resource {
         &self.resource
     }

@@ -1,7 +1,7 @@
-//! Limiters as middleware: `tower` layers, so that tonic, hyper, axum and reqwest users get them in one line.
+//! Limiters as `tower` middleware, for tonic, hyper, axum and reqwest.
 //!
-//! A request waits in the future that `call` returns, not in `poll_ready`: readiness can be asked for and never used,
-//! and would keep a permit from others meanwhile.
+//! Requests wait in the future returned by `call`, not in `poll_ready`: a service that is ready may never be called, and
+//! would hold a permit meanwhile.
 
 use std::{
     future::Future,
@@ -20,16 +20,15 @@ use crate::{
     limiter::Closed,
 };
 
-/// What a limited service fails with: [`Closed`] when the client was closed, or what the inner
-/// service failed with.
+/// The error of a limited service: [`Closed`] if the client was closed, or the error of the inner service.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What requests wait at: a [`Rate`] or a [`Gauge`].
+/// A limit for requests: a [`Rate`] or a [`Gauge`].
 pub trait Limit: Clone + Send + 'static {
-    /// Held until the response is there, or the request has failed.
+    /// Held until the response arrives or the request fails.
     type Permit: Send;
 
-    /// Waits until a request may go.
+    /// Waits until a request may be sent.
     fn admit(&self) -> impl Future<Output = Result<Self::Permit, Closed>> + Send;
 }
 
@@ -41,8 +40,7 @@ impl Limit for Rate {
     }
 }
 
-/// The permit is held until the response is there. What is streamed after that, a body for example, is no longer
-/// counted.
+/// The permit is held until the response arrives. A response body that is streamed afterwards does not count.
 impl Limit for Gauge {
     type Permit = Permit;
 
@@ -51,13 +49,13 @@ impl Limit for Gauge {
     }
 }
 
-/// Puts services behind a limit. Made by [`Rate::layer`] and [`Gauge::layer`].
+/// Applies a limit to a service. Returned by [`Rate::layer`] and [`Gauge::layer`].
 #[derive(Debug, Clone)]
 pub struct LimitLayer<L> {
     limit: L,
 }
 
-/// A service behind a limit.
+/// A service with a limit.
 #[derive(Debug, Clone)]
 pub struct Limited<L, S> {
     limit: L,
@@ -65,14 +63,14 @@ pub struct Limited<L, S> {
 }
 
 impl Gauge {
-    /// Middleware that holds a permit for as long as a request is under way.
+    /// Middleware that holds a permit during each request.
     pub fn layer(&self) -> LimitLayer<Gauge> {
         LimitLayer { limit: self.clone() }
     }
 }
 
 impl Rate {
-    /// Middleware that lets every request wait here first.
+    /// Middleware that makes each request wait for a permit.
     pub fn layer(&self) -> LimitLayer<Rate> {
         LimitLayer { limit: self.clone() }
     }
@@ -104,7 +102,7 @@ where
 
     fn call(&mut self, request: R) -> Self::Future {
         let limit = self.limit.clone();
-        // What goes along has been polled ready; what stays is a clone that has not.
+        // Take the service that was polled ready, and leave a clone that was not.
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
         Box::pin(async move {

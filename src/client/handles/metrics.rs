@@ -1,5 +1,5 @@
-//! What a client counts, through the `metrics` facade: install any recorder to see it. The names are Doorman's where
-//! Doorman has one.
+//! Metrics of the client, through the `metrics` facade: install any recorder to collect them. Metrics that Doorman has, too,
+//! keep their names.
 
 use std::{
     collections::HashSet,
@@ -7,13 +7,14 @@ use std::{
     time::Duration,
 };
 
-/// Resources with series of their own. The names of others may be what strangers chose: a recorder forgets none.
+/// Maximum number of resources with a series of their own. Recorders never forget a series, and the names may come from
+/// untrusted requests.
 const MAX_SERIES: usize = 1_000;
 
-/// What all beyond are called.
+/// The label of all other resources.
 const OTHERS: &str = "(others)";
 
-/// The name of a resource, if there is room for it.
+/// The label of a resource.
 fn series(resource: &str) -> String {
     static NAMED: LazyLock<Mutex<HashSet<Box<str>>>> = LazyLock::new(Mutex::default);
     let mut named = NAMED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -27,7 +28,7 @@ fn series(resource: &str) -> String {
     resource.to_owned()
 }
 
-/// A request has ended, one way or another.
+/// A request has ended.
 pub(crate) fn requested(method: &'static str, server: &Arc<str>, took: Duration, failed: bool) {
     let labels = || [("method", method.to_owned()), ("server", server.to_string())];
     metrics::counter!("doorman_client_requests", &labels()).increment(1);
@@ -37,17 +38,17 @@ pub(crate) fn requested(method: &'static str, server: &Arc<str>, took: Duration,
     }
 }
 
-/// The server that was asked was not the master.
+/// A server was not the master.
 pub(crate) fn redirected(server: &Arc<str>) {
     metrics::counter!("leaseway_client_redirects_total", "server" => server.to_string()).increment(1);
 }
 
-/// A lease has ended unrenewed.
+/// A lease has expired unrenewed.
 pub(crate) fn lease_ended(resource: &Arc<str>) {
     metrics::counter!("leaseway_client_leases_ended_total", "resource" => series(resource)).increment(1);
 }
 
-/// So much is owed by the limiter of a rate. Of the others what was told last says nothing: they are left out.
+/// The debt of a rate. Resources without a series are skipped, because a gauge for all of them says nothing.
 pub(crate) fn owed(resource: &str, permits: u64) {
     let resource = series(resource);
     if resource != OTHERS {
@@ -55,17 +56,17 @@ pub(crate) fn owed(resource: &str, permits: u64) {
     }
 }
 
-/// So much was used and is not paid for, because more would be owed than may be.
+/// Permits that were not charged because the maximum debt was reached.
 pub(crate) fn uncharged(resource: &str, permits: u64) {
     metrics::counter!("leaseway_client_uncharged_total", "resource" => series(resource)).increment(permits);
 }
 
-/// The server has left so many resources out of an answer.
+/// Resources were left out of an answer.
 pub(crate) fn left_out(resources: usize) {
     metrics::counter!("leaseway_client_left_out_total").increment(resources as u64);
 }
 
-/// A hint came. The first of a stream is empty: it only says that there will be hints.
+/// A hint arrived. The first one of a stream is empty.
 pub(crate) fn hinted(says_something: bool) {
     metrics::counter!("leaseway_client_hints_total").increment(u64::from(says_something));
 }

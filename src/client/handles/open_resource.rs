@@ -1,4 +1,4 @@
-//! A resource that is open: what all its handles are handles of.
+//! An open resource: the state shared by all its handles.
 
 use std::{
     sync::{
@@ -26,29 +26,29 @@ use crate::{
 pub(crate) struct OpenResource {
     pub(crate) id: Arc<str>,
     pub(crate) mode: Mode,
-    /// As claimed.
+    /// The priority that this client claims.
     pub(crate) priority: i64,
-    /// As the server counts it.
+    /// The priority at which the server counts this client.
     effective_priority: AtomicI64,
     pub(crate) limiter: Limiter,
     source: Mutex<WantsSource>,
-    /// What is limited is a window.
+    /// For limits per window.
     window: Option<Mutex<WindowDemand>>,
     usage_tracker: Mutex<Option<UsageTracker>>,
-    /// What a caller that limits itself says it has used, ever; nothing, if it never said anything.
+    /// Without a limiter: units used and busy time reported so far, if any.
     reported: Mutex<Option<(u64, Duration)>>,
-    /// What a caller that limits itself says may be in use now.
+    /// Without a limiter: the amount that may be in use now.
     in_use: Mutex<f64>,
     usable: watch::Sender<Usable>,
     /// What it owed when that was last reported_usage.
     reported_debt: AtomicU64,
 }
 
-/// What keeps to the capacity.
+/// What enforces the capacity.
 pub(crate) enum Limiter {
     Rate(RateLimiter),
     Gauge(GaugeLimiter),
-    /// The user of the handle does.
+    /// The user of the handle.
     None,
 }
 
@@ -73,14 +73,14 @@ impl Limiter {
 
 /// Where wants come from.
 enum WantsSource {
-    /// Set by hand.
+    /// Set by the user.
     Fixed(f64),
-    /// From what passes the limiter and what waits there.
+    /// Estimated from what passes the limiter and what waits there.
     Estimated(Demand),
 }
 
 impl OpenResource {
-    /// Without `wants` they are estimated.
+    /// Estimates wants if `wants` is absent and there is a limiter.
     pub(crate) fn new(id: Arc<str>, mode: Mode, priority: i64, limiter: Limiter, wants: Option<f64>) -> OpenResource {
         let source =
             wants.map(WantsSource::Fixed).or_else(|| limiter.estimated(None)).unwrap_or(WantsSource::Fixed(0.0));
@@ -110,7 +110,7 @@ impl OpenResource {
         opened
     }
 
-    /// Of one that has a window: what was seen so far was of another.
+    /// Replaces the window, if there is one, and forgets the demand observed with the old one.
     pub(crate) fn set_window(&self, window: Window) {
         let Some(demand) = &self.window else { return };
         *demand.lock().unwrap_or_else(PoisonError::into_inner) = WindowDemand::new(window);
@@ -123,7 +123,7 @@ impl OpenResource {
         *self.source.lock().unwrap_or_else(PoisonError::into_inner) = WantsSource::Fixed(wants);
     }
 
-    /// Returns whether there is a limiter to estimate them from.
+    /// Estimates wants from now on. Returns whether there is a limiter to estimate them from.
     pub(crate) fn estimate_wants(&self) -> bool {
         let window = self.window.as_ref().map(|window| window.lock().unwrap_or_else(PoisonError::into_inner).window());
         let Some(source) = self.limiter.estimated(window) else { return false };
@@ -135,9 +135,9 @@ impl OpenResource {
         matches!(*self.source.lock().unwrap_or_else(PoisonError::into_inner), WantsSource::Estimated(_))
     }
 
-    /// What to ask for now.
+    /// The demand now.
     pub(crate) fn wants(&self, now: Millis) -> Wants {
-        // It can be looked at once: both what is wanted and what is used depend on it.
+        // Reading the peak resets it, and both wants and usage depend on it.
         let (peak, outstanding) = match &self.limiter {
             Limiter::Gauge(gauge) => (gauge.take_peak(), gauge.outstanding() as f64),
             Limiter::Rate(_) => (0, 0.0),
@@ -152,7 +152,7 @@ impl OpenResource {
         Wants { amount, priority: self.priority, outstanding, usage: self.usage(now, peak) }
     }
 
-    /// A caller that limits itself has used so much more, and was at it for so long. Returns whether it limits itself.
+    /// Adds to the reported usage. Returns false if there is a limiter.
     pub(crate) fn report_use(&self, units: u64, busy: Duration) -> bool {
         if !matches!(self.limiter, Limiter::None) {
             return false;
@@ -163,8 +163,7 @@ impl OpenResource {
         true
     }
 
-    /// A caller that limits itself may be using so much; no limit stands for all that is held for it. Returns whether
-    /// that is new.
+    /// Sets the amount that may be in use; infinity stands for everything held for this client. Returns whether it changed.
     pub(crate) fn hold(&self, in_use: f64) -> bool {
         let in_use = if in_use.is_nan() { 0.0 } else { in_use.clamp(0.0, Amount::MAX.get()) };
         std::mem::replace(&mut *self.in_use.lock().unwrap_or_else(PoisonError::into_inner), in_use) != in_use
@@ -174,8 +173,8 @@ impl OpenResource {
         *self.reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// In a pool: what has been used since the server was last reported_usage. Without a limiter, and without a
-    /// report, nothing can be said; the server then takes it that all is used.
+    /// In a pool: the usage since the last report. `None` without a limiter and without a report; the server then assumes
+    /// that everything is used.
     fn usage(&self, now: Millis, peak: u64) -> Option<Usage> {
         let mut tracker = self.usage_tracker();
         let tracker = tracker.as_mut()?;
@@ -205,8 +204,8 @@ impl OpenResource {
         self.usage_tracker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The server has answered, and says where this client stands in a pool, if it is one. `reported_usage`: what its request
-    /// said of use.
+    /// Applies the state of a pool from an answer; `None` if it is not a pool. `reported_usage` is what the request of that
+    /// answer reported.
     pub(crate) fn set_pool_state(&self, now: Millis, state: Option<PoolState>, reported_usage: Option<Usage>) {
         let mut tracker = self.usage_tracker();
         let before = tracker.take();
@@ -220,22 +219,22 @@ impl OpenResource {
         }
     }
 
-    /// What a pool lets be saved up, while its lease is in force.
+    /// The burst set by a pool, while its lease is in force.
     fn buffer(&self, basis: Basis) -> Option<Duration> {
         self.usage_tracker().as_ref().filter(|_| basis == Basis::Lease)?.state.burst
     }
 
-    /// The server counts this client at `priority`; whether that is new.
+    /// Sets the priority at which the server counts this client. Returns whether it changed.
     pub(crate) fn set_effective_priority(&self, priority: i64) -> bool {
         self.effective_priority.swap(priority, Ordering::Relaxed) != priority
     }
 
-    /// At what priority the server counts this client, as far as is known.
+    /// The priority at which the server counts this client, as far as is known.
     pub(crate) fn effective_priority(&self) -> i64 {
         self.effective_priority.load(Ordering::Relaxed)
     }
 
-    /// Where this client stands, in a pool.
+    /// The state of this client in a pool.
     pub(crate) fn pool(&self) -> Option<PoolState> {
         self.usage_tracker().as_ref().map(|tracker| tracker.state.clone())
     }
@@ -271,7 +270,7 @@ impl OpenResource {
         }
     }
 
-    /// When its wants should be estimated again, if that should not wait for the next refresh.
+    /// When to estimate wants again, if that should not wait for the next refresh.
     pub(crate) fn next_sample_at(&self) -> Option<Millis> {
         match &*self.source.lock().unwrap_or_else(PoisonError::into_inner) {
             WantsSource::Estimated(demand) => demand.next_sample_at(),
@@ -279,7 +278,7 @@ impl OpenResource {
         }
     }
 
-    /// What its limiter owes.
+    /// The debt of its limiter.
     pub(crate) fn debt(&self) -> u64 {
         match &self.limiter {
             Limiter::Rate(rate) => rate.debt(),
@@ -287,13 +286,13 @@ impl OpenResource {
         }
     }
 
-    /// What it owes, if that is not what this said last.
+    /// The debt, if it has changed since the last call.
     pub(crate) fn changed_debt(&self) -> Option<u64> {
         let debt = self.debt();
         (self.reported_debt.swap(debt, Ordering::Relaxed) != debt).then_some(debt)
     }
 
-    /// Whether callers wait, or something is owed, that has to be estimated as demand.
+    /// Whether callers wait or there is debt, and wants are estimated.
     pub(crate) fn is_under_pressure(&self) -> bool {
         let waiting = match &self.limiter {
             Limiter::Rate(rate) => rate.waiting().saturating_add(rate.debt()),
@@ -303,7 +302,7 @@ impl OpenResource {
         waiting > 0 && self.estimates_wants()
     }
 
-    /// Puts a capacity in force, and returns what was before.
+    /// Applies a capacity. Returns the one before.
     pub(crate) fn apply(&self, usable: Usable) -> Usable {
         match &self.limiter {
             Limiter::Rate(rate) => rate.set(usable.capacity, self.buffer(usable.basis)),
@@ -321,7 +320,7 @@ impl OpenResource {
         self.usable.subscribe()
     }
 
-    /// Its lease is kept alive no more.
+    /// Closes the limiter.
     pub(crate) fn close(&self) {
         match &self.limiter {
             Limiter::Rate(rate) => rate.close(),

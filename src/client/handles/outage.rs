@@ -1,30 +1,29 @@
-//! Says in words that no server answers: once, when it is certain that this is no hiccup, then now and then, and when
-//! it is over.
+//! Log messages about outages: when several requests in a row have failed, now and then while it lasts, and at its end.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use tokio::time::{Duration, Instant};
 
-/// So many failures in a row are no hiccup.
+/// Failures in a row before the first warning.
 const FAILURES_BEFORE_WARNING: u32 = 3;
-/// It is said again after so long.
+/// The time between warnings.
 const WARNING_INTERVAL: Duration = Duration::from_secs(60);
-/// Of more servers it is not told what each said.
+/// Maximum number of servers whose last error is remembered.
 const MAX_SERVERS: usize = 8;
 
-/// Failures since a server has answered.
+/// The failures since the last answer.
 #[derive(Debug, Default)]
 pub(crate) struct Outage {
     failures: u32,
     since: Option<Instant>,
     warned: Option<Instant>,
-    /// What each server said last.
+    /// The last error of each server.
     servers: BTreeMap<Arc<str>, String>,
 }
 
 impl Outage {
-    /// A request has failed, which `why` says, beginning with the server. What is to be told, if it is time for that;
-    /// `describe_fallback` says what is used until a server answers.
+    /// Records a failure; `why` begins with the server. Returns the message to log, if one is due; `describe_fallback` says
+    /// what may be used meanwhile.
     pub(crate) fn failed(
         &mut self,
         server: &Arc<str>,
@@ -52,7 +51,7 @@ impl Outage {
         ))
     }
 
-    /// A server has answered. What is to be told, if it was told that none does.
+    /// Records an answer. Returns the message to log, if a warning was logged.
     pub(crate) fn over(&mut self, server: &str) -> Option<String> {
         let outage = std::mem::take(self);
         let since = outage.warned.and(outage.since)?;

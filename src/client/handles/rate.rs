@@ -1,4 +1,4 @@
-//! A resource whose capacity is a rate: so many per second.
+//! Rates: resources with a capacity in permits per second.
 
 use crate::{
     error::OpenError,
@@ -6,17 +6,17 @@ use crate::{
     limiter::{self, Burst, Closed, DebtExceeded, RateLimiter, Standing, TryError, Window},
 };
 
-/// A handle of a rate. Clones share the lease and the limiter, as do all handles of the same resource of a client.
+/// A handle of a rate. All handles of a resource of one client share the lease and the limiter.
 ///
-/// Over any time T it lets pass at most capacity·T and the burst. Callers that wait are served first come, first
-/// served; a wait that is given up takes nothing with it.
+/// In any period T it admits at most capacity·T plus the burst. Waiting callers are served first come, first served, and a
+/// cancelled wait takes nothing.
 ///
 /// ```no_run
 /// # async fn example(client: leaseway_client::Client) -> Result<(), Box<dyn std::error::Error>> {
 /// let searches = client.resource("searches").rate()?;
 /// searches.wait().await?;               // one
 /// searches.wait_many(20).await?;        // a batch
-/// if searches.try_acquire(1).is_ok() {} // only if it is free now
+/// if searches.try_acquire(1).is_ok() {} // only if it is available now
 /// # Ok(())
 /// # }
 /// ```
@@ -26,9 +26,10 @@ pub struct Rate {
     limiter: RateLimiter,
 }
 
-/// Permits of a rate for something of which only its end will show what it takes. Dropped without being settled it
-/// keeps what it took. It is a handle of its rate as well: the lease is not given back before it is gone, unless the
-/// client is closed.
+/// Permits of a rate for work whose cost is known only at its end. If it is dropped without being settled, all of them count
+/// as used.
+///
+/// It keeps its rate open: the lease is not released before the reservation is dropped, unless the client is closed.
 ///
 /// ```no_run
 /// # async fn answer() -> u64 { 700 }
@@ -39,26 +40,26 @@ pub struct Rate {
 /// let tokens = client.resource("tokens").burst(minute).rate()?;
 /// let reservation = tokens.reserve(4_000).await?;
 /// let used = answer().await;
-/// reservation.settle(used)?; // what was not used comes back; what was used beyond it is owed
+/// reservation.settle(used)?; // returns unused permits; usage beyond the reservation becomes debt
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Debug)]
-#[must_use = "what was reserved is to be settled; dropped, all of it counts as used"]
+#[must_use = "a reservation that is dropped counts as used in full: settle it"]
 pub struct Reservation {
-    // Settled before the handle goes, which may give the lease back.
+    // Dropped before the handle, which may release the lease.
     reserved: limiter::RateReservation,
     rate: Resource,
 }
 
 impl Reservation {
-    /// How much was taken.
+    /// The number of permits taken.
     pub fn reserved(&self) -> u32 {
         self.reserved.reserved()
     }
 
-    /// So much was used. The rest comes back, as much of it as there would be now if it had never been taken: see
-    /// [`RateLimiter::reserve`]. What was used beyond it is [charged](Rate::charge).
+    /// Settles for `used` permits. The rest is returned, as much of it as would be available now had it never been taken:
+    /// see [`RateLimiter::reserve`]. Usage beyond the reservation is [charged](Rate::charge).
     pub fn settle(self, used: u64) -> Result<(), DebtExceeded> {
         count_uncharged(&self.rate, self.reserved.settle(used))
     }
@@ -76,27 +77,27 @@ impl Rate {
         }
     }
 
-    /// Waits until one may pass.
+    /// Waits for a permit.
     pub async fn wait(&self) -> Result<(), Closed> {
         self.limiter.wait().await
     }
 
-    /// Waits until `many` may pass together.
+    /// Waits for `many` permits at once.
     pub async fn wait_many(&self, many: u32) -> Result<(), Closed> {
         self.limiter.wait_many(many).await
     }
 
-    /// Lets `many` pass if that is possible now.
+    /// Takes `many` permits if they are available now.
     pub fn try_acquire(&self, many: u32) -> Result<(), TryError> {
         self.limiter.try_acquire(many)
     }
 
-    /// Waits until `many` may pass, for something of which only its end will show what it takes. See [`Reservation`].
+    /// Waits for `many` permits, for work whose cost is known only at its end. See [`Reservation`].
     pub async fn reserve(&self, many: u32) -> Result<Reservation, Closed> {
         self.limiter.reserve(many).await.map(|reserved| self.keep(reserved))
     }
 
-    /// Reserves `many` if they may pass now.
+    /// Reserves `many` permits if they are available now.
     pub fn try_reserve(&self, many: u32) -> Result<Reservation, TryError> {
         self.limiter.try_reserve(many).map(|reserved| self.keep(reserved))
     }
@@ -105,49 +106,50 @@ impl Rate {
         Reservation { reserved, rate: self.resource.clone() }
     }
 
-    /// So many have been used already. What is not there is owed, and paid back from the lease before anything else
-    /// passes; where wants are estimated they rise by it. Of what goes beyond
-    /// [`max_debt`](crate::ResourceBuilder::max_debt) nothing is remembered; the error says how much.
+    /// Charges `many` permits that were used already. Missing permits become debt, which is paid from the lease before
+    /// anything else passes. Estimated wants rise accordingly. Debt is forgotten with the last handle.
     ///
-    /// What is owed is forgotten with the last handle.
+    /// # Errors
+    ///
+    /// The part beyond [`max_debt`](crate::ResourceBuilder::max_debt) is dropped; the error says how much.
     pub fn charge(&self, many: u64) -> Result<(), DebtExceeded> {
         count_uncharged(&self.resource, self.limiter.charge(many))
     }
 
-    /// So many have passed and were not used: those that passed last. As many come back as there would be now if they
-    /// had never passed, which may be none: see [`RateLimiter::refund`].
+    /// Returns `many` permits that passed last and were not used: as many as would be available now had they never passed,
+    /// which may be none. See [`RateLimiter::refund`].
     pub fn refund(&self, many: u64) {
         self.limiter.refund(many);
     }
 
-    /// How much is owed now.
+    /// The current debt in permits.
     pub fn debt(&self) -> u64 {
         self.limiter.debt()
     }
 
-    /// How many could pass now without waiting; none while a caller waits.
+    /// Permits available without waiting; 0 while a caller waits.
     pub fn available(&self) -> u64 {
         self.limiter.available()
     }
 
-    /// Another window from now on, of a rate that was opened with one. What is saved stays, as far as the new one has
-    /// room for it; all of the new limit is wanted at first.
+    /// Changes the window of a rate that was opened with one. Saved permits stay, as far as the new window has room for
+    /// them. The whole new limit is wanted at first.
     pub fn set_window(&self, window: Window) {
         self.limiter.set_burst(Burst::Window(window.length));
         self.resource.set_window(window);
     }
 
-    /// Permits asked for, ever: see [`RateLimiter::arrived`].
+    /// Permits requested so far: see [`RateLimiter::arrived`].
     pub fn arrived(&self) -> u64 {
         self.limiter.arrived()
     }
 
-    /// What could be had now.
+    /// The current state.
     pub fn standing(&self) -> Standing {
         self.limiter.standing()
     }
 
-    /// What does not depend on its being a rate: capacity, lease, wants.
+    /// The resource: its capacity, lease and wants.
     pub fn resource(&self) -> &Resource {
         &self.resource
     }

@@ -11,8 +11,8 @@ use crate::{
     session::{Basis, Capacity, Usable, pool::PoolState},
 };
 
-/// A handle of a resource. All handles of one resource, however they were made, share one lease and one limiter; with
-/// the last the lease is given back.
+/// A handle of a resource. All handles of a resource of one client share one lease and one limiter. The lease is released
+/// with the last handle.
 pub struct Resource {
     guard: Arc<CloseGuard>,
     opened: Arc<OpenResource>,
@@ -27,7 +27,7 @@ impl Resource {
         &self.opened
     }
 
-    /// The runtime that keeps its leases: for waiting in other threads than tokio's own.
+    /// The runtime that the client runs on, for blocking on it from other threads.
     pub fn runtime(&self) -> &Handle {
         &self.guard.runtime
     }
@@ -41,47 +41,48 @@ impl Resource {
         if self.guard.shared.is_closing() { Err(Closed) } else { Ok(()) }
     }
 
-    /// Waits until leases are kept alive no more.
+    /// Waits until the client has ended.
     pub(crate) async fn client_ended(&self) {
         self.guard.shared.closed().await;
     }
 
-    /// Which.
+    /// The name of the resource.
     pub fn id(&self) -> &str {
         &self.opened.id
     }
 
-    /// How much may be used now.
+    /// The capacity that may be used now.
     pub fn capacity(&self) -> Capacity {
         self.opened.usable().capacity
     }
 
-    /// How much may be used now, and why.
+    /// The capacity that may be used now, and where it comes from.
     pub fn usable(&self) -> Usable {
         self.opened.usable()
     }
 
-    /// The lease it has now, and how much longer.
+    /// The capacity of the live lease, and the time until it expires.
     pub fn lease(&self) -> Option<(Capacity, Duration)> {
         self.guard.shared.lease(&self.opened.id).map(|(lease, left)| (lease.capacity, left))
     }
 
-    /// Where it stands, if the resource is a pool (PRIORITY_POOL) and the server has answered.
+    /// The state of this client in the pool, if the resource is one (PRIORITY_POOL) and the server has answered.
     pub fn pool(&self) -> Option<PoolState> {
         self.opened.pool()
     }
 
-    /// Says what was used since this was last said: so many units, and for how long of that time the capacity was in
-    /// use. For a handle without a limiter ([`open`](crate::ResourceBuilder::open)); the others count by themselves. In
-    /// a pool (PRIORITY_POOL) the server bills the units, and takes one that is busy for a part of the time to use that
-    /// part of its capacity. One that never says anything is taken to use all it has; elsewhere nothing is sent.
+    /// Reports usage since the last call: the units used, and the time in which the capacity was in use.
+    ///
+    /// For handles without a limiter ([`open`](crate::ResourceBuilder::open)); limiters count their usage themselves. In a
+    /// pool (PRIORITY_POOL) the server bills the units, and assumes that the fraction of capacity in use equals the fraction
+    /// of time. A client that never reports is assumed to use everything. Outside of pools nothing is sent.
     ///
     /// ```no_run
     /// # async fn work() -> std::time::Duration { std::time::Duration::from_millis(40) }
     /// # async fn f(client: leaseway_client::Client) -> Result<(), leaseway_client::OpenError> {
     /// let searches = client.resource("searches").wants(10.0).open()?;
     /// loop {
-    ///     // What keeps to `searches.capacity()` is up to this program.
+    ///     // This program has to respect `searches.capacity()`.
     ///     let busy = work().await;
     ///     searches.report_use(1, busy)?;
     /// }
@@ -91,11 +92,11 @@ impl Resource {
         if self.opened.report_use(units, busy) { Ok(()) } else { Err(OpenError::HasLimiter(self.id().to_owned())) }
     }
 
-    /// Says how much may be in use from now on: as long as that is more than the lease allows, the server is told so,
-    /// and gives it to no other client. [`f64::INFINITY`] stands for all that is held for this client, of which it may
-    /// know only a part. For a handle without a limiter ([`open`](crate::ResourceBuilder::open)) whose user passes on
-    /// what it is leased, and cannot take it back. Returns the lease that the server will be told of together with
-    /// this, or after it.
+    /// Sets the amount that may be in use. While that exceeds the lease, the client reports it, and the server gives it to
+    /// nobody else. [`f64::INFINITY`] stands for everything held for this client, of which it may know only a part.
+    ///
+    /// For handles without a limiter ([`open`](crate::ResourceBuilder::open)) whose owner forwards its leases and cannot
+    /// revoke them. Returns the lease that will be confirmed together with this report, or after it.
     pub fn hold(&self, in_use: f64) -> Option<(Capacity, Duration)> {
         if self.opened.hold(in_use) {
             self.guard.shared.demand_changed(&self.opened.id);
@@ -103,18 +104,18 @@ impl Resource {
         self.lease()
     }
 
-    /// At what priority the server counts this client: as the last answer named it, and as claimed until one does. The
-    /// claim stays what it is, so that a cap that is lifted is not kept up by the client itself.
+    /// The priority at which the server counts this client, from the last answer; before that the claimed priority. The
+    /// client always claims the same priority, so it recovers when a cap at the server is lifted.
     pub fn priority(&self) -> i64 {
         self.opened.effective_priority()
     }
 
-    /// Follows what may be used.
+    /// Watches the capacity that may be used.
     pub fn watch(&self) -> watch::Receiver<Usable> {
         self.opened.watch()
     }
 
-    /// Waits for the first lease, or for what the mode says once a request has failed.
+    /// Waits for the first lease, or until a request has failed and the mode decides.
     pub async fn answered(&self) -> Result<Usable, Closed> {
         let mut watch = self.opened.watch();
         tokio::select! {
@@ -125,20 +126,20 @@ impl Resource {
         }
     }
 
-    /// Waits until it has a lease, or says why it has none.
+    /// Waits for a lease. The error says why there is none.
     pub async fn ready(&self, timeout: Duration) -> Result<(), NotReady> {
         self.guard.shared.ready(Some(&self.opened.id), timeout).await
     }
 
-    /// Asks for so much from now on: at once if that differs by more than a tenth, else with the next refresh.
+    /// Sets the wants. A change by more than a tenth is sent at once, a smaller one with the next refresh.
     pub fn set_wants(&self, wants: f64) -> Result<(), OpenError> {
         self.opened.set_fixed_wants(check_wants(wants)?);
         self.guard.shared.demand_changed(&self.opened.id);
         Ok(())
     }
 
-    /// Looks now at what is wanted, rather than with the next refresh: callers that were refused do not wait, and would
-    /// not be noticed before. Asks at once if wants have changed by more than a tenth.
+    /// Estimates the wants now rather than with the next refresh, because refused callers do not wait and would go unnoticed
+    /// until then. A change by more than a tenth is sent at once.
     pub fn reestimate_wants(&self) {
         self.guard.shared.demand_changed(&self.opened.id);
     }
@@ -148,7 +149,7 @@ impl Resource {
         self.guard.shared.demand_changed(&self.opened.id);
     }
 
-    /// Estimates from now on what is wanted, from what passes the limiter and what waits there.
+    /// Estimates the wants from now on, from what passes the limiter and what waits there.
     pub fn estimate_wants(&self) -> Result<(), OpenError> {
         if !self.opened.estimate_wants() {
             return Err(OpenError::NoWants(self.id().to_owned()));

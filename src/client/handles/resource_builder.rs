@@ -1,4 +1,4 @@
-//! Opening a resource, as a rate, a gauge, or as it is.
+//! Opening a resource as a rate, as a gauge, or without a limiter.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use crate::{
     session::Mode,
 };
 
-/// A resource to be opened. What is not said has a default that is good to begin with.
-#[must_use = "nothing is asked for until it is opened with `rate`, `gauge` or `open`"]
+/// Builder of a resource handle, returned by [`Client::resource`](crate::Client::resource).
+#[must_use = "a resource is not opened before `rate`, `gauge` or `open` is called"]
 pub struct ResourceBuilder {
     guard: Arc<CloseGuard>,
     id: Arc<str>,
@@ -36,52 +36,52 @@ impl ResourceBuilder {
         ResourceBuilder { guard, id, wants: None, priority: 0, mode, burst, window: None, max_debt: None, in_use }
     }
 
-    /// How much to ask for. Without this it is estimated from what passes the limiter and what waits there.
+    /// Sets the capacity to ask for. By default it is estimated from what passes the limiter and what waits there.
     pub fn wants(mut self, wants: f64) -> ResourceBuilder {
         self.wants = Some(wants);
         self
     }
 
-    /// How important this client claims to be; what that means is up to the resource (default 0). The server may count
-    /// it at another: see [`Resource::priority`].
+    /// Sets the priority that this client claims (default 0). Its meaning depends on the resource. The server may count the
+    /// client at another priority, see [`Resource::priority`].
     pub fn priority(mut self, priority: i64) -> ResourceBuilder {
         self.priority = priority;
         self
     }
 
-    /// What to use when the lease has ended unrenewed; by default as the client says.
+    /// Sets what to use when the lease expires unrenewed. Defaults to the mode of the client.
     pub fn mode(mut self, mode: Mode) -> ResourceBuilder {
         self.mode = mode;
         self
     }
 
-    /// So much may be in use from the beginning, as [`Resource::hold`] says it later. For a handle without a limiter.
+    /// Sets the initial amount in use, see [`Resource::hold`]. For handles without a limiter.
     pub fn in_use(mut self, in_use: f64) -> ResourceBuilder {
         self.in_use = in_use;
         self
     }
 
-    /// How much may pass at once after a pause; for rates. In a pool the server says how much at most, see [`Burst`].
+    /// Rates: sets the burst, the number of permits that may pass at once after a pause. In a pool the server bounds it, see
+    /// [`Burst`].
     pub fn burst(mut self, burst: Burst) -> ResourceBuilder {
         self.burst = burst;
         self
     }
 
-    /// What is limited is what passes within a window: what is not used is saved up for as long as that is, and at
-    /// first all of it is there. For rates; it takes the place of [`burst`](Self::burst).
+    /// Rates: limits per window. Unused capacity is saved up for the length of the window, which starts full. Overrides
+    /// [`burst`](Self::burst).
     pub fn window(mut self, window: Window) -> ResourceBuilder {
         self.window = Some(window);
         self
     }
 
-    /// How much may be owed at most because of what is charged; for rates (1,000,000). What is charged beyond it counts
-    /// for nothing, and is told as an error: see [`Rate::charge`].
+    /// Rates: sets the maximum debt due to charges (default 1,000,000), see [`Rate::charge`].
     pub fn max_debt(mut self, permits: u64) -> ResourceBuilder {
         self.max_debt = Some(permits);
         self
     }
 
-    /// Opens it as a rate: so many per second.
+    /// Opens the resource as a rate: permits per second.
     pub fn rate(self) -> Result<Rate, OpenError> {
         let (burst, window, max_debt) = (self.burst, self.window, self.max_debt);
         let handle = self.open_as("rate", |wakeup| {
@@ -97,14 +97,14 @@ impl ResourceBuilder {
         Rate::new(handle)
     }
 
-    /// Opens it as a gauge: so many at the same time.
+    /// Opens the resource as a gauge: permits in use at the same time.
     pub fn gauge(self) -> Result<Gauge, OpenError> {
         let handle = self.open_as("gauge", |wakeup| Limiter::Gauge(GaugeLimiter::with_pressure(Arc::clone(wakeup))))?;
         Gauge::new(handle)
     }
 
-    /// Opens it without a limiter: the caller keeps to [`Resource::capacity`], and can say what it has used
-    /// ([`Resource::report_use`]). Wants must be said.
+    /// Opens the resource without a limiter. The caller has to respect [`Resource::capacity`], and may report its usage
+    /// ([`Resource::report_use`]). Wants have to be set.
     pub fn open(self) -> Result<Resource, OpenError> {
         if self.wants.is_none() {
             return Err(OpenError::NoWants(self.id.to_string()));

@@ -1,5 +1,5 @@
-//! What the handles of a client and its driver share: the session, the resources that are open, and how many handles
-//! each has.
+//! The state shared by the handles of a client and its driver: the session, the open resources, and the number of handles
+//! of each.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -15,7 +15,7 @@ use tokio::{
 use self::clock::Clock;
 use crate::{
     error::{NotReady, OpenError},
-    handles::{book::Book, health::Health, metrics, open_resource::OpenResource},
+    handles::{book::Book, client::Health, metrics, open_resource::OpenResource},
     session::{
         Basis, Capacity, Lease, Outgoing, Session, Usable, Wants,
         pool::{PoolState, Usage},
@@ -27,10 +27,10 @@ mod estimates;
 #[cfg(test)]
 mod tests;
 
-/// Demands are estimated anew no more often than that because callers have to wait.
+/// Minimum time between estimates of demand that are due to waiting callers.
 const MIN_ESTIMATE_INTERVAL: Millis = Millis(100);
 
-/// What is opened is commonly used at once: the first request waits so long for what the first caller wants.
+/// The first request for a resource is delayed by this, because a first caller commonly arrives right after opening.
 const FIRST_REQUEST_DELAY: Millis = Millis(5);
 
 pub(crate) struct Shared {
@@ -38,29 +38,29 @@ pub(crate) struct Shared {
     clock: Clock,
     state: Mutex<State>,
     book: Option<Book>,
-    /// Tells the driver that a handle has changed something.
+    /// Notifies the driver of changes by handles.
     pub(crate) wakeup: Notify,
-    /// Tells the driver that a caller has to wait at a limiter.
+    /// Notifies the driver of callers that have to wait at a limiter.
     pub(crate) pressure: Arc<Notify>,
-    /// Told when what may be used has changed.
+    /// Notified when any usable capacity has changed.
     changes: watch::Sender<()>,
-    /// Whether the driver is gone.
+    /// Whether the driver has ended.
     done: watch::Sender<bool>,
 }
 
 struct State {
     session: Session<Wants>,
     opened: HashMap<Arc<str>, Registration>,
-    /// No new resources.
+    /// No resources can be opened any more.
     closing: bool,
-    /// Nothing is wanted any more: only releases go out.
+    /// Nothing is wanted any more: only releases are sent.
     leaving: bool,
-    /// Nothing goes out any more.
+    /// Nothing is sent any more.
     abandoned: bool,
-    /// When demands are to be estimated.
+    /// When to estimate all demands next.
     estimate_at: Option<Millis>,
     estimated: Millis,
-    /// Of which demands are to be estimated besides, and when.
+    /// Estimates of single resources before that.
     scheduled_estimates: BTreeSet<(Millis, Arc<str>)>,
     last_error: Option<String>,
 }
@@ -68,21 +68,21 @@ struct State {
 struct Registration {
     handles: usize,
     opened: Arc<OpenResource>,
-    /// Its place in `scheduled_estimates`.
+    /// Its time in `scheduled_estimates`.
     estimate_at: Option<Millis>,
 }
 
-/// What the driver is to do now.
+/// What the driver has to do now.
 pub(crate) struct NextStep {
-    /// To be sent.
+    /// The request to send.
     pub(crate) outgoing: Option<Outgoing<Wants>>,
     /// The request whose answer still counts.
     pub(crate) in_flight: Option<u64>,
-    /// Come back then.
+    /// When to take the next step at the latest.
     pub(crate) wake: Option<Instant>,
-    /// Whether it matters that a caller has to wait; it does not while demands are about to be estimated anyway.
+    /// Whether pressure at a limiter requires a step; it does not if demands will be estimated soon anyway.
     pub(crate) watches_pressure: bool,
-    /// Nothing is left to do, for ever.
+    /// The session has ended.
     pub(crate) finished: bool,
 }
 
@@ -112,14 +112,13 @@ impl Shared {
         }
     }
 
-    /// With the lock held no foreign code is called: no task is woken, for that may drop it and with it a handle, and
-    /// nothing is logged or counted, for what records that may ask this client something. So a panic elsewhere cannot
-    /// leave the state half changed, and no thread waits for itself.
+    /// No foreign code runs under this lock: waking a task may drop it and a handle with it, and a recorder of logs or
+    /// metrics may call this client. So a panic elsewhere cannot leave the state half changed, and there is no deadlock.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One more handle of a resource; `make` is called for the first.
+    /// Adds a handle of a resource. The first one calls `make`, others have to satisfy `fits`.
     pub(crate) fn open(
         &self,
         id: &Arc<str>,
@@ -150,14 +149,14 @@ impl Shared {
         Ok(opened)
     }
 
-    /// One more handle of a resource that has some.
+    /// Adds a handle of an open resource.
     pub(crate) fn reopen(&self, id: &Arc<str>) {
         if let Some(slot) = self.lock().opened.get_mut(id) {
             slot.handles += 1;
         }
     }
 
-    /// One handle less: with the last, what was given is given back.
+    /// Removes a handle. With the last one the lease is released.
     pub(crate) fn close_handle(&self, id: &Arc<str>) {
         let mut state = self.lock();
         let Some(slot) = state.opened.get_mut(id) else { return };
@@ -167,7 +166,7 @@ impl Shared {
         }
         let slot = state.opened.remove(id);
         drop(state);
-        // No caller gets through any more before the lease is given back.
+        // Close the limiter before releasing the lease.
         if let Some(slot) = slot {
             self.close_resource(&slot.opened);
         }
@@ -181,7 +180,7 @@ impl Shared {
 
     fn close_resource(&self, opened: &OpenResource) {
         if opened.debt() > 0 || opened.changed_debt().is_some() {
-            // What it owes is forgotten with it.
+            // The debt is forgotten with the limiter.
             metrics::owed(&opened.id, 0);
         }
         opened.close();
@@ -190,14 +189,14 @@ impl Shared {
         }
     }
 
-    /// The demand of a resource was set by hand: it is sent at once if it has changed enough.
+    /// The demand of a resource has changed: it is sent at once if it has changed enough.
     pub(crate) fn demand_changed(&self, id: &Arc<str>) {
         let now = self.clock.now();
         self.lock().want(now, id);
         self.wakeup.notify_one();
     }
 
-    /// Gives everything back and ends the driver.
+    /// Releases all leases and ends the driver.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.closing = true;
@@ -213,13 +212,13 @@ impl Shared {
         self.wakeup.notify_one();
     }
 
-    /// Ends the driver without giving anything back: what is leased counts until it ends.
+    /// Ends the driver without releasing leases; they count until they expire.
     pub(crate) fn abandon(&self) {
         self.lock().abandoned = true;
         self.close();
     }
 
-    /// Asks for so long, and not after it.
+    /// See [`Client::ask_for`](crate::Client::ask_for).
     pub(crate) fn ask_for(&self, span: Duration) {
         let span = Millis(u64::try_from(span.as_millis()).unwrap_or(u64::MAX));
         let now = self.clock.now();
@@ -227,7 +226,7 @@ impl Shared {
         self.wakeup.notify_one();
     }
 
-    /// What may be used has changed, of any resource.
+    /// Notified when any usable capacity has changed.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }
@@ -238,11 +237,11 @@ impl Shared {
 
     /// Waits until the driver has ended.
     pub(crate) async fn closed(&self) {
-        // An error is impossible: the sender is in `self`.
+        // Cannot fail: the sender is in `self`.
         let _ = self.done.subscribe().wait_for(|done| *done).await;
     }
 
-    /// The driver has ended: leases are kept alive no more.
+    /// The driver has ended: leases are not renewed any more.
     pub(crate) fn driver_ended(&self) {
         self.close();
         self.done.send_replace(true);
@@ -262,9 +261,9 @@ impl Shared {
         }
     }
 
-    /// What is used while no server answers, for people.
+    /// Describes what may be used while no server answers, for the log.
     pub(crate) fn describe_fallback(&self) -> String {
-        const MOST: usize = 5;
+        const MAX_NAMED: usize = 5;
         let now = self.clock.now();
         let state = self.lock();
         let one = |(id, slot): (&Arc<str>, &Registration)| {
@@ -278,14 +277,14 @@ impl Shared {
                 None => format!("`{id}` may use {capacity} (mode {mode})"),
             }
         };
-        let mut told: Vec<_> = state.opened.iter().take(MOST).map(one).collect();
-        if let more @ 1.. = state.opened.len().saturating_sub(MOST) {
+        let mut told: Vec<_> = state.opened.iter().take(MAX_NAMED).map(one).collect();
+        if let more @ 1.. = state.opened.len().saturating_sub(MAX_NAMED) {
             told.push(format!("{more} resources more"));
         }
         if told.is_empty() { "nothing is wanted".to_owned() } else { told.join(", ") }
     }
 
-    /// Waits until these have their first lease, or all that are open now.
+    /// Waits until `only`, or every open resource, has its first lease.
     pub(crate) async fn ready(&self, only: Option<&Arc<str>>, timeout: Duration) -> Result<(), NotReady> {
         let due_resources = |state: &State| -> Vec<Arc<OpenResource>> {
             let opened = state.opened.values().map(|slot| Arc::clone(&slot.opened));
@@ -294,7 +293,7 @@ impl Shared {
         let opened = due_resources(&self.lock());
         let all = async {
             for opened in &opened {
-                // An error is impossible: the sender is in `opened`.
+                // Cannot fail: the sender is in `opened`.
                 let _ = opened.watch().wait_for(|usable| usable.basis == Basis::Lease).await;
             }
         };
@@ -304,7 +303,7 @@ impl Shared {
             () = tokio::time::sleep(timeout) => false,
         };
         let state = self.lock();
-        // Those that have been closed meanwhile are not waited for.
+        // Resources that were closed meanwhile do not count.
         let without = opened.iter().filter(|opened| opened.usable().basis != Basis::Lease);
         let without = without.filter(|opened| closed || state.opened.contains_key(&opened.id));
         let mut resources: Vec<_> = without.map(|opened| opened.id.to_string()).collect();
@@ -329,9 +328,7 @@ impl Shared {
         Some((lease, Duration::from_millis(lease.end.since(now).0)))
     }
 
-    // ---- the driver's side
-
-    /// A caller has to wait at a limiter.
+    /// Schedules an estimate because a caller has to wait at a limiter.
     pub(crate) fn note_pressure(&self) {
         self.lock().estimate_soon(self.clock.now());
     }
@@ -353,7 +350,7 @@ impl Shared {
             in_flight: state.session.in_flight(),
             wake: wake.map(|at| self.clock.instant(at)),
             watches_pressure: state.estimate_at.is_none_or(|at| at > now.plus(MIN_ESTIMATE_INTERVAL)),
-            // What cannot be given back now ends by itself.
+            // Leases that cannot be released now expire.
             finished: state.abandoned
                 || (state.leaving
                     && state.session.in_flight().is_none()
@@ -366,7 +363,7 @@ impl Shared {
         plan
     }
 
-    /// Reports what became of a request to the session.
+    /// Reports the outcome of a request to the session.
     pub(crate) fn finish_request(&self, apply: impl FnOnce(&mut Session<Wants>, Millis), error: Option<String>) {
         let now = self.clock.now();
         let mut state = self.lock();
@@ -377,12 +374,12 @@ impl Shared {
         self.apply_changes(changes);
     }
 
-    /// The master has named the peers of its node.
+    /// Learns the peers that the master has named.
     pub(crate) fn learn_peers(&self, peers: Vec<Arc<str>>) {
         self.lock().session.learn(peers);
     }
 
-    /// An answer that counts says where this client stands in pools. With each comes what its request said of use.
+    /// Applies the pool states of an answer, each with the usage that its request reported.
     pub(crate) fn set_pool_states(&self, places: Vec<(Arc<str>, Option<PoolState>, Option<Usage>)>) {
         let now = self.clock.now();
         let state = self.lock();
@@ -393,7 +390,7 @@ impl Shared {
         }
     }
 
-    /// An answer that counts says at what priorities the server counts this client.
+    /// Applies the priorities at which the server counts this client.
     pub(crate) fn set_priorities(&self, priorities: Vec<(Arc<str>, i64)>) {
         for (id, priority) in priorities {
             let opened = self.lock().opened.get(&id).map(|slot| Arc::clone(&slot.opened));
@@ -405,14 +402,13 @@ impl Shared {
         }
     }
 
-    /// By the driver only, so that changes are put in force in the order in which they came.
+    /// Called by the driver only, so that changes are applied in order.
     fn apply_changes(&self, changes: Vec<UsableChange>) {
         let has_changes = !changes.is_empty();
         for UsableChange { opened, usable } in changes {
             let leased = |usable: &Usable| if usable.basis == Basis::Lease { usable.capacity } else { Capacity::NONE };
             let before = opened.usable();
-            // What is leased is written down before it is in force if it rises, and after it if it falls: the book errs
-            // upwards.
+            // The book records a rise before it is applied and a fall afterwards, so it errs upwards.
             let (now, lease_rises) = (leased(&usable), leased(&usable) > leased(&before));
             let rises = usable.capacity > before.capacity;
             let write = || self.book.iter().for_each(|book| book.write(&self.id, &opened.id, now.get()));
@@ -424,7 +420,7 @@ impl Shared {
                 write();
             }
             if rises && opened.is_under_pressure() {
-                // With more to use, more may be wanted.
+                // With more capacity, more may be wanted.
                 self.note_pressure();
                 self.wakeup.notify_one();
             }
@@ -439,7 +435,7 @@ impl Shared {
         }
     }
 
-    /// The server says that asking now for these would change something; `None` stands for all.
+    /// Passes a hint of the server on to the session; `None` stands for all resources.
     pub(crate) fn hinted(&self, ids: Option<&[String]>) {
         metrics::hinted(ids.is_none_or(|ids| !ids.is_empty()));
         let now = self.clock.now();
@@ -452,7 +448,7 @@ impl Shared {
 }
 
 impl State {
-    /// What is to be put in force, once nothing is locked.
+    /// The changes to apply once the lock is released.
     #[must_use]
     fn changes(&mut self, now: Millis) -> Vec<UsableChange> {
         let (opened, mut changes) = (&self.opened, Vec::new());
@@ -465,7 +461,7 @@ impl State {
     }
 }
 
-/// A resource may be used differently from now on.
+/// A change of what may be used of a resource.
 struct UsableChange {
     opened: Arc<OpenResource>,
     usable: Usable,

@@ -1,17 +1,16 @@
-//! Whether a flow of requests has become less, from how many come in each second. One that becomes more shows by what
-//! is refused.
+//! Detects that a flow of requests has fallen, from counts per second. A flow that rises shows in refusals.
 
-/// Between counts of the same flow there are differences of so many times the root of their sum by chance: not one in
-/// three hundred seconds is further off.
+/// Counts of a constant flow differ by chance. A difference of more than this many standard deviations occurs less than
+/// once in three hundred seconds.
 const NOISE_DEVIATIONS: f64 = 3.0;
 
-/// How many had arrived at the last sweeps, newest first.
+/// The number of arrivals at the last three sweeps, newest first.
 #[derive(Debug, Default)]
 pub struct Arrivals([u64; 3]);
 
 impl Arrivals {
-    /// So many have arrived by now. Whether fewer came in the last second than in those before, of which the one may
-    /// have seen only a part of the fall.
+    /// Takes the number of arrivals so far. Returns whether fewer arrived in the last second than in either of the two
+    /// before; the latter of those may contain a part of the fall.
     pub fn have_fallen(&mut self, arrived: u64) -> bool {
         let [last, before, oldest] = self.0;
         self.0 = [arrived, last, before];

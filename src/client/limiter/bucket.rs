@@ -1,13 +1,13 @@
-//! The arithmetic of a rate: credit that grows with time up to a burst, and is spent. No clock: `now` is an argument.
+//! A token bucket that does not drift. Credit grows with time up to the burst, and is spent by callers. Time is an argument.
 //!
-//! **It does not drift.** Credit is an integer of units so small that a nanosecond brings a whole number of them: at c
-//! permits per second, floor(c · 2⁴⁰) units, where a permit is 2⁴⁰ · 10⁹ units. Time is an integer of nanoseconds. So
-//! credit grows and is spent without any rounding, and how often it is settled makes no difference. The capacity is
-//! rounded once, when it is set, down by less than 2⁻⁴⁰ permits per second: one permit in thirty thousand years.
+//! **Exact arithmetic.** A permit is 2⁴⁰ · 10⁹ units of credit, so at c permits per second a nanosecond brings floor(c · 2⁴⁰)
+//! whole units. Time is an integer of nanoseconds. Credit is therefore never rounded, and it makes no difference how often
+//! the bucket is settled. The capacity is rounded down once, when it is set, by less than 2⁻⁴⁰ permits per second: one
+//! permit in thirty thousand years.
 //!
-//! **What comes back** unused leaves the credit that there would be without it, and no more: see [`returns`].
+//! **Returned permits** restore the credit that there would be had they never been taken, and no more: see [`returns`].
 //!
-//! **Debt** is credit below nothing, kept apart because credit is unsigned: while something is owed there is no credit.
+//! **Debt** is negative credit, stored separately because credit is unsigned. While there is debt there is no credit.
 
 use std::time::Duration;
 
@@ -16,54 +16,75 @@ use crate::session::Capacity;
 use crate::limiter::{
     burst::Burst,
     meter::{Meter, Nanos, Promise, Shortage},
-    standing::Standing,
 };
 
 use self::returns::Returns;
 
 mod returns;
 
-/// Units that one permit per second brings in a nanosecond.
+/// Units per nanosecond at one permit per second.
 const UNITS_PER_RATE: f64 = (1u64 << 40) as f64;
 
-/// Units of a permit.
+/// Units per permit.
 const UNITS_PER_PERMIT: u128 = (1 << 40) * 1_000_000_000;
 
-/// More than this many permits, or permits per second, are not told apart.
+/// Permits, and permits per second, are bounded by this.
 const MAX_PERMITS: f64 = 1e15;
 
-/// What may be owed where the owner of the limiter does not say.
+/// The default maximum debt, in permits.
 const MAX_DEBT: u64 = 1_000_000;
 
-/// See the module.
+/// The state of a rate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Standing {
+    /// Permits available now, even if others wait for them. Infinite if unlimited, negative if there is debt.
+    pub available: f64,
+    /// The maximum that can be saved up.
+    pub burst: f64,
+    /// Permits per second.
+    pub capacity: Capacity,
+}
+
+impl Standing {
+    /// The time until the burst is full if nothing is taken; `None` if it never will be.
+    pub fn full_in(&self) -> Option<Duration> {
+        let missing = (self.burst - self.available).max(0.0);
+        match self.capacity.get() {
+            _ if missing == 0.0 || self.available.is_infinite() => Some(Duration::ZERO),
+            rate => Duration::try_from_secs_f64(missing / rate).ok(),
+        }
+    }
+}
+
+/// See the module documentation.
 #[derive(Debug)]
 pub struct Bucket {
     burst: Burst,
-    /// What a server lets be saved up, if it says that.
+    /// The burst set by the server, if any.
     buffer: Option<Duration>,
     capacity: Capacity,
     /// Units per nanosecond.
     rate: u128,
-    /// What credit may be, in units, when none saves.
+    /// Maximum credit in units, unless a waiter saves up for more.
     depth: u128,
     credit: u128,
-    /// What was charged beyond the credit, in units. It is paid before there is credit again.
+    /// Debt in units.
     debt: u128,
     max_debt: u128,
-    /// What the head of the line has to pay, if it could not yet. Credit may grow up to it.
+    /// Price of the head of the queue in units. Credit may grow up to it.
     saving: u128,
-    /// It is filled when there is capacity for the first time.
+    /// Fill it when there is capacity for the first time.
     begins_full: bool,
     returns: Returns,
-    /// Up to when credit has been counted.
+    /// The time up to which credit has been computed.
     settled: Nanos,
     taken: u64,
-    /// For how long credit was less than it may be, ever.
+    /// Total time in which the bucket was not full.
     recharging: Nanos,
 }
 
 impl Bucket {
-    /// Empty, and without capacity.
+    /// An empty bucket without capacity.
     pub fn new(burst: Burst) -> Bucket {
         let capacity = Capacity::NONE;
         Bucket {
@@ -84,12 +105,12 @@ impl Bucket {
         }
     }
 
-    /// All that may be saved up is there from the start.
+    /// A bucket that is filled as soon as it has capacity.
     pub fn full(burst: Burst) -> Bucket {
         Bucket { begins_full: true, ..Bucket::new(burst) }
     }
 
-    /// What could be had now.
+    /// The current state.
     pub fn standing(&mut self, now: Nanos) -> Standing {
         self.settle(now);
         let (capacity, burst) = (self.capacity, self.permits());
@@ -102,38 +123,38 @@ impl Bucket {
         Standing { available, burst, capacity }
     }
 
-    /// For how long credit was less than it may be, ever. As long as a capacity is in force, that is the part of the
-    /// time in which it was used, however large the burst: every permit takes as long to come back.
+    /// Total time in which the bucket was not full. At a constant capacity this is the time in which the capacity was in
+    /// use, whatever the burst, because every permit takes the same time to recharge.
     pub fn recharging(&mut self, now: Nanos) -> Nanos {
         self.settle(now);
         self.recharging
     }
 
-    /// From now on this capacity, of which a server lets so much time be saved up; absent: as much as the burst says.
+    /// Sets the capacity, and the burst if the server sets it.
     pub fn set(&mut self, now: Nanos, capacity: Capacity, buffer: Option<Duration>) {
         self.settle(now);
         self.buffer = buffer;
         self.set_capacity(now, capacity);
     }
 
-    /// What is saved stays, as far as there is room for it.
+    /// Changes the burst. Credit beyond it is dropped.
     pub fn set_burst(&mut self, now: Nanos, burst: Burst) {
         self.settle(now);
         self.burst = burst;
         self.set_capacity(now, self.capacity);
     }
 
-    /// From now on no more than this is owed because of a charge. What is owed already stays.
+    /// Sets the maximum debt. Existing debt stays.
     pub fn set_max_debt(&mut self, permits: u64) {
         self.max_debt = units(permits.min(MAX_PERMITS as u64));
     }
 
-    /// What may be owed because of a charge.
+    /// The maximum debt in permits.
     pub fn max_debt(&self) -> u64 {
         whole(self.max_debt)
     }
 
-    /// Whole permits that could be taken now.
+    /// Whole permits available now.
     pub fn available(&mut self, now: Nanos) -> u64 {
         self.settle(now);
         match () {
@@ -143,8 +164,8 @@ impl Bucket {
         }
     }
 
-    /// Takes `n` permits that have been used already: what is there, then what is not. Returns how many were charged:
-    /// fewer only if more would be owed than may be.
+    /// Takes `n` permits that were used already, from the credit first and then as debt. Returns how many were charged:
+    /// fewer only if the maximum debt is reached.
     pub fn charge(&mut self, now: Nanos, n: u64) -> u64 {
         self.settle(now);
         let mut charged = n;
@@ -161,7 +182,7 @@ impl Bucket {
         charged
     }
 
-    /// `n` of the permits taken last were not used. Returns how many that can be: no more than were taken.
+    /// Returns `n` of the permits taken last. The result is at most the number that were taken.
     pub fn refund(&mut self, now: Nanos, n: u64) -> u64 {
         self.settle(now);
         let refunded = n.min(self.taken);
@@ -171,19 +192,19 @@ impl Bucket {
         refunded
     }
 
-    /// Of what was promised, only so much was used.
+    /// Ends a promise of which `used` permits were used.
     pub fn use_part(&mut self, now: Nanos, promise: Promise, used: u32) {
         let used = used.min(promise.n);
         self.hand_back(now, Promise { n: promise.n - used, era: promise.era });
         self.claim(Promise { n: used, era: promise.era });
     }
 
-    /// The permits that may be saved up.
+    /// Permits that may be saved up.
     fn permits(&self) -> f64 {
         self.burst.within(self.capacity, self.buffer)
     }
 
-    /// How much of the time ahead it takes until credit is all it may be.
+    /// How much of the next `passed` nanoseconds it takes to fill the bucket.
     fn recharges_for(&self, passed: Nanos) -> Nanos {
         match self.room() {
             0 => 0,
@@ -192,7 +213,7 @@ impl Bucket {
         }
     }
 
-    /// Brings the credit up to date. A `now` from before the last one counts as that.
+    /// Computes the credit up to `now`. Time never runs backwards.
     fn settle(&mut self, now: Nanos) {
         let passed = now.saturating_sub(self.settled);
         self.settled += passed;
@@ -201,25 +222,25 @@ impl Bucket {
         self.spill();
     }
 
-    /// Debt is paid first.
+    /// Adds credit, after paying debt.
     fn earn(&mut self, units: u128) {
         let paid = units.min(self.debt);
         self.debt -= paid;
         self.credit = self.credit.saturating_add(units - paid);
     }
 
-    /// Cuts what is above the ceiling.
+    /// Drops credit above the ceiling.
     fn spill(&mut self) {
         self.credit = self.credit.min(self.ceiling());
         self.returns.cut(self.room());
     }
 
-    /// What credit may be now.
+    /// The maximum credit now.
     fn ceiling(&self) -> u128 {
         self.depth.max(self.saving)
     }
 
-    /// How much less than that it is.
+    /// The distance of credit from its maximum.
     fn room(&self) -> u128 {
         self.ceiling().saturating_sub(self.credit) + self.debt
     }
@@ -236,14 +257,14 @@ impl Meter for Bucket {
         0
     }
 
-    /// Time up to now counts at the old rate. What has been saved beyond the new burst is cut, except what the head of
-    /// the line is saving for itself.
+    /// Time up to now counts at the old rate. Credit beyond the new burst is dropped, except for what the head of the queue
+    /// is saving up.
     fn set_capacity(&mut self, now: Nanos, capacity: Capacity) {
         self.settle(now);
         self.capacity = capacity;
         self.rate = match capacity.is_unlimited() {
             true => u128::MAX,
-            // Multiplying by a power of two is exact; the conversion cuts.
+            // Multiplying by a power of two is exact; the conversion truncates.
             false => (capacity.get().min(MAX_PERMITS) * UNITS_PER_RATE) as u128,
         };
         self.depth = depth(self.permits());
@@ -325,7 +346,7 @@ impl Meter for Bucket {
 }
 
 fn depth(permits: f64) -> u128 {
-    // The same power of two as for rates, so that it is as exact.
+    // The same power of two as for rates, so it is as exact.
     (permits.min(MAX_PERMITS) * UNITS_PER_RATE) as u128 * (UNITS_PER_PERMIT >> 40)
 }
 
@@ -333,7 +354,7 @@ fn units(permits: u64) -> u128 {
     UNITS_PER_PERMIT.saturating_mul(u128::from(permits))
 }
 
-/// Whole permits in so many units.
+/// Whole permits in `units`.
 fn whole(units: u128) -> u64 {
     u64::try_from(units / UNITS_PER_PERMIT).unwrap_or(u64::MAX)
 }

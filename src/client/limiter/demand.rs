@@ -1,30 +1,26 @@
-//! How much to ask for: wants, estimated from what callers ask of a limiter.
+//! Estimates how much capacity to ask for (wants) from the demand at a limiter. Time is an argument.
 //!
-//! What counts is demand and not what is served: callers count when they come. Otherwise a limited client would see no
-//! more demand than it has capacity, and never ask for more. Those that wait count besides, with what it takes to serve
-//! them within a second, for as long as they wait.
+//! **Open-loop demand.** Callers count when they arrive, not when they are served. Otherwise a limited client would never
+//! see more demand than it has capacity. Waiting callers count in addition, with the capacity that serves them within a
+//! second. Charged permits are demand when they are charged, and debt counts like waiting callers. Returned permits are no
+//! demand.
 //!
-//! What is used without asking counts when it is charged, and what the limiter owes waits as callers do. What comes
-//! back unused was no demand: of callers that reserve more than they need only what they need counts, from the second
-//! on.
+//! **Closed-loop demand.** Callers that return only after they were served hide what they would do without a limit: one
+//! that waits half of the time would come twice as often. The rate at which they arrive while nobody waits shows that. So
+//! the demand is the number of arrivals in such periods, divided by their length, if that is more than the overall rate.
+//! For callers that come independently of service the two are equal.
 //!
-//! Callers that only come back when they have been served hide what they would do without a limit: one that waits for
-//! half of its time would come twice as often. How often that is shows while none waits: so the demand is what
-//! arrives in that time, divided by that time, if that is more than what arrives altogether. Callers that come anyway,
-//! served or not, come as often then as they always do; so they are not taken for more than they are.
+//! **Saturation.** If callers wait nearly all of the time there is no such period. While the queue does not get shorter, the
+//! estimate doubles the capacity, until the queue shrinks or the server grants no more. That guess lasts as long as the
+//! queue does. Callers that wait because there is no lease yet say nothing about scarcity: they are a burst to be served,
+//! and the flow is observed from then on.
 //!
-//! When there are callers waiting nearly all of the time there is no such time to look at. If the line does not get
-//! shorter meanwhile the capacity is doubled, until it does or the server gives no more. This is a guess: it is gone
-//! with the line. Callers that wait because there is no lease yet say nothing about scarcity: they are a burst to be
-//! served, and the look at the flow begins after them.
+//! **Hysteresis.** Higher demand counts at once, lower demand slowly: asking for too little makes callers wait, asking for
+//! too much costs others for a few refreshes. Wants fall exponentially, with a time constant of three refresh intervals.
+//! In the first refresh interval wants follow the observed demand, which has a statistical error of about √k for k
+//! arrivals.
 //!
-//! More demand is believed at once, less slowly: asking for too little makes callers wait, asking for too much costs
-//! others for a few refreshes. So wants rise with the demand, and fall along an exponential with a time constant of
-//! three refresh intervals, where the owner does not remember by itself. In the first refresh interval too little is
-//! known for that: wants follow what has been seen. Of k arrivals about √k more or less would have been as likely; that
-//! spread remains.
-//!
-//! The time is an argument. How often samples are taken does not matter, as long as there is one per refresh.
+//! The sampling rate does not matter, as long as there is one sample per refresh.
 
 use std::time::Duration;
 
@@ -34,104 +30,106 @@ use self::flow::{FlowCounts, FlowEstimator};
 
 mod flow;
 
-/// Wants fall to a third in so many refresh intervals.
+/// Time constant of falling wants, in refresh intervals.
 const MEMORY_REFRESHES: f64 = 3.0;
 
-/// What was in use counts as wanted for so many refresh intervals before wants begin to fall.
+/// Gauges: refresh intervals before wants begin to fall.
 const HOLD_REFRESHES: f64 = 1.0;
 
-/// No caller should have to wait for longer, in seconds.
+/// Waiting callers should be served within this many seconds.
 const MAX_WAIT_SECONDS: f64 = 1.0;
 
-/// Callers that are served within so many seconds are no backlog.
+/// Callers that will be served within this many seconds are no backlog.
 const PROMPT_SECONDS: f64 = 0.25;
 
-/// The first of all is to be served within so many seconds: it has waited for a lease already.
+/// The very first caller should be served within this many seconds, because it has waited for a lease already.
 const FIRST_WAIT_SECONDS: f64 = 0.1;
 
-/// Fewer arrivals than this in a refresh interval are none.
+/// A flow with fewer arrivals per refresh interval is idle.
 const IDLE_ARRIVALS: f64 = 0.25;
 
-/// What callers would do without a limit is believed up to this many times the capacity.
+/// Upper bound of the estimated closed-loop demand, as a multiple of the capacity.
 const MAX_GROWTH: f64 = 2.0;
 
-/// For how much of the time callers wait is not judged by less than this.
+/// Minimum period for judging what fraction of the time callers wait.
 const MIN_OBSERVATION: Millis = Millis(50);
 
-/// Of a flow of which little is known: how soon to look again while callers wait...
+/// A young flow is sampled again after this time while callers wait.
 const RESAMPLE_DELAY: Millis = Millis(100);
 
-/// ... and after how long what was asked for a burst is no longer needed.
+/// A young flow is sampled again at this age, when the initial burst has been served.
 const SETTLED_AGE: Millis = Millis(1_000);
 
-/// Wants that are less than this part above the demand are the demand.
+/// Wants that exceed the demand by less than this fraction equal it.
 const TOLERANCE: f64 = 1e-3;
 
-/// What is wanted less than this is not wanted, if there is no demand at all.
+/// Without demand, smaller wants are 0.
 const NEGLIGIBLE: f64 = 1e-3;
 
+/// The kind of capacity that is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DemandKind {
-    /// So much per second.
+    /// Permits per second.
     Rate,
-    /// So many at the same time.
+    /// Permits in use at the same time.
     Gauge,
 }
 
-/// What an estimate depends on.
+/// Settings of a [`Demand`].
 #[derive(Debug, Clone, Copy)]
 pub struct DemandSettings {
+    /// The kind of capacity.
     pub kind: DemandKind,
-    /// How often the client asks for capacity.
+    /// The refresh interval of the client.
     pub refresh: Duration,
-    /// Whether wants fall slowly. A [window](crate::limiter::Window) has a memory of its own.
+    /// Whether wants fall slowly. A [`Window`](crate::limiter::Window) has a memory of its own.
     pub remembers: bool,
 }
 
+/// An estimate of wants; see the [module documentation](self).
 #[derive(Debug)]
 pub struct Demand {
     source: Estimator,
     /// A refresh interval, in seconds.
     refresh: f64,
     remembers: bool,
-    /// Wants, as they were at `at`.
+    /// Wants at the time `at`.
     level: f64,
-    /// The demand that wants fall to.
+    /// The current demand, which wants fall to.
     demand: f64,
-    /// What is wanted at least as long as callers wait.
+    /// Lower bound of wants while callers wait.
     guess: f64,
-    /// What it takes to serve those that wait now, besides.
+    /// Additional capacity to serve waiting callers.
     backlog: f64,
-    /// Of a rate: whether callers waited when it was last looked at.
+    /// Rates: whether callers waited at the last sample.
     waits: bool,
     at: Millis,
-    /// Until when wants do not fall.
+    /// Wants do not fall before this time.
     hold: Millis,
     line: QueueTrend,
 }
 
-/// What a limiter says.
+/// A reading of a limiter.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sample {
-    /// Of a rate: what has arrived, ever. Of a gauge: what is in use, or better its peak, which includes those that
-    /// wait and what came and went.
+    /// Rates: permits requested so far. Gauges: permits in use, or better their peak, which includes waiting callers and
+    /// permits that came and went.
     pub count: u64,
-    /// Of a rate: what has arrived while none waited, ever.
+    /// Rates: permits requested so far while no caller waited.
     pub freely: u64,
-    /// Of a rate: how much of that came back and so was no demand, ever.
+    /// Rates: permits returned unused so far.
     pub refunded: u64,
-    /// Permits that are waited for now, and those that are owed; none besides a peak.
+    /// Permits waited for or owed now; 0 if `count` is a peak.
     pub waiting: u64,
-    /// For how long there have been callers waiting, ever. Gauges: nothing, for a caller that waits for permits has
-    /// said how many it wants.
+    /// Rates: total time in which callers were waiting.
     pub queued: Duration,
-    /// What the limiter lets through.
+    /// The current capacity.
     pub capacity: f64,
 }
 
 impl Sample {
-    /// What arrived less what came back: all of it, and what found none waiting. The latter as the same part as of all,
-    /// for of what came back it is not known how it had come.
+    /// `count` and `freely` without returned permits. It is unknown when those had arrived, so both are reduced in
+    /// proportion.
     fn net(&self) -> (u64, u64) {
         if self.refunded == 0 {
             return (self.count, self.freely);
@@ -142,19 +140,19 @@ impl Sample {
     }
 }
 
-/// Whether callers wait because there is too little, or only for their turn.
+/// Tells a queue that persists from callers that only wait for their turn.
 #[derive(Debug, Default)]
 struct QueueTrend {
     at: Millis,
     queued: Duration,
-    /// How many have been served.
+    /// Permits granted so far.
     served: u64,
     waiting: u64,
 }
 
 impl QueueTrend {
-    /// What callers may want if some have been served since the last look, while others have taken their places: by how
-    /// much of the time callers waited, more than what there is. As long as none is served nothing is known.
+    /// The additional capacity that callers may want, if those served since the last update were replaced by others: the
+    /// larger the fraction of the time in which callers waited, the more. `None` while nobody was served.
     fn update(&mut self, now: Millis, sample: &Sample) -> Option<f64> {
         let (span, served) = (now.since(self.at), sample.count.saturating_sub(sample.waiting));
         if span < MIN_OBSERVATION || (sample.waiting > 0 && self.waiting > 0 && served <= self.served) {
@@ -176,7 +174,7 @@ enum Estimator {
 }
 
 impl Demand {
-    /// Nothing is wanted until the first sample.
+    /// An estimate that wants nothing before the first sample.
     pub fn new(settings: DemandSettings) -> Demand {
         let refresh = settings.refresh.max(Duration::from_millis(1));
         let source = match settings.kind {
@@ -199,8 +197,7 @@ impl Demand {
         }
     }
 
-    /// What a limiter says at `now`. Arrivals of a rate are counted from the first sample on, which belongs to the
-    /// moment the limiter was made.
+    /// Takes a sample. The first one belongs to the time when the limiter was created: arrivals count from there.
     pub fn sample(&mut self, now: Millis, sample: Sample) {
         self.level = self.remembered(now);
         self.at = Millis(self.at.0.max(now.0));
@@ -208,11 +205,11 @@ impl Demand {
         let (before, mut forgets) = (self.demand, false);
         match &mut self.source {
             Estimator::Rate(flow) => {
-                // Those that a look has begun with already do not begin another, however long they wait.
+                // Callers that an observation has begun with do not begin another, however long they wait.
                 let (count, freely) = sample.net();
                 let idle = self.demand * self.refresh < IDLE_ARRIVALS && flow.knows_less_than(count);
                 if idle && sample.waiting > 0 && sample.waiting >= flow.recent(self.at, count) {
-                    // All there is are callers that wait for something to be asked for: a burst, and no flow yet.
+                    // All arrivals are waiting for the first lease: a burst, and no flow yet.
                     flow.restart(sample.waiting);
                 }
                 let rates = flow.sample(self.at, FlowCounts { count, freely, queued: sample.queued });
@@ -222,7 +219,7 @@ impl Demand {
                 self.backlog = backlog(first, waiting, sample.capacity);
                 self.waits = sample.waiting > 0;
                 match self.line.update(self.at, &sample) {
-                    // Nothing is taken from those that wait.
+                    // The guess does not fall while callers wait.
                     Some(guess) if forgets && waiting > 0.0 => self.guess = guess.max(self.guess),
                     Some(guess) => self.guess = guess,
                     None => {}
@@ -242,13 +239,13 @@ impl Demand {
         }
     }
 
-    /// What to ask for at `now`: finite and not negative.
+    /// The wants at `now`: finite and not negative.
     pub fn wants(&self, now: Millis) -> f64 {
         self.remembered(now).max(self.guess) + self.backlog
     }
 
-    /// When another sample would say more: soon while callers wait at a flow of which little is known, and when they
-    /// have been served, so that what was guessed for them is not held for a whole refresh interval.
+    /// When to take the next sample before the next refresh, if that is worthwhile: soon while callers wait and the flow is
+    /// young, and when they were served, so that the guess for them does not last a whole refresh interval.
     pub fn next_sample_at(&self) -> Option<Millis> {
         let Estimator::Rate(flow) = &self.source else { return None };
         let age = flow.age(self.at);
@@ -271,12 +268,12 @@ impl Demand {
     }
 }
 
-/// What it takes to serve those that wait, besides what arrives.
+/// The additional capacity to serve waiting callers.
 fn backlog(first: bool, waiting: f64, capacity: f64) -> f64 {
     match () {
         () if first => (waiting / MAX_WAIT_SECONDS).max(1.0 / FIRST_WAIT_SECONDS),
         () if waiting <= capacity * PROMPT_SECONDS => 0.0,
-        // Where fewer than one are let through in that time, none has to be faster than the next to come.
+        // Below one permit in that time, a waiting caller does not have to be faster than the next arrival.
         () if capacity > 0.0 => waiting * capacity.min(1.0 / MAX_WAIT_SECONDS),
         () => waiting / MAX_WAIT_SECONDS,
     }

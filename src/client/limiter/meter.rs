@@ -1,68 +1,71 @@
-//! What the two kinds of limiter differ in: when a permit may be had.
+//! The interface of a semaphore to what it meters.
 
 use crate::session::Capacity;
 
-/// Nanoseconds since the limiter was made. An hour has 3.6e12 of them; the counter lasts for centuries.
+/// Nanoseconds since the limiter was created.
 pub type Nanos = u64;
 
-/// There is not enough.
+/// Not enough permits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shortage {
-    /// How long until there is, if nothing changes; `None`: it does not come with time.
+    /// Time until there are enough, if nothing changes; `None` if that does not depend on time.
     pub ready_in: Option<Nanos>,
 }
 
-/// A promise of so many permits.
+/// Permits that were taken for a waiter or a reservation, and may come back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Promise {
+    /// The number of permits.
     pub n: u32,
-    /// What the meter needs to know of when it was made.
+    /// When it was made, as the meter counts it.
     pub era: u64,
 }
 
-/// Decides whether permits may be had. It knows nothing of waiters; the line before it does.
+/// Decides when permits are available. The two kinds of limiter differ in their meter; the queue of waiters is the
+/// semaphore's.
 ///
-/// A waiter gets its permits before it knows: they are *promised* until its future has been polled, and come back
-/// if it is dropped before. So are those of a reservation until it is settled.
+/// Permits are reserved for a waiter before its future is polled, and returned if the future is dropped first. Until then
+/// they are a [`Promise`], as are those of a reservation until it is settled.
 pub trait Meter {
-    /// Whether permits come with time. If not, no clock is read and no timer set.
+    /// Whether permits become available with time. If not, no clock is read and no timer set.
     const TIMED: bool;
 
-    /// The capacity last set.
+    /// The current capacity.
     fn capacity(&self) -> Capacity;
 
-    /// Permits that are out and will come back. Those of a rate do not.
+    /// Permits in use that will be returned; 0 for a rate.
     fn in_use(&self) -> u64;
 
-    /// From now on this capacity.
+    /// Changes the capacity.
     fn set_capacity(&mut self, now: Nanos, capacity: Capacity);
 
     /// Takes `n` permits, or none.
     fn take(&mut self, now: Nanos, n: u32) -> Result<(), Shortage>;
 
-    /// How long until `permits` could be had, if nothing else is taken.
+    /// Time until `permits` are available, if nothing else is taken.
     fn ready_in(&mut self, now: Nanos, permits: u64) -> Option<Nanos>;
 
-    /// The most that can be had without waiting, or `None` while nothing can be had at all.
+    /// The maximum number of permits that can be available at once; `None` without capacity.
     fn max_at_once(&self) -> Option<f64>;
 
-    /// The head of the line needs `n` and could not have them.
+    /// The head of the queue needs `n` permits: save up for it.
     fn save_for(&mut self, now: Nanos, n: u32);
 
-    /// The head of the line has gone away.
+    /// The head of the queue has left.
     fn stop_saving(&mut self, now: Nanos);
 
-    /// What was just taken is for a waiter that does not know it yet.
+    /// Turns the `n` permits that were just taken into a promise.
     fn promise(&mut self, n: u32) -> Promise;
 
+    /// Ends a promise whose permits are used.
     fn claim(&mut self, promise: Promise);
 
-    /// Permits taken and not handed back, ever.
+    /// Permits taken and not returned so far.
     fn taken(&self) -> u64;
 
-    /// It has gone away instead.
+    /// Ends a promise whose permits are not used.
     fn hand_back(&mut self, now: Nanos, promise: Promise);
 
-    /// Permits that were used and not paid for yet. Nothing is let through before they are.
+    /// Debt in permits. No caller is admitted before it is paid.
     fn owed(&mut self, now: Nanos) -> u64;
 }

@@ -1,21 +1,18 @@
-//! Limiters with a queue in front of them.
+//! Limiters that callers wait at: a fair semaphore over a [`Meter`](super::Meter), in two kinds.
 
 use std::time::Duration;
 
-mod count;
 mod gauge;
 mod pressure;
 mod queue;
 mod rate;
-mod reservation;
 mod semaphore;
 #[cfg(test)]
 mod tests;
 
 pub use self::{
     gauge::{GaugeLimiter, GaugePermit},
-    rate::RateLimiter,
-    reservation::RateReservation,
+    rate::{RateLimiter, RateReservation},
 };
 
 /// The limiter was closed; nothing was taken.
@@ -23,21 +20,21 @@ pub use self::{
 #[error("the limiter was closed")]
 pub struct Closed;
 
-/// Why there is no permit at once. Nothing was taken, and the caller does not stand in state.
+/// Why a permit is not available now. Nothing was taken, and the caller was not queued.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum TryError {
-    /// Others come first, or the capacity does not allow it yet.
+    /// Other callers are waiting, or the capacity does not allow it yet.
     #[error("no permit is free now")]
     NotNow {
-        /// When it would be the caller's turn if nothing changes and none gives up; `None` if that cannot be known:
-        /// there is no capacity, or it depends on when others return what they have.
+        /// When the permits would be available if nothing changes. `None` if that is unknown: there is no capacity, or
+        /// it depends on when others return their permits.
         retry_after: Option<Duration>,
     },
-    /// So many are never there at once while the capacity is what it is. Those that wait for a rate can have them all
-    /// the same.
-    #[error("more than the {burst} that can be had at once")]
+    /// More permits than can ever be available at once at the current capacity. A caller that waits at a rate can get
+    /// them nevertheless.
+    #[error("more than the {burst} that can be available at once")]
     TooMany {
-        /// The most that can be: the burst of a rate, the whole permits of a gauge.
+        /// The maximum: the burst of a rate, or the capacity of a gauge.
         burst: f64,
     },
     /// The limiter was closed.
@@ -45,13 +42,13 @@ pub enum TryError {
     Closed,
 }
 
-/// More was charged than may be owed. As much as may be was charged.
+/// A charge exceeded the maximum debt. The part up to the maximum was charged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("no more than {max_debt} may be owed: {uncharged} of what was used count for nothing")]
+#[error("maximum debt of {max_debt} exceeded: {uncharged} permits were not charged")]
 pub struct DebtExceeded {
-    /// Permits that were used and are not paid for.
+    /// Permits that were not charged.
     pub uncharged: u64,
-    /// What may be owed.
+    /// The maximum debt.
     pub max_debt: u64,
 }
 

@@ -1,8 +1,8 @@
-//! Limits for a window: so much in a minute, in a day.
+//! Limits per window: per minute, per day.
 //!
-//! The capacity of such a resource is what the window brings per second. What is not used is saved up for as long as
-//! the window is, so that all of it can be used at once; and what was wanted is remembered for as long. Otherwise a
-//! caller that comes now and then would give up its part between two visits, and with it what it has saved.
+//! The capacity of such a resource is the limit divided by the window. Unused capacity is saved up for the length of the
+//! window, so all of it can be used at once, and wants are remembered for as long. Otherwise an occasional caller would give
+//! up its share between two visits, and its savings with it.
 
 use std::time::Duration;
 
@@ -10,88 +10,89 @@ use leaseway_core::Millis;
 
 use crate::limiter::demand::{DemandKind, DemandSettings};
 
-/// What is limited is what passes within a window, rather than a flow.
+/// A limit per window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Window {
-    /// How long it is.
+    /// The length of the window.
     pub length: Duration,
-    /// The limit, per second. So much is wanted at first, until it is known how much callers want; and where the window
-    /// is longer than a second never more.
+    /// The limit in permits per second. Wants begin there, until demand is known. If the window is longer than a second,
+    /// they never exceed it.
     pub rate: f64,
 }
 
-/// For so long the whole limit is wanted at first.
+/// The whole limit is wanted for this long at first.
 const INITIAL_PERIOD: Millis = Millis(5_000);
 
-/// What brings so many permits within the window is wanted at least: the next callers find them, ...
+/// Minimum wants, as permits per window, so that the next callers find some.
 const SPARE_PERMITS: f64 = 10.0;
 
-/// ... but no more than this part of the limit, for others that share it cannot use it meanwhile.
+/// Upper bound of the minimum wants, as a fraction of the limit, because other clients cannot use it meanwhile.
 const MAX_SPARE_FRACTION: f64 = 0.02;
 
-/// So much is wanted in any case, of what may pass at all: next to nothing, but a lease. A limiter whose lease is
-/// nothing has no permit for the next caller; one that has any keeps one permit.
+/// Lower bound of the minimum wants. A limiter without any lease has no permit for the next caller; with a lease, however
+/// small, it keeps one.
 const MIN_WANTS: f64 = 1e-3;
 
-/// Arrivals are looked at over the window, and over no less and no more than this.
+/// Arrivals are observed over the window, but over no less and no more than this.
 const OBSERVATION_RANGE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 
-/// How much more there may be of it: so much times what is leased.
+/// Guessed demand after a pause, as a multiple of the leased capacity.
 const MAX_GROWTH: f64 = 2.0;
 
-/// Of k arrivals about √k more would have been as likely. So much is wanted besides once something was refused although
-/// what is leased would do for all that is seen; that falls to a third in so many seconds without a refusal.
+/// After a refusal that is due to chance, because the lease suffices for the observed demand of k, √k are wanted in
+/// addition. This is the time constant in seconds of forgetting them.
 const NOISE_DECAY_SECONDS: f64 = 20.0;
 
-/// What is leased is taken to do for what is at most this many times as much.
+/// A lease suffices for a demand of at most this multiple.
 const SUFFICIENT_FACTOR: f64 = 1.05;
 
-/// How fast wants are forgotten does not depend on the server: a spike is sent at once at any refresh interval.
+/// The refresh interval assumed by estimates. It does not depend on the server, because rising wants are sent at once
+/// anyway.
 const NOMINAL_REFRESH: Duration = Duration::from_secs(5);
 
-/// How what callers want of a limiter is estimated, with a window or without.
+/// The settings of a demand estimate, with or without a window.
 pub fn estimating(kind: DemandKind, window: Option<Window>) -> DemandSettings {
     let refresh = window.map_or(NOMINAL_REFRESH, |window| window.observation_span().min(NOMINAL_REFRESH));
     DemandSettings { kind, refresh, remembers: window.is_none() }
 }
 
-/// What a limiter says.
+/// A reading of a limiter.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WindowSample {
-    /// How much callers want, as far as arrivals show it.
+    /// The demand estimated from arrivals.
     pub estimated: f64,
-    /// What was asked for and not let through, ever.
+    /// Permits refused so far.
     pub refused: u64,
-    /// What it lets through.
+    /// The current capacity.
     pub capacity: f64,
 }
 
 impl Window {
-    /// Over how long a time arrivals are looked at: what was before the window is no demand any more.
+    /// The period over which arrivals are observed.
     fn observation_span(self) -> Duration {
         self.length.clamp(OBSERVATION_RANGE[0], OBSERVATION_RANGE[1])
     }
 }
 
-/// Wants of a limit for a window.
+/// The wants of a limit per window.
 #[derive(Debug)]
 pub struct WindowDemand {
     window: Window,
     begun: Option<Millis>,
-    /// What was wanted, as it was at `at`.
+    /// Remembered wants at the time `at`.
     level: f64,
     at: Millis,
-    /// Since when callers have wanted more than what is spare, or were refused.
+    /// When callers first wanted more than the spare permits, or were refused, after a pause.
     awake: Option<Millis>,
     refused: u64,
-    /// What is tried meanwhile.
+    /// The guess meanwhile.
     guess: f64,
-    /// When it was last by chance that something was refused.
+    /// When a refusal was last due to chance.
     by_chance: Option<Millis>,
 }
 
 impl WindowDemand {
-    /// Nothing has been seen yet.
+    /// Wants without any reading.
     pub fn new(window: Window) -> WindowDemand {
         WindowDemand {
             window,
@@ -105,11 +106,12 @@ impl WindowDemand {
         }
     }
 
+    /// The limit.
     pub fn window(&self) -> Window {
         self.window
     }
 
-    /// What to ask for now.
+    /// Takes a reading, and returns the wants.
     pub fn wants(&mut self, now: Millis, sample: WindowSample) -> f64 {
         let Window { length, rate } = self.window;
         let begun = *self.begun.get_or_insert(now);
@@ -138,8 +140,8 @@ impl WindowDemand {
         (SPARE_PERMITS / length.as_secs_f64().max(1e-3)).min(MAX_SPARE_FRACTION * rate).max(MIN_WANTS.min(rate))
     }
 
-    /// After a pause arrivals do not show at once how many there will be, for they are looked at together with it: what
-    /// is refused meanwhile doubles what is tried.
+    /// After a pause the observed rate is too low for a while, because it includes the pause. Meanwhile refusals double the
+    /// guess.
     fn guess(&mut self, now: Millis, refuses: bool, capacity: f64) -> f64 {
         let is_quiet = self.level <= self.spare();
         if is_quiet && !refuses && self.awake.is_none() {

@@ -1,25 +1,25 @@
-//! The least of many moments, remembered: most changes move it no further away, and then it need not be looked for.
+//! A cached minimum of many times, recomputed only after the current minimum was removed.
 
 use std::cell::Cell;
 
 use leaseway_core::Millis;
 
-/// See the module. What is remembered is exact, or nothing.
+/// The cached value is exact or absent.
 #[derive(Debug, Default)]
 pub(super) struct CachedMin(Cell<Option<Millis>>);
 
 impl CachedMin {
-    /// There is one at `at`.
+    /// A value was added.
     pub(super) fn insert(&self, at: Millis) {
         self.0.set(self.0.get().map(|first| first.min(at)));
     }
 
-    /// The one at `at` is not there any more.
+    /// A value was removed.
     pub(super) fn remove(&self, at: Millis) {
         self.0.set(self.0.get().filter(|first| *first < at));
     }
 
-    /// The least, found by `find` if it is not known. The end of all time if there is none.
+    /// The minimum, recomputed with `find` if it is not cached; the maximum time if there are no values.
     pub(super) fn get(&self, find: impl Fn() -> Option<Millis>) -> Millis {
         let found = || find().unwrap_or(Millis(u64::MAX));
         let first = self.0.get().unwrap_or_else(found);
@@ -27,12 +27,12 @@ impl CachedMin {
         first
     }
 
-    /// Whether it is certain that there is none up to `at`.
+    /// Whether it is known, without recomputing it, that the minimum is after `at`.
     pub(super) fn is_after(&self, at: Millis) -> bool {
         self.0.get().is_some_and(|first| first > at)
     }
 
-    /// All may have changed.
+    /// Drops the cached value.
     pub(super) fn invalidate(&self) {
         self.0.set(None);
     }

@@ -1,25 +1,22 @@
-//! What goes into a session and what comes out of it.
+//! Requests, answers and demand.
 
 use std::sync::Arc;
 
 use leaseway_core::{Condensed, Millis};
 
-use crate::session::{
-    capacity::Capacity,
-    lease::{Lease, Wire},
-};
+use crate::session::lease::{Capacity, Lease, Wire};
 
-/// What is asked for, of one resource.
+/// The demand for one resource.
 pub trait Demand: Clone {
-    /// Whether it differs so much from what was `asked` for last that it should not wait for the next refresh.
+    /// Whether it differs enough from the demand `asked` for last that it should not wait for the next refresh.
     fn is_urgent(&self, asked: &Self) -> bool;
-    /// All of it, as a number: what optimistic mode uses.
+    /// The total amount, which optimistic mode uses.
     fn amount(&self) -> f64;
 }
 
-/// What a child node asks for: what its holders want together.
+/// The demand of a child node: what its holders want in total.
 impl Demand for Condensed {
-    /// Resources say themselves when their parent should hear of them early.
+    /// The resources of a child node decide themselves when to ask early.
     fn is_urgent(&self, _: &Condensed) -> bool {
         false
     }
@@ -29,75 +26,83 @@ impl Demand for Condensed {
     }
 }
 
-/// Something to send.
+/// A request to send.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outgoing<D> {
-    /// Names it in what is reported back.
+    /// Identifies the request when its outcome is reported.
     pub number: u64,
-    /// Where to, as `host:port`.
+    /// The server, as `host:port`.
     pub target: Arc<str>,
-    /// Give up then.
+    /// When the session abandons it.
     pub deadline: Millis,
+    /// What to send.
     pub body: Body<D>,
 }
 
+/// The contents of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Body<D> {
-    /// Asks for capacity.
+    /// Ask for capacity.
     Ask(Vec<Ask<D>>),
-    /// Gives leases back.
+    /// Release leases.
     Release(Vec<Release>),
 }
 
-/// One resource of a request.
+/// One resource of a request for capacity.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ask<D> {
+    /// The resource.
     pub id: Arc<str>,
+    /// The demand.
     pub demand: D,
-    /// The newest lease, while it lives.
+    /// The newest lease, while it is live.
     pub has: Option<Lease>,
-    /// The newest lease once it has ended: a new master may have it among what was promised.
+    /// The newest lease once it has expired: a new master may still find it among the stored promises.
     pub had: Option<Lease>,
 }
 
-/// One resource that is given back.
+/// One resource to release.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Release {
+    /// The resource.
     pub id: Arc<str>,
-    /// The newest lease known of.
+    /// The name of the newest lease.
     pub token: Option<u64>,
 }
 
-/// One resource of an answer, as the server gave it.
+/// One lease of an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Given {
+    /// The resource.
     pub id: Arc<str>,
-    /// How long, counted from when the request was sent.
+    /// The length, counted from when the request was sent.
     pub length: Millis,
-    /// Ask again after so long.
+    /// The refresh interval.
     pub refresh: Millis,
-    /// Its name, if it has one.
+    /// The name of the lease, if it has one.
     pub token: Option<u64>,
+    /// The fields to echo.
     pub wire: Wire,
-    /// What to use once the lease has ended.
+    /// The safe capacity: what to use after the lease has expired.
     pub safe: Option<f64>,
 }
 
-/// What a resource may be used at now, and why.
+/// What may be used of a resource now, and why.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Usable {
+    /// The amount.
     pub capacity: Capacity,
-    /// Because of this.
+    /// Where it comes from.
     pub basis: Basis,
 }
 
-/// Why a capacity is what it is.
+/// Where a capacity comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Basis {
-    /// No answer yet, and no failure either.
+    /// Neither an answer nor a failure yet.
     Unknown,
-    /// There is a live lease.
+    /// A live lease.
     Lease,
-    /// The lease has ended, or none could be had: the [`Mode`](crate::Mode) decides.
+    /// The lease has expired, or none could be obtained: the [`Mode`](crate::Mode) decides.
     Fallback,
 }

@@ -1,22 +1,22 @@
-//! How long to wait: between refreshes, and after failures.
+//! Timeouts, refresh intervals and back-off.
 
 use leaseway_core::Millis;
 
-/// The times a session keeps to.
+/// The timeouts and intervals of a session.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pace {
-    /// How long an answer may take.
+    /// The timeout of a request.
     pub deadline: Millis,
-    /// Refreshes come no sooner, even if the server says so; hints and changes of demand are exempt. Less than 100 ms
-    /// counts as 100 ms, here and below: no setting makes a client hammer a server.
+    /// The minimum refresh interval, whatever the server says. Hints and changes of demand are exempt. Less than 100 ms
+    /// counts as 100 ms, here and below, so that no setting makes a client hammer a server.
     pub refresh_min: Millis,
-    /// The pause after the first failure; it grows by six tenths with each further one.
+    /// The pause after the first failure; each further failure makes it 1.6 times as long.
     pub backoff_first: Millis,
-    /// It grows no further than that, nor beyond what lets a session try all endpoints once in a refresh interval.
+    /// The maximum pause. It is also bounded such that all endpoints are tried once per refresh interval.
     pub backoff_max: Millis,
-    /// Nor beyond this while servers answer that they have no master: they will elect one soon.
+    /// The maximum pause while servers answer that they have no master: they will elect one soon.
     pub masterless_max: Millis,
-    /// What is due within so much of what is due now is asked for with it.
+    /// Resources that will be due within this time are asked for together with those that are due now.
     pub ahead: Millis,
 }
 
@@ -28,7 +28,7 @@ impl Default for Pace {
             backoff_first: Millis(100),
             backoff_max: Millis(15_000),
             masterless_max: Millis(1_000),
-            // Doorman's way: one request for everything.
+            // As Doorman does: one request for everything.
             ahead: Millis(u64::MAX),
         }
     }
@@ -36,36 +36,33 @@ impl Default for Pace {
 
 const BACKOFF_GROWTH: f64 = 1.6;
 
-/// The refresh interval of a session that has no lease yet: the default of servers.
+/// The refresh interval assumed without a lease: the default of servers.
 const DEFAULT_REFRESH: Millis = Millis(5_000);
 
-/// Requests outside the refresh interval (hints, changed demand, confirming a shrink) are at least so far apart.
+/// The minimum time between requests outside the refresh interval (hints, changes of demand, early confirmations).
 pub(super) const MIN_REQUEST_GAP: Millis = Millis(100);
 
 impl Pace {
-    /// The longest time between two attempts if none succeeds. Within `refresh`, the shortest interval of the leases
-    /// that the session knows, each of `endpoints` is tried, so a server that is back is noticed within one interval.
+    /// The maximum time between two attempts. Each of `endpoints` is tried within `refresh`, the shortest interval of the
+    /// known leases, so the session notices within one interval that a server is back.
     ///
-    /// What an outage costs: a server hears each client once per interval at most, but for jitter, which makes that
-    /// four thirds of its usual requests on average, and twice at worst. A million clients that refresh every five
-    /// seconds keep sending 200,000 requests per second to a healthy master; while all three peers are down, or have no
-    /// master, each peer gets about 270,000 attempts per second. The attempts are as spread over the interval as the
-    /// refreshes were, and so is the return.
+    /// Load during an outage: a server gets one attempt per client and interval, or 4/3 of that on average due to jitter
+    /// and twice that at worst. The attempts are as spread out over the interval as the refreshes were.
     pub(super) fn longest_retry(&self, refresh: Option<Millis>, endpoints: usize) -> Millis {
         let refresh = refresh.unwrap_or(DEFAULT_REFRESH).max(self.refresh_min);
         Millis(refresh.0 / endpoints.max(1) as u64)
     }
 
-    /// The pause after `failures` in a row, the last of which took `took`. Attempts are at most `longest` apart,
-    /// counted from when they are sent. The pause is between half of the computed one and all of it, so that clients
-    /// that failed together do not come back together.
+    /// The pause after `failures` in a row, the last of which took `took`. Attempts are sent at most `longest` apart. The
+    /// pause is a random part, at least half, of the computed one, so that clients that failed together do not retry
+    /// together.
     pub(super) fn backoff(&self, failures: u32, longest: Millis, took: Millis, rng: &mut fastrand::Rng) -> Millis {
         let exponent = i32::try_from(failures.saturating_sub(1)).unwrap_or(i32::MAX);
         let apart = (self.backoff_first.0 as f64 * BACKOFF_GROWTH.powi(exponent)).min(longest.0 as f64);
         scaled((apart - took.0 as f64).max(MIN_REQUEST_GAP.0 as f64), 0.5 + rng.f64() / 2.0)
     }
 
-    /// When to refresh after an answer: a little sooner than asked to, so that clients drift apart, and always while a
+    /// The time until the next refresh: a little less than the interval, so that clients drift apart, and always while a
     /// third of the lease is left, so that one lost answer costs nothing.
     pub(super) fn refresh(&self, interval: Millis, left: Millis, rng: &mut fastrand::Rng) -> Millis {
         let least = self.refresh_min.max(MIN_REQUEST_GAP);

@@ -1,110 +1,112 @@
-//! PRIORITY_POOL as a client sees it: where it stands there, and what the server is told of how much it uses.
+//! The client side of pools (PRIORITY_POOL): the state of the client in the pool, and the usage that it reports.
 //!
-//! Use is counted from what was told with the request whose answer brought the newest lease: nothing is told twice, and
-//! what is used while a request is under way is told with the next. If an answer is lost, the same lease is echoed with
-//! all that has been used since; the server counts what is new in that.
+//! Usage is counted from the counters in the request whose answer brought the newest lease. So nothing is reported twice,
+//! and usage during a request is reported with the next one. If an answer is lost, the same lease is echoed with all usage
+//! since, and the server counts the difference.
 //!
-//! Nothing is counted or sent where the server has not said that the resource is a pool: others have no use for it.
+//! Usage is neither counted nor sent unless the server has said that the resource is a pool.
 
 use std::time::Duration;
 
 use leaseway_core::Millis;
 
-/// Where this client stands in a pool.
+/// The state of this client in a pool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolState {
-    /// What it is to the pool.
+    /// Its standing.
     pub standing: PoolStanding,
-    /// What was assigned to it; nothing, if it has no assignment.
+    /// Its assignment; 0 if it has none.
     pub assigned: f64,
-    /// The least that is of any use: a client has nothing or at least this much.
+    /// The minimum useful capacity: a client has nothing, or at least this much.
     pub min_capacity: f64,
-    /// Why it has nothing, if it has nothing and the server says why.
+    /// Why it has nothing, if the server says so.
     pub reason: Option<String>,
-    /// What a rate may save up while less is used: so much time of its capacity. Absent: the server does not say.
+    /// How much capacity a rate may save up, as time at full capacity; absent if the server does not say.
     pub burst: Option<Duration>,
 }
 
-/// No pool lets a client save up more.
+/// The maximum burst of a pool.
 pub const MAX_BURST: Duration = Duration::from_secs(3600);
 
-/// What a client is to a pool.
+/// The standing of a client in a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PoolStanding {
-    /// It has nothing, and waits for a place.
+    /// It has nothing, and is queued.
     Waiting,
-    /// It has what every client may have that has no assignment.
+    /// It has what clients without an assignment get.
     Free,
-    /// It has what was assigned to it.
+    /// It has its assignment.
     Priority,
-    /// It will lose what it has.
+    /// Its capacity is being revoked.
     Revoking,
 }
 
-/// What a limiter has let through, ever; or what a client that limits itself says it has used.
+/// Counters of usage: what a limiter has let through so far, or what a client without a limiter has reported.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct UsageCounters {
-    /// When this was so.
+    /// The time of the reading.
     pub at: Millis,
+    /// Units used so far.
     pub taken: u64,
-    /// Rates: for how long the capacity was in use.
+    /// Rates: total time in which the capacity was in use.
     pub recharging: Duration,
 }
 
-/// What has been used of a lease.
+/// The usage of a lease.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Usage {
-    /// The part of the time in which the capacity was in use; of a gauge, the largest part of it that was.
+    /// Rates: the fraction of the time in which the capacity was in use. Gauges: the largest fraction of it in use.
     pub recharging: f64,
+    /// Units used.
     pub units: u64,
-    /// How long that was.
+    /// The length of the interval that this is about.
     pub interval: Millis,
-    /// What is counted from once this has been heard.
+    /// The counters at its end, where the next interval starts once the server has this one.
     pub counters: UsageCounters,
 }
 
-/// The shortest time in seconds over which use is measured.
+/// The shortest time in seconds over which usage is measured.
 const MIN_MEASURE_SECONDS: f64 = 0.1;
 
-/// A resource that is a pool.
+/// Tracks which usage the server knows of.
 #[derive(Debug)]
 pub struct UsageTracker {
-    /// Where the client stands there.
+    /// The state of this client in the pool.
     pub state: PoolState,
-    /// What the server has been told of, and the part in use that it was told last.
+    /// The counters that were last reported, and the fraction in use.
     reported: UsageCounters,
     reported_part: f64,
-    /// Gauges: the largest part of the capacity that was in use since then, and since it was last looked at.
+    /// Gauges: the largest fraction in use since the last report, and since the last reading.
     peak: f64,
     newest_peak: f64,
 }
 
 impl UsageTracker {
-    /// The server has answered a request that told of use up to `reported`, and of this part if it told of any.
+    /// The server has answered a request that reported usage up to `reported`, and `reported_part` if it reported any.
     pub fn answered(
         before: Option<UsageTracker>,
         state: PoolState,
         reported: UsageCounters,
         reported_part: Option<f64>,
     ) -> UsageTracker {
-        // What came after the request was sent is not known from what came before: both count, rather than neither.
+        // Whether the newest peak came before or after the request was sent is unknown: count it in both.
         let peak = before.as_ref().map_or(0.0, |before| before.newest_peak);
-        // As long as nothing is known, all counts as used.
+        // Everything counts as used until something is known.
         let reported_part = reported_part.or(before.map(|before| before.reported_part)).unwrap_or(1.0);
         UsageTracker { state, reported, reported_part, peak, newest_peak: peak }
     }
 
-    /// Of a rate, which is used for as long as its credit comes back.
+    /// The usage of a rate, which is in use while its credit recharges.
     pub fn use_of_rate(&self, counters: UsageCounters) -> Usage {
         let used = counters.recharging.saturating_sub(self.reported.recharging).as_secs_f64();
         let passed = counters.at.since(self.reported.at).0 as f64 / 1000.0;
-        // A moment says little: what was told last counts for the rest of the time. A request that follows another at
-        // once, because of a hint or a new master, must not look like use of everything.
+        // A very short interval says little, so the last report counts for the rest of it. A request that follows another
+        // at once (a hint, a new master) must not look like full usage.
         let rest = self.reported_part * (MIN_MEASURE_SECONDS - passed).max(0.0);
         self.usage(counters, (used + rest) / passed.max(MIN_MEASURE_SECONDS))
     }
 
-    /// Of a gauge, of whose capacity this part was in use since it was last looked at.
+    /// The usage of a gauge; `peak` is the largest fraction in use since the last reading.
     pub fn use_of_gauge(&mut self, counters: UsageCounters, peak: f64) -> Usage {
         (self.newest_peak, self.peak) = (peak, self.peak.max(peak));
         self.usage(counters, self.peak)

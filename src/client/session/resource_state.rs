@@ -1,32 +1,28 @@
-//! A resource that is wanted, or not yet given back.
+//! The state of one resource.
 
 use leaseway_core::{
     Millis,
     planted::{self, Fault},
 };
 
-use crate::session::{
-    capacity::Capacity,
-    lease::{Lease, Mode},
-    messages::{Basis, Demand, Usable},
-};
+use crate::session::{lease::{Capacity, Lease, Mode}, messages::{Basis, Demand, Usable}};
 
 #[derive(Debug)]
 pub(super) struct ResourceState<D> {
     pub(super) demand: D,
     pub(super) mode: Mode,
-    /// What was last asked for.
+    /// The demand in the last request.
     pub(super) asked: Option<D>,
     pub(super) lease: Option<Lease>,
-    /// When the lease ends that the last request for it named; nothing if that named none.
+    /// The expiry of the lease that the last request named, if it named one.
     pub(super) named_until: Option<Millis>,
     pub(super) safe: Option<f64>,
-    /// A request for it has failed since there was a lease.
+    /// Whether a request has failed since the last lease was received.
     pub(super) failed: bool,
     pub(super) due: Millis,
-    /// Not asked for before, not even together with others.
+    /// It is not asked for earlier, not even together with others.
     pub(super) not_before: Millis,
-    /// A release has been sent: the lease may not be used any more, even if the release is lost.
+    /// A release was sent: the lease must not be used any more, even if the release is lost.
     pub(super) given_back: bool,
     /// What the caller was last told.
     pub(super) reported: Option<Usable>,

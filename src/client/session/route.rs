@@ -1,28 +1,28 @@
-//! Which server to ask: one of the endpoints that were given or learnt, or the one that they say is master.
+//! The choice of server: one of the configured or learnt endpoints, or the master that they name.
 
 use std::sync::Arc;
 
-/// Servers that name each other are not followed for ever.
+/// Maximum number of redirects in a row.
 const MAX_REDIRECTS: u32 = 5;
 
-/// A server may name more peers than that; they are not learnt.
+/// Maximum number of learnt peers; further ones are ignored.
 const MAX_LEARNT_PEERS: usize = 64;
 
-/// Where requests go. It stays with a master that answers and goes round the endpoints when none does.
+/// Stays with a master that answers, and goes round the endpoints while none does.
 #[derive(Debug)]
 pub(super) struct Route {
-    /// Those that were given, at least one, and then those that were learnt.
+    /// The configured endpoints, at least one, followed by the learnt ones.
     endpoints: Vec<Arc<str>>,
     given: usize,
-    /// The endpoint that was tried last.
+    /// Index of the endpoint that was tried last.
     tried: usize,
     target: Arc<str>,
-    /// Since a master last answered.
+    /// Redirects since a master last answered.
     redirects: u32,
 }
 
 impl Route {
-    /// `first` picks the endpoint to begin with, so that many clients do not all begin with the same.
+    /// `first` selects the first endpoint. It is random, so that clients do not all begin with the same server.
     pub(super) fn new(endpoints: Vec<Arc<str>>, first: usize) -> Route {
         assert!(!endpoints.is_empty(), "a session is made with at least one endpoint");
         let tried = first % endpoints.len();
@@ -37,7 +37,7 @@ impl Route {
         &self.endpoints
     }
 
-    /// These are the peers now: one that was learnt before and is not among them is no longer tried.
+    /// Replaces the learnt peers.
     pub(super) fn learn(&mut self, peers: impl IntoIterator<Item = Arc<str>>) {
         self.endpoints.truncate(self.given);
         for peer in peers {
@@ -54,8 +54,8 @@ impl Route {
         self.redirects = 0;
     }
 
-    /// The target says that `master` is the one to ask. Returns whether to go there at once; if not, this counts as a
-    /// failure: a server that names itself, or servers that name each other, are asked again only after a pause.
+    /// The target names `master`. Returns whether to go there at once. If not, this counts as a failure: servers that name
+    /// themselves or each other are asked again only after a pause.
     pub(super) fn redirected(&mut self, master: &str) -> bool {
         self.redirects += 1;
         if *self.target == *master || self.redirects > MAX_REDIRECTS {
@@ -65,7 +65,7 @@ impl Route {
         true
     }
 
-    /// The next endpoint is tried.
+    /// Moves on to the next endpoint.
     pub(super) fn failed(&mut self) {
         self.redirects = 0;
         self.tried = (self.tried + 1) % self.endpoints.len();

@@ -1,16 +1,19 @@
-//! What is due, and when. There may be a hundred thousand entries: they are gone through once a request, and not
-//! whenever the caller looks.
+//! Due times. A session may have a hundred thousand resources, so they are scanned once per request and not with every
+//! call.
 
 use std::sync::Arc;
 
-use leaseway_core::Millis;
+use leaseway_core::{
+    Millis,
+    planted::{self, Fault},
+};
 
-use super::{NEVER, Session};
+use super::{InFlight, NEVER, Session};
 use crate::session::messages::Demand;
 
 impl<D: Demand> Session<D> {
-    /// When [`poll`](Self::poll) or [`changes`](Self::changes) should be called at the latest; `None`: not before
-    /// something else happens.
+    /// When [`poll`](Self::poll) or [`changes`](Self::changes) has to be called at the latest; `None` if that depends on
+    /// other events.
     pub fn wake(&self, now: Millis) -> Option<Millis> {
         let send = match &self.in_flight {
             Some(in_flight) => Some(in_flight.deadline),
@@ -28,7 +31,7 @@ impl<D: Demand> Session<D> {
         [send, Some(end).filter(|end| *end < NEVER)].into_iter().flatten().min()
     }
 
-    /// The longest pause between two attempts while none succeeds.
+    /// The maximum time between two attempts.
     pub(super) fn longest_retry(&self) -> Millis {
         let leases = self.entries.values().filter_map(|entry| entry.lease);
         let refresh = leases.map(|lease| lease.refresh).min();
@@ -43,13 +46,13 @@ impl<D: Demand> Session<D> {
         first
     }
 
-    /// Whether a request would be sent by now: time to bring demands up to date.
+    /// Whether a request would be sent now, so that demands should be updated.
     pub fn is_due(&self, now: Millis) -> bool {
         let asks = self.may_ask(now) && self.first_due() <= now;
         self.in_flight.is_none() && self.pause_until <= now && (!self.leaving.is_empty() || asks)
     }
 
-    /// What the next request would ask for if it were sent now.
+    /// The resources that a request sent now would ask for.
     pub fn due_resources(&self, now: Millis) -> Vec<Arc<str>> {
         if self.first_due() > now || !self.may_ask(now) {
             return Vec::new();
@@ -63,5 +66,27 @@ impl<D: Demand> Session<D> {
             order.sort_by_key(|(_, id)| *id);
         }
         order.into_iter().map(|(_, id)| Arc::clone(id)).collect()
+    }
+
+    /// After `at` nothing is asked for and no answer counts, until this is called again. Leases stay live, and releases are
+    /// still sent. For a client that forwards its leases to a process which may move on to another client with the same
+    /// id: it may ask while it is certain that no other client does.
+    pub fn ask_until(&mut self, at: Millis) {
+        self.asks_until = at;
+    }
+
+    /// Whether requests for capacity are allowed now.
+    pub(super) fn may_ask(&self, now: Millis) -> bool {
+        now <= self.asks_until || planted::is(Fault::AsksForEnvoysElsewhere)
+    }
+
+    /// Makes all resources of a request due at once.
+    pub(super) fn retry_now(&mut self, in_flight: &InFlight, now: Millis) {
+        for id in &in_flight.ids {
+            if let Some(entry) = self.entries.get_mut(id) {
+                entry.schedule(now);
+                self.first_due.insert(entry.due);
+            }
+        }
     }
 }

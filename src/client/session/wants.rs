@@ -1,21 +1,21 @@
-//! What a client asks for, of one resource.
+//! The demand of a client.
 
 use crate::session::{messages::Demand, pool::Usage};
 
-/// The demand of a client.
+/// The demand of a client for one resource.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Wants {
-    /// How much it would like.
+    /// The amount.
     pub amount: f64,
-    /// How important that is; what it means is up to the resource.
+    /// The claimed priority; its meaning depends on the resource.
     pub priority: i64,
-    /// Gauges: everything in use, if that is more than the lease allows.
+    /// Gauges: the amount in use, if that is more than the lease allows.
     pub outstanding: f64,
-    /// Pools: what has been used of the lease that is echoed with this.
+    /// Pools: usage of the lease that is echoed with this demand.
     pub usage: Option<Usage>,
 }
 
-/// Wants that have changed by more than this part are sent at once.
+/// A change by more than this fraction is sent at once.
 const CHANGE_THRESHOLD: f64 = 0.1;
 
 impl Demand for Wants {

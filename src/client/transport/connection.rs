@@ -1,4 +1,4 @@
-//! Connections to servers, shared by all clients of a process that want to share them.
+//! Connections to servers, which clients of a process can share.
 
 use std::{
     collections::HashMap,
@@ -12,16 +12,17 @@ use tonic::{service::interceptor::InterceptedService, transport::Endpoint};
 
 use super::token::{Bearer, Token};
 
-/// A connection is shared until so many hold on to it. A client does so two or three times: it has a stream of hints,
-/// and its requests. Servers bound the streams of a connection, commonly at 1024 or at 100.
+/// A connection is shared by up to this many users. A client counts two or three times, for its stream of hints and its
+/// requests. Servers bound the number of streams per connection, commonly to 1024 or 100.
 const USES_PER_CONNECTION: usize = 96;
 
-/// What requests are sent over: each says who asks, if there is a token.
+/// A channel that adds the token, if any, to each request.
 pub type Channel = InterceptedService<tonic::transport::Channel, Bearer>;
 
-/// A pool of connections by address, and how they are made: over TLS or not, with a token or without. Clones share it.
-/// Every client has one of its own unless its builder is given another; a process with thousands of clients should
-/// share one.
+/// A pool of connections, and how to make them: with or without TLS, with or without a token. Clones share the pool.
+///
+/// Every client has its own unless [`Builder::transport`](crate::Builder::transport) sets one. A process with thousands of
+/// clients should share one.
 #[derive(Clone, Default)]
 pub struct Transport {
     by_address: Arc<Mutex<ByAddress>>,
@@ -30,62 +31,61 @@ pub struct Transport {
     clear_token: bool,
 }
 
-/// Connections, as long as they are in use.
+/// Connections in use, by address.
 type ByAddress = HashMap<Arc<str>, Vec<Weak<Connection>>>;
 
-/// A connection, open for as long as it is in use.
+/// A connection. It is closed when the last user drops it.
 pub struct Connection {
-    /// Where to, as `host:port`.
+    /// The server, as `host:port`.
     pub address: Arc<str>,
-    /// What to send over.
+    /// The channel to send over.
     pub channel: Channel,
 }
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum NoConnection {
-    /// It is no address, or it does not answer there.
+    /// The address is invalid, or the connection failed.
     #[error(transparent)]
     Transport(#[from] tonic::transport::Error),
-    /// A token that others read is theirs, too.
+    /// The token would be sent unencrypted.
     #[error(
-        "the token is not sent to {0} without TLS, where all that is between could read it: use TLS, or say that a \
-         tunnel protects it"
+        "refusing to send the token to {0} without TLS: use TLS, or allow clear-text tokens if a tunnel protects the \
+         connection"
     )]
     TokenInTheClear(Arc<str>),
 }
 
 impl Transport {
-    /// A pool without connections, to be made without TLS.
+    /// An empty pool that connects without TLS.
     pub fn new() -> Transport {
         Transport::default()
     }
 
-    /// Another pool, whose connections are made over TLS. A certificate that has been renewed is used by new
-    /// connections.
+    /// Connects over TLS. New connections use renewed certificates. The result is a new pool.
     #[must_use]
     pub fn with_tls(self, tls: ClientTls) -> Transport {
         Transport { by_address: Arc::default(), tls: Some(tls), ..self }
     }
 
-    /// Another pool, over whose connections this token is sent. Without TLS it is sent to this machine alone.
+    /// Sends this token with every request. Without TLS it is sent to this machine only. The result is a new pool.
     #[must_use]
     pub fn with_token(self, token: Token) -> Transport {
         Transport { by_address: Arc::default(), bearer: Bearer(Some(token)), ..self }
     }
 
-    /// Another pool, over whose connections the token is sent also without TLS: a tunnel protects it.
+    /// Sends the token without TLS, too, because a tunnel protects the connection. The result is a new pool.
     #[must_use]
     pub fn with_clear_token(self) -> Transport {
         Transport { by_address: Arc::default(), clear_token: true, ..self }
     }
 
-    /// Whether connections are made over TLS.
+    /// Whether connections use TLS.
     pub fn is_secured(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// A connection to `address`; it connects when it is first used, and again when that has failed.
+    /// A connection to `address`, shared if possible. It connects when it is first used, and again after a failure.
     pub fn connection(&self, address: &Arc<str>) -> Result<Arc<Connection>, NoConnection> {
         let mut by_address = self.by_address.lock().unwrap_or_else(PoisonError::into_inner);
         by_address.retain(|_, connections| {
@@ -102,7 +102,7 @@ impl Transport {
         Ok(connection)
     }
 
-    /// Connects now, once, and not for others to share. `tune` says what the connection is to be like.
+    /// Connects now, once, without sharing the connection. `tune` configures it.
     pub async fn connect(
         &self,
         address: &str,
@@ -112,7 +112,7 @@ impl Transport {
         Ok(self.with_bearer(leaseway_tls::connected_channel(self.tls.as_ref(), endpoint).await?))
     }
 
-    /// As [`connect`](Self::connect), but when it is first used, and again when that has failed.
+    /// As [`connect`](Self::connect), but connects when it is first used, and again after a failure.
     pub fn connect_lazy(
         &self,
         address: &str,
@@ -138,13 +138,13 @@ impl Transport {
             endpoint
                 .connect_timeout(CONNECT_TIMEOUT)
                 .tcp_nodelay(true)
-                // Finds out about hosts that vanished while an answer or a hint is awaited.
+                // Detects hosts that vanished while a call or a stream is open.
                 .http2_keep_alive_interval(Duration::from_secs(10))
                 .keep_alive_timeout(Duration::from_secs(5))
         })
     }
 
-    /// Gives this connection out no more: it did not answer in time, so it may be dead without knowing it.
+    /// Stops sharing this connection: it did not answer in time and may be dead.
     pub fn distrust(&self, connection: &Arc<Connection>) {
         let mut by_address = self.by_address.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(connections) = by_address.get_mut(&connection.address) {
@@ -153,10 +153,10 @@ impl Transport {
     }
 }
 
-/// For a handshake of TLS as well.
+/// Includes the TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What is sent there does not leave this machine.
+/// Whether an address is on this machine.
 pub fn is_loopback(address: &str) -> bool {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let bare = host.trim_start_matches('[').trim_end_matches(']');

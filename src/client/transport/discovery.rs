@@ -1,4 +1,4 @@
-//! The peers of a node: asked of every new master, and again now and then.
+//! Discovery of the peers of a node: every new master is asked for them, and again now and then.
 
 use std::{
     future::Future,
@@ -13,19 +13,19 @@ use tokio::time::Instant;
 
 #[derive(Default)]
 pub(crate) struct Discovery {
-    /// Which server, and when.
+    /// The server that was asked, and when.
     asked: Option<(Weak<Connection>, Instant)>,
     answer: Option<Pin<Box<dyn Future<Output = Option<Peers>> + Send>>>,
 }
 
-/// Where they are.
+/// Their addresses.
 type Peers = Vec<Arc<str>>;
 
-/// Peers change rarely, and cost nothing to know late.
+/// Peers change rarely, and a late update does no harm.
 const REDISCOVERY_INTERVAL: Duration = Duration::from_secs(300);
 
 impl Discovery {
-    /// The server behind `connection` has answered as master.
+    /// Asks the server behind `connection`, which has answered as master, unless it was asked recently.
     pub(crate) fn follow(&mut self, connection: &Arc<Connection>, deadline: Duration) {
         let known = |(server, at): &(Weak<Connection>, Instant)| {
             std::ptr::eq(server.as_ptr(), Arc::as_ptr(connection)) && at.elapsed() < REDISCOVERY_INTERVAL
@@ -37,7 +37,7 @@ impl Discovery {
         self.answer = Some(Box::pin(peers(connection.channel.clone(), deadline)));
     }
 
-    /// The peers, once they have been named.
+    /// Waits for an answer. Cancel safe.
     pub(crate) async fn next(&mut self) -> Option<Peers> {
         match &mut self.answer {
             Some(answer) => {
@@ -50,7 +50,7 @@ impl Discovery {
     }
 }
 
-/// `None`: it does not say. Servers that speak only the original protocol name none, and so do those without peers.
+/// The peers; `None` if the server names none, as servers of the original protocol and servers without peers do.
 async fn peers(channel: Channel, deadline: Duration) -> Option<Peers> {
     let mut client = CapacityClient::new(channel);
     let answer = tokio::time::timeout(deadline, client.discovery(DiscoveryRequest {})).await.ok()?.ok()?;

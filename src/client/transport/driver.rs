@@ -1,7 +1,7 @@
-//! The one task that carries out a session: sends what it says, when it says so, and reports what comes back. It
-//! follows the stream of hints from the server that answers as master, and distrusts connections that do not answer.
+//! The task that runs a session: it sends requests when they are due, and reports their outcome. It follows the stream of
+//! hints of the server that answers as master, and drops connections that do not answer.
 //!
-//! What is asked for, and what becomes of an answer, is the [`Asker`]'s: a client's handles, or a child node's uplink.
+//! The [`Asker`] owns the session, builds the requests and handles the answers.
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
@@ -15,90 +15,94 @@ use super::{
 };
 use crate::session::{Body, Outgoing};
 
-/// The owner of the session that a [`Driver`] carries out.
+/// The owner of the session that a [`Driver`] runs: a client, or the uplink of a child node.
 pub trait Asker: Send {
-    /// What it asks for, of one resource.
+    /// The demand for one resource.
     type Demand: Send;
-    /// What the master answers.
+    /// The answer of a master.
     type Answer: Send;
 
-    /// What is to be done now. `None`: nothing, for ever.
+    /// The next step, or `None` if the session has ended.
     fn step(&mut self) -> impl Future<Output = Option<Step<Self::Demand>>> + Send;
 
-    /// The call that sends `body` over `channel`, and reads the answer. Without a channel it fails.
+    /// The call that sends `body` over `channel` and decodes the answer. It fails without a channel.
     fn call(&mut self, channel: Result<Channel, Status>, body: Body<Self::Demand>) -> Call<Self::Answer>;
 
-    /// A request has ended, one way or another.
+    /// Reports that a request has ended.
     fn ended(&mut self, ended: Ended<'_, Self::Answer>);
 
-    /// The master hints these resources, which may be none; `None` stands for all.
+    /// Reports a hint of the master for these resources; `None` stands for all.
     fn hinted(&mut self, resources: Option<Vec<String>>);
 
-    /// Returns when something else has happened that [`step`](Self::step) should know of. Can be cancelled at any time.
+    /// Returns when anything else has happened that makes a [`step`](Self::step) necessary. Cancel safe.
     fn changed(&mut self) -> impl Future<Output = ()> + Send;
 }
 
-/// A request under way.
+/// A request in flight.
 pub type Call<A> = Pin<Box<dyn Future<Output = Result<Reply<A>, Status>> + Send>>;
 
-/// What is to be done now.
+/// What the driver has to do now.
 #[derive(Debug)]
 pub struct Step<D> {
+    /// The request to send.
     pub outgoing: Option<Outgoing<D>>,
-    /// The request whose answer still counts.
+    /// The request whose answer still counts; any other is abandoned.
     pub in_flight: Option<u64>,
-    /// The next step is then, at the latest.
+    /// When to take the next step at the latest.
     pub wake: Option<Instant>,
 }
 
-/// What a server says.
+/// The reply of a server.
 #[derive(Debug)]
 pub enum Reply<A> {
-    /// It is the master, and answers.
+    /// The answer of the master.
     Master(A),
-    /// Another is to be asked, if it is known which.
+    /// The server is not the master; it may know which server is.
     Redirect(Option<String>),
 }
 
 /// A request that has ended.
 #[derive(Debug)]
 pub struct Ended<'a, A> {
+    /// The number of the request.
     pub number: u64,
-    /// Where it went.
+    /// The server that it was sent to.
     pub server: &'a Arc<str>,
-    /// The connection it went over.
+    /// The connection that it was sent over.
     pub connection: Option<&'a Arc<Connection>>,
-    /// How long that was.
+    /// How long it took.
     pub took: Duration,
+    /// How it ended.
     pub outcome: Outcome<A>,
 }
 
-/// How a request has ended.
+/// The outcome of a request.
 #[derive(Debug)]
 pub enum Outcome<A> {
-    /// A server has replied.
+    /// A server replied.
     Replied(Reply<A>),
+    /// The request failed.
     Failed(Status),
-    /// There was no answer in time; the session has given it up already.
+    /// No reply before the deadline; the session has abandoned the request.
     Late,
 }
 
-/// Carries out the session of an [`Asker`].
+/// Runs the session of an [`Asker`].
 pub struct Driver<A: Asker> {
     asker: A,
     transport: Transport,
     hints: Option<Hints>,
-    /// Where the last request went.
+    /// The connection of the last request.
     connection: Option<Arc<Connection>>,
     sent: Option<Sent<A::Answer>>,
 }
 
-/// The request under way.
+/// The request in flight.
 struct Sent<A> {
     number: u64,
     server: Arc<str>,
     at: Instant,
-    /// It asks for leases, and gives none back.
+    /// Whether it asks for leases, rather than releasing them.
     asks: bool,
     call: Call<A>,
 }
@@ -106,17 +110,17 @@ struct Sent<A> {
 enum Event<A> {
     Ended(Result<Reply<A>, Status>),
     Hinted(Option<Vec<String>>),
-    /// Nothing that the driver knows of.
+    /// A timer, or an event of the asker.
     Other,
 }
 
 impl<A: Asker> Driver<A> {
-    /// Sends over connections of `transport`. Without `hints` none are listened to.
+    /// A driver that sends over connections of `transport`, and listens to `hints` if there are any.
     pub fn new(asker: A, transport: Transport, hints: Option<Hints>) -> Driver<A> {
         Driver { asker, transport, hints, connection: None, sent: None }
     }
 
-    /// Runs until nothing is left to do.
+    /// Runs until the session has ended.
     pub async fn run(mut self) {
         loop {
             let step = self.asker.step().await;
@@ -136,7 +140,7 @@ impl<A: Asker> Driver<A> {
         }
     }
 
-    /// Until something has happened that the next step is about.
+    /// Waits for the next event.
     async fn wait(&mut self, wake: Option<Instant>) -> Event<A::Answer> {
         let wake = async {
             match wake {
@@ -181,7 +185,7 @@ impl<A: Asker> Driver<A> {
         Ok(self.connection.insert(connection).channel.clone())
     }
 
-    /// The session waits no longer for the answer.
+    /// The session does not wait for the answer any longer.
     fn abandon_request(&mut self) {
         let Some(late) = self.sent.take() else { return };
         if let Some(connection) = self.connection.take() {

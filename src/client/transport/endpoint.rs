@@ -1,48 +1,47 @@
-//! Where a server is reached, as people write it: `HOST:PORT`, a name or an address, with or without `http://` or
-//! `https://` before it.
+//! Parses the address of a server: `HOST:PORT`, a name or an IP address, optionally with `http://` or `https://`.
 //!
-//! The client, the command line and what servers say of each other are all read here, so that what works in one place
-//! works in all. Names are looked up when a connection is made, not here.
+//! The client, the command line and servers all use this parser, so the same addresses work everywhere. Names are resolved
+//! when a connection is made.
 
 use std::net::Ipv6Addr;
 
-/// Where clients ask if no port is named: the default of `--listen`.
+/// The default port for clients, as for `--listen`.
 pub const DEFAULT_PORT: u16 = 5100;
 
-/// The longest name that DNS has.
+/// The maximum length of a DNS name.
 const MAX_HOST_BYTES: usize = 253;
 
-/// An endpoint that cannot be one.
+/// An invalid endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{endpoint}` is no server's address: {why}")]
+#[error("invalid server address `{endpoint}`: {why}")]
 pub struct BadEndpoint {
-    /// As given, or as much of it as a person reads.
+    /// The endpoint as given, truncated if it is very long.
     pub endpoint: String,
-    /// What is wrong with it, and what would be right.
+    /// What is wrong, and what is expected.
     pub why: String,
 }
 
-/// What an endpoint says of TLS.
+/// The scheme of an endpoint: whether it uses TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheme {
-    /// `HOST:PORT`: nothing.
+    /// `HOST:PORT`: not specified.
     Unspecified,
-    /// `http://`: it is reached without TLS.
+    /// `http://`: without TLS.
     Plain,
-    /// `https://`: it is reached over TLS.
+    /// `https://`: with TLS.
     Tls,
 }
 
-/// An endpoint as it was written.
+/// A parsed endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
-    /// `HOST:PORT`, normalised: with a port, and with an IPv6 address in brackets.
+    /// The normalised `HOST:PORT`: always with a port, and with IPv6 addresses in brackets.
     pub address: String,
-    /// What was written before it.
+    /// The scheme.
     pub scheme: Scheme,
 }
 
-/// `HOST:PORT`, `http://HOST:PORT` or `https://HOST:PORT`, with [`DEFAULT_PORT`] if no port is named.
+/// Parses `HOST:PORT`, `http://HOST:PORT` or `https://HOST:PORT`; the default port is [`DEFAULT_PORT`].
 ///
 /// ```
 /// use leaseway_client::endpoint::{Scheme, read};
@@ -57,40 +56,41 @@ pub fn read(endpoint: &str) -> Result<Endpoint, BadEndpoint> {
     read_with(endpoint, DEFAULT_PORT)
 }
 
-/// As [`read`], with this port if none is named: for listeners other than that of clients.
+/// As [`read`], with another default port.
 pub fn read_with(endpoint: &str, default_port: u16) -> Result<Endpoint, BadEndpoint> {
     let (scheme, rest) = scheme(endpoint.trim()).map_err(|why| bad(endpoint, why))?;
     let address = normalised(rest, default_port).map_err(|why| bad(endpoint, why))?;
     Ok(Endpoint { address, scheme })
 }
 
-/// Where a server is, where nothing is to be said of TLS: as [`read`], `https://` refused.
+/// Parses an address whose scheme cannot be chosen here: as [`read`], but rejects `https://`.
 pub fn parse(endpoint: &str) -> Result<String, BadEndpoint> {
     parse_with(endpoint, DEFAULT_PORT)
 }
 
-/// As [`parse`], with this port if none is named.
+/// As [`parse`], with another default port.
 pub fn parse_with(endpoint: &str, default_port: u16) -> Result<String, BadEndpoint> {
     match read_with(endpoint, default_port)? {
         Endpoint { scheme: Scheme::Tls, .. } => {
-            Err(bad(endpoint, "whether TLS is used does not stand in this address: write HOST:PORT".to_owned()))
+            Err(bad(endpoint, "TLS is not selected by this address: write HOST:PORT".to_owned()))
         }
         Endpoint { address, .. } => Ok(address),
     }
 }
 
-/// Whether these servers are reached over TLS: all, or none, for each may send a client to any other of them. `wanted`:
-/// the client was told so by other means.
+/// Whether these servers of one node use TLS. Either all do or none, because each may redirect a client to any other.
+/// `wanted` says that TLS was selected by other means.
 pub fn over_tls(endpoints: &[Endpoint], wanted: bool) -> Result<bool, BadEndpoint> {
     let is = |scheme| move |endpoint: &&Endpoint| endpoint.scheme == scheme;
     let secured = endpoints.iter().find(is(Scheme::Tls));
     match (endpoints.iter().find(is(Scheme::Plain)), secured, wanted) {
         (Some(plain), Some(secured), _) => {
-            let why = format!("it is without TLS, but https://{} is with it: of one node all are", secured.address);
+            let why =
+                format!("it does not use TLS but https://{} does: all servers of a node have to", secured.address);
             Err(bad(&format!("http://{}", plain.address), why))
         }
         (Some(plain), None, true) => {
-            let why = "it says that there is no TLS, but TLS is asked for: write https://, or HOST:PORT".to_owned();
+            let why = "http:// conflicts with TLS options: write https://, or HOST:PORT".to_owned();
             Err(bad(&format!("http://{}", plain.address), why))
         }
         (_, secured, wanted) => Ok(wanted || secured.is_some()),
@@ -107,7 +107,7 @@ fn scheme(endpoint: &str) -> Result<(Scheme, &str), String> {
     match scheme.to_ascii_lowercase().as_str() {
         "http" => Ok((Scheme::Plain, rest)),
         "https" => Ok((Scheme::Tls, rest)),
-        _ => Err(format!("`{scheme}://` is not understood: write HOST:PORT, or https://HOST:PORT")),
+        _ => Err(format!("unknown scheme `{scheme}://`: write HOST:PORT, or https://HOST:PORT")),
     }
 }
 
@@ -124,23 +124,23 @@ fn normalised(address: &str, default_port: u16) -> Result<String, String> {
     Ok(format!("{host}:{port}"))
 }
 
-/// The host, and the port if one is named.
+/// Splits into the host and the port, if there is one.
 fn split(address: &str) -> Result<(String, Option<&str>), String> {
     if address.parse::<Ipv6Addr>().is_ok() {
         return Ok((format!("[{address}]"), None));
     }
     if let Some(bracketed) = address.strip_prefix('[') {
-        let (host, port) = bracketed.split_once(']').ok_or("the bracket is not closed: write [::1]:5100")?;
-        host.parse::<Ipv6Addr>().map_err(|_| format!("`{host}` is no IPv6 address"))?;
+        let (host, port) = bracketed.split_once(']').ok_or("missing closing bracket: write [::1]:5100")?;
+        host.parse::<Ipv6Addr>().map_err(|_| format!("`{host}` is not an IPv6 address"))?;
         let port = match port {
             "" => None,
-            port => Some(port.strip_prefix(':').ok_or("after the bracket comes `:` and the port")?),
+            port => Some(port.strip_prefix(':').ok_or("expected `:` and a port after the bracket")?),
         };
         return Ok((format!("[{host}]"), port));
     }
     let (host, port) = match address.split_once(':') {
         Some((_, port)) if port.contains(':') => {
-            return Err("it has several colons: write HOST:PORT, and an IPv6 address in brackets".to_owned());
+            return Err("several colons: write HOST:PORT, with an IPv6 address in brackets".to_owned());
         }
         Some((host, port)) => (host, Some(port)),
         None => (address, None),
@@ -149,17 +149,16 @@ fn split(address: &str) -> Result<(String, Option<&str>), String> {
     Ok((host.to_owned(), port))
 }
 
-/// What a URL and a resolver take. An underscore is no part of a host's name, but of many that container platforms
-/// give.
+/// Allows what URLs and resolvers accept. Underscores are not valid in host names, but container platforms use them.
 fn check_host(host: &str) -> Result<(), String> {
     let odd = |c: &char| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'));
     match host {
-        "" => Err("there is no host: write HOST:PORT, such as localhost:5100".to_owned()),
-        _ if host.len() > MAX_HOST_BYTES => Err(format!("its host has more than {MAX_HOST_BYTES} bytes")),
+        "" => Err("missing host: write HOST:PORT, such as localhost:5100".to_owned()),
+        _ if host.len() > MAX_HOST_BYTES => Err(format!("the host has more than {MAX_HOST_BYTES} bytes")),
         _ => match host.chars().find(odd) {
-            Some('/') => Err("there is more than HOST:PORT: a path makes no sense here".to_owned()),
-            Some(',') => Err("there are commas: write one server here".to_owned()),
-            Some(c) => Err(format!("{c:?} cannot be part of a host: write HOST:PORT, such as localhost:5100")),
+            Some('/') => Err("unexpected path: write HOST:PORT".to_owned()),
+            Some(',') => Err("unexpected comma: write one server".to_owned()),
+            Some(c) => Err(format!("invalid character {c:?} in the host: write HOST:PORT, such as localhost:5100")),
             None => Ok(()),
         },
     }
@@ -195,25 +194,25 @@ mod tests {
     fn what_is_no_endpoint_is_refused_with_what_would_be_right() {
         let long = "x".repeat(254);
         for (written, says) in [
-            ("", "there is no host"),
-            (":5100", "there is no host"),
-            ("http://", "there is no host"),
-            ("https://db.internal:5100", "whether TLS is used does not stand in this address"),
-            ("grpc://db.internal", "`grpc://` is not understood"),
+            ("", "missing host"),
+            (":5100", "missing host"),
+            ("http://", "missing host"),
+            ("https://db.internal:5100", "TLS is not selected by this address"),
+            ("grpc://db.internal", "unknown scheme `grpc://`"),
             ("localhost:", "the port `` is not a number"),
             ("localhost:http", "the port `http` is not a number"),
             ("localhost:+80", "the port `+80` is not a number"),
             ("localhost:0", "the port `0` is not a number from 1 to 65535"),
             ("localhost:65536", "the port `65536` is not"),
             ("localhost:5100/metrics", "the port `5100/metrics` is not"),
-            ("localhost/metrics", "a path makes no sense"),
-            ("a b:1", "' ' cannot be part of a host"),
-            ("me@host:1", "'@' cannot be part of a host"),
-            ("a,b", "write one server here"),
+            ("localhost/metrics", "unexpected path"),
+            ("a b:1", "invalid character ' '"),
+            ("me@host:1", "invalid character '@'"),
+            ("a,b", "write one server"),
             ("1:2:3", "several colons"),
-            ("[::1:5100", "the bracket is not closed"),
+            ("[::1:5100", "missing closing bracket"),
             ("[::1]5100", "after the bracket"),
-            ("[localhost]:1", "`localhost` is no IPv6 address"),
+            ("[localhost]:1", "`localhost` is not an IPv6 address"),
             (long.as_str(), "more than 253 bytes"),
         ] {
             let error = parse(written).expect_err(written).to_string();
@@ -234,7 +233,7 @@ mod tests {
         }
         for (texts, wanted) in [(&["http://a"][..], true), (&["http://a", "https://b"], false)] {
             let error = over_tls(&read(texts), wanted).expect_err("they differ").to_string();
-            assert!(error.starts_with("`http://a:5100` is no server's address"), "{error}");
+            assert!(error.starts_with("invalid server address `http://a:5100`"), "{error}");
         }
     }
 }

@@ -1,11 +1,11 @@
-//! What it means for a person that a request has failed.
+//! Error messages for failed requests.
 
 use std::{error::Error, io, iter};
 
 use leaseway_tls::TlsError;
 use tonic::{Code, Status};
 
-/// Why a request to `endpoint` has failed, in words: names what is there instead of a server, if that can be told.
+/// Explains why a request to `endpoint` failed. Recognises ports that are not the one for clients.
 pub fn explain(endpoint: &str, status: &Status) -> String {
     let message = status.message();
     let cause = cause(status);
@@ -19,26 +19,24 @@ pub fn explain(endpoint: &str, status: &Status) -> String {
     }
     match status.code() {
         _ if says(NEEDS_TLS) => {
-            format!(
-                "{endpoint} speaks TLS, and was asked without: write https://{endpoint}, or name the file with its CA"
-            )
+            format!("{endpoint} speaks TLS: use https://{endpoint}, or set the CA file")
         }
-        // Errors of a server that is there, or of a proxy before it, begin with 5.
+        // Status codes of a failing server, or of a proxy before it, begin with 5.
         _ if http.is_some_and(|code| !code.starts_with('5')) => {
-            format!("{endpoint} answers HTTP, not gRPC: this looks like the --http port; {CLIENTS_USE}")
+            format!("{endpoint} speaks HTTP, not gRPC: this looks like the --http port; {CLIENTS_USE}")
         }
         _ if says(&[NO_FRAME]) => {
-            format!("{endpoint} answers, but not in gRPC: this looks like a port of another service; {CLIENTS_USE}")
+            format!("{endpoint} does not speak gRPC: this looks like the port of another service; {CLIENTS_USE}")
         }
         _ if says(HUNG_UP) => {
             format!(
-                "{endpoint} has hung up without an answer: it stops, or this is a port of another service; \
-                 {CLIENTS_USE}"
+                "{endpoint} closed the connection without an answer: it is shutting down, or this is the port of another \
+                 service; {CLIENTS_USE}"
             )
         }
         Code::Unimplemented if message.is_empty() || message.contains("unknown service") => {
             format!(
-                "{endpoint} has no service doorman.Capacity: this looks like the --admin port or that of the peers; \
+                "{endpoint} has no service doorman.Capacity: this looks like the --admin port or the peer port; \
                  {CLIENTS_USE}"
             )
         }
@@ -50,28 +48,28 @@ pub fn explain(endpoint: &str, status: &Status) -> String {
     }
 }
 
-/// What the transport says of an answer that is not HTTP/2.
+/// Part of the transport's error for an answer that is not HTTP/2.
 const NO_FRAME: &str = "frame with invalid size";
 
-/// What a server with TLS says to a client without.
+/// Part of the error that a server with TLS sends to a client without TLS.
 const NEEDS_TLS: &[&str] = &["this server speaks TLS"];
 
-/// How the transport says that a connection has ended in the middle of a request.
+/// Parts of the transport's errors for a connection that was closed during a request.
 const HUNG_UP: &[&str] = &["connection closed", "broken pipe", "Connection reset"];
 
 const CLIENTS_USE: &str = "clients use --listen, 5100 by default";
 
-/// What is behind an error of the connection: the last of the errors that it came from.
+/// The root cause of an error of the connection.
 fn cause(status: &Status) -> Option<String> {
     chain(status.source()?).last().map(ToString::to_string)
 }
 
-/// What TLS says of it, if that is why there is no connection.
+/// The TLS error that caused this error, if any.
 pub fn tls_error(error: &(dyn Error + 'static)) -> Option<String> {
     chain(error).find_map(|error| {
         let handshake = || error.downcast_ref::<TlsError>().map(ToString::to_string);
-        // Of what has ended a connection later h2 and hyper keep the kind and the words. What is no frame of HTTP/2 is
-        // of the same kind.
+        // For a TLS error after the handshake h2 and hyper keep the kind and the message only. Malformed HTTP/2 frames
+        // have the same kind.
         let later = || error.downcast_ref::<io::Error>().filter(|error| error.kind() == io::ErrorKind::InvalidData);
         let said = handshake().or_else(|| later().map(ToString::to_string))?;
         (!said.contains(NO_FRAME)).then_some(said)
@@ -87,16 +85,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_there_instead_of_a_server_is_named() {
+    fn ports_of_other_services_are_recognised() {
         let explained = |status| explain("a:1", &status);
         let http = Status::unknown("grpc-status header missing, mapped from HTTP status code 301");
         assert_eq!(
             explained(http),
-            "a:1 answers HTTP, not gRPC: this looks like the --http port; clients use --listen, 5100 by default"
+            "a:1 speaks HTTP, not gRPC: this looks like the --http port; clients use --listen, 5100 by default"
         );
         assert!(explained(Status::unimplemented("")).contains("this looks like the --admin port"));
         let closed = Status::cancelled("operation was canceled: connection closed");
-        assert!(explained(closed).starts_with("a:1 has hung up without an answer"));
+        assert!(explained(closed).starts_with("a:1 closed the connection without an answer"));
         let proxy = "grpc-status header missing, mapped from HTTP status code 503";
         assert_eq!(explained(Status::unavailable(proxy)), format!("a:1: {proxy} (Unavailable)"));
         assert_eq!(explained(Status::internal("as told")), "a:1: as told (Internal)");

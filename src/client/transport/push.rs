@@ -1,5 +1,5 @@
-//! Hints from the server that asking now would change something. Servers that speak only the original protocol have
-//! none: then the client lives by its refresh intervals, as it does while the stream is down.
+//! The stream of hints: the server says that asking now would change a lease. Servers of the original protocol have no such
+//! stream. Without it a client depends on its refresh intervals.
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
@@ -9,20 +9,20 @@ use tonic::{Code, Status, Streaming};
 
 use super::connection::Connection;
 
-/// The pause after a stream has ended or could not be had; it doubles up to [`PAUSE_MAX`].
+/// The pause after a stream has ended or failed to open; it doubles up to [`PAUSE_MAX`].
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
-/// Clients whose server is back ask for their streams within so long: not all in the same instant.
+/// Clients of a server that is back reopen their streams spread over this time.
 const JITTER: Duration = Duration::from_millis(100);
-/// A server without hints may be replaced by one that has them.
+/// The pause after a server without hints: it may be upgraded.
 const PAUSE_UNSUPPORTED: Duration = Duration::from_secs(600);
 
-/// Whose hints: as the protocol tells clients and child nodes apart.
+/// The receiver of hints.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listener {
-    /// Asks with GetCapacity under this name.
+    /// A client that calls GetCapacity under this name.
     Client(Arc<str>),
-    /// Asks with GetServerCapacity under this name.
+    /// A child node that calls GetServerCapacity under this name.
     Node(Arc<str>),
 }
 
@@ -41,21 +41,21 @@ impl Listener {
     }
 }
 
-/// The stream of hints from the server that answers as master.
+/// The stream of hints of the current master.
 pub struct Hints {
     listener: Listener,
-    /// Where from, while there is a master.
+    /// The connection to the master, if one is known.
     connection: Option<Arc<Connection>>,
     stage: Stage,
     pause: Duration,
-    /// When a stream was last asked for.
+    /// When the last stream was requested.
     asked: Option<Instant>,
-    /// The server has turned the last stream away: that it answers requests changes nothing.
+    /// The server rejected the last stream. Its answers to requests do not shorten the pause then.
     refused: bool,
 }
 
 enum Stage {
-    /// There is no server to ask, or not before then.
+    /// No stream before this time.
     Idle(Instant),
     Opening(Pin<Box<dyn Future<Output = Result<Streaming<Hint>, Status>> + Send>>),
     Open(Box<Streaming<Hint>>),
@@ -78,7 +78,7 @@ impl std::fmt::Debug for Hints {
 }
 
 impl Hints {
-    /// Listens to no server yet.
+    /// Does not listen to any server yet.
     pub fn new(listener: Listener) -> Hints {
         Hints {
             listener,
@@ -90,8 +90,8 @@ impl Hints {
         }
     }
 
-    /// The server behind `connection` has answered as master: hints come from there. A stream that has broken is asked
-    /// for at once, at most one in `PAUSE_FIRST`: the answer shows that the server is there.
+    /// Follows the server behind `connection`, which has answered as master. A broken stream to it is reopened at once, but
+    /// no more than once per second, because the answer shows that the server is up.
     pub fn follow(&mut self, connection: &Arc<Connection>) {
         if self.connection.as_ref().is_some_and(|known| Arc::ptr_eq(known, connection)) {
             if let Stage::Idle(until) = &mut self.stage
@@ -107,13 +107,13 @@ impl Hints {
         (self.stage, self.pause, self.asked) = (Stage::Idle(Instant::now()), PAUSE_FIRST, None);
     }
 
-    /// No server is known to be master.
+    /// Stops following: no master is known.
     pub fn stop(&mut self) {
         self.connection = None;
         self.stage = Stage::Idle(Instant::now());
     }
 
-    /// The resources of the next hint, which may be none; `None` stands for all. Can be cancelled at any time.
+    /// Waits for the next hint: its resources, or `None` for all. Cancel safe.
     pub async fn next(&mut self) -> Option<Vec<String>> {
         loop {
             let ended = match (&mut self.stage, &self.connection) {
@@ -147,13 +147,14 @@ impl Hints {
     }
 
     fn ended(&mut self, why: &Status) {
-        // Another has the stream, there are too many, there are none.
+        // Another client has the stream, there are too many, or the server has no hints.
         self.refused = matches!(why.code(), Code::Aborted | Code::ResourceExhausted | Code::Unimplemented);
         self.stage = Stage::Idle(Instant::now() + self.pause_after(why));
     }
 
     fn heard(&mut self, hint: Hint) -> Option<Vec<String>> {
-        // The first of a stream says nothing: two clients of one id would take it from each other for ever.
+        // The first message of a stream is empty and does not reset the pause: otherwise two clients with the same id
+        // would take the stream from each other forever.
         if hint.everything || !hint.resource_id.is_empty() {
             self.pause = PAUSE_FIRST;
         }
@@ -167,7 +168,7 @@ impl Hints {
         }
         let pause = self.pause;
         self.pause = (pause * 2).min(PAUSE_MAX);
-        // Many clients lose their streams together.
+        // Jitter, because many clients lose their streams together.
         pause.mul_f64(0.5 + fastrand::f64() / 2.0)
     }
 }

@@ -1,4 +1,4 @@
-//! Bearer tokens: how a client says who it is where it has no certificate.
+//! Bearer tokens, for authentication without a certificate.
 
 use std::{
     fs,
@@ -14,10 +14,10 @@ use tonic::{
     service::Interceptor,
 };
 
-/// Tokens that end are replaced in their file: so often it is read_at at, if requests are made.
+/// How often a token file is read again, if requests are made.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A token that is sent with every request. One that was read from a file is read again when the file changes.
+/// A token that is sent with every request. A token from a file is read again when the file changes.
 #[derive(Clone)]
 pub struct Token(Arc<Source>);
 
@@ -29,31 +29,33 @@ enum Source {
 struct TokenFile {
     value: MetadataValue<Ascii>,
     read_at: Instant,
-    /// It has been said what is wrong with the file.
+    /// Whether the last error was logged already.
     complained: bool,
 }
 
-/// A token that cannot be one.
+/// An invalid token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadToken {
     /// The file cannot be read.
     #[error("cannot read the token in {}: {why}", file.display())]
     Unreadable {
+        /// The file.
         file: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         why: String,
     },
-    /// It is empty, or several lines.
+    /// The token is empty, has several lines, or has invisible characters.
     #[error("{0}: a token is one line of visible ASCII characters")]
     Malformed(String),
 }
 
 impl Token {
+    /// A fixed token.
     pub fn new(text: &str) -> Result<Token, BadToken> {
         Ok(Token(Arc::new(Source::Given(header(text, "the token")?))))
     }
 
-    /// The line in a file, and what comes in its place later.
+    /// A token in a file, which is read again when the file changes.
     pub fn file(path: impl Into<PathBuf>) -> Result<Token, BadToken> {
         let path = path.into();
         let value = read(&path)?;
@@ -70,7 +72,7 @@ impl Token {
 }
 
 impl TokenFile {
-    /// What cannot be read changes nothing.
+    /// Keeps the last token if the file cannot be read.
     fn reload_if_due(&mut self, path: &Path) -> MetadataValue<Ascii> {
         if self.read_at.elapsed() >= RELOAD_INTERVAL {
             self.read_at = Instant::now();
@@ -78,7 +80,7 @@ impl TokenFile {
                 Ok(value) => (self.value, self.complained) = (value, false),
                 Err(error) => {
                     if !std::mem::replace(&mut self.complained, true) {
-                        tracing::warn!("{error}; the token that was read before stays in use");
+                        tracing::warn!("{error}; the previous token stays in use");
                     }
                 }
             }
@@ -89,16 +91,16 @@ impl TokenFile {
 
 fn read(path: &Path) -> Result<MetadataValue<Ascii>, BadToken> {
     let unreadable = |error: std::io::Error| BadToken::Unreadable { file: path.to_owned(), why: error.to_string() };
-    // A server leaves the line break away, too.
+    // Servers ignore a trailing line break, too.
     header(fs::read_to_string(path).map_err(unreadable)?.trim_end_matches(['\r', '\n']), &path.display().to_string())
 }
 
 fn header(token: &str, whence: &str) -> Result<MetadataValue<Ascii>, BadToken> {
-    // Other characters could be sent, but not be read by all that is between.
+    // Not every proxy can handle other characters.
     let visible = !token.is_empty() && token.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
     let value = visible.then(|| MetadataValue::try_from(format!("Bearer {token}")).ok()).flatten();
     let mut value = value.ok_or_else(|| BadToken::Malformed(whence.to_owned()))?;
-    // It does not appear where requests are logged.
+    // Keeps it out of logs.
     value.set_sensitive(true);
     Ok(value)
 }
@@ -109,7 +111,7 @@ impl std::fmt::Debug for Token {
     }
 }
 
-/// Adds the token, if there is one, to every request.
+/// Adds the token, if any, to every request.
 #[derive(Debug, Clone, Default)]
 pub struct Bearer(pub Option<Token>);
 

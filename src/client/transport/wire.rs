@@ -1,5 +1,5 @@
-//! Between the session of a client and the messages of the protocol. What a server sends is checked here: a malformed
-//! part is left out and told, never believed. Child nodes ask with other messages, and share the rest.
+//! Conversion between the session of a client and protobuf messages. Answers are validated here: malformed parts are dropped
+//! and reported. Child nodes send other requests, and share the rest.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,7 +16,7 @@ use crate::{
     transport::endpoint,
 };
 
-/// Asks for what a client wants, which may be a gateway.
+/// The request of a client, which may be a gateway.
 pub fn get_capacity(client: &str, is_gateway: bool, asks: Vec<Ask<Wants>>) -> wire::GetCapacityRequest {
     let resource = asks.into_iter().map(|ask| wire::ResourceRequest {
         resource_id: Some(ask.id.to_string()),
@@ -31,20 +31,20 @@ pub fn get_capacity(client: &str, is_gateway: bool, asks: Vec<Ask<Wants>>) -> wi
             interval_ms: i64::try_from(usage.interval.0).ok(),
         }),
     });
-    // The session keeps that.
+    // The session does so, see its rule for late answers.
     let drops_late = Some(true);
     let (client_id, is_gateway) = (Some(client.to_owned()), is_gateway.then_some(true));
     wire::GetCapacityRequest { client_id, resource: resource.collect(), drops_late, is_gateway }
 }
 
-/// The wire has what is in use *beyond* the lease that is echoed. The largest amount stands for all that is held.
+/// The wire has the amount in use *beyond* the echoed lease. The maximum amount stands for everything held.
 fn outstanding_beyond_lease(outstanding: f64, has: Option<&Lease>) -> Option<f64> {
     let within = has.map_or(0.0, |lease| lease.capacity.get());
     let beyond = if outstanding < Amount::MAX.get() { outstanding - within } else { Amount::MAX.get() };
     (beyond > 0.0).then_some(beyond)
 }
 
-/// A lease as `has` says that it is known: to the letter.
+/// A lease as `has` echoes it: exactly as it was received.
 pub fn echo(lease: &Lease) -> wire::Lease {
     wire::Lease {
         expiry_time: Some(lease.wire.expiry_time),
@@ -55,15 +55,15 @@ pub fn echo(lease: &Lease) -> wire::Lease {
     }
 }
 
-/// Gives leases back by their names.
+/// A request to release leases by name.
 pub fn release_capacity(client: &str, releases: Vec<Release>) -> wire::ReleaseCapacityRequest {
-    // Zero names nothing: it keeps the places of the others.
+    // 0 stands for no name, because tokens are matched to resources by position.
     let token = releases.iter().map(|release| release.token.unwrap_or(0)).collect();
     let resource_id = releases.into_iter().map(|release| release.id.to_string()).collect();
     wire::ReleaseCapacityRequest { client_id: Some(client.to_owned()), resource_id, token, ..Default::default() }
 }
 
-/// The leases of an answer, and the names of those that make no sense. `sent` is when the request left, since the
+/// The leases of an answer, and the resources of malformed ones. `sent` is when the request was sent, as time since the
 /// epoch.
 pub fn given(answer: Vec<wire::ResourceResponse>, sent: Duration) -> (Vec<Given>, Vec<String>) {
     let mut malformed = Vec::new();
@@ -78,7 +78,7 @@ pub fn given(answer: Vec<wire::ResourceResponse>, sent: Duration) -> (Vec<Given>
     (given.collect(), malformed)
 }
 
-/// Where the client stands in the pools of an answer; nothing for what is no pool.
+/// The pool states of an answer; `None` for resources that are not pools.
 pub fn pools(answer: &[wire::ResourceResponse]) -> Vec<(Arc<str>, Option<PoolState>)> {
     let place = |response: &wire::ResourceResponse| {
         Some((response.resource_id.as_deref()?.into(), response.pool.as_ref().map(pool)))
@@ -86,12 +86,12 @@ pub fn pools(answer: &[wire::ResourceResponse]) -> Vec<(Arc<str>, Option<PoolSta
     answer.iter().filter_map(place).collect()
 }
 
-/// At what priorities the server counts this client; nothing for what it does not say.
+/// The priorities at which the server counts this client, where the answer has them.
 pub fn priorities(answer: &[wire::ResourceResponse]) -> Vec<(Arc<str>, i64)> {
     answer.iter().filter_map(|response| Some((response.resource_id.as_deref()?.into(), response.priority?))).collect()
 }
 
-/// Numbers that make no sense count as nothing: they are for people.
+/// Malformed numbers count as 0, because they are informational.
 fn pool(state: &wire::PoolState) -> PoolState {
     let number = |number: Option<f64>| number.filter(|number| number.is_finite()).unwrap_or_default();
     PoolState {
@@ -111,7 +111,7 @@ fn pool(state: &wire::PoolState) -> PoolState {
     }
 }
 
-/// One lease of an answer; nothing if it makes no sense. `sent` is when the request left, since the epoch.
+/// A lease of an answer; `None` if it is malformed. `sent` is when the request was sent, as time since the epoch.
 pub fn lease(id: &Arc<str>, lease: &wire::Lease, safe: Option<f64>, sent: Duration) -> Option<Given> {
     let capacity = lease.capacity.filter(|capacity| capacity.is_finite())?;
     let (expiry_time, refresh_interval) = (lease.expiry_time?, lease.refresh_interval?);
@@ -125,8 +125,7 @@ pub fn lease(id: &Arc<str>, lease: &wire::Lease, safe: Option<f64>, sent: Durati
     })
 }
 
-/// What the answer to a request for capacity says as a whole: that another server is the master, that everything was
-/// refused, or what `answer` makes of it.
+/// Classifies the answer to a request for capacity: a redirect, a refusal of everything, or the result of `answer`.
 pub fn reply<A>(
     mastership: Option<wire::Mastership>,
     problems: &[wire::Problem],
@@ -139,13 +138,12 @@ pub fn reply<A>(
     }
 }
 
-/// What the answer to a release says.
+/// Classifies the answer to a release.
 pub fn released<A>(response: wire::ReleaseCapacityResponse, answer: A) -> Reply<A> {
     redirect(response.mastership).map_or(Reply::Master(answer), Reply::Redirect)
 }
 
-/// Why nothing was answered, if something was wrong with what was asked or there was no room for it: the request then
-/// counts as refused.
+/// The error of a request of which everything was refused, because it is invalid or a limit was reached.
 fn refusal(problems: &[wire::Problem], answered: usize) -> Option<Status> {
     let problem = problems.iter().find(|problem| !is_transient(problem.reason()))?;
     let message = problem.message();
@@ -156,27 +154,27 @@ fn refusal(problems: &[wire::Problem], answered: usize) -> Option<Status> {
     (answered == 0).then_some(refused)
 }
 
-/// Whether a reason for leaving something out of an answer goes by itself.
+/// Whether a reason for leaving a resource out of an answer is transient.
 pub fn is_transient(reason: &str) -> bool {
     matches!(reason, "too_soon" | "not_yet")
 }
 
-/// Whether another server has to be asked, and which, if that is known: the presence of a mastership is the only sign
-/// of "I am not the master".
+/// The redirect in an answer, with the master if it is known. A server is not the master if and only if `mastership` is
+/// present.
 fn redirect(mastership: Option<wire::Mastership>) -> Option<Option<String>> {
     mastership.map(|mastership| mastership.master_address.filter(|address| !address.is_empty()))
 }
 
-/// The peers that an answer names, without those that can be none.
+/// The peers in an answer, without malformed addresses.
 pub fn peers(answer: &wire::DiscoveryResponse) -> Vec<Arc<str>> {
     answer.endpoint.iter().filter_map(|peer| endpoint::parse(peer).ok().map(Arc::from)).collect()
 }
 
-/// Longer than any sensible lease, short enough to be added to any time.
+/// Bound of lease lengths, so that they can be added to any time.
 const MAX_LEASE_SECS: u64 = 10 * 365 * 86_400;
 
-/// How long a lease lasts, counted from when its request was sent. A server that speaks only the original protocol
-/// gives the end by its own clock: then it is as wrong as the two clocks differ.
+/// The length of a lease, counted from when its request was sent. A server of the original protocol sends the expiry by its
+/// own clock, so the result is off by the difference of the clocks.
 fn length(remaining_ms: Option<i64>, expiry_time: i64, sent: Duration) -> Millis {
     let millis = remaining_ms.map_or_else(
         || i128::from(expiry_time) * 1000 - i128::try_from(sent.as_millis()).unwrap_or(i128::MAX),

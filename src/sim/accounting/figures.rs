@@ -1,4 +1,4 @@
-//! What a run is asked to keep, what it measures, and what is said of a promise that was not kept.
+//! Options and results of a run.
 
 use leaseway_core::{Millis, invariant::Violation};
 use serde::Serialize;
@@ -8,83 +8,87 @@ use crate::{
     oracle::Deviation,
 };
 
-/// What a run is to keep besides what it measures.
+/// Options of a run.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RunOptions {
-    /// What was wanted and had, second by second.
+    /// Record wants and usage every second.
     pub curve: bool,
-    /// What led to a violation.
+    /// Record the events before a violation.
     pub trace: bool,
-    /// Goes on after violations, to see how bad it gets.
+    /// Continue after violations, to measure their extent.
     pub continue_after_violation: bool,
 }
 
-/// What was measured of one seed.
+/// The results of one run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Figures {
-    /// It gives the same figures again, but for `took_s`.
+    /// The seed. The same seed gives the same figures again, except for `took_s`.
     pub seed: u64,
-    /// By the clients' own books.
+    /// Usage by the accounting of the clients.
     #[serde(flatten)]
     pub usage: UsageFigures,
-    /// From what one server that knew all clients would give: every half minute, their average.
+    /// Mean deviation from the oracle, sampled every half minute.
     pub apart_mean: f64,
-    /// At the end.
+    /// Deviation from the oracle at the end.
     pub apart_at_end: Deviation,
-    /// After the last fault, until all had what they were due, for good: in seconds.
+    /// Seconds from the last fault until all clients had their due, for good.
     pub settled_s: Option<f64>,
     /// The same in refresh intervals of the root.
     pub settled_refreshes: Option<f64>,
-    /// Clients that came without a lease while those of earlier masters might still be in use: how long they waited for
-    /// nine tenths of what they were due, in seconds. Their median.
+    /// For clients without a lease that arrive while leases of an earlier master are still live: seconds until they have
+    /// nine tenths of their due. The median.
     pub newcomers_median_s: Option<f64>,
-    /// The one that waited longest.
+    /// The maximum of the same.
     pub newcomers_worst_s: Option<f64>,
+    /// Results of pools.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<PoolFigures>,
-    /// Requests, answers and hints, also those that were lost, by virtual time.
+    /// Requests, answers and hints per virtual second, including lost ones.
     pub messages_per_s: f64,
-    /// So much happened.
+    /// Number of events.
     pub events: u64,
+    /// Wall-clock duration of the run.
     pub took_s: f64,
-    /// The same for the same seed, or something is wrong.
+    /// A hash of the run, which depends on the scenario and the seed only.
     pub digest: String,
-    /// If it was to be kept.
+    /// Wants and usage over time, if recorded.
     #[serde(skip)]
     pub curve: Vec<Point>,
 }
 
-/// What clients wanted and had, together.
+/// Sums over all clients at a time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
-    /// When that was.
+    /// The time.
     pub at: Millis,
+    /// Wants.
     pub wants: f64,
-    /// What they might use.
+    /// Usable capacity.
     pub had: f64,
+    /// The state of the pool, if it is one.
     pub pool: Option<PoolPoint>,
 }
 
-/// How a pool stood at the time.
+/// The state of a pool at a time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PoolPoint {
-    /// Really in use.
+    /// Capacity in use.
     pub used: f64,
-    /// What might be connected.
+    /// The total that may be connected.
     pub total: f64,
-    /// Since the run began.
+    /// Clients kicked out so far.
     pub kicked_out: u64,
 }
 
-/// A promise that was not kept.
+/// A run that violated an invariant.
 #[derive(Debug, Clone)]
 pub struct RunFailure {
-    /// It breaks the same promise again.
+    /// The seed, which reproduces the violation.
     pub seed: u64,
-    /// When that was.
+    /// The time of the violation.
     pub at: Millis,
-    /// Which promise, and by how much.
+    /// The invariant, and details.
     pub violation: Violation,
-    /// What happened before, and how every node stood then, if that was asked for.
+    /// The events before it and the state of every node, if recorded.
     pub trace: Vec<String>,
 }

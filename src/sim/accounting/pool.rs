@@ -1,8 +1,6 @@
-//! What is measured of a pool besides what is measured of everything: how often more was used than there is, how far it
-//! was overbooked, and which clients lost their places.
+//! Measurements of pools: how often they were overloaded, how far they were overbooked, and which clients were kicked out.
 //!
-//! What a pool knows of use is old by up to a refresh interval. What is really in use is known here, so that it can be
-//! told apart.
+//! A pool learns of usage with a delay of up to a refresh interval. Here the actual usage is known.
 
 use leaseway_core::{Amount, Cause, HolderKind, Millis, PoolEvent, PoolEventKind, PoolReport, Sum};
 use serde::Serialize;
@@ -10,27 +8,27 @@ use serde::Serialize;
 use crate::accounting::per_cent;
 
 const MINUTE: u64 = 60_000;
-/// Frequencies are told for so long.
+/// Frequencies are reported per eight hours.
 pub(crate) const EIGHT_HOURS: f64 = 8.0 * 3_600_000.0;
 
 pub(crate) struct Pools {
     base: Amount,
-    /// Measured from here on.
+    /// When measurements start.
     from: Millis,
     last: Millis,
-    /// In use by the clients that have it.
+    /// Capacity in use.
     used: Sum,
-    /// What may be connected.
+    /// The total that may be connected.
     total: Amount,
     whole: PoolIntegrals,
     overloads: u64,
-    /// Overloads that this master of the root has told of.
+    /// The incarnation of the root's master, and the overloads that it has reported.
     seen: (u32, u64),
     kicked: Vec<Kicks>,
     turns: u64,
 }
 
-/// Over time, in units of capacity · ms.
+/// Integrals over time, in units of capacity · ms.
 #[derive(Debug, Default)]
 struct PoolIntegrals {
     ms: u64,
@@ -41,42 +39,43 @@ struct PoolIntegrals {
     most_total: f64,
 }
 
-/// Clients that were kicked out in a minute.
+/// Clients kicked out in a minute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Kicks {
-    /// Since the run began.
+    /// The minute of the run.
     pub minute: u64,
+    /// Number of clients.
     pub clients: u64,
 }
 
-/// What was measured. Parts are in per cent.
+/// Results of pools. Fractions are in percent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct PoolFigures {
-    /// How often the root saw more used than there is.
+    /// Number of overloads that the root noticed.
     pub overloads: u64,
-    /// How often that would be in eight hours.
+    /// The same per eight hours.
     pub overloads_in_8_h: f64,
-    /// The part of the time in which more was really used than there is.
+    /// Fraction of the time in which actual usage exceeded the capacity.
     pub overused: f64,
-    /// What was really used, of the capacity.
+    /// Mean actual usage, relative to the capacity.
     pub used: f64,
-    /// At the most.
+    /// Peak of the same.
     pub used_most: f64,
-    /// What might be connected, of the capacity.
+    /// Mean total that may be connected, relative to the capacity.
     pub total: f64,
-    /// At the most.
+    /// Peak of the same.
     pub total_most: f64,
-    /// Clients that lost what they had because of overloads, a total that fell, or priority clients.
+    /// Clients that lost their capacity to overloads, a falling total, or priority clients.
     pub kicked_out: u64,
-    /// In the worst minute.
+    /// The same in the worst minute.
     pub kicked_out_most: u64,
-    /// Minute by minute, where there were any.
+    /// The same by minute, without minutes that have none.
     pub kicked_out_in: Vec<Kicks>,
-    /// Clients that lost what they had to others that had been served less.
+    /// Clients that lost their capacity to others that had been served less.
     pub took_turns: u64,
-    /// How many would be kicked out in eight hours.
+    /// Clients kicked out per eight hours.
     pub kicked_out_in_8_h: f64,
-    /// How many would lose what they had to others in eight hours.
+    /// `took_turns` per eight hours.
     pub took_turns_in_8_h: f64,
 }
 
@@ -96,14 +95,14 @@ impl Pools {
         }
     }
 
-    /// A client uses something else from now on.
+    /// The usage of a client has changed.
     pub(crate) fn uses(&mut self, now: Millis, before: Amount, after: Amount) {
         self.advance(now);
         self.used -= before;
         self.used += after;
     }
 
-    /// How the pool of the root stands, as this incarnation of its master has it.
+    /// Records the state of the root's pool, as this incarnation of its master reports it.
     pub(crate) fn stands(&mut self, now: Millis, incarnation: u32, report: &PoolReport) {
         self.advance(now);
         self.total = report.total;
@@ -114,7 +113,7 @@ impl Pools {
         self.seen = (incarnation, report.overloads);
     }
 
-    /// Something happened in the pool of a node.
+    /// Records an event of a pool.
     pub(crate) fn happened(&mut self, now: Millis, event: &PoolEvent) {
         let is_client = event.client.as_ref().is_some_and(|client| client.kind == HolderKind::Client);
         if event.kind != PoolEventKind::Disconnected || !is_client || now < self.from {
@@ -133,7 +132,7 @@ impl Pools {
         }
     }
 
-    /// Counts the time since something last changed.
+    /// Integrates over the time since the last change.
     pub(crate) fn advance(&mut self, now: Millis) {
         let ms = now.since(self.last.max(self.from)).0;
         self.last = now;
@@ -149,7 +148,7 @@ impl Pools {
         whole.over_ms += if self.used > Sum::from(self.base) { ms } else { 0 };
     }
 
-    /// What is used and what may be connected, and how many have been kicked out so far.
+    /// Usage, total, and the number of clients kicked out so far.
     pub(crate) fn now(&self) -> (f64, f64, u64) {
         (self.used.get(), self.total.get(), self.kicked_out())
     }

@@ -1,7 +1,7 @@
-//! A client of the cluster that is a gateway's for one Envoy: the real machine and the real session, the stream between
-//! gateway and Envoy, and the Envoy, which acknowledges nothing.
+//! A gateway's client for one Envoy: the real state machine and session of the gateway, the stream between gateway and Envoy,
+//! and a simulated Envoy, which acknowledges nothing.
 //!
-//! What such a client "may use" is what its *Envoy* believes and not what the gateway and the server count.
+//! What such a client may use is what its *Envoy* believes, not what the gateway and the server count.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -9,36 +9,36 @@ use leaseway_client::session::{self, Mode, Outgoing, Session, Wants as Asked};
 use leaseway_core::{Amount, Millis};
 use leaseway_envoy::{Action, Bucket, Envoy, Lease, Leases, Quota, REPORTS, Settings, TRANSIT, Usage, stays};
 
-/// How gateways serve Envoys here: with short assignments, so that many are under way.
+/// Gateways give short assignments, so that many are in flight.
 fn settings() -> Settings {
     Settings { assignment_secs: 10, idle: Millis(60_000), first_wants: 10.0, buckets: 1 }
 }
 
-/// Reports are no later than this, until all is well.
+/// Maximum delay of reports, until faults end.
 const MAX_REPORT_DELAY_MS: u64 = TRANSIT.0;
-/// Each end of a stream that is broken notices within this.
+/// Maximum time until an end of a broken stream notices.
 const MAX_NOTICE_DELAY_MS: u64 = 20_000;
-/// An Envoy without a stream opens one to any of so many gateways.
+/// Number of gateways that an Envoy can open a stream to.
 const GATEWAYS: usize = 2;
-/// Requests of each session have numbers of their own.
+/// Requests of session n are numbered from n times this.
 const NUMBERS_PER_SESSION: u64 = 1 << 32;
 
-/// A gateway's client, its Envoy, and what is on the way between them.
+/// The gateways, the Envoy, and the messages in transit between them.
 pub(crate) struct EnvoyClient {
     resource: Arc<str>,
     gateways: [GatewaySide; GATEWAYS],
     session_factory: SessionFactory,
     simulated: SimulatedEnvoy,
     in_transit: BTreeMap<(Millis, u64), InTransit>,
-    /// Nothing comes over this stream any more.
+    /// A stream that loses all messages.
     broken: Option<u64>,
     max_report_delay_ms: u64,
-    /// Things on the way are numbered, and streams.
+    /// The last number of a message or stream.
     number: u64,
     rng: fastrand::Rng,
 }
 
-/// Makes sessions: each stream begins with one of its own.
+/// Makes a new session for each stream.
 struct SessionFactory {
     settings: session::Settings,
     made: u64,
@@ -53,10 +53,10 @@ impl SessionFactory {
     }
 }
 
-/// What a gateway keeps of an Envoy.
+/// The state of a gateway for an Envoy.
 struct GatewaySide {
     envoy: Envoy<()>,
-    /// The number of the session, and itself.
+    /// The number of the session, and the session.
     session: (u64, Session<Asked>),
     stream: Option<u64>,
     has_begun: bool,
@@ -65,15 +65,15 @@ struct GatewaySide {
     wanted: Option<f64>,
 }
 
-/// An Envoy as its source has it: of all that it was told it goes by the last that came, until its time is over.
+/// An Envoy, according to its source: the last assignment that arrived is in force until it expires.
 #[derive(Default)]
 struct SimulatedEnvoy {
     has_bucket: bool,
     believes: Option<(Quota, Millis)>,
-    /// Where its stream goes, and its number.
+    /// The gateway and number of its stream.
     stream: Option<(usize, u64)>,
     offered: f64,
-    /// Absent while it is not there.
+    /// The next report; absent while the Envoy does not run.
     reports_at: Option<Millis>,
 }
 
@@ -85,7 +85,7 @@ enum InTransit {
     EnvoyNotices { stream: u64 },
 }
 
-/// The gateway's leases are those of its session.
+/// The leases of a session, as the gateway's state machine sees them.
 struct SessionLeases<'s> {
     session: &'s mut Session<Asked>,
     in_use: &'s mut f64,
@@ -145,7 +145,7 @@ impl GatewaySide {
         work(envoy, &mut SessionLeases { session, in_use, wanted, now }, stream.is_some())
     }
 
-    /// As the task of a gateway does it.
+    /// Handles a report like the task of a gateway.
     fn reported(
         &mut self,
         now: Millis,
@@ -173,7 +173,7 @@ impl GatewaySide {
         self.with_leases(now, |envoy, leases, _| envoy.reported(now, bucket, usage, leases));
     }
 
-    /// Its stream is gone.
+    /// The stream was closed.
     fn left(&mut self, now: Millis) {
         self.stream = None;
         self.here_until = now;
@@ -208,7 +208,7 @@ impl EnvoyClient {
         }
     }
 
-    /// The session that sent this request, if it is still there, with the number that the request has there.
+    /// The session of a request, if it still exists, and the number of the request in it.
     pub(crate) fn session_of(&mut self, number: u64) -> Option<(&mut Session<Asked>, u64)> {
         let made = number / NUMBERS_PER_SESSION;
         let side = self.gateways.iter_mut().find(|side| side.session.0 == made)?;
@@ -221,13 +221,13 @@ impl EnvoyClient {
         }
     }
 
-    /// So much is offered to the Envoy from now on.
+    /// Sets the load of the Envoy.
     pub(crate) fn offer(&mut self, now: Millis, offered: f64) {
         self.simulated.offered = offered;
         self.simulated.reports_at.get_or_insert(now);
     }
 
-    /// The Envoy ends, and its stream with it, which the gateway notices at once.
+    /// The Envoy exits. The gateway notices at once.
     pub(crate) fn end(&mut self, now: Millis) {
         self.simulated = SimulatedEnvoy::default();
         self.in_transit.clear();
@@ -236,7 +236,7 @@ impl EnvoyClient {
         }
     }
 
-    /// What was on its way down the stream is lost, and what is said from now on; its ends notice when they do.
+    /// Breaks the stream: messages in transit and later ones are lost, and both ends notice after a while.
     pub(crate) fn break_stream(&mut self, now: Millis) {
         let Some((gateway, stream)) = self.simulated.stream else { return };
         self.broken = Some(stream);
@@ -246,8 +246,7 @@ impl EnvoyClient {
         self.put(now.plus(Millis(by_envoy)), InTransit::EnvoyNotices { stream });
     }
 
-    /// The gateway that the Envoy reports to dies, and another begins in its place; the Envoy goes on with what it was
-    /// told.
+    /// Replaces the gateway of the Envoy, which continues with its last assignment.
     pub(crate) fn kill_gateway(&mut self, now: Millis) {
         let Some((gateway, _)) = self.simulated.stream.take() else { return };
         self.gateways[gateway] = GatewaySide::new(now, &mut self.session_factory);
@@ -255,18 +254,18 @@ impl EnvoyClient {
             .retain(|_, what| matches!(what, InTransit::GatewayNotices { gateway: other, .. } if *other != gateway));
     }
 
-    /// From now on reports take the same time, so that rates look as they are.
+    /// Removes the delay of reports, so that reported rates are accurate.
     pub(crate) fn heal(&mut self) {
         self.max_report_delay_ms = 0;
     }
 
-    /// What is wanted for it, where it reports to.
+    /// The wants of its gateway.
     pub(crate) fn wanted(&self) -> f64 {
         let gateway = self.simulated.stream.map_or(0, |(gateway, _)| gateway);
         self.gateways[gateway].wanted.unwrap_or_default()
     }
 
-    /// What the Envoy believes.
+    /// The rate that the Envoy believes it may let through.
     pub(crate) fn believed(&self, now: Millis) -> f64 {
         self.simulated.believed(now)
     }
@@ -284,7 +283,7 @@ impl EnvoyClient {
             let actions = side.with_leases(now, |envoy, leases, takes| envoy.poll(now, leases, takes));
             let Some(stream) = side.stream.filter(|stream| self.broken != Some(*stream)) else { continue };
             for Action { assignment, .. } in actions {
-                // In order, as over a stream.
+                // Streams keep the order of messages.
                 let told =
                     |what: &InTransit| matches!(what, InTransit::Assigned { stream: other, .. } if *other == stream);
                 let last = self.in_transit.iter().rev().find(|(_, what)| told(what)).map_or(now, |((at, _), _)| *at);
@@ -309,7 +308,7 @@ impl EnvoyClient {
             |simulated: &SimulatedEnvoy, stream: u64| simulated.stream.is_some_and(|(_, current)| current == stream);
         match what {
             InTransit::Assigned { stream, assignment } if is_current(&self.simulated, stream) => match assignment {
-                // It counts from when it comes.
+                // An assignment counts from its arrival.
                 Some((quota, secs)) if self.simulated.has_bucket => {
                     self.simulated.believes = Some((quota, now.plus(Millis::from_secs(secs.into()))));
                 }
@@ -327,7 +326,7 @@ impl EnvoyClient {
         }
     }
 
-    /// The Envoy says what has passed, over a stream that it opens if it has none.
+    /// The Envoy reports what has passed, over a stream that it opens if necessary.
     fn report(&mut self, now: Millis) {
         self.simulated.reports_at = Some(now.plus(REPORTS));
         let (gateway, stream) = match self.simulated.stream {
@@ -343,7 +342,7 @@ impl EnvoyClient {
         let passed = offered.min(self.simulated.believed(now) * seconds as f64);
         let denied = if is_first { 1 } else { (offered - passed) as u64 };
         let usage = Usage { elapsed: Millis::from_secs(seconds), allowed: passed as u64, denied };
-        // In order, as over a stream.
+        // Streams keep the order of messages.
         let reported = |what: &InTransit| matches!(what, InTransit::Reported { stream: other, .. } if *other == stream);
         let last = self.in_transit.iter().rev().find(|(_, what)| reported(what)).map_or(now, |((at, _), _)| *at);
         let at = last.max(now.plus(Millis(self.rng.u64(0..=self.max_report_delay_ms))));

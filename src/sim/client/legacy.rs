@@ -1,21 +1,21 @@
-//! A client of the original protocol, as the Go client is: it takes any answer that comes before its request's
-//! deadline, believes a lease until the time that is written on it, and hears no hints.
+//! A client of the original protocol, like Doorman's Go client: it accepts any answer before the deadline of its request,
+//! believes a lease until the expiry that is written in it, and gets no hints.
 
 use std::sync::Arc;
 
 use leaseway_client::session::{Ask, Body, Capacity, Given, Lease, Outgoing, Release, Wants};
 use leaseway_core::Millis;
 
-/// So long after a request that failed, or was left out of an answer.
+/// The delay after a failed request, or after an answer without the resource.
 const RETRY_DELAY: Millis = Millis(1_000);
 
-/// The machine, for one resource.
+/// The state machine, for one resource.
 pub(crate) struct LegacyClient {
     resource: Arc<str>,
     endpoints: Vec<Arc<str>>,
     target: usize,
     deadline: Millis,
-    /// Absent once it is given back.
+    /// Absent after the release.
     wants: Option<Wants>,
     lease: Option<Lease>,
     under_way: Option<(u64, Millis)>,
@@ -38,7 +38,7 @@ impl LegacyClient {
         }
     }
 
-    /// What changes is said with the next refresh.
+    /// A change is sent with the next refresh.
     pub(crate) fn want(&mut self, now: Millis, wants: Wants) {
         if self.wants.replace(wants).is_none() {
             self.due = now;
@@ -78,14 +78,14 @@ impl LegacyClient {
         now >= sent.plus(self.deadline)
     }
 
-    /// The next endpoint may do better.
+    /// Moves on to the next endpoint.
     fn failed(&mut self, now: Millis) {
         self.under_way = None;
         self.target = (self.target + 1) % self.endpoints.len();
         self.due = now.plus(RETRY_DELAY);
     }
 
-    /// `end`: as the lease has it.
+    /// `end` is the expiry that is written in the lease.
     pub(crate) fn answered(&mut self, now: Millis, number: u64, given: Option<(Given, Millis)>) {
         let Some(sent) = self.awaited(number, now) else { return };
         self.under_way = None;
@@ -94,7 +94,7 @@ impl LegacyClient {
             return;
         };
         let capacity = Capacity::of(wire.capacity);
-        // Never beyond what the server counts, even where that was written long after it was asked for.
+        // Never later than the server counts, even if the answer was written long after the request.
         let end = end.min(now.max(sent).plus(length));
         self.lease = Some(Lease { capacity, end, refresh, token, wire });
         self.due = now.plus(refresh);
@@ -110,7 +110,7 @@ impl LegacyClient {
         }
     }
 
-    /// When the request was sent, if it is the one that an answer is awaited to.
+    /// When request `number` was sent, if its answer still counts.
     fn awaited(&self, number: u64, now: Millis) -> Option<Millis> {
         self.under_way
             .filter(|(awaited, sent)| *awaited == number && !self.has_failed(*sent, now))
@@ -123,7 +123,7 @@ impl LegacyClient {
         end.into_iter().chain([next]).min().filter(|at| *at < Millis(u64::MAX))
     }
 
-    /// What it may use.
+    /// What may be used.
     pub(crate) fn usable(&self, now: Millis) -> f64 {
         self.lease.filter(|lease| lease.is_live(now)).map_or(0.0, |lease| lease.capacity.get())
     }

@@ -1,9 +1,8 @@
-//! A client of the cluster with a limiter that lets callers through or refuses them at once: a gateway's (RLS, HTTP), or a
-//! program's. The real session, the real bucket and the real estimate of wants; callers come at random, and each wants
-//! one permit.
+//! A client with a rate limiter that admits or refuses callers at once, like that of a gateway (RLS, HTTP). The session, the
+//! bucket and the estimate of demand are real. Callers arrive at random, and each wants one permit.
 //!
-//! When wants are looked at is as in the client library and at a gateway's bridge, whose tasks and locks are absent. A
-//! caller is refused while there is no lease: none waits for the first, and when one has ended nothing may be used.
+//! Demand is estimated at the same times as in the client library and in gateways. A caller is refused while there is no
+//! lease: nobody waits for the first one, and an expired lease admits nobody.
 
 mod budget;
 #[cfg(test)]
@@ -21,45 +20,45 @@ use leaseway_core::{Millis, invariant::Violation};
 
 use self::budget::AdmissionBudget;
 
-/// A bridge looks so often at what has refused something, ...
+/// How often a gateway estimates demand at limiters that have refused callers.
 const POLL_INTERVAL: Millis = Millis(100);
-/// ... and so often at what fewer ask for than before, ...
+/// How often it looks for limiters whose demand has fallen, ...
 const SWEEP_INTERVAL: Millis = Millis(1_000);
-/// ... unless none has asked for it for longer than this.
+/// ... unless nobody has called for this long.
 const IDLE_TIMEOUT: Millis = Millis(4_000);
-/// The first request waits so long for what the first caller wants.
+/// How long the first request waits for the first caller.
 const FIRST_CALLER_DELAY: Millis = Millis(5);
-/// Between looks that the estimate asks for.
+/// Minimum time between estimates.
 const MIN_ESTIMATE_INTERVAL: Millis = Millis(100);
 const NANOS_PER_MILLI: Nanos = 1_000_000;
 
-/// A client, its limiter, and what asks it.
+/// A client, its limiter, and its callers.
 pub(crate) struct LimiterClient {
     resource: Arc<str>,
     window: Window,
     session: Session<Asked>,
     priority: i64,
     callers: Callers,
-    /// Absent while the resource is not open.
+    /// Absent while the resource is closed.
     open: Option<OpenLimiter>,
     broken: Option<Violation>,
 }
 
-/// They come no matter what becomes of those before.
+/// An open-loop Poisson process of callers.
 struct Callers {
     per_second: f64,
     next: Option<Nanos>,
     rng: fastrand::Rng,
 }
 
-/// How many have come, and how many of them were let through, since the resource was opened.
+/// Callers that arrived and that were admitted since the resource was opened.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct CallerCounts {
     pub(crate) arrived: u64,
     pub(crate) passed: u64,
 }
 
-/// What a client and a gateway keep of a resource that is open.
+/// The state of an open resource.
 struct OpenLimiter {
     bucket: Bucket,
     demand: Demand,
@@ -68,12 +67,12 @@ struct OpenLimiter {
     budget: AdmissionBudget,
     served: CallerCounts,
     wanted: f64,
-    /// Something was refused: wants are looked at then.
+    /// When to estimate demand because callers were refused.
     estimate_at: Option<Millis>,
-    /// The estimate is to be looked at then.
+    /// When the estimate has asked for another sample.
     recheck_at: Option<Millis>,
     sweep_at: Option<Millis>,
-    /// When it was last asked.
+    /// The last call.
     last: Nanos,
 }
 
@@ -83,7 +82,7 @@ impl Callers {
         self.next = self.after(from);
     }
 
-    /// When the one before came does not say when the next does: an exponential distribution.
+    /// The next arrival, after an exponentially distributed time.
     fn after(&mut self, at: Nanos) -> Option<Nanos> {
         let seconds = -(1.0 - self.rng.f64()).ln() / self.per_second;
         (self.per_second > 0.0).then(|| at.saturating_add((seconds * 1e9) as Nanos))
@@ -113,7 +112,7 @@ impl OpenLimiter {
         }
     }
 
-    /// A caller wants a permit, now or not at all.
+    /// A caller asks for a permit, without waiting.
     fn serve(&mut self, at: Nanos) -> Result<(), Violation> {
         self.served.arrived += 1;
         self.last = at;
@@ -139,7 +138,7 @@ impl OpenLimiter {
         self.wanted
     }
 
-    /// Whether wants are to be looked at now, besides when they are asked for.
+    /// Whether to estimate demand now, apart from refreshes.
     fn should_estimate(&mut self, now: Millis) -> bool {
         let falls = self.sweep_at.take_if(|at| *at <= now).is_some_and(|_| self.sweep(now));
         let presses = self.estimate_at.take_if(|at| *at <= now).is_some();
@@ -163,7 +162,7 @@ impl LimiterClient {
         LimiterClient { resource, window, session, priority: 0, callers, open: None, broken: None }
     }
 
-    /// So many callers come from now on.
+    /// Sets the rate of callers.
     pub(crate) fn offer(&mut self, now: Millis, asked: Asked) {
         self.serve(now);
         self.priority = asked.priority;
@@ -177,7 +176,7 @@ impl LimiterClient {
         }
     }
 
-    /// It gives back what it has, and no caller gets through any more.
+    /// Closes the limiter and releases the lease.
     pub(crate) fn close(&mut self, now: Millis) {
         self.serve(now);
         self.callers.set_rate(nanos(now), 0.0);
@@ -185,7 +184,7 @@ impl LimiterClient {
         self.session.release(&self.resource);
     }
 
-    /// What the session is told may change its lease. Callers that came before are served with the one that it had.
+    /// Calls the session, which may change its lease. Earlier callers are served with the lease before.
     pub(crate) fn tell<R>(&mut self, now: Millis, what: impl FnOnce(&mut Session<Asked>) -> R) -> R {
         self.serve(now);
         let result = what(&mut self.session);
@@ -202,7 +201,7 @@ impl LimiterClient {
         self.session.poll(now)
     }
 
-    /// Puts in force what may be used, if that is another amount than before.
+    /// Applies what may be used, if it has changed.
     pub(crate) fn changed(&mut self, now: Millis) -> Option<Usable> {
         let mut changed = None;
         self.session.changes(now, |_, usable| changed = Some(usable));
@@ -220,7 +219,7 @@ impl LimiterClient {
         should_estimate.into_iter().chain([session]).flatten().min()
     }
 
-    /// What it wants for its callers.
+    /// The estimated wants.
     pub(crate) fn wanted(&self) -> f64 {
         self.open.as_ref().map_or(0.0, |open| open.wanted)
     }
@@ -233,7 +232,7 @@ impl LimiterClient {
         self.open.as_ref().map_or(CallerCounts::default(), |open| open.served)
     }
 
-    /// The most that it may have saved up.
+    /// The current burst.
     pub(crate) fn burst(&self) -> f64 {
         self.open.as_ref().map_or(0.0, |open| open.budget.burst())
     }
@@ -242,7 +241,7 @@ impl LimiterClient {
         self.broken.take()
     }
 
-    /// Those that have come before now.
+    /// Serves all callers that have arrived before now.
     fn serve(&mut self, now: Millis) {
         while let Some(at) = self.callers.next_before(nanos(now)) {
             let Some(Err(violation)) = self.open.as_mut().map(|open| open.serve(at)) else { continue };
@@ -264,7 +263,7 @@ impl LimiterClient {
     }
 }
 
-/// What is told of a lease, and nothing beside it.
+/// The leased capacity, without fallback.
 pub(crate) fn leased(usable: Usable) -> f64 {
     if usable.basis == Basis::Lease { usable.capacity.get() } else { 0.0 }
 }

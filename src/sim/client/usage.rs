@@ -1,5 +1,4 @@
-//! How clients of a pool use what they have: in bursts, each in its own time. What a limiter would measure of that is
-//! what they report; the report itself is made by the client library.
+//! Usage patterns of clients of a pool: each uses its capacity in bursts of its own. The client library computes the reports.
 
 use std::time::Duration;
 
@@ -9,13 +8,13 @@ use serde::Deserialize;
 
 use crate::scenario::units::{Part, Span};
 
-/// What clients do with what they have.
+/// A usage pattern in a scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct UsageSpec {
-    /// The part of the time in which they use all of it; the rest of the time they use nothing.
+    /// The fraction of the time in which a client uses all of its capacity; otherwise it uses nothing.
     pub(crate) part: Part,
-    /// For so long at a stretch, on average.
+    /// The mean length of a burst.
     pub(crate) burst: Span,
 }
 
@@ -24,40 +23,40 @@ impl UsageSpec {
         if self.burst.0.0 == 0 { Err("`burst` is 0s, expected some time".into()) } else { Ok(()) }
     }
 
-    /// How long it goes on as it is, if it ends at all.
+    /// The length of the current burst or pause; `None` if it never ends.
     fn stretch(&self, is_busy: bool, rng: &mut fastrand::Rng) -> Option<Millis> {
         let Part(part) = self.part;
         let burst = self.burst.0.0 as f64;
         let mean = if is_busy { burst } else { burst * (1.0 - part) / part };
         let for_ever = if is_busy { part >= 1.0 } else { part <= 0.0 };
-        // When it will end does not depend on how long it has been: an exponential distribution.
+        // Exponentially distributed.
         (!for_ever).then(|| Millis(((1.0 - rng.f64()).ln() * -mean).max(1.0) as u64))
     }
 }
 
-/// One client's bursts, and its limiter.
+/// The bursts and usage counters of a client.
 pub(crate) struct UsagePattern {
     uses: UsageSpec,
     is_busy: bool,
-    /// A change that was set for an earlier habit is none.
+    /// The generation of the pattern. Changes that were scheduled for an earlier one are ignored.
     pub(crate) turn: u32,
     at: Millis,
     taken: f64,
     recharging: Millis,
-    /// Where it stands, once the server has said that there is a pool.
+    /// Set once the server has said that there is a pool.
     tracker: Option<UsageTracker>,
-    /// What the request that is under way says.
+    /// The report in the request in flight.
     told: Option<(UsageCounters, Option<f64>)>,
 }
 
 impl UsagePattern {
-    /// It may begin in the middle of a burst.
+    /// A pattern that may begin in the middle of a burst.
     pub(crate) fn new(uses: UsageSpec, now: Millis, rng: &mut fastrand::Rng) -> UsagePattern {
         let is_busy = rng.f64() < uses.part.0;
         UsagePattern { uses, is_busy, turn: 0, at: now, taken: 0.0, recharging: Millis(0), tracker: None, told: None }
     }
 
-    /// Another client with the same habit: it has used nothing yet.
+    /// Resets the counters: another client with the same pattern.
     pub(crate) fn forget(&mut self) {
         (self.tracker, self.told) = (None, None);
     }
@@ -66,24 +65,24 @@ impl UsagePattern {
         self.is_busy
     }
 
-    /// The other way round from now on.
+    /// Begins or ends a burst.
     pub(crate) fn change(&mut self) {
         self.is_busy = !self.is_busy;
     }
 
-    /// It uses another part of the time from now on.
+    /// Changes the fraction of the time.
     pub(crate) fn use_part(&mut self, part: Part, rng: &mut fastrand::Rng) {
         self.turn += 1;
         self.uses.part = part;
         self.is_busy = rng.f64() < part.0;
     }
 
-    /// When it changes, if it does.
+    /// The time until the next change, if there is one.
     pub(crate) fn next(&self, rng: &mut fastrand::Rng) -> Option<Millis> {
         self.uses.stretch(self.is_busy, rng)
     }
 
-    /// Counts the time until now, in which it had so much.
+    /// Counts usage until now, at a capacity of `had`.
     pub(crate) fn count(&mut self, now: Millis, had: Amount) {
         let passed = now.since(std::mem::replace(&mut self.at, now));
         if self.is_busy && had > Amount::ZERO {
@@ -96,18 +95,18 @@ impl UsagePattern {
         UsageCounters { at: self.at, taken: self.taken as u64, recharging: Duration::from_millis(self.recharging.0) }
     }
 
-    /// What a request says of it, once the server has asked for it.
+    /// The usage to report, if it is a pool.
     pub(crate) fn usage(&self) -> Option<Usage> {
         Some(self.tracker.as_ref()?.use_of_rate(self.counters()))
     }
 
-    /// A request has left that says this.
+    /// A request with this report was sent.
     pub(crate) fn sent(&mut self, usage: Option<Usage>) {
         let counters = usage.map_or_else(|| self.counters(), |usage| usage.counters);
         self.told = Some((counters, usage.map(|usage| usage.recharging)));
     }
 
-    /// The answer to it says where the client stands.
+    /// The answer arrived, with the state of the pool.
     pub(crate) fn answered(&mut self, state: Option<&core::PoolState>) {
         let (before, told) = (self.tracker.take(), self.told.take());
         let (counters, part) = told.unwrap_or_else(|| (self.counters(), None));
@@ -115,7 +114,7 @@ impl UsagePattern {
     }
 }
 
-/// As it comes off the wire.
+/// Decodes a state.
 fn from_core(state: &core::PoolState) -> PoolState {
     PoolState {
         standing: match state.standing {
@@ -131,7 +130,7 @@ fn from_core(state: &core::PoolState) -> PoolState {
     }
 }
 
-/// As it arrives.
+/// Decodes a report.
 pub(crate) fn to_core(usage: Usage) -> core::Usage {
     core::Usage {
         recharging: usage.recharging,

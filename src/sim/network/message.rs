@@ -1,22 +1,23 @@
-//! What goes over the network: requests, answers and hints. The same for clients and for child nodes.
+//! Messages: requests, answers and hints, for clients and child nodes alike.
 
 use std::sync::Arc;
 
 use leaseway_client::session::{self, Given, Wire};
 use leaseway_core::{Amount, Has, HolderKind, Lease, Millis, Request, Supplied, Token};
 
+/// A client or node, by its index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Participant {
     Client(usize),
     Node(usize),
 }
 
-/// A message. Boxes keep it small: it is moved a few times.
+/// A message. It is boxed to keep it small, because it is moved a few times.
 #[derive(Debug, Clone)]
 pub(crate) enum Message {
     Request(Box<RequestMessage>),
     Reply(Box<Reply>),
-    /// To a name, whichever process has it.
+    /// Addressed to a name, whichever process has it.
     Hint {
         to: Participant,
         name: u32,
@@ -31,15 +32,16 @@ pub(crate) struct RequestMessage {
     pub(crate) node: usize,
     pub(crate) peer: u8,
     pub(crate) request: Request,
-    /// What really sent it, if that is another.
+    /// The actual sender of a forged request.
     pub(crate) forged_by: Option<Participant>,
 }
 
-/// What sent a request, and which of its requests that was: an answer goes there.
+/// The sender and number of a request, which its answer is addressed to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sender {
     pub(crate) participant: Participant,
-    /// A client that starts anew, or a node's next master, is not what asked, though it may have the same name.
+    /// A restarted client, or the next master of a node, does not get answers to its predecessor, though it may have the same
+    /// name.
     pub(crate) incarnation: u32,
     pub(crate) number: u64,
 }
@@ -53,19 +55,19 @@ pub(crate) struct Reply {
     pub(crate) what: ReplyBody,
 }
 
-/// What an answer says.
+/// The contents of an answer.
 #[derive(Debug, Clone)]
 pub(crate) enum ReplyBody {
     Granted(Lease),
     Supplied(Box<Supplied>),
-    /// Given back; or too soon, and the lease stays as it is.
+    /// Released; or refused, and the lease does not change.
     Nothing,
-    /// Another peer is the master, if any is.
+    /// Another peer is the master, or none is.
     Redirect(Option<u8>),
 }
 
 impl Message {
-    /// What asks, and the node that is asked.
+    /// The holder and the node at its ends.
     pub(crate) fn ends(&self) -> (Participant, usize) {
         match self {
             Message::Request(request) => (request.from.participant, request.node),
@@ -76,7 +78,7 @@ impl Message {
 }
 
 impl Participant {
-    /// The name that `name` gave, and the number that it had.
+    /// The inverse of `name`.
     pub(crate) fn named(kind: HolderKind, name: &str) -> Option<(Participant, u32)> {
         let (index, number) = name.split_once('.')?;
         let (index, number) = (index.parse().ok()?, number.parse().ok()?);
@@ -86,7 +88,7 @@ impl Participant {
         }
     }
 
-    /// As it is known to servers. All peers of a node have one name, whichever is master; a client may get another.
+    /// Its name at servers. All peers of a node share one name. A client may get a new one.
     pub(crate) fn name(self, number: u32) -> String {
         match self {
             Participant::Client(index) => format!("{index}.{number}"),
@@ -95,7 +97,7 @@ impl Participant {
     }
 }
 
-/// What a request says of a lease.
+/// A lease as a request names it.
 pub(crate) fn has(lease: Option<session::Lease>) -> Option<Has> {
     lease.map(|lease| Has {
         token: lease.token.and_then(Token::new),
@@ -104,7 +106,7 @@ pub(crate) fn has(lease: Option<session::Lease>) -> Option<Has> {
     })
 }
 
-/// A lease as it comes off the wire, where refresh intervals are whole seconds.
+/// Decodes a lease. The wire has refresh intervals in whole seconds.
 pub(crate) fn given(resource: &Arc<str>, lease: &Lease) -> Given {
     let seconds = lease.refresh.0 / 1000;
     Given {

@@ -1,4 +1,4 @@
-//! Can the simulation fail? Leaves a rule of the protocol out, and looks for a run that shows it.
+//! Mutation testing of the simulation: leaves out a rule of the protocol, and searches for a run that notices.
 
 use std::ops::Range;
 
@@ -11,8 +11,7 @@ use crate::{
     scenario::{Handover, Scenario, built_in, plan::Plan},
 };
 
-/// What is tried: everything that goes wrong, with a new master that knows and with one that listens, with few holders
-/// and with many, with leases that change their lengths, and with one that lies.
+/// The scenarios to search, with what new masters know.
 const CASES: [(&str, Handover); 19] = [
     ("cramped", Handover::Promises),
     ("cramped", Handover::Learning),
@@ -37,22 +36,23 @@ const CASES: [(&str, Handover); 19] = [
 
 /// A fault that was found.
 pub struct Found {
+    /// The scenario.
     pub scenario: String,
-    /// What new masters knew in it.
+    /// What new masters know in it.
     pub handover: Handover,
-    /// The promise that it broke.
+    /// The violation.
     pub broken: RunFailure,
-    /// How much clients had at the most if that is let run on, in per cent of the capacity.
+    /// Peak usage in percent of the capacity, if the run continues after the violation.
     pub peak: f64,
 }
 
-/// Looks for each fault in the same cases.
+/// Searches the same scenarios for each fault.
 pub struct Search {
     cases: Vec<(String, Plan)>,
 }
 
 impl Search {
-    /// The cases are scenarios that come with the simulator.
+    /// Searches the built-in scenarios.
     pub fn new() -> Result<Search, String> {
         let case = |(name, handover)| {
             let text = built_in(name).ok_or_else(|| format!("there is no scenario `{name}`"))?;
@@ -62,13 +62,13 @@ impl Search {
         Ok(Search { cases: CASES.into_iter().map(case).collect::<Result<_, String>>()? })
     }
 
-    /// The cases are these, each with its name.
+    /// Searches these scenarios, each with its name.
     pub fn among(cases: Vec<(String, Plan)>) -> Search {
         Search { cases }
     }
 
-    /// Seed by seed in each of the cases: which shows it is not known before. A run that fails without the fault shows
-    /// nothing.
+    /// Searches seed by seed through all scenarios, because it is not known which one notices. A run that fails without the
+    /// fault as well does not count.
     pub fn find(&self, fault: Fault, seeds: Range<u64>, observer: &impl Observer) -> Option<Found> {
         for seed in seeds {
             for (scenario, plan) in &self.cases {
@@ -105,7 +105,7 @@ fn run(planted: Option<Fault>, plan: &Plan, seed: u64, keep: RunOptions) -> Resu
 mod tests {
     use super::*;
 
-    /// Faults of the clock of the cluster, and of what ends by it before the rest.
+    /// Faults of the cluster clock and of early expiry.
     #[test]
     fn a_clock_of_the_cluster_that_is_early_is_found() {
         let search = Search::new().expect("the scenarios come with the simulator");

@@ -1,5 +1,4 @@
-//! Scenarios that a seed draws: up to three levels of nodes of every kind, holders of every kind, a network, and what
-//! goes wrong how often. What was not thought of is among them.
+//! Random scenarios: up to three levels of nodes, clients of every kind, a network, and the frequencies of faults.
 
 use fastrand::Rng;
 use leaseway_core::Millis;
@@ -13,13 +12,13 @@ use crate::{
     },
 };
 
-/// How likely each is compared with others; often not at all.
+/// Relative probabilities of faults.
 const WEIGHTS: [u32; 7] = [0, 0, 1, 1, 2, 3, 6];
-/// Where it seldom happens at all.
+/// Relative probabilities of rare faults.
 const RARE_WEIGHTS: [u32; 4] = [0, 0, 0, 1];
 
 impl Scenario {
-    /// The one of this seed, of which only capacity, algorithm and length are as in the file.
+    /// The scenario of this seed. Only capacity, algorithm and length are taken from the file.
     pub(crate) fn drawn(&self, seed: u64) -> Scenario {
         let mut draw = Draw(Rng::with_seed(seed ^ u64::from_be_bytes(*b"scenario")));
         let mut scenario = Scenario { draws: false, ..self.clone() };
@@ -110,7 +109,7 @@ impl Draw {
         let mut may = |weight, what| one_of.push(WeightedFault { weight, what });
         for NodeSpec { name, .. } in &scenario.nodes {
             let node = || Some(name.clone());
-            // Of a root there is no uplink to cut.
+            // Cutting the uplink of the root has no effect.
             may(self.one_of(WEIGHTS), Fault::Election { node: node() });
             may(
                 self.one_of(WEIGHTS),
@@ -149,7 +148,7 @@ impl Draw {
         for amount in [capacity, capacity / 2.0] {
             may(cuts, Fault::Capacity { amount });
         }
-        // A master that learns does so for as long as leases are now, and those from before may be longer.
+        // A learning master waits for the current lease length, and older leases may be longer.
         let (others, length) = (self.one_of(RARE_WEIGHTS), scenario.resource.lease);
         let promises = |node: &NodeSpec| node.handover.unwrap_or(scenario.handover) == Handover::Promises;
         if scenario.nodes.iter().all(promises) {

@@ -1,4 +1,4 @@
-//! What can go wrong, as a scenario says it.
+//! Faults.
 
 use leaseway_core::{Amount, Load};
 use serde::Deserialize;
@@ -6,53 +6,53 @@ use serde::Deserialize;
 use super::NodeSpec;
 use crate::scenario::units::{Between, Part, Span};
 
-/// What can happen. Where `node` is absent any node is meant, each as likely as the others.
+/// A fault or event. If `node` is absent, a random node is chosen.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", rename_all_fields = "snake_case", deny_unknown_fields)]
 pub(crate) enum Fault {
-    /// No peer is master any more; there is an election so much later, or none if that is absent.
+    /// The node loses its master. There is an election after `back`, if present.
     LoseMaster { node: Option<String>, back: Option<Between> },
-    /// Any of the peers becomes master. If it is already, nothing happens.
+    /// A random peer becomes master. Nothing happens if it is master already.
     Election { node: Option<String> },
-    /// Clients want so much more, once.
+    /// Adds to the wants of clients, once.
     Spike { clients: u32, by: f64 },
-    /// Clients want so much, once.
+    /// Sets the wants of clients, once.
     Want { clients: u32, amount: f64 },
-    /// Clients that use what they have in bursts use it this part of the time from now on.
+    /// Changes the usage pattern of clients.
     Use { clients: u32, part: Part },
-    /// Clients die; others come in their place at once.
+    /// Replaces clients by new ones.
     Crash { clients: u32 },
-    /// Clients die and forget what they had, and are started again under their names.
+    /// Restarts clients under the same names; they forget their leases.
     Restart { clients: u32 },
-    /// Clients give back what they have, and want it again later.
+    /// Clients release their leases and return later.
     Leave { clients: u32, back: Between },
-    /// Clients cannot reach their node.
+    /// Cuts clients off from their node.
     CutClients { clients: u32, back: Between },
-    /// A node cannot reach its parent.
+    /// Cuts a node off from its parent.
     CutUplink { node: Option<String>, back: Between },
-    /// No link to a node or from it works.
+    /// Cuts all links of a node.
     Isolate { node: Option<String>, back: Between },
-    /// There is another capacity at the root from now on.
+    /// Changes the capacity at the root.
     Capacity { amount: f64 },
-    /// The root gives leases of another length from now on.
+    /// Changes the lease length at the root.
     Lease { length: Span },
-    /// An operator sets a capacity in place of what a node has, for a time.
+    /// An operator overrides the capacity of a node for a time.
     Override(OverrideSpec),
-    /// The streams of Envoys break; both ends notice later.
+    /// Breaks the streams of Envoys; both ends notice later.
     BreakStreams { clients: u32 },
-    /// Gateways die, and others begin under their ids. Their Envoys go on.
+    /// Replaces gateways under the same ids. Their Envoys continue.
     KillGateways { clients: u32 },
-    /// So many requests and releases come under names of others. With this, nodes have an access policy.
+    /// Sends forged requests and releases under the names of others. Enables the access policy of nodes.
     Forge { requests: u32 },
 }
 
-/// A capacity that an operator sets.
+/// An override by an operator.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct OverrideSpec {
     #[serde(default)]
     pub(crate) node: Option<String>,
-    /// Either so much, or a part of what there would be.
+    /// Either a capacity or a factor of the configured one.
     #[serde(default)]
     pub(crate) capacity: Option<f64>,
     #[serde(default)]
@@ -63,7 +63,7 @@ pub(crate) struct OverrideSpec {
 }
 
 impl OverrideSpec {
-    /// As the core has it.
+    /// Converts to the type of the core.
     pub(crate) fn load(&self) -> Result<Load, String> {
         let number = |number| Amount::new(number).map_err(|error| format!("`override` {error}"));
         match (self.capacity, self.factor) {
@@ -75,7 +75,7 @@ impl OverrideSpec {
 }
 
 impl Fault {
-    /// What no type can say.
+    /// Validates what types cannot express.
     pub(super) fn check(&self, nodes: &[NodeSpec]) -> Result<(), String> {
         let node = match self {
             Fault::LoseMaster { node, .. }

@@ -1,4 +1,4 @@
-//! A scenario that was checked and laid out: what every run of it begins with.
+//! Plans: validated scenarios with the tree laid out.
 
 use leaseway_core::{Amount, Kind, Settings};
 
@@ -12,7 +12,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Complains of parameters that do not fit the algorithm, and of an algorithm that nothing is drawn for.
+    /// Validates the parameters, and the algorithm of random scenarios.
     pub fn new(scenario: Scenario) -> Result<Plan, String> {
         let tree = Tree::new(&scenario);
         let settings = scenario.settings()?;
@@ -25,48 +25,47 @@ impl Plan {
         Ok(Plan { scenario, tree, settings })
     }
 
-    /// What this seed draws, where each draws its own.
+    /// The random plan of this seed, if the scenario is random.
     pub(crate) fn drawn(&self, seed: u64) -> Option<Plan> {
         self.scenario.draws.then(|| Plan::new(self.scenario.drawn(seed)).expect("what is drawn is valid"))
     }
 
-    /// By which the sum of what clients have may be more than what is counted: each has a last digit, which sums of
-    /// amounts below 1 round up, and keeps it when the lease of its node is cut by as little.
+    /// Rounding tolerance of the sum of all clients' capacity: one unit in the last place of each client.
     pub(crate) fn digits(&self) -> Amount {
         Amount::clamped(self.tree.clients.len() as f64 * f64::EPSILON)
     }
 
-    /// What it was made of.
+    /// The scenario.
     pub fn scenario(&self) -> &Scenario {
         &self.scenario
     }
 
-    /// How the resource is run at the root.
+    /// The settings of the resource at the root.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// What a new master knows at this node.
+    /// What a new master of this node knows.
     pub(crate) fn handover(&self, node: usize) -> Handover {
         self.spec(node).handover.unwrap_or(self.scenario.handover)
     }
 
-    /// What the file says of this node.
+    /// The specification of this node.
     pub(crate) fn spec(&self, node: usize) -> &NodeSpec {
         &self.scenario.nodes[self.tree.nodes[node].spec]
     }
 
-    /// Whether some of the clients are Envoys.
+    /// Whether any client is an Envoy.
     pub(crate) fn has_envoys(&self) -> bool {
         self.tree.clients.iter().any(|client| client.speaks == ClientKind::Envoy)
     }
 
-    /// Whether some of the clients let callers through.
+    /// Whether any client has a limiter.
     pub(crate) fn has_limiters(&self) -> bool {
         self.tree.clients.iter().any(|client| client.speaks == ClientKind::Limiter)
     }
 
-    /// Whether other figures than of a division say how well it does.
+    /// Whether the resource is a pool.
     pub fn is_pool(&self) -> bool {
         self.settings.kind == Kind::PriorityPool
     }

@@ -1,4 +1,4 @@
-//! A scenario's nodes and clients, one by one.
+//! The nodes and clients of a scenario, one by one.
 
 use leaseway_core::{Amount, Millis};
 
@@ -9,9 +9,9 @@ use crate::{
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TreeNode {
-    /// With a number if the file has several alike.
+    /// The name, with a number if there are several.
     pub(crate) name: String,
-    /// Which of the file's it is.
+    /// The index of its specification.
     pub(crate) spec: usize,
     pub(crate) parent: Option<usize>,
     pub(crate) level: usize,
@@ -24,14 +24,14 @@ pub(crate) struct TreeClient {
     pub(crate) speaks: ClientKind,
     pub(crate) priority: i16,
     pub(crate) wants: Wants,
-    /// What is assigned to it there.
+    /// Its assignment.
     pub(crate) assigned: Option<Amount>,
     pub(crate) uses: Option<UsageSpec>,
-    /// What is not used is saved up for so long, if it has a limiter.
+    /// The window of its limiter.
     pub(crate) window: Millis,
 }
 
-/// All of them. Parents come before their children.
+/// All nodes and clients. Parents come before their children.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Tree {
     pub(crate) nodes: Vec<TreeNode>,
@@ -69,7 +69,7 @@ impl Tree {
         tree
     }
 
-    /// The nodes that a name in the file stands for.
+    /// The nodes with this name in the file.
     pub(crate) fn named(&self, scenario: &Scenario, name: &str) -> Vec<usize> {
         let called = |place: &TreeNode| scenario.nodes[place.spec].name == name;
         (0..self.nodes.len()).filter(|node| called(&self.nodes[*node])).collect()

@@ -1,32 +1,33 @@
-//! Times, parts and names as scenario files and flags write them: one way of writing each, wherever it stands.
+//! Durations, fractions and algorithms, as scenario files and flags write them.
 
 use std::{fmt, str::FromStr};
 
 use leaseway_core::{Kind, Millis, nearest};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// Virtual time: `300s`, `5ms`, `1h 30m`.
+/// A duration in virtual time: `300s`, `5ms`, `1h 30m`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Span(pub Millis);
 
-/// From the one to the other: `10..100ms`, `0s..60s`, or just `5ms`.
+/// A range of durations: `10..100ms`, `0s..60s`, or just `5ms`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Between {
+    /// The minimum.
     pub least: Millis,
-    /// The other, not less.
+    /// The maximum.
     pub most: Millis,
 }
 
-/// A part of the whole: `1%`.
+/// A fraction: `1%`.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default)]
 pub struct Part(pub f64);
 
-/// An algorithm by its name.
+/// An algorithm, by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Algorithm(pub Kind);
 
 impl Span {
-    /// So many milliseconds.
+    /// A duration in milliseconds.
     pub const fn millis(ms: u64) -> Span {
         Span(Millis(ms))
     }
@@ -61,9 +62,9 @@ impl FromStr for Between {
             return Ok(Between { least: only, most: only });
         };
         let Span(most) = to.parse()?;
-        // `10..100ms`: the unit is written once.
+        // In `10..100ms` the unit is written once.
         let unit = to.trim_start_matches(|c: char| c.is_ascii_digit());
-        // `1..2h 30m`: of which?
+        // In `1..2h 30m` the unit of the first is ambiguous.
         let shared = |_| match unit.chars().all(|c| c.is_ascii_alphabetic()) {
             true => format!("{from}{unit}").parse(),
             false => Err(format!("`{text}`: expected a unit for `{from}` as well, like 1h..2h 30m")),
@@ -86,7 +87,7 @@ impl fmt::Display for Between {
 }
 
 impl Between {
-    /// Any of them, the ends included.
+    /// A random duration in the range, ends included.
     pub(crate) fn pick(self, rng: &mut fastrand::Rng) -> Millis {
         if self.least == self.most { self.least } else { Millis(rng.u64(self.least.0..=self.most.0)) }
     }
@@ -105,7 +106,7 @@ impl FromStr for Part {
 
 impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A hundred times 0.07 is a little more than 7; ten digits are as many as a flag has.
+        // 0.07 · 100 is a little more than 7 in floating point, so round to ten digits.
         let percent = format!("{:.10}", self.0 * 100.0);
         write!(f, "{}%", percent.trim_end_matches('0').trim_end_matches('.'))
     }
@@ -130,7 +131,7 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// Read and written as text, wherever they stand.
+/// Serialises as text.
 macro_rules! as_text {
     ($($unit:ty),*) => {$(
         impl<'de> Deserialize<'de> for $unit {

@@ -1,4 +1,4 @@
-//! What must hold at every moment of what nodes count and what their holders believe.
+//! The safety invariant, checked after every event: no node counts less than its holders believe.
 
 use leaseway_core::{Amount, ClusterClock, Millis, Reuse, Sum, invariant::Violation};
 
@@ -9,20 +9,20 @@ use crate::{
 };
 
 impl Simulation<'_> {
-    /// No node counts less than its holders believe, and neither would a master that came now.
+    /// Checks that no node counts less than its holders believe, and that a master elected now would not either.
     pub(crate) fn audit(&mut self) -> Result<(), Violation> {
         if self.pools.is_some() || !self.settings.shares() || self.settings.reuse != Reuse::Confirmed {
             return Ok(());
         }
         if let Some(master) = self.nodes[ROOT].master.as_ref().filter(|_| self.is_cut) {
-            // A successor might still count all that is stored.
+            // A successor might still count everything that is stored.
             let stored = survivors(&self.nodes[ROOT], self.now).map(Sum::from);
             self.accounting.held(stored.fold(master.engine.resource().sums().held, Sum::max));
         }
         let believed = self.believed();
         for (index, (node, believed)) in self.nodes.iter().zip(&believed).enumerate() {
             let keeps_promises = self.plan.handover(index) == Handover::Promises;
-            // A child node that knows nothing takes for lent what it is lent, and its predecessor may have had more.
+            // A learning child node only knows its current supply, and its predecessor may have had more.
             let knows = keeps_promises || index == ROOT;
             if let Some(master) = node.master.as_ref().filter(|_| knows) {
                 let held = master.engine.resource().sums().held;
@@ -47,7 +47,7 @@ impl Simulation<'_> {
         counted: Sum,
         believed: Sum,
     ) -> Result<(), Violation> {
-        // Where there was less all of a sudden, what all are due may be more than there is, by the last digit of each.
+        // After a cut the sum of dues may exceed the capacity by the rounding error of each.
         let is_close = self.is_cut && believed.get() <= counted.get() * (1.0 + 1e-12);
         let mut with_digits = counted;
         with_digits += self.plan.digits();
@@ -60,8 +60,8 @@ impl Simulation<'_> {
         Err(Violation { invariant, detail })
     }
 
-    /// What the holders of each node believe: its clients, and the nodes below it, which have what they are lent and
-    /// all that is believed below them.
+    /// What the holders of each node believe: its clients, and its child nodes, each with the larger of its supply and what
+    /// its own holders believe.
     fn believed(&self) -> Vec<Sum> {
         let mut believed = vec![Sum::ZERO; self.nodes.len()];
         for (place, client) in self.plan.tree.clients.iter().zip(&self.clients) {
@@ -87,7 +87,7 @@ impl Simulation<'_> {
         resource.overridden().map_or(resource.settings().capacity, |overridden| overridden.template)
     }
 
-    /// A client that wants something is about to lose all that it has.
+    /// Called when a client with demand is about to lose its whole capacity.
     pub(crate) fn check_cut(&self, index: usize) -> Result<(), Violation> {
         let (scenario, client) = (&self.plan.scenario, &self.clients[index]);
         let is_exempt = !client.speaks.says_what_it_has() || client.cut_until > self.now;
@@ -99,9 +99,9 @@ impl Simulation<'_> {
     }
 }
 
-/// The totals that a master might inherit that came now: any part of what is under way may be stored.
+/// The totals that a master elected now might inherit, for every prefix of the uncommitted log.
 pub(crate) fn survivors(node: &Node, now: Millis) -> impl Iterator<Item = Amount> {
-    // As a master would count that came now.
+    // As a master elected now would count.
     let (promises, clock) = (&node.promises, ClusterClock::new(node.reached, now));
     let moment = clock.at(now);
     let stored = promises.believed_until(clock, now, now).map_or(Amount::ZERO, |_| promises.total_at(moment));

@@ -1,4 +1,4 @@
-//! Clients at work: the real session, the wants of the scenario, and a book of what may be used.
+//! Events of clients.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,7 +23,7 @@ use crate::{
 };
 
 impl Simulation<'_> {
-    /// The client with this index comes for the first time.
+    /// Creates the client with this index.
     pub(crate) fn arrive(&mut self, index: usize) {
         let seed = self.rng.u64(..);
         let plan = &self.plan.tree.clients[index];
@@ -54,7 +54,7 @@ impl Simulation<'_> {
         self.set_burst(index);
     }
 
-    /// It begins to use what it has, or stops.
+    /// Begins or ends a burst of usage.
     pub(crate) fn burst(&mut self, index: usize, turn: u32) {
         if self.clients[index].usage_pattern.as_ref().is_some_and(|usage_pattern| usage_pattern.turn == turn) {
             self.change_usage_pattern(index, |usage_pattern, _| usage_pattern.change());
@@ -106,7 +106,7 @@ impl Simulation<'_> {
         Machine::Session(Box::new(Session::new(settings)))
     }
 
-    /// The stream of its Envoy breaks, if it is one of a gateway.
+    /// Breaks the stream of an Envoy.
     pub(crate) fn break_stream(&mut self, index: usize) -> Result<(), Violation> {
         if let Machine::Envoy(envoy) = &mut self.clients[index].machine {
             envoy.break_stream(self.now);
@@ -114,7 +114,7 @@ impl Simulation<'_> {
         self.step_client(index)
     }
 
-    /// Its gateway dies, and another begins under its id.
+    /// Replaces the gateway of an Envoy or limiter.
     pub(crate) fn kill_gateway(&mut self, index: usize) -> Result<(), Violation> {
         if let Machine::Limiter(_) = self.clients[index].machine {
             return self.restart_client(index);
@@ -127,7 +127,7 @@ impl Simulation<'_> {
         self.step_client(index)
     }
 
-    /// It wants so much from now on.
+    /// Sets the wants of a client.
     fn set_wants(&mut self, index: usize, wants: f64) {
         let wants = Amount::clamped(wants);
         let client = &mut self.clients[index];
@@ -145,7 +145,7 @@ impl Simulation<'_> {
         self.step_client(index)
     }
 
-    /// More, or less, than it wants now.
+    /// Adds to the wants of a client.
     pub(crate) fn want_more(&mut self, index: usize, by: f64) -> Result<(), Violation> {
         self.want(index, (self.clients[index].wants.get() + by).max(0.0))
     }
@@ -162,7 +162,7 @@ impl Simulation<'_> {
     }
 
     pub(crate) fn wake_client(&mut self, index: usize) -> Result<(), Violation> {
-        // A wake-up that was set for another time, or for an earlier incarnation, is not this one.
+        // The wake-up was rescheduled, or belongs to an earlier incarnation.
         if self.clients[index].woken_at != Some(self.now) {
             return Ok(());
         }
@@ -204,7 +204,7 @@ impl Simulation<'_> {
         self.step_client(index)
     }
 
-    /// It dies and forgets what it had; another comes in its place.
+    /// Replaces a client by a new one.
     pub(crate) fn replace_client(&mut self, index: usize) -> Result<(), Violation> {
         self.rename(index);
         self.restart_process(index)?;
@@ -213,7 +213,7 @@ impl Simulation<'_> {
         self.want(index, wants)
     }
 
-    /// The same under its name.
+    /// Restarts a client under the same name.
     pub(crate) fn restart_client(&mut self, index: usize) -> Result<(), Violation> {
         self.restart_process(index)?;
         let wants = self.clients[index].wants.get();
@@ -240,7 +240,7 @@ impl Simulation<'_> {
         Ok(())
     }
 
-    /// It gives back what it has, and uses it no more.
+    /// The client releases its lease and leaves. Returns false if it was away already.
     pub(crate) fn leave(&mut self, index: usize) -> Result<bool, Violation> {
         let client = &mut self.clients[index];
         if !std::mem::replace(&mut client.is_here, false) {
@@ -262,7 +262,7 @@ impl Simulation<'_> {
         }
         let wants = std::mem::take(&mut client.wants);
         if !client.speaks.is_ours() {
-            // Its release names no lease: late, it would be taken for one of what it has by then.
+            // Its release names no lease and would, if late, release the next one.
             self.rename(index);
             self.restart_process(index)?;
         }
@@ -270,12 +270,12 @@ impl Simulation<'_> {
         self.want(index, wants.get())
     }
 
-    /// It knows of nothing any more that it has.
+    /// The client forgets its lease.
     fn forget_lease(&mut self, index: usize) -> Result<(), Violation> {
         self.set_usable(index, Amount::ZERO)
     }
 
-    /// It comes without a lease: how long does it wait, if that is after a failover?
+    /// A client has arrived without a lease: measure its waiting time if that is after a failover.
     fn note_arrival(&mut self, index: usize) {
         let node = &self.nodes[self.plan.tree.clients[index].node];
         let is_after_failover = node.incarnation > 1 && self.now < node.failed_over.plus(self.settings.lease);
@@ -298,7 +298,7 @@ impl Simulation<'_> {
         self.accounting.believe(now, index, before, after)
     }
 
-    /// Sends what is to be sent, writes down what may be used, and sees when to come back.
+    /// Polls a client: sends its request, records what may be used, and schedules its wake-up.
     fn step_client(&mut self, index: usize) -> Result<(), Violation> {
         self.report(index);
         let (now, client) = (self.now, &mut self.clients[index]);
@@ -322,7 +322,7 @@ impl Simulation<'_> {
         Ok(())
     }
 
-    /// What it asks for next says what it has used until now.
+    /// Updates the usage in the next request.
     fn report(&mut self, index: usize) {
         let (now, client) = (self.now, &mut self.clients[index]);
         let Some(usage_pattern) = client.usage_pattern.as_mut().filter(|_| client.is_here) else { return };
@@ -335,7 +335,7 @@ impl Simulation<'_> {
 
     fn wake_at(&mut self, index: usize, at: Millis) {
         let client = &mut self.clients[index];
-        // If it is woken sooner it sees for itself that there is nothing to do yet.
+        // Waking a client early is harmless.
         if client.woken_at.is_none_or(|earlier| at < earlier) {
             client.woken_at = Some(at);
             self.queue.put(at, Event::WakeClient(index));
@@ -353,7 +353,7 @@ impl Simulation<'_> {
                 let usage = ask.demand.usage.map(usage::to_core);
                 let wants = Amount::clamped(ask.demand.amount);
                 let now = has(ask.has).filter(|_| client.speaks.says_what_it_has());
-                // The wire has what is in use beyond the lease that is echoed.
+                // The wire has the amount in use beyond the echoed lease.
                 let named = now.map_or(Amount::ZERO, |has| has.capacity);
                 let in_use = Amount::clamped(ask.demand.outstanding);
                 let token = |has: &core::Has| has.token.filter(|_| client.speaks != ClientKind::Doorman);
@@ -375,7 +375,7 @@ impl Simulation<'_> {
                     charged: core::Charged::default(),
                 })
             }
-            // Such a node has nothing to say that with.
+            // The original protocol has no release for nodes.
             Body::Release(_) if client.speaks == ClientKind::DoormanNode => return,
             Body::Release(releases) => Request::Release(core::Release {
                 kind: HolderKind::Client,
@@ -395,10 +395,10 @@ impl Simulation<'_> {
     }
 }
 
-/// As servers know it.
+/// The name of a client at servers.
 fn client_name(index: usize, speaks: ClientKind, number: u32) -> Arc<str> {
     let name = Participant::Client(index).name(number);
-    // Child nodes that are more than a lease have names of their own.
+    // Must differ from the names of simulated nodes.
     if speaks == ClientKind::DoormanNode { format!("go{name}").into() } else { name.into() }
 }
 
@@ -406,7 +406,7 @@ fn kind(speaks: ClientKind) -> HolderKind {
     if speaks == ClientKind::DoormanNode { HolderKind::Node } else { HolderKind::Client }
 }
 
-/// When the lease ends, as it is written there.
+/// The expiry that is written in a lease.
 fn written_end(lease: &core::Lease) -> Millis {
     Millis::from_secs(u64::try_from(lease.expiry_time - START_UNIX).unwrap_or_default())
 }

@@ -1,4 +1,4 @@
-//! What goes wrong, and what clients change their minds about.
+//! Fault injection.
 
 use leaseway_core::{Amount, Millis, invariant::Violation};
 
@@ -9,7 +9,7 @@ use crate::{
 };
 
 impl Simulation<'_> {
-    /// One of the mishaps of a list; the next one is due later.
+    /// Injects a random fault of a sequence, and schedules the next one.
     pub(crate) fn random_fault(&mut self, number: usize) -> Result<(), Violation> {
         if self.quiet {
             return Ok(());
@@ -26,19 +26,10 @@ impl Simulation<'_> {
         Ok(())
     }
 
-    /// Lets something happen.
+    /// Injects a fault.
     pub(crate) fn inject(&mut self, fault: &Fault) -> Result<(), Violation> {
         match fault {
-            Fault::LoseMaster { node, back } => {
-                let node = self.pick_node(node.as_deref());
-                if self.lose_master(node)?
-                    && let Some(back) = back
-                {
-                    let at = self.time_after(*back);
-                    self.queue.put(at, Event::Elect(node));
-                }
-                Ok(())
-            }
+            Fault::LoseMaster { node, back } => self.lose_master_for(node.as_deref(), *back),
             Fault::Election { node } => {
                 let node = self.pick_node(node.as_deref());
                 self.elect(node)
@@ -59,15 +50,7 @@ impl Simulation<'_> {
             Fault::Restart { clients } => {
                 self.pick_clients(*clients).into_iter().try_for_each(|client| self.restart_client(client))
             }
-            Fault::Leave { clients, back } => {
-                for client in self.pick_clients(*clients) {
-                    if self.leave(client)? {
-                        let at = self.time_after(*back);
-                        self.queue.put(at, Event::Return(client));
-                    }
-                }
-                Ok(())
-            }
+            Fault::Leave { clients, back } => self.leave_for(*clients, *back),
             Fault::CutClients { clients, back } => {
                 for client in self.pick_clients(*clients) {
                     self.clients[client].cut_until = self.time_after(*back);
@@ -85,7 +68,7 @@ impl Simulation<'_> {
                 Ok(())
             }
             Fault::Lease { length } => self.lease_length(length.0),
-            // A master that knows nothing cannot know of what there was before.
+            // A learning master cannot know that the capacity was higher before.
             Fault::Capacity { .. } if self.plan.handover(ROOT) == Handover::Learning => Ok(()),
             Fault::Override(set) => self.set_override(set),
             Fault::BreakStreams { clients } => {
@@ -100,6 +83,29 @@ impl Simulation<'_> {
             }
             Fault::Capacity { amount } => self.set_capacity(Amount::clamped(*amount)),
         }
+    }
+
+    /// A node loses its master, until an election after `back`, if present.
+    fn lose_master_for(&mut self, node: Option<&str>, back: Option<Between>) -> Result<(), Violation> {
+        let node = self.pick_node(node);
+        if self.lose_master(node)?
+            && let Some(back) = back
+        {
+            let at = self.time_after(back);
+            self.queue.put(at, Event::Elect(node));
+        }
+        Ok(())
+    }
+
+    /// Clients leave, and return after `back`.
+    fn leave_for(&mut self, clients: u32, back: Between) -> Result<(), Violation> {
+        for client in self.pick_clients(clients) {
+            if self.leave(client)? {
+                let at = self.time_after(back);
+                self.queue.put(at, Event::Return(client));
+            }
+        }
+        Ok(())
     }
 
     fn lease_length(&mut self, length: Millis) -> Result<(), Violation> {
@@ -123,7 +129,7 @@ impl Simulation<'_> {
         self.now.plus(after.pick(&mut self.rng))
     }
 
-    /// One of those with that name, or one of all.
+    /// A random node, of this name if there is one.
     pub(crate) fn pick_node(&mut self, name: Option<&str>) -> usize {
         let plan = self.plan;
         match name {
@@ -135,7 +141,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// So many different ones, or all if there are no more.
+    /// `count` random clients.
     fn pick_clients(&mut self, count: u32) -> Vec<usize> {
         let all = self.clients.len();
         self.rng.choose_multiple(0..all, all.min(count as usize))

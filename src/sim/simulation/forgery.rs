@@ -1,4 +1,4 @@
-//! Requests and releases under names of others. Whether a policy lets them in is for the core to say, as with servers.
+//! Forged requests under the names of others, and the access policy of the core that has to refuse them.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::{
     simulation::{RESOURCE, Simulation},
 };
 
-/// What each may do: ask under its own names.
+/// The permissions of each participant: to ask under its own names.
 pub(crate) struct Access {
     clients: Vec<Permissions>,
     nodes: Vec<Permissions>,
@@ -56,7 +56,7 @@ impl Access {
 }
 
 impl Simulation<'_> {
-    /// Whether a node hears a request at all. What each asks for itself it may.
+    /// Whether the policy admits a request. Requests under own names must be admitted.
     pub(crate) fn is_allowed(&self, message: &RequestMessage) -> Result<bool, Violation> {
         let Some(access) = &self.access else { return Ok(true) };
         let permissions = access.of(message.forged_by.unwrap_or(message.from.participant));
@@ -67,12 +67,12 @@ impl Simulation<'_> {
         }
     }
 
-    /// Another party, with a name of its own, says something in the name of one that is alive.
+    /// A random participant sends a request under the name of another one.
     pub(crate) fn forge(&mut self) {
         let (clients, nodes) = (self.clients.len(), self.nodes.len());
         let participant =
             |at: usize| if at < clients { Participant::Client(at) } else { Participant::Node(at - clients) };
-        // The root asks no parent.
+        // The root has no parent to ask.
         let (victim, forger) = (self.rng.usize(0..clients + nodes), self.rng.usize(0..clients + nodes));
         let (victim, forged_by) = (participant(victim), participant(forger));
         let (kind, id, node) = match victim {
@@ -107,7 +107,7 @@ impl Simulation<'_> {
                 charged: Charged::default(),
             }),
         };
-        // The master, if there is one; what it answers is awaited by none.
+        // Goes to the master, if there is one. Nobody waits for the answer.
         let peer = self.nodes[node].master.as_ref().map_or(0, |master| master.peer);
         let from = Sender { participant: victim, incarnation: u32::MAX, number: u64::MAX };
         let forged_by = Some(forged_by);

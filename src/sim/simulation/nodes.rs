@@ -1,4 +1,4 @@
-//! Nodes at work: elections, requests, and what the engine of a master wants done.
+//! Events of nodes: elections, requests, and the effects of engines.
 
 use std::sync::Arc;
 
@@ -15,15 +15,15 @@ use crate::{
     simulation::{Event, Simulation},
 };
 
-/// A master forgets what has ended so often.
+/// The interval between ticks of engines.
 const TICK_INTERVAL: Millis = Millis(1_000);
-/// How much all pools together may have noted.
+/// Maximum number of notes of all pools.
 const MAX_NOTES: usize = 200_000;
-/// No resource retires here.
+/// Resources never retire.
 const NEVER: Millis = Millis(u64::MAX);
 
 impl Simulation<'_> {
-    /// Any of the peers becomes master, unless it is already.
+    /// Elects a random peer, unless it is master already.
     pub(crate) fn elect(&mut self, index: usize) -> Result<(), Violation> {
         let (now, node) = (self.now, &mut self.nodes[index]);
         let peer = self.rng.u8(0..node.endpoints.len() as u8);
@@ -35,7 +35,7 @@ impl Simulation<'_> {
         let cluster_clock = ClusterClock::new(node.reached, now);
         node.failed_over = now;
         let incarnation = node.incarnation;
-        // A child node decides nothing before its parent has said how the resource is run.
+        // A child node decides nothing before its parent has sent the settings.
         let settings = if index == ROOT { &self.settings } else { &self.plan.settings }.clone();
         let learning_until = settings.learning_until(now);
         let (inherited, learning_until, lineage) = match self.plan.handover(index) {
@@ -47,7 +47,7 @@ impl Simulation<'_> {
         let birth = Birth {
             settings,
             source: if uplink.is_some() { Source::Parent } else { Source::Own },
-            // Above all that those before it may have given.
+            // Above all epochs of its predecessors.
             epoch: Epoch((1 << 40) + u64::from(incarnation) * Inherited::EPOCHS_APART),
             since: now,
             learning_until,
@@ -79,13 +79,13 @@ impl Simulation<'_> {
         Ok(())
     }
 
-    /// Which clients, if holders are told anything at all.
+    /// Which clients listen for hints, if there are any.
     fn listens(&self) -> Option<Vec<bool>> {
         let clients = self.plan.tree.clients.iter();
         self.plan.scenario.push.then(|| clients.map(|place| place.speaks.is_ours()).collect())
     }
 
-    /// Assignments are facts that outlive masters.
+    /// The assignments at a node, which outlive masters.
     fn assignments(&self, index: usize) -> Vec<(HolderKind, Arc<str>, Assigned)> {
         if self.pools.is_none() {
             return Vec::new();
@@ -99,7 +99,7 @@ impl Simulation<'_> {
         assigned.collect()
     }
 
-    /// A client that comes in another's place has what was assigned to that.
+    /// Moves the assignment of a client to its replacement.
     pub(crate) fn move_assignment(&mut self, client: usize) -> Result<(), Violation> {
         let place = &self.plan.tree.clients[client];
         let Some(assigned) = place.assigned.filter(|_| self.pools.is_some()) else { return Ok(()) };
@@ -108,7 +108,7 @@ impl Simulation<'_> {
         let (former, newcomer) = (name(number - 1), name(number));
         self.input(place.node, |engine, moment, buffers| {
             let assign = |resource: &mut leaseway_core::Resource, now| {
-                // Taking something away is never refused.
+                // Removing an assignment cannot fail.
                 let _ = resource.assign(now, HolderKind::Client, &former, None);
                 resource.remember_assignments([(HolderKind::Client, newcomer, Assigned::Capacity(assigned))]);
             };
@@ -116,8 +116,7 @@ impl Simulation<'_> {
         })
     }
 
-    /// Where that fault is planted, a new master begins with what a former one was lent when it last wrote anything
-    /// down.
+    /// Planted fault: a new master starts with the supply of a former one.
     #[cfg(feature = "planted")]
     fn plant_remembered_lease(&mut self, index: usize) -> Result<(), Violation> {
         let node = &mut self.nodes[index];
@@ -189,7 +188,7 @@ impl Simulation<'_> {
         self.input(index, |engine, moment, buffers| engine.wake(moment, &mut buffers.effects))
     }
 
-    /// The peers have stored the next entry of the log: answers that waited for it leave.
+    /// The next log entry is committed: answers that waited for it are sent.
     pub(crate) fn committed(&mut self, index: usize, incarnation: u32) -> Result<(), Violation> {
         let node = &mut self.nodes[index];
         if node.master_of(incarnation).is_none() {
@@ -207,7 +206,7 @@ impl Simulation<'_> {
         Ok(())
     }
 
-    /// Hands the engine of a master an input, and carries out what comes of it.
+    /// Calls the engine of a master, and applies the effects.
     pub(crate) fn input(
         &mut self,
         index: usize,
@@ -274,7 +273,7 @@ impl Simulation<'_> {
                 && let Some(report) = master.engine.resource().pool()
             {
                 pools.stands(now, node.incarnation, &report);
-                // What is out when the total falls comes back little by little, and there is never more than the most.
+                // After the total has fallen, connected clients leave gradually. It never exceeds the maximum.
                 self.accounting.allow(report.connected.max(report.total.into()).min(report.max.into()));
             }
         }
@@ -298,8 +297,8 @@ impl Simulation<'_> {
         Ok(())
     }
 
-    /// An answer is the only one to its request, and within bounds. That the peers have stored what it promises is seen
-    /// when it arrives.
+    /// Checks that an answer is the only one to its request, and within bounds. That its promise is committed is checked when
+    /// it arrives.
     fn check_answer(
         &mut self,
         index: usize,

@@ -1,4 +1,4 @@
-//! Capacities that operators set: facts that peers remember, and that each master takes up as servers do.
+//! Overrides by operators: replicated, and applied by each master.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::{
 };
 
 impl Simulation<'_> {
-    /// An operator sets something at a node that has a master. It ends by itself.
+    /// Sets an override at a node that has a master, until it expires.
     pub(crate) fn set_override(&mut self, set: &OverrideSpec) -> Result<(), Violation> {
         let (index, ends) = (self.pick_node(set.node.as_deref()), self.time_after(set.ends));
         let one = Override {
@@ -22,7 +22,7 @@ impl Simulation<'_> {
             by: "operator".into(),
             why: "an injected fault".into(),
         };
-        // A master that knows nothing cannot know of what there was before; nor has a node below promises then.
+        // A learning master cannot know that the capacity was higher before.
         let learns = self.plan.handover(index) == Handover::Learning;
         let cuts = index != ROOT || one.instead_of(self.settings.capacity) < self.capacity;
         if self.nodes[index].master.is_none() || (learns && cuts) {
@@ -35,7 +35,7 @@ impl Simulation<'_> {
         Ok(())
     }
 
-    /// Unless something else was set since. What follows from that is seen by the master's next tick.
+    /// Ends an override, unless another one was set since. The master's next tick applies it.
     pub(crate) fn end_override(&mut self, index: usize, number: u32) {
         let node = &mut self.nodes[index];
         if node.sets == number && self.plan.handover(index) == Handover::Promises {
@@ -51,12 +51,12 @@ impl Simulation<'_> {
         Ok(())
     }
 
-    /// The master of a node goes by what is set there.
+    /// Applies the stored override to the master.
     pub(crate) fn follow_override(&mut self, index: usize) -> Result<(), Violation> {
         let node = &mut self.nodes[index];
         let set = node.set.clone();
         let Some(master) = node.master.as_mut().filter(|master| master.follows != set) else {
-            // What its predecessor went by may have ended meanwhile.
+            // The override of its predecessor may have ended meanwhile.
             if index == ROOT && node.sets > 0 {
                 self.measure_root();
             }
@@ -75,7 +75,7 @@ impl Simulation<'_> {
         Ok(())
     }
 
-    /// There is another capacity at the root from now on, perhaps.
+    /// Updates the capacity at the root from settings and override.
     pub(crate) fn measure_root(&mut self) {
         let follows = self.nodes[ROOT].master.as_ref().and_then(|master| master.follows.as_ref());
         let template = self.settings.capacity;
@@ -88,8 +88,8 @@ impl Simulation<'_> {
         self.accounting.set_capacity(self.now, capacity);
     }
 
-    /// Below a root, too, what is cut is free when leases end, and no sooner: once so much counts as held, no more is
-    /// believed, as long as no more is set or lent.
+    /// Checks an override below the root: once a child node counts less as held, its holders must not believe more, as long
+    /// as neither the override nor its supply grows.
     pub(crate) fn check_set(&mut self, index: usize, believed: Sum) -> Result<(), Violation> {
         let now = self.now;
         let node = &mut self.nodes[index];
@@ -104,7 +104,7 @@ impl Simulation<'_> {
         let resource = master.engine.resource();
         let stored = audit::survivors(node, now).map(Sum::from);
         let held = stored.fold(resource.sums().held, Sum::max);
-        // What all are due may be more than there is by the last digit of each.
+        // The sum of dues may exceed the capacity by the rounding error of each.
         let close = Amount::clamped(resource.settings().capacity.get() * (1.0 + 1e-12));
         let most = node.most.map_or(held, |most| most.min(held)).max(close.into());
         node.most = Some(most);

@@ -1,5 +1,5 @@
-//! What will happen, in the order in which it will: by time, and at one time in the order in which it was put there. So
-//! a run is the same every time, to the bit.
+//! The event queue, ordered by time. Events with equal times keep the order in which they were scheduled, which makes runs
+//! reproducible to the bit.
 
 use std::{cmp::Ordering, collections::BinaryHeap};
 
@@ -26,7 +26,7 @@ impl<E> Queue<E> {
         self.heap.push(Entry { at, sequence: self.sequence, event });
     }
 
-    /// What happens next, if it happens by then.
+    /// Takes the next event, if it is not after `until`.
     pub(crate) fn take(&mut self, until: Millis) -> Option<(Millis, E)> {
         if self.heap.peek()?.at > until {
             return None;
@@ -35,7 +35,7 @@ impl<E> Queue<E> {
     }
 }
 
-// A heap has the largest on top: the earliest counts as that.
+// The heap has its maximum on top, so the order is reversed.
 impl<E> Ord for Entry<E> {
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.sequence).cmp(&(self.at, self.sequence))

@@ -1,4 +1,4 @@
-//! Child nodes at work: the engine of the uplink to their parents, and what it brings down.
+//! Events of the uplinks of child nodes.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl Simulation<'_> {
-    /// The uplink of a new master: it knows nothing of what its predecessor was lent, and asks for that at once.
+    /// The uplink of a new master, which knows nothing of its predecessor's supply and asks at once.
     pub(crate) fn uplink(&mut self, index: usize) -> Option<Uplink> {
         let parent = self.plan.tree.nodes[index].parent?;
         let seed = self.rng.u64(..);
@@ -46,7 +46,7 @@ impl Simulation<'_> {
         self.tell_uplink(index, hint);
     }
 
-    /// The parent should hear of the resource now.
+    /// Asks the parent now.
     pub(crate) fn ask_parent(&mut self, index: usize) {
         self.tell_uplink(index, self.asks());
     }
@@ -86,7 +86,7 @@ impl Simulation<'_> {
         Ok(())
     }
 
-    /// Sends what is to be sent, and sees when to come back.
+    /// Polls the uplink: sends its request and schedules its wake-up.
     pub(crate) fn step_uplink(&mut self, index: usize) {
         let (now, clock, node) = (self.now, self.clock(), &mut self.nodes[index]);
         let Some(Master { engine, environment, uplink: Some(uplink), .. }) = &mut node.master else { return };
@@ -150,7 +150,7 @@ impl Simulation<'_> {
     }
 }
 
-/// One claim for each priority, as the original protocol has it.
+/// Sums up claims by priority, as in the original protocol.
 fn summed(claims: &Claims) -> Claims {
     let mut bands = Claims::new();
     for claim in claims.iter().filter(|claim| !claim.is_minimum) {

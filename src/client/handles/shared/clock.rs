@@ -1,10 +1,10 @@
-//! Time, as leases count it.
+//! The clock of leases.
 
 use crate::transport::SuspendedTime;
 use leaseway_core::Millis;
 use tokio::time::{Duration, Instant};
 
-/// Milliseconds since the client was made, those included for which the machine was suspended.
+/// Milliseconds since the client was created, including the time during which the machine was suspended.
 pub(super) struct Clock {
     origin: Instant,
     suspended: SuspendedTime,
@@ -15,14 +15,14 @@ impl Clock {
         Clock { origin: Instant::now(), suspended: SuspendedTime::start() }
     }
 
-    /// Rounded down: a lease counts from when its request was sent, or a little before.
+    /// Rounded down, so a lease starts no later than its request was sent.
     pub(super) fn now(&self) -> Millis {
         let elapsed = self.origin.elapsed() + self.suspended.total();
         Millis(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX))
     }
 
     pub(super) fn instant(&self, at: Millis) -> Instant {
-        // Far enough to never come: an instant cannot hold every number.
+        // Bounded, because an instant cannot represent every number.
         self.origin + Duration::from_millis(at.0.min(FAR_MS)).saturating_sub(self.suspended.total())
     }
 }

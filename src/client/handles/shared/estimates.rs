@@ -1,4 +1,4 @@
-//! Of which resources demands are estimated, and when.
+//! Which demands are estimated when.
 
 use std::sync::Arc;
 
@@ -23,13 +23,13 @@ impl State {
         }
     }
 
-    /// At `at`, or a little later.
+    /// Estimates all demands at `at`, or a little later.
     pub(super) fn estimate_soon(&mut self, at: Millis) {
         let at = at.max(self.estimated.plus(MIN_ESTIMATE_INTERVAL));
         self.estimate_at = Some(self.estimate_at.map_or(at, |before| before.min(at)));
     }
 
-    /// The demand of this one, once: sooner, if it was to be later.
+    /// Estimates the demand of one resource at `at`, or earlier if that was scheduled.
     fn schedule_estimate(&mut self, id: &Arc<str>, at: Millis) {
         let Some(slot) = self.opened.get_mut(id) else { return };
         if slot.estimate_at.is_some_and(|before| before <= at) {
@@ -41,8 +41,8 @@ impl State {
         self.scheduled_estimates.insert((at, Arc::clone(id)));
     }
 
-    /// Those whose demands are to be estimated now: all, if callers wait at some; else what the next request asks for,
-    /// and what is to be looked at. There may be a hundred thousand that are not.
+    /// The resources whose demands to estimate now: all of them if callers wait at some, else those of the next request and
+    /// those that are scheduled. Others are skipped, because there may be a hundred thousand.
     pub(super) fn take_due_estimates(&mut self, now: Millis) -> Vec<Arc<str>> {
         if self.estimate_at.is_some_and(|at| at <= now) {
             (self.estimate_at, self.estimated) = (None, now);
@@ -50,7 +50,7 @@ impl State {
         }
         let mut due_resources = if self.session.is_due(now) { self.session.due_resources(now) } else { Vec::new() };
         if !due_resources.is_empty() && due_resources.len() == self.opened.len() {
-            // All of them, as with most clients.
+            // The next request asks for all resources, as with most clients.
             (self.estimate_at, self.estimated) = (None, now);
         }
         while let Some((_, id)) = self.scheduled_estimates.first().filter(|(at, _)| *at <= now) {

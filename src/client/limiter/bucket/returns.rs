@@ -1,37 +1,36 @@
-//! What comes back of permits that were taken and not used.
+//! How much credit returned permits restore.
 //!
-//! Exactly what there would be more without them, which may be less than the permits: without them the bucket might
-//! have been full meanwhile, and capacity would have run over. Giving back whole permits then would let more through
-//! afterwards than a span of time allows. So of all that was taken no more comes back than there was room in the
-//! bucket at any time since.
+//! Returning permits must leave the bucket as if they had never been taken. That may restore less than their price: without
+//! them the bucket might have been full meanwhile and overflowed. Restoring full permits would then let more through
+//! afterwards than capacity and burst allow. So of all credit taken, at most as much is restored as the bucket has had room
+//! for at any time since.
 //!
-//! *Promised* permits are known one by one: those of a waiter that does not know it yet, and of a reservation. Promises
-//! from before the room was short share what room there was; later ones do not lose by it. Two such *eras* are kept.
-//! What is promised for longer comes back as nothing: the bucket was full twice meanwhile.
+//! *Promised* permits (of a waiter that was granted them unseen, or of a reservation) are tracked individually. When the
+//! room falls below their sum, older promises share what room there was, and later ones are not affected. Two such *eras*
+//! are kept. A promise from before that restores nothing, because the bucket was full twice since.
 //!
-//! The others are only known as a sum. What comes back of them is what was taken last: as much as there would be more
-//! without that. Where room is short they make way for what is promised.
+//! Other permits are tracked as a sum, and returns apply to those taken last. If room is short they yield to promises.
 
-/// What may come back, in units of credit.
+/// Credit that may be restored, in units.
 #[derive(Debug, Default)]
 pub(super) struct Returns {
     era: u64,
-    /// Promised in this era.
+    /// Promised in the current era.
     fresh: u128,
     aged_era: u64,
-    /// Promised in the era before: as much as there was room for.
+    /// Promised in the era before, as far as there was room for it.
     aged: u128,
-    /// Taken and not promised.
+    /// Taken without a promise.
     spent: u128,
 }
 
 impl Returns {
-    /// So much was taken. There was room for it, because it has just made some.
+    /// Credit was taken, which has made room for itself.
     pub(super) fn take(&mut self, units: u128) {
         self.spent += units;
     }
 
-    /// So much of what was just taken is promised. Returns the era.
+    /// Turns credit that was just taken into a promise. Returns the era.
     pub(super) fn promise(&mut self, units: u128) -> u64 {
         let part = units.min(self.spent);
         self.spent -= part;
@@ -39,7 +38,7 @@ impl Returns {
         self.era
     }
 
-    /// There is only so much room in the bucket.
+    /// The bucket has only `room` left: bounds what can be restored.
     pub(super) fn cut(&mut self, room: u128) {
         let promised = self.fresh + self.aged;
         self.spent = self.spent.min(room.saturating_sub(promised));
@@ -55,7 +54,7 @@ impl Returns {
         self.aged = self.aged.min(room);
     }
 
-    /// Strikes off a promise of this many units; says how many of them could have come back.
+    /// Ends a promise. Returns how much of it can be restored.
     pub(super) fn end(&mut self, units: u128, era: u64) -> u128 {
         let share = if era == self.era {
             &mut self.fresh
@@ -69,12 +68,12 @@ impl Returns {
         back
     }
 
-    /// What was promised is used, as far as is known.
+    /// Ends a promise whose permits are used; they may still be returned like others.
     pub(super) fn claim(&mut self, units: u128, era: u64) {
         self.spent += self.end(units, era);
     }
 
-    /// So much of what was taken and not promised was not used; says how much of it comes back.
+    /// Returns credit that was taken without a promise. Returns how much of it can be restored.
     pub(super) fn refund(&mut self, units: u128) -> u128 {
         let back = units.min(self.spent);
         self.spent -= back;

@@ -1,35 +1,35 @@
-//! The rate of a flow of arrivals, from how many there have been at a few times.
+//! Estimates the rate of a flow of arrivals from counts at a few times.
 //!
-//! A short look at a slow flow says little: at one arrival in ten seconds, five seconds see none or one. A long look at
-//! a flow that has changed says what it was. So several spans are looked at, from one refresh interval to [`MAX_SPAN_REFRESHES`] of
-//! them, and the longest counts that is still in agreement with all shorter ones: a count of k in t seconds is in
-//! agreement with every rate whose expected count is within [`slack`] of k. A flow that changes beyond that is
-//! recognised as soon as the shortest span shows it, and what was before no longer counts. A flow that has been looked
-//! at for less than a refresh interval is looked at over shorter spans, too.
+//! A short observation of a slow flow says little: at one arrival in ten seconds, five seconds see none or one. A long
+//! observation of a flow that has changed gives its former rate. So the estimator compares spans of one to
+//! [`MAX_SPAN_REFRESHES`] refresh intervals, and uses the longest span that agrees with all shorter ones. A count of k in t
+//! seconds agrees with every rate whose expected count is within [`slack`] of k. A larger change is recognised as soon as
+//! the shortest span shows it, and older counts are ignored from then on. A flow younger than a refresh interval is
+//! observed over shorter spans, too.
 //!
-//! Besides, it says how often callers come while nothing holds them up, see [`Flow::freely`].
+//! It also estimates the rate at which callers arrive while nobody waits, see [`Flow::freely`].
 
 use std::{collections::VecDeque, time::Duration};
 
 use leaseway_core::Millis;
 
-/// The longest span looked at, in refresh intervals.
+/// The longest span, in refresh intervals.
 const MAX_SPAN_REFRESHES: u64 = 32;
 
-/// Counts are kept at most so often per refresh interval; one of these is the shortest span that is looked at.
+/// Counts are kept at most this often per refresh interval. The inverse is the shortest span.
 const MARKS_PER_REFRESH: u64 = 8;
 
-/// A look at a flow begins right after its first arrivals. If as many come at even times they come, on average, half a
-/// time more often than they are counted; if they know nothing of each other, as often. In between, neither is far off.
+/// An observation begins right after the first arrivals, which it therefore misses. Evenly spaced arrivals are
+/// underestimated by half of those first arrivals, independent ones not at all; this is the mean.
 const UNSEEN_FRACTION: f64 = 0.25;
 
 /// What has been seen of a flow up to a moment; all of it ever.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct FlowCounts {
     pub(super) count: u64,
-    /// Those among them that found none waiting.
+    /// Those that found no caller waiting.
     pub(super) freely: u64,
-    /// For how long there were callers waiting.
+    /// Total time in which callers were waiting.
     pub(super) queued: Duration,
 }
 
@@ -52,10 +52,10 @@ struct Mark {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct FlowEstimator {
-    /// Milliseconds.
+    /// The refresh interval in milliseconds.
     refresh: u64,
     marks: VecDeque<Mark>,
-    /// How many were there when the look at the flow began.
+    /// The number of arrivals when the observation began.
     first: f64,
 }
 
@@ -81,18 +81,18 @@ impl FlowEstimator {
         self.marks.front().is_some_and(|oldest| served < oldest.counts.count)
     }
 
-    /// What was before counts no more, and `first` are there to begin with.
+    /// Begins a new observation, with `first` arrivals to begin with.
     pub(super) fn restart(&mut self, first: u64) {
         self.marks.clear();
         self.first = first as f64;
     }
 
-    /// For how long the flow has been looked at.
+    /// The age of the observation.
     pub(super) fn age(&self, now: Millis) -> Millis {
         self.marks.front().map_or(Millis(0), |oldest| now.since(oldest.at))
     }
 
-    /// Whether it has been looked at for less than a refresh interval.
+    /// Whether the observation is younger than a refresh interval.
     pub(super) fn is_young(&self, now: Millis) -> bool {
         self.age(now).0 <= self.refresh
     }
@@ -100,7 +100,7 @@ impl FlowEstimator {
     /// So much has been seen up to `now`; says what that means.
     pub(super) fn sample(&mut self, now: Millis, counts: FlowCounts) -> Flow {
         let newest = self.marks.back().copied().unwrap_or(Mark { at: now, counts });
-        // Neither time nor counts run backwards; should they seem to, nothing happened.
+        // Time and counts never run backwards.
         let here = Mark {
             at: Millis(now.0.max(newest.at.0)),
             counts: FlowCounts {
@@ -122,7 +122,7 @@ impl FlowEstimator {
         for mark in self.marks.iter().rev() {
             let span = here.at.since(mark.at).0;
             let oldest = mark.at == self.marks[0].at;
-            // The oldest counts in any case: there is no longer look back.
+            // The oldest count is always used: there is no longer span.
             if span < shortest && !oldest {
                 continue;
             }
@@ -156,12 +156,12 @@ fn freely(since: &Mark, until: &Mark) -> f64 {
     let span = Duration::from_millis(until.at.since(since.at).0);
     let free = span.saturating_sub(until.counts.queued - since.counts.queued).as_secs_f64();
     let arrived = (until.counts.freely - since.counts.freely) as f64;
-    // Clocks may differ by a little: nothing can be said of no time at all.
+    // Avoids dividing by 0; clocks may differ by a little.
     ((arrived - 1.0) / free.max(1e-4)).max(0.0)
 }
 
-/// How far a count may be from what was to be expected. One is what even arrivals differ by, depending on when one
-/// begins to count; the root is the deviation of arrivals that know nothing of each other.
+/// How far a count may be from the expected one: 1 for evenly spaced arrivals, depending on the phase, plus the standard
+/// deviation of independent arrivals.
 fn slack(arrived: f64) -> f64 {
     1.0 + arrived.sqrt()
 }

@@ -1,14 +1,13 @@
-//! A queue that can also be left from the middle, at the same small cost.
+//! A doubly linked queue in a slab: entries can leave from the middle in constant time.
 //!
-//! The links are numbers into one block of memory. What is called from the front keeps its place in memory until it
-//! is removed, so that a key stays good for exactly as long as its owner keeps it.
+//! Unlinking an entry keeps its value, so a key stays valid until its owner removes it.
 
 use slab::Slab;
 
-/// Where a value is. Good until the value is removed.
+/// The index of a value. Valid until the value is removed.
 pub(super) type Key = usize;
 
-/// An empty queue keeps memory for so many; what a crowd once needed it gives back.
+/// An empty queue with more capacity than this frees its memory.
 const RETAINED_CAPACITY: usize = 1024;
 
 #[derive(Debug)]
@@ -18,7 +17,6 @@ struct Node<T> {
     after: Option<Key>,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct Queue<T> {
     entries: Slab<Node<T>>,
@@ -45,7 +43,7 @@ impl<T> Queue<T> {
         key
     }
 
-    /// Takes one that stands in the queue out of it. Its value stays.
+    /// Unlinks an entry of the queue. Its value stays.
     pub(super) fn unlink(&mut self, key: Key) {
         let entry = &mut self.entries[key];
         let (before, after) = (entry.before.take(), entry.after.take());
@@ -68,7 +66,7 @@ impl<T> Queue<T> {
         self.entries.is_empty()
     }
 
-    /// Gives up the value of one that does not stand in the queue any more.
+    /// Removes the value of an unlinked entry.
     pub(super) fn remove(&mut self, key: Key) -> T {
         let value = self.entries.remove(key).value;
         if self.entries.is_empty() && self.entries.capacity() > RETAINED_CAPACITY {

@@ -1,5 +1,4 @@
-//! What a driver does with a session, with an asker that writes down what it is told. No server is there: calls end as
-//! the test says.
+//! A driver and an asker that records its calls. There is no server: the test decides how requests end.
 
 use std::collections::VecDeque;
 

@@ -1,24 +1,24 @@
-//! The books of what a limiter lets through, beside what its session's leases allow. They know nothing of the limiter.
+//! An independent check of what a limiter admits, given the leases of its session.
 //!
-//! Over every window what passes is at most what the leases bring in it and one burst: what the window brings at the
-//! capacity that there is when it begins, and one permit at least. All windows are looked at at once: of all that have
-//! begun, the one that has least left says how much may pass. A window that begins now has a burst left; what the lease
-//! brings is left to all of them, and what passes is taken from all.
+//! In every period the admitted permits are at most the leased capacity in it plus one burst: the capacity at the start of
+//! the period times the length of the window, and at least one permit. All periods are checked at once, by tracking the one
+//! with the smallest budget left. A period that begins now has a burst left; leased capacity is added to all periods, and
+//! an admitted permit is subtracted from all.
 //!
-//! The first lease fills the burst, once: a resource that is opened begins full.
+//! The first lease fills the burst, because a newly opened resource begins full.
 
 use std::time::Duration;
 
 use leaseway_client::limiter::Nanos;
 use leaseway_core::invariant::Violation;
 
-/// So much is rounding, of a million sums: the bucket counts in whole numbers.
+/// Rounding error of a million additions. The bucket itself is exact.
 const TOLERANCE: f64 = 1e-4;
 
-/// See the module.
+/// See the module documentation.
 pub(super) struct AdmissionBudget {
     window: Duration,
-    /// A capacity, and when it ends.
+    /// The capacity and expiry of the lease.
     lease: Option<(f64, Nanos)>,
     left: f64,
     has_begun: bool,
@@ -30,12 +30,12 @@ impl AdmissionBudget {
         AdmissionBudget { window, lease: None, left: 0.0, has_begun: false, at }
     }
 
-    /// What may have been saved up now.
+    /// The current burst.
     pub(super) fn burst(&self) -> f64 {
         (self.capacity() * self.window.as_secs_f64()).max(1.0)
     }
 
-    /// From now on there is this lease, or none.
+    /// The lease has changed.
     pub(super) fn leased(&mut self, at: Nanos, lease: Option<(f64, Nanos)>) {
         self.advance(at);
         self.lease = lease.filter(|(_, end)| at < *end);
@@ -45,7 +45,7 @@ impl AdmissionBudget {
         self.left = self.left.min(self.burst());
     }
 
-    /// One was let through.
+    /// A permit was admitted.
     pub(super) fn passed(&mut self, at: Nanos) -> Result<(), Violation> {
         self.advance(at);
         self.left -= 1.0;

@@ -32,7 +32,7 @@ async fn settle() {
     }
 }
 
-/// Waiters that note their names when they are let through, in the order in which they stand in state.
+/// Waiters that record their names when they are admitted, in the order of the queue.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<(&'static str, Duration)>>>);
 
@@ -263,7 +263,7 @@ async fn a_waiter_may_move_to_another_task() {
     let limiter = limiter(Burst::Smooth, 10.0);
     let log = Log::default();
     for (first, second) in [(true, false), (false, true)] {
-        // At the head of the state, and behind it.
+        // At the head of the queue, and behind it.
         let ahead = if second { Some(log.waiter(&limiter, "ahead", 1).await) } else { None };
         let own = limiter.clone();
         let mut waiter = Box::pin(async move { own.wait().await });

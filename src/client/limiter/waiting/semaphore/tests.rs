@@ -1,4 +1,4 @@
-//! Random histories of a state, polled by tokio on a clock that stands still between the steps.
+//! Random histories of a semaphore, polled by tokio on a clock that is paused between the steps.
 
 use std::{future::Future, sync::Arc};
 
