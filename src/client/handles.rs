@@ -3,10 +3,10 @@
 pub(crate) mod asker;
 pub(crate) mod balanced;
 pub mod blocking;
-pub(crate) mod book;
 pub(crate) mod client;
 pub(crate) mod gauge;
 pub mod layer;
+pub(crate) mod lease_trace;
 pub(crate) mod metrics;
 pub(crate) mod open_resource;
 pub(crate) mod outage;

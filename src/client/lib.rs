@@ -67,10 +67,10 @@ pub use self::{
     handles::{
         balanced::Balanced,
         blocking,
-        book::{Book, Entry},
         client::{Builder, Client, Health},
         gauge::{Gauge, Permit},
         layer,
+        lease_trace::{LeaseChange, LeaseTrace},
         rate::{Rate, Reservation},
         resource::Resource,
         resource_builder::ResourceBuilder,

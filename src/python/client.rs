@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use leaseway_client::{Book, Client, ClientTls, Credentials, Files, Mode, Token};
+use leaseway_client::{Client, ClientTls, Credentials, Files, LeaseTrace, Mode, Token};
 use pyo3::prelude::*;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::Instant;
@@ -36,28 +36,32 @@ pub(crate) struct NativeClient {
 #[derive(Clone)]
 pub(crate) struct ProcessClient {
     pub(crate) client: Client,
-    book: Option<TimedBook>,
+    lease_trace: Option<TimedTrace>,
 }
 
-/// A book, and the time of Python's monotonic clock when it began. So the books of all processes of a machine can be
+/// A trace, and the time of Python's monotonic clock when it began. So the traces of all processes of a machine can be
 /// merged.
 #[derive(Clone)]
-struct TimedBook {
-    book: Book,
+struct TimedTrace {
+    lease_trace: LeaseTrace,
     begun: Instant,
     monotonic: f64,
 }
 
-impl TimedBook {
-    fn begin() -> TimedBook {
+impl TimedTrace {
+    fn begin() -> TimedTrace {
         let begun = Instant::now();
         let clock = clock_gettime(ClockId::Monotonic);
-        TimedBook { book: Book::new(), begun, monotonic: clock.tv_sec as f64 + clock.tv_nsec as f64 / 1e9 }
+        TimedTrace {
+            lease_trace: LeaseTrace::new(),
+            begun,
+            monotonic: clock.tv_sec as f64 + clock.tv_nsec as f64 / 1e9,
+        }
     }
 
     fn take(&self) -> Vec<(f64, String, f64)> {
         let at = |at: Instant| self.monotonic + at.saturating_duration_since(self.begun).as_secs_f64();
-        let entries = self.book.take().into_iter();
+        let entries = self.lease_trace.take().into_iter();
         entries.map(|entry| (at(entry.at), entry.resource.to_string(), entry.capacity)).collect()
     }
 }
@@ -74,7 +78,7 @@ struct ClientOptions {
     deadline: Option<Duration>,
     backoff_max: Option<Duration>,
     refresh_min: Option<Duration>,
-    book: bool,
+    lease_trace: bool,
 }
 
 impl ClientOptions {
@@ -99,11 +103,11 @@ impl ClientOptions {
         if let Some(interval) = self.refresh_min {
             builder = builder.refresh_min(interval);
         }
-        let book = self.book.then(TimedBook::begin);
-        if let Some(book) = &book {
-            builder = builder.book(&book.book);
+        let lease_trace = self.lease_trace.then(TimedTrace::begin);
+        if let Some(lease_trace) = &lease_trace {
+            builder = builder.lease_trace(&lease_trace.lease_trace);
         }
-        Ok(ProcessClient { client: builder.build_blocking()?, book })
+        Ok(ProcessClient { client: builder.build_blocking()?, lease_trace })
     }
 
     fn token(&self) -> Result<Option<Token>, ClientError> {
@@ -175,7 +179,7 @@ impl NativeClient {
     #[pyo3(signature = (
         servers, *, id = None, mode = "safe", tls = false, tls_ca = None, tls_cert = None, tls_key = None,
         tls_server_name = None, token = None, token_file = None, deadline = None, backoff_max = None,
-        refresh_min = None, book = false,
+        refresh_min = None, lease_trace = false,
     ))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments in Python")]
     fn new(
@@ -192,7 +196,7 @@ impl NativeClient {
         deadline: Option<f64>,
         backoff_max: Option<f64>,
         refresh_min: Option<f64>,
-        book: bool,
+        lease_trace: bool,
     ) -> PyResult<NativeClient> {
         let files = Files { certificate: tls_cert, key: tls_key, ca: tls_ca };
         let options = ClientOptions {
@@ -206,7 +210,7 @@ impl NativeClient {
             deadline: arguments::maybe_seconds("deadline", deadline)?,
             backoff_max: arguments::maybe_seconds("backoff_max", backoff_max)?,
             refresh_min: arguments::maybe_seconds("refresh_min", refresh_min)?,
-            book,
+            lease_trace,
         };
         let current = Mutex::new(PidGuarded::new(options.make()?));
         Ok(NativeClient { options, made: generation(), closed: AtomicBool::new(false), current })
@@ -247,9 +251,9 @@ impl NativeClient {
     }
 
     /// The changes of leased capacity since the last call, for audits: tuples of `(time.monotonic(), resource,
-    /// capacity)`. Recorded only with `book=True`.
-    fn take_book(&self) -> PyResult<Vec<(f64, String, f64)>> {
-        Ok(self.current_client()?.book.map(|book| book.take()).unwrap_or_default())
+    /// capacity)`. Recorded only with `lease_trace=True`.
+    fn take_lease_trace(&self) -> PyResult<Vec<(f64, String, f64)>> {
+        Ok(self.current_client()?.lease_trace.map(|lease_trace| lease_trace.take()).unwrap_or_default())
     }
 
     fn __repr__(&self) -> String {

@@ -9,7 +9,7 @@
 
 use std::{collections::BTreeMap, env, error::Error, time::Duration};
 
-use leaseway_client::{Book, Client, limiter::Burst};
+use leaseway_client::{Client, LeaseTrace, limiter::Burst};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -27,8 +27,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let (begun, clock) = (Instant::now(), clock_gettime(ClockId::Monotonic));
     let at = |at: Instant| clock.tv_sec as f64 + clock.tv_nsec as f64 / 1e9 + (at - begun).as_secs_f64();
-    let book = Book::new();
-    let client = Client::builder().endpoints(servers.split(',')).book(&book).build()?;
+    let trace = LeaseTrace::new();
+    let client = Client::builder().endpoints(servers.split(',')).lease_trace(&trace).build()?;
     let rate = client.resource(resource.as_str()).burst(burst).rate()?;
     let mut passed = BTreeMap::new();
     while Instant::now() < until {
@@ -41,7 +41,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         sleep(Duration::from_secs_f64(fastrand::f64())).await;
     }
     client.close().await;
-    for entry in book.take() {
+    for entry in trace.take() {
         println!("book {} {}", at(entry.at), entry.capacity);
     }
     for (second, count) in passed {

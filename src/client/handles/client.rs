@@ -17,7 +17,7 @@ use tokio::{
 
 use crate::{
     error::{BuildError, NotReady, check_id},
-    handles::{asker::ClientAsker, book::Book, resource_builder::ResourceBuilder, shared::Shared},
+    handles::{asker::ClientAsker, lease_trace::LeaseTrace, resource_builder::ResourceBuilder, shared::Shared},
     session::{Mode, Pace, Session, Settings},
     transport::{
         Driver, Hints, Listener, Token, Transport,
@@ -95,7 +95,7 @@ pub struct Builder {
     seed: Option<u64>,
     without_hints: bool,
     is_gateway: bool,
-    book: Option<Book>,
+    lease_trace: Option<LeaseTrace>,
 }
 
 impl Client {
@@ -259,10 +259,10 @@ impl Builder {
         self
     }
 
-    /// Writes down what may be used because of leases, for auditors.
+    /// Records changes of leased capacity, for audits.
     #[must_use]
-    pub fn book(mut self, book: &Book) -> Builder {
-        self.book = Some(book.clone());
+    pub fn lease_trace(mut self, lease_trace: &LeaseTrace) -> Builder {
+        self.lease_trace = Some(lease_trace.clone());
         self
     }
 
@@ -299,7 +299,7 @@ impl Builder {
         let seed = self.seed.unwrap_or_else(|| fastrand::u64(..));
         let session =
             Session::new(Settings { endpoints, pace: self.pace, resources_per_request: RESOURCES_PER_REQUEST, seed });
-        let shared = Arc::new(Shared::new(id, session, self.book));
+        let shared = Arc::new(Shared::new(id, session, self.lease_trace));
         let hints = (!self.without_hints).then(|| Hints::new(Listener::Client(Arc::clone(&shared.id))));
         let asker = ClientAsker::new(Arc::clone(&shared), self.is_gateway, deadline);
         let driver = Driver::new(asker, transport, hints);

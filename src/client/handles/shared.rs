@@ -15,7 +15,7 @@ use tokio::{
 use self::clock::Clock;
 use crate::{
     error::{NotReady, OpenError},
-    handles::{book::Book, client::Health, metrics, open_resource::OpenResource},
+    handles::{client::Health, lease_trace::LeaseTrace, metrics, open_resource::OpenResource},
     session::{
         Basis, Capacity, Lease, Outgoing, Session, Usable, Wants,
         pool::{PoolState, Usage},
@@ -37,7 +37,7 @@ pub(crate) struct Shared {
     pub(crate) id: Arc<str>,
     clock: Clock,
     state: Mutex<State>,
-    book: Option<Book>,
+    lease_trace: Option<LeaseTrace>,
     /// Notifies the driver of changes by handles.
     pub(crate) wakeup: Notify,
     /// Notifies the driver of callers that have to wait at a limiter.
@@ -87,7 +87,7 @@ pub(crate) struct NextStep {
 }
 
 impl Shared {
-    pub(crate) fn new(id: Arc<str>, session: Session<Wants>, book: Option<Book>) -> Shared {
+    pub(crate) fn new(id: Arc<str>, session: Session<Wants>, lease_trace: Option<LeaseTrace>) -> Shared {
         let state = State {
             session,
             opened: HashMap::new(),
@@ -104,7 +104,7 @@ impl Shared {
             id,
             clock: Clock::start(),
             state: Mutex::new(state),
-            book,
+            lease_trace,
             wakeup: Notify::new(),
             pressure: Arc::default(),
             changes: watch::Sender::new(()),
@@ -184,8 +184,8 @@ impl Shared {
             metrics::owed(&opened.id, 0);
         }
         opened.close();
-        if let Some(book) = &self.book {
-            book.write(&self.id, &opened.id, 0.0);
+        if let Some(lease_trace) = &self.lease_trace {
+            lease_trace.record(&self.id, &opened.id, 0.0);
         }
     }
 
@@ -408,16 +408,17 @@ impl Shared {
         for UsableChange { opened, usable } in changes {
             let leased = |usable: &Usable| if usable.basis == Basis::Lease { usable.capacity } else { Capacity::NONE };
             let before = opened.usable();
-            // The book records a rise before it is applied and a fall afterwards, so it errs upwards.
+            // The trace records a rise before it is applied and a fall afterwards, so it errs upwards.
             let (now, lease_rises) = (leased(&usable), leased(&usable) > leased(&before));
             let rises = usable.capacity > before.capacity;
-            let write = || self.book.iter().for_each(|book| book.write(&self.id, &opened.id, now.get()));
+            let record =
+                || self.lease_trace.iter().for_each(|lease_trace| lease_trace.record(&self.id, &opened.id, now.get()));
             if lease_rises {
-                write();
+                record();
             }
             opened.apply(usable);
             if !lease_rises {
-                write();
+                record();
             }
             if rises && opened.is_under_pressure() {
                 // With more capacity, more may be wanted.

@@ -5,7 +5,10 @@ use leaseway_core::{
     planted::{self, Fault},
 };
 
-use crate::session::{lease::{Capacity, Lease, Mode}, messages::{Basis, Demand, Usable}};
+use crate::session::{
+    lease::{Capacity, Lease, Mode},
+    messages::{Basis, Demand, Usable},
+};
 
 #[derive(Debug)]
 pub(super) struct ResourceState<D> {

@@ -33,7 +33,7 @@ class Options(TypedDict, total=False):
     deadline: Optional[float]
     backoff_max: Optional[float]
     refresh_min: Optional[float]
-    book: bool
+    lease_trace: bool
 
 
 #: How long the exit of a program waits for leases to be released. Others expire.
@@ -64,7 +64,7 @@ class Client(_native.Client):
     backoff_max      maximum pause between attempts while no server answers, in seconds (15); every server is still tried
                      once per refresh interval
     refresh_min      minimum refresh interval in seconds (1)
-    book             record changes of leased capacity for audits: see `take_book`
+    lease_trace      record changes of leased capacity for audits: see `take_lease_trace`
 
     After a fork the child creates a client of its own when it first uses this one. If `id` is set without {pid}, that
     raises Forked. The thread is not a Python thread: leases stay alive while the interpreter is busy.

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use tokio::{sync::Notify, task::coop::consume_budget};
 
 use crate::{
-    limiter::{
-        Closed, Meter, Nanos, Promise, Shortage, TryError, waiting::semaphore::Semaphore,
-    },
+    limiter::{Closed, Meter, Nanos, Promise, Shortage, TryError, waiting::semaphore::Semaphore},
     session::Capacity,
 };
 

@@ -5,9 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::{sync::Notify, task::coop::consume_budget};
 
 use crate::{
-    limiter::{
-        Bucket, Burst, Closed, DebtExceeded, Meter, Promise, Standing, TryError, waiting::semaphore::Semaphore,
-    },
+    limiter::{Bucket, Burst, Closed, DebtExceeded, Meter, Promise, Standing, TryError, waiting::semaphore::Semaphore},
     session::Capacity,
 };
 
