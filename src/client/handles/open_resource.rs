@@ -40,7 +40,7 @@ pub(crate) struct OpenResource {
     /// Without a limiter: the amount that may be in use now.
     in_use: Mutex<f64>,
     usable: watch::Sender<Usable>,
-    /// What it owed when that was last reported_usage.
+    /// The debt that was last reported.
     reported_debt: AtomicU64,
 }
 

@@ -139,7 +139,7 @@ mod tests {
         let tracker = UsageTracker::answered(None, state(), counters(1_000, 10, 500), None);
         let sent = tracker.use_of_rate(counters(5_000, 30, 1_500));
         assert_eq!((sent.recharging, sent.units, sent.interval), (0.25, 20, Millis(4_000)));
-        // The answer is lost: all is told again, with what came since.
+        // The answer is lost: everything is reported again, with usage since then.
         let again = tracker.use_of_rate(counters(9_000, 40, 3_500));
         assert_eq!((again.recharging, again.units), (0.375, 30));
         // It arrives after more was used.

@@ -1,13 +1,13 @@
-//! The rules of a session one by one; `world` runs many against the core's resource over a bad network, `steps` does
-//! anything in any order.
+//! The rules of a session one by one. `lossy_network` runs many sessions against a resource of the core over a network that
+//! loses and reorders messages. `steps` calls everything in any order.
 
 mod late;
+mod lossy_network;
 mod outages;
 mod pause;
 mod redirects;
 mod releases;
 mod steps;
-mod world;
 
 use std::sync::Arc;
 
@@ -67,7 +67,7 @@ fn capacity(session: &Session<Wants>, at: u64, name: &str) -> f64 {
     session.usable(Millis(at), name).expect("it is wanted").capacity.get()
 }
 
-/// A session that was given 40 of `r` at 10 ms, for a request sent at zero.
+/// A session that got a lease of 40 of `r` at 10 ms, for a request sent at time 0.
 fn leased() -> Session<Wants> {
     let mut session = session();
     session.want(Millis(0), &id("r"), wants(100.0), MODE);

@@ -20,11 +20,11 @@ fn error() -> Error {
 }
 
 fn told(error: &Error) -> String {
-    // SAFETY: what `fill` writes ends with NUL.
+    // SAFETY: `fill` terminates the message with NUL.
     unsafe { CStr::from_ptr(error.message.as_ptr()) }.to_str().expect("UTF-8").to_owned()
 }
 
-/// Calls with settings as C has them.
+/// Calls `work` with settings as C would pass them.
 fn with_settings<T>(settings: &[&str], work: impl FnOnce(*const *const c_char) -> T) -> T {
     let owned: Vec<_> = settings.iter().map(|text| CString::new(*text).expect("no NUL")).collect();
     let pointers: Vec<_> = owned.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect();
@@ -33,7 +33,7 @@ fn with_settings<T>(settings: &[&str], work: impl FnOnce(*const *const c_char) -
 
 fn open(settings: &[&str]) -> (*mut ClientHandle, Error) {
     let (mut client, mut error) = (ptr::null_mut(), error());
-    // SAFETY: all of it lives here.
+    // SAFETY: all pointers are to locals.
     let code = with_settings(settings, |settings| unsafe { leaseway_client_open(settings, &mut client, &mut error) });
     assert_eq!(code, error.code);
     (client, error)
@@ -79,7 +79,7 @@ fn a_server_that_is_away_is_no_error_and_waits_end() {
     let (client, opened) = open(&["servers=127.0.0.1:1"]);
     assert_eq!((opened.code, told(&opened)), (LEASEWAY_OK, String::new()));
     let (mut rate, mut error) = (ptr::null_mut::<RateHandle>(), error());
-    // SAFETY: the client is not freed before the end, and the rest lives here.
+    // SAFETY: the client is freed at the end, and all other pointers are to locals.
     let code = unsafe { leaseway_rate_open(client, c"searches".as_ptr(), ptr::null(), &mut rate, &mut error) };
     assert_eq!(code, LEASEWAY_OK);
     // SAFETY: as before.
@@ -90,10 +90,10 @@ fn a_server_that_is_away_is_no_error_and_waits_end() {
     // SAFETY: as before.
     assert_eq!(unsafe { leaseway_rate_wait(rate, 1, -1.0, &mut error) }, LEASEWAY_INVALID);
     assert_eq!(told(&error), "timeout=-1: expected seconds, 0 or more, or INFINITY");
-    // SAFETY: NULL is told.
+    // SAFETY: NULL is reported.
     assert_eq!(unsafe { leaseway_rate_wait(ptr::null(), 1, 0.1, &mut error) }, LEASEWAY_INVALID);
     assert_eq!(told(&error), "rate is NULL");
-    // SAFETY: nothing uses them any more.
+    // SAFETY: nothing uses the handles after this.
     unsafe { crate::rate::leaseway_rate_free(rate) };
     // SAFETY: as before.
     unsafe { leaseway_client_free(client) };

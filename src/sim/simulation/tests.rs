@@ -28,7 +28,7 @@ fn run(plan: &Plan, seed: u64) -> Figures {
     plan.run(seed, RunOptions::default()).unwrap_or_else(|broken| panic!("{broken:?}"))
 }
 
-/// Three minutes of everything that can go wrong.
+/// Three minutes with all kinds of faults.
 fn trouble() -> Plan {
     scenario("random", |scenario| scenario.length = Span::millis(480_000))
 }
@@ -42,7 +42,7 @@ fn the_same_seed_gives_the_same_run_and_another_gives_another() {
     assert_ne!(first.digest, other.digest);
 }
 
-/// As in Doorman's simulation: 8 s, 4 s and 2 s. Nothing but the root's interval is in the file.
+/// As in Doorman's simulation: 8 s, 4 s and 2 s. The file has the root's interval only.
 #[test]
 fn nodes_run_the_resource_as_their_parents_say() {
     let plan = scenario("five", |scenario| scenario.length = Span::millis(30_000));
@@ -61,7 +61,7 @@ fn one_uses_all_that_is_wanted_from_the_first_second_on() {
     assert_eq!((figures.usage.over_seconds, figures.usage.first_99_s), (0.0, Some(1.0)));
 }
 
-/// With the rules of the original: a master without promises learns for as long as leases last.
+/// By the rules of Doorman: a master without promises learns for the length of a lease.
 #[test]
 fn a_master_that_listens_gives_nothing_before_leases_have_ended() {
     let figures = run(&scenario("one", |scenario| scenario.handover = Handover::Learning), 1);
@@ -123,7 +123,7 @@ fn after_the_trouble_all_clients_have_what_they_are_due() {
     }
 }
 
-/// A client at the end of a tree gets what one server that knew all of them would give it; with sums only it does not.
+/// A client at a leaf gets what the oracle would give it. With sums of claims only it does not.
 #[test]
 fn a_lopsided_tree_is_as_fair_as_one_server() {
     let short = |scenario: &mut Scenario| scenario.length = Span::millis(120_000);
@@ -135,7 +135,7 @@ fn a_lopsided_tree_is_as_fair_as_one_server() {
     assert!(run(&sums, 1).apart_at_end.worst > 5.0);
 }
 
-/// A server that gives out more than there is: the books say so at once, and the trace says what led to it.
+/// A server that grants more than the capacity: accounting notices at once, and the trace shows the events before it.
 #[test]
 fn too_much_is_found_and_told_the_same_way_again() {
     let mut plan = scenario("five", |_| {});
@@ -154,7 +154,7 @@ fn too_much_is_found_and_told_the_same_way_again() {
 
 #[test]
 fn clients_that_do_not_get_what_they_are_due_are_found() {
-    // Nothing arrives any more, although the scenario promises it.
+    // Messages stop arriving, although the quiet period has begun.
     let plan = scenario("random", |scenario| {
         scenario.length = Span::millis(300_000);
         scenario.quiet = Some(Span::millis(20_000));
@@ -191,8 +191,8 @@ fn pooled(figures: &Figures) -> &PoolFigures {
     figures.pool.as_ref().expect("it is a pool")
 }
 
-/// The master of a pool knows of use only what it is told, up to a refresh late; a client that has been told to go uses
-/// what it has until then. All the same no more have to go than are too many.
+/// The master of a pool learns of usage up to a refresh late, and a client that has to leave uses its capacity until then.
+/// Nevertheless only as many clients have to leave as are too many.
 #[test]
 fn a_surge_to_half_as_much_again_as_there_is_kicks_out_as_many_as_are_too_many_and_no_more() {
     let plan = pool(|_| {});
@@ -226,7 +226,7 @@ fn a_pool_is_overbooked_as_far_as_clients_report_that_they_use_little() {
     assert!(most < 101.0 && connected > 80.0, "who does not say is taken to use all: {most}, {connected}");
 }
 
-/// Two nodes with half of the strangers each; one client at each has an assignment.
+/// Two nodes with half of the free clients each. One client at each has an assignment.
 fn tree(scenario: &mut Scenario) {
     let strangers = &mut scenario.nodes[0].clients;
     strangers[0].count /= 2;
@@ -249,7 +249,7 @@ fn pools_of_nodes_are_overbooked_by_what_nodes_report_and_overloads_reach_the_le
     assert!(pool.used < 100.0, "{pool:?}");
 }
 
-/// Pools keep what they promise in any trouble.
+/// Pools keep their promises under all faults.
 #[test]
 fn pools_in_a_tree_in_trouble_never_promise_more_than_they_have() {
     for handover in [Handover::Promises, Handover::Learning] {
@@ -270,12 +270,12 @@ fn pools_in_a_tree_in_trouble_never_promise_more_than_they_have() {
     }
 }
 
-/// Whether it happens to nodes that are not in every tree.
+/// Whether a fault names a node that is not in every tree.
 fn named(fault: &Fault) -> bool {
     matches!(fault, Fault::CutUplink { node: Some(_), .. })
 }
 
-/// Masters that know and masters that listen, of holders of every kind.
+/// Masters with promises and learning masters, with clients of every kind.
 #[test]
 fn no_client_loses_all_that_it_has_because_masters_die() {
     for handover in [Handover::Promises, Handover::Learning] {
@@ -319,7 +319,7 @@ fn what_is_believed_and_not_counted_is_found() {
     assert_eq!(simulation.audit().expect_err("there are 500").invariant, "T ≥ Σ believed");
 }
 
-/// Few holders, and everything that can go wrong.
+/// Few clients and all kinds of faults.
 #[test]
 fn cramped_holders_never_believe_more_than_is_counted() {
     let trees = [
@@ -341,7 +341,7 @@ fn cramped_holders_never_believe_more_than_is_counted() {
     }
 }
 
-/// A pool that gives out more than it has promised: the books say so at once.
+/// A pool that grants more than it has promised: accounting notices at once.
 #[test]
 fn more_than_a_pool_has_promised_is_found() {
     let mut plan = pool(|_| {});
@@ -377,7 +377,7 @@ fn what_is_offered_to_envoys_passes_when_all_is_well_and_their_gateways_do_not_s
     }
 }
 
-/// A child's lease is what it may use at most, also if more is set.
+/// An override of a child node does not exceed its lease.
 #[test]
 fn an_override_counts_at_its_node_until_it_ends_and_outlives_masters() {
     let set = |node: &str, factor, ends| {

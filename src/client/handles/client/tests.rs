@@ -1,4 +1,4 @@
-//! Clients and the runtimes and threads they live and die on. No server is there.
+//! Clients and the runtimes and threads that they run on. There is no server.
 
 use std::{future::Future, thread};
 
@@ -11,7 +11,7 @@ use crate::{
     handles::{gauge::Gauge, rate::Rate},
 };
 
-/// Only a hang takes so long.
+/// Longer means a hang.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn runtime() -> Runtime {
@@ -23,7 +23,7 @@ fn client(runtime: &Runtime) -> Client {
     Client::connect("127.0.0.1:1").expect("the endpoint is one")
 }
 
-/// Waits on a runtime of its own.
+/// Blocks on a runtime of its own.
 fn within<T>(work: impl Future<Output = T>) -> T {
     let runtime = Tokio::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async { tokio::time::timeout(PATIENCE, work).await.expect("it hangs") })
@@ -95,7 +95,7 @@ fn clients_and_handles_can_be_dropped_anywhere() {
     thread::spawn(move || drop((on_a_thread, handles))).join().expect("no panic");
     within(shared.closed());
 
-    // By a task that is aborted, as its future is dropped.
+    // Dropped by a task that is aborted.
     let in_a_task = client(&of_client);
     let shared = Arc::clone(&in_a_task.guard.shared);
     let task = of_client.spawn(async move {
@@ -107,7 +107,7 @@ fn clients_and_handles_can_be_dropped_anywhere() {
     assert!(within(task).is_err());
     within(shared.closed());
 
-    // By the runtime that the client itself lives on.
+    // Dropped by the runtime that the client runs on.
     let with_its_runtime = client(&of_client);
     let shared = Arc::clone(&with_its_runtime.guard.shared);
     of_client.spawn(async move {

@@ -36,7 +36,7 @@ async fn only_pools_are_told_of_use_and_only_of_what_they_do_not_know() {
     rate.try_acquire(5).expect("saved");
     tokio::time::advance(Duration::from_secs(4)).await;
     let reported_usage = opened.wants(Millis(14_000)).usage.expect("it is a pool");
-    // The four of before are still missing when it begins, and take as long to come back as they ever would.
+    // The four permits taken before are still missing when it begins, and recharge as they would have.
     assert_eq!((reported_usage.units, reported_usage.recharging, reported_usage.interval), (5, 0.225, Millis(4_000)));
     rate.try_acquire(1).expect("saved");
     opened.set_pool_state(Millis(14_100), in_a_pool(), Some(reported_usage));
@@ -87,7 +87,7 @@ async fn a_pool_says_how_much_is_saved_up_while_its_lease_is_in_force_and_no_lon
     assert_eq!(saved_up(Burst::Permits(70.0), None, Basis::Lease).await, 70);
 }
 
-/// What the server hears is when the bucket of the pool was not full.
+/// The reported usage is the time in which the pool's bucket was not full.
 #[tokio::test(start_paused = true)]
 async fn use_is_told_by_the_bucket_that_the_pool_lets_one_have() {
     let rate = RateLimiter::new(Burst::default());

@@ -1,4 +1,4 @@
-//! What handles and the driver do to each other, with the driver's part played by hand.
+//! Handles and the driver, whose part the tests play.
 
 use std::sync::{
     Weak,
@@ -173,12 +173,12 @@ async fn gauges_are_told_too_and_say_what_is_out_until_it_came_back() {
     pass(1_000).await;
     hint();
     answer(&shared, 4.0);
-    // Confirms the cut, and says what is still in use. Nothing comes back yet.
+    // Confirms the cut, and reports what is still in use. No permit is returned yet.
     pass(100).await;
     let confirm = answer(&shared, 4.0);
     assert_eq!(asked(&confirm)[0].outstanding, 10.0);
     drop(permit);
-    // Without a nudge it looks by itself, and soon.
+    // It samples soon without being notified.
     let wake = shared.step().wake.expect("it looks again");
     assert!(wake <= Instant::now() + Duration::from_millis(100));
     pass(100).await;
@@ -188,7 +188,7 @@ async fn gauges_are_told_too_and_say_what_is_out_until_it_came_back() {
     assert!(wake > Instant::now() + Duration::from_secs(1), "and then no more");
 }
 
-/// Until demands change no more.
+/// Steps until demands settle.
 async fn settle(shared: &Shared, capacity: f64) {
     for _ in 0..1_000 {
         let step = shared.step();
@@ -224,7 +224,7 @@ async fn pressure_makes_it_estimate_but_no_more_than_ten_times_a_second() {
     let number = step.in_flight.expect("the request");
     shared.finish_request(|session, now| _ = session.answered(now, number, vec![given("r", 0.0)]), None);
     settle(&shared, 0.0).await;
-    // More than it was, and not enough: then more may be wanted.
+    // A larger capacity that is still not enough: more may be wanted then.
     shared.hinted(None);
     pass(1_000).await;
     answer(&shared, 0.001);
@@ -355,7 +355,7 @@ async fn a_lease_counts_in_whole_milliseconds_that_have_passed() {
     let _ = clock.instant(Millis(u64::MAX));
 }
 
-/// A recorder that asks the client something whenever a lease has ended.
+/// A recorder that calls the client whenever a lease has expired.
 struct Curious {
     shared: Weak<Shared>,
     ended: Arc<AtomicUsize>,

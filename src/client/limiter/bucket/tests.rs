@@ -15,7 +15,7 @@ fn bucket(burst: Burst, capacity: f64) -> Bucket {
     bucket
 }
 
-/// How many single permits can be taken at once.
+/// The number of single permits that can be taken at once.
 fn drain(bucket: &mut Bucket, now: Nanos) -> u64 {
     iter::repeat_with(|| bucket.take(now, 1)).take(100_000).take_while(Result::is_ok).count() as u64
 }
@@ -44,7 +44,7 @@ fn the_wait_is_exact_to_the_nanosecond() {
     }
 }
 
-/// What it has counted as used in the ten seconds after `from`, in which so many permits are taken.
+/// The usage counted in the ten seconds after `from`, in which `permits` are taken.
 fn used(bucket: &mut Bucket, from: Nanos, permits: u32) -> f64 {
     let before = bucket.recharging(from);
     for permit in 0..permits {
@@ -101,12 +101,12 @@ fn nothing_drifts_in_a_day_of_operations() {
         let mut bucket = bucket(Burst::Permits(2.0), capacity);
         let mut taken = 0u128;
         let mut now = 0;
-        // Steps of a length that divides nothing; every one settles, most ask in vain.
+        // Steps with an odd length. Every step settles, and most requests are refused.
         while now < DAY {
             now = DAY.min(now + 13_717_421);
             taken += u128::from(bucket.take(now, 1).is_ok());
         }
-        // What came in less what went out is what is there, to the unit.
+        // Credit is income less expenses, to the unit.
         let rate = (capacity * UNITS_PER_RATE) as u128;
         assert_eq!(rate * u128::from(DAY), taken * UNITS_PER_PERMIT + bucket.credit, "{capacity}");
     }
@@ -130,7 +130,7 @@ fn without_capacity_nothing_is_let_through_even_if_some_was_saved() {
     let mut bucket = bucket(Burst::Permits(50.0), 100.0);
     bucket.set_capacity(SECOND, Capacity::NONE);
     assert_eq!(bucket.take(SECOND, 1), Err(Shortage { ready_in: None }));
-    // It was not lost, and did not grow.
+    // The credit is neither lost nor has it grown.
     bucket.set_capacity(900 * SECOND, Capacity::of(1.0));
     assert_eq!(drain(&mut bucket, 900 * SECOND), 50);
 }
@@ -166,7 +166,7 @@ fn one_that_needs_more_than_the_burst_pays_in_full_and_leaves_nothing() {
     assert_eq!(bucket.take(60 * SECOND, 10), Err(Shortage { ready_in: Some(10 * SECOND) }));
     bucket.save_for(60 * SECOND, 10);
     assert!(bucket.take(70 * SECOND - 1, 10).is_err());
-    // It comes late; what came in meanwhile is not kept for it.
+    // It comes late: credit beyond its price was not kept.
     assert_eq!(bucket.take(75 * SECOND, 10), Ok(()));
     assert_eq!(drain(&mut bucket, 75 * SECOND), 0);
     assert_eq!(drain(&mut bucket, 200 * SECOND), 2);
@@ -194,9 +194,9 @@ fn what_is_handed_back_does_not_exceed_what_there_would_be_without_it() {
     let mut bucket = bucket(Burst::Permits(5.0), 1.0);
     bucket.take(60 * SECOND, 3).expect("the burst");
     let promise = bucket.promise(3);
-    // Without it the bucket would have stayed full. Now it has got back to 4 of 5 …
+    // Without it the bucket would have stayed full. Now it has recharged to 4 of 5 …
     assert_eq!(drain(&mut bucket, 62 * SECOND), 4);
-    // … so that one permit was not lost to running over, and is all that comes back.
+    // … so one permit did not overflow, and is all that is returned.
     bucket.hand_back(62 * SECOND, promise);
     assert_eq!(drain(&mut bucket, 62 * SECOND), 1);
 }
@@ -232,7 +232,7 @@ fn numbers_out_of_all_proportion_do_no_harm() {
     }
 }
 
-// -- random histories, against code that is plain
+// -- random histories against a naive implementation
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -240,13 +240,13 @@ enum Step {
     Capacity(f64),
     Take(u32),
     Charge(u32),
-    /// What was taken last was not used.
+    /// Returns permits taken last.
     Refund(u32),
-    /// The head of the line asks; if in vain, the bucket saves for it.
+    /// The head of the queue asks. If it is refused, the bucket saves up for it.
     Head(u32),
-    /// The head of the line goes away.
+    /// The head of the queue leaves.
     GiveUp,
-    /// One that was promised permits hears of it, or has gone away.
+    /// A promise is claimed, or handed back.
     Claim(usize),
     HandBack(usize),
 }
@@ -283,7 +283,7 @@ fn burst() -> impl Strategy<Value = Burst> {
     prop_oneof![Just(Burst::Smooth), Just(Burst::Window(Duration::from_secs(1))), (0.5..50.0).prop_map(Burst::Permits)]
 }
 
-/// What happened: capacities with the time from which they held, and what was let through when.
+/// A history: capacities with their start times, and admitted permits with their times.
 #[derive(Default)]
 struct History {
     capacities: Vec<(f64, f64)>,
@@ -291,7 +291,7 @@ struct History {
 }
 
 impl History {
-    /// So many of those that were let through last were not.
+    /// Removes permits that were admitted last.
     fn take_back(&mut self, mut n: u32) {
         while let Some((_, last)) = self.admitted.last_mut().filter(|_| n > 0) {
             let part = n.min(*last);
@@ -302,27 +302,27 @@ impl History {
         }
     }
 
-    /// What the capacities bring from `start` to `end`: segment by segment.
+    /// The integral of the capacity from `start` to `end`.
     fn brought(&self, start: f64, end: f64) -> f64 {
         let ends = self.capacities.iter().skip(1).map(|&(from, _)| from).chain([f64::INFINITY]);
         let segments = self.capacities.iter().zip(ends);
         segments.map(|(&(from, capacity), to)| capacity * (end.min(to) - start.max(from)).max(0.0)).sum()
     }
 
-    /// The largest burst of a capacity that was in force at some time of the span, its ends included.
+    /// The largest burst of any capacity in force in the span, ends included.
     fn largest_burst(&self, burst: Burst, start: f64, end: f64) -> f64 {
         let before = self.capacities.iter().rfind(|&&(from, _)| from < start);
         let during = self.capacities.iter().filter(|&&(from, _)| start <= from && from <= end);
         before.into_iter().chain(during).map(|&(_, c)| burst.permits(Capacity::of(c))).fold(0.0, f64::max)
     }
 
-    /// Credit as the definition has it: the least that any span up to now still allows. A span allows the burst at its
-    /// beginning and what has come in since, less what was let through; the first one began with nothing.
+    /// Credit by definition: the minimum over all spans up to now of what they still allow. A span allows the burst at its
+    /// start plus the capacity since, less what was admitted. The first span starts without a burst.
     fn credit(&self, burst: Burst, now: f64) -> f64 {
         let from_birth = self.brought(0.0, now) - self.admitted.iter().map(|&(_, n)| f64::from(n)).sum::<f64>();
         let starts = self.admitted.iter().enumerate().map(|(index, &(at, _))| (at, index));
         let cuts = self.capacities.iter().map(|&(at, _)| (at, self.admitted.partition_point(|&(when, _)| when < at)));
-        // Between those the burst is the same, and a later beginning allows less.
+        // Between those the burst is constant, and a later start allows less.
         starts.chain(cuts).chain([(now, self.admitted.len())]).fold(from_birth, |least, (start, first)| {
             let spent: f64 = self.admitted[first..].iter().map(|&(_, n)| f64::from(n)).sum();
             let before = self.capacities.iter().rfind(|&&(from, _)| from < start);
@@ -337,7 +337,7 @@ fn seconds(nanos: Nanos) -> f64 {
     nanos as f64 / SECOND as f64
 }
 
-/// Roundings of the oracle, in permits.
+/// Rounding error of the oracle, in permits.
 const TOLERANCE: f64 = 1e-5;
 
 proptest! {
@@ -355,7 +355,7 @@ proptest! {
             match step {
                 Step::Pass(span) => now += span.as_nanos() as u64,
                 Step::Capacity(capacity) => {
-                    // Changes at the same moment would make "before" ambiguous.
+                    // Changes at the same time would make "before" ambiguous.
                     now += 1;
                     bucket.set_capacity(now, Capacity::of(capacity));
                     history.capacities.push((seconds(now), capacity));
@@ -438,7 +438,7 @@ proptest! {
         history.admitted.extend(promised.into_iter().map(|(when, promise)| (when, promise.n)));
         history.admitted.sort_by(|one, other| one.0.total_cmp(&other.0));
         let largest = history.admitted.iter().map(|&(_, n)| f64::from(n)).fold(0.0, f64::max);
-        // A caller that gave up may have saved for more than was ever let through: of that the burst is left, no more.
+        // A caller that left may have saved up more than was ever admitted: only the burst of that is left.
         for (first, &(start, _)) in history.admitted.iter().enumerate() {
             let mut admitted = 0.0;
             for &(end, n) in &history.admitted[first..] {

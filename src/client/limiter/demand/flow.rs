@@ -23,7 +23,7 @@ const MARKS_PER_REFRESH: u64 = 8;
 /// underestimated by half of those first arrivals, independent ones not at all; this is the mean.
 const UNSEEN_FRACTION: f64 = 0.25;
 
-/// What has been seen of a flow up to a moment; all of it ever.
+/// Counts of a flow up to a time, since the limiter was created.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct FlowCounts {
     pub(super) count: u64,
@@ -37,9 +37,8 @@ pub(super) struct FlowCounts {
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Flow {
     pub(super) all: f64,
-    /// Those that found none waiting, in the time in which none waited; the first of them is left out, for the time
-    /// may begin with it. Callers that come back when they have been served come so often without a limit, and callers
-    /// that know nothing of each other come so often anyway.
+    /// Arrivals that found nobody waiting, divided by the time in which nobody waited. The first arrival is excluded, because
+    /// it may begin that time. This is the rate of closed-loop callers without a limit, and of open-loop callers anyway.
     pub(super) freely: f64,
 }
 
@@ -65,18 +64,18 @@ impl FlowEstimator {
         FlowEstimator { refresh, marks: VecDeque::new(), first: 0.0 }
     }
 
-    /// How many have arrived within the last refresh interval, or since what is remembered begins.
+    /// Arrivals within the last refresh interval, or in the whole observation if that is shorter.
     pub(super) fn recent(&self, now: Millis, count: u64) -> u64 {
         let before = self.marks.iter().rev().find(|mark| now.since(mark.at).0 >= self.refresh);
         before.or(self.marks.front()).map_or(0, |mark| count.saturating_sub(mark.counts.count))
     }
 
-    /// Whether anything has arrived since what is remembered begins.
+    /// Whether anything has arrived since the observation began.
     pub(super) fn knows_less_than(&self, count: u64) -> bool {
         self.marks.front().is_none_or(|oldest| oldest.counts.count < count)
     }
 
-    /// Whether some of those wait that were there when the look at the flow began, if so many have been served.
+    /// Whether callers that the observation began with are still waiting, given the number of permits served.
     pub(super) fn first_are_waiting(&self, served: u64) -> bool {
         self.marks.front().is_some_and(|oldest| served < oldest.counts.count)
     }

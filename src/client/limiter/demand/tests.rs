@@ -12,7 +12,7 @@ fn counts(count: u64, waiting: u64) -> Sample {
     Sample { count, waiting, ..Sample::default() }
 }
 
-/// A rate limiter as its estimator sees it, sampled every so many milliseconds.
+/// A rate limiter as its estimator sees it, with a sampling interval in milliseconds.
 struct Sampled {
     demand: Demand,
     now: u64,
@@ -27,15 +27,14 @@ impl Sampled {
         Sampled { demand, now: 0, arrived: 0.0, step }
     }
 
-    /// Evenly spaced arrivals at `rate` for so many seconds, while `waiting` wait. The least and the most that was
-    /// wanted.
+    /// Evenly spaced arrivals at `rate` for some seconds, while `waiting` callers wait. Returns the minimum and maximum wants.
     fn run(&mut self, rate: f64, seconds: u64, waiting: u64) -> (f64, f64) {
         let end = self.now + seconds * 1000;
         let (mut least, mut most) = (f64::INFINITY, 0.0f64);
         while self.now < end {
             self.now += self.step;
             self.arrived += rate * self.step as f64 / 1000.0;
-            // Rounded, so that the millions do not lose a permit to the sum of fractions.
+            // Rounded, so that sums of fractions do not lose a permit.
             self.demand.sample(Millis(self.now), counts((self.arrived + 1e-6) as u64, waiting));
             let wants = self.demand.wants(Millis(self.now));
             (least, most) = (least.min(wants), most.max(wants));
@@ -147,7 +146,7 @@ fn arrivals_at_random_are_wanted_about_as_often_as_they_come() {
             demand.sample(Millis(second * 1000), counts(arrived, 0));
             sum += demand.wants(Millis(second * 1000));
         }
-        // Above, because peaks count at once and dips do not.
+        // Higher, because peaks count at once and dips do not.
         let mean = sum / 2000.0 / rate;
         assert!((0.95..1.6).contains(&mean), "{rate}/s: {mean} times the rate on average");
     }
@@ -155,7 +154,7 @@ fn arrivals_at_random_are_wanted_about_as_often_as_they_come() {
 
 #[test]
 fn sixty_four_that_always_ask_again_want_more_than_there_is_and_not_without_bound() {
-    // Each asks again as soon as it is served: arrivals are what is served, and all but none wait.
+    // Each asks again as soon as it is served: arrivals equal served permits, and nearly all callers wait.
     for capacity in [0.5, 10.0, 1000.0, 1e6] {
         let mut flow = Sampled::sampled_every(1000);
         flow.arrived = 64.0;
@@ -166,8 +165,8 @@ fn sixty_four_that_always_ask_again_want_more_than_there_is_and_not_without_boun
     }
 }
 
-/// One caller that works for `work` seconds, waits for its turn, and begins again, while it is given what it wants up
-/// to `most`. Returns what it wants after so many looks, a tenth of a second apart.
+/// One caller that works for `work` seconds, waits for a permit, and begins again, while it gets its wants up to `most`.
+/// Returns the wants after a number of samples, a tenth of a second apart.
 fn wants_of_one_caller(work: f64, most: f64, looks: u64) -> f64 {
     let mut demand = demand(DemandKind::Rate);
     let (mut arrived, mut queued, mut capacity) = (1.0, 0.0, 0.0);
@@ -210,7 +209,7 @@ fn one_caller_that_is_not_given_more_wants_twice_as_much_and_no_more() {
 fn few_calls_at_a_time_do_not_want_all_of_a_large_capacity() {
     let mut demand = demand(DemandKind::Rate);
     for second in 0..100u64 {
-        // Three at once each second; two of them wait for ten milliseconds.
+        // Three permits at once each second, two of which wait for ten milliseconds.
         let queued = Duration::from_millis(second * 10);
         let sample = Sample { count: second * 3, freely: second * 2, queued, capacity: 100.0, ..Sample::default() };
         demand.sample(Millis(second * 1000), sample);

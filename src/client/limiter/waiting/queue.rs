@@ -117,7 +117,7 @@ mod tests {
                     prop_assert_eq!(*queue.value(key), value);
                 }
             }
-            // What is left comes out in the order that it came in.
+            // The rest leaves in order of arrival.
             while let Some(key) = queue.front() {
                 queue.unlink(key);
                 prop_assert_eq!(Some((key, queue.remove(key))), oracle.pop_front());

@@ -1,4 +1,4 @@
-//! What limiters tell the estimate of wants.
+//! Limiters and the estimate of wants.
 
 use std::time::Duration;
 

@@ -1,12 +1,11 @@
-//! Which answers still count: none to a request before the latest, and none after the end of the lease that its request
-//! named.
+//! Which answers still count: only those to the latest request, before the expiry of the lease that it named.
 
 use super::*;
 
-/// When the lease of `leased()` ends.
+/// The expiry of the lease of `leased()`.
 const END: u64 = 60_000;
 
-/// A session that asks for `r` at such a time, and names the lease that ends at [`END`].
+/// A session that asks for `r` at this time, and names the lease that expires at [`END`].
 fn asking(at: u64) -> (Session<Wants>, u64) {
     let mut session = leased();
     session.hint(Millis(at), "r");
@@ -34,7 +33,7 @@ fn what_did_not_count_is_asked_for_again_at_once_naming_what_has_ended_as_that()
         let outgoing = session.poll(Millis(again)).expect("it asks again");
         let Ask { has, had, .. } = &asks(&outgoing)[0];
         assert_eq!((has, had.and_then(|lease| lease.token)), (&None, Some(1)));
-        // It named nothing that could end, so its answer counts at any time before the deadline.
+        // It named no live lease, so its answer counts at any time before the deadline.
         let late = again + 2_999;
         assert!(session.answered(Millis(late), outgoing.number, vec![given("r", 60.0, 3)]));
         assert_eq!(capacity(&session, late, "r"), 60.0);
@@ -98,14 +97,14 @@ fn answers_that_always_come_after_the_end_make_no_storm_and_each_second_one_coun
     while now < Millis(100_000) {
         if let Some(outgoing) = session.poll(now) {
             sent += 1;
-            // A third of three seconds is left when it refreshes, less than what an answer takes.
+            // It refreshes when a third of three seconds is left, which is less than an answer takes.
             now = now.plus(Millis(1_200));
             session.answered(now, outgoing.number, vec![Given { length: Millis(3_000), ..given("r", 1.0, sent) }]);
             counted += usize::from(session.lease(now, "r").is_some());
         }
         now = session.wake(now).expect("it goes on");
     }
-    // A refresh, and what is asked for at once when that came too late.
+    // A refresh, and the request that follows at once because the answer was too late.
     assert!((40..=60).contains(&sent) && counted >= sent as usize / 2, "{counted} of {sent} in 100 s");
 }
 
@@ -113,7 +112,7 @@ fn answers_that_always_come_after_the_end_make_no_storm_and_each_second_one_coun
 fn after_a_release_was_sent_no_answer_to_an_earlier_request_counts() {
     let (mut session, asked) = asking(1_000);
     session.release("r");
-    // It is not overtaken, but given up.
+    // It is abandoned, and not overtaken.
     assert_eq!(session.poll(Millis(4_000)), None, "a pause");
     let wake = session.wake(Millis(4_000)).expect("the end of the pause");
     let release = session.poll(wake).expect("it gives back");
@@ -122,7 +121,7 @@ fn after_a_release_was_sent_no_answer_to_an_earlier_request_counts() {
     assert!(!late(&mut session, wake));
     assert_eq!(session.in_flight(), Some(release.number), "it is not the answer to the release");
 
-    // Wanted again while the release is under way, when it has been answered, and when it is asked for.
+    // Wanted again while the release is in flight, after it was answered, and while it is asked for.
     session.want(wake, &id("r"), wants(100.0), MODE);
     assert!(!late(&mut session, wake));
     session.answered(wake, release.number, vec![]);

@@ -1,17 +1,17 @@
-//! How soon sessions notice that a server is back, and what they cost it, in virtual time.
+//! How soon sessions notice that a server is back, and the load during an outage, in virtual time.
 
 use super::*;
 
 const REFRESH: u64 = 1_000;
 
-/// Where a session stands in an outage that has no end yet: every request fails, `hangs` ms after it was sent.
+/// A session in an outage: every request fails `hangs` ms after it was sent.
 struct Outage {
     session: Session<Wants>,
     hangs: u64,
 }
 
 impl Outage {
-    /// Of a session with a lease of `r` that it refreshes every second.
+    /// An outage of a session with a lease of `r` that it refreshes every second.
     fn new(endpoints: &[&str], seed: u64, hangs: u64) -> Outage {
         let mut session = Session::new(Settings { seed, ..settings(endpoints) });
         session.want(Millis(0), &id("r"), wants(100.0), MODE);
@@ -21,7 +21,7 @@ impl Outage {
         Outage { session, hangs }
     }
 
-    /// Runs until `end`. Returns when each request was sent, and to whom.
+    /// Runs until `end`. Returns the time and target of each request.
     fn run(&mut self, end: u64) -> Vec<(u64, String)> {
         let (mut now, mut sent) = (Millis(0), Vec::new());
         loop {
@@ -42,8 +42,8 @@ impl Outage {
 fn a_server_that_is_back_is_asked_within_one_refresh_interval_however_long_it_was_gone() {
     for endpoints in [&["a:1"][..], &["a:1", "b:1"], &["a:1", "b:1", "c:1"]] {
         for (seed, hangs) in (0..50).map(|seed| (seed, [0, 200][seed as usize % 2])) {
-            // A server comes back at any time of these ten minutes, and is the only one: the longest time without a
-            // request to it is the longest that it is not noticed.
+            // If a single server comes back at any time in these ten minutes, the longest time without a request to
+            // it is the longest time until that is noticed.
             let sent = Outage::new(endpoints, seed, hangs).run(600_000);
             for server in endpoints {
                 let to_it: Vec<u64> = sent.iter().filter(|(_, to)| to == server).map(|(at, _)| *at).collect();
@@ -70,7 +70,7 @@ fn a_session_that_never_had_a_lease_tries_again_within_the_default_interval() {
     assert!(sent.windows(2).all(|pair| pair[1].0 - pair[0].0 <= 5_000), "{sent:?}");
 }
 
-/// Ten thousand clients stand for a million: what counts is how many per interval and client.
+/// Ten thousand clients stand for a million: the result is the number of requests per interval and client.
 #[test]
 fn a_fleet_costs_a_server_no_more_than_twice_its_usual_requests_during_an_outage_and_comes_back_spread() {
     const CLIENTS: u64 = 10_000;
@@ -81,7 +81,7 @@ fn a_fleet_costs_a_server_no_more_than_twice_its_usual_requests_during_an_outage
             per_tenth[at as usize / 100] += u64::from(to == "a:1");
         }
     }
-    // From ten seconds on the pauses have grown to what they are for ever after.
+    // After ten seconds the pauses have their final length.
     let (usual, late) = (CLIENTS / 10, &per_tenth[100..]);
     assert!(late.iter().all(|count| (usual..=usual * 2).contains(count)), "usual {usual}: {late:?}");
 }

@@ -1,4 +1,4 @@
-//! A session that may not ask for a while.
+//! Sessions that must not ask for a while.
 
 use super::*;
 

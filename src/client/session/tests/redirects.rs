@@ -6,7 +6,7 @@ use super::*;
 fn redirects_are_counted_since_a_master_answered() {
     let mut session = leased();
     let mut at = 1_000;
-    // A master that moves now and then, for ever, is followed each time.
+    // A master that moves now and then is followed each time.
     for n in 0..20 {
         session.hint(Millis(at), "r");
         let asked = session.poll(Millis(at)).expect("it asks");

@@ -1,4 +1,4 @@
-//! What is given back: when, under what name, and what becomes of it if it is wanted again.
+//! Releases: when they are sent, under which token, and what happens if the resource is wanted again.
 
 use super::*;
 

@@ -1,6 +1,6 @@
-//! Anything, in any order, at absurd times: a session never panics, never asks its driver to come back at once with
-//! nothing to do, never hammers a server, forgets what it has given back, and names live leases only, whose ends no
-//! answer outlasts.
+//! Random calls at absurd times: a session never panics, never asks its driver to come back at once without having
+//! anything to do, never hammers a server, forgets released leases, names live leases only, and accepts no answer after
+//! the expiry of the lease that its request named.
 
 use proptest::prelude::*;
 
@@ -13,7 +13,7 @@ enum Op {
     ReleaseAll,
     Hint(usize),
     HintAll,
-    /// The request under way (or one before it) is answered, with leases of such a length and refresh interval.
+    /// Answers the request in flight, or one before it, with leases of this length and refresh interval.
     Answer {
         before: u64,
         length: u64,
@@ -24,9 +24,9 @@ enum Op {
     Redirect(usize),
     NoMaster,
     Fail(u64),
-    /// Comes back when it was asked to.
+    /// Advances to the requested wake-up.
     Sleep,
-    /// Comes back so much later.
+    /// Advances by a time.
     Late(u64),
 }
 
@@ -91,7 +91,7 @@ proptest! {
                 Op::Late(span) => now = now.plus(Millis(span)),
                 _ => apply(&mut session, now, number, &op),
             }
-            // At the end of time nothing is later.
+            // Time cannot advance beyond its maximum.
             if now > Millis(u64::MAX / 2) {
                 break;
             }
@@ -144,7 +144,7 @@ proptest! {
             }
             now = session.wake(now).expect("it goes on");
         }
-        // Jitter may take a tenth.
+        // Jitter is at most a tenth.
         prop_assert!(sent.windows(2).all(|pair| pair[1].since(pair[0]) >= Millis(90)), "{:?}", sent);
     }
 

@@ -85,7 +85,7 @@ impl Asker for Script {
     }
 }
 
-/// Runs until all calls have ended so; what the asker was told.
+/// Runs until all calls have ended in these ways. Returns what was reported to the asker.
 async fn told(endpoints: &[&str], fates: impl IntoIterator<Item = Fate>) -> Vec<String> {
     let endpoints = endpoints.iter().map(|endpoint| (*endpoint).into()).collect();
     let settings = Settings { endpoints, pace: crate::session::Pace::default(), resources_per_request: 10, seed: 1 };

@@ -4,7 +4,7 @@ use super::*;
 
 const WINDOW: Window = Window { length: std::time::Duration::from_secs(1), rate: 100.0 };
 
-/// A client whose callers come 50 times a second, and that is leased 10 for twenty seconds.
+/// A client with 50 callers per second and a lease of 10/s for twenty seconds.
 fn leased_ten() -> LimiterClient {
     let (endpoints, pace) = (vec!["a:1".into()], Pace::default());
     let settings = session::Settings { endpoints, pace, resources_per_request: 1, seed: 1 };
@@ -43,7 +43,7 @@ fn callers_are_served_as_the_lease_allows_and_wants_are_what_they_ask_for() {
     assert_eq!((client.served().arrived, client.wanted()), (0, 0.0));
 }
 
-/// A bucket that does not keep to what the session is leased.
+/// A bucket that does not respect the lease of the session.
 #[test]
 fn what_a_limiter_does_and_its_lease_does_not_allow_is_found() {
     let broken = |capacity| {

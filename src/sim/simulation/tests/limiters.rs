@@ -1,4 +1,4 @@
-//! Limiters among the clients.
+//! Clients with limiters.
 
 use super::*;
 use crate::client::Machine;
@@ -15,7 +15,7 @@ fn limiters_let_through_what_their_leases_allow_and_in_the_end_what_they_are_due
     }
 }
 
-/// They have to be asked, and to refuse, for any of it to be checked.
+/// The checks need callers that are admitted and callers that are refused.
 #[test]
 fn callers_come_as_often_as_the_scenario_says_and_limiters_do_not_spin() {
     let plan = scenario("cramped_limiters", |scenario| {
@@ -42,7 +42,7 @@ fn limiters_that_do_not_end_up_with_what_they_are_due_are_found() {
     let plan = scenario("cramped_limiters", |scenario| {
         scenario.random_faults.clear();
         scenario.length = Span::millis(300_000);
-        // A lease ends before it comes.
+        // The lease expires before the caller arrives.
         scenario.network.delay = Between { least: Millis(21_000), most: Millis(21_000) };
     });
     assert_eq!(plan.run(1, RunOptions::default()).expect_err("no client gets anything").violation.invariant, "I5");

@@ -1,22 +1,22 @@
-//! What clients with moving wants have after a change of master, for each kind of client.
+//! What clients with changing wants have after a change of master, for each kind of client.
 
 use super::*;
 use crate::scenario::ClientKind;
 
-/// When the master hands over.
+/// The time of the change of master.
 const CHANGE: u64 = 90;
-/// Seconds after the change at which is measured.
+/// Seconds after the change at which to measure.
 const AFTER: [u64; 7] = [0, 5, 10, 20, 35, 60, 85];
 const SEEDS: std::ops::Range<u64> = 1..25;
 
-/// A planned transfer takes some tenths of a second; a master that is killed is missed first.
+/// A planned transfer takes some tenths of a second. The loss of a killed master has to be detected first.
 const TRANSFER: Between = Between { least: Millis(300), most: Millis(300) };
 const KILL: Between = Between { least: Millis(3_000), most: Millis(3_000) };
 
 #[derive(Debug, Clone, Copy)]
 enum Who {
     Clients(ClientKind),
-    /// Of four child nodes.
+    /// Clients of four child nodes.
     BelowNodes,
 }
 
@@ -36,7 +36,7 @@ fn moving(who: Who, back: Between) -> Plan {
     })
 }
 
-/// What the clients have at these times, as a part of what they had in the half minute before, on average of the seeds.
+/// What clients have at these times, relative to the half minute before the change; mean over the seeds.
 fn had(who: Who, back: Between) -> [f64; AFTER.len()] {
     let plan = moving(who, back);
     let mut sums = [0.0; AFTER.len()];
@@ -56,12 +56,12 @@ fn had(who: Who, back: Between) -> [f64; AFTER.len()] {
     sums
 }
 
-/// From the second refresh on.
+/// After the second refresh.
 fn keep_what_they_had(who: Who) {
     keep_at(who, &[2, 3, 4, 5, 6]);
 }
 
-/// At these of the times after the change.
+/// Indexes of times after the change.
 fn keep_at(who: Who, times: &[usize]) {
     for (back, bound) in [(TRANSFER, 0.9), (KILL, 0.85)] {
         let had = had(who, back);
@@ -90,7 +90,7 @@ fn child_nodes_keep_what_they_had() {
     keep_what_they_had(Who::BelowNodes);
 }
 
-/// A minute after the change their leases have ended, and the last of all leases from before it ends a little later.
+/// Their leases have expired a minute after the change, and the last lease from before it expires a little later.
 #[test]
 fn clients_that_never_say_what_they_have_keep_it_until_it_ends() {
     keep_at(Who::Clients(ClientKind::Silent), &[2, 3, 4, 6]);

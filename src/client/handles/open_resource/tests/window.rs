@@ -1,4 +1,4 @@
-//! Limiters of a window whose clients are given what they want.
+//! Limits per window, for clients that get their wants.
 
 use tokio::time::advance;
 
@@ -9,7 +9,7 @@ fn granted(opened: &OpenResource, now: u64) {
     opened.apply(Usable { capacity, basis: Basis::Lease });
 }
 
-/// A limiter of 1,000 a second, whose client is given all that it wants, after half a minute of quiet.
+/// A limiter of 1,000/s whose client gets its wants, after half a minute without callers.
 async fn quiet() -> (OpenResource, RateLimiter) {
     let window = Window { length: Duration::from_secs(1), rate: 1_000.0 };
     let limiter = RateLimiter::full(Burst::Window(window.length), std::sync::Arc::default());
@@ -61,7 +61,7 @@ async fn of_a_flow_that_differs_by_chance_next_to_nothing_is_refused_where_there
     assert!(most < 80.0, "{most} were wanted of about 50");
 }
 
-/// Wants are looked at when something is refused, no more often than ten times a second.
+/// Wants are estimated after refusals, at most ten times a second.
 #[tokio::test(start_paused = true)]
 async fn a_flow_that_begins_after_a_pause_is_refused_little() {
     let (opened, limiter) = quiet().await;

@@ -1,4 +1,4 @@
-//! Charged, refunded, reserved and settled.
+//! Charges, refunds, reservations and settlements.
 
 use super::*;
 
@@ -121,7 +121,7 @@ enum DebtStep {
     Take(u32),
     Charge(u32),
     Reserve(u32),
-    /// One of those that are reserved; so many thousandths of it were used.
+    /// Settles a reservation, with this usage in thousandths.
     Settle(usize, u32),
     Keep(usize),
 }
@@ -138,7 +138,7 @@ fn act() -> impl Strategy<Value = DebtStep> {
     ]
 }
 
-/// Permits that were used, when they were taken, and what was owed right after.
+/// Used permits, when they were taken, and the debt right after.
 #[derive(Debug, Clone, Copy)]
 struct UsedPermits {
     number: usize,
@@ -150,7 +150,7 @@ struct UsedPermits {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(512) })]
 
-    /// Each reservation counts from when it was taken, with what it used in the end.
+    /// A reservation counts from when it was taken, with its final usage.
     #[test]
     fn no_span_of_time_sees_more_used_than_capacity_and_burst_and_what_is_owed_at_its_end(
         burst in prop_oneof![burst(), Just(Burst::Window(Duration::from_secs(60)))],

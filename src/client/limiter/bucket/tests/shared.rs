@@ -1,21 +1,21 @@
-//! Several limiters whose leases move while their sum stays within one capacity.
+//! Several limiters that share a capacity, which moves between them.
 
 use super::*;
 
 const CAPACITY: f64 = 100.0;
 const LIMITERS: usize = 4;
-/// The most that is asked for at once.
+/// The largest request.
 const LARGEST: u32 = 40;
 
 #[derive(Debug, Clone)]
 enum SharedStep {
     Pass(Duration),
-    /// A part of what one has, in thousandths, goes to another.
+    /// Moves a part of one lease, in thousandths, to another limiter.
     Move(usize, usize, u32),
     Take(usize, u32),
-    /// Takes all that is there, one by one.
+    /// Takes all available permits one by one.
     Drain(usize),
-    /// The head of the line asks, and saves if there is not enough.
+    /// The head of the queue asks, and saves up if it is refused.
     Wait(usize, u32),
     Charge(usize, u32),
     Reserve(usize, u32),
@@ -41,23 +41,23 @@ struct SharedUse {
     number: usize,
     at: Nanos,
     n: u64,
-    /// What all of them owed right after.
+    /// The total debt right after.
     owed: u64,
 }
 
 struct SharedLimiters {
     leases: [f64; LIMITERS],
     buckets: Vec<Bucket>,
-    /// What the head of each line waits for.
+    /// The permits that the head of each queue waits for.
     waiting: [Option<u32>; LIMITERS],
-    /// When it was taken, as if all of it had been used; where, and what.
+    /// Reservations, counted as fully used: when, where, and the promise.
     reserved: Vec<(SharedUse, usize, Promise)>,
     now: Nanos,
     used: Vec<SharedUse>,
 }
 
 impl SharedLimiters {
-    /// The first has all there is.
+    /// The first limiter has the whole capacity.
     fn new(window: Duration) -> SharedLimiters {
         let mut world = SharedLimiters {
             leases: [0.0; LIMITERS],
@@ -76,7 +76,7 @@ impl SharedLimiters {
         self.buckets[limiter].set_capacity(self.now, Capacity::of(capacity));
     }
 
-    /// The server gives on what the one that has it knows that it has no more.
+    /// The server grants capacity that its former holder has confirmed to have lost.
     fn give(&mut self, from: usize, to: usize, part: f64) {
         let moved = self.leases[from] * part;
         self.lease(from, self.leases[from] - moved);
@@ -155,7 +155,7 @@ proptest! {
         acts in proptest::collection::vec(act(), 1..150),
     ) {
         let mut world = SharedLimiters::new(window);
-        // What each may have beyond its window: a permit, or what the head of its line saves.
+        // Each may have a permit beyond its window, or what the head of its queue saves up.
         let burst = CAPACITY * window.as_secs_f64() + LIMITERS as f64 * f64::from(LARGEST);
         for (number, act) in acts.into_iter().enumerate() {
             world.act(number, &act);
@@ -171,7 +171,7 @@ proptest! {
                 prop_assert!(sum as f64 <= allowed + TOLERANCE, "{sum} from {start:?} to {end:?}, allowed {allowed}");
             }
         }
-        // All began with nothing saved.
+        // All started without credit.
         let mut sum = 0;
         for used in &used {
             sum += used.n;
@@ -184,7 +184,7 @@ proptest! {
 #[test]
 fn what_was_saved_under_a_lease_is_not_spent_beside_the_one_that_has_it_now() {
     let mut world = SharedLimiters::new(Duration::from_secs(60));
-    // The lease goes round, and stays everywhere for as long as it takes to fill a bucket.
+    // The lease moves around, and stays at each for as long as it takes to fill its bucket.
     for holder in [0, 1, 2, 3, 0, 1] {
         world.now += 60 * SECOND;
         world.give(holder, (holder + 1) % LIMITERS, 1.0);

@@ -191,7 +191,7 @@ fn permits_and_those_that_wait_for_them_may_change_threads() {
 
 #[tokio::test]
 async fn many_threads_never_exceed_the_capacity_and_lose_nothing() {
-    // Threads of its own, so that permits come and go at the same time.
+    // On several threads, so that permits are taken and returned concurrently.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_time().build().unwrap();
     let gauge = gauge(7.0);
     let workers: Vec<_> = (0..50u32)
@@ -201,7 +201,7 @@ async fn many_threads_never_exceed_the_capacity_and_lose_nothing() {
                 for round in 0..100 {
                     let n = 1 + (worker + round) % 4;
                     if round % 3 == 0 {
-                        // Gives up sometimes, wherever in the line it is.
+                        // Sometimes cancels, anywhere in the queue.
                         let _ = timeout(Duration::from_micros(50), gauge.acquire_many(n)).await;
                         continue;
                     }

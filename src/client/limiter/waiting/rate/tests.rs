@@ -25,7 +25,7 @@ fn limiter(burst: Burst, capacity: f64) -> RateLimiter {
     limiter
 }
 
-/// Lets every task run that can.
+/// Runs all tasks that are ready.
 async fn settle() {
     for _ in 0..20 {
         yield_now().await;
@@ -158,7 +158,7 @@ async fn a_permit_that_its_waiter_never_saw_goes_to_the_next() {
     assert!(poll_once(first.as_mut()).is_pending() && poll_once(second.as_mut()).is_pending());
     log.waiter(&limiter, "third", 1).await;
     advance(ms(100)).await;
-    // Polling the first lets it through; unlimited for a moment lets the others through behind its back.
+    // Polling admits the first one. A momentarily unlimited capacity admits the others without polling them.
     assert!(poll_once(first.as_mut()).is_ready());
     advance(ms(95)).await;
     limiter.set_capacity(Capacity::of(1000.0)); // 0.95 of a permit there, 1 ms until the next
@@ -325,7 +325,7 @@ async fn a_task_that_never_waits_still_lets_others_run() {
     greedy.abort();
 }
 
-/// 64 workers that ask again at once, on a clock that moves in the steps of tokio's timer.
+/// 64 workers that ask again at once, on a clock that advances in steps of tokio's timer.
 async fn closed_loop(limiter: &RateLimiter, seconds: u64) -> Vec<Duration> {
     let start = Instant::now();
     let times = Arc::new(Mutex::new(Vec::new()));

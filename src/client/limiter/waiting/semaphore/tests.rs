@@ -43,7 +43,7 @@ fn burst() -> impl Strategy<Value = Burst> {
     prop_oneof![Just(Burst::Smooth), Just(Burst::Window(Duration::from_secs(1))), (1.0..10.0).prop_map(Burst::Permits)]
 }
 
-/// The line itself, with a task for each that waits.
+/// The semaphore, with a task for each waiter.
 struct World {
     semaphore: Arc<Semaphore<Bucket>>,
     waiters: Vec<JoinHandle<Result<(), Closed>>>,
@@ -59,17 +59,17 @@ impl World {
         self.waiters.push(tokio::spawn(async move { semaphore.acquire(n).await }));
     }
 
-    /// Which have been let through, by number of arrival.
+    /// The admitted callers, by number of arrival.
     fn admitted(&self) -> Vec<usize> {
         (0..self.waiters.len()).filter(|&index| self.waiters[index].is_finished()).collect()
     }
 }
 
-/// What the line should do: a list, and all of it looked at each time.
+/// The naive implementation: a list that is scanned each time.
 struct NaiveGate {
     bucket: Bucket,
     state: Vec<(usize, u32)>,
-    /// Let through, or gone.
+    /// Admitted, or cancelled.
     finished: Vec<usize>,
 }
 
@@ -188,7 +188,7 @@ proptest! {
                     settle().await;
                 }
             }
-            // No change from here on: only timers can let a caller through.
+            // From here on only timers can admit callers.
             world.semaphore.set_capacity(Capacity::of(100.0));
             for waiter in world.waiters {
                 let done = tokio::time::timeout(Duration::from_secs(60), waiter).await;

@@ -1,4 +1,4 @@
-//! What is charged, owed and given back, as a limiter tells its estimator.
+//! Charges, debt and refunds in the estimate of wants.
 
 use tokio::time::{Instant, advance, sleep};
 
@@ -21,7 +21,7 @@ fn poll_queued(limiter: &RateLimiter, demand: &mut Demand, now: Millis) -> f64 {
     demand.wants(now)
 }
 
-/// What is wanted in each of the last ten of so many seconds, by one that is given that much.
+/// The wants in each of the last ten of `seconds`, of a client that gets its wants.
 async fn wanted(limiter: &RateLimiter, seconds: u64) -> Vec<f64> {
     let (mut demand, begun) = (demand(DemandKind::Rate), Instant::now());
     let mut wanted = Vec::new();
@@ -48,7 +48,7 @@ async fn of_what_is_reserved_as_much_is_wanted_as_is_used() {
             }
         });
     }
-    // Ten at a time, ten a second each, of a hundred.
+    // Ten workers at 10/s each, at a capacity of 100/s.
     for wants in wanted(&limiter, 120).await {
         assert!((8_000.0..=12_000.0).contains(&wants), "{wants}");
     }

@@ -1,4 +1,4 @@
-//! A real limiter and its estimator in virtual time, with a server that gives what it is asked for, up to a bound.
+//! A real limiter and its estimator in virtual time, with a server that grants wants up to a bound.
 
 use std::sync::Arc;
 
@@ -9,18 +9,18 @@ use tokio::{
 
 use super::*;
 
-/// An answer takes so long.
+/// The delay of answers.
 const ROUND_TRIP: Duration = Duration::from_millis(2);
-/// As a client has it: no request, and no estimate because a caller waits, sooner after the last.
+/// Minimum time between requests, and between estimates due to waiting callers, as in the client.
 const GAP: Duration = Duration::from_millis(100);
-/// A refresh comes a little before the interval is over.
+/// Refreshes come a little before the end of the interval.
 const REFRESHES: Duration = Duration::from_millis(4_750);
 
 #[derive(Clone, Copy, Debug)]
 enum Load {
-    /// Callers that come no matter what becomes of those before.
+    /// Open-loop callers.
     Even(f64),
-    /// So many workers that come again so many seconds after they were served.
+    /// Closed-loop workers, which return this many seconds after they were served.
     Closed(u32, f64),
 }
 
@@ -63,7 +63,7 @@ struct Caller {
     limiter: RateLimiter,
     demand: Demand,
     begun: Instant,
-    /// What was asked for last.
+    /// The wants in the last request.
     asked: f64,
     requests: u32,
     most: f64,
@@ -95,8 +95,7 @@ impl Caller {
     }
 }
 
-/// What is wanted with the first refresh after the first answer that lets a caller through, and how many requests there
-/// were until then.
+/// The wants at the first refresh after the first answer that admits a caller, and the number of requests until then.
 async fn after_one_refresh(load: Load, most: f64) -> (f64, u32) {
     let pressure = Arc::new(Notify::new());
     let limiter = RateLimiter::with_pressure(Burst::default(), Arc::clone(&pressure));
@@ -113,7 +112,7 @@ async fn after_one_refresh(load: Load, most: f64) -> (f64, u32) {
         let again = client.demand.next_sample_at().map_or(refresh, |at| client.begun + Duration::from_millis(at.0));
         let gap = sleep(GAP);
         tokio::select! {
-            // First: callers may press each time one looks.
+            // Checked first, because callers may cause pressure at any time.
             biased;
             () = sleep_until(refresh) => return (client.estimate(), client.requests),
             () = pressure.notified() => {}
@@ -148,8 +147,7 @@ async fn after_one_refresh_as_much_is_wanted_as_is_offered() {
     assert!(off.is_empty(), "{off:?}");
 }
 
-/// Of few arrivals little is known: what is wanted of one flow is off by as much as its arrivals happen to be, but not
-/// in the mean.
+/// Few arrivals say little: the estimate of a single flow has the error of its arrivals, but its mean has not.
 #[test]
 fn arrivals_at_random_are_wanted_as_often_as_they_come_in_the_mean_after_one_refresh() {
     const FLOWS: u64 = 2_000;
@@ -174,7 +172,7 @@ fn arrivals_at_random_are_wanted_as_often_as_they_come_in_the_mean_after_one_ref
         let spread = (wants.iter().map(|wants| (wants - mean).powi(2)).sum::<f64>() / FLOWS as f64).sqrt();
         eprintln!("{rate}/s: {mean:.2} of what is offered, ± {spread:.2}");
         assert!((0.9..=1.15).contains(&mean), "{rate}/s: {mean}");
-        // That of a count: no estimator that is right in the mean does better.
+        // The standard deviation of a count: no unbiased estimator does better.
         let least = 1.0 / (rate * 4.75).sqrt();
         assert!(spread < least * 1.2 + 0.05, "{rate}/s: {spread}");
     }

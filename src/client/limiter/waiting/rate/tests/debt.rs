@@ -1,4 +1,4 @@
-//! Charges, refunds and reservations, beside callers that wait.
+//! Charges, refunds and reservations with waiting callers.
 
 use super::*;
 
@@ -84,7 +84,7 @@ async fn a_reservation_that_is_not_waited_for_takes_nothing() {
             advance(ms(5_000)).await;
             assert!(poll_once(waiting.as_mut()).is_pending());
         } else {
-            // It is let through behind its back, and never hears of it.
+            // It is admitted without being polled, and dropped.
             advance(ms(5_000)).await;
             limiter.set_capacity(Capacity::of(10.0));
         }
@@ -103,7 +103,7 @@ async fn of_what_is_reserved_only_what_was_used_counts_in_the_end() {
     advance(ms(60_000)).await;
     let start = Instant::now();
     let mut used = 0;
-    // Each reserves four times what it needs.
+    // Each reserves four times its need.
     while start.elapsed() < Duration::from_secs(600) {
         let reserved = limiter.reserve(400).await.expect("open");
         advance(ms(100)).await;

@@ -1,6 +1,6 @@
-//! Sessions against the core's resource, over a network that loses, repeats, delays and reorders. What is checked is
-//! what matters from outside: what all sessions together may use never exceeds the capacity, and once the network is
-//! well again each has what it is due.
+//! Sessions against a resource of the core, over a network that loses, duplicates, delays and reorders messages. Checks that
+//! the sum of what sessions may use never exceeds the capacity, and that every session gets its due once the network is
+//! healthy again.
 
 use std::collections::BTreeMap;
 
@@ -13,26 +13,26 @@ use proptest::prelude::*;
 use super::*;
 
 const CAPACITY: f64 = 100.0;
-/// One-way, while the network is well.
+/// One-way delay of a healthy network.
 const SHORT: u64 = 5;
 
 #[derive(Debug)]
 enum Event {
     Asked(usize, u64, Request),
     Answered(usize, u64, Vec<Given>),
-    /// Its user changes its mind, or closes it and opens it again.
+    /// Its user changes the demand, or closes and reopens it.
     Change(usize),
 }
 
-/// How bad the network is.
+/// The faults of the network.
 #[derive(Debug, Clone, Copy)]
 struct Trouble {
-    /// Of a hundred messages so many are lost, and so many arrive twice.
+    /// Lost and duplicated messages in percent.
     percent: u64,
     delay_max: u64,
 }
 
-struct World {
+struct Simulation {
     resource: Resource,
     sessions: Vec<Session<Wants>>,
     wants: Vec<f64>,
@@ -43,8 +43,8 @@ struct World {
     now: Millis,
 }
 
-impl World {
-    fn new(clients: usize, algorithm: Algorithm, seed: u64, trouble: Trouble) -> World {
+impl Simulation {
+    fn new(clients: usize, algorithm: Algorithm, seed: u64, trouble: Trouble) -> Simulation {
         let how = core::Settings {
             lease: Millis(8_000),
             refresh: Millis(2_000),
@@ -63,7 +63,7 @@ impl World {
         };
         let pace = Pace { deadline: Millis(1_500), ..Pace::default() };
         let session = |n| Session::new(Settings { seed: seed ^ n, pace: pace.clone(), ..settings(&["a:1"]) });
-        let mut world = World {
+        let mut simulation = Simulation {
             resource: Resource::new(birth),
             sessions: (0..clients as u64).map(session).collect(),
             wants: vec![0.0; clients],
@@ -74,10 +74,10 @@ impl World {
             now: Millis(0),
         };
         for client in 0..clients {
-            let at = world.rng.u64(0..3_000);
-            world.after(at, Event::Change(client));
+            let at = simulation.rng.u64(0..3_000);
+            simulation.after(at, Event::Change(client));
         }
-        world
+        simulation
     }
 
     fn after(&mut self, span: u64, event: Event) {
@@ -89,7 +89,7 @@ impl World {
         self.rng.u64(0..100) < self.trouble.percent
     }
 
-    /// Puts a message on its way: to be lost, to arrive, or to arrive twice.
+    /// Sends a message, which is lost, delivered, or duplicated.
     fn send(&mut self, event: impl Fn() -> Event) {
         let copies = if self.chance() { 0 } else { 1 + u64::from(self.chance()) };
         for _ in 0..copies {
@@ -98,7 +98,7 @@ impl World {
         }
     }
 
-    /// Runs for so long, checking at each step. Returns how many requests were sent.
+    /// Runs for a time, with checks after every step. Returns the number of requests.
     fn run(&mut self, span: Millis, changes: bool) -> usize {
         let (end, mut sent, mut turns) = (self.now.plus(span), 0, 0);
         loop {
@@ -234,22 +234,22 @@ proptest! {
         percent in 0u64..30,
         delay_max in prop_oneof![Just(SHORT), Just(400u64), Just(4_000u64)],
     ) {
-        let mut world = World::new(clients, algorithm, seed, Trouble { percent, delay_max });
-        world.run(Millis(60_000), true);
-        world.trouble = Trouble { percent: 0, delay_max: SHORT };
-        // Late copies, then one lease and its allowances, then a few refreshes.
-        world.run(Millis(30_000), false);
-        let wanted: f64 = (0..clients).filter(|n| world.sessions[*n].resources() > 0).map(|n| world.wants[n]).sum();
-        let has = |session: &Session<Wants>| session.lease(world.now, "r").map_or(0.0, |lease| lease.capacity.get());
-        let all: f64 = world.sessions.iter().map(has).sum();
+        let mut simulation = Simulation::new(clients, algorithm, seed, Trouble { percent, delay_max });
+        simulation.run(Millis(60_000), true);
+        simulation.trouble = Trouble { percent: 0, delay_max: SHORT };
+        // Time for late duplicates, one lease with its tolerance, and a few refreshes.
+        simulation.run(Millis(30_000), false);
+        let wanted: f64 = (0..clients).filter(|n| simulation.sessions[*n].resources() > 0).map(|n| simulation.wants[n]).sum();
+        let has = |session: &Session<Wants>| session.lease(simulation.now, "r").map_or(0.0, |lease| lease.capacity.get());
+        let all: f64 = simulation.sessions.iter().map(has).sum();
         prop_assert!((all - wanted.min(CAPACITY)).abs() < 0.01 * CAPACITY, "{} of {} are out", all, wanted);
     }
 }
 
 #[test]
 fn in_quiet_times_a_session_sends_no_more_than_a_request_an_interval() {
-    let mut world = World::new(1, Algorithm::FairShare, 3, Trouble { percent: 0, delay_max: SHORT });
-    world.run(Millis(10_000), false);
-    let sent = world.run(Millis(100_000), false);
+    let mut simulation = Simulation::new(1, Algorithm::FairShare, 3, Trouble { percent: 0, delay_max: SHORT });
+    simulation.run(Millis(10_000), false);
+    let sent = simulation.run(Millis(100_000), false);
     assert!((50..=56).contains(&sent), "{sent} in 100 s at 2 s");
 }
