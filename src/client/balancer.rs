@@ -1,10 +1,10 @@
 //! Balances load across several backends, in proportion to weights or leases.
 //!
-//! The [schedule](Schedule) decides which backend is next. [`Balancer`] adds a lock, and which backends are enabled: those
-//! with a share that are neither paused nor in back-off.
+//! The [schedule](Schedule) decides which backend is next. [`Balancer`] adds a lock, and which backends are enabled:
+//! those with a share that are neither paused nor in back-off.
 //!
-//! A balancer does not wait and has no limiters. It picks the backend of an operation; the limiter of that backend enforces
-//! its lease, and the caller decides what to do if no backend is enabled.
+//! A balancer does not wait and has no limiters. It picks the backend of an operation; the limiter of that backend
+//! enforces its lease, and the caller decides what to do if no backend is enabled.
 
 mod members;
 mod schedule;
@@ -48,8 +48,8 @@ pub const RETRY: Duration = Duration::from_secs(60);
 /// assert_eq!(balancer.pick().map(|pick| *pick.backend()), Some("b"));
 /// ```
 ///
-/// Backends are identified by their index, whose order also breaks ties. Methods panic if the index is out of range. A pick
-/// holds one lock.
+/// Backends are identified by their index, whose order also breaks ties. Methods panic if the index is out of range. A
+/// pick holds one lock.
 #[derive(Debug)]
 pub struct Balancer<B> {
     backends: Box<[B]>,
@@ -92,9 +92,10 @@ impl<B> Balancer<B> {
 
     /// Picks the next backend among those that are `usable` now, such as those with a permit left at their limiter.
     ///
-    /// Asks about the next backend only. If it is not usable it counts as disabled for this pick, and the one after it is
-    /// asked about. So this costs as much as `pick` if the first backend is usable, and about two picks more per refusal. If
-    /// many backends are unusable for long, [`pause`](Self::pause) them, or they are asked about again with every pick.
+    /// Asks about the next backend only. If it is not usable it counts as disabled for this pick, and the one after it
+    /// is asked about. So this costs as much as `pick` if the first backend is usable, and about two picks more per
+    /// refusal. If many backends are unusable for long, [`pause`](Self::pause) them, or they are asked about again with
+    /// every pick.
     ///
     /// The lock is held meanwhile: `usable` has to be fast and must not call the balancer.
     pub fn pick_where(&self, mut usable: impl FnMut(&B) -> bool) -> Option<Pick<'_, B>> {
@@ -112,8 +113,8 @@ impl<B> Balancer<B> {
     /// Sets the capacity of a backend's lease; [`Capacity::NONE`] when the lease has expired.
     ///
     /// Shares are milli-units of capacity, rounded down; a backend with less than one is disabled. Capacities beyond
-    /// [`Factor::MAX`] milli-units, about 1.4e11 units, count as that, and so do unlimited ones: unlimited backends share
-    /// equally, and others beside them are hardly ever picked.
+    /// [`Factor::MAX`] milli-units, about 1.4e11 units, count as that, and so do unlimited ones: unlimited backends
+    /// share equally, and others beside them are hardly ever picked.
     ///
     /// Statuses are rescaled, so that no backend waits for long after leases have become much smaller: see
     /// [`Schedule::rescale`]. Takes time linear in the number of backends.
@@ -136,8 +137,8 @@ impl<B> Balancer<B> {
         self.members().pause(index, false);
     }
 
-    /// Disables a backend for the back-off, because an operation on it failed at `now`. Further failures during the back-off
-    /// do not prolong it.
+    /// Disables a backend for the back-off, because an operation on it failed at `now`. Further failures during the
+    /// back-off do not prolong it.
     pub fn failed(&self, index: usize, now: Instant) {
         self.members().failed(index, now, self.retry);
     }

@@ -18,29 +18,31 @@
 //! # }
 //! ```
 //!
-//! Capacity comes from a Leaseway (or Doorman) node as a lease: an amount and an expiry. The client renews leases before
-//! they expire, finds the master among the servers of the node, and asks for the demand it observes at its limiters, or for
-//! the wants that are set by hand.
+//! Capacity comes from a Leaseway (or Doorman) node as a lease: an amount and an expiry. The client renews leases
+//! before they expire, finds the master among the servers of the node, and asks for the demand it observes at its
+//! limiters, or for the wants that are set by hand.
 //!
 //! # Guarantees
 //!
-//! - While a lease is live, its limiter admits no more than the lease allows: in any period T at most capacity·T plus the
-//!   burst and the debt at its end; for gauges no more permits than the capacity, except for permits in use when it was cut,
-//!   which are reported to the server.
-//! - An expired lease is not used. After that the [`Mode`] decides what may be used, outside of the server's guarantees.
+//! - While a lease is live, its limiter admits no more than the lease allows: in any period T at most capacity·T plus
+//!   the burst and the debt at its end; for gauges no more permits than the capacity, except for permits in use when it
+//!   was cut, which are reported to the server.
+//! - An expired lease is not used. After that the [`Mode`] decides what may be used, outside of the server's
+//!   guarantees.
 //! - Nothing fails because a server is unreachable. Callers keep waiting, and [`Client::health`] shows the problem.
 //! - Waiting calls can be cancelled at any time, and are served first come, first served.
 //!
 //! # Overview
 //!
-//! [`Client`] opens a [`Rate`], a [`Gauge`] or a plain [`Resource`]. [`layer`] has both as `tower` middleware, [`blocking`]
-//! is for threads, and [`Balanced`] balances load across backends. The building blocks can be used on their own:
-//! [`limiter`], [`demand`], [`balancer`], [`pool`], [`transport`], and [`session`], the state machine of the lease protocol.
+//! [`Client`] opens a [`Rate`], a [`Gauge`] or a plain [`Resource`]. [`layer`] has both as `tower` middleware,
+//! [`blocking`] is for threads, and [`Balanced`] balances load across backends. The building blocks can be used on
+//! their own: [`limiter`], [`demand`], [`balancer`], [`pool`], [`transport`], and [`session`], the state machine of the
+//! lease protocol.
 //!
 //! # Features
 //!
-//! - `transport` (default): everything that needs tokio and tonic. Without it the crate has [`session`] and the arithmetic
-//!   of [`limiter`].
+//! - `transport` (default): everything that needs tokio and tonic. Without it the crate has [`session`] and the
+//!   arithmetic of [`limiter`].
 
 #![warn(missing_docs)]
 

@@ -3,21 +3,22 @@
 //! A limiter knows neither leases nor networks. Its owner calls `set_capacity`, and before that no caller is admitted.
 //! [`RateLimiter`] is for permits per second, [`GaugeLimiter`] for permits in use at the same time.
 //!
-//! Callers are served first come, first served. No caller overtakes a waiting one, not even with `try_acquire`, so a caller
-//! that needs many permits is not starved by callers that need few. To stop waiting, drop the future: no permit is lost.
+//! Callers are served first come, first served. No caller overtakes a waiting one, not even with `try_acquire`, so a
+//! caller that needs many permits is not starved by callers that need few. To stop waiting, drop the future: no permit
+//! is lost.
 //!
-//! A limiter has no task and no thread. The future at the head of the queue keeps the timer for all waiters, so a waiting
-//! future must be polled or dropped. One that is kept without being polled delays those behind it, until the next caller
-//! arrives and notices.
+//! A limiter has no task and no thread. The future at the head of the queue keeps the timer for all waiters, so a
+//! waiting future must be polled or dropped. One that is kept without being polled delays those behind it, until the
+//! next caller arrives and notices.
 //!
-//! The cost of work may be known only afterwards. A rate can be [charged](RateLimiter::charge) for permits that were used
-//! already; missing permits become debt, which is paid before any caller is admitted, waiting callers included. Unused
-//! permits can be returned, best with a [reservation](RateReservation).
+//! The cost of work may be known only afterwards. A rate can be [charged](RateLimiter::charge) for permits that were
+//! used already; missing permits become debt, which is paid before any caller is admitted, waiting callers included.
+//! Unused permits can be returned, best with a [reservation](RateReservation).
 //!
 //! Waiting for a rate needs a tokio runtime with its timer enabled; taking an available permit does not.
 //!
-//! Without the feature `transport` this module has the arithmetic only: what a rate lets through ([`Bucket`]) and how much
-//! its callers want ([`demand`], [`WindowDemand`]), with time as an argument.
+//! Without the feature `transport` this module has the arithmetic only: what a rate lets through ([`Bucket`]) and how
+//! much its callers want ([`demand`], [`WindowDemand`]), with time as an argument.
 
 mod arrivals;
 mod bucket;

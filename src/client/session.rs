@@ -1,9 +1,9 @@
 //! The client side of the lease protocol, as a state machine without clock and I/O.
 //!
-//! A [`Session`] keeps the leases of one client (or of the uplink of one child node) with the master of a node. It decides
-//! when to send a request and what is in it, which answer still counts, and what may be used once a lease has expired.
-//! Time and randomness are arguments, so the same code runs in the client library, in a child node's uplink and in the
-//! simulator.
+//! A [`Session`] keeps the leases of one client (or of the uplink of one child node) with the master of a node. It
+//! decides when to send a request and what is in it, which answer still counts, and what may be used once a lease has
+//! expired. Time and randomness are arguments, so the same code runs in the client library, in a child node's uplink
+//! and in the simulator.
 //!
 //! # Driving a session
 //!
@@ -23,17 +23,17 @@
 //!
 //! The numbers are those of docs/internals/lease-protocol.md.
 //!
-//! - **One request in flight** (rule 6). Only the answer to the latest request counts, and releases are requests, too. A
-//!   lease starts when its request was *sent*, so the client never believes in it for longer than the server does.
+//! - **One request in flight** (rule 6). Only the answer to the latest request counts, and releases are requests, too.
+//!   A lease starts when its request was *sent*, so the client never believes in it for longer than the server does.
 //! - **Late answers** (rule 6). A request names the lease that the client has. If that lease expires before the answer
-//!   arrives, the answer is dropped and the resource is asked for again at once, because a new master may have given part
-//!   of that lease to others. Requests announce this with `drops_late`. An expired lease is named as such (`had`) until
-//!   there is a new one.
+//!   arrives, the answer is dropped and the resource is asked for again at once, because a new master may have given
+//!   part of that lease to others. Requests announce this with `drops_late`. An expired lease is named as such (`had`)
+//!   until there is a new one.
 //! - **Batching.** One request asks for all resources, when the first of them is due.
 //! - **Confirmation** (rule 10). A lease is confirmed by echoing it with the next request. If a lease shrinks, that
 //!   request follows after 100 ms, because another client may be waiting for the difference.
-//! - **Back-off.** After a failure the next endpoint is tried after a pause. Pauses grow until every endpoint is tried once
-//!   per refresh interval. Redirects are followed at once, a few times in a row.
+//! - **Back-off.** After a failure the next endpoint is tried after a pause. Pauses grow until every endpoint is tried
+//!   once per refresh interval. Redirects are followed at once, a few times in a row.
 //! - **Releases.** A release names the newest lease and never overtakes a request in flight. Without a lease to name
 //!   nothing is released: an unnamed release that arrives late could free a newer lease. The unanswered grant expires.
 
@@ -163,8 +163,8 @@ impl<D: Demand> Session<D> {
         }
     }
 
-    /// Sets the demand for a resource. A new resource is asked for at once, a known one if its demand has changed enough,
-    /// else with the next refresh. Returns whether it will be asked for early.
+    /// Sets the demand for a resource. A new resource is asked for at once, a known one if its demand has changed
+    /// enough, else with the next refresh. Returns whether it will be asked for early.
     pub fn want(&mut self, now: Millis, id: &Arc<str>, demand: D, mode: Mode) -> bool {
         let soon = self.earliest_request(now);
         self.unreported.insert(Arc::clone(id));
@@ -388,8 +388,8 @@ impl<D: Demand> Session<D> {
         self.entries.get(id)?.lease.filter(|lease| lease.is_live(now))
     }
 
-    /// Learns the peers of the node from its master. They are tried after the configured endpoints, and replace the peers
-    /// learnt before.
+    /// Learns the peers of the node from its master. They are tried after the configured endpoints, and replace the
+    /// peers learnt before.
     pub fn learn(&mut self, peers: impl IntoIterator<Item = Arc<str>>) {
         self.route.learn(peers);
     }

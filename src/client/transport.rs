@@ -1,7 +1,7 @@
 //! Runs a session over gRPC: connections, messages, hints, and the [`Driver`] that ties them together.
 //!
-//! The client library and the uplink of a child node both have a [`Driver`]. What differs, the requests and the owner of
-//! the session, is their [`Asker`].
+//! The client library and the uplink of a child node both have a [`Driver`]. What differs, the requests and the owner
+//! of the session, is their [`Asker`].
 
 mod clock;
 mod connection;

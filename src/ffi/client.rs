@@ -35,10 +35,10 @@ pub extern "C" fn leaseway_version() -> *const c_char {
     VERSION.as_ptr().cast()
 }
 
-/// Creates a client. It connects in the background and keeps trying; an unreachable server is not an error. `settings` is
-/// a NULL-terminated array of `key=value`: `servers` (HOST:PORT, comma-separated), `id`, `mode` (safe, pessimistic,
-/// optimistic), `deadline`, `backoff_max`, `refresh_min` (seconds), `tls` (true, false), `tls_ca`, `tls_cert`, `tls_key`,
-/// `tls_server_name`, `token`, `token_file`. With `env=true` missing settings are taken from LEASEWAY_SERVER
+/// Creates a client. It connects in the background and keeps trying; an unreachable server is not an error. `settings`
+/// is a NULL-terminated array of `key=value`: `servers` (HOST:PORT, comma-separated), `id`, `mode` (safe, pessimistic,
+/// optimistic), `deadline`, `backoff_max`, `refresh_min` (seconds), `tls` (true, false), `tls_ca`, `tls_cert`,
+/// `tls_key`, `tls_server_name`, `token`, `token_file`. With `env=true` missing settings are taken from LEASEWAY_SERVER
 /// (comma-separated; default 127.0.0.1:5100), LEASEWAY_TLS, LEASEWAY_TLS_CA, LEASEWAY_TLS_CERT, LEASEWAY_TLS_KEY,
 /// LEASEWAY_TLS_SERVER_NAME and LEASEWAY_TOKEN_FILE. On failure the client is NULL.
 #[unsafe(no_mangle)]

@@ -120,8 +120,8 @@ pub unsafe extern "C" fn leaseway_gauge_look(
     })
 }
 
-/// Frees the handle. The lease is released with the last handle and the last permit of the resource. NULL and handles of
-/// another process are ignored.
+/// Frees the handle. The lease is released with the last handle and the last permit of the resource. NULL and handles
+/// of another process are ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_gauge_free(gauge: *mut GaugeHandle) {
     // SAFETY: guaranteed by the caller, see the crate documentation.

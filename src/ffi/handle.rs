@@ -1,8 +1,8 @@
 //! Pointers of callers: handles, strings and out pointers. All code whose safety depends on the caller is here.
 //!
-//! A fork copies all memory but only the calling thread: in the child the client's thread is missing, and a lock that it
-//! held stays locked. So a handle records the process that created it. In any other process using it is an error, and
-//! freeing it does nothing.
+//! A fork copies all memory but only the calling thread: in the child the client's thread is missing, and a lock that
+//! it held stays locked. So a handle records the process that created it. In any other process using it is an error,
+//! and freeing it does nothing.
 
 use std::{
     ffi::{CStr, c_char},

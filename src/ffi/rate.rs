@@ -46,8 +46,8 @@ pub struct RateState {
     pub burst: f64,
 }
 
-/// Opens a rate. `settings` is NULL or a NULL-terminated array of `key=value`: `wants` (estimated by default), `priority`,
-/// `mode`, `burst` (permits) or `window` (seconds), `max_debt`. On failure the rate is NULL.
+/// Opens a rate. `settings` is NULL or a NULL-terminated array of `key=value`: `wants` (estimated by default),
+/// `priority`, `mode`, `burst` (permits) or `window` (seconds), `max_debt`. On failure the rate is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_rate_open(
     client: *const ClientHandle,
@@ -169,8 +169,8 @@ pub unsafe extern "C" fn leaseway_rate_look(rate: *const RateHandle, state: *mut
     })
 }
 
-/// Frees the handle. The lease is released with the last handle of the resource. NULL and handles of another process are
-/// ignored.
+/// Frees the handle. The lease is released with the last handle of the resource. NULL and handles of another process
+/// are ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_rate_free(rate: *mut RateHandle) {
     // SAFETY: guaranteed by the caller, see the crate documentation.

@@ -91,8 +91,8 @@ impl Deliver for leaseway_client::Permit {
 
 #[pymethods]
 impl Permit {
-    /// Returns the permits. Further calls do nothing, and neither does a call in a forked process: the permits belong to
-    /// the parent.
+    /// Returns the permits. Further calls do nothing, and neither does a call in a forked process: the permits belong
+    /// to the parent.
     fn release(&self) {
         drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take());
     }

@@ -1,5 +1,5 @@
-//! Accounting of what all clients believe that they may use, summed up at every moment: how much of the capacity was used,
-//! whether it was ever exceeded, and how soon the demand was met.
+//! Accounting of what all clients believe that they may use, summed up at every moment: how much of the capacity was
+//! used, whether it was ever exceeded, and how soon the demand was met.
 //!
 //! It relies on the clients alone and never asks a node. Sums are exact ([`Sum`]), so "more than the capacity" is a
 //! comparison of integers, free of rounding.

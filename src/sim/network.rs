@@ -1,5 +1,5 @@
-//! The network between clients and nodes: it delays, loses and duplicates messages. Cut links are part of the simulation,
-//! which knows their ends.
+//! The network between clients and nodes: it delays, loses and duplicates messages. Cut links are part of the
+//! simulation, which knows their ends.
 
 pub(crate) mod message;
 

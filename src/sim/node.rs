@@ -56,8 +56,8 @@ pub(crate) struct Proposed {
     pub(crate) changes: Changes,
     pub(crate) reached: ClusterTime,
     pub(crate) at: Millis,
-    /// The expiry of the master's own lease: the latest one since the proposal, because answers are decided between then and
-    /// the commit.
+    /// The expiry of the master's own lease: the latest one since the proposal, because answers are decided between
+    /// then and the commit.
     pub(crate) own_end: Option<Millis>,
 }
 
@@ -144,8 +144,8 @@ pub(crate) struct EngineChecks {
     arrivals: u64,
     unanswered: HashSet<u64>,
     hinted: Option<Millis>,
-    /// The amount held at the last check, and what child nodes have reported since: their holders may use more than was known
-    /// here, which no decision could have prevented.
+    /// The amount held at the last check, and what child nodes have reported since: their holders may use more than was
+    /// known here, which no decision could have prevented.
     held: Sum,
     news: Sum,
 }
@@ -183,9 +183,9 @@ impl EngineChecks {
         }
     }
 
-    /// Checks that the amount held is within the capacity, or has only grown by what was reported. `has_answered` says that
-    /// reports have been processed. With inherited leases a report may count later, because outstanding capacity counts in
-    /// addition to what is inherited; and so may a report that waits for the first supply.
+    /// Checks that the amount held is within the capacity, or has only grown by what was reported. `has_answered` says
+    /// that reports have been processed. With inherited leases a report may count later, because outstanding capacity
+    /// counts in addition to what is inherited; and so may a report that waits for the first supply.
     pub(crate) fn held(
         &mut self,
         engine: &ResourceEngine<Ticket>,

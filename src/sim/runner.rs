@@ -1,5 +1,5 @@
-//! Runs plans: one run, or many in parallel. Runs share nothing. This is the only module with threads and a real clock, which
-//! measures how long a run takes.
+//! Runs plans: one run, or many in parallel. Runs share nothing. This is the only module with threads and a real clock,
+//! which measures how long a run takes.
 
 #[cfg(feature = "planted")]
 pub mod planted;
@@ -62,8 +62,8 @@ impl Plan {
     }
 }
 
-/// Runs every plan with every seed, and records the curve of the first run of each plan if `curve` is set. `None` if the
-/// observer stopped it.
+/// Runs every plan with every seed, and records the curve of the first run of each plan if `curve` is set. `None` if
+/// the observer stopped it.
 pub fn run_all(plans: &[&Plan], seeds: Range<u64>, curve: bool, observer: &impl Observer) -> Option<Vec<Outcomes>> {
     let seeds: Vec<u64> = seeds.collect();
     let runs = plans.len() * seeds.len();

@@ -33,8 +33,8 @@ pub struct Scenario {
     /// When measurements start.
     #[serde(default)]
     pub(crate) measure_from: Span,
-    /// A final period without faults and without changes of demand, at the end of which all clients should have their due.
-    /// (In a pool dues keep changing, so that is not checked.)
+    /// A final period without faults and without changes of demand, at the end of which all clients should have their
+    /// due. (In a pool dues keep changing, so that is not checked.)
     #[serde(default)]
     pub(crate) quiet: Option<Span>,
     /// The resource.
@@ -125,8 +125,8 @@ impl fmt::Display for Handover {
 #[serde(deny_unknown_fields)]
 pub(crate) struct NodeSpec {
     pub(crate) name: String,
-    /// The parent, a node earlier in the file. If there are several of that name, each has `times` children. Only the first
-    /// node has no parent.
+    /// The parent, a node earlier in the file. If there are several of that name, each has `times` children. Only the
+    /// first node has no parent.
     #[serde(default)]
     pub(crate) parent: Option<String>,
     #[serde(default = "one")]

@@ -2,8 +2,8 @@
 //!
 //! Every state change is an [`Event`] with a time. The loop takes the earliest event, advances the clock, lets the real
 //! state machine handle it, carries out the resulting effects (which schedule further events), and then checks all
-//! invariants ([`audit`]). Nothing depends on anything but the scenario and the seed: events with equal times keep the order
-//! in which they were scheduled, and all random numbers come from one generator.
+//! invariants ([`audit`]). Nothing depends on anything but the scenario and the seed: events with equal times keep the
+//! order in which they were scheduled, and all random numbers come from one generator.
 //!
 //! Every request is a round of its own unless several wait for a supply. The combiner of real servers is not simulated.
 
@@ -67,7 +67,7 @@ enum Event {
     Tick { node: usize, incarnation: u32 },
     Committed { node: usize, incarnation: u32 },
     Walk(usize),
-    Burst { client: usize, turn: u32 },
+    Burst { client: usize, generation: u32 },
     TimedFault(usize),
     RandomFault(usize),
     Elect(usize),
@@ -232,8 +232,8 @@ impl<'p> Simulation<'p> {
             Event::Tick { node, incarnation } => self.tick(node, incarnation),
             Event::Committed { node, incarnation } => self.committed(node, incarnation),
             Event::Walk(client) => self.walk(client),
-            Event::Burst { client, turn } => {
-                self.burst(client, turn);
+            Event::Burst { client, generation } => {
+                self.burst(client, generation);
                 Ok(())
             }
             Event::TimedFault(number) => {
@@ -457,7 +457,8 @@ impl<'p> Simulation<'p> {
                     let (capacity, held) = (resource.settings().capacity, resource.sums().held);
                     let learning = if resource.is_learning(self.now) { ", learning" } else { "" };
                     format!(
-                        "{name}: master {incarnation}{learning}, capacity {capacity:?} until {end:?}, held {held:?}; its clients may use {used:?}"
+                        "{name}: master {incarnation}{learning}, capacity {capacity:?} until {end:?}, held {held:?}; \
+                         its clients may use {used:?}"
                     )
                 }
             }

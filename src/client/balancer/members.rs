@@ -1,4 +1,5 @@
-//! Which backends of a balancer are enabled: those with a share that are neither paused nor in back-off. Time is an argument.
+//! Which backends of a balancer are enabled: those with a share that are neither paused nor in back-off. Time is an
+//! argument.
 
 use std::{cmp::Reverse, collections::BinaryHeap, time::Duration};
 

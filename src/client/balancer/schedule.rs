@@ -1,13 +1,13 @@
-//! Request counting: the scheduler of httpd's `mod_lbmethod_byrequests`. Every member gets its share, and turns are spread
-//! out evenly.
+//! Request counting: the scheduler of httpd's `mod_lbmethod_byrequests`. Every member gets its share, and turns are
+//! spread out evenly.
 //!
-//! At each pick the status of every enabled member grows by its factor. The member with the largest status is picked (the
-//! first one, if several are equal), and its status falls by the sum of the factors. Implemented literally, a pick visits
-//! all members. Here a tournament tree finds the maximum, and a pick among `n` members replays about `log n` matches, with
-//! the same picks and the same statuses.
+//! At each pick the status of every enabled member grows by its factor. The member with the largest status is picked
+//! (the first one, if several are equal), and its status falls by the sum of the factors. Implemented literally, a pick
+//! visits all members. Here a tournament tree finds the maximum, and a pick among `n` members replays about `log n`
+//! matches, with the same picks and the same statuses.
 //!
-//! The schedule has no clock, no lock and no randomness. [`Balancer`](super::Balancer) decides which members are disabled,
-//! and where factors come from.
+//! The schedule has no clock, no lock and no randomness. [`Balancer`](super::Balancer) decides which members are
+//! disabled, and where factors come from.
 
 mod attempt;
 mod factor;
@@ -149,8 +149,8 @@ impl Schedule {
         self.member(slot)
     }
 
-    /// Picks a certain member, for sticky sessions. It is charged even though it was not its turn, and the others catch up
-    /// afterwards. Returns false, without any change, if it is disabled.
+    /// Picks a certain member, for sticky sessions. It is charged even though it was not its turn, and the others catch
+    /// up afterwards. Returns false, without any change, if it is disabled.
     pub fn force(&mut self, member: Member) -> bool {
         let enabled = self.is_enabled(member);
         if enabled {
@@ -178,8 +178,8 @@ impl Schedule {
         }
     }
 
-    /// Changes a member's factor and no status. Statuses are in units of factors, so after factors have become much smaller
-    /// they take many picks to level out. See [`reset`](Self::reset) and [`rescale`](Self::rescale).
+    /// Changes a member's factor and no status. Statuses are in units of factors, so after factors have become much
+    /// smaller they take many picks to level out. See [`reset`](Self::reset) and [`rescale`](Self::rescale).
     pub fn set_factor(&mut self, member: Member, factor: Factor) {
         let Some(slot) = self.slot(member) else { return };
         self.set_slot(member, Slot { factor, ..slot });
@@ -190,12 +190,12 @@ impl Schedule {
         }
     }
 
-    /// Changes a member's factor and rescales all statuses, so that each stands for as many picks as before: a status is
-    /// multiplied by the new sum of factors, divided by the old one, and rounded toward 0. The rounding error of the sum of
-    /// enabled members' statuses goes to the first of them.
+    /// Changes a member's factor and rescales all statuses, so that each stands for as many picks as before: a status
+    /// is multiplied by the new sum of factors, divided by the old one, and rounded toward 0. The rounding error of the
+    /// sum of enabled members' statuses goes to the first of them.
     ///
-    /// The sum is that of enabled members. For disabled members, whose status dates from when others were enabled, it is
-    /// that of all members. If the old sum is 0, statuses do not change.
+    /// The sum is that of enabled members. For disabled members, whose status dates from when others were enabled, it
+    /// is that of all members. If the old sum is 0, statuses do not change.
     ///
     /// Takes time linear in the number of members.
     pub fn rescale(&mut self, member: Member, factor: Factor) {

@@ -266,8 +266,8 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Changes of leases have a bounded effect on statuses: if leases stay constant from then on, each backend is picked as
-    /// often as its share, with a small error.
+    /// Changes of leases have a bounded effect on statuses: if leases stay constant from then on, each backend is
+    /// picked as often as its share, with a small error.
     #[test]
     fn shares_are_right_whatever_leases_did_before(changes in changes(), last in prop::array::uniform4(1..10u64)) {
         let mut members = Members::new([Factor::of(5); 4]);

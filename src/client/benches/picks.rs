@@ -1,5 +1,5 @@
-//! The cost of a pick among 4 to 4,096 members: the schedule, compared with a literal implementation of the algorithm, which
-//! visits every member.
+//! The cost of a pick among 4 to 4,096 members: the schedule, compared with a literal implementation of the algorithm,
+//! which visits every member.
 //!
 //! Factors are random, from 1 to 1,000. `equal` has equal factors, where no member overtakes another. `balancer` is the
 //! schedule with its lock.

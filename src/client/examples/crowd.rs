@@ -2,9 +2,9 @@
 //!
 //! `crowd SERVERS RESOURCE SECONDS [WINDOW]`
 //!
-//! Its burst is WINDOW seconds of capacity, or the smooth default. At the end it prints a line `book` for each change of
-//! leased capacity, with the time on the machine's monotonic clock; a line `passed` with the number of permits for each
-//! second of that clock; and `end`.
+//! Its burst is WINDOW seconds of capacity, or the smooth default. At the end it prints a line `book` for each change
+//! of leased capacity, with the time on the machine's monotonic clock; a line `passed` with the number of permits for
+//! each second of that clock; and `end`.
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::{collections::BTreeMap, env, error::Error, time::Duration};

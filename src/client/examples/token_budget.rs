@@ -1,10 +1,10 @@
-//! Calls of a language model, whose cost in tokens is known only when they end. All processes that run this share one budget:
-//! the resource `tokens`, with a capacity in tokens per second. Start a server first: `leaseway serve`.
+//! Calls of a language model, whose cost in tokens is known only when they end. All processes that run this share one
+//! budget: the resource `tokens`, with a capacity in tokens per second. Start a server first: `leaseway serve`.
 //!
 //! `token_budget [SERVER [SECONDS [WINDOW_SECONDS [MAX_TOKENS [CALL_MILLIS [RESERVE]]]]]]`
 //!
-//! It prints a line for each call: when it asked for tokens, when it got them and when it ended, in microseconds of wall-clock
-//! time; the tokens reserved, the tokens used, and the debt at the end.
+//! It prints a line for each call: when it asked for tokens, when it got them and when it ended, in microseconds of
+//! wall-clock time; the tokens reserved, the tokens used, and the debt at the end.
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::{

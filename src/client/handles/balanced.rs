@@ -1,7 +1,7 @@
 //! Load balancing by leases: a [`Balancer`] whose backends are rates of a client.
 //!
-//! Each operation is assigned to a backend, in proportion to the leases, and then waits at the limiter of that backend. So
-//! no lease is exceeded, and none is left unused under load.
+//! Each operation is assigned to a backend, in proportion to the leases, and then waits at the limiter of that backend.
+//! So no lease is exceeded, and none is left unused under load.
 
 use std::{
     future::{Future, poll_fn},

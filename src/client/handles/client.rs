@@ -99,8 +99,8 @@ pub struct Builder {
 }
 
 impl Client {
-    /// Creates a client with default settings. It connects in the background and keeps trying, so an unreachable server is
-    /// not an error. Must be called within a tokio runtime.
+    /// Creates a client with default settings. It connects in the background and keeps trying, so an unreachable server
+    /// is not an error. Must be called within a tokio runtime.
     pub fn connect(endpoint: impl Into<String>) -> Result<Client, BuildError> {
         Client::builder().endpoint(endpoint).build()
     }
@@ -130,8 +130,8 @@ impl Client {
         self.guard.shared.health()
     }
 
-    /// Waits until every open resource has a lease. The error names those without one, and the reason. A fallback capacity
-    /// due to the [`Mode`] does not count.
+    /// Waits until every open resource has a lease. The error names those without one, and the reason. A fallback
+    /// capacity due to the [`Mode`] does not count.
     pub async fn ready(&self, timeout: Duration) -> Result<(), NotReady> {
         self.guard.shared.ready(None, timeout).await
     }
@@ -141,11 +141,11 @@ impl Client {
         self.guard.shared.changes()
     }
 
-    /// Restricts the client to ask for leases for `span` from now on, until this is called again. Later answers do not count.
-    /// Leases stay live until they expire, and can be released.
+    /// Restricts the client to ask for leases for `span` from now on, until this is called again. Later answers do not
+    /// count. Leases stay live until they expire, and can be released.
     ///
-    /// For a client that forwards its leases to a process which may move on to another client with the same id: it may ask
-    /// until that process may have moved.
+    /// For a client that forwards its leases to a process which may move on to another client with the same id: it may
+    /// ask until that process may have moved.
     pub fn ask_for(&self, span: Duration) {
         self.guard.shared.ask_for(span);
     }
@@ -156,8 +156,8 @@ impl Client {
         self.guard.shared.abandon();
     }
 
-    /// Releases all leases, and waits until that is done or has failed once; then they expire. Callers waiting at a limiter
-    /// get [`Closed`](crate::limiter::Closed). Idempotent.
+    /// Releases all leases, and waits until that is done or has failed once; then they expire. Callers waiting at a
+    /// limiter get [`Closed`](crate::limiter::Closed). Idempotent.
     pub async fn close(&self) {
         self.guard.shared.close();
         self.guard.shared.closed().await;
@@ -171,8 +171,8 @@ impl std::fmt::Debug for Client {
 }
 
 impl Builder {
-    /// Adds a server of the node, as `HOST:PORT` (see [`endpoint::read`]). Any server will do, because one that is not the
-    /// master redirects; name several for fault tolerance.
+    /// Adds a server of the node, as `HOST:PORT` (see [`endpoint::read`]). Any server will do, because one that is not
+    /// the master redirects; name several for fault tolerance.
     #[must_use]
     pub fn endpoint(mut self, endpoint: impl Into<String>) -> Builder {
         self.endpoints.push(endpoint.into());
@@ -186,8 +186,8 @@ impl Builder {
         self
     }
 
-    /// Sets the id of the client (default `HOST:PID:NUMBER`). Two clients that run at the same time must not share an id: the
-    /// server would mix up their leases.
+    /// Sets the id of the client (default `HOST:PID:NUMBER`). Two clients that run at the same time must not share an
+    /// id: the server would mix up their leases.
     #[must_use]
     pub fn id(mut self, id: impl Into<String>) -> Builder {
         self.id = Some(id.into());
@@ -215,8 +215,8 @@ impl Builder {
         self
     }
 
-    /// Sets the maximum pause between attempts while no server answers (default 15 s). The first pause is 100 ms. Pauses
-    /// are also bounded such that every endpoint is tried once per refresh interval (5 s until it is known).
+    /// Sets the maximum pause between attempts while no server answers (default 15 s). The first pause is 100 ms.
+    /// Pauses are also bounded such that every endpoint is tried once per refresh interval (5 s until it is known).
     #[must_use]
     pub fn backoff_max(mut self, pause: Duration) -> Builder {
         self.pace.backoff_max = millis(pause);
@@ -251,8 +251,8 @@ impl Builder {
         self
     }
 
-    /// Whether to listen for hints of the server that asking now would change a lease (default true). Without hints changes
-    /// take refresh intervals instead of round trips, and there is one stream less.
+    /// Whether to listen for hints of the server that asking now would change a lease (default true). Without hints
+    /// changes take refresh intervals instead of round trips, and there is one stream less.
     #[must_use]
     pub fn hints(mut self, listen: bool) -> Builder {
         self.without_hints = !listen;
@@ -334,8 +334,8 @@ impl Builder {
     }
 }
 
-/// A unique `HOST:PID:NUMBER`. Numbers start at random, because processes in containers with the same host name may have the
-/// same PID.
+/// A unique `HOST:PID:NUMBER`. Numbers start at random, because processes in containers with the same host name may
+/// have the same PID.
 fn unique_id() -> String {
     static FIRST: LazyLock<u64> = LazyLock::new(|| u64::from(fastrand::u32(..)));
     static NUMBER: AtomicU64 = AtomicU64::new(0);

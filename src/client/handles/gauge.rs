@@ -8,9 +8,9 @@ use crate::{
 
 /// A handle of a gauge. All handles of a resource of one client share the lease and the permits.
 ///
-/// At most as many whole permits are in use as the capacity allows. When the capacity is cut, permits in use stay valid: no
-/// new ones are granted until enough were returned, and meanwhile the client reports what is still in use, so that the
-/// server gives it to nobody else.
+/// At most as many whole permits are in use as the capacity allows. When the capacity is cut, permits in use stay
+/// valid: no new ones are granted until enough were returned, and meanwhile the client reports what is still in use, so
+/// that the server gives it to nobody else.
 ///
 /// ```no_run
 /// # async fn example(client: leaseway_client::Client) -> Result<(), Box<dyn std::error::Error>> {

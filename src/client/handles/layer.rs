@@ -1,7 +1,7 @@
 //! Limiters as `tower` middleware, for tonic, hyper, axum and reqwest.
 //!
-//! Requests wait in the future returned by `call`, not in `poll_ready`: a service that is ready may never be called, and
-//! would hold a permit meanwhile.
+//! Requests wait in the future returned by `call`, not in `poll_ready`: a service that is ready may never be called,
+//! and would hold a permit meanwhile.
 
 use std::{
     future::Future,

@@ -4,10 +4,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
 
-/// A trace of leased capacity, recorded as it comes into force. Fallback capacity of expired leases counts as 0, because no
-/// server guarantees it. Clones share the trace, and several clients can share one.
+/// A trace of leased capacity, recorded as it comes into force. Fallback capacity of expired leases counts as 0,
+/// because no server guarantees it. Clones share the trace, and several clients can share one.
 ///
-/// It grows with every change until it is [taken](Self::take): use it for tests and audits, not in long-running services.
+/// It grows with every change until it is [taken](Self::take): use it for tests and audits, not in long-running
+/// services.
 #[derive(Debug, Clone, Default)]
 pub struct LeaseTrace {
     changes: Arc<Mutex<Vec<LeaseChange>>>,

@@ -1,5 +1,5 @@
-//! Metrics of the client, through the `metrics` facade: install any recorder to collect them. Metrics that Doorman has, too,
-//! keep their names.
+//! Metrics of the client, through the `metrics` facade: install any recorder to collect them. Metrics that Doorman has,
+//! too, keep their names.
 
 use std::{
     collections::HashSet,

@@ -163,7 +163,8 @@ impl OpenResource {
         true
     }
 
-    /// Sets the amount that may be in use; infinity stands for everything held for this client. Returns whether it changed.
+    /// Sets the amount that may be in use; infinity stands for everything held for this client. Returns whether it
+    /// changed.
     pub(crate) fn hold(&self, in_use: f64) -> bool {
         let in_use = if in_use.is_nan() { 0.0 } else { in_use.clamp(0.0, Amount::MAX.get()) };
         std::mem::replace(&mut *self.in_use.lock().unwrap_or_else(PoisonError::into_inner), in_use) != in_use
@@ -173,8 +174,8 @@ impl OpenResource {
         *self.reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// In a pool: the usage since the last report. `None` without a limiter and without a report; the server then assumes
-    /// that everything is used.
+    /// In a pool: the usage since the last report. `None` without a limiter and without a report; the server then
+    /// assumes that everything is used.
     fn usage(&self, now: Millis, peak: u64) -> Option<Usage> {
         let mut tracker = self.usage_tracker();
         let tracker = tracker.as_mut()?;
@@ -204,8 +205,8 @@ impl OpenResource {
         self.usage_tracker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Applies the state of a pool from an answer; `None` if it is not a pool. `reported_usage` is what the request of that
-    /// answer reported.
+    /// Applies the state of a pool from an answer; `None` if it is not a pool. `reported_usage` is what the request of
+    /// that answer reported.
     pub(crate) fn set_pool_state(&self, now: Millis, state: Option<PoolState>, reported_usage: Option<Usage>) {
         let mut tracker = self.usage_tracker();
         let before = tracker.take();

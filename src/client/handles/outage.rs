@@ -22,8 +22,8 @@ pub(crate) struct Outage {
 }
 
 impl Outage {
-    /// Records a failure; `why` begins with the server. Returns the message to log, if one is due; `describe_fallback` says
-    /// what may be used meanwhile.
+    /// Records a failure; `why` begins with the server. Returns the message to log, if one is due; `describe_fallback`
+    /// says what may be used meanwhile.
     pub(crate) fn failed(
         &mut self,
         server: &Arc<str>,

@@ -8,8 +8,8 @@ use crate::{
 
 /// A handle of a rate. All handles of a resource of one client share the lease and the limiter.
 ///
-/// In any period T it admits at most capacity·T plus the burst. Waiting callers are served first come, first served, and a
-/// cancelled wait takes nothing.
+/// In any period T it admits at most capacity·T plus the burst. Waiting callers are served first come, first served,
+/// and a cancelled wait takes nothing.
 ///
 /// ```no_run
 /// # async fn example(client: leaseway_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -26,8 +26,8 @@ pub struct Rate {
     limiter: RateLimiter,
 }
 
-/// Permits of a rate for work whose cost is known only at its end. If it is dropped without being settled, all of them count
-/// as used.
+/// Permits of a rate for work whose cost is known only at its end. If it is dropped without being settled, all of them
+/// count as used.
 ///
 /// It keeps its rate open: the lease is not released before the reservation is dropped, unless the client is closed.
 ///
@@ -58,8 +58,8 @@ impl Reservation {
         self.reserved.reserved()
     }
 
-    /// Settles for `used` permits. The rest is returned, as much of it as would be available now had it never been taken:
-    /// see [`RateLimiter::reserve`]. Usage beyond the reservation is [charged](Rate::charge).
+    /// Settles for `used` permits. The rest is returned, as much of it as would be available now had it never been
+    /// taken: see [`RateLimiter::reserve`]. Usage beyond the reservation is [charged](Rate::charge).
     pub fn settle(self, used: u64) -> Result<(), DebtExceeded> {
         count_uncharged(&self.rate, self.reserved.settle(used))
     }
@@ -116,8 +116,8 @@ impl Rate {
         count_uncharged(&self.resource, self.limiter.charge(many))
     }
 
-    /// Returns `many` permits that passed last and were not used: as many as would be available now had they never passed,
-    /// which may be none. See [`RateLimiter::refund`].
+    /// Returns `many` permits that passed last and were not used: as many as would be available now had they never
+    /// passed, which may be none. See [`RateLimiter::refund`].
     pub fn refund(&self, many: u64) {
         self.limiter.refund(many);
     }

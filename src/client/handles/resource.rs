@@ -11,8 +11,8 @@ use crate::{
     session::{Basis, Capacity, Usable, pool::PoolState},
 };
 
-/// A handle of a resource. All handles of a resource of one client share one lease and one limiter. The lease is released
-/// with the last handle.
+/// A handle of a resource. All handles of a resource of one client share one lease and one limiter. The lease is
+/// released with the last handle.
 pub struct Resource {
     guard: Arc<CloseGuard>,
     opened: Arc<OpenResource>,
@@ -73,9 +73,10 @@ impl Resource {
 
     /// Reports usage since the last call: the units used, and the time in which the capacity was in use.
     ///
-    /// For handles without a limiter ([`open`](crate::ResourceBuilder::open)); limiters count their usage themselves. In a
-    /// pool (PRIORITY_POOL) the server bills the units, and assumes that the fraction of capacity in use equals the fraction
-    /// of time. A client that never reports is assumed to use everything. Outside of pools nothing is sent.
+    /// For handles without a limiter ([`open`](crate::ResourceBuilder::open)); limiters count their usage themselves.
+    /// In a pool (PRIORITY_POOL) the server bills the units, and assumes that the fraction of capacity in use equals
+    /// the fraction of time. A client that never reports is assumed to use everything. Outside of pools nothing is
+    /// sent.
     ///
     /// ```no_run
     /// # async fn work() -> std::time::Duration { std::time::Duration::from_millis(40) }
@@ -92,11 +93,11 @@ impl Resource {
         if self.opened.report_use(units, busy) { Ok(()) } else { Err(OpenError::HasLimiter(self.id().to_owned())) }
     }
 
-    /// Sets the amount that may be in use. While that exceeds the lease, the client reports it, and the server gives it to
-    /// nobody else. [`f64::INFINITY`] stands for everything held for this client, of which it may know only a part.
+    /// Sets the amount that may be in use. While that exceeds the lease, the client reports it, and the server gives it
+    /// to nobody else. [`f64::INFINITY`] stands for everything held for this client, of which it may know only a part.
     ///
-    /// For handles without a limiter ([`open`](crate::ResourceBuilder::open)) whose owner forwards its leases and cannot
-    /// revoke them. Returns the lease that will be confirmed together with this report, or after it.
+    /// For handles without a limiter ([`open`](crate::ResourceBuilder::open)) whose owner forwards its leases and
+    /// cannot revoke them. Returns the lease that will be confirmed together with this report, or after it.
     pub fn hold(&self, in_use: f64) -> Option<(Capacity, Duration)> {
         if self.opened.hold(in_use) {
             self.guard.shared.demand_changed(&self.opened.id);
@@ -138,8 +139,8 @@ impl Resource {
         Ok(())
     }
 
-    /// Estimates the wants now rather than with the next refresh, because refused callers do not wait and would go unnoticed
-    /// until then. A change by more than a tenth is sent at once.
+    /// Estimates the wants now rather than with the next refresh, because refused callers do not wait and would go
+    /// unnoticed until then. A change by more than a tenth is sent at once.
     pub fn reestimate_wants(&self) {
         self.guard.shared.demand_changed(&self.opened.id);
     }

@@ -42,8 +42,8 @@ impl ResourceBuilder {
         self
     }
 
-    /// Sets the priority that this client claims (default 0). Its meaning depends on the resource. The server may count the
-    /// client at another priority, see [`Resource::priority`].
+    /// Sets the priority that this client claims (default 0). Its meaning depends on the resource. The server may count
+    /// the client at another priority, see [`Resource::priority`].
     pub fn priority(mut self, priority: i64) -> ResourceBuilder {
         self.priority = priority;
         self
@@ -61,8 +61,8 @@ impl ResourceBuilder {
         self
     }
 
-    /// Rates: sets the burst, the number of permits that may pass at once after a pause. In a pool the server bounds it, see
-    /// [`Burst`].
+    /// Rates: sets the burst, the number of permits that may pass at once after a pause. In a pool the server bounds
+    /// it, see [`Burst`].
     pub fn burst(mut self, burst: Burst) -> ResourceBuilder {
         self.burst = burst;
         self

@@ -1,5 +1,5 @@
-//! The state shared by the handles of a client and its driver: the session, the open resources, and the number of handles
-//! of each.
+//! The state shared by the handles of a client and its driver: the session, the open resources, and the number of
+//! handles of each.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -113,7 +113,8 @@ impl Shared {
     }
 
     /// No foreign code runs under this lock: waking a task may drop it and a handle with it, and a recorder of logs or
-    /// metrics may call this client. So a panic elsewhere cannot leave the state half changed, and there is no deadlock.
+    /// metrics may call this client. So a panic elsewhere cannot leave the state half changed, and there is no
+    /// deadlock.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

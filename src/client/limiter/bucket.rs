@@ -1,9 +1,10 @@
-//! A token bucket that does not drift. Credit grows with time up to the burst, and is spent by callers. Time is an argument.
+//! A token bucket that does not drift. Credit grows with time up to the burst, and is spent by callers. Time is an
+//! argument.
 //!
-//! **Exact arithmetic.** A permit is 2⁴⁰ · 10⁹ units of credit, so at c permits per second a nanosecond brings floor(c · 2⁴⁰)
-//! whole units. Time is an integer of nanoseconds. Credit is therefore never rounded, and it makes no difference how often
-//! the bucket is settled. The capacity is rounded down once, when it is set, by less than 2⁻⁴⁰ permits per second: one
-//! permit in thirty thousand years.
+//! **Exact arithmetic.** A permit is 2⁴⁰ · 10⁹ units of credit, so at c permits per second a nanosecond brings floor(c
+//! · 2⁴⁰) whole units. Time is an integer of nanoseconds. Credit is therefore never rounded, and it makes no difference
+//! how often the bucket is settled. The capacity is rounded down once, when it is set, by less than 2⁻⁴⁰ permits per
+//! second: one permit in thirty thousand years.
 //!
 //! **Returned permits** restore the credit that there would be had they never been taken, and no more: see [`returns`].
 //!
@@ -123,8 +124,8 @@ impl Bucket {
         Standing { available, burst, capacity }
     }
 
-    /// Total time in which the bucket was not full. At a constant capacity this is the time in which the capacity was in
-    /// use, whatever the burst, because every permit takes the same time to recharge.
+    /// Total time in which the bucket was not full. At a constant capacity this is the time in which the capacity was
+    /// in use, whatever the burst, because every permit takes the same time to recharge.
     pub fn recharging(&mut self, now: Nanos) -> Nanos {
         self.settle(now);
         self.recharging
@@ -257,8 +258,8 @@ impl Meter for Bucket {
         0
     }
 
-    /// Time up to now counts at the old rate. Credit beyond the new burst is dropped, except for what the head of the queue
-    /// is saving up.
+    /// Time up to now counts at the old rate. Credit beyond the new burst is dropped, except for what the head of the
+    /// queue is saving up.
     fn set_capacity(&mut self, now: Nanos, capacity: Capacity) {
         self.settle(now);
         self.capacity = capacity;

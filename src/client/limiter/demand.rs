@@ -1,24 +1,24 @@
 //! Estimates how much capacity to ask for (wants) from the demand at a limiter. Time is an argument.
 //!
-//! **Open-loop demand.** Callers count when they arrive, not when they are served. Otherwise a limited client would never
-//! see more demand than it has capacity. Waiting callers count in addition, with the capacity that serves them within a
-//! second. Charged permits are demand when they are charged, and debt counts like waiting callers. Returned permits are no
-//! demand.
+//! **Open-loop demand.** Callers count when they arrive, not when they are served. Otherwise a limited client would
+//! never see more demand than it has capacity. Waiting callers count in addition, with the capacity that serves them
+//! within a second. Charged permits are demand when they are charged, and debt counts like waiting callers. Returned
+//! permits are no demand.
 //!
 //! **Closed-loop demand.** Callers that return only after they were served hide what they would do without a limit: one
-//! that waits half of the time would come twice as often. The rate at which they arrive while nobody waits shows that. So
-//! the demand is the number of arrivals in such periods, divided by their length, if that is more than the overall rate.
-//! For callers that come independently of service the two are equal.
+//! that waits half of the time would come twice as often. The rate at which they arrive while nobody waits shows that.
+//! So the demand is the number of arrivals in such periods, divided by their length, if that is more than the overall
+//! rate. For callers that come independently of service the two are equal.
 //!
-//! **Saturation.** If callers wait nearly all of the time there is no such period. While the queue does not get shorter, the
-//! estimate doubles the capacity, until the queue shrinks or the server grants no more. That guess lasts as long as the
-//! queue does. Callers that wait because there is no lease yet say nothing about scarcity: they are a burst to be served,
-//! and the flow is observed from then on.
+//! **Saturation.** If callers wait nearly all of the time there is no such period. While the queue does not get
+//! shorter, the estimate doubles the capacity, until the queue shrinks or the server grants no more. That guess lasts
+//! as long as the queue does. Callers that wait because there is no lease yet say nothing about scarcity: they are a
+//! burst to be served, and the flow is observed from then on.
 //!
-//! **Hysteresis.** Higher demand counts at once, lower demand slowly: asking for too little makes callers wait, asking for
-//! too much costs others for a few refreshes. Wants fall exponentially, with a time constant of three refresh intervals.
-//! In the first refresh interval wants follow the observed demand, which has a statistical error of about √k for k
-//! arrivals.
+//! **Hysteresis.** Higher demand counts at once, lower demand slowly: asking for too little makes callers wait, asking
+//! for too much costs others for a few refreshes. Wants fall exponentially, with a time constant of three refresh
+//! intervals. In the first refresh interval wants follow the observed demand, which has a statistical error of about √k
+//! for k arrivals.
 //!
 //! The sampling rate does not matter, as long as there is one sample per refresh.
 
@@ -112,8 +112,8 @@ pub struct Demand {
 /// A reading of a limiter.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sample {
-    /// Rates: permits requested so far. Gauges: permits in use, or better their peak, which includes waiting callers and
-    /// permits that came and went.
+    /// Rates: permits requested so far. Gauges: permits in use, or better their peak, which includes waiting callers
+    /// and permits that came and went.
     pub count: u64,
     /// Rates: permits requested so far while no caller waited.
     pub freely: u64,
@@ -151,8 +151,8 @@ struct QueueTrend {
 }
 
 impl QueueTrend {
-    /// The additional capacity that callers may want, if those served since the last update were replaced by others: the
-    /// larger the fraction of the time in which callers waited, the more. `None` while nobody was served.
+    /// The additional capacity that callers may want, if those served since the last update were replaced by others:
+    /// the larger the fraction of the time in which callers waited, the more. `None` while nobody was served.
     fn update(&mut self, now: Millis, sample: &Sample) -> Option<f64> {
         let (span, served) = (now.since(self.at), sample.count.saturating_sub(sample.waiting));
         if span < MIN_OBSERVATION || (sample.waiting > 0 && self.waiting > 0 && served <= self.served) {
@@ -244,8 +244,8 @@ impl Demand {
         self.remembered(now).max(self.guess) + self.backlog
     }
 
-    /// When to take the next sample before the next refresh, if that is worthwhile: soon while callers wait and the flow is
-    /// young, and when they were served, so that the guess for them does not last a whole refresh interval.
+    /// When to take the next sample before the next refresh, if that is worthwhile: soon while callers wait and the
+    /// flow is young, and when they were served, so that the guess for them does not last a whole refresh interval.
     pub fn next_sample_at(&self) -> Option<Millis> {
         let Estimator::Rate(flow) = &self.source else { return None };
         let age = flow.age(self.at);

@@ -24,8 +24,8 @@ pub struct Promise {
 /// Decides when permits are available. The two kinds of limiter differ in their meter; the queue of waiters is the
 /// semaphore's.
 ///
-/// Permits are reserved for a waiter before its future is polled, and returned if the future is dropped first. Until then
-/// they are a [`Promise`], as are those of a reservation until it is settled.
+/// Permits are reserved for a waiter before its future is polled, and returned if the future is dropped first. Until
+/// then they are a [`Promise`], as are those of a reservation until it is settled.
 pub trait Meter {
     /// Whether permits become available with time. If not, no clock is read and no timer set.
     const TIMED: bool;

@@ -1,8 +1,8 @@
 //! Limits per window: per minute, per day.
 //!
-//! The capacity of such a resource is the limit divided by the window. Unused capacity is saved up for the length of the
-//! window, so all of it can be used at once, and wants are remembered for as long. Otherwise an occasional caller would give
-//! up its share between two visits, and its savings with it.
+//! The capacity of such a resource is the limit divided by the window. Unused capacity is saved up for the length of
+//! the window, so all of it can be used at once, and wants are remembered for as long. Otherwise an occasional caller
+//! would give up its share between two visits, and its savings with it.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use crate::limiter::demand::{DemandKind, DemandSettings};
 pub struct Window {
     /// The length of the window.
     pub length: Duration,
-    /// The limit in permits per second. Wants begin there, until demand is known. If the window is longer than a second,
-    /// they never exceed it.
+    /// The limit in permits per second. Wants begin there, until demand is known. If the window is longer than a
+    /// second, they never exceed it.
     pub rate: f64,
 }
 
@@ -29,8 +29,8 @@ const SPARE_PERMITS: f64 = 10.0;
 /// Upper bound of the minimum wants, as a fraction of the limit, because other clients cannot use it meanwhile.
 const MAX_SPARE_FRACTION: f64 = 0.02;
 
-/// Lower bound of the minimum wants. A limiter without any lease has no permit for the next caller; with a lease, however
-/// small, it keeps one.
+/// Lower bound of the minimum wants. A limiter without any lease has no permit for the next caller; with a lease,
+/// however small, it keeps one.
 const MIN_WANTS: f64 = 1e-3;
 
 /// Arrivals are observed over the window, but over no less and no more than this.
@@ -140,8 +140,8 @@ impl WindowDemand {
         (SPARE_PERMITS / length.as_secs_f64().max(1e-3)).min(MAX_SPARE_FRACTION * rate).max(MIN_WANTS.min(rate))
     }
 
-    /// After a pause the observed rate is too low for a while, because it includes the pause. Meanwhile refusals double the
-    /// guess.
+    /// After a pause the observed rate is too low for a while, because it includes the pause. Meanwhile refusals double
+    /// the guess.
     fn guess(&mut self, now: Millis, refuses: bool, capacity: f64) -> f64 {
         let is_quiet = self.level <= self.spare();
         if is_quiet && !refuses && self.awake.is_none() {

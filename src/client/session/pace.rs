@@ -43,27 +43,27 @@ const DEFAULT_REFRESH: Millis = Millis(5_000);
 pub(super) const MIN_REQUEST_GAP: Millis = Millis(100);
 
 impl Pace {
-    /// The maximum time between two attempts. Each of `endpoints` is tried within `refresh`, the shortest interval of the
-    /// known leases, so the session notices within one interval that a server is back.
+    /// The maximum time between two attempts. Each of `endpoints` is tried within `refresh`, the shortest interval of
+    /// the known leases, so the session notices within one interval that a server is back.
     ///
-    /// Load during an outage: a server gets one attempt per client and interval, or 4/3 of that on average due to jitter
-    /// and twice that at worst. The attempts are as spread out over the interval as the refreshes were.
+    /// Load during an outage: a server gets one attempt per client and interval, or 4/3 of that on average due to
+    /// jitter and twice that at worst. The attempts are as spread out over the interval as the refreshes were.
     pub(super) fn longest_retry(&self, refresh: Option<Millis>, endpoints: usize) -> Millis {
         let refresh = refresh.unwrap_or(DEFAULT_REFRESH).max(self.refresh_min);
         Millis(refresh.0 / endpoints.max(1) as u64)
     }
 
-    /// The pause after `failures` in a row, the last of which took `took`. Attempts are sent at most `longest` apart. The
-    /// pause is a random part, at least half, of the computed one, so that clients that failed together do not retry
-    /// together.
+    /// The pause after `failures` in a row, the last of which took `took`. Attempts are sent at most `longest` apart.
+    /// The pause is a random part, at least half, of the computed one, so that clients that failed together do not
+    /// retry together.
     pub(super) fn backoff(&self, failures: u32, longest: Millis, took: Millis, rng: &mut fastrand::Rng) -> Millis {
         let exponent = i32::try_from(failures.saturating_sub(1)).unwrap_or(i32::MAX);
         let apart = (self.backoff_first.0 as f64 * BACKOFF_GROWTH.powi(exponent)).min(longest.0 as f64);
         scaled((apart - took.0 as f64).max(MIN_REQUEST_GAP.0 as f64), 0.5 + rng.f64() / 2.0)
     }
 
-    /// The time until the next refresh: a little less than the interval, so that clients drift apart, and always while a
-    /// third of the lease is left, so that one lost answer costs nothing.
+    /// The time until the next refresh: a little less than the interval, so that clients drift apart, and always while
+    /// a third of the lease is left, so that one lost answer costs nothing.
     pub(super) fn refresh(&self, interval: Millis, left: Millis, rng: &mut fastrand::Rng) -> Millis {
         let least = self.refresh_min.max(MIN_REQUEST_GAP);
         let interval = scaled(interval.max(least).0 as f64, 0.9 + rng.f64() / 10.0);

@@ -1,8 +1,8 @@
 //! The client side of pools (PRIORITY_POOL): the state of the client in the pool, and the usage that it reports.
 //!
-//! Usage is counted from the counters in the request whose answer brought the newest lease. So nothing is reported twice,
-//! and usage during a request is reported with the next one. If an answer is lost, the same lease is echoed with all usage
-//! since, and the server counts the difference.
+//! Usage is counted from the counters in the request whose answer brought the newest lease. So nothing is reported
+//! twice, and usage during a request is reported with the next one. If an answer is lost, the same lease is echoed with
+//! all usage since, and the server counts the difference.
 //!
 //! Usage is neither counted nor sent unless the server has said that the resource is a pool.
 
@@ -100,8 +100,8 @@ impl UsageTracker {
     pub fn use_of_rate(&self, counters: UsageCounters) -> Usage {
         let used = counters.recharging.saturating_sub(self.reported.recharging).as_secs_f64();
         let passed = counters.at.since(self.reported.at).0 as f64 / 1000.0;
-        // A very short interval says little, so the last report counts for the rest of it. A request that follows another
-        // at once (a hint, a new master) must not look like full usage.
+        // A very short interval says little, so the last report counts for the rest of it. A request that follows
+        // another at once (a hint, a new master) must not look like full usage.
         let rest = self.reported_part * (MIN_MEASURE_SECONDS - passed).max(0.0);
         self.usage(counters, (used + rest) / passed.max(MIN_MEASURE_SECONDS))
     }

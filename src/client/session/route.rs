@@ -54,8 +54,8 @@ impl Route {
         self.redirects = 0;
     }
 
-    /// The target names `master`. Returns whether to go there at once. If not, this counts as a failure: servers that name
-    /// themselves or each other are asked again only after a pause.
+    /// The target names `master`. Returns whether to go there at once. If not, this counts as a failure: servers that
+    /// name themselves or each other are asked again only after a pause.
     pub(super) fn redirected(&mut self, master: &str) -> bool {
         self.redirects += 1;
         if *self.target == *master || self.redirects > MAX_REDIRECTS {

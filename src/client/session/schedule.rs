@@ -12,8 +12,8 @@ use super::{InFlight, NEVER, Session};
 use crate::session::messages::Demand;
 
 impl<D: Demand> Session<D> {
-    /// When [`poll`](Self::poll) or [`changes`](Self::changes) has to be called at the latest; `None` if that depends on
-    /// other events.
+    /// When [`poll`](Self::poll) or [`changes`](Self::changes) has to be called at the latest; `None` if that depends
+    /// on other events.
     pub fn wake(&self, now: Millis) -> Option<Millis> {
         let send = match &self.in_flight {
             Some(in_flight) => Some(in_flight.deadline),
@@ -68,9 +68,9 @@ impl<D: Demand> Session<D> {
         order.into_iter().map(|(_, id)| Arc::clone(id)).collect()
     }
 
-    /// After `at` nothing is asked for and no answer counts, until this is called again. Leases stay live, and releases are
-    /// still sent. For a client that forwards its leases to a process which may move on to another client with the same
-    /// id: it may ask while it is certain that no other client does.
+    /// After `at` nothing is asked for and no answer counts, until this is called again. Leases stay live, and releases
+    /// are still sent. For a client that forwards its leases to a process which may move on to another client with the
+    /// same id: it may ask while it is certain that no other client does.
     pub fn ask_until(&mut self, at: Millis) {
         self.asks_until = at;
     }

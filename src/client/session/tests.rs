@@ -1,5 +1,5 @@
-//! The rules of a session one by one. `lossy_network` runs many sessions against a resource of the core over a network that
-//! loses and reorders messages. `steps` calls everything in any order.
+//! The rules of a session one by one. `lossy_network` runs many sessions against a resource of the core over a network
+//! that loses and reorders messages. `steps` calls everything in any order.
 
 mod late;
 mod lossy_network;

@@ -1,7 +1,7 @@
 //! Clocks that advance while the machine is suspended.
 //!
-//! On Linux [`Instant`](std::time::Instant) stops during a suspend, but leases do not: after waking up a client would use
-//! an expired lease, and a master would decide although another has succeeded it. Timers of the runtime stop, too;
+//! On Linux [`Instant`](std::time::Instant) stops during a suspend, but leases do not: after waking up a client would
+//! use an expired lease, and a master would decide although another has succeeded it. Timers of the runtime stop, too;
 //! [`sleep_until`] notices.
 
 use std::{

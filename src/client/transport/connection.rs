@@ -21,8 +21,8 @@ pub type Channel = InterceptedService<tonic::transport::Channel, Bearer>;
 
 /// A pool of connections, and how to make them: with or without TLS, with or without a token. Clones share the pool.
 ///
-/// Every client has its own unless [`Builder::transport`](crate::Builder::transport) sets one. A process with thousands of
-/// clients should share one.
+/// Every client has its own unless [`Builder::transport`](crate::Builder::transport) sets one. A process with thousands
+/// of clients should share one.
 #[derive(Clone, Default)]
 pub struct Transport {
     by_address: Arc<Mutex<ByAddress>>,

@@ -1,5 +1,5 @@
-//! The task that runs a session: it sends requests when they are due, and reports their outcome. It follows the stream of
-//! hints of the server that answers as master, and drops connections that do not answer.
+//! The task that runs a session: it sends requests when they are due, and reports their outcome. It follows the stream
+//! of hints of the server that answers as master, and drops connections that do not answer.
 //!
 //! The [`Asker`] owns the session, builds the requests and handles the answers.
 

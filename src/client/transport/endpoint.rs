@@ -1,7 +1,7 @@
 //! Parses the address of a server: `HOST:PORT`, a name or an IP address, optionally with `http://` or `https://`.
 //!
-//! The client, the command line and servers all use this parser, so the same addresses work everywhere. Names are resolved
-//! when a connection is made.
+//! The client, the command line and servers all use this parser, so the same addresses work everywhere. Names are
+//! resolved when a connection is made.
 
 use std::net::Ipv6Addr;
 

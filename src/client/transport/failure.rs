@@ -30,8 +30,8 @@ pub fn explain(endpoint: &str, status: &Status) -> String {
         }
         _ if says(HUNG_UP) => {
             format!(
-                "{endpoint} closed the connection without an answer: it is shutting down, or this is the port of another \
-                 service; {CLIENTS_USE}"
+                "{endpoint} closed the connection without an answer: it is shutting down, or this is the port of \
+                 another service; {CLIENTS_USE}"
             )
         }
         Code::Unimplemented if message.is_empty() || message.contains("unknown service") => {

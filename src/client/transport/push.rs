@@ -1,5 +1,5 @@
-//! The stream of hints: the server says that asking now would change a lease. Servers of the original protocol have no such
-//! stream. Without it a client depends on its refresh intervals.
+//! The stream of hints: the server says that asking now would change a lease. Servers of the original protocol have no
+//! such stream. Without it a client depends on its refresh intervals.
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
@@ -90,8 +90,8 @@ impl Hints {
         }
     }
 
-    /// Follows the server behind `connection`, which has answered as master. A broken stream to it is reopened at once, but
-    /// no more than once per second, because the answer shows that the server is up.
+    /// Follows the server behind `connection`, which has answered as master. A broken stream to it is reopened at once,
+    /// but no more than once per second, because the answer shows that the server is up.
     pub fn follow(&mut self, connection: &Arc<Connection>) {
         if self.connection.as_ref().is_some_and(|known| Arc::ptr_eq(known, connection)) {
             if let Stage::Idle(until) = &mut self.stage

@@ -1,5 +1,5 @@
-//! Conversion between the session of a client and protobuf messages. Answers are validated here: malformed parts are dropped
-//! and reported. Child nodes send other requests, and share the rest.
+//! Conversion between the session of a client and protobuf messages. Answers are validated here: malformed parts are
+//! dropped and reported. Child nodes send other requests, and share the rest.
 
 use std::{sync::Arc, time::Duration};
 
@@ -173,8 +173,8 @@ pub fn peers(answer: &wire::DiscoveryResponse) -> Vec<Arc<str>> {
 /// Bound of lease lengths, so that they can be added to any time.
 const MAX_LEASE_SECS: u64 = 10 * 365 * 86_400;
 
-/// The length of a lease, counted from when its request was sent. A server of the original protocol sends the expiry by its
-/// own clock, so the result is off by the difference of the clocks.
+/// The length of a lease, counted from when its request was sent. A server of the original protocol sends the expiry by
+/// its own clock, so the result is off by the difference of the clocks.
 fn length(remaining_ms: Option<i64>, expiry_time: i64, sent: Duration) -> Millis {
     let millis = remaining_ms.map_or_else(
         || i128::from(expiry_time) * 1000 - i128::try_from(sent.as_millis()).unwrap_or(i128::MAX),

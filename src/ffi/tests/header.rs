@@ -5,14 +5,15 @@ use std::{env, fs, path::Path};
 use cbindgen::{Builder, Config, DocumentationStyle, Language, Style};
 
 const PREAMBLE: &str = "\
-/* The Leaseway client for C: leases on shared capacity, and limiters that enforce them. docs/guide/other-languages.md has examples.
+/* The Leaseway client for C: leases on shared capacity, and limiters that enforce them. Examples are in
+ * docs/guide/other-languages.md.
  *
  * Functions that can fail return a code and describe the error in `error`. Each caller passes an error of its own, or
- * NULL. Every function may be called from any thread, also while others wait. A handle is freed once, when no other call
- * uses it. Strings are UTF-8 and end with NUL.
+ * NULL. Every function may be called from any thread, also while others wait. A handle is freed once, when no other
+ * call uses it. Strings are UTF-8 and end with NUL.
  *
- * After a fork the child has to open a client of its own. Inherited handles fail with LEASEWAY_FORKED there, and freeing
- * them does nothing.
+ * After a fork the child has to open a client of its own. Inherited handles fail with LEASEWAY_FORKED there, and
+ * freeing them does nothing.
  *
  * Generated from src/ffi: `BLESS=1 cargo test -p leaseway-ffi header`. */";
 

@@ -35,8 +35,8 @@ pub struct Figures {
     pub settled_s: Option<f64>,
     /// The same in refresh intervals of the root.
     pub settled_refreshes: Option<f64>,
-    /// For clients without a lease that arrive while leases of an earlier master are still live: seconds until they have
-    /// nine tenths of their due. The median.
+    /// For clients without a lease that arrive while leases of an earlier master are still live: seconds until they
+    /// have nine tenths of their due. The median.
     pub newcomers_median_s: Option<f64>,
     /// The maximum of the same.
     pub newcomers_worst_s: Option<f64>,

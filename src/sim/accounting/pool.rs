@@ -1,4 +1,5 @@
-//! Measurements of pools: how often they were overloaded, how far they were overbooked, and which clients were kicked out.
+//! Measurements of pools: how often they were overloaded, how far they were overbooked, and which clients were kicked
+//! out.
 //!
 //! A pool learns of usage with a delay of up to a refresh interval. Here the actual usage is known.
 

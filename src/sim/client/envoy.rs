@@ -1,5 +1,5 @@
-//! A gateway's client for one Envoy: the real state machine and session of the gateway, the stream between gateway and Envoy,
-//! and a simulated Envoy, which acknowledges nothing.
+//! A gateway's client for one Envoy: the real state machine and session of the gateway, the stream between gateway and
+//! Envoy, and a simulated Envoy, which acknowledges nothing.
 //!
 //! What such a client may use is what its *Envoy* believes, not what the gateway and the server count.
 

@@ -1,5 +1,5 @@
-//! A client of the original protocol, like Doorman's Go client: it accepts any answer before the deadline of its request,
-//! believes a lease until the expiry that is written in it, and gets no hints.
+//! A client of the original protocol, like Doorman's Go client: it accepts any answer before the deadline of its
+//! request, believes a lease until the expiry that is written in it, and gets no hints.
 
 use std::sync::Arc;
 

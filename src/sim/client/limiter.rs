@@ -1,8 +1,8 @@
-//! A client with a rate limiter that admits or refuses callers at once, like that of a gateway (RLS, HTTP). The session, the
-//! bucket and the estimate of demand are real. Callers arrive at random, and each wants one permit.
+//! A client with a rate limiter that admits or refuses callers at once, like that of a gateway (RLS, HTTP). The
+//! session, the bucket and the estimate of demand are real. Callers arrive at random, and each wants one permit.
 //!
-//! Demand is estimated at the same times as in the client library and in gateways. A caller is refused while there is no
-//! lease: nobody waits for the first one, and an expired lease admits nobody.
+//! Demand is estimated at the same times as in the client library and in gateways. A caller is refused while there is
+//! no lease: nobody waits for the first one, and an expired lease admits nobody.
 
 mod budget;
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Usage patterns of clients of a pool: each uses its capacity in bursts of its own. The client library computes the reports.
+//! Usage patterns of clients of a pool: each uses its capacity in bursts of its own. The client library computes the
+//! reports.
 
 use std::time::Duration;
 
@@ -39,7 +40,7 @@ pub(crate) struct UsagePattern {
     uses: UsageSpec,
     is_busy: bool,
     /// The generation of the pattern. Changes that were scheduled for an earlier one are ignored.
-    pub(crate) turn: u32,
+    pub(crate) generation: u32,
     at: Millis,
     taken: f64,
     recharging: Millis,
@@ -53,7 +54,16 @@ impl UsagePattern {
     /// A pattern that may begin in the middle of a burst.
     pub(crate) fn new(uses: UsageSpec, now: Millis, rng: &mut fastrand::Rng) -> UsagePattern {
         let is_busy = rng.f64() < uses.part.0;
-        UsagePattern { uses, is_busy, turn: 0, at: now, taken: 0.0, recharging: Millis(0), tracker: None, told: None }
+        UsagePattern {
+            uses,
+            is_busy,
+            generation: 0,
+            at: now,
+            taken: 0.0,
+            recharging: Millis(0),
+            tracker: None,
+            told: None,
+        }
     }
 
     /// Resets the counters: another client with the same pattern.
@@ -72,7 +82,7 @@ impl UsagePattern {
 
     /// Changes the fraction of the time.
     pub(crate) fn use_part(&mut self, part: Part, rng: &mut fastrand::Rng) {
-        self.turn += 1;
+        self.generation += 1;
         self.uses.part = part;
         self.is_busy = rng.f64() < part.0;
     }

@@ -40,8 +40,8 @@ pub(crate) struct RequestMessage {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sender {
     pub(crate) participant: Participant,
-    /// A restarted client, or the next master of a node, does not get answers to its predecessor, though it may have the same
-    /// name.
+    /// A restarted client, or the next master of a node, does not get answers to its predecessor, though it may have
+    /// the same name.
     pub(crate) incarnation: u32,
     pub(crate) number: u64,
 }

@@ -67,8 +67,8 @@ impl Search {
         Search { cases }
     }
 
-    /// Searches seed by seed through all scenarios, because it is not known which one notices. A run that fails without the
-    /// fault as well does not count.
+    /// Searches seed by seed through all scenarios, because it is not known which one notices. A run that fails without
+    /// the fault as well does not count.
     pub fn find(&self, fault: Fault, seeds: Range<u64>, observer: &impl Observer) -> Option<Found> {
         for seed in seeds {
             for (scenario, plan) in &self.cases {

@@ -55,8 +55,12 @@ impl Simulation<'_> {
     }
 
     /// Begins or ends a burst of usage.
-    pub(crate) fn burst(&mut self, index: usize, turn: u32) {
-        if self.clients[index].usage_pattern.as_ref().is_some_and(|usage_pattern| usage_pattern.turn == turn) {
+    pub(crate) fn burst(&mut self, index: usize, generation: u32) {
+        if self.clients[index]
+            .usage_pattern
+            .as_ref()
+            .is_some_and(|usage_pattern| usage_pattern.generation == generation)
+        {
             self.change_usage_pattern(index, |usage_pattern, _| usage_pattern.change());
         }
     }
@@ -81,7 +85,7 @@ impl Simulation<'_> {
     fn set_burst(&mut self, index: usize) {
         let Some(usage_pattern) = &self.clients[index].usage_pattern else { return };
         if let Some(after) = usage_pattern.next(&mut self.rng) {
-            self.queue.put(self.now.plus(after), Event::Burst { client: index, turn: usage_pattern.turn });
+            self.queue.put(self.now.plus(after), Event::Burst { client: index, generation: usage_pattern.generation });
         }
     }
 

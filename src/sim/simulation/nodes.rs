@@ -297,8 +297,8 @@ impl Simulation<'_> {
         Ok(())
     }
 
-    /// Checks that an answer is the only one to its request, and within bounds. That its promise is committed is checked when
-    /// it arrives.
+    /// Checks that an answer is the only one to its request, and within bounds. That its promise is committed is
+    /// checked when it arrives.
     fn check_answer(
         &mut self,
         index: usize,

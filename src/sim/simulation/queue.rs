@@ -1,5 +1,5 @@
-//! The event queue, ordered by time. Events with equal times keep the order in which they were scheduled, which makes runs
-//! reproducible to the bit.
+//! The event queue, ordered by time. Events with equal times keep the order in which they were scheduled, which makes
+//! runs reproducible to the bit.
 
 use std::{cmp::Ordering, collections::BinaryHeap};
 

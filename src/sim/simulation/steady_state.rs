@@ -1,6 +1,6 @@
 //! The check at the end of runs with limiters: all clients have their due, on average. Estimated wants depend on random
-//! arrivals and never settle, and neither do the dues of others, so the check compares means over the second half of the
-//! quiet period.
+//! arrivals and never settle, and neither do the dues of others, so the check compares means over the second half of
+//! the quiet period.
 
 use leaseway_client::limiter::Window;
 use leaseway_core::{Amount, Millis, invariant::Violation};
@@ -13,8 +13,8 @@ use crate::{
     simulation::Simulation,
 };
 
-/// Relative tolerance. Clients send changes of wants by more than a tenth at once, and smaller ones with the next refresh.
-/// The maximum in 260 runs of the built-in scenarios is 7 %.
+/// Relative tolerance. Clients send changes of wants by more than a tenth at once, and smaller ones with the next
+/// refresh. The maximum in 260 runs of the built-in scenarios is 7 %.
 const TOLERANCE: f64 = 0.1;
 
 /// See the module documentation.
@@ -87,9 +87,10 @@ impl LimiterAverages {
         Ok(())
     }
 
-    /// Checks the estimated wants. For k arrivals in the observation period the estimate has an error of √k, plus √k after
-    /// refusals by chance. Minimum wants are ten permits per window or a fiftieth of the limit. Wants of windows longer than
-    /// a second never exceed the limit. Remembered wants are negligible if the window is at most a tenth of the quiet period.
+    /// Checks the estimated wants. For k arrivals in the observation period the estimate has an error of √k, plus √k
+    /// after refusals by chance. Minimum wants are ten permits per window or a fiftieth of the limit. Wants of windows
+    /// longer than a second never exceed the limit. Remembered wants are negligible if the window is at most a tenth of
+    /// the quiet period.
     fn check_wants(&self, offered: f64, wants: f64) -> Result<(), String> {
         let (length, rate) = (self.window.length.as_secs_f64(), self.window.rate);
         let spread = (offered / length.clamp(1.0, 5.0)).sqrt();

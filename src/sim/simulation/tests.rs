@@ -191,8 +191,8 @@ fn pooled(figures: &Figures) -> &PoolFigures {
     figures.pool.as_ref().expect("it is a pool")
 }
 
-/// The master of a pool learns of usage up to a refresh late, and a client that has to leave uses its capacity until then.
-/// Nevertheless only as many clients have to leave as are too many.
+/// The master of a pool learns of usage up to a refresh late, and a client that has to leave uses its capacity until
+/// then. Nevertheless only as many clients have to leave as are too many.
 #[test]
 fn a_surge_to_half_as_much_again_as_there_is_kicks_out_as_many_as_are_too_many_and_no_more() {
     let plan = pool(|_| {});

@@ -1,15 +1,15 @@
 //! A pick in progress: all members have accrued, and none was charged yet.
 //!
-//! Skipped members leave the tournament, so that the next one leads. However the pick ends, even by a panic in `accept`, they
-//! return with the status they had. If no member was charged, the accrual is undone.
+//! Skipped members leave the tournament, so that the next one leads. However the pick ends, even by a panic in
+//! `accept`, they return with the status they had. If no member was charged, the accrual is undone.
 
 use super::{Member, Schedule};
 
 impl Schedule {
     /// Picks the next member that `accept` accepts.
     ///
-    /// A rejected member counts as disabled for this pick: it does not accrue, and the sum of factors excludes it. Members
-    /// behind the picked one are not asked about, and accrue.
+    /// A rejected member counts as disabled for this pick: it does not accrue, and the sum of factors excludes it.
+    /// Members behind the picked one are not asked about, and accrue.
     ///
     /// Costs as much as `pick`, plus twice that for each rejected member. If all are rejected, nothing changes.
     pub fn pick_where(&mut self, mut accept: impl FnMut(Member) -> bool) -> Option<Member> {

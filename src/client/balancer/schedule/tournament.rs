@@ -1,8 +1,8 @@
 //! A kinetic tournament: finds the largest of many values that each grow by their own factor per step.
 //!
 //! A value is a line, `base + factor · step`. Of two lines the leader changes at most once, at a step that is known in
-//! advance. A tree of matches stores at every node who leads below it, and the first step at which that may change. A step
-//! replays only the matches that are due; changing a value replays the matches on its path to the root.
+//! advance. A tree of matches stores at every node who leads below it, and the first step at which that may change. A
+//! step replays only the matches that are due; changing a value replays the matches on its path to the root.
 
 /// The tree of matches.
 #[derive(Debug, Clone)]

@@ -41,8 +41,8 @@ impl State {
         self.scheduled_estimates.insert((at, Arc::clone(id)));
     }
 
-    /// The resources whose demands to estimate now: all of them if callers wait at some, else those of the next request and
-    /// those that are scheduled. Others are skipped, because there may be a hundred thousand.
+    /// The resources whose demands to estimate now: all of them if callers wait at some, else those of the next request
+    /// and those that are scheduled. Others are skipped, because there may be a hundred thousand.
     pub(super) fn take_due_estimates(&mut self, now: Millis) -> Vec<Arc<str>> {
         if self.estimate_at.is_some_and(|at| at <= now) {
             (self.estimate_at, self.estimated) = (None, now);

@@ -1,13 +1,13 @@
 //! How much credit returned permits restore.
 //!
-//! Returning permits must leave the bucket as if they had never been taken. That may restore less than their price: without
-//! them the bucket might have been full meanwhile and overflowed. Restoring full permits would then let more through
-//! afterwards than capacity and burst allow. So of all credit taken, at most as much is restored as the bucket has had room
-//! for at any time since.
+//! Returning permits must leave the bucket as if they had never been taken. That may restore less than their price:
+//! without them the bucket might have been full meanwhile and overflowed. Restoring full permits would then let more
+//! through afterwards than capacity and burst allow. So of all credit taken, at most as much is restored as the bucket
+//! has had room for at any time since.
 //!
-//! *Promised* permits (of a waiter that was granted them unseen, or of a reservation) are tracked individually. When the
-//! room falls below their sum, older promises share what room there was, and later ones are not affected. Two such *eras*
-//! are kept. A promise from before that restores nothing, because the bucket was full twice since.
+//! *Promised* permits (of a waiter that was granted them unseen, or of a reservation) are tracked individually. When
+//! the room falls below their sum, older promises share what room there was, and later ones are not affected. Two such
+//! *eras* are kept. A promise from before that restores nothing, because the bucket was full twice since.
 //!
 //! Other permits are tracked as a sum, and returns apply to those taken last. If room is short they yield to promises.
 

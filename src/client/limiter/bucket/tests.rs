@@ -316,8 +316,8 @@ impl History {
         before.into_iter().chain(during).map(|&(_, c)| burst.permits(Capacity::of(c))).fold(0.0, f64::max)
     }
 
-    /// Credit by definition: the minimum over all spans up to now of what they still allow. A span allows the burst at its
-    /// start plus the capacity since, less what was admitted. The first span starts without a burst.
+    /// Credit by definition: the minimum over all spans up to now of what they still allow. A span allows the burst at
+    /// its start plus the capacity since, less what was admitted. The first span starts without a burst.
     fn credit(&self, burst: Burst, now: f64) -> f64 {
         let from_birth = self.brought(0.0, now) - self.admitted.iter().map(|&(_, n)| f64::from(n)).sum::<f64>();
         let starts = self.admitted.iter().enumerate().map(|(index, &(at, _))| (at, index));

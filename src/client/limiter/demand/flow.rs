@@ -2,10 +2,10 @@
 //!
 //! A short observation of a slow flow says little: at one arrival in ten seconds, five seconds see none or one. A long
 //! observation of a flow that has changed gives its former rate. So the estimator compares spans of one to
-//! [`MAX_SPAN_REFRESHES`] refresh intervals, and uses the longest span that agrees with all shorter ones. A count of k in t
-//! seconds agrees with every rate whose expected count is within [`slack`] of k. A larger change is recognised as soon as
-//! the shortest span shows it, and older counts are ignored from then on. A flow younger than a refresh interval is
-//! observed over shorter spans, too.
+//! [`MAX_SPAN_REFRESHES`] refresh intervals, and uses the longest span that agrees with all shorter ones. A count of k
+//! in t seconds agrees with every rate whose expected count is within [`slack`] of k. A larger change is recognised as
+//! soon as the shortest span shows it, and older counts are ignored from then on. A flow younger than a refresh
+//! interval is observed over shorter spans, too.
 //!
 //! It also estimates the rate at which callers arrive while nobody waits, see [`Flow::freely`].
 
@@ -37,8 +37,9 @@ pub(super) struct FlowCounts {
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Flow {
     pub(super) all: f64,
-    /// Arrivals that found nobody waiting, divided by the time in which nobody waited. The first arrival is excluded, because
-    /// it may begin that time. This is the rate of closed-loop callers without a limit, and of open-loop callers anyway.
+    /// Arrivals that found nobody waiting, divided by the time in which nobody waited. The first arrival is excluded,
+    /// because it may begin that time. This is the rate of closed-loop callers without a limit, and of open-loop
+    /// callers anyway.
     pub(super) freely: f64,
 }
 
@@ -159,8 +160,8 @@ fn freely(since: &Mark, until: &Mark) -> f64 {
     ((arrived - 1.0) / free.max(1e-4)).max(0.0)
 }
 
-/// How far a count may be from the expected one: 1 for evenly spaced arrivals, depending on the phase, plus the standard
-/// deviation of independent arrivals.
+/// How far a count may be from the expected one: 1 for evenly spaced arrivals, depending on the phase, plus the
+/// standard deviation of independent arrivals.
 fn slack(arrived: f64) -> f64 {
     1.0 + arrived.sqrt()
 }

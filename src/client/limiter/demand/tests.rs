@@ -27,7 +27,8 @@ impl Sampled {
         Sampled { demand, now: 0, arrived: 0.0, step }
     }
 
-    /// Evenly spaced arrivals at `rate` for some seconds, while `waiting` callers wait. Returns the minimum and maximum wants.
+    /// Evenly spaced arrivals at `rate` for some seconds, while `waiting` callers wait. Returns the minimum and maximum
+    /// wants.
     fn run(&mut self, rate: f64, seconds: u64, waiting: u64) -> (f64, f64) {
         let end = self.now + seconds * 1000;
         let (mut least, mut most) = (f64::INFINITY, 0.0f64);
@@ -165,8 +166,8 @@ fn sixty_four_that_always_ask_again_want_more_than_there_is_and_not_without_boun
     }
 }
 
-/// One caller that works for `work` seconds, waits for a permit, and begins again, while it gets its wants up to `most`.
-/// Returns the wants after a number of samples, a tenth of a second apart.
+/// One caller that works for `work` seconds, waits for a permit, and begins again, while it gets its wants up to
+/// `most`. Returns the wants after a number of samples, a tenth of a second apart.
 fn wants_of_one_caller(work: f64, most: f64, looks: u64) -> f64 {
     let mut demand = demand(DemandKind::Rate);
     let (mut arrived, mut queued, mut capacity) = (1.0, 0.0, 0.0);

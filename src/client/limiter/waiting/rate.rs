@@ -11,8 +11,8 @@ use crate::{
 
 /// Admits callers at a rate.
 ///
-/// - Exact: in any period of T seconds at most capacity · T + [burst](Burst) permits are taken, plus the debt at its end if
-///   callers are [charged](RateLimiter::charge).
+/// - Exact: in any period of T seconds at most capacity · T + [burst](Burst) permits are taken, plus the debt at its
+///   end if callers are [charged](RateLimiter::charge).
 /// - Work-conserving: while a caller waits no capacity is lost, unless timers and tasks are later than the burst allows
 ///   for.
 /// - It starts without capacity and without credit, so restarting a process gains nothing.
@@ -29,8 +29,8 @@ impl RateLimiter {
         RateLimiter { semaphore: Arc::new(Semaphore::new(Bucket::new(burst), None)) }
     }
 
-    /// As `new`. `on_pressure` is notified (with `notify_one`) when a caller has to queue or debt arises, and each time the
-    /// number of pending permits has doubled since.
+    /// As `new`. `on_pressure` is notified (with `notify_one`) when a caller has to queue or debt arises, and each time
+    /// the number of pending permits has doubled since.
     pub fn with_pressure(burst: Burst, on_pressure: Arc<Notify>) -> RateLimiter {
         RateLimiter { semaphore: Arc::new(Semaphore::new(Bucket::new(burst), Some(on_pressure))) }
     }
@@ -45,8 +45,8 @@ impl RateLimiter {
         self.semaphore.standing()
     }
 
-    /// Sets the permits per second, for waiting callers as well. Credit up to now is computed with the old capacity, and
-    /// credit beyond the new burst is dropped. Without capacity no caller is admitted, even if there is credit; an
+    /// Sets the permits per second, for waiting callers as well. Credit up to now is computed with the old capacity,
+    /// and credit beyond the new burst is dropped. Without capacity no caller is admitted, even if there is credit; an
     /// unlimited capacity admits all callers at once. Less than 1e-12 per second counts as none.
     pub fn set_capacity(&self, capacity: Capacity) {
         self.semaphore.set_capacity(capacity);
@@ -93,8 +93,8 @@ impl RateLimiter {
         self.semaphore.try_acquire(n)
     }
 
-    /// Charges `n` permits that were used already. They are taken from the available credit, including credit saved for a
-    /// waiting caller; the rest becomes debt. No caller is admitted before the debt is paid.
+    /// Charges `n` permits that were used already. They are taken from the available credit, including credit saved for
+    /// a waiting caller; the rest becomes debt. No caller is admitted before the debt is paid.
     ///
     /// # Errors
     ///
@@ -103,18 +103,19 @@ impl RateLimiter {
         self.semaphore.charge(n)
     }
 
-    /// Returns `n` permits that were taken and not used. The limiter assumes that they are those taken last, and returns
-    /// at most as many as were taken. They pay debt first.
+    /// Returns `n` permits that were taken and not used. The limiter assumes that they are those taken last, and
+    /// returns at most as many as were taken. They pay debt first.
     ///
-    /// It returns as many permits as would be available now had they never been taken. This may be less than `n`, and is 0
-    /// once the burst has filled up again, because then it would have filled up without them, too. So refunds never let
-    /// more through than capacity and burst allow. To return permits that were taken at a certain time,
+    /// It returns as many permits as would be available now had they never been taken. This may be less than `n`, and
+    /// is 0 once the burst has filled up again, because then it would have filled up without them, too. So refunds
+    /// never let more through than capacity and burst allow. To return permits that were taken at a certain time,
     /// [reserve](RateLimiter::reserve) them.
     pub fn refund(&self, n: u64) {
         self.semaphore.refund(n);
     }
 
-    /// Waits for `n` permits as [`wait_many`](RateLimiter::wait_many) does, for work whose cost is known only at its end.
+    /// Waits for `n` permits as [`wait_many`](RateLimiter::wait_many) does, for work whose cost is known only at its
+    /// end.
     ///
     /// Unused permits are returned as far as the burst has had room for them since, so the burst should be at least as
     /// large as a reservation.
@@ -189,8 +190,8 @@ impl RateLimiter {
     }
 }
 
-/// Permits of a rate taken in advance, of which unused ones can be returned. If it is dropped without being settled, all
-/// of them count as used.
+/// Permits of a rate taken in advance, of which unused ones can be returned. If it is dropped without being settled,
+/// all of them count as used.
 #[derive(Debug)]
 #[must_use = "a reservation that is dropped counts as used in full: settle it"]
 pub struct RateReservation {
@@ -209,8 +210,8 @@ impl RateReservation {
         self.promise.n
     }
 
-    /// Settles for `used` permits. The rest is returned: as much of it as would be available now had it never been taken.
-    /// Usage beyond the reservation is [charged](crate::limiter::RateLimiter::charge).
+    /// Settles for `used` permits. The rest is returned: as much of it as would be available now had it never been
+    /// taken. Usage beyond the reservation is [charged](crate::limiter::RateLimiter::charge).
     pub fn settle(mut self, used: u64) -> Result<(), DebtExceeded> {
         self.settled = true;
         self.semaphore.settle(self.promise, used)

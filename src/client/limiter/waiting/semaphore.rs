@@ -3,8 +3,8 @@
 //! Callers are served first come, first served. The semaphore keeps the queue of waiters; the meter decides when the
 //! waiter at the head can be admitted.
 //!
-//! **Locking.** One mutex guards everything. No foreign code runs under it: wakers are woken and dropped after the mutex
-//! is released, see [`Deferred`].
+//! **Locking.** One mutex guards everything. No foreign code runs under it: wakers are woken and dropped after the
+//! mutex is released, see [`Deferred`].
 //!
 //! **Lost wake-ups.** There is no task behind a semaphore. The waiter at the head of the queue arms a timer when its
 //! future is polled, for the time at which the meter can admit it. Any event that changes this time (a new capacity, a

@@ -1,6 +1,6 @@
-//! Sessions against a resource of the core, over a network that loses, duplicates, delays and reorders messages. Checks that
-//! the sum of what sessions may use never exceeds the capacity, and that every session gets its due once the network is
-//! healthy again.
+//! Sessions against a resource of the core, over a network that loses, duplicates, delays and reorders messages. Checks
+//! that the sum of what sessions may use never exceeds the capacity, and that every session gets its due once the
+//! network is healthy again.
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,9 @@
 //! An independent check of what a limiter admits, given the leases of its session.
 //!
-//! In every period the admitted permits are at most the leased capacity in it plus one burst: the capacity at the start of
-//! the period times the length of the window, and at least one permit. All periods are checked at once, by tracking the one
-//! with the smallest budget left. A period that begins now has a burst left; leased capacity is added to all periods, and
-//! an admitted permit is subtracted from all.
+//! In every period the admitted permits are at most the leased capacity in it plus one burst: the capacity at the start
+//! of the period times the length of the window, and at least one permit. All periods are checked at once, by tracking
+//! the one with the smallest budget left. A period that begins now has a burst left; leased capacity is added to all
+//! periods, and an admitted permit is subtracted from all.
 //!
 //! The first lease fills the burst, because a newly opened resource begins full.
 

@@ -35,7 +35,8 @@ impl NaiveSchedule {
         Some(index)
     }
 
-    /// Disables the next member for this pick until one is accepted. Returns the members asked about and the picked one.
+    /// Disables the next member for this pick until one is accepted. Returns the members asked about and the picked
+    /// one.
     pub(super) fn pick_where(&mut self, accept: impl Fn(usize) -> bool) -> (Vec<usize>, Option<usize>) {
         let mut asked = Vec::new();
         let picked = loop {

@@ -1,5 +1,5 @@
-//! The vectors in `testdata/byrequests.json`, with every pick and every status. The file describes its fields. Vectors with
-//! rounds of whole units belong to another algorithm.
+//! The vectors in `testdata/byrequests.json`, with every pick and every status. The file describes its fields. Vectors
+//! with rounds of whole units belong to another algorithm.
 
 use std::collections::{BTreeMap, BTreeSet};
 
