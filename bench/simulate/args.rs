@@ -4,9 +4,8 @@ use std::{num::NonZeroU64, ops::Range, path::PathBuf};
 
 use clap::ValueEnum;
 use leaseway_core::Reuse;
-use leaseway_sim::scenario::{
-    Scenario,
-    plan::Plan,
+use leaseway_sim::{
+    scenario::{Scenario, plan::Plan},
     units::{Algorithm, Between, Part, Span},
 };
 

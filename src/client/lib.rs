@@ -69,13 +69,14 @@ pub use self::{
     handles::{
         balanced::Balanced,
         blocking,
-        client::{Builder, Client, Health},
+        client::{Builder, Client},
         gauge::{Gauge, Permit},
         layer,
         lease_trace::{LeaseChange, LeaseTrace},
         rate::{Rate, Reservation},
         resource::Resource,
         resource_builder::ResourceBuilder,
+        shared::Health,
     },
     transport::{BadToken, Bearer, Channel, Connection, NoConnection, Token, Transport, endpoint, tls_error},
 };

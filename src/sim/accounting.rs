@@ -5,6 +5,7 @@
 //! comparison of integers, free of rounding.
 
 pub mod figures;
+pub mod oracle;
 pub mod pool;
 
 use leaseway_core::{Amount, Millis, Sum, invariant::Violation};

@@ -34,7 +34,7 @@
 //!
 //! Every invariant is checked after every event; a run that breaks one ends as a
 //! [`RunFailure`](accounting::figures::RunFailure) with the seed and the time. Clients keep [`accounting`] of their
-//! own, which never asks a node. The [`oracle`] computes what a single server with full knowledge would give each
+//! own, which never asks a node. The [`oracle`](accounting::oracle) computes what a single server with full knowledge would give each
 //! client, and [`Figures`](accounting::figures::Figures) compare the two.
 //!
 //! A simulation that cannot fail proves nothing: with the feature `planted`, `runner::planted` leaves single rules of
@@ -44,7 +44,7 @@ pub mod accounting;
 mod client;
 pub mod network;
 mod node;
-pub mod oracle;
 pub mod runner;
 pub mod scenario;
 mod simulation;
+pub mod units;

@@ -6,7 +6,7 @@ pub(crate) mod message;
 use leaseway_core::Millis;
 use serde::Deserialize;
 
-use crate::scenario::units::{Between, Part, Span};
+use crate::units::{Between, Part, Span};
 
 /// The quality of the network.
 #[derive(Debug, Clone, PartialEq, Deserialize)]

@@ -98,7 +98,10 @@ pub fn run_all(plans: &[&Plan], seeds: Range<u64>, curve: bool, observer: &impl 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::{Scenario, built_in, units::Span};
+    use crate::{
+        scenario::{Scenario, built_in},
+        units::Span,
+    };
 
     fn short(name: &str) -> Plan {
         let text = built_in(name).expect("it comes with the simulator");

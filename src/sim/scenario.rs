@@ -6,20 +6,16 @@ mod draw;
 pub(crate) mod fault;
 pub mod plan;
 pub(crate) mod tree;
-pub mod units;
 
 use std::{collections::BTreeMap, fmt};
 
-use leaseway_core::{Amount, NamedParameter, SafeCapacity, Settings};
+use leaseway_core::{Amount, Millis, NamedParameter, SafeCapacity, Settings};
 use serde::Deserialize;
 
 use crate::{
-    client::usage::UsageSpec,
     network::Network,
-    scenario::{
-        fault::Fault,
-        units::{Algorithm, Between, Part, Span},
-    },
+    scenario::fault::Fault,
+    units::{Algorithm, Between, Part, Span},
 };
 
 /// A scenario file.
@@ -199,6 +195,32 @@ pub(crate) struct ClientSpec {
     /// `limiter`: the window, for which unused capacity is saved up.
     #[serde(default = "second")]
     pub(crate) window: Span,
+}
+
+/// A usage pattern in a scenario.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct UsageSpec {
+    /// The fraction of the time in which a client uses all of its capacity; otherwise it uses nothing.
+    pub(crate) part: Part,
+    /// The mean length of a burst.
+    pub(crate) burst: Span,
+}
+
+impl UsageSpec {
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if self.burst.0.0 == 0 { Err("`burst` is 0s, expected some time".into()) } else { Ok(()) }
+    }
+
+    /// The length of the current burst or pause; `None` if it never ends.
+    pub(crate) fn stretch(&self, is_busy: bool, rng: &mut fastrand::Rng) -> Option<Millis> {
+        let Part(part) = self.part;
+        let burst = self.burst.0.0 as f64;
+        let mean = if is_busy { burst } else { burst * (1.0 - part) / part };
+        let for_ever = if is_busy { part >= 1.0 } else { part <= 0.0 };
+        // Exponentially distributed.
+        (!for_ever).then(|| Millis(((1.0 - rng.f64()).ln() * -mean).max(1.0) as u64))
+    }
 }
 
 /// The demand of a client over time.

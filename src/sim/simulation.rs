@@ -28,6 +28,7 @@ use crate::{
     accounting::{
         Accounting,
         figures::{Figures, Point, PoolPoint, RunFailure, RunOptions},
+        oracle::{self, Deviation},
         pool::Pools,
     },
     client::Client,
@@ -36,9 +37,9 @@ use crate::{
         message::{Message, Participant},
     },
     node::{Buffers, Node},
-    oracle::{self, Deviation},
-    scenario::{ClientKind, fault::Fault, plan::Plan, units::Span},
+    scenario::{ClientKind, fault::Fault, plan::Plan},
     simulation::{forgery::Access, queue::Queue, steady_state::SteadyState},
+    units::Span,
 };
 
 /// The name of the resource.

@@ -17,7 +17,12 @@ use tokio::{
 
 use crate::{
     error::{BuildError, NotReady, check_id},
-    handles::{asker::ClientAsker, lease_trace::LeaseTrace, resource_builder::ResourceBuilder, shared::Shared},
+    handles::{
+        asker::ClientAsker,
+        lease_trace::LeaseTrace,
+        resource_builder::ResourceBuilder,
+        shared::{CloseGuard, Health, Shared},
+    },
     session::{Mode, Pace, Session, Settings},
     transport::{
         Driver, Hints, Listener, Token, Transport,
@@ -49,37 +54,6 @@ const RESOURCES_PER_REQUEST: usize = 1000;
 #[derive(Clone)]
 pub struct Client {
     guard: Arc<CloseGuard>,
-}
-
-/// Shared by a client and its handles. The last to drop it closes the client.
-pub(crate) struct CloseGuard {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) mode: Mode,
-    pub(crate) runtime: Handle,
-    /// Dropped with the guard, which ends the thread of a blocking client.
-    pub(crate) _gone: Option<oneshot::Sender<()>>,
-}
-
-impl Drop for CloseGuard {
-    fn drop(&mut self) {
-        self.shared.close();
-    }
-}
-
-/// The state of the connection to the servers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Health {
-    /// The server that is asked at present: the master, as far as is known.
-    pub server: String,
-    /// The servers that are tried when that one does not answer: the configured endpoints and the discovered peers.
-    pub endpoints: Vec<String>,
-    /// The number of failed requests since the last answer.
-    pub failures: u32,
-    /// The error of the last failed request.
-    pub last_error: Option<String>,
-    /// The debt of each rate that has any.
-    pub debts: Vec<(String, u64)>,
 }
 
 /// Builder of a [`Client`].

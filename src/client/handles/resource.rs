@@ -6,7 +6,7 @@ use tokio::{runtime::Handle, sync::watch};
 
 use crate::{
     error::{NotReady, OpenError, check_wants},
-    handles::{client::CloseGuard, open_resource::OpenResource},
+    handles::{open_resource::OpenResource, shared::CloseGuard},
     limiter::{Closed, Window},
     session::{Basis, Capacity, Usable, pool::PoolState},
 };

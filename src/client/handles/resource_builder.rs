@@ -5,11 +5,11 @@ use std::sync::Arc;
 use crate::{
     error::{OpenError, check_id, check_wants},
     handles::{
-        client::CloseGuard,
         gauge::Gauge,
         open_resource::{Limiter, OpenResource},
         rate::Rate,
         resource::Resource,
+        shared::CloseGuard,
     },
     limiter::{Burst, GaugeLimiter, RateLimiter, Window},
     session::Mode,

@@ -8,16 +8,17 @@ use std::{
 
 use leaseway_core::Millis;
 use tokio::{
-    sync::{Notify, watch},
+    runtime::Handle,
+    sync::{Notify, oneshot, watch},
     time::{Duration, Instant},
 };
 
 use self::clock::Clock;
 use crate::{
     error::{NotReady, OpenError},
-    handles::{client::Health, lease_trace::LeaseTrace, metrics, open_resource::OpenResource},
+    handles::{lease_trace::LeaseTrace, metrics, open_resource::OpenResource},
     session::{
-        Basis, Capacity, Lease, Outgoing, Session, Usable, Wants,
+        Basis, Capacity, Lease, Mode, Outgoing, Session, Usable, Wants,
         pool::{PoolState, Usage},
     },
 };
@@ -46,6 +47,37 @@ pub(crate) struct Shared {
     changes: watch::Sender<()>,
     /// Whether the driver has ended.
     done: watch::Sender<bool>,
+}
+
+/// The state of the connection to the servers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Health {
+    /// The server that is asked at present: the master, as far as is known.
+    pub server: String,
+    /// The servers that are tried when that one does not answer: the configured endpoints and the discovered peers.
+    pub endpoints: Vec<String>,
+    /// The number of failed requests since the last answer.
+    pub failures: u32,
+    /// The error of the last failed request.
+    pub last_error: Option<String>,
+    /// The debt of each rate that has any.
+    pub debts: Vec<(String, u64)>,
+}
+
+/// Shared by a client and its handles. The last to drop it closes the client.
+pub(crate) struct CloseGuard {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) mode: Mode,
+    pub(crate) runtime: Handle,
+    /// Dropped with the guard, which ends the thread of a blocking client.
+    pub(crate) _gone: Option<oneshot::Sender<()>>,
+}
+
+impl Drop for CloseGuard {
+    fn drop(&mut self) {
+        self.shared.close();
+    }
 }
 
 struct State {

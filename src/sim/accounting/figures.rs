@@ -3,10 +3,7 @@
 use leaseway_core::{Millis, invariant::Violation};
 use serde::Serialize;
 
-use crate::{
-    accounting::{UsageFigures, pool::PoolFigures},
-    oracle::Deviation,
-};
+use crate::accounting::{UsageFigures, oracle::Deviation, pool::PoolFigures};
 
 /// Options of a run.
 #[derive(Debug, Clone, Copy, Default)]

@@ -5,35 +5,8 @@ use std::time::Duration;
 
 use leaseway_client::session::pool::{PoolStanding, PoolState, Usage, UsageCounters, UsageTracker};
 use leaseway_core::{self as core, Amount, Millis};
-use serde::Deserialize;
 
-use crate::scenario::units::{Part, Span};
-
-/// A usage pattern in a scenario.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct UsageSpec {
-    /// The fraction of the time in which a client uses all of its capacity; otherwise it uses nothing.
-    pub(crate) part: Part,
-    /// The mean length of a burst.
-    pub(crate) burst: Span,
-}
-
-impl UsageSpec {
-    pub(crate) fn check(&self) -> Result<(), String> {
-        if self.burst.0.0 == 0 { Err("`burst` is 0s, expected some time".into()) } else { Ok(()) }
-    }
-
-    /// The length of the current burst or pause; `None` if it never ends.
-    fn stretch(&self, is_busy: bool, rng: &mut fastrand::Rng) -> Option<Millis> {
-        let Part(part) = self.part;
-        let burst = self.burst.0.0 as f64;
-        let mean = if is_busy { burst } else { burst * (1.0 - part) / part };
-        let for_ever = if is_busy { part >= 1.0 } else { part <= 0.0 };
-        // Exponentially distributed.
-        (!for_ever).then(|| Millis(((1.0 - rng.f64()).ln() * -mean).max(1.0) as u64))
-    }
-}
+use crate::{scenario::UsageSpec, units::Part};
 
 /// The bursts and usage counters of a client.
 pub(crate) struct UsagePattern {
@@ -47,7 +20,7 @@ pub(crate) struct UsagePattern {
     /// Set once the server has said that there is a pool.
     tracker: Option<UsageTracker>,
     /// The report in the request in flight.
-    told: Option<(UsageCounters, Option<f64>)>,
+    reported: Option<(UsageCounters, Option<f64>)>,
 }
 
 impl UsagePattern {
@@ -62,13 +35,13 @@ impl UsagePattern {
             taken: 0.0,
             recharging: Millis(0),
             tracker: None,
-            told: None,
+            reported: None,
         }
     }
 
     /// Resets the counters: another client with the same pattern.
     pub(crate) fn forget(&mut self) {
-        (self.tracker, self.told) = (None, None);
+        (self.tracker, self.reported) = (None, None);
     }
 
     pub(crate) fn is_busy(&self) -> bool {
@@ -113,13 +86,13 @@ impl UsagePattern {
     /// A request with this report was sent.
     pub(crate) fn sent(&mut self, usage: Option<Usage>) {
         let counters = usage.map_or_else(|| self.counters(), |usage| usage.counters);
-        self.told = Some((counters, usage.map(|usage| usage.recharging)));
+        self.reported = Some((counters, usage.map(|usage| usage.recharging)));
     }
 
     /// The answer arrived, with the state of the pool.
     pub(crate) fn answered(&mut self, state: Option<&core::PoolState>) {
-        let (before, told) = (self.tracker.take(), self.told.take());
-        let (counters, part) = told.unwrap_or_else(|| (self.counters(), None));
+        let (before, reported) = (self.tracker.take(), self.reported.take());
+        let (counters, part) = reported.unwrap_or_else(|| (self.counters(), None));
         self.tracker = state.map(|state| UsageTracker::answered(before, from_core(state), counters, part));
     }
 }
@@ -152,6 +125,7 @@ pub(crate) fn to_core(usage: Usage) -> core::Usage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::Span;
 
     fn uses(part: f64) -> UsageSpec {
         UsageSpec { part: Part(part), burst: Span::millis(30_000) }
@@ -209,6 +183,10 @@ mod tests {
         usage_pattern.count(Millis(6_000), Amount::clamped(10.0));
         usage_pattern.answered(Some(&state));
         usage_pattern.count(Millis(7_000), Amount::clamped(10.0));
-        assert_eq!(usage_pattern.usage().map(|usage| usage.units), Some(20), "also what was used while it was told");
+        assert_eq!(
+            usage_pattern.usage().map(|usage| usage.units),
+            Some(20),
+            "also what was used while it was reported"
+        );
     }
 }

@@ -8,8 +8,8 @@ use crate::{
     scenario::{
         ClientKind, ClientSpec, Handover, NodeSpec, RandomFaults, Scenario, Wants, WeightedFault,
         fault::{Fault, OverrideSpec},
-        units::{Between, Part, Span},
     },
+    units::{Between, Part, Span},
 };
 
 /// Relative probabilities of faults.

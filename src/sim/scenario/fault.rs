@@ -4,7 +4,7 @@ use leaseway_core::{Amount, Load};
 use serde::Deserialize;
 
 use super::NodeSpec;
-use crate::scenario::units::{Between, Part, Span};
+use crate::units::{Between, Part, Span};
 
 /// A fault or event. If `node` is absent, a random node is chosen.
 #[derive(Debug, Clone, PartialEq, Deserialize)]

@@ -2,10 +2,7 @@
 
 use leaseway_core::{Amount, Millis};
 
-use crate::{
-    client::usage::UsageSpec,
-    scenario::{ClientKind, Scenario, Wants},
-};
+use crate::scenario::{ClientKind, Scenario, UsageSpec, Wants};
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TreeNode {

@@ -18,8 +18,9 @@ use crate::{
     },
     network::message::{Message, Participant, Reply, ReplyBody, RequestMessage, Sender, given, has},
     node::peer_of,
-    scenario::{ClientKind, units::Part},
+    scenario::ClientKind,
     simulation::{Event, START_UNIX, Simulation},
+    units::Part,
 };
 
 impl Simulation<'_> {

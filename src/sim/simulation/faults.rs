@@ -4,8 +4,9 @@ use leaseway_core::{Amount, Millis, invariant::Violation};
 
 use crate::{
     node::ROOT,
-    scenario::{Handover, fault::Fault, units::Between},
+    scenario::{Handover, fault::Fault},
     simulation::{Event, Simulation},
+    units::Between,
 };
 
 impl Simulation<'_> {

@@ -7,8 +7,8 @@ use crate::{
     scenario::{
         ClientSpec, Handover, NodeSpec, ResourceSpec, Scenario, TimedFault, Wants, Word, built_in,
         fault::{Fault, OverrideSpec},
-        units::{Between, Part},
     },
+    units::{Between, Part},
 };
 
 mod limiters;
