@@ -83,11 +83,11 @@ struct Progress {
 }
 
 impl Observer for Progress {
-    fn goes_on(&self) -> bool {
+    fn should_continue(&self) -> bool {
         self.interrupt.check().is_ok()
     }
 
-    fn ran(&self) {
+    fn run_ended(&self) {
         self.bar.inc(1);
     }
 }

@@ -22,7 +22,7 @@ use crate::{
 
 /// A client, or its replacement.
 pub(crate) struct Client {
-    pub(crate) machine: Machine,
+    pub(crate) machine: ClientMachine,
     pub(crate) speaks: ClientKind,
     pub(crate) name: Arc<str>,
     /// The number of names that it has had before.
@@ -44,99 +44,99 @@ pub(crate) struct Client {
 }
 
 /// The state machine of a client.
-pub(crate) enum Machine {
+pub(crate) enum ClientMachine {
     Session(Box<Session<Asked>>),
     Legacy(Box<LegacyClient>),
     Envoy(Box<EnvoyClient>),
     Limiter(Box<LimiterClient>),
 }
 
-impl Machine {
+impl ClientMachine {
     pub(crate) fn want(&mut self, now: Millis, resource: &Arc<str>, asked: Asked) {
         match self {
-            Machine::Session(session) => {
+            ClientMachine::Session(session) => {
                 session.want(now, resource, asked, Mode::Pessimistic);
             }
-            Machine::Legacy(legacy) => legacy.want(now, asked),
-            Machine::Envoy(envoy) => envoy.offer(now, asked.amount),
-            Machine::Limiter(limiter) => limiter.offer(now, asked),
+            ClientMachine::Legacy(legacy) => legacy.want(now, asked),
+            ClientMachine::Envoy(envoy) => envoy.offer(now, asked.amount),
+            ClientMachine::Limiter(limiter) => limiter.offer(now, asked),
         }
     }
 
     pub(crate) fn release(&mut self, now: Millis, resource: &str) {
         match self {
-            Machine::Session(session) => session.release(resource),
-            Machine::Legacy(legacy) => legacy.release(now),
-            Machine::Envoy(envoy) => envoy.end(now),
-            Machine::Limiter(limiter) => limiter.close(now),
+            ClientMachine::Session(session) => session.release(resource),
+            ClientMachine::Legacy(legacy) => legacy.release(now),
+            ClientMachine::Envoy(envoy) => envoy.end(now),
+            ClientMachine::Limiter(limiter) => limiter.close(now),
         }
     }
 
     pub(crate) fn hint(&mut self, now: Millis, resource: &str) {
         match self {
-            Machine::Session(session) => session.hint(now, resource),
-            Machine::Envoy(envoy) => envoy.hint(now, resource),
-            Machine::Limiter(limiter) => limiter.tell(now, |session| session.hint(now, resource)),
-            Machine::Legacy(_) => {}
+            ClientMachine::Session(session) => session.hint(now, resource),
+            ClientMachine::Envoy(envoy) => envoy.hint(now, resource),
+            ClientMachine::Limiter(limiter) => limiter.tell(now, |session| session.hint(now, resource)),
+            ClientMachine::Legacy(_) => {}
         }
     }
 
     pub(crate) fn poll(&mut self, now: Millis) -> Option<Outgoing<Asked>> {
         match self {
-            Machine::Session(session) => session.poll(now),
-            Machine::Legacy(legacy) => legacy.poll(now),
-            Machine::Envoy(envoy) => envoy.poll(now),
-            Machine::Limiter(limiter) => limiter.poll(now),
+            ClientMachine::Session(session) => session.poll(now),
+            ClientMachine::Legacy(legacy) => legacy.poll(now),
+            ClientMachine::Envoy(envoy) => envoy.poll(now),
+            ClientMachine::Limiter(limiter) => limiter.poll(now),
         }
     }
 
     /// `end` is the expiry that is written in the lease.
     pub(crate) fn answered(&mut self, now: Millis, number: u64, given: Option<Given>, end: Millis) {
         match self {
-            Machine::Session(session) => {
+            ClientMachine::Session(session) => {
                 session.answered(now, number, given.into_iter().collect());
             }
-            Machine::Envoy(envoy) => {
+            ClientMachine::Envoy(envoy) => {
                 if let Some((session, number)) = envoy.session_of(number) {
                     session.answered(now, number, given.into_iter().collect());
                 }
             }
-            Machine::Limiter(limiter) => {
+            ClientMachine::Limiter(limiter) => {
                 limiter.tell(now, |session| session.answered(now, number, given.into_iter().collect()));
             }
-            Machine::Legacy(legacy) => legacy.answered(now, number, given.map(|given| (given, end))),
+            ClientMachine::Legacy(legacy) => legacy.answered(now, number, given.map(|given| (given, end))),
         }
     }
 
     pub(crate) fn redirected(&mut self, now: Millis, number: u64, master: Option<&str>) {
         match self {
-            Machine::Session(session) => {
+            ClientMachine::Session(session) => {
                 session.redirected(now, number, master);
             }
-            Machine::Envoy(envoy) => {
+            ClientMachine::Envoy(envoy) => {
                 if let Some((session, number)) = envoy.session_of(number) {
                     session.redirected(now, number, master);
                 }
             }
-            Machine::Limiter(limiter) => {
+            ClientMachine::Limiter(limiter) => {
                 limiter.tell(now, |session| session.redirected(now, number, master));
             }
-            Machine::Legacy(legacy) => legacy.redirected(now, number, master),
+            ClientMachine::Legacy(legacy) => legacy.redirected(now, number, master),
         }
     }
 
     pub(crate) fn wake(&self, now: Millis) -> Option<Millis> {
         match self {
-            Machine::Session(session) => session.wake(now),
-            Machine::Legacy(legacy) => legacy.wake(now),
-            Machine::Envoy(envoy) => envoy.wake(now),
-            Machine::Limiter(limiter) => limiter.wake(now),
+            ClientMachine::Session(session) => session.wake(now),
+            ClientMachine::Legacy(legacy) => legacy.wake(now),
+            ClientMachine::Envoy(envoy) => envoy.wake(now),
+            ClientMachine::Limiter(limiter) => limiter.wake(now),
         }
     }
 
     /// Stops delays.
     pub(crate) fn heal(&mut self) {
-        if let Machine::Envoy(envoy) = self {
+        if let ClientMachine::Envoy(envoy) = self {
             envoy.heal();
         }
     }
@@ -144,14 +144,14 @@ impl Machine {
     /// What may be used, if it has changed.
     pub(crate) fn usable(&mut self, now: Millis) -> Option<Amount> {
         let leased = match self {
-            Machine::Session(session) => {
+            ClientMachine::Session(session) => {
                 let mut usable = None;
                 session.changes(now, |_, changed| usable = Some(changed));
                 leased(usable?)
             }
-            Machine::Legacy(legacy) => legacy.usable(now),
-            Machine::Envoy(envoy) => envoy.believed(now),
-            Machine::Limiter(limiter) => leased(limiter.changed(now)?),
+            ClientMachine::Legacy(legacy) => legacy.usable(now),
+            ClientMachine::Envoy(envoy) => envoy.believed(now),
+            ClientMachine::Limiter(limiter) => leased(limiter.changed(now)?),
         };
         Some(Amount::clamped(leased))
     }
@@ -166,17 +166,17 @@ impl Client {
     /// What it asks its node for: for an Envoy what the gateway derives from reports, for a limiter the estimate.
     pub(crate) fn asks_for(&self) -> Amount {
         match &self.machine {
-            Machine::Envoy(envoy) => Amount::clamped(envoy.wanted()),
-            Machine::Limiter(limiter) => Amount::clamped(limiter.wanted()),
-            Machine::Session(_) | Machine::Legacy(_) => self.wants(),
+            ClientMachine::Envoy(envoy) => Amount::clamped(envoy.wanted()),
+            ClientMachine::Limiter(limiter) => Amount::clamped(limiter.wanted()),
+            ClientMachine::Session(_) | ClientMachine::Legacy(_) => self.wants(),
         }
     }
 
     /// An invariant that its limiter has violated.
     pub(crate) fn take_broken(&mut self) -> Option<Violation> {
         match &mut self.machine {
-            Machine::Limiter(limiter) => limiter.take_broken(),
-            Machine::Session(_) | Machine::Legacy(_) | Machine::Envoy(_) => None,
+            ClientMachine::Limiter(limiter) => limiter.take_broken(),
+            ClientMachine::Session(_) | ClientMachine::Legacy(_) | ClientMachine::Envoy(_) => None,
         }
     }
 

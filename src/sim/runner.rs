@@ -26,14 +26,14 @@ pub type Outcomes = Vec<Result<Figures, Box<RunFailure>>>;
 /// Observes the progress of many runs, from all of their threads.
 pub trait Observer: Sync {
     /// Whether to begin another run.
-    fn goes_on(&self) -> bool;
+    fn should_continue(&self) -> bool;
 
     /// A run has ended.
-    fn ran(&self) {}
+    fn run_ended(&self) {}
 }
 
 impl<F: Fn() -> bool + Sync> Observer for F {
-    fn goes_on(&self) -> bool {
+    fn should_continue(&self) -> bool {
         self()
     }
 }
@@ -69,7 +69,7 @@ pub fn run_all(plans: &[&Plan], seeds: Range<u64>, curve: bool, observer: &impl 
     let runs = plans.len() * seeds.len();
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(runs)));
     let work = || {
-        while observer.goes_on() {
+        while observer.should_continue() {
             let run = next.fetch_add(1, Ordering::Relaxed);
             if run >= runs {
                 return;
@@ -77,7 +77,7 @@ pub fn run_all(plans: &[&Plan], seeds: Range<u64>, curve: bool, observer: &impl 
             let (plan, seed) = (plans[run / seeds.len()], seeds[run % seeds.len()]);
             let outcome = plan.run_and_explain(seed, curve && seed == seeds[0]);
             done.lock().expect("no thread panics while holding the list").push((run, outcome));
-            observer.ran();
+            observer.run_ended();
         }
     };
     let cores = thread::available_parallelism().map_or(1, usize::from);

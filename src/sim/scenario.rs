@@ -77,7 +77,7 @@ pub struct ResourceSpec {
     pub algorithm: Algorithm,
     /// Parameters, as in the configuration of a server.
     #[serde(default)]
-    pub(crate) parameters: BTreeMap<String, Word>,
+    pub(crate) parameters: BTreeMap<String, ParameterValue>,
     pub(crate) lease: Span,
     /// The refresh interval at the root. That of child nodes is derived from their parent's, with `decay_factor`.
     pub(crate) refresh: Span,
@@ -92,7 +92,7 @@ pub struct ResourceSpec {
 impl ResourceSpec {
     /// Overrides a parameter. [`Plan::new`](crate::scenario::plan::Plan::new) validates it.
     pub fn set(&mut self, parameter: &str, value: &str) {
-        self.parameters.insert(parameter.to_owned(), Word(value.to_owned()));
+        self.parameters.insert(parameter.to_owned(), ParameterValue(value.to_owned()));
     }
 }
 
@@ -269,7 +269,7 @@ pub(crate) struct WeightedFault {
 /// The value of a parameter: text, number or boolean in YAML.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(from = "Scalar")]
-pub(crate) struct Word(pub(crate) String);
+pub(crate) struct ParameterValue(pub(crate) String);
 
 #[derive(Deserialize)]
 #[serde(untagged)]
@@ -280,9 +280,9 @@ enum Scalar {
     Text(String),
 }
 
-impl From<Scalar> for Word {
-    fn from(scalar: Scalar) -> Word {
-        Word(match scalar {
+impl From<Scalar> for ParameterValue {
+    fn from(scalar: Scalar) -> ParameterValue {
+        ParameterValue(match scalar {
             Scalar::Flag(flag) => flag.to_string(),
             Scalar::Whole(number) => number.to_string(),
             Scalar::Number(number) => number.to_string(),
@@ -464,7 +464,7 @@ impl Scenario {
                 SafeCapacity::Fixed(Amount::new(amount).map_err(|error| format!("`safe_capacity` {error}"))?)
             }
         };
-        for (name, Word(value)) in &resource.parameters {
+        for (name, ParameterValue(value)) in &resource.parameters {
             let parameter = NamedParameter { name: name.clone(), value: Some(value.clone()) };
             settings.apply(&parameter).map_err(|error| error.to_string())?;
         }

@@ -248,7 +248,7 @@ impl<'p> Simulation<'p> {
                 self.end_override(node, number);
                 Ok(())
             }
-            Event::Quiet => self.go_quiet(),
+            Event::Quiet => self.end_faults(),
             Event::Sample => {
                 self.sample();
                 Ok(())
@@ -354,7 +354,7 @@ impl<'p> Simulation<'p> {
     }
 
     /// Ends all faults.
-    fn go_quiet(&mut self) -> Result<(), Violation> {
+    fn end_faults(&mut self) -> Result<(), Violation> {
         self.quiet = true;
         self.network.heal();
         for node in 0..self.nodes.len() {

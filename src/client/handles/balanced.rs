@@ -88,7 +88,7 @@ impl Balanced {
                         return Ok(pick);
                     }
                 }
-                None => self.until_one_takes_part(changed).await?,
+                None => self.wait_for_backend(changed).await?,
             }
         }
     }
@@ -102,14 +102,14 @@ impl Balanced {
             waited = rate.wait() => waited.map(|()| true),
             _ = watch.wait_for(|usable| usable.capacity == Capacity::NONE) => {
                 // This also happens when the client is closed.
-                rate.resource().still_open().map(|()| false)
+                rate.resource().check_open().map(|()| false)
             }
         }
     }
 
-    async fn until_one_takes_part(&self, changed: impl Future<Output = ()>) -> Result<(), Closed> {
+    async fn wait_for_backend(&self, changed: impl Future<Output = ()>) -> Result<(), Closed> {
         for rate in self.inner.balancer.backends() {
-            rate.resource().still_open()?;
+            rate.resource().check_open()?;
         }
         let retry = async {
             match self.inner.balancer.next_retry() {

@@ -37,7 +37,7 @@ impl Resource {
     }
 
     /// Whether the client has not been closed.
-    pub(crate) fn still_open(&self) -> Result<(), Closed> {
+    pub(crate) fn check_open(&self) -> Result<(), Closed> {
         if self.guard.shared.is_closing() { Err(Closed) } else { Ok(()) }
     }
 

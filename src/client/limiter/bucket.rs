@@ -177,7 +177,7 @@ impl Bucket {
             self.credit -= at_once;
             self.debt += price - at_once;
             self.returns.take(price);
-            self.spill();
+            self.drop_overflow();
         }
         self.taken = self.taken.saturating_add(charged);
         charged
@@ -189,7 +189,7 @@ impl Bucket {
         let refunded = n.min(self.taken);
         self.taken -= refunded;
         let back = self.returns.refund(units(refunded));
-        self.earn(back);
+        self.add_credit(back);
         refunded
     }
 
@@ -219,19 +219,19 @@ impl Bucket {
         let passed = now.saturating_sub(self.settled);
         self.settled += passed;
         self.recharging += self.recharges_for(passed);
-        self.earn(self.rate.saturating_mul(u128::from(passed)));
-        self.spill();
+        self.add_credit(self.rate.saturating_mul(u128::from(passed)));
+        self.drop_overflow();
     }
 
     /// Adds credit, after paying debt.
-    fn earn(&mut self, units: u128) {
+    fn add_credit(&mut self, units: u128) {
         let paid = units.min(self.debt);
         self.debt -= paid;
         self.credit = self.credit.saturating_add(units - paid);
     }
 
     /// Drops credit above the ceiling.
-    fn spill(&mut self) {
+    fn drop_overflow(&mut self) {
         self.credit = self.credit.min(self.ceiling());
         self.returns.cut(self.room());
     }
@@ -270,12 +270,12 @@ impl Meter for Bucket {
         };
         self.depth = depth(self.permits());
         if self.rate > 0 && std::mem::take(&mut self.begins_full) {
-            self.earn(self.depth);
+            self.add_credit(self.depth);
         }
         if capacity.is_unlimited() {
             self.debt = 0;
         }
-        self.spill();
+        self.drop_overflow();
     }
 
     fn take(&mut self, now: Nanos, n: u32) -> Result<(), Shortage> {
@@ -288,7 +288,7 @@ impl Meter for Bucket {
             self.returns.take(price);
             if self.saving > 0 {
                 self.saving = 0;
-                self.spill();
+                self.drop_overflow();
             }
         } else {
             return Err(Shortage { ready_in: self.ready_in(now, u64::from(n)) });
@@ -318,7 +318,7 @@ impl Meter for Bucket {
     fn stop_saving(&mut self, now: Nanos) {
         self.settle(now);
         self.saving = 0;
-        self.spill();
+        self.drop_overflow();
     }
 
     fn promise(&mut self, n: u32) -> Promise {
@@ -337,7 +337,7 @@ impl Meter for Bucket {
         self.settle(now);
         self.taken = self.taken.saturating_sub(u64::from(promise.n));
         let back = self.returns.end(units(u64::from(promise.n)), promise.era);
-        self.earn(back);
+        self.add_credit(back);
     }
 
     fn owed(&mut self, now: Nanos) -> u64 {

@@ -202,35 +202,35 @@ impl Demand {
         self.level = self.remembered(now);
         self.at = Millis(self.at.0.max(now.0));
         let waiting = sample.waiting as f64;
-        let (before, mut forgets) = (self.demand, false);
+        let (before, mut is_young) = (self.demand, false);
         match &mut self.source {
             Estimator::Rate(flow) => {
                 // Callers that an observation has begun with do not begin another, however long they wait.
                 let (count, freely) = sample.net();
-                let idle = self.demand * self.refresh < IDLE_ARRIVALS && flow.knows_less_than(count);
+                let idle = self.demand * self.refresh < IDLE_ARRIVALS && flow.has_fewer_than(count);
                 if idle && sample.waiting > 0 && sample.waiting >= flow.recent(self.at, count) {
                     // All arrivals are waiting for the first lease: a burst, and no flow yet.
                     flow.restart(sample.waiting);
                 }
                 let rates = flow.sample(self.at, FlowCounts { count, freely, queued: sample.queued });
-                forgets = flow.is_young(self.at);
+                is_young = flow.is_young(self.at);
                 self.demand = rates.all.max(rates.freely.min(rates.all * MAX_GROWTH));
-                let first = forgets && flow.first_are_waiting(sample.count.saturating_sub(sample.waiting));
+                let first = is_young && flow.initial_callers_wait(sample.count.saturating_sub(sample.waiting));
                 self.backlog = backlog(first, waiting, sample.capacity);
                 self.waits = sample.waiting > 0;
                 match self.line.update(self.at, &sample) {
                     // The guess does not fall while callers wait.
-                    Some(guess) if forgets && waiting > 0.0 => self.guess = guess.max(self.guess),
+                    Some(guess) if is_young && waiting > 0.0 => self.guess = guess.max(self.guess),
                     Some(guess) => self.guess = guess,
                     None => {}
                 }
-                if forgets && waiting > 0.0 {
+                if is_young && waiting > 0.0 {
                     self.demand = self.demand.max(before);
                 }
             }
             Estimator::Gauge => self.demand = sample.count as f64 + waiting,
         }
-        if self.demand >= self.level || forgets || !self.remembers {
+        if self.demand >= self.level || is_young || !self.remembers {
             self.level = self.demand;
             self.hold = self.at;
             if matches!(self.source, Estimator::Gauge) {

@@ -132,7 +132,7 @@ impl Hints {
                     Err(status) => status,
                 },
                 (Stage::Open(stream), _) => match stream.message().await {
-                    Ok(Some(hint)) => return self.heard(hint),
+                    Ok(Some(hint)) => return self.receive(hint),
                     Ok(None) => Status::unavailable("the stream has ended"),
                     Err(status) => status,
                 },
@@ -152,7 +152,7 @@ impl Hints {
         self.stage = Stage::Idle(Instant::now() + self.pause_after(why));
     }
 
-    fn heard(&mut self, hint: Hint) -> Option<Vec<String>> {
+    fn receive(&mut self, hint: Hint) -> Option<Vec<String>> {
         // The first message of a stream is empty and does not reset the pause: otherwise two clients with the same id
         // would take the stream from each other forever.
         if hint.everything || !hint.resource_id.is_empty() {
@@ -217,11 +217,11 @@ mod tests {
     fn only_a_hint_that_says_something_makes_the_next_pause_short() {
         let mut hints = hints();
         hints.pause = PAUSE_MAX;
-        assert_eq!((hints.heard(Hint::default()), hints.pause), (Some(vec![]), PAUSE_MAX));
+        assert_eq!((hints.receive(Hint::default()), hints.pause), (Some(vec![]), PAUSE_MAX));
         let named = Hint { resource_id: vec!["r".to_owned()], ..Hint::default() };
-        assert_eq!((hints.heard(named), hints.pause), (Some(vec!["r".to_owned()]), PAUSE_FIRST));
+        assert_eq!((hints.receive(named), hints.pause), (Some(vec!["r".to_owned()]), PAUSE_FIRST));
         hints.pause = PAUSE_MAX;
-        assert_eq!((hints.heard(Hint { everything: true, ..Hint::default() }), hints.pause), (None, PAUSE_FIRST));
+        assert_eq!((hints.receive(Hint { everything: true, ..Hint::default() }), hints.pause), (None, PAUSE_FIRST));
     }
 
     #[tokio::test(start_paused = true)]

@@ -25,7 +25,7 @@ pub(crate) struct Pools {
     overloads: u64,
     /// The incarnation of the root's master, and the overloads that it has reported.
     seen: (u32, u64),
-    kicked: Vec<Kicks>,
+    kicked: Vec<KickedOut>,
     turns: u64,
 }
 
@@ -42,7 +42,7 @@ struct PoolIntegrals {
 
 /// Clients kicked out in a minute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Kicks {
+pub struct KickedOut {
     /// The minute of the run.
     pub minute: u64,
     /// Number of clients.
@@ -71,7 +71,7 @@ pub struct PoolFigures {
     /// The same in the worst minute.
     pub kicked_out_most: u64,
     /// The same by minute, without minutes that have none.
-    pub kicked_out_in: Vec<Kicks>,
+    pub kicked_out_in: Vec<KickedOut>,
     /// Clients that lost their capacity to others that had been served less.
     pub took_turns: u64,
     /// Clients kicked out per eight hours.
@@ -125,7 +125,7 @@ impl Pools {
                 let minute = now.0 / MINUTE;
                 match self.kicked.last_mut().filter(|kicks| kicks.minute == minute) {
                     Some(kicks) => kicks.clients += 1,
-                    None => self.kicked.push(Kicks { minute, clients: 1 }),
+                    None => self.kicked.push(KickedOut { minute, clients: 1 }),
                 }
             }
             Some(Cause::Displaced) => self.turns += 1,

@@ -72,7 +72,7 @@ impl Search {
     pub fn find(&self, fault: Fault, seeds: Range<u64>, observer: &impl Observer) -> Option<Found> {
         for seed in seeds {
             for (scenario, plan) in &self.cases {
-                if !observer.goes_on() {
+                if !observer.should_continue() {
                     return None;
                 }
                 if let Err(broken) = run(Some(fault), plan, seed, RunOptions::default())
@@ -87,7 +87,7 @@ impl Search {
                     let peak = on.map_or(0.0, |figures| figures.usage.over_most);
                     return Some(Found { scenario: scenario.clone(), handover: plan.scenario.handover, broken, peak });
                 }
-                observer.ran();
+                observer.run_ended();
             }
         }
         None

@@ -10,7 +10,7 @@ use leaseway_core::{
 
 use crate::{
     client::{
-        Client, Machine,
+        Client, ClientMachine,
         envoy::EnvoyClient,
         legacy::LegacyClient,
         limiter::LimiterClient,
@@ -90,30 +90,35 @@ impl Simulation<'_> {
         }
     }
 
-    fn machine(&self, index: usize, seed: u64) -> Machine {
+    fn machine(&self, index: usize, seed: u64) -> ClientMachine {
         let place = &self.plan.tree.clients[index];
         let (endpoints, deadline) = (self.nodes[place.node].endpoints.clone(), self.network.deadline());
         if !place.speaks.is_ours() {
-            return Machine::Legacy(Box::new(LegacyClient::new(Arc::clone(&self.resource), endpoints, deadline, seed)));
+            return ClientMachine::Legacy(Box::new(LegacyClient::new(
+                Arc::clone(&self.resource),
+                endpoints,
+                deadline,
+                seed,
+            )));
         }
         let pace = Pace { deadline, ..Pace::default() };
         let settings = session::Settings { endpoints, pace, resources_per_request: 1, seed };
         if place.speaks == ClientKind::Envoy {
             let envoy = EnvoyClient::new(self.now, Arc::clone(&self.resource), settings, seed);
-            return Machine::Envoy(Box::new(envoy));
+            return ClientMachine::Envoy(Box::new(envoy));
         }
         if place.speaks == ClientKind::Limiter {
             let length = Duration::from_millis(place.window.0);
             let window = Window { length, rate: self.plan.settings.capacity.get() };
             let limiter = LimiterClient::new(Arc::clone(&self.resource), window, settings, seed);
-            return Machine::Limiter(Box::new(limiter));
+            return ClientMachine::Limiter(Box::new(limiter));
         }
-        Machine::Session(Box::new(Session::new(settings)))
+        ClientMachine::Session(Box::new(Session::new(settings)))
     }
 
     /// Breaks the stream of an Envoy.
     pub(crate) fn break_stream(&mut self, index: usize) -> Result<(), Violation> {
-        if let Machine::Envoy(envoy) = &mut self.clients[index].machine {
+        if let ClientMachine::Envoy(envoy) = &mut self.clients[index].machine {
             envoy.break_stream(self.now);
         }
         self.step_client(index)
@@ -121,11 +126,11 @@ impl Simulation<'_> {
 
     /// Replaces the gateway of an Envoy or limiter.
     pub(crate) fn kill_gateway(&mut self, index: usize) -> Result<(), Violation> {
-        if let Machine::Limiter(_) = self.clients[index].machine {
+        if let ClientMachine::Limiter(_) = self.clients[index].machine {
             return self.restart_client(index);
         }
         let client = &mut self.clients[index];
-        if let Machine::Envoy(envoy) = &mut client.machine {
+        if let ClientMachine::Envoy(envoy) = &mut client.machine {
             client.incarnation += 1;
             envoy.kill_gateway(self.now);
         }

@@ -117,7 +117,7 @@ impl Simulation<'_> {
     fn set_capacity(&mut self, capacity: Amount) -> Result<(), Violation> {
         self.settings.capacity = capacity;
         self.accounting.advance(self.now);
-        self.measure_root();
+        self.update_root_capacity();
         self.configure()
     }
 

@@ -58,14 +58,14 @@ impl Simulation<'_> {
         let Some(master) = node.master.as_mut().filter(|master| master.follows != set) else {
             // The override of its predecessor may have ended meanwhile.
             if index == ROOT && node.sets > 0 {
-                self.measure_root();
+                self.update_root_capacity();
             }
             return Ok(());
         };
         let before = master.engine.resource().settings().capacity;
         master.follows.clone_from(&set);
         if index == ROOT {
-            self.measure_root();
+            self.update_root_capacity();
         }
         self.input(index, |engine, moment, buffers| {
             engine.operate(moment, |resource, now| resource.set_override(now, set), &mut buffers.effects);
@@ -76,7 +76,7 @@ impl Simulation<'_> {
     }
 
     /// Updates the capacity at the root from settings and override.
-    pub(crate) fn measure_root(&mut self) {
+    pub(crate) fn update_root_capacity(&mut self) {
         let follows = self.nodes[ROOT].master.as_ref().and_then(|master| master.follows.as_ref());
         let template = self.settings.capacity;
         let capacity = follows.map_or(template, |set| set.instead_of(template));

@@ -7,7 +7,7 @@ use leaseway_core::{Amount, Millis, invariant::Violation};
 
 use crate::{
     client::{
-        Client, Machine,
+        Client, ClientMachine,
         limiter::{CallerCounts, LimiterClient},
     },
     simulation::Simulation,
@@ -44,8 +44,8 @@ struct LimiterAverages {
 impl ClientAverages {
     fn new(client: &Client) -> ClientAverages {
         let limiter = match &client.machine {
-            Machine::Limiter(limiter) => Some(LimiterAverages::new(limiter)),
-            Machine::Session(_) | Machine::Legacy(_) | Machine::Envoy(_) => None,
+            ClientMachine::Limiter(limiter) => Some(LimiterAverages::new(limiter)),
+            ClientMachine::Session(_) | ClientMachine::Legacy(_) | ClientMachine::Envoy(_) => None,
         };
         ClientAverages { due: 0.0, had: 0.0, limiter }
     }
@@ -54,7 +54,7 @@ impl ClientAverages {
     fn add(&mut self, client: &Client, due: Amount, has: Amount) {
         self.due += due.get();
         self.had += has.get();
-        if let (Some(watched), Machine::Limiter(limiter)) = (&mut self.limiter, &client.machine) {
+        if let (Some(watched), ClientMachine::Limiter(limiter)) = (&mut self.limiter, &client.machine) {
             watched.asked += limiter.wanted();
             watched.served = limiter.served();
         }

@@ -2,10 +2,10 @@ use leaseway_core::{HolderKind, Release, Request};
 
 use super::*;
 use crate::{
-    accounting::pool::{Kicks, PoolFigures},
+    accounting::pool::{KickedOut, PoolFigures},
     network::message::{RequestMessage, Sender},
     scenario::{
-        ClientSpec, Handover, NodeSpec, ResourceSpec, Scenario, TimedFault, Wants, Word, built_in,
+        ClientSpec, Handover, NodeSpec, ParameterValue, ResourceSpec, Scenario, TimedFault, Wants, built_in,
         fault::{Fault, OverrideSpec},
     },
     units::{Between, Part},
@@ -100,7 +100,7 @@ fn under_prompt_it_is_counted_for_how_long_there_was_too_much() {
     let prompt = |scenario: &mut Scenario| {
         scenario.length = Span::millis(600_000);
         scenario.network.delay = Between { least: Millis(10), most: Millis(100) };
-        scenario.resource.parameters.insert("reuse".into(), Word("prompt".into()));
+        scenario.resource.parameters.insert("reuse".into(), ParameterValue("prompt".into()));
     };
     let plan = scenario("six", prompt);
     let over = (1..20).map(|seed| run(&plan, seed).usage).find(|usage| usage.over_seconds > 0.0);
@@ -243,7 +243,7 @@ fn pools_of_nodes_are_overbooked_by_what_nodes_report_and_overloads_reach_the_le
     let figures = run(&pool(tree), 1);
     let pool = pooled(&figures);
     assert!(pool.total_most > 150.0 && pool.overloads > 0, "{pool:?}");
-    let surge = |kicks: &&Kicks| (60..63).contains(&kicks.minute);
+    let surge = |kicks: &&KickedOut| (60..63).contains(&kicks.minute);
     let kicked_out: u64 = pool.kicked_out_in.iter().filter(surge).map(|kicks| kicks.clients).sum();
     assert!((40..90).contains(&kicked_out), "about 196 - 120 have to go: {pool:?}");
     assert!(pool.used < 100.0, "{pool:?}");

@@ -72,12 +72,12 @@ impl FlowEstimator {
     }
 
     /// Whether anything has arrived since the observation began.
-    pub(super) fn knows_less_than(&self, count: u64) -> bool {
+    pub(super) fn has_fewer_than(&self, count: u64) -> bool {
         self.marks.front().is_none_or(|oldest| oldest.counts.count < count)
     }
 
     /// Whether callers that the observation began with are still waiting, given the number of permits served.
-    pub(super) fn first_are_waiting(&self, served: u64) -> bool {
+    pub(super) fn initial_callers_wait(&self, served: u64) -> bool {
         self.marks.front().is_some_and(|oldest| served < oldest.counts.count)
     }
 

@@ -212,7 +212,7 @@ impl<M: Meter> Semaphore<M> {
         let result = {
             let mut state = self.lock();
             let result = act(&mut state, now, &mut deferred);
-            state.note_whether_queued(now);
+            state.track_queued_time(now);
             result
         };
         if deferred.pressure
@@ -244,7 +244,7 @@ impl<M: Meter> SemaphoreState<M> {
         Err(TryError::NotNow { retry_after: ready_in.map(Duration::from_nanos) })
     }
 
-    fn note_whether_queued(&mut self, now: Nanos) {
+    fn track_queued_time(&mut self, now: Nanos) {
         match (self.queue.front(), self.queued_since) {
             (Some(_), None) => self.queued_since = Some(now),
             (None, Some(since)) => {

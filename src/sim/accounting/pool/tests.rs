@@ -109,5 +109,5 @@ fn clients_that_had_to_go_are_told_apart_from_those_that_took_turns_or_left() {
     }
     let figures = pools.figures();
     assert_eq!((figures.kicked_out, figures.took_turns, figures.kicked_out_most), (3, 1, 2));
-    assert_eq!(figures.kicked_out_in, [Kicks { minute: 0, clients: 2 }, Kicks { minute: 2, clients: 1 }]);
+    assert_eq!(figures.kicked_out_in, [KickedOut { minute: 0, clients: 2 }, KickedOut { minute: 2, clients: 1 }]);
 }

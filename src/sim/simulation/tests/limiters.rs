@@ -1,7 +1,7 @@
 //! Clients with limiters.
 
 use super::*;
-use crate::client::Machine;
+use crate::client::ClientMachine;
 
 #[test]
 fn limiters_let_through_what_their_leases_allow_and_in_the_end_what_they_are_due() {
@@ -29,7 +29,7 @@ fn callers_come_as_often_as_the_scenario_says_and_limiters_do_not_spin() {
         .and_then(|()| simulation.check_outcome())
         .expect("nothing is broken");
     for client in &simulation.clients[..3] {
-        let Machine::Limiter(limiter) = &client.machine else { panic!("the first three are limiters") };
+        let ClientMachine::Limiter(limiter) = &client.machine else { panic!("the first three are limiters") };
         let served = limiter.served();
         assert!((12_300..13_300).contains(&served.arrived), "80 a second: {served:?}");
         assert!((3_700..4_300).contains(&served.passed), "a quarter of 100 a second, and a burst: {served:?}");
