@@ -40,14 +40,14 @@ impl<F: Fn() -> bool + Sync> Observer for F {
 
 impl Plan {
     /// Runs the plan once.
-    pub fn run(&self, seed: u64, keep: RunOptions) -> Result<Figures, RunFailure> {
+    pub fn run(&self, seed: u64, options: RunOptions) -> Result<Figures, RunFailure> {
         let began = Instant::now();
         let figures = match self.drawn(seed) {
-            Some(drawn) => simulation::run(&drawn, seed, keep).map_err(|broken| {
-                let drawn = keep.trace.then(|| format!("{:?}", drawn.scenario));
+            Some(drawn) => simulation::run(&drawn, seed, options).map_err(|broken| {
+                let drawn = options.trace.then(|| format!("{:?}", drawn.scenario));
                 RunFailure { trace: drawn.into_iter().chain(broken.trace).collect(), ..broken }
             })?,
-            None => simulation::run(self, seed, keep)?,
+            None => simulation::run(self, seed, options)?,
         };
         Ok(Figures { took_s: began.elapsed().as_secs_f64(), ..figures })
     }

@@ -59,25 +59,54 @@ const SERVED_FRACTION: f64 = 0.9;
 /// Maximum deviation of settled clients.
 const MAX_DEVIATION_PERCENT: f64 = 1.0;
 
+/// A scheduled event. Events of masters name the incarnation that they belong to, and are ignored by later ones.
 #[derive(Debug, Clone, Copy)]
 enum Event {
+    /// Deliver the message in this slot.
     Deliver(usize),
     WakeClient(usize),
-    WakeUplink { node: usize, incarnation: u32 },
-    WakeResource { node: usize, incarnation: u32 },
-    Tick { node: usize, incarnation: u32 },
-    Committed { node: usize, incarnation: u32 },
+    WakeUplink {
+        node: usize,
+        incarnation: u32,
+    },
+    WakeResource {
+        node: usize,
+        incarnation: u32,
+    },
+    Tick {
+        node: usize,
+        incarnation: u32,
+    },
+    /// The first uncommitted log entry of a node is committed.
+    Committed {
+        node: usize,
+        incarnation: u32,
+    },
+    /// Change the wants of a client.
     Walk(usize),
-    Burst { client: usize, generation: u32 },
+    /// Begin or end a burst of usage.
+    Burst {
+        client: usize,
+        generation: u32,
+    },
+    /// Inject a fault of the scenario's `events`.
     TimedFault(usize),
+    /// Inject a fault of the scenario's `random_faults`.
     RandomFault(usize),
     Elect(usize),
+    /// A client that has left returns.
     Return(usize),
-    OverrideEnds { node: usize, number: u32 },
+    OverrideEnds {
+        node: usize,
+        number: u32,
+    },
+    /// Faults end.
     Quiet,
+    /// Sample all figures.
     Sample,
 }
 
+/// The state of a run.
 struct Simulation<'p> {
     plan: &'p Plan,
     now: Millis,
@@ -101,7 +130,7 @@ struct Simulation<'p> {
     is_cut: bool,
     messages: u64,
     /// Whether violations end the run.
-    checked: bool,
+    checks_invariants: bool,
     /// Whether faults have ended.
     quiet: bool,
     events: u64,
@@ -122,13 +151,13 @@ struct Settling {
 }
 
 /// Runs a plan once, without measuring wall-clock time.
-pub(crate) fn run(plan: &Plan, seed: u64, keep: RunOptions) -> Result<Figures, RunFailure> {
-    let mut simulation = Simulation::new(plan, seed, keep);
+pub(crate) fn run(plan: &Plan, seed: u64, options: RunOptions) -> Result<Figures, RunFailure> {
+    let mut simulation = Simulation::new(plan, seed, options);
     match simulation.start().and_then(|()| simulation.run()).and_then(|()| simulation.check_outcome()) {
         Ok(()) => Ok(simulation.figures(seed)),
         Err(violation) => {
             let mut trace: Vec<String> = simulation.trace.take().unwrap_or_default().into();
-            if keep.trace {
+            if options.trace {
                 trace.extend(simulation.node_states());
             }
             Err(RunFailure { seed, at: simulation.now, violation, trace })
@@ -137,11 +166,11 @@ pub(crate) fn run(plan: &Plan, seed: u64, keep: RunOptions) -> Result<Figures, R
 }
 
 impl<'p> Simulation<'p> {
-    fn new(plan: &'p Plan, seed: u64, keep: RunOptions) -> Simulation<'p> {
+    fn new(plan: &'p Plan, seed: u64, options: RunOptions) -> Simulation<'p> {
         let scenario = &plan.scenario;
         let nodes = plan.tree.nodes.iter().enumerate().map(|(index, place)| Node::new(index, place)).collect();
         let bounded =
-            plan.settings.shares() && plan.settings.reuse == Reuse::Confirmed && !keep.continue_after_violation;
+            plan.settings.shares() && plan.settings.reuse == Reuse::Confirmed && !options.continue_after_violation;
         let capacity = Amount::clamped(scenario.resource.capacity);
         let accounting = Accounting::new(capacity, plan.digits(), bounded, scenario.measure_from.0);
         let pools = plan.is_pool().then(|| Pools::new(capacity, scenario.measure_from.0));
@@ -163,15 +192,15 @@ impl<'p> Simulation<'p> {
             access: scenario.faults().any(|fault| matches!(fault, Fault::Forge { .. })).then(|| Access::new(plan)),
             is_cut: false,
             messages: 0,
-            checked: !keep.continue_after_violation,
+            checks_invariants: !options.continue_after_violation,
             quiet: false,
             events: 0,
             settling: None,
             steady_state: None,
             waits: Vec::new(),
             compared: (0.0, 0),
-            curve: keep.curve.then(Vec::new),
-            trace: keep.trace.then(VecDeque::new),
+            curve: options.curve.then(Vec::new),
+            trace: options.trace.then(VecDeque::new),
         }
     }
 
@@ -205,7 +234,7 @@ impl<'p> Simulation<'p> {
                 self.note(event);
             }
             self.handle(event)?;
-            if self.checked {
+            if self.checks_invariants {
                 self.audit()?;
             }
         }
@@ -409,7 +438,7 @@ impl<'p> Simulation<'p> {
     fn check_outcome(&self) -> Result<(), Violation> {
         self.check_steady_state()?;
         match &self.settling {
-            Some(Settling { since: None, .. }) if self.checked => {
+            Some(Settling { since: None, .. }) if self.checks_invariants => {
                 let Deviation { mean, worst } = self.deviation();
                 let detail =
                     format!("after the quiet clients are {mean:.3} % apart from what they are due, one {worst:.3} %");

@@ -94,9 +94,9 @@ impl Search {
     }
 }
 
-fn run(planted: Option<Fault>, plan: &Plan, seed: u64, keep: RunOptions) -> Result<Figures, RunFailure> {
+fn run(planted: Option<Fault>, plan: &Plan, seed: u64, options: RunOptions) -> Result<Figures, RunFailure> {
     plant(planted);
-    let outcome = plan.run(seed, keep);
+    let outcome = plan.run(seed, options);
     plant(None);
     outcome
 }

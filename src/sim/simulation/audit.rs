@@ -91,7 +91,7 @@ impl Simulation<'_> {
     pub(crate) fn check_cut(&self, index: usize) -> Result<(), Violation> {
         let (scenario, client) = (&self.plan.scenario, &self.clients[index]);
         let is_exempt = !client.speaks.says_what_it_has() || client.cut_until > self.now;
-        if !scenario.no_total_loss || !self.checked || is_exempt || self.now < scenario.measure_from.0 {
+        if !scenario.no_total_loss || !self.checks_invariants || is_exempt || self.now < scenario.measure_from.0 {
             return Ok(());
         }
         let detail = format!("client {} had {:?} and wants {:?}", client.name, client.believes, client.wants());

@@ -320,7 +320,7 @@ impl Simulation<'_> {
             }
             self.set_usable(index, usable)?;
         }
-        if let Some(broken) = self.clients[index].take_broken().filter(|_| self.checked) {
+        if let Some(broken) = self.clients[index].take_broken().filter(|_| self.checks_invariants) {
             return Err(broken);
         }
         if let Some(outgoing) = outgoing {

@@ -238,7 +238,7 @@ impl Simulation<'_> {
         let (now, node) = (self.now, &mut self.nodes[index]);
         let Some(master) = &mut node.master else { return Ok(()) };
         let held = master.checks.held(&master.engine, now, !effects.replies.is_empty());
-        if self.checked {
+        if self.checks_invariants {
             held?;
         }
         if let Some(changes) = effects.changes.take() {
@@ -263,7 +263,7 @@ impl Simulation<'_> {
         }
         if !effects.hints.is_empty() {
             let paced = master.checks.hinted(now);
-            if self.checked {
+            if self.checks_invariants {
                 paced?;
             }
         }
@@ -280,7 +280,7 @@ impl Simulation<'_> {
         effects.pool_events.clear();
         for (ticket, reply) in effects.replies.drain(..) {
             let answer = reply.expect("there is one master, and it may decide");
-            if self.checked {
+            if self.checks_invariants {
                 self.check_answer(index, &ticket, &answer, decided, own_end)?;
             }
             self.reply(index, ticket.from, reply_body(answer));

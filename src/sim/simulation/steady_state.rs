@@ -129,7 +129,8 @@ impl Simulation<'_> {
     }
 
     pub(crate) fn check_steady_state(&self) -> Result<(), Violation> {
-        let Some(SteadyState { seconds, clients, .. }) = self.steady_state.as_ref().filter(|_| self.checked) else {
+        let Some(SteadyState { seconds, clients, .. }) = self.steady_state.as_ref().filter(|_| self.checks_invariants)
+        else {
             return Ok(());
         };
         for (client, watched) in self.clients.iter().zip(clients) {
