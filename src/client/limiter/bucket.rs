@@ -1,10 +1,10 @@
 //! A token bucket that does not drift. Credit grows with time up to the burst, and is spent by callers. Time is an
 //! argument.
 //!
-//! **Exact arithmetic.** A permit is 2⁴⁰ · 10⁹ units of credit, so at c permits per second a nanosecond brings floor(c
-//! · 2⁴⁰) whole units. Time is an integer of nanoseconds. Credit is therefore never rounded, and it makes no difference
-//! how often the bucket is settled. The capacity is rounded down once, when it is set, by less than 2⁻⁴⁰ permits per
-//! second: one permit in thirty thousand years.
+//! **Exact arithmetic.** A permit is 2⁴⁰ · 10⁹ units of credit, so at c permits per second a nanosecond brings
+//! floor(c · 2⁴⁰) whole units. Time is an integer of nanoseconds. Credit is therefore never rounded, and it makes no
+//! difference how often the bucket is settled. The capacity is rounded down once, when it is set, by less than 2⁻⁴⁰
+//! permits per second: one permit in thirty thousand years.
 //!
 //! **Returned permits** restore the credit that there would be had they never been taken, and no more: see [`returns`].
 //!
@@ -12,11 +12,12 @@
 
 use std::time::Duration;
 
-use crate::session::Capacity;
-
-use crate::limiter::{
-    burst::Burst,
-    meter::{Meter, Nanos, Promise, Shortage},
+use crate::{
+    limiter::{
+        burst::Burst,
+        meter::{Meter, Nanos, Promise, Shortage},
+    },
+    session::Capacity,
 };
 
 use self::returns::Returns;
