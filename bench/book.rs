@@ -7,7 +7,7 @@ use std::{
     time::Instant,
 };
 
-use leaseway_client::Entry;
+use leaseway_client::LeaseChange;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
@@ -43,8 +43,8 @@ impl MachineClock {
         self.us + u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
     }
 
-    pub(crate) fn lines(&self, entries: Vec<Entry>) -> Vec<BookLine> {
-        let line = |entry: Entry| BookLine {
+    pub(crate) fn lines(&self, entries: Vec<LeaseChange>) -> Vec<BookLine> {
+        let line = |entry: LeaseChange| BookLine {
             at_us: self.us(entry.at.into_std()),
             client: entry.client.to_string(),
             resource: entry.resource.to_string(),

@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
-use leaseway_client::{Book, Entry};
+use leaseway_client::{LeaseChange, LeaseTrace};
 
 mod args;
 mod count;
@@ -64,7 +64,7 @@ pub(crate) fn main(line: &ChaosLine) -> Result<(), Error> {
 fn rounds(args: &ChaosArgs) -> Result<(), Error> {
     args.check()?;
     let interrupt = Interrupt::watch()?;
-    let (counters, book, clock) = (Counters::install()?, Book::new(), MachineClock::read());
+    let (counters, book, clock) = (Counters::install()?, LeaseTrace::new(), MachineClock::read());
     let bar = progress(args.rounds.into(), "{bar:40} {pos}/{len} {elapsed} {msg}");
     bar.enable_steady_tick(Duration::from_millis(100));
 
@@ -90,7 +90,7 @@ fn rounds(args: &ChaosArgs) -> Result<(), Error> {
 }
 
 /// Ends everything: the clients while servers answer, then the servers, and the books when no client writes any more.
-fn disband(run: ChaosRun<'_>) -> Vec<Entry> {
+fn disband(run: ChaosRun<'_>) -> Vec<LeaseChange> {
     let ChaosRun { mut entries, observer, crowd, originals, set, runtime, .. } = run;
     entries.extend(observer.finish());
     runtime.block_on(crowd.leave());

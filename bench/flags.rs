@@ -24,10 +24,10 @@ pub(crate) enum Handover {
 
 impl Handover {
     /// As the simulator calls it.
-    pub(crate) fn simulated(self) -> leaseway_simulator::Handover {
+    pub(crate) fn simulated(self) -> leaseway_sim::scenario::Handover {
         match self {
-            Handover::Promises => leaseway_simulator::Handover::Promises,
-            Handover::Learning => leaseway_simulator::Handover::Learning,
+            Handover::Promises => leaseway_sim::scenario::Handover::Promises,
+            Handover::Learning => leaseway_sim::scenario::Handover::Learning,
         }
     }
 }

@@ -12,7 +12,7 @@ use std::{
 };
 
 use indicatif::ProgressBar;
-use leaseway_client::{Book, Channel, Client};
+use leaseway_client::{Channel, Client, LeaseTrace};
 use leaseway_process::usage::{memory, own_cpu_time};
 use leaseway_proto::status::{GetStatusRequest, status_client::StatusClient};
 use serde::{Deserialize, Serialize};
@@ -147,7 +147,7 @@ pub(crate) fn main(args: &FleetArgs) -> Result<(), Error> {
     targets.iter().try_for_each(|target| find_master(*target, &dialer))?;
     let targets: Vec<_> = targets.iter().map(ToString::to_string).collect();
     let runtime = tokio::runtime::Runtime::new().map_err(Error::io("start a runtime"))?;
-    let book = Book::new();
+    let book = LeaseTrace::new();
     let clock = MachineClock::read();
     let measured = runtime.block_on(measure(args, &targets, &book))?;
     if let Some(path) = &args.book {
@@ -157,7 +157,7 @@ pub(crate) fn main(args: &FleetArgs) -> Result<(), Error> {
     print(&measured.table())
 }
 
-async fn measure(args: &FleetArgs, targets: &[String], book: &Book) -> Result<FleetReport, Error> {
+async fn measure(args: &FleetArgs, targets: &[String], book: &LeaseTrace) -> Result<FleetReport, Error> {
     let memory = || memory(std::process::id()).map_err(Error::process(std::process::id()));
     let clients = args.clients.get() as usize;
     let mut measured = FleetReport { arguments: arguments(), clients, hints: !args.no_hints, ..FleetReport::default() };
@@ -196,7 +196,7 @@ async fn measure(args: &FleetArgs, targets: &[String], book: &Book) -> Result<Fl
 }
 
 impl<'a> Fleet<'a> {
-    fn launch(args: &'a FleetArgs, targets: &[String], book: &Book) -> Result<Fleet<'a>, Error> {
+    fn launch(args: &'a FleetArgs, targets: &[String], book: &LeaseTrace) -> Result<Fleet<'a>, Error> {
         let transport = args.tls.transport()?;
         let status = |target: &String| {
             let channel = transport.connect_lazy(target, |endpoint| endpoint).map_err(Error::usage)?;
@@ -216,7 +216,7 @@ impl<'a> Fleet<'a> {
         for (n, target) in (0..args.clients.get() as usize).zip(targets.iter().cycle()) {
             let mut builder = Client::builder().endpoint(target.as_str()).hints(!args.no_hints);
             if args.book.is_some() {
-                builder = builder.book(book);
+                builder = builder.lease_trace(book);
             }
             let wants = if n < SPIKING { 1.0 } else { fleet.usual() };
             fleet.clients.join(builder.id(format!("fleet:{}:{n}", std::process::id())), &args.resource, wants)?;

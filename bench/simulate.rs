@@ -1,4 +1,4 @@
-//! `simulate`: the command line of the simulator ([`leaseway_simulator`]), and what it prints, draws and writes.
+//! `simulate`: the command line of the simulator ([`leaseway_sim`]), and what it prints, draws and writes.
 //!
 //! A run is the same to the bit for the same scenario and seed, so what goes wrong in one of ten thousand can be
 //! looked at again; the command for that is printed.
@@ -15,7 +15,10 @@ mod sweep;
 use std::time::Duration;
 
 use indicatif::ProgressBar;
-use leaseway_simulator::{BUILT_IN, Observer, Outcomes, Plan, Scenario, run_all};
+use leaseway_sim::{
+    runner::{Observer, Outcomes, run_all},
+    scenario::{BUILT_IN, Scenario, plan::Plan},
+};
 
 use self::{args::Case, report::Simulated};
 pub(crate) use self::{
@@ -80,11 +83,11 @@ struct Progress {
 }
 
 impl Observer for Progress {
-    fn goes_on(&self) -> bool {
+    fn should_continue(&self) -> bool {
         self.interrupt.check().is_ok()
     }
 
-    fn ran(&self) {
+    fn run_ended(&self) {
         self.bar.inc(1);
     }
 }

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseway_client::{Book, Client, Resource, Transport};
+use leaseway_client::{Client, LeaseTrace, Resource, Transport};
 use leaseway_process::{ports, usage};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
@@ -116,10 +116,10 @@ pub(crate) fn main(args: &SoakArgs) -> Result<(), Error> {
     let runtime = Runtime::new().map_err(Error::io("start a runtime"))?;
     let _inside = runtime.enter();
     let soaked = Soaked::start(args, &interrupt)?;
-    let (book, clock, transport) = (Book::new(), MachineClock::read(), Transport::new());
+    let (book, clock, transport) = (LeaseTrace::new(), MachineClock::read(), Transport::new());
     let mut random = fastrand::Rng::with_seed(1);
     let sit = |id: String, number: usize| {
-        let builder = Client::builder().endpoints([soaked.grpc.to_string()]).book(&book).id(id.clone());
+        let builder = Client::builder().endpoints([soaked.grpc.to_string()]).lease_trace(&book).id(id.clone());
         let client = builder.transport(&transport).build().map_err(Error::usage)?;
         let resource = client.resource(format!("soak-{number}")).wants(50.0).open().map_err(Error::usage)?;
         Ok::<_, Error>(SoakSeat { id, client, resource })

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseway_client::{Book, Client, Resource, Transport};
+use leaseway_client::{Client, LeaseTrace, Resource, Transport};
 use tokio::{runtime::Handle, task::JoinHandle};
 
 use super::args::{ChaosArgs, WANTS};
@@ -37,14 +37,14 @@ impl ClientCrowd {
         args: &ChaosArgs,
         transport: &Transport,
         peers: &[SocketAddr],
-        book: &Book,
+        book: &LeaseTrace,
         runtime: &Handle,
     ) -> Result<ClientCrowd, Error> {
         let _inside = runtime.enter();
         let mut random = fastrand::Rng::with_seed(args.seed);
         let (mut clients, mut plenty) = (LibraryClients::new(transport.clone(), args.seed), Vec::new());
         for n in 0..args.clients.get() {
-            let builder = Client::builder().endpoints(peers.iter().map(ToString::to_string)).book(book);
+            let builder = Client::builder().endpoints(peers.iter().map(ToString::to_string)).lease_trace(book);
             let client = clients.join(builder.id(format!("client:{n}")), SCARCE, draw(&mut random))?;
             if n.is_multiple_of(EVERY) {
                 plenty.push(client.resource(PLENTY).wants(draw(&mut random)).open().map_err(Error::usage)?);

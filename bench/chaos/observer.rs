@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseway_client::{Entry, Transport};
+use leaseway_client::{LeaseChange, Transport};
 use leaseway_proto::doorman::Lease;
 use tokio::runtime::{self, Runtime};
 
@@ -92,7 +92,7 @@ struct State {
 #[derive(Default)]
 struct Probe {
     newest: Option<Grant>,
-    book: Vec<Entry>,
+    book: Vec<LeaseChange>,
     /// Longest time without a grant.
     gap: Duration,
 }
@@ -176,7 +176,7 @@ impl Observer {
     }
 
     /// The known client's own book, when all is over.
-    pub(super) fn finish(self) -> Vec<Entry> {
+    pub(super) fn finish(self) -> Vec<LeaseChange> {
         drop(self.runtime);
         std::mem::take(&mut self.seen.lock().probe.book)
     }

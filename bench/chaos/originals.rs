@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use leaseway_client::{Entry, Transport};
+use leaseway_client::{LeaseChange, Transport};
 use leaseway_proto::doorman::Lease;
 use tokio::{runtime::Handle, sync::watch, task::JoinHandle, time::timeout_at};
 
@@ -28,7 +28,7 @@ pub(super) struct OriginalsArgs {
 
 pub(super) struct Originals {
     leave: watch::Sender<bool>,
-    clients: Vec<JoinHandle<Vec<Entry>>>,
+    clients: Vec<JoinHandle<Vec<LeaseChange>>>,
 }
 
 impl Originals {
@@ -63,7 +63,7 @@ impl Originals {
     }
 
     /// All leave; their books.
-    pub(super) async fn leave(self) -> Vec<Entry> {
+    pub(super) async fn leave(self) -> Vec<LeaseChange> {
         self.leave.send_replace(true);
         let mut entries = Vec::new();
         for client in self.clients {
@@ -83,11 +83,11 @@ struct Original {
     length: Duration,
     /// What it has, and until when it believes so.
     has: Option<(Grant, Instant)>,
-    book: Vec<Entry>,
+    book: Vec<LeaseChange>,
 }
 
 impl Original {
-    async fn live(mut self, mut left: watch::Receiver<bool>) -> Vec<Entry> {
+    async fn live(mut self, mut left: watch::Receiver<bool>) -> Vec<LeaseChange> {
         while !*left.borrow() {
             let pause = if self.refresh().await { self.refresh } else { PAUSE };
             let _ = timeout_at((Instant::now() + pause).into(), left.wait_for(|left| *left)).await;

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseway_client::{Channel, Entry, Transport};
+use leaseway_client::{Channel, LeaseChange, Transport};
 use leaseway_proto::doorman::{
     DiscoveryRequest, GetCapacityRequest, Lease, ReleaseCapacityRequest, ResourceRequest,
     capacity_client::CapacityClient,
@@ -117,8 +117,8 @@ impl RawClient {
 
 impl CapacityRequest {
     /// A line of the client's book.
-    pub(super) fn entry(&self, at: Instant, capacity: f64) -> Entry {
-        Entry { at: at.into(), client: Arc::clone(&self.client), resource: Arc::clone(&self.resource), capacity }
+    pub(super) fn entry(&self, at: Instant, capacity: f64) -> LeaseChange {
+        LeaseChange { at: at.into(), client: Arc::clone(&self.client), resource: Arc::clone(&self.resource), capacity }
     }
 }
 
@@ -129,7 +129,7 @@ pub(super) struct Newcomer {
     pub(super) answered: Option<(Instant, f64)>,
     /// When it had something.
     pub(super) served: Option<Instant>,
-    pub(super) book: Vec<Entry>,
+    pub(super) book: Vec<LeaseChange>,
 }
 
 impl Newcomer {

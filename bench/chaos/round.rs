@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseway_client::{Book, Entry};
+use leaseway_client::{LeaseChange, LeaseTrace};
 use serde::{Deserialize, Serialize};
 use tokio::{runtime::Runtime, task::JoinHandle};
 
@@ -40,7 +40,7 @@ pub(super) struct ChaosRun<'a> {
     pub(super) random: fastrand::Rng,
     pub(super) started: Instant,
     /// Of clients without a library.
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<LeaseChange>,
     pub(super) observer: Observer,
     pub(super) crowd: ClientCrowd,
     pub(super) originals: Originals,
@@ -83,7 +83,7 @@ impl ChaosRun<'_> {
         args: &'a ChaosArgs,
         interrupt: &'a Interrupt,
         counters: &'a Counters,
-        book: &Book,
+        book: &LeaseTrace,
         mut say: impl FnMut(String),
     ) -> Result<ChaosRun<'a>, Error> {
         let runtime = Runtime::new().map_err(Error::io("start a runtime"))?;

@@ -4,7 +4,10 @@ use std::{num::NonZeroU64, ops::Range, path::PathBuf};
 
 use clap::ValueEnum;
 use leaseway_core::Reuse;
-use leaseway_simulator::{Algorithm, Between, Part, Plan, Scenario, Span};
+use leaseway_sim::{
+    scenario::{Scenario, plan::Plan},
+    units::{Algorithm, Between, Part, Span},
+};
 
 use super::{
     file,
@@ -20,7 +23,7 @@ fn some_time(text: &str) -> Result<Span, String> {
     if length == Span::default() { Err("no time measures nothing".to_owned()) } else { Ok(length) }
 }
 
-/// Simulates servers, child nodes and clients in virtual time: the real state machines, a seeded network, and mishaps.
+/// Simulates servers, child nodes and clients in virtual time: the real state machines, a seeded network, and fault injection.
 ///
 /// What must always hold is checked at every step; a run in which it does not is stopped, and the command that repeats
 /// it is printed. The same seed gives the same run.

@@ -1,7 +1,7 @@
 //! What clients wanted, what they had, and what there was, over time; of a pool what was used, what might be connected,
 //! and how many were kicked out. One case below the other.
 
-use leaseway_simulator::{Figures, Point, PoolPoint};
+use leaseway_sim::accounting::figures::{Figures, Point, PoolPoint};
 
 use super::report::Simulated;
 use crate::{

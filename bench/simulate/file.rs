@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use leaseway_simulator::{BUILT_IN, Scenario, built_in};
+use leaseway_sim::scenario::{BUILT_IN, Scenario, built_in};
 
 use crate::error::Error;
 

@@ -1,6 +1,6 @@
 //! The table of rules that were left out, each with the run that shows it.
 
-use leaseway_simulator::planted::{Fault, Found, Search};
+use leaseway_sim::runner::planted::{Fault, Found, Search};
 
 use super::SimulateArgs;
 use crate::{error::Error, output::print, signal::Interrupt, table};

@@ -2,7 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use leaseway_simulator::{Broken, Figures, Outcomes, PoolFigures};
+use leaseway_sim::{
+    accounting::{
+        figures::{Figures, RunFailure},
+        pool::PoolFigures,
+    },
+    runner::Outcomes,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -13,7 +19,7 @@ use crate::{spread::Spread, table};
 pub(super) struct Simulated<'c> {
     pub(super) case: &'c Case,
     pub(super) runs: Vec<Figures>,
-    pub(super) broken: Vec<Broken>,
+    pub(super) broken: Vec<RunFailure>,
 }
 
 impl<'c> Simulated<'c> {
@@ -30,7 +36,7 @@ impl<'c> Simulated<'c> {
 
     fn written(&self) -> SimulatedCase {
         let Case { set, reuse, command, .. } = self.case;
-        let failed = |broken: &Broken| FailedRun {
+        let failed = |broken: &RunFailure| FailedRun {
             seed: broken.seed,
             at_s: broken.at.0 as f64 / 1000.0,
             what: broken.violation.to_string(),
@@ -56,7 +62,7 @@ impl<'c> Simulated<'c> {
 
     /// What happened in the first run that broke a promise, what led to it, and how to see it again.
     pub(super) fn complaint(&self) -> Option<String> {
-        let Broken { seed, at, violation, trace } = self.broken.first()?;
+        let RunFailure { seed, at, violation, trace } = self.broken.first()?;
         let (seconds, trace, command) = (at.0 as f64 / 1000.0, trace.join("\n"), &self.case.command);
         let name = self.case.name();
         Some(format!(

@@ -3,7 +3,7 @@
 //! Of pools it is how often there were overloads, and how far the pool was overbooked for that; of everything else how
 //! much of what was wanted was had. The line goes through the medians.
 
-use leaseway_simulator::{Figures, PoolFigures};
+use leaseway_sim::accounting::{figures::Figures, pool::PoolFigures};
 
 use super::report::Simulated;
 use crate::{

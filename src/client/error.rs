@@ -1,120 +1,116 @@
-//! What can go wrong, whose fault it is, and what state is left.
+//! Errors of the client.
 //!
-//! Servers that are away are not here: the session copes with them, and says so in [`Health`](crate::Health).
+//! An unreachable server is not among them: the session retries, and [`Health`](crate::Health) shows it.
 
-use leaseway_session::endpoint::BadEndpoint;
+use crate::transport::endpoint::BadEndpoint;
 use leaseway_tls::TlsError;
 
-/// A client could not be made. Nothing was started.
+/// The client could not be created. Nothing was started.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// There is no server to ask.
+    /// No endpoint was given.
     #[error("no endpoint: name at least one server of the node, as HOST:PORT")]
     NoEndpoint,
-    /// An endpoint is not an address.
+    /// An endpoint is invalid.
     #[error(transparent)]
     BadEndpoint(#[from] BadEndpoint),
-    /// An endpoint begins with `https://`, and the system has no CAs to check its certificate with.
+    /// TLS could not be set up: for `https://` the CAs of the system are needed.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// What connections are made with is said twice.
-    #[error(
-        "a transport that is shared says itself whether there is TLS and a token: give it both, and not the client"
-    )]
+    /// TLS or a token was set on the client as well as on its shared transport.
+    #[error("TLS and the token of a shared transport have to be set on the transport, not on the client")]
     SharedTransport,
-    /// The id of the client.
+    /// The id of the client is invalid.
     #[error("the client's id {0}")]
     BadId(BadId),
-    /// The client keeps its leases in a task of its own.
-    #[error("not within a tokio runtime: build the client inside one, or use `build_blocking`")]
+    /// There is no tokio runtime to spawn the client's task on.
+    #[error("no tokio runtime: build the client inside of one, or use `build_blocking`")]
     NoRuntime,
-    /// The blocking client could not start its thread.
+    /// The thread of a blocking client could not be started.
     #[error("the client's thread could not be started: {0}")]
     NoThread(String),
 }
 
-/// A resource could not be opened. Everything that was open stays so.
+/// A resource could not be opened. Other resources stay open.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The id of the resource.
+    /// The id of the resource is invalid.
     #[error("the resource's id {0}")]
     BadId(BadId),
-    /// Wants must be a finite number, not below zero.
-    #[error("wants of {0} make no sense: they must be a finite number from 0 to {MOST_WANTS:e}")]
+    /// Wants have to be finite and not negative.
+    #[error("invalid wants {0}: expected a number from 0 to {MAX_WANTS:e}")]
     BadWants(f64),
-    /// One resource is either a rate, or a gauge, or neither, for all its handles.
+    /// The resource is open as another kind. All handles of a resource have the same kind.
     #[error(
         "resource `{}` is open already, as a {is}; the same resource cannot be a {asked} as well",
         leaseway_core::escaped(id)
     )]
     OtherKind {
-        /// Which.
+        /// The resource.
         id: String,
-        /// What it is.
+        /// The kind that it is open as.
         is: &'static str,
-        /// What was asked for.
+        /// The kind that was asked for.
         asked: &'static str,
     },
-    /// Without a limiter nothing can be estimated.
-    #[error("resource `{0}` has no limiter to estimate its wants from: say `.wants(…)`")]
+    /// Wants cannot be estimated without a limiter.
+    #[error("resource `{0}` has no limiter to estimate its wants from: set them with `.wants(…)`")]
     NoWants(String),
-    /// What passes a limiter is counted there.
-    #[error(
-        "resource `{0}` has a limiter, which counts what is used: `report_use` is for resources opened with `open`"
-    )]
+    /// Usage of a resource with a limiter is counted by the limiter.
+    #[error("resource `{0}` has a limiter, which counts usage: `report_use` is for resources opened with `open`")]
     HasLimiter(String),
     /// The client was closed.
     #[error("the client was closed")]
     Closed,
 }
 
-/// Some resources have no lease yet. They go on trying.
+/// Some resources have no lease yet. The client keeps trying.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no lease yet for {}: {why}", named(.resources))]
 pub struct NotReady {
-    /// Which.
+    /// The resources without a lease.
     pub resources: Vec<String>,
-    /// Why the last request failed, or that none did.
+    /// The error of the last request, or that none has failed.
     pub why: String,
 }
 
 fn named(resources: &[String]) -> String {
-    let named: Vec<_> = resources.iter().take(MOST_NAMED).map(|id| format!("`{id}`")).collect();
-    let more = resources.len().saturating_sub(MOST_NAMED);
+    let named: Vec<_> = resources.iter().take(MAX_NAMED).map(|id| format!("`{id}`")).collect();
+    let more = resources.len().saturating_sub(MAX_NAMED);
     if more > 0 { format!("{} and {more} more", named.join(", ")) } else { named.join(", ") }
 }
 
-/// Of more resources an error does not say which.
-const MOST_NAMED: usize = 5;
+/// Maximum number of resources named in an error.
+const MAX_NAMED: usize = 5;
 
-/// Why an id is refused. Servers have the same bounds.
+/// Why an id is invalid. Servers have the same bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadId {
-    /// It names nothing.
+    /// It is empty.
     #[error("is empty")]
     Empty,
-    /// It has more bytes than servers take.
-    #[error("is {0} bytes long; at most {MOST_ID_BYTES} are allowed")]
+    /// It is longer than servers accept.
+    #[error("is {0} bytes long; at most {MAX_ID_BYTES} are allowed")]
     TooLong(usize),
 }
 
-/// As the servers have it.
-const MOST_ID_BYTES: usize = 256;
-/// As the servers have it.
-const MOST_WANTS: f64 = 1e15;
+/// The bound of servers.
+const MAX_ID_BYTES: usize = 256;
+/// The bound of servers.
+const MAX_WANTS: f64 = 1e15;
 
 pub(crate) fn check_id(id: &str) -> Result<(), BadId> {
     match id.len() {
         0 => Err(BadId::Empty),
-        length if length > MOST_ID_BYTES => Err(BadId::TooLong(length)),
+        length if length > MAX_ID_BYTES => Err(BadId::TooLong(length)),
         _ => Ok(()),
     }
 }
 
 pub(crate) fn check_wants(wants: f64) -> Result<f64, OpenError> {
-    if (0.0..=MOST_WANTS).contains(&wants) { Ok(wants) } else { Err(OpenError::BadWants(wants)) }
+    if (0.0..=MAX_WANTS).contains(&wants) { Ok(wants) } else { Err(OpenError::BadWants(wants)) }
 }
 
 #[cfg(test)]

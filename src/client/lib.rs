@@ -1,4 +1,4 @@
-//! The Leaseway client: a share of something limited, kept up to date in the background, and limiters that keep to it.
+//! The Leaseway client: leases on shared capacity, kept alive in the background, and limiters that enforce them.
 //!
 //! ```no_run
 //! use leaseway_client::Client;
@@ -6,11 +6,11 @@
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let client = Client::connect("localhost:5100")?;
 //!
-//! // A rate: so many per second.
+//! // A rate: permits per second.
 //! let searches = client.resource("searches").rate()?;
 //! searches.wait().await?;
 //!
-//! // A gauge: so many at the same time.
+//! // A gauge: permits in use at the same time.
 //! let transactions = client.resource("transactions").gauge()?;
 //! let permit = transactions.acquire().await?;
 //! # drop(permit);
@@ -18,62 +18,67 @@
 //! # }
 //! ```
 //!
-//! How much there is to use comes from a Leaseway (or Doorman) node, as a lease: a capacity, and until when. The client
-//! asks again before it ends, finds the master among the servers of the node, and asks for as much as passes and waits
-//! at its limiters, or for what it is told to.
+//! Capacity comes from a Leaseway (or Doorman) node as a lease: an amount and an expiry. The client renews leases
+//! before they expire, finds the master among the servers of the node, and asks for the demand it observes at its
+//! limiters, or for the wants that are set by hand.
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! - While leases can be had, a limiter lets pass no more than the lease allows: over any time T at most capacity·T and
-//!   a burst, and what it owes at the end of it; permits never more than the capacity, except those that were out when
-//!   it was cut, which the server is told.
-//! - A lease ends when it ends. Then the [`Mode`] decides what is used; that is outside what the server promises.
-//! - Nothing here fails because a server is away. What waits goes on waiting; [`Client::health`] says what is going on.
-//! - Calls that wait can be given up at any time, and are served first come, first served.
+//! - While a lease is live, its limiter admits no more than the lease allows: in any period T at most capacity·T plus
+//!   the burst and the debt at its end; for gauges no more permits than the capacity, except for permits in use when it
+//!   was cut, which are reported to the server.
+//! - An expired lease is not used. After that the [`Mode`] decides what may be used, outside of the server's
+//!   guarantees.
+//! - Nothing fails because a server is unreachable. Callers keep waiting, and [`Client::health`] shows the problem.
+//! - Waiting calls can be cancelled at any time, and are served first come, first served.
 //!
-//! # What is where
+//! # Overview
 //!
-//! [`Client`] opens a [`Rate`], a [`Gauge`] or a bare [`Resource`]; [`layer`] has both as `tower` middleware;
-//! [`blocking`] is for threads; [`Balanced`] chooses among several backends. The parts can be used on their own:
-//! [`limiter`], [`demand`], [`balancer`], [`pool`] (what is told of use), and [`session`], the pure state machine that
-//! decides what to send and what still counts.
+//! [`Client`] opens a [`Rate`], a [`Gauge`] or a plain [`Resource`]. [`layer`] has both as `tower` middleware,
+//! [`blocking`] is for threads, and [`Balanced`] balances load across backends. The building blocks can be used on
+//! their own: [`limiter`], [`demand`], [`balancer`], [`pool`], [`transport`], and [`session`], the state machine of the
+//! lease protocol.
+//!
+//! # Features
+//!
+//! - `transport` (default): everything that needs tokio and tonic. Without it the crate has [`session`] and the
+//!   arithmetic of [`limiter`].
 
 #![warn(missing_docs)]
 
-mod asker;
-mod balanced;
+#[cfg(feature = "transport")]
 pub mod balancer;
-pub mod blocking;
-mod book;
-mod client;
-mod discovery;
+#[cfg(feature = "transport")]
 mod error;
-mod gauge;
-mod health;
-mod keeper;
-pub mod layer;
+#[cfg(feature = "transport")]
+mod handles;
 pub mod limiter;
-mod metrics;
-mod open;
-mod opened;
-mod outage;
-mod rate;
-mod resource;
-mod shared;
+pub mod session;
+#[cfg(feature = "transport")]
+pub mod transport;
 
-pub use balanced::Balanced;
-pub use book::{Book, Entry};
-pub use client::{Builder, Client};
-pub use error::{BadId, BuildError, NotReady, OpenError};
-pub use gauge::{Gauge, Permit};
-pub use health::Health;
-pub use leaseway_limiter::{Window, demand};
-pub use leaseway_session::{
-    self as session, Basis, Capacity, Mode, Usable, Wants, endpoint,
-    grpc::{BadToken, Bearer, Channel, Connection, NoConnection, Token, Transport, tls_error},
-    pool::{self, Meter, PoolState, Standing, Usage},
+pub use limiter::{Window, demand};
+pub use session::{
+    Basis, Capacity, Mode, Usable, Wants,
+    pool::{self, PoolStanding, PoolState, Usage, UsageCounters},
 };
+
+#[cfg(feature = "transport")]
+pub use self::{
+    error::{BadId, BuildError, NotReady, OpenError},
+    handles::{
+        balanced::Balanced,
+        blocking,
+        client::{Builder, Client},
+        gauge::{Gauge, Permit},
+        layer,
+        lease_trace::{LeaseChange, LeaseTrace},
+        rate::{Rate, Reservation},
+        resource::Resource,
+        resource_builder::ResourceBuilder,
+        shared::Health,
+    },
+    transport::{BadToken, Bearer, Channel, Connection, NoConnection, Token, Transport, endpoint, tls_error},
+};
+#[cfg(feature = "transport")]
 pub use leaseway_tls::{ClientStream, ClientTls, Credentials, Files, TlsError};
-pub use open::ResourceBuilder;
-pub use rate::{Rate, Reservation};
-pub use resource::Resource;

@@ -1,79 +1,41 @@
-//! Limiters: they let callers through as fast as a capacity allows, or as many at a time.
+//! Limiters: they admit callers at the rate, or in the number, that a capacity allows.
 //!
-//! They know neither leases nor networks. Their owner calls `set_capacity`; until then no caller is let
-//! through. [`RateLimiter`] is for capacities per second, [`GaugeLimiter`] for things in use at the same time.
+//! A limiter knows neither leases nor networks. Its owner calls `set_capacity`, and before that no caller is admitted.
+//! [`RateLimiter`] is for permits per second, [`GaugeLimiter`] for permits in use at the same time.
 //!
-//! Both keep one line: first come, first served. No caller overtakes one that waits, not even with `try_acquire`, and
-//! one that asks for much cannot be starved by many that ask for little. To stop waiting, drop the future: no permit is
-//! lost.
+//! Callers are served first come, first served. No caller overtakes a waiting one, not even with `try_acquire`, so a
+//! caller that needs many permits is not starved by callers that need few. To stop waiting, drop the future: no permit
+//! is lost.
 //!
-//! There is no task and no thread behind a limiter: the future at the head of the line keeps the time for all. So a
-//! future that waits has to be polled or dropped. One that is kept and not polled holds up those behind it, until the
-//! next caller comes and sees that it is late.
+//! A limiter has no task and no thread. The future at the head of the queue keeps the timer for all waiters, so a
+//! waiting future must be polled or dropped. One that is kept without being polled delays those behind it, until the
+//! next caller arrives and notices.
 //!
-//! What something costs may be known only afterwards. So a rate can be [charged](RateLimiter::charge) for what was used
-//! already, and owes what is not there: that is paid back before it lets any caller through, those that wait included.
-//! And what was not needed can be given back, best with a [reservation](RateReservation).
+//! The cost of work may be known only afterwards. A rate can be [charged](RateLimiter::charge) for permits that were
+//! used already; missing permits become debt, which is paid before any caller is admitted, waiting callers included.
+//! Unused permits can be returned, best with a [reservation](RateReservation).
 //!
-//! Waiting for a rate needs a tokio runtime with its timer on; a free permit needs none.
+//! Waiting for a rate needs a tokio runtime with its timer enabled; taking an available permit does not.
+//!
+//! Without the feature `transport` this module has the arithmetic only: what a rate lets through ([`Bucket`]) and how
+//! much its callers want ([`demand`], [`WindowDemand`]), with time as an argument.
 
-use std::time::Duration;
+mod arrivals;
+mod bucket;
+mod burst;
+pub mod demand;
+mod meter;
+#[cfg(feature = "transport")]
+mod waiting;
+mod window;
 
-mod count;
-mod gate;
-mod gauge;
-mod pressure;
-mod queue;
-mod rate;
-mod reservation;
-#[cfg(test)]
-mod tests;
+pub use self::{
+    arrivals::Arrivals,
+    bucket::{Bucket, Standing},
+    burst::Burst,
+    meter::{Meter, Nanos, Promise, Shortage},
+    window::{Window, WindowDemand, WindowSample, estimating},
+};
 
-pub use leaseway_limiter::{Burst, Standing};
-
-pub use gauge::{GaugeLimiter, GaugePermit};
-pub use rate::RateLimiter;
-pub use reservation::RateReservation;
-
-/// The limiter was closed; nothing was taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the limiter was closed")]
-pub struct Closed;
-
-/// Why there is no permit at once. Nothing was taken, and the caller does not stand in line.
-#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
-pub enum TryError {
-    /// Others come first, or the capacity does not allow it yet.
-    #[error("no permit is free now")]
-    NotNow {
-        /// When it would be the caller's turn if nothing changes and none gives up; `None` if that cannot be known:
-        /// there is no capacity, or it depends on when others return what they have.
-        retry_after: Option<Duration>,
-    },
-    /// So many are never there at once while the capacity is what it is. Those that wait for a rate can have them all
-    /// the same.
-    #[error("more than the {burst} that can be had at once")]
-    TooMany {
-        /// The most that can be: the burst of a rate, the whole permits of a gauge.
-        burst: f64,
-    },
-    /// The limiter was closed.
-    #[error("the limiter was closed")]
-    Closed,
-}
-
-/// More was charged than may be owed. As much as may be was charged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("no more than {max_debt} may be owed: {uncharged} of what was used count for nothing")]
-pub struct DebtExceeded {
-    /// Permits that were used and are not paid for.
-    pub uncharged: u64,
-    /// What may be owed.
-    pub max_debt: u64,
-}
-
-impl From<Closed> for TryError {
-    fn from(_: Closed) -> TryError {
-        TryError::Closed
-    }
-}
+#[cfg(feature = "transport")]
+pub use self::waiting::{Closed, DebtExceeded, GaugeLimiter, GaugePermit, RateLimiter, RateReservation, TryError};

@@ -5,26 +5,26 @@ use std::{env, ffi::c_char};
 use leaseway_client::Client;
 
 use crate::{
-    fault::{Error, Fault, LEASEWAY_INVALID, LEASEWAY_MESSAGE_BYTES, call, fill},
-    handle::{Handle, free, give, reach, tell, texts},
+    error::{CallError, Error, LEASEWAY_INVALID, LEASEWAY_MESSAGE_BYTES, call, fill},
+    handle::{Handle, borrow, free, texts, write_handle, write_value},
     settings::{self, Settings},
     waiting::wait,
 };
 
-/// Bytes of the address of a server, with the NUL at its end.
+/// Size of a server address in bytes, including the terminating NUL.
 pub const LEASEWAY_ADDRESS_BYTES: usize = 264;
 
-/// Keeps leases in a thread of its own. Any thread may use it.
+/// Keeps leases alive in a thread of its own. Any thread may use it.
 pub type ClientHandle = Handle<Client>;
 
-/// How a client gets on with its servers.
+/// The state of the connection to the servers.
 #[repr(C)]
 pub struct Health {
-    /// Requests that have failed since one was answered.
+    /// Number of failed requests since the last answer.
     pub failures: u32,
-    /// The server it asks at present: the master, as far as is known.
+    /// The server that is asked at present: the master, as far as is known.
     pub server: [c_char; LEASEWAY_ADDRESS_BYTES],
-    /// Why the last request that failed did so; empty if none has.
+    /// The error of the last failed request; empty if none failed.
     pub last_error: [c_char; LEASEWAY_MESSAGE_BYTES],
 }
 
@@ -35,12 +35,12 @@ pub extern "C" fn leaseway_version() -> *const c_char {
     VERSION.as_ptr().cast()
 }
 
-/// Makes a client. It connects by itself, and goes on trying: a server that is away is no error. Settings, `key=value`,
-/// end with NULL: `servers` (HOST:PORT, with commas between), `id`, `mode` (safe, pessimistic, optimistic), `deadline`,
-/// `backoff_max`, `refresh_min` (seconds), `tls` (true, false), `tls_ca`, `tls_cert`, `tls_key`, `tls_server_name`,
-/// `token`, `token_file`. With `env=true` LEASEWAY_SERVER (several with commas; 127.0.0.1:5100), LEASEWAY_TLS,
-/// LEASEWAY_TLS_CA, LEASEWAY_TLS_CERT, LEASEWAY_TLS_KEY, LEASEWAY_TLS_SERVER_NAME and LEASEWAY_TOKEN_FILE stand for
-/// what is left out. On failure the client is NULL.
+/// Creates a client. It connects in the background and keeps trying; an unreachable server is not an error. `settings`
+/// is a NULL-terminated array of `key=value`: `servers` (HOST:PORT, comma-separated), `id`, `mode` (safe, pessimistic,
+/// optimistic), `deadline`, `backoff_max`, `refresh_min` (seconds), `tls` (true, false), `tls_ca`, `tls_cert`,
+/// `tls_key`, `tls_server_name`, `token`, `token_file`. With `env=true` missing settings are taken from LEASEWAY_SERVER
+/// (comma-separated; default 127.0.0.1:5100), LEASEWAY_TLS, LEASEWAY_TLS_CA, LEASEWAY_TLS_CERT, LEASEWAY_TLS_KEY,
+/// LEASEWAY_TLS_SERVER_NAME and LEASEWAY_TOKEN_FILE. On failure the client is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_client_open(
     settings: *const *const c_char,
@@ -49,25 +49,25 @@ pub unsafe extern "C" fn leaseway_client_open(
 ) -> i32 {
     call(error, || {
         let open = || {
-            // SAFETY: as callers owe.
+            // SAFETY: guaranteed by the caller, see the crate documentation.
             let given = unsafe { texts(settings, "a setting") }?;
             let found = settings::environment(&given, |name| env::var(name).ok());
             let all: Vec<_> = given.into_iter().chain(found.iter().map(String::as_str)).collect();
             settings::client(Settings::read(&all)?)
         };
-        // SAFETY: as callers owe.
-        unsafe { give(client, "client", open) }
+        // SAFETY: guaranteed by the caller, see the crate documentation.
+        unsafe { write_handle(client, "client", open) }
     })
 }
 
-/// Waits until every resource that is open has its first lease, or for so many seconds: LEASEWAY_NOT_READY says then
-/// which has none, and why.
+/// Waits until every open resource has its first lease. After `timeout` seconds it fails with LEASEWAY_NOT_READY; the
+/// message names the resources without a lease and the reason.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_client_ready(client: *const ClientHandle, timeout: f64, error: *mut Error) -> i32 {
     call(error, || {
-        // SAFETY: as callers owe.
-        let client = unsafe { reach(client, "client") }?;
-        let limit = settings::seconds(timeout).ok_or_else(|| Fault {
+        // SAFETY: guaranteed by the caller, see the crate documentation.
+        let client = unsafe { borrow(client, "client") }?;
+        let limit = settings::seconds(timeout).ok_or_else(|| CallError {
             code: LEASEWAY_INVALID,
             message: format!("timeout={timeout}: expected seconds, 0 or more"),
         })?;
@@ -75,7 +75,7 @@ pub unsafe extern "C" fn leaseway_client_ready(client: *const ClientHandle, time
     })
 }
 
-/// How it gets on with its servers.
+/// Reads the state of the connection to the servers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_client_health(
     client: *const ClientHandle,
@@ -83,8 +83,8 @@ pub unsafe extern "C" fn leaseway_client_health(
     error: *mut Error,
 ) -> i32 {
     call(error, || {
-        // SAFETY: as callers owe.
-        let now = unsafe { reach(client, "client") }?.health();
+        // SAFETY: guaranteed by the caller, see the crate documentation.
+        let now = unsafe { borrow(client, "client") }?.health();
         let mut told = Health {
             failures: now.failures,
             server: [0; LEASEWAY_ADDRESS_BYTES],
@@ -92,29 +92,29 @@ pub unsafe extern "C" fn leaseway_client_health(
         };
         fill(&mut told.server, &now.server);
         fill(&mut told.last_error, now.last_error.as_deref().unwrap_or_default());
-        // SAFETY: as callers owe.
-        unsafe { tell(health, "health", told) }
+        // SAFETY: guaranteed by the caller, see the crate documentation.
+        unsafe { write_value(health, "health", told) }
     })
 }
 
-/// Gives everything back, and waits until that is done, or has failed once, or for so many seconds. Callers that wait
-/// are told LEASEWAY_CLOSED.
+/// Releases all leases. Waits until that is done or has failed once, for at most `timeout` seconds. Waiting callers get
+/// LEASEWAY_CLOSED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_client_close(client: *const ClientHandle, timeout: f64, error: *mut Error) -> i32 {
     call(error, || {
-        // SAFETY: as callers owe.
-        let client = unsafe { reach(client, "client") }?;
+        // SAFETY: guaranteed by the caller, see the crate documentation.
+        let client = unsafe { borrow(client, "client") }?;
         wait(client.runtime(), timeout, async {
             client.close().await;
-            Ok::<(), Fault>(())
+            Ok::<(), CallError>(())
         })
     })
 }
 
-/// Ends the handle. When those of its resources have ended too and it was not closed, everything is given back without
-/// waiting for that. NULL, and one of another process, is nothing.
+/// Frees the handle. If the client was not closed, its leases are released in the background once the handles of its
+/// resources are freed, too. NULL and handles of another process are ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_client_free(client: *mut ClientHandle) {
-    // SAFETY: as callers owe.
+    // SAFETY: guaranteed by the caller, see the crate documentation.
     unsafe { free(client) }
 }

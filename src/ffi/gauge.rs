@@ -1,4 +1,4 @@
-//! So many at the same time.
+//! Gauges.
 
 use std::ffi::c_char;
 
@@ -6,32 +6,32 @@ use leaseway_client::{Gauge, Permit};
 
 use crate::{
     client::ClientHandle,
-    fault::{Error, call},
-    handle::{Handle, free, give, reach, tell, text, texts},
+    error::{Error, call},
+    handle::{Handle, borrow, free, text, texts, write_handle, write_value},
     rate::basis,
     settings::{self, Settings},
     waiting::wait,
 };
 
-/// So many at the same time. Any thread may use it; those that wait are served first come, first served.
+/// Permits in use at the same time. Any thread may use it; waiting callers are served first come, first served.
 pub type GaugeHandle = Handle<Gauge>;
 
-/// Permits in use, until they are released. Any thread may do that.
+/// Permits in use, until they are released. Any thread may release them.
 pub type PermitHandle = Handle<Permit>;
 
-/// How things are at a gauge.
+/// The state of a gauge.
 #[repr(C)]
 pub struct GaugeState {
-    /// How many may be in use; infinite without a limit.
+    /// Maximum number of permits in use; infinite if there is no limit.
     pub capacity: f64,
-    /// Why so many: LEASEWAY_UNKNOWN, LEASEWAY_LEASE, LEASEWAY_FALLBACK.
+    /// Where the capacity comes from: LEASEWAY_UNKNOWN, LEASEWAY_LEASE, LEASEWAY_FALLBACK.
     pub basis: i32,
-    /// Permits that are out, of this process.
+    /// Permits in use by this process.
     pub in_use: u64,
 }
 
-/// Opens a gauge. Settings, `key=value`, end with NULL; NULL is none: `wants` (estimated if left out), `priority`,
-/// `mode`. On failure the gauge is NULL.
+/// Opens a gauge. `settings` is NULL or a NULL-terminated array of `key=value`: `wants` (estimated by default),
+/// `priority`, `mode`. On failure the gauge is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_gauge_open(
     client: *const ClientHandle,
@@ -42,20 +42,20 @@ pub unsafe extern "C" fn leaseway_gauge_open(
 ) -> i32 {
     call(error, || {
         let open = || {
-            // SAFETY: as callers owe.
-            let client = unsafe { reach(client, "client") }?;
-            // SAFETY: as callers owe.
+            // SAFETY: guaranteed by the caller, see the crate documentation.
+            let client = unsafe { borrow(client, "client") }?;
+            // SAFETY: guaranteed by the caller, see the crate documentation.
             let resource = unsafe { text(resource, "the resource") }?;
-            // SAFETY: as callers owe.
+            // SAFETY: guaranteed by the caller, see the crate documentation.
             let given = unsafe { texts(settings, "a setting") }?;
             Ok(settings::gauge(client.resource(resource), Settings::read(&given)?)?.gauge()?)
         };
-        // SAFETY: as callers owe.
-        unsafe { give(gauge, "gauge", open) }
+        // SAFETY: guaranteed by the caller, see the crate documentation.
+        unsafe { write_handle(gauge, "gauge", open) }
     })
 }
 
-/// n permits, if they are free now; else LEASEWAY_NOT_NOW, and the permit is NULL.
+/// Takes n permits if they are free now, else fails with LEASEWAY_NOT_NOW; then the permit is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_gauge_try_acquire(
     gauge: *const GaugeHandle,
@@ -63,13 +63,13 @@ pub unsafe extern "C" fn leaseway_gauge_try_acquire(
     permit: *mut *mut PermitHandle,
     error: *mut Error,
 ) -> i32 {
-    // SAFETY: as callers owe.
-    let acquire = || Ok(unsafe { reach(gauge, "gauge") }?.try_acquire(n)?);
-    // SAFETY: as callers owe.
-    call(error, || unsafe { give(permit, "permit", acquire) })
+    // SAFETY: guaranteed by the caller, see the crate documentation.
+    let acquire = || Ok(unsafe { borrow(gauge, "gauge") }?.try_acquire(n)?);
+    // SAFETY: guaranteed by the caller, see the crate documentation.
+    call(error, || unsafe { write_handle(permit, "permit", acquire) })
 }
 
-/// Waits for n permits at once, or for so many seconds (INFINITY is allowed). On failure the permit is NULL.
+/// Waits for n permits, for at most `timeout` seconds (INFINITY is allowed). On failure the permit is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_gauge_acquire(
     gauge: *const GaugeHandle,
@@ -80,30 +80,30 @@ pub unsafe extern "C" fn leaseway_gauge_acquire(
 ) -> i32 {
     call(error, || {
         let acquire = || {
-            // SAFETY: as callers owe.
-            let gauge = unsafe { reach(gauge, "gauge") }?;
+            // SAFETY: guaranteed by the caller, see the crate documentation.
+            let gauge = unsafe { borrow(gauge, "gauge") }?;
             wait(gauge.resource().runtime(), timeout, gauge.acquire_many(n))
         };
-        // SAFETY: as callers owe.
-        unsafe { give(permit, "permit", acquire) }
+        // SAFETY: guaranteed by the caller, see the crate documentation.
+        unsafe { write_handle(permit, "permit", acquire) }
     })
 }
 
-/// Returns permits; the handle ends. NULL, and one of another process, is nothing: its permits are that process's.
+/// Returns the permits and frees the handle. NULL and handles of another process are ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_permit_release(permit: *mut PermitHandle) {
-    // SAFETY: as callers owe.
+    // SAFETY: guaranteed by the caller, see the crate documentation.
     unsafe { free(permit) }
 }
 
-/// Asks for so many from now on.
+/// Sets the number of permits to ask for.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_gauge_set_wants(gauge: *const GaugeHandle, wants: f64, error: *mut Error) -> i32 {
-    // SAFETY: as callers owe.
-    call(error, || Ok(unsafe { reach(gauge, "gauge") }?.resource().set_wants(wants)?))
+    // SAFETY: guaranteed by the caller, see the crate documentation.
+    call(error, || Ok(unsafe { borrow(gauge, "gauge") }?.resource().set_wants(wants)?))
 }
 
-/// How things are.
+/// Reads the current state.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_gauge_look(
     gauge: *const GaugeHandle,
@@ -111,19 +111,19 @@ pub unsafe extern "C" fn leaseway_gauge_look(
     error: *mut Error,
 ) -> i32 {
     call(error, || {
-        // SAFETY: as callers owe.
-        let gauge = unsafe { reach(gauge, "gauge") }?;
+        // SAFETY: guaranteed by the caller, see the crate documentation.
+        let gauge = unsafe { borrow(gauge, "gauge") }?;
         let usable = gauge.resource().usable();
         let now = GaugeState { capacity: usable.capacity.get(), basis: basis(usable.basis), in_use: gauge.in_use() };
-        // SAFETY: as callers owe.
-        unsafe { tell(state, "state", now) }
+        // SAFETY: guaranteed by the caller, see the crate documentation.
+        unsafe { write_value(state, "state", now) }
     })
 }
 
-/// Ends the handle; with the last of a resource, and the last permit, its lease is given back. NULL, and one of another
-/// process, is nothing.
+/// Frees the handle. The lease is released with the last handle and the last permit of the resource. NULL and handles
+/// of another process are ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_gauge_free(gauge: *mut GaugeHandle) {
-    // SAFETY: as callers owe.
+    // SAFETY: guaranteed by the caller, see the crate documentation.
     unsafe { free(gauge) }
 }

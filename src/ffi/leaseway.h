@@ -1,11 +1,12 @@
-/* The Leaseway client for C: leases on shared capacity, and limiters that keep to them. docs/guide/other-languages.md has examples.
+/* The Leaseway client for C: leases on shared capacity, and limiters that enforce them. Examples are in
+ * docs/guide/other-languages.md.
  *
- * Functions that can fail return a code. What is wrong is told in `error`, of which each caller has its own; NULL is
- * allowed. Every function may be called by any thread, also while others wait; a handle is freed when no other call
- * uses it, once. Strings are UTF-8 and end with NUL.
+ * Functions that can fail return a code and describe the error in `error`. Each caller passes an error of its own, or
+ * NULL. Every function may be called from any thread, also while others wait. A handle is freed once, when no other
+ * call uses it. Strings are UTF-8 and end with NUL.
  *
- * A fork: the child opens a client of its own. What it has inherited answers LEASEWAY_FORKED there, and is freed without
- * any effect.
+ * After a fork the child has to open a client of its own. Inherited handles fail with LEASEWAY_FORKED there, and
+ * freeing them does nothing.
  *
  * Generated from src/ffi: `BLESS=1 cargo test -p leaseway-ffi header`. */
 
@@ -16,96 +17,96 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// Keeps leases in a thread of its own.
+// Keeps leases alive in a thread of its own.
 typedef struct leaseway_client leaseway_client;
-// So many per second. Those that wait are served first come, first served.
+// Permits per second. Waiting callers are served first come, first served.
 typedef struct leaseway_rate leaseway_rate;
-// Permits of a rate that were taken, until it is settled what was used.
+// Permits of a rate taken in advance, until they are settled.
 typedef struct leaseway_reservation leaseway_reservation;
-// So many at the same time. Those that wait are served first come, first served.
+// Permits in use at the same time. Waiting callers are served first come, first served.
 typedef struct leaseway_gauge leaseway_gauge;
 // Permits of a gauge in use, until they are released.
 typedef struct leaseway_permit leaseway_permit;
 
-// It was done.
+// Success.
 #define LEASEWAY_OK 0
 
-// Nothing was taken: it would have had to wait, or is more than there can be at once now.
+// Nothing was taken: the caller would have to wait, or asked for more than can be available at once.
 #define LEASEWAY_NOT_NOW 1
 
-// Nothing was taken, and time is up.
+// The timeout expired; nothing was taken.
 #define LEASEWAY_TIMEOUT 2
 
-// An argument or setting makes no sense; nothing was started.
+// An argument or setting is invalid; nothing was started.
 #define LEASEWAY_INVALID 3
 
 // The client was closed.
 #define LEASEWAY_CLOSED 4
 
-// There is no lease yet. The client goes on trying.
+// There is no lease yet. The client keeps trying.
 #define LEASEWAY_NOT_READY 5
 
-// More was charged than may be owed. What goes beyond it is forgotten.
+// A charge exceeded the maximum debt. The part beyond it was dropped.
 #define LEASEWAY_DEBT_EXCEEDED 6
 
 // The handle belongs to the process that this one was forked from.
 #define LEASEWAY_FORKED 7
 
-// A fault of this library.
+// A bug in this library.
 #define LEASEWAY_INTERNAL 8
 
-// Bytes of a message, with the NUL at its end.
+// Size of a message in bytes, including the terminating NUL.
 #define LEASEWAY_MESSAGE_BYTES 508
 
-// Bytes of the address of a server, with the NUL at its end.
+// Size of a server address in bytes, including the terminating NUL.
 #define LEASEWAY_ADDRESS_BYTES 264
 
 // No answer yet.
 #define LEASEWAY_UNKNOWN 0
 
-// There is a lease.
+// A live lease.
 #define LEASEWAY_LEASE 1
 
-// It has ended, or none could be had: the mode decides.
+// The lease has expired, or none could be obtained: the mode decides.
 #define LEASEWAY_FALLBACK 2
 
-// What went wrong, for the caller that has it: a code, and words that end with NUL.
+// An error: a code and a NUL-terminated message.
 typedef struct {
   // One of the codes.
   int32_t code;
-  // Empty if nothing did.
+  // Empty on success.
   char message[LEASEWAY_MESSAGE_BYTES];
 } leaseway_error;
 
-// How a client gets on with its servers.
+// The state of the connection to the servers.
 typedef struct {
-  // Requests that have failed since one was answered.
+  // Number of failed requests since the last answer.
   uint32_t failures;
-  // The server it asks at present: the master, as far as is known.
+  // The server that is asked at present: the master, as far as is known.
   char server[LEASEWAY_ADDRESS_BYTES];
-  // Why the last request that failed did so; empty if none has.
+  // The error of the last failed request; empty if none failed.
   char last_error[LEASEWAY_MESSAGE_BYTES];
 } leaseway_health;
 
-// How things are at a rate.
+// The state of a rate.
 typedef struct {
-  // How many may pass per second; infinite without a limit.
+  // Permits per second; infinite if there is no limit.
   double capacity;
-  // Why so many: LEASEWAY_UNKNOWN, LEASEWAY_LEASE, LEASEWAY_FALLBACK.
+  // Where the capacity comes from: LEASEWAY_UNKNOWN, LEASEWAY_LEASE, LEASEWAY_FALLBACK.
   int32_t basis;
-  // Permits that are there now, also if others wait for them; below zero so much is owed.
+  // Permits available now, even if others wait for them; negative if there is debt.
   double available;
-  // The most that there can be at once.
+  // Maximum number of permits that can be saved up.
   double burst;
 } leaseway_rate_state;
 
-// How things are at a gauge.
+// The state of a gauge.
 typedef struct {
-  // How many may be in use; infinite without a limit.
+  // Maximum number of permits in use; infinite if there is no limit.
   double capacity;
-  // Why so many: LEASEWAY_UNKNOWN, LEASEWAY_LEASE, LEASEWAY_FALLBACK.
+  // Where the capacity comes from: LEASEWAY_UNKNOWN, LEASEWAY_LEASE, LEASEWAY_FALLBACK.
   int32_t basis;
-  // Permits that are out, of this process.
+  // Permits in use by this process.
   uint64_t in_use;
 } leaseway_gauge_state;
 
@@ -116,107 +117,105 @@ extern "C" {
 // The version of this library.
 const char *leaseway_version(void);
 
-// Makes a client. It connects by itself, and goes on trying: a server that is away is no error. Settings, `key=value`,
-// end with NULL: `servers` (HOST:PORT, with commas between), `id`, `mode` (safe, pessimistic, optimistic), `deadline`,
-// `backoff_max`, `refresh_min` (seconds), `tls` (true, false), `tls_ca`, `tls_cert`, `tls_key`, `tls_server_name`,
-// `token`, `token_file`. With `env=true` LEASEWAY_SERVER (several with commas; 127.0.0.1:5100), LEASEWAY_TLS,
-// LEASEWAY_TLS_CA, LEASEWAY_TLS_CERT, LEASEWAY_TLS_KEY, LEASEWAY_TLS_SERVER_NAME and LEASEWAY_TOKEN_FILE stand for
-// what is left out. On failure the client is NULL.
+// Creates a client. It connects in the background and keeps trying; an unreachable server is not an error. `settings`
+// is a NULL-terminated array of `key=value`: `servers` (HOST:PORT, comma-separated), `id`, `mode` (safe, pessimistic,
+// optimistic), `deadline`, `backoff_max`, `refresh_min` (seconds), `tls` (true, false), `tls_ca`, `tls_cert`,
+// `tls_key`, `tls_server_name`, `token`, `token_file`. With `env=true` missing settings are taken from LEASEWAY_SERVER
+// (comma-separated; default 127.0.0.1:5100), LEASEWAY_TLS, LEASEWAY_TLS_CA, LEASEWAY_TLS_CERT, LEASEWAY_TLS_KEY,
+// LEASEWAY_TLS_SERVER_NAME and LEASEWAY_TOKEN_FILE. On failure the client is NULL.
 int32_t leaseway_client_open(const char *const *settings, leaseway_client **client, leaseway_error *error);
 
-// Waits until every resource that is open has its first lease, or for so many seconds: LEASEWAY_NOT_READY says then
-// which has none, and why.
+// Waits until every open resource has its first lease. After `timeout` seconds it fails with LEASEWAY_NOT_READY; the
+// message names the resources without a lease and the reason.
 int32_t leaseway_client_ready(const leaseway_client *client, double timeout, leaseway_error *error);
 
-// How it gets on with its servers.
+// Reads the state of the connection to the servers.
 int32_t leaseway_client_health(const leaseway_client *client, leaseway_health *health, leaseway_error *error);
 
-// Gives everything back, and waits until that is done, or has failed once, or for so many seconds. Callers that wait
-// are told LEASEWAY_CLOSED.
+// Releases all leases. Waits until that is done or has failed once, for at most `timeout` seconds. Waiting callers get
+// LEASEWAY_CLOSED.
 int32_t leaseway_client_close(const leaseway_client *client, double timeout, leaseway_error *error);
 
-// Ends the handle. When those of its resources have ended too and it was not closed, everything is given back without
-// waiting for that. NULL, and one of another process, is nothing.
+// Frees the handle. If the client was not closed, its leases are released in the background once the handles of its
+// resources are freed, too. NULL and handles of another process are ignored.
 void leaseway_client_free(leaseway_client *client);
 
-// Opens a rate. Settings, `key=value`, end with NULL; NULL is none: `wants` (estimated if left out), `priority`,
-// `mode`, `burst` (permits) or `window` (seconds), `max_debt`. On failure the rate is NULL.
+// Opens a rate. `settings` is NULL or a NULL-terminated array of `key=value`: `wants` (estimated by default),
+// `priority`, `mode`, `burst` (permits) or `window` (seconds), `max_debt`. On failure the rate is NULL.
 int32_t leaseway_rate_open(const leaseway_client *client,
                            const char *resource,
                            const char *const *settings,
                            leaseway_rate **rate,
                            leaseway_error *error);
 
-// Lets n pass if that is possible now; else LEASEWAY_NOT_NOW.
+// Takes n permits if they are available now, else fails with LEASEWAY_NOT_NOW.
 int32_t leaseway_rate_try_acquire(const leaseway_rate *rate, uint32_t n, leaseway_error *error);
 
-// Waits until n may pass together, or for so many seconds (INFINITY is allowed): with LEASEWAY_TIMEOUT none has
-// passed.
+// Waits for n permits. After `timeout` seconds (INFINITY is allowed) it fails with LEASEWAY_TIMEOUT and takes none.
 int32_t leaseway_rate_wait(const leaseway_rate *rate, uint32_t n, double timeout, leaseway_error *error);
 
-// So many have been used already. What is not there is owed, and paid before anything else passes.
+// Charges n permits that were used already. Missing permits become debt, which is paid before anything else passes.
 int32_t leaseway_rate_charge(const leaseway_rate *rate, uint64_t n, leaseway_error *error);
 
-// So many have passed and were not used: those that passed last. As many come back as there would be now if they had
-// never passed.
+// Returns n permits that passed last and were not used: as many as would be available now had they never passed.
 int32_t leaseway_rate_refund(const leaseway_rate *rate, uint64_t n, leaseway_error *error);
 
-// Asks for so much per second from now on.
+// Sets the capacity to ask for, in permits per second.
 int32_t leaseway_rate_set_wants(const leaseway_rate *rate, double wants, leaseway_error *error);
 
-// Waits until n may pass, for something of which only its end will show what it takes. On failure the reservation is
-// NULL.
+// Waits for n permits, for work whose cost is known only at its end. On failure the reservation is NULL.
 int32_t leaseway_rate_reserve(const leaseway_rate *rate,
                               uint32_t n,
                               double timeout,
                               leaseway_reservation **reservation,
                               leaseway_error *error);
 
-// So much was used. The rest comes back, as much of it as there would be now if it had never been taken; what was used
-// beyond it is owed. The handle ends with this, also if it fails.
+// Settles a reservation for what was used. The rest is returned, as much of it as would be available now had it never
+// been taken; usage beyond the reservation becomes debt. Frees the handle, also on failure.
 int32_t leaseway_reservation_settle(leaseway_reservation *reservation, uint64_t used, leaseway_error *error);
 
-// Ends a reservation that was not settled: all of it counts as used. NULL, and one of another process, is nothing.
+// Frees a reservation without settling it: all of it counts as used. NULL and handles of another process are ignored.
 void leaseway_reservation_free(leaseway_reservation *reservation);
 
-// How things are.
+// Reads the current state.
 int32_t leaseway_rate_look(const leaseway_rate *rate, leaseway_rate_state *state, leaseway_error *error);
 
-// Ends the handle; with the last of a resource its lease is given back. NULL, and one of another process, is nothing.
+// Frees the handle. The lease is released with the last handle of the resource. NULL and handles of another process
+// are ignored.
 void leaseway_rate_free(leaseway_rate *rate);
 
-// Opens a gauge. Settings, `key=value`, end with NULL; NULL is none: `wants` (estimated if left out), `priority`,
-// `mode`. On failure the gauge is NULL.
+// Opens a gauge. `settings` is NULL or a NULL-terminated array of `key=value`: `wants` (estimated by default),
+// `priority`, `mode`. On failure the gauge is NULL.
 int32_t leaseway_gauge_open(const leaseway_client *client,
                             const char *resource,
                             const char *const *settings,
                             leaseway_gauge **gauge,
                             leaseway_error *error);
 
-// n permits, if they are free now; else LEASEWAY_NOT_NOW, and the permit is NULL.
+// Takes n permits if they are free now, else fails with LEASEWAY_NOT_NOW; then the permit is NULL.
 int32_t leaseway_gauge_try_acquire(const leaseway_gauge *gauge,
                                    uint32_t n,
                                    leaseway_permit **permit,
                                    leaseway_error *error);
 
-// Waits for n permits at once, or for so many seconds (INFINITY is allowed). On failure the permit is NULL.
+// Waits for n permits, for at most `timeout` seconds (INFINITY is allowed). On failure the permit is NULL.
 int32_t leaseway_gauge_acquire(const leaseway_gauge *gauge,
                                uint32_t n,
                                double timeout,
                                leaseway_permit **permit,
                                leaseway_error *error);
 
-// Returns permits; the handle ends. NULL, and one of another process, is nothing: its permits are that process's.
+// Returns the permits and frees the handle. NULL and handles of another process are ignored.
 void leaseway_permit_release(leaseway_permit *permit);
 
-// Asks for so many from now on.
+// Sets the number of permits to ask for.
 int32_t leaseway_gauge_set_wants(const leaseway_gauge *gauge, double wants, leaseway_error *error);
 
-// How things are.
+// Reads the current state.
 int32_t leaseway_gauge_look(const leaseway_gauge *gauge, leaseway_gauge_state *state, leaseway_error *error);
 
-// Ends the handle; with the last of a resource, and the last permit, its lease is given back. NULL, and one of another
-// process, is nothing.
+// Frees the handle. The lease is released with the last handle and the last permit of the resource. NULL and handles
+// of another process are ignored.
 void leaseway_gauge_free(leaseway_gauge *gauge);
 
 #ifdef __cplusplus

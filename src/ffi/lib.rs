@@ -1,19 +1,25 @@
-//! The client for C: `leaseway.h`, and a library that programs of any language link with or load.
+//! The client for C: `leaseway.h`, and a library that programs in any language can link with or load.
 //!
-//! Leases, limiters and the words of errors are those of `leaseway-client`. Here are pointers, codes and strings:
+//! A thin layer over `leaseway-client`:
 //!
-//! - Every function that can fail returns a code and tells the caller's [`fault::Error`] what is wrong; none panics
-//!   into its caller ([`fault::call`]).
-//! - Options are strings, `key=value` ([`settings`]): a new one changes no structure.
-//! - What was made before a fork is not touched after it ([`handle`]).
+//! - Every function that can fail returns a code and describes the error in the caller's [`error::Error`]. No panic
+//!   crosses into the caller ([`error::call`]).
+//! - Options are `key=value` strings ([`settings`]), so a new option changes no struct.
+//! - Handles created before a fork are not touched after it ([`handle`]).
 //!
-//! **What callers owe**, which is what every `unsafe` here rests on: a handle is one that this library gave, and was
-//! not freed; a string ends with NUL; what is written to is as large as its type; all of it as long as the call takes.
-//! NULL is checked. [`handle`] follows pointers, and [`fault::call`] that of the error; nothing else does.
-#![expect(clippy::missing_safety_doc, reason = "what callers owe is the same for all, and stands above")]
+//! # Safety
+//!
+//! Every `unsafe` block relies on what callers guarantee for the duration of each call:
+//!
+//! - A handle was returned by this library and was not freed.
+//! - A string ends with NUL.
+//! - An out pointer points to memory of its type.
+//!
+//! NULL is checked. Pointers are dereferenced in [`handle`] and [`error::call`] only.
+#![expect(clippy::missing_safety_doc, reason = "the guarantees of callers are the same for all functions, see above")]
 
 pub mod client;
-pub mod fault;
+pub mod error;
 pub mod gauge;
 pub mod handle;
 pub mod rate;

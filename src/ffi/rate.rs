@@ -1,4 +1,4 @@
-//! So many per second.
+//! Rates.
 
 use std::ffi::c_char;
 
@@ -6,17 +6,17 @@ use leaseway_client::{Basis, Rate, Reservation};
 
 use crate::{
     client::ClientHandle,
-    fault::{Error, call},
-    handle::{Handle, free, give, reach, take, tell, text, texts},
+    error::{Error, call},
+    handle::{Handle, borrow, free, take, text, texts, write_handle, write_value},
     settings::{self, Settings},
     waiting::wait,
 };
 
 /// No answer yet.
 pub const LEASEWAY_UNKNOWN: i32 = 0;
-/// There is a lease.
+/// A live lease.
 pub const LEASEWAY_LEASE: i32 = 1;
-/// It has ended, or none could be had: the mode decides.
+/// The lease has expired, or none could be obtained: the mode decides.
 pub const LEASEWAY_FALLBACK: i32 = 2;
 
 pub(crate) fn basis(basis: Basis) -> i32 {
@@ -27,27 +27,27 @@ pub(crate) fn basis(basis: Basis) -> i32 {
     }
 }
 
-/// So many per second. Any thread may use it; those that wait are served first come, first served.
+/// Permits per second. Any thread may use it; waiting callers are served first come, first served.
 pub type RateHandle = Handle<Rate>;
 
-/// Permits that were taken, until it is settled what was used.
+/// Permits taken in advance, until they are settled.
 pub type ReservationHandle = Handle<Reservation>;
 
-/// How things are at a rate.
+/// The state of a rate.
 #[repr(C)]
 pub struct RateState {
-    /// How many may pass per second; infinite without a limit.
+    /// Permits per second; infinite if there is no limit.
     pub capacity: f64,
-    /// Why so many: LEASEWAY_UNKNOWN, LEASEWAY_LEASE, LEASEWAY_FALLBACK.
+    /// Where the capacity comes from: LEASEWAY_UNKNOWN, LEASEWAY_LEASE, LEASEWAY_FALLBACK.
     pub basis: i32,
-    /// Permits that are there now, also if others wait for them; below zero so much is owed.
+    /// Permits available now, even if others wait for them; negative if there is debt.
     pub available: f64,
-    /// The most that there can be at once.
+    /// Maximum number of permits that can be saved up.
     pub burst: f64,
 }
 
-/// Opens a rate. Settings, `key=value`, end with NULL; NULL is none: `wants` (estimated if left out), `priority`,
-/// `mode`, `burst` (permits) or `window` (seconds), `max_debt`. On failure the rate is NULL.
+/// Opens a rate. `settings` is NULL or a NULL-terminated array of `key=value`: `wants` (estimated by default),
+/// `priority`, `mode`, `burst` (permits) or `window` (seconds), `max_debt`. On failure the rate is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_rate_open(
     client: *const ClientHandle,
@@ -58,64 +58,61 @@ pub unsafe extern "C" fn leaseway_rate_open(
 ) -> i32 {
     call(error, || {
         let open = || {
-            // SAFETY: as callers owe.
-            let client = unsafe { reach(client, "client") }?;
-            // SAFETY: as callers owe.
+            // SAFETY: guaranteed by the caller, see the crate documentation.
+            let client = unsafe { borrow(client, "client") }?;
+            // SAFETY: guaranteed by the caller, see the crate documentation.
             let resource = unsafe { text(resource, "the resource") }?;
-            // SAFETY: as callers owe.
+            // SAFETY: guaranteed by the caller, see the crate documentation.
             let given = unsafe { texts(settings, "a setting") }?;
             Ok(settings::rate(client.resource(resource), Settings::read(&given)?)?.rate()?)
         };
-        // SAFETY: as callers owe.
-        unsafe { give(rate, "rate", open) }
+        // SAFETY: guaranteed by the caller, see the crate documentation.
+        unsafe { write_handle(rate, "rate", open) }
     })
 }
 
-/// Lets n pass if that is possible now; else LEASEWAY_NOT_NOW.
+/// Takes n permits if they are available now, else fails with LEASEWAY_NOT_NOW.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_rate_try_acquire(rate: *const RateHandle, n: u32, error: *mut Error) -> i32 {
-    // SAFETY: as callers owe.
-    call(error, || Ok(unsafe { reach(rate, "rate") }?.try_acquire(n)?))
+    // SAFETY: guaranteed by the caller, see the crate documentation.
+    call(error, || Ok(unsafe { borrow(rate, "rate") }?.try_acquire(n)?))
 }
 
-/// Waits until n may pass together, or for so many seconds (INFINITY is allowed): with LEASEWAY_TIMEOUT none has
-/// passed.
+/// Waits for n permits. After `timeout` seconds (INFINITY is allowed) it fails with LEASEWAY_TIMEOUT and takes none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_rate_wait(rate: *const RateHandle, n: u32, timeout: f64, error: *mut Error) -> i32 {
     call(error, || {
-        // SAFETY: as callers owe.
-        let rate = unsafe { reach(rate, "rate") }?;
+        // SAFETY: guaranteed by the caller, see the crate documentation.
+        let rate = unsafe { borrow(rate, "rate") }?;
         wait(rate.resource().runtime(), timeout, rate.wait_many(n))
     })
 }
 
-/// So many have been used already. What is not there is owed, and paid before anything else passes.
+/// Charges n permits that were used already. Missing permits become debt, which is paid before anything else passes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_rate_charge(rate: *const RateHandle, n: u64, error: *mut Error) -> i32 {
-    // SAFETY: as callers owe.
-    call(error, || Ok(unsafe { reach(rate, "rate") }?.charge(n)?))
+    // SAFETY: guaranteed by the caller, see the crate documentation.
+    call(error, || Ok(unsafe { borrow(rate, "rate") }?.charge(n)?))
 }
 
-/// So many have passed and were not used: those that passed last. As many come back as there would be now if they had
-/// never passed.
+/// Returns n permits that passed last and were not used: as many as would be available now had they never passed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_rate_refund(rate: *const RateHandle, n: u64, error: *mut Error) -> i32 {
     call(error, || {
-        // SAFETY: as callers owe.
-        unsafe { reach(rate, "rate") }?.refund(n);
+        // SAFETY: guaranteed by the caller, see the crate documentation.
+        unsafe { borrow(rate, "rate") }?.refund(n);
         Ok(())
     })
 }
 
-/// Asks for so much per second from now on.
+/// Sets the capacity to ask for, in permits per second.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_rate_set_wants(rate: *const RateHandle, wants: f64, error: *mut Error) -> i32 {
-    // SAFETY: as callers owe.
-    call(error, || Ok(unsafe { reach(rate, "rate") }?.resource().set_wants(wants)?))
+    // SAFETY: guaranteed by the caller, see the crate documentation.
+    call(error, || Ok(unsafe { borrow(rate, "rate") }?.resource().set_wants(wants)?))
 }
 
-/// Waits until n may pass, for something of which only its end will show what it takes. On failure the reservation is
-/// NULL.
+/// Waits for n permits, for work whose cost is known only at its end. On failure the reservation is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_rate_reserve(
     rate: *const RateHandle,
@@ -126,40 +123,40 @@ pub unsafe extern "C" fn leaseway_rate_reserve(
 ) -> i32 {
     call(error, || {
         let reserve = || {
-            // SAFETY: as callers owe.
-            let rate = unsafe { reach(rate, "rate") }?;
+            // SAFETY: guaranteed by the caller, see the crate documentation.
+            let rate = unsafe { borrow(rate, "rate") }?;
             wait(rate.resource().runtime(), timeout, rate.reserve(n))
         };
-        // SAFETY: as callers owe.
-        unsafe { give(reservation, "reservation", reserve) }
+        // SAFETY: guaranteed by the caller, see the crate documentation.
+        unsafe { write_handle(reservation, "reservation", reserve) }
     })
 }
 
-/// So much was used. The rest comes back, as much of it as there would be now if it had never been taken; what was used
-/// beyond it is owed. The handle ends with this, also if it fails.
+/// Settles a reservation for what was used. The rest is returned, as much of it as would be available now had it never
+/// been taken; usage beyond the reservation becomes debt. Frees the handle, also on failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_reservation_settle(
     reservation: *mut ReservationHandle,
     used: u64,
     error: *mut Error,
 ) -> i32 {
-    // SAFETY: as callers owe.
+    // SAFETY: guaranteed by the caller, see the crate documentation.
     call(error, || Ok(unsafe { take(reservation, "reservation") }?.settle(used)?))
 }
 
-/// Ends a reservation that was not settled: all of it counts as used. NULL, and one of another process, is nothing.
+/// Frees a reservation without settling it: all of it counts as used. NULL and handles of another process are ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_reservation_free(reservation: *mut ReservationHandle) {
-    // SAFETY: as callers owe.
+    // SAFETY: guaranteed by the caller, see the crate documentation.
     unsafe { free(reservation) }
 }
 
-/// How things are.
+/// Reads the current state.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_rate_look(rate: *const RateHandle, state: *mut RateState, error: *mut Error) -> i32 {
     call(error, || {
-        // SAFETY: as callers owe.
-        let rate = unsafe { reach(rate, "rate") }?;
+        // SAFETY: guaranteed by the caller, see the crate documentation.
+        let rate = unsafe { borrow(rate, "rate") }?;
         let (usable, standing) = (rate.resource().usable(), rate.standing());
         let now = RateState {
             capacity: usable.capacity.get(),
@@ -167,14 +164,15 @@ pub unsafe extern "C" fn leaseway_rate_look(rate: *const RateHandle, state: *mut
             available: standing.available,
             burst: standing.burst,
         };
-        // SAFETY: as callers owe.
-        unsafe { tell(state, "state", now) }
+        // SAFETY: guaranteed by the caller, see the crate documentation.
+        unsafe { write_value(state, "state", now) }
     })
 }
 
-/// Ends the handle; with the last of a resource its lease is given back. NULL, and one of another process, is nothing.
+/// Frees the handle. The lease is released with the last handle of the resource. NULL and handles of another process
+/// are ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_rate_free(rate: *mut RateHandle) {
-    // SAFETY: as callers owe.
+    // SAFETY: guaranteed by the caller, see the crate documentation.
     unsafe { free(rate) }
 }

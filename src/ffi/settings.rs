@@ -1,34 +1,34 @@
-//! Options of callers: strings, `key=value`.
+//! Settings: `key=value` strings.
 
 use std::{str::FromStr, time::Duration};
 
 use leaseway_client::{ClientTls, Credentials, Files, Mode, ResourceBuilder, Token, limiter::Burst};
 
-use crate::fault::Fault;
+use crate::error::CallError;
 
-/// Longer makes no difference to any caller, and adds up with any moment.
-const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
+/// Longer durations are cut to this, so that they can be added to any time.
+const MAX_DURATION: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// Those that were given and not looked at yet.
+/// Settings that were given and not read yet, and the names of all that exist.
 pub(crate) struct Settings<'a> {
     given: Vec<(&'a str, &'a str)>,
     known: Vec<&'static str>,
 }
 
 impl<'a> Settings<'a> {
-    pub(crate) fn read(given: &[&'a str]) -> Result<Settings<'a>, Fault> {
+    pub(crate) fn read(given: &[&'a str]) -> Result<Settings<'a>, CallError> {
         let split = |given: &&'a str| {
-            given.split_once('=').ok_or_else(|| Fault::invalid(format!("setting `{given}`: expected key=value")))
+            given.split_once('=').ok_or_else(|| CallError::invalid(format!("setting `{given}`: expected key=value")))
         };
         Ok(Settings { given: given.iter().map(split).collect::<Result<_, _>>()?, known: Vec::new() })
     }
 
-    fn text(&mut self, key: &'static str) -> Result<Option<&'a str>, Fault> {
+    fn text(&mut self, key: &'static str) -> Result<Option<&'a str>, CallError> {
         self.known.push(key);
         let found = self.given.iter().position(|(given, _)| *given == key);
         let value = found.map(|found| self.given.remove(found).1);
         if found.is_some() && self.given.iter().any(|(given, _)| *given == key) {
-            return Err(Fault::invalid(format!("setting `{key}` is given twice")));
+            return Err(CallError::invalid(format!("setting `{key}` is given twice")));
         }
         Ok(value)
     }
@@ -38,17 +38,18 @@ impl<'a> Settings<'a> {
         key: &'static str,
         expected: &str,
         read: impl FnOnce(&str) -> Option<T>,
-    ) -> Result<Option<T>, Fault> {
+    ) -> Result<Option<T>, CallError> {
         let Some(text) = self.text(key)? else { return Ok(None) };
-        let value = read(text).ok_or_else(|| Fault::invalid(format!("setting `{key}={text}`: expected {expected}")))?;
+        let value =
+            read(text).ok_or_else(|| CallError::invalid(format!("setting `{key}={text}`: expected {expected}")))?;
         Ok(Some(value))
     }
 
-    fn seconds(&mut self, key: &'static str) -> Result<Option<Duration>, Fault> {
+    fn seconds(&mut self, key: &'static str) -> Result<Option<Duration>, CallError> {
         self.value(key, "seconds, 0 or more", |text| text.parse().ok().and_then(seconds))
     }
 
-    fn mode(&mut self) -> Result<Option<Mode>, Fault> {
+    fn mode(&mut self) -> Result<Option<Mode>, CallError> {
         self.value("mode", "safe, pessimistic or optimistic", |name| match name {
             "safe" => Some(Mode::Safe),
             "pessimistic" => Some(Mode::Pessimistic),
@@ -57,24 +58,24 @@ impl<'a> Settings<'a> {
         })
     }
 
-    /// None is left that was not looked for.
-    fn end(self) -> Result<(), Fault> {
+    /// Fails if an unknown setting was given.
+    fn end(self) -> Result<(), CallError> {
         let Some((key, value)) = self.given.first() else { return Ok(()) };
-        Err(Fault::invalid(format!("setting `{key}={value}`: expected one of {}", self.known.join(", "))))
+        Err(CallError::invalid(format!("setting `{key}={value}`: expected one of {}", self.known.join(", "))))
     }
 }
 
-/// A span of time.
+/// A duration in seconds.
 pub(crate) fn seconds(seconds: f64) -> Option<Duration> {
     let is_span = seconds >= 0.0;
-    is_span.then(|| Duration::try_from_secs_f64(seconds).unwrap_or(LONGEST).min(LONGEST))
+    is_span.then(|| Duration::try_from_secs_f64(seconds).unwrap_or(MAX_DURATION).min(MAX_DURATION))
 }
 
 fn number<T: FromStr>(text: &str) -> Option<T> {
     text.parse().ok()
 }
 
-/// What stands for settings that are left out, and where it is found.
+/// Settings with an environment variable and a default.
 const VARIABLES: [(&str, &str, Option<&str>); 7] = [
     ("servers", "LEASEWAY_SERVER", Some("127.0.0.1:5100")),
     ("tls", "LEASEWAY_TLS", None),
@@ -85,7 +86,7 @@ const VARIABLES: [(&str, &str, Option<&str>); 7] = [
     ("token_file", "LEASEWAY_TOKEN_FILE", None),
 ];
 
-/// What the environment has for settings that are left out, if it is asked for.
+/// Settings from the environment, for those that were not given, if `env=true` was.
 pub(crate) fn environment(given: &[&str], variable: impl Fn(&str) -> Option<String>) -> Vec<String> {
     let is_given = |key: &str| given.iter().any(|one| one.split_once('=').is_some_and(|(given, _)| given == key));
     if !given.contains(&"env=true") {
@@ -100,8 +101,8 @@ pub(crate) fn environment(given: &[&str], variable: impl Fn(&str) -> Option<Stri
     found.collect()
 }
 
-/// The client that they ask for.
-pub(crate) fn client(mut settings: Settings<'_>) -> Result<leaseway_client::Client, Fault> {
+/// Builds a client.
+pub(crate) fn client(mut settings: Settings<'_>) -> Result<leaseway_client::Client, CallError> {
     let servers = settings.text("servers")?.unwrap_or_default();
     let mut builder = leaseway_client::Client::builder().endpoints(servers.split(',').filter(|one| !one.is_empty()));
     if let Some(id) = settings.text("id")? {
@@ -125,13 +126,13 @@ pub(crate) fn client(mut settings: Settings<'_>) -> Result<leaseway_client::Clie
     if let Some(token) = token(&mut settings)? {
         builder = builder.token(&token);
     }
-    // What it means has been found before.
+    // Handled in `environment` already.
     settings.value("env", "true or false", number::<bool>)?;
     settings.end()?;
     Ok(builder.build_blocking()?)
 }
 
-fn tls(settings: &mut Settings<'_>) -> Result<Option<ClientTls>, Fault> {
+fn tls(settings: &mut Settings<'_>) -> Result<Option<ClientTls>, CallError> {
     let asked = settings.value("tls", "true or false", number)?.unwrap_or(false);
     let ca = settings.text("tls_ca")?.map(Into::into);
     let certificate = settings.text("tls_cert")?.map(Into::into);
@@ -143,22 +144,26 @@ fn tls(settings: &mut Settings<'_>) -> Result<Option<ClientTls>, Fault> {
     Ok(Some(ClientTls::new(&Credentials::load(files)?, name)?))
 }
 
-fn token(settings: &mut Settings<'_>) -> Result<Option<Token>, Fault> {
+fn token(settings: &mut Settings<'_>) -> Result<Option<Token>, CallError> {
     match (settings.text("token")?, settings.text("token_file")?) {
-        (Some(_), Some(_)) => Err(Fault::invalid("both settings `token` and `token_file`: expected one of them")),
+        (Some(_), Some(_)) => {
+            Err(CallError::invalid("settings `token` and `token_file` exclude each other: pass one of them"))
+        }
         (Some(token), None) => Ok(Some(Token::new(token)?)),
         (None, Some(file)) => Ok(Some(Token::file(file)?)),
         (None, None) => Ok(None),
     }
 }
 
-/// The resource that they ask for, as a rate.
-pub(crate) fn rate(mut builder: ResourceBuilder, mut settings: Settings<'_>) -> Result<ResourceBuilder, Fault> {
+/// Applies the settings of a rate.
+pub(crate) fn rate(mut builder: ResourceBuilder, mut settings: Settings<'_>) -> Result<ResourceBuilder, CallError> {
     let permits = settings.value("burst", "permits, 0 or more", |text| {
         number(text).filter(|permits: &f64| permits.is_finite() && *permits >= 0.0)
     })?;
     builder = match (permits, settings.seconds("window")?) {
-        (Some(_), Some(_)) => return Err(Fault::invalid("both settings `burst` and `window`: expected one of them")),
+        (Some(_), Some(_)) => {
+            return Err(CallError::invalid("settings `burst` and `window` exclude each other: pass one of them"));
+        }
         (Some(permits), None) => builder.burst(Burst::Permits(permits)),
         (None, Some(window)) => builder.burst(Burst::Window(window)),
         (None, None) => builder,
@@ -169,8 +174,8 @@ pub(crate) fn rate(mut builder: ResourceBuilder, mut settings: Settings<'_>) -> 
     gauge(builder, settings)
 }
 
-/// The same, as a gauge.
-pub(crate) fn gauge(mut builder: ResourceBuilder, mut settings: Settings<'_>) -> Result<ResourceBuilder, Fault> {
+/// Applies the settings of a gauge.
+pub(crate) fn gauge(mut builder: ResourceBuilder, mut settings: Settings<'_>) -> Result<ResourceBuilder, CallError> {
     if let Some(wants) = settings.value("wants", "a number", number)? {
         builder = builder.wants(wants);
     }

@@ -1,4 +1,4 @@
-//! What needs no server; with one, C and JavaScript test it (`tests/scenarios/ffi.rs`).
+//! Tests without a server. `tests/scenarios/ffi.rs` has those with one, in C and JavaScript.
 
 mod header;
 mod misuse;

@@ -1,20 +1,20 @@
-//! Calls that may have to wait, in the caller's thread.
+//! Blocking calls.
 
 use std::time::Duration;
 
 use tokio::{runtime::Handle, time::timeout};
 
 use crate::{
-    fault::{Fault, LEASEWAY_TIMEOUT},
+    error::{CallError, LEASEWAY_TIMEOUT},
     settings,
 };
 
-/// What comes of a call, or that time is up: then it is given up, and has taken nothing.
-pub(crate) fn wait<T, E: Into<Fault>>(
+/// Blocks on a call. After the timeout the call is cancelled and has taken nothing.
+pub(crate) fn wait<T, E: Into<CallError>>(
     runtime: &Handle,
     seconds: f64,
     call: impl Future<Output = Result<T, E>>,
-) -> Result<T, Fault> {
+) -> Result<T, CallError> {
     let limit = span(seconds)?;
     let done = runtime.block_on(async {
         match limit {
@@ -22,15 +22,15 @@ pub(crate) fn wait<T, E: Into<Fault>>(
             None => Some(call.await),
         }
     });
-    let message = || format!("time is up after {seconds} s");
-    done.ok_or_else(|| Fault { code: LEASEWAY_TIMEOUT, message: message() })?.map_err(Into::into)
+    let message = || format!("timed out after {seconds} s");
+    done.ok_or_else(|| CallError { code: LEASEWAY_TIMEOUT, message: message() })?.map_err(Into::into)
 }
 
-/// For how long to wait, if not as long as it takes.
-fn span(seconds: f64) -> Result<Option<Duration>, Fault> {
+/// The timeout; `None` if it is infinite.
+fn span(seconds: f64) -> Result<Option<Duration>, CallError> {
     if seconds == f64::INFINITY {
         return Ok(None);
     }
-    let wrong = || Fault::invalid(format!("timeout={seconds}: expected seconds, 0 or more, or INFINITY"));
+    let wrong = || CallError::invalid(format!("timeout={seconds}: expected seconds, 0 or more, or INFINITY"));
     settings::seconds(seconds).ok_or_else(wrong).map(Some)
 }

@@ -1,6 +1,7 @@
-//! The client, and the one that a forked process makes for itself.
+//! The client, which a forked process creates anew.
 
 use std::{
+    collections::BTreeMap,
     path::PathBuf,
     sync::{
         Mutex, PoisonError,
@@ -9,60 +10,64 @@ use std::{
     time::Duration,
 };
 
-use leaseway_client::{Book, Client, ClientTls, Credentials, Files, Mode, Token};
+use leaseway_client::{Client, ClientTls, Credentials, Files, LeaseTrace, Mode, Token};
 use pyo3::prelude::*;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::Instant;
 
 use crate::{
     arguments,
-    error::Fault,
-    fork::{Own, life},
-    state::Health,
+    error::ClientError,
+    fork::{PidGuarded, generation},
     waiting::Call,
 };
 
-/// Keeps leases in a thread of its own. See `leaseway/client.py`.
+/// Keeps leases alive in a thread of its own. See `leaseway/client.py`.
 #[pyclass(name = "Client", subclass, frozen, weakref, module = "leaseway._native")]
 pub(crate) struct NativeClient {
-    recipe: Recipe,
-    /// Which process it was made in.
+    options: ClientOptions,
+    /// The generation of the process that made it.
     made: u64,
     closed: AtomicBool,
-    current: Mutex<Own<Live>>,
+    current: Mutex<PidGuarded<ProcessClient>>,
 }
 
 /// The client of this process.
 #[derive(Clone)]
-pub(crate) struct Live {
+pub(crate) struct ProcessClient {
     pub(crate) client: Client,
-    book: Option<TimedBook>,
+    lease_trace: Option<TimedTrace>,
 }
 
-/// A book, and what Python's monotonic clock showed when it began: the books of all processes of a machine go together.
+/// A trace, and the time of Python's monotonic clock when it began. So the traces of all processes of a machine can be
+/// merged.
 #[derive(Clone)]
-struct TimedBook {
-    book: Book,
+struct TimedTrace {
+    lease_trace: LeaseTrace,
     begun: Instant,
     monotonic: f64,
 }
 
-impl TimedBook {
-    fn begin() -> TimedBook {
+impl TimedTrace {
+    fn begin() -> TimedTrace {
         let begun = Instant::now();
         let clock = clock_gettime(ClockId::Monotonic);
-        TimedBook { book: Book::new(), begun, monotonic: clock.tv_sec as f64 + clock.tv_nsec as f64 / 1e9 }
+        TimedTrace {
+            lease_trace: LeaseTrace::new(),
+            begun,
+            monotonic: clock.tv_sec as f64 + clock.tv_nsec as f64 / 1e9,
+        }
     }
 
     fn take(&self) -> Vec<(f64, String, f64)> {
         let at = |at: Instant| self.monotonic + at.saturating_duration_since(self.begun).as_secs_f64();
-        let entries = self.book.take().into_iter();
+        let entries = self.lease_trace.take().into_iter();
         entries.map(|entry| (at(entry.at), entry.resource.to_string(), entry.capacity)).collect()
     }
 }
 
-/// How to make a client. Files are named and not kept: what reads them has locks.
-struct Recipe {
+/// How to make a client. Files are kept as paths, because whatever reads them has locks.
+struct ClientOptions {
     servers: Vec<String>,
     id: Option<String>,
     mode: Mode,
@@ -73,11 +78,11 @@ struct Recipe {
     deadline: Option<Duration>,
     backoff_max: Option<Duration>,
     refresh_min: Option<Duration>,
-    book: bool,
+    lease_trace: bool,
 }
 
-impl Recipe {
-    fn make(&self) -> Result<Live, Fault> {
+impl ClientOptions {
+    fn make(&self) -> Result<ProcessClient, ClientError> {
         let mut builder = Client::builder().endpoints(&self.servers).mode(self.mode);
         if let Some(id) = &self.id {
             builder = builder.id(id.replace("{pid}", &std::process::id().to_string()));
@@ -98,69 +103,71 @@ impl Recipe {
         if let Some(interval) = self.refresh_min {
             builder = builder.refresh_min(interval);
         }
-        let book = self.book.then(TimedBook::begin);
-        if let Some(book) = &book {
-            builder = builder.book(&book.book);
+        let lease_trace = self.lease_trace.then(TimedTrace::begin);
+        if let Some(lease_trace) = &lease_trace {
+            builder = builder.lease_trace(&lease_trace.lease_trace);
         }
-        Ok(Live { client: builder.build_blocking()?, book })
+        Ok(ProcessClient { client: builder.build_blocking()?, lease_trace })
     }
 
-    fn token(&self) -> Result<Option<Token>, Fault> {
+    fn token(&self) -> Result<Option<Token>, ClientError> {
         match (&self.token, &self.token_file) {
-            (Some(_), Some(_)) => Err(Fault::Build("both token and token_file: say one of them".to_owned())),
+            (Some(_), Some(_)) => {
+                Err(ClientError::Build("token and token_file exclude each other: pass one of them".to_owned()))
+            }
             (Some(token), None) => Ok(Some(Token::new(token)?)),
             (None, Some(file)) => Ok(Some(Token::file(file)?)),
             (None, None) => Ok(None),
         }
     }
 
-    /// Whether a forked process has an id of its own: two clients may not share one.
+    /// Whether a forked process gets an id of its own. Two clients must not share one.
     fn is_unique(&self) -> bool {
         self.id.as_ref().is_none_or(|id| id.contains("{pid}"))
     }
 }
 
 impl NativeClient {
-    /// The client of this process; in a forked one it is made when it is first needed.
-    pub(crate) fn live(&self) -> Result<Live, Fault> {
+    /// The client of this process. A forked process makes it when it is first needed.
+    pub(crate) fn current_client(&self) -> Result<ProcessClient, ClientError> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(live) = current.get() {
-            return Ok(live.clone());
+        if let Some(current_client) = current.get() {
+            return Ok(current_client.clone());
         }
         if self.closed.load(Ordering::Relaxed) {
-            return Err(Fault::closed());
+            return Err(ClientError::closed());
         }
-        if !self.recipe.is_unique() {
-            let id = self.recipe.id.as_deref().unwrap_or_default();
-            return Err(Fault::Forked(format!(
+        if !self.options.is_unique() {
+            let id = self.options.id.as_deref().unwrap_or_default();
+            return Err(ClientError::Forked(format!(
                 "the client `{id}` belongs to the process that this one was forked from, and two clients may not share \
                  an id: make one after the fork, leave the id out, or have {{pid}} in it"
             )));
         }
-        let live = self.recipe.make()?;
-        *current = Own::new(live.clone());
-        Ok(live)
+        let current_client = self.options.make()?;
+        *current = PidGuarded::new(current_client.clone());
+        Ok(current_client)
     }
 
-    /// That of this process, if there is one already.
-    fn existing(&self) -> Option<Live> {
+    /// The client of this process, if there is one already.
+    fn existing(&self) -> Option<ProcessClient> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner).get().cloned()
     }
 
-    /// Nothing is left to wait for in a process that has made none.
+    /// The call that closes the client, unless this process has made none.
     fn closing(&self) -> Option<Call> {
         self.closed.store(true, Ordering::Relaxed);
-        let live = self.existing()?;
-        let runtime = live.client.runtime().clone();
+        let current_client = self.existing()?;
+        let runtime = current_client.client.runtime().clone();
         Some(Call::new(&runtime, async move {
-            live.client.close().await;
-            Ok::<(), Fault>(())
+            current_client.client.close().await;
+            Ok::<(), ClientError>(())
         }))
     }
 
     fn get_ready(&self, timeout: f64) -> PyResult<Call> {
         let timeout = arguments::seconds("timeout", timeout)?;
-        let client = self.live()?.client;
+        let client = self.current_client()?.client;
         let runtime = client.runtime().clone();
         Ok(Call::new(&runtime, async move { client.ready(timeout).await }))
     }
@@ -172,9 +179,9 @@ impl NativeClient {
     #[pyo3(signature = (
         servers, *, id = None, mode = "safe", tls = false, tls_ca = None, tls_cert = None, tls_key = None,
         tls_server_name = None, token = None, token_file = None, deadline = None, backoff_max = None,
-        refresh_min = None, book = false,
+        refresh_min = None, lease_trace = false,
     ))]
-    #[expect(clippy::too_many_arguments, reason = "keywords of Python's")]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments in Python")]
     fn new(
         servers: Vec<String>,
         id: Option<String>,
@@ -189,10 +196,10 @@ impl NativeClient {
         deadline: Option<f64>,
         backoff_max: Option<f64>,
         refresh_min: Option<f64>,
-        book: bool,
+        lease_trace: bool,
     ) -> PyResult<NativeClient> {
         let files = Files { certificate: tls_cert, key: tls_key, ca: tls_ca };
-        let recipe = Recipe {
+        let options = ClientOptions {
             servers,
             id,
             mode: arguments::mode(mode)?,
@@ -203,25 +210,26 @@ impl NativeClient {
             deadline: arguments::maybe_seconds("deadline", deadline)?,
             backoff_max: arguments::maybe_seconds("backoff_max", backoff_max)?,
             refresh_min: arguments::maybe_seconds("refresh_min", refresh_min)?,
-            book,
+            lease_trace,
         };
-        let current = Mutex::new(Own::new(recipe.make()?));
-        Ok(NativeClient { recipe, made: life(), closed: AtomicBool::new(false), current })
+        let current = Mutex::new(PidGuarded::new(options.make()?));
+        Ok(NativeClient { options, made: generation(), closed: AtomicBool::new(false), current })
     }
 
-    /// What it calls itself.
+    /// The id of the client.
     #[getter]
     fn id(&self) -> PyResult<String> {
-        Ok(self.live()?.client.id().to_owned())
+        Ok(self.current_client()?.client.id().to_owned())
     }
 
-    /// How it gets on with its servers.
+    /// The state of the connection to the servers.
     #[getter]
     fn health(&self) -> PyResult<Health> {
-        Ok(self.live()?.client.health().into())
+        Ok(self.current_client()?.client.health().into())
     }
 
-    /// Waits until every resource that is open has its first lease; else NotReady says which has none, and why.
+    /// Waits until every open resource has its first lease. Raises NotReady, which names those without one and the
+    /// reason.
     #[pyo3(signature = (timeout = 5.0))]
     fn ready(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
         self.get_ready(timeout)?.block(py, None, "").map(drop)
@@ -231,7 +239,7 @@ impl NativeClient {
         self.get_ready(timeout)?.start(py)
     }
 
-    /// Gives everything back, and waits until that is done, or has failed once. Callers that wait are told Closed.
+    /// Releases all leases, and waits until that is done or has failed once. Waiting callers get Closed.
     #[pyo3(signature = (timeout = None))]
     fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let timeout = arguments::maybe_seconds("timeout", timeout)?;
@@ -242,15 +250,48 @@ impl NativeClient {
         self.closing().map_or(Ok(py.None()), |call| call.start(py))
     }
 
-    /// What could be used because of leases since this was last called, for audits: `(time.monotonic(), resource,
-    /// capacity)`, from then on. Kept only with `book=True`.
-    fn take_book(&self) -> PyResult<Vec<(f64, String, f64)>> {
-        Ok(self.live()?.book.map(|book| book.take()).unwrap_or_default())
+    /// The changes of leased capacity since the last call, for audits: tuples of `(time.monotonic(), resource,
+    /// capacity)`. Recorded only with `lease_trace=True`.
+    fn take_lease_trace(&self) -> PyResult<Vec<(f64, String, f64)>> {
+        Ok(self.current_client()?.lease_trace.map(|lease_trace| lease_trace.take()).unwrap_or_default())
     }
 
     fn __repr__(&self) -> String {
-        let id = self.existing().map(|live| live.client.id().to_owned());
-        let whose = if self.made == life() { "" } else { ", forked" };
-        format!("Client(servers={:?}, id={:?}{whose})", self.recipe.servers, id.unwrap_or_default())
+        let id = self.existing().map(|current_client| current_client.client.id().to_owned());
+        let whose = if self.made == generation() { "" } else { ", forked" };
+        format!("Client(servers={:?}, id={:?}{whose})", self.options.servers, id.unwrap_or_default())
+    }
+}
+
+/// The state of the connection to the servers.
+#[pyclass(frozen, get_all, module = "leaseway._native")]
+pub(crate) struct Health {
+    /// The server that is asked at present: the master, as far as is known.
+    server: String,
+    /// The servers that are tried when that one does not answer.
+    endpoints: Vec<String>,
+    /// The number of failed requests since the last answer.
+    failures: u32,
+    /// The error of the last failed request.
+    last_error: Option<String>,
+    /// The debt of each rate that has any.
+    debts: BTreeMap<String, u64>,
+}
+
+impl From<leaseway_client::Health> for Health {
+    fn from(health: leaseway_client::Health) -> Health {
+        let leaseway_client::Health { server, endpoints, failures, last_error, debts, .. } = health;
+        Health { server, endpoints, failures, last_error, debts: debts.into_iter().collect() }
+    }
+}
+
+#[pymethods]
+impl Health {
+    fn __repr__(&self) -> String {
+        let Health { server, endpoints, failures, last_error, debts } = self;
+        format!(
+            "Health(server={server:?}, endpoints={endpoints:?}, failures={failures}, last_error={}, debts={debts:?})",
+            last_error.as_ref().map_or_else(|| "None".to_owned(), |error| format!("{error:?}"))
+        )
     }
 }

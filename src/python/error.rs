@@ -1,4 +1,4 @@
-//! Errors: the words are the client library's, the classes are in `leaseway/errors.py`.
+//! Errors. The messages come from the client library, the classes are in `leaseway/errors.py`.
 
 use leaseway_client::{
     BadToken, BuildError, NotReady, OpenError, TlsError,
@@ -10,8 +10,8 @@ use pyo3::{
     types::{PyTuple, PyType},
 };
 
-/// What went wrong, before it is an exception.
-pub(crate) enum Fault {
+/// An error before it is raised as an exception.
+pub(crate) enum ClientError {
     Build(String),
     Open(String),
     Closed(String),
@@ -21,21 +21,23 @@ pub(crate) enum Fault {
     Timeout(String),
 }
 
-impl Fault {
-    /// No client outlives what it was given, so a limiter is closed with its client.
-    pub(crate) fn closed() -> Fault {
-        Fault::Closed("the client was closed".to_owned())
+impl ClientError {
+    /// The client was closed, and all its limiters with it.
+    pub(crate) fn closed() -> ClientError {
+        ClientError::Closed("the client was closed".to_owned())
     }
 
     fn raise(self, py: Python<'_>) -> PyResult<PyErr> {
         let (name, arguments) = match self {
-            Fault::Build(why) => ("BuildError", (why,).into_pyobject(py)?),
-            Fault::Open(why) => ("OpenError", (why,).into_pyobject(py)?),
-            Fault::Closed(why) => ("Closed", (why,).into_pyobject(py)?),
-            Fault::Forked(why) => ("Forked", (why,).into_pyobject(py)?),
-            Fault::Timeout(why) => ("Timeout", (why,).into_pyobject(py)?),
-            Fault::Debt(debt) => ("DebtExceeded", (debt.to_string(), debt.uncharged, debt.max_debt).into_pyobject(py)?),
-            Fault::NotReady(not) => ("NotReady", (not.to_string(), not.resources, not.why).into_pyobject(py)?),
+            ClientError::Build(why) => ("BuildError", (why,).into_pyobject(py)?),
+            ClientError::Open(why) => ("OpenError", (why,).into_pyobject(py)?),
+            ClientError::Closed(why) => ("Closed", (why,).into_pyobject(py)?),
+            ClientError::Forked(why) => ("Forked", (why,).into_pyobject(py)?),
+            ClientError::Timeout(why) => ("Timeout", (why,).into_pyobject(py)?),
+            ClientError::Debt(debt) => {
+                ("DebtExceeded", (debt.to_string(), debt.uncharged, debt.max_debt).into_pyobject(py)?)
+            }
+            ClientError::NotReady(not) => ("NotReady", (not.to_string(), not.resources, not.why).into_pyobject(py)?),
         };
         exception(py, name, arguments)
     }
@@ -46,48 +48,48 @@ fn exception<'py>(py: Python<'py>, name: &str, arguments: Bound<'py, PyTuple>) -
     Ok(PyErr::from_type(class, arguments.unbind()))
 }
 
-impl From<Fault> for PyErr {
-    fn from(fault: Fault) -> PyErr {
+impl From<ClientError> for PyErr {
+    fn from(fault: ClientError) -> PyErr {
         let raised = Python::try_attach(|py| fault.raise(py).unwrap_or_else(|error| error));
         raised.unwrap_or_else(|| PyRuntimeError::new_err("the interpreter has ended"))
     }
 }
 
-macro_rules! in_words {
+macro_rules! from_message {
     ($($error:ty => $fault:ident),* $(,)?) => {$(
-        impl From<$error> for Fault {
-            fn from(error: $error) -> Fault {
-                Fault::$fault(error.to_string())
+        impl From<$error> for ClientError {
+            fn from(error: $error) -> ClientError {
+                ClientError::$fault(error.to_string())
             }
         }
     )*};
 }
 
-in_words! { BuildError => Build, BadToken => Build, TlsError => Build }
+from_message! { BuildError => Build, BadToken => Build, TlsError => Build }
 
-impl From<Closed> for Fault {
-    fn from(_: Closed) -> Fault {
-        Fault::closed()
+impl From<Closed> for ClientError {
+    fn from(_: Closed) -> ClientError {
+        ClientError::closed()
     }
 }
 
-impl From<OpenError> for Fault {
-    fn from(error: OpenError) -> Fault {
+impl From<OpenError> for ClientError {
+    fn from(error: OpenError) -> ClientError {
         match error {
-            OpenError::Closed => Fault::closed(),
-            error => Fault::Open(error.to_string()),
+            OpenError::Closed => ClientError::closed(),
+            error => ClientError::Open(error.to_string()),
         }
     }
 }
 
-impl From<DebtExceeded> for Fault {
-    fn from(error: DebtExceeded) -> Fault {
-        Fault::Debt(error)
+impl From<DebtExceeded> for ClientError {
+    fn from(error: DebtExceeded) -> ClientError {
+        ClientError::Debt(error)
     }
 }
 
-impl From<NotReady> for Fault {
-    fn from(error: NotReady) -> Fault {
-        Fault::NotReady(error)
+impl From<NotReady> for ClientError {
+    fn from(error: NotReady) -> ClientError {
+        ClientError::NotReady(error)
     }
 }

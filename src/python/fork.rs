@@ -1,7 +1,9 @@
-//! Forked processes. A fork copies one thread and all memory: the client's thread is missing in the child, and a lock
-//! that it held is held for ever. So the child leaves alone what it has inherited, and makes its own when it is used.
+//! Fork safety.
 //!
-//! `os.fork` holds the interpreter, so no other thread is between two lines of this crate that do.
+//! A fork copies all memory but only the calling thread. In the child the client's thread is missing, and a lock that
+//! it held stays locked. So the child never touches inherited values: it leaks them, and creates its own on first use.
+//!
+//! `os.fork` holds the interpreter lock, so no other thread is inside of a section of this crate that holds it, too.
 
 use std::{
     mem,
@@ -10,47 +12,47 @@ use std::{
 
 use pyo3::prelude::*;
 
-static LIFE: AtomicU64 = AtomicU64::new(0);
+static GENERATION: AtomicU64 = AtomicU64::new(0);
 
-/// Which of the processes between the first one and this it is.
-pub(crate) fn life() -> u64 {
-    LIFE.load(Ordering::Relaxed)
+/// The number of forks between the first process and this one.
+pub(crate) fn generation() -> u64 {
+    GENERATION.load(Ordering::Relaxed)
 }
 
-/// This process has just begun as a copy of another.
+/// Called in the child right after a fork.
 #[pyfunction]
 #[pyo3(name = "_forked")]
 pub(crate) fn forked() {
-    LIFE.fetch_add(1, Ordering::Relaxed);
-    // All children of a process would have the same jitter.
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+    // Without a new seed all children would have the same jitter.
     fastrand::seed(fastrand::u64(..) ^ u64::from(std::process::id()).rotate_left(32));
 }
 
-/// Something that only the process that made it may use, and drop.
-pub(crate) struct Own<T> {
+/// A value that only the process that created it may use and drop.
+pub(crate) struct PidGuarded<T> {
     value: Option<T>,
-    life: u64,
+    generation: u64,
 }
 
-impl<T> Own<T> {
-    pub(crate) fn new(value: T) -> Own<T> {
-        Own { value: Some(value), life: life() }
+impl<T> PidGuarded<T> {
+    pub(crate) fn new(value: T) -> PidGuarded<T> {
+        PidGuarded { value: Some(value), generation: generation() }
     }
 
-    /// The value, if it is this process's.
+    /// The value, if this process created it.
     pub(crate) fn get(&self) -> Option<&T> {
-        self.value.as_ref().filter(|_| self.life == life())
+        self.value.as_ref().filter(|_| self.generation == generation())
     }
 
-    /// As [`get`](Self::get), to keep.
+    /// As [`get`](Self::get), by value.
     pub(crate) fn take(mut self) -> Option<T> {
-        if self.life == life() { self.value.take() } else { None }
+        if self.generation == generation() { self.value.take() } else { None }
     }
 }
 
-impl<T> Drop for Own<T> {
+impl<T> Drop for PidGuarded<T> {
     fn drop(&mut self) {
-        if self.life != life() {
+        if self.generation != generation() {
             mem::forget(self.value.take());
         }
     }

@@ -1,6 +1,6 @@
-//! So many at the same time.
+//! Gauges and their permits.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use leaseway_client::{Gauge, limiter::Burst};
 use pyo3::prelude::*;
@@ -8,10 +8,10 @@ use pyo3::prelude::*;
 use crate::{
     arguments::{self, maybe_seconds, permits},
     client::NativeClient,
+    fork::PidGuarded,
     handle::{Handle, NativeResource, Options},
-    permit::Permit,
     rate::passed,
-    waiting::Call,
+    waiting::{Call, Deliver},
 };
 
 /// A gauge. See `leaseway/limiters.py`.
@@ -43,13 +43,13 @@ impl NativeGauge {
         Ok(base.add_subclass(NativeGauge(handle)))
     }
 
-    /// n permits, if they are free now; else None.
+    /// Takes n permits if they are free now; None otherwise.
     #[pyo3(signature = (n = 1))]
     fn try_acquire(&self, n: i64) -> PyResult<Option<Permit>> {
         Ok(passed(self.0.limiter()?.try_acquire(permits(n)?))?.map(Permit::new))
     }
 
-    /// Waits for n permits at once. Timeout if that takes longer than so many seconds; then none is in use.
+    /// Waits for n permits. Raises Timeout, and takes none, after `timeout` seconds.
     #[pyo3(signature = (n = 1, timeout = None))]
     fn acquire(&self, py: Python<'_>, n: i64, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         let timeout = maybe_seconds("timeout", timeout)?;
@@ -60,7 +60,7 @@ impl NativeGauge {
         self.acquiring(n)?.start(py)
     }
 
-    /// Permits that are out, of this process.
+    /// Permits in use by this process.
     #[getter]
     fn in_use(&self) -> PyResult<u64> {
         Ok(self.0.limiter()?.in_use())
@@ -70,5 +70,39 @@ impl NativeGauge {
         let gauge = self.0.limiter()?;
         let (capacity, in_use) = (gauge.resource().capacity().get(), gauge.in_use());
         Ok(format!("Gauge({:?}, capacity={capacity}, in_use={in_use})", self.0.id()))
+    }
+}
+
+/// Permits in use. They are returned by `release`, at the end of a `with`, or when the object is collected.
+#[pyclass(frozen, weakref, module = "leaseway._native")]
+pub(crate) struct Permit(Mutex<Option<PidGuarded<leaseway_client::Permit>>>);
+
+impl Permit {
+    pub(crate) fn new(permit: leaseway_client::Permit) -> Permit {
+        Permit(Mutex::new(Some(PidGuarded::new(permit))))
+    }
+}
+
+impl Deliver for leaseway_client::Permit {
+    fn deliver(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Ok(Py::new(py, Permit::new(self))?.into_any())
+    }
+}
+
+#[pymethods]
+impl Permit {
+    /// Returns the permits. Further calls do nothing, and neither does a call in a forked process: the permits belong
+    /// to the parent.
+    fn release(&self) {
+        drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
+    fn __enter__(this: Py<Permit>) -> Py<Permit> {
+        this
+    }
+
+    #[pyo3(signature = (_kind = None, _raised = None, _trace = None, /))]
+    fn __exit__(&self, _kind: Option<Py<PyAny>>, _raised: Option<Py<PyAny>>, _trace: Option<Py<PyAny>>) {
+        self.release();
     }
 }

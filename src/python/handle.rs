@@ -1,4 +1,4 @@
-//! Resources that are open, and opened anew in a forked process.
+//! Handles of resources, which a forked process opens anew.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -8,7 +8,7 @@ use std::{
 use leaseway_client::{Basis, Gauge, Mode, OpenError, Rate, Resource, ResourceBuilder, limiter::Burst};
 use pyo3::{exceptions::PyValueError, prelude::*};
 
-use crate::{arguments, client::NativeClient, error::Fault, fork::Own, waiting::Call};
+use crate::{arguments, client::NativeClient, error::ClientError, fork::PidGuarded, waiting::Call};
 
 /// How to open a resource.
 pub(crate) struct Options {
@@ -36,10 +36,10 @@ impl Options {
     }
 }
 
-/// How much a rate may save up.
+/// The burst of a rate, from `burst` or `window`.
 pub(crate) fn burst(permits: Option<f64>, window: Option<f64>) -> PyResult<Burst> {
     match (permits, window) {
-        (Some(_), Some(_)) => Err(PyValueError::new_err("both burst and window: say one of them")),
+        (Some(_), Some(_)) => Err(PyValueError::new_err("burst and window exclude each other: pass one of them")),
         (Some(permits), None) if permits.is_finite() && permits >= 0.0 => Ok(Burst::Permits(permits)),
         (Some(permits), None) => Err(PyValueError::new_err(format!("burst={permits}: expected permits, 0 or more"))),
         (None, Some(window)) => Ok(Burst::Window(arguments::seconds("window", window)?)),
@@ -73,27 +73,27 @@ impl Limits for Gauge {
     }
 }
 
-/// A handle that each process opens for itself.
+/// A handle that is opened anew in each forked process.
 pub(crate) struct Handle<L> {
     client: Py<NativeClient>,
     options: Options,
-    current: Mutex<Own<Arc<L>>>,
+    current: Mutex<PidGuarded<Arc<L>>>,
 }
 
 impl<L: Limits> Handle<L> {
-    pub(crate) fn open(client: Py<NativeClient>, options: Options) -> Result<Arc<Handle<L>>, Fault> {
-        let opened = L::open(options.of(&client.get().live()?.client))?;
-        Ok(Arc::new(Handle { client, options, current: Mutex::new(Own::new(Arc::new(opened))) }))
+    pub(crate) fn open(client: Py<NativeClient>, options: Options) -> Result<Arc<Handle<L>>, ClientError> {
+        let opened = L::open(options.of(&client.get().current_client()?.client))?;
+        Ok(Arc::new(Handle { client, options, current: Mutex::new(PidGuarded::new(Arc::new(opened))) }))
     }
 
-    /// That of this process.
-    pub(crate) fn limiter(&self) -> Result<Arc<L>, Fault> {
+    /// The limiter of this process.
+    pub(crate) fn limiter(&self) -> Result<Arc<L>, ClientError> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(opened) = current.get() {
             return Ok(Arc::clone(opened));
         }
-        let opened = Arc::new(L::open(self.options.of(&self.client.get().live()?.client))?);
-        *current = Own::new(Arc::clone(&opened));
+        let opened = Arc::new(L::open(self.options.of(&self.client.get().current_client()?.client))?);
+        *current = PidGuarded::new(Arc::clone(&opened));
         Ok(opened)
     }
 
@@ -101,11 +101,11 @@ impl<L: Limits> Handle<L> {
         &self.options.resource
     }
 
-    /// A call that runs where the client does.
-    pub(crate) fn call<G: crate::waiting::Gain, E: Into<Fault> + Send + 'static, F>(
+    /// A call on the runtime of the client.
+    pub(crate) fn call<G: crate::waiting::Deliver, E: Into<ClientError> + Send + 'static, F>(
         &self,
         start: impl FnOnce(Arc<L>) -> F,
-    ) -> Result<Call, Fault>
+    ) -> Result<Call, ClientError>
     where
         F: Future<Output = Result<G, E>> + Send + 'static,
     {
@@ -115,14 +115,14 @@ impl<L: Limits> Handle<L> {
     }
 }
 
-/// What rates and gauges have in common.
+/// The base class of rates and gauges.
 #[pyclass(name = "Resource", subclass, frozen, module = "leaseway._native")]
 pub(crate) struct NativeResource(Arc<dyn AnyHandle>);
 
 trait AnyHandle: Send + Sync {
     fn id(&self) -> &str;
     fn client(&self, py: Python<'_>) -> Py<NativeClient>;
-    fn look(&self) -> Result<Resource, Fault>;
+    fn resource(&self) -> Result<Resource, ClientError>;
 }
 
 impl<L: Limits> AnyHandle for Handle<L> {
@@ -134,7 +134,7 @@ impl<L: Limits> AnyHandle for Handle<L> {
         self.client.clone_ref(py)
     }
 
-    fn look(&self) -> Result<Resource, Fault> {
+    fn resource(&self) -> Result<Resource, ClientError> {
         Ok(self.limiter()?.resource().clone())
     }
 }
@@ -146,7 +146,7 @@ impl NativeResource {
 
     fn get_ready(&self, timeout: f64) -> PyResult<Call> {
         let timeout: Duration = arguments::seconds("timeout", timeout)?;
-        let resource = self.0.look()?;
+        let resource = self.0.resource()?;
         let runtime = resource.runtime().clone();
         Ok(Call::new(&runtime, async move { resource.ready(timeout).await }))
     }
@@ -154,58 +154,58 @@ impl NativeResource {
 
 #[pymethods]
 impl NativeResource {
-    /// Which resource.
+    /// The name of the resource.
     #[getter]
     fn id(&self) -> &str {
         self.0.id()
     }
 
-    /// Whose handle it is.
+    /// The client that opened it.
     #[getter]
     fn client(&self, py: Python<'_>) -> Py<NativeClient> {
         self.0.client(py)
     }
 
-    /// How much may be used now; infinite without a limit.
+    /// The capacity that may be used now; infinite if there is no limit.
     #[getter]
     fn capacity(&self) -> PyResult<f64> {
-        Ok(self.0.look()?.capacity().get())
+        Ok(self.0.resource()?.capacity().get())
     }
 
-    /// Why so much: "lease" while there is one, "fallback" if it has ended or none could be had and the mode decides,
-    /// "unknown" before the first answer.
+    /// Where the capacity comes from: "lease" while there is a lease; "fallback" if it has expired, or none could be
+    /// obtained, and the mode decides; "unknown" before the first answer.
     #[getter]
     fn basis(&self) -> PyResult<&'static str> {
-        Ok(match self.0.look()?.usable().basis {
+        Ok(match self.0.resource()?.usable().basis {
             Basis::Unknown => "unknown",
             Basis::Lease => "lease",
             Basis::Fallback => "fallback",
         })
     }
 
-    /// The lease there is now: (how much, for how many seconds still); or None.
+    /// The current lease as (capacity, seconds left), or None.
     #[getter]
     fn lease(&self) -> PyResult<Option<(f64, f64)>> {
-        Ok(self.0.look()?.lease().map(|(capacity, left)| (capacity.get(), left.as_secs_f64())))
+        Ok(self.0.resource()?.lease().map(|(capacity, left)| (capacity.get(), left.as_secs_f64())))
     }
 
-    /// At what priority the server counts this client.
+    /// The priority at which the server counts this client.
     #[getter]
     fn priority(&self) -> PyResult<i64> {
-        Ok(self.0.look()?.priority())
+        Ok(self.0.resource()?.priority())
     }
 
-    /// Asks for so much from now on: at once if that differs by more than a tenth, else with the next refresh.
+    /// Sets the wants. A change by more than a tenth is sent at once, a smaller one with the next refresh.
     fn set_wants(&self, wants: f64) -> PyResult<()> {
-        Ok(self.0.look()?.set_wants(wants).map_err(Fault::from)?)
+        Ok(self.0.resource()?.set_wants(wants).map_err(ClientError::from)?)
     }
 
-    /// Estimates from now on what is wanted, from what passes and what waits.
+    /// Estimates the wants from now on, from what passes and what waits.
     fn estimate_wants(&self) -> PyResult<()> {
-        Ok(self.0.look()?.estimate_wants().map_err(Fault::from)?)
+        Ok(self.0.resource()?.estimate_wants().map_err(ClientError::from)?)
     }
 
-    /// Waits until it has a lease; else NotReady says why it has none.
+    /// Waits for a lease. Raises NotReady, which says why there is none.
     #[pyo3(signature = (timeout = 5.0))]
     fn ready(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
         self.get_ready(timeout)?.block(py, None, self.0.id()).map(drop)

@@ -1,24 +1,20 @@
 //! The client for Python: the native half of the package `leaseway`.
 //!
-//! Leases, limiters and their errors are those of `leaseway-client`; here they become Python's. What does not need Rust
-//! (decorators, `async with`, event loops) is in `leaseway/*.py`.
+//! It wraps `leaseway-client`. Anything that does not need Rust (decorators, `async with`, event loops) is in
+//! `leaseway/*.py`.
 //!
-//! - A call that need not wait keeps the interpreter; one that waits releases it ([`waiting`]).
-//! - The client's thread never asks for the interpreter: what waits in an event loop is woken through a socket
-//!   ([`bell`]). So leases are kept also while Python is busy, stopped, or ending.
-//! - What was made before a fork is not touched after it ([`fork`]).
+//! - A call that does not have to wait keeps the interpreter lock; one that waits releases it ([`waiting`]).
+//! - The client's thread never takes the interpreter lock. It wakes event loops through a socket
+//!   ([`waiting::loop_waker`]), so leases stay alive while Python is busy, suspended or shutting down.
+//! - Objects created before a fork are not touched after it ([`fork`]).
 
 mod arguments;
-mod bell;
 mod client;
 mod error;
 mod fork;
 mod gauge;
 mod handle;
-mod permit;
 mod rate;
-mod reservation;
-mod state;
 mod waiting;
 
 use pyo3::prelude::*;
@@ -28,16 +24,12 @@ use pyo3::prelude::*;
 mod _native {
     #[pymodule_export]
     use crate::{
-        bell::Bell,
-        client::NativeClient,
+        client::{Health, NativeClient},
         fork::forked,
-        gauge::NativeGauge,
+        gauge::{NativeGauge, Permit},
         handle::NativeResource,
-        permit::Permit,
-        rate::NativeRate,
-        reservation::Reservation,
-        state::{Health, Standing},
-        waiting::Waiting,
+        rate::{NativeRate, Reservation, Standing},
+        waiting::{Waiting, loop_waker::LoopWaker},
     };
 
     #[pymodule_export]

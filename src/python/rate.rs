@@ -1,29 +1,28 @@
-//! So many per second.
+//! Rates and their reservations.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use leaseway_client::{Rate, limiter::TryError};
-use pyo3::prelude::*;
+use pyo3::{exceptions::PyRuntimeError, prelude::*};
 
 use crate::{
     arguments::{self, maybe_seconds, permits, units},
     client::NativeClient,
-    error::Fault,
+    error::ClientError,
+    fork::PidGuarded,
     handle::{self, Handle, NativeResource, Options},
-    reservation::{Reservation, Unclaimed},
-    state::Standing,
-    waiting::{Call, Passed},
+    waiting::{AcquiredPermits, Call, Deliver},
 };
 
 /// A rate. See `leaseway/limiters.py`.
 #[pyclass(name = "Rate", extends = NativeResource, subclass, frozen, weakref, module = "leaseway._native")]
 pub(crate) struct NativeRate(Arc<Handle<Rate>>);
 
-/// Whether it passed. What is too much at once now, and what has to wait, did not.
-pub(crate) fn passed<T>(tried: Result<T, TryError>) -> Result<Option<T>, Fault> {
+/// The permits, or None if they are not available now.
+pub(crate) fn passed<T>(tried: Result<T, TryError>) -> Result<Option<T>, ClientError> {
     match tried {
         Ok(passed) => Ok(Some(passed)),
-        Err(TryError::Closed) => Err(Fault::closed()),
+        Err(TryError::Closed) => Err(ClientError::closed()),
         Err(TryError::NotNow { .. } | TryError::TooMany { .. }) => Ok(None),
     }
 }
@@ -31,12 +30,12 @@ pub(crate) fn passed<T>(tried: Result<T, TryError>) -> Result<Option<T>, Fault> 
 impl NativeRate {
     fn waiting(&self, n: i64) -> PyResult<Call> {
         let n = permits(n)?;
-        Ok(self.0.call(|rate| async move { rate.wait_many(n).await.map(|()| Passed::new(rate, n)) })?)
+        Ok(self.0.call(|rate| async move { rate.wait_many(n).await.map(|()| AcquiredPermits::new(rate, n)) })?)
     }
 
     fn reserving(&self, n: i64) -> PyResult<Call> {
         let n = permits(n)?;
-        Ok(self.0.call(|rate| async move { rate.reserve(n).await.map(|taken| Unclaimed(Some(taken))) })?)
+        Ok(self.0.call(|rate| async move { rate.reserve(n).await.map(|taken| UndeliveredReservation(Some(taken))) })?)
     }
 }
 
@@ -46,7 +45,7 @@ impl NativeRate {
     #[pyo3(signature = (
         client, resource, *, wants = None, priority = 0, mode = None, burst = None, window = None, max_debt = None
     ))]
-    #[expect(clippy::too_many_arguments, reason = "keywords of Python's")]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments in Python")]
     fn new(
         client: Py<NativeClient>,
         resource: String,
@@ -65,13 +64,13 @@ impl NativeRate {
         Ok(base.add_subclass(NativeRate(handle)))
     }
 
-    /// Lets n pass if that is possible now, and says whether it did.
+    /// Takes n permits if they are available now. Returns whether it did.
     #[pyo3(signature = (n = 1))]
     fn try_acquire(&self, n: i64) -> PyResult<bool> {
         Ok(passed(self.0.limiter()?.try_acquire(permits(n)?))?.is_some())
     }
 
-    /// Waits until n may pass together. Timeout if that takes longer than so many seconds; then none has passed.
+    /// Waits for n permits. Raises Timeout, and takes none, after `timeout` seconds.
     #[pyo3(signature = (n = 1, timeout = None))]
     fn wait(&self, py: Python<'_>, n: i64, timeout: Option<f64>) -> PyResult<()> {
         let timeout = maybe_seconds("timeout", timeout)?;
@@ -82,7 +81,7 @@ impl NativeRate {
         self.waiting(n)?.start(py)
     }
 
-    /// Waits until n may pass, for something of which only its end will show what it takes.
+    /// Waits for n permits, for work whose cost is known only at its end.
     #[pyo3(signature = (n, timeout = None))]
     fn reserve(&self, py: Python<'_>, n: i64, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         let timeout = maybe_seconds("timeout", timeout)?;
@@ -93,37 +92,36 @@ impl NativeRate {
         self.reserving(n)?.start(py)
     }
 
-    /// Reserves n if they may pass now; else None.
+    /// Reserves n permits if they are available now; None otherwise.
     fn try_reserve(&self, n: i64) -> PyResult<Option<Reservation>> {
         Ok(passed(self.0.limiter()?.try_reserve(permits(n)?))?.map(Reservation::new))
     }
 
-    /// So many have been used already. What is not there is owed, and paid before anything else passes. DebtExceeded
-    /// says what went beyond max_debt: that is forgotten.
+    /// Charges n permits that were used already. Missing permits become debt, which is paid before anything else
+    /// passes. Raises DebtExceeded for the part beyond max_debt, which is not remembered.
     fn charge(&self, n: i64) -> PyResult<()> {
-        Ok(self.0.limiter()?.charge(units("n", n)?).map_err(Fault::from)?)
+        Ok(self.0.limiter()?.charge(units("n", n)?).map_err(ClientError::from)?)
     }
 
-    /// So many have passed and were not used: those that passed last. As many come back as there would be now if they
-    /// had never passed.
+    /// Returns n permits that passed last and were not used: as many as would be available now had they never passed.
     fn refund(&self, n: i64) -> PyResult<()> {
         self.0.limiter()?.refund(units("n", n)?);
         Ok(())
     }
 
-    /// How much is owed now.
+    /// The current debt in permits.
     #[getter]
     fn debt(&self) -> PyResult<u64> {
         Ok(self.0.limiter()?.debt())
     }
 
-    /// How many could pass now without waiting; none while a caller waits.
+    /// Permits available without waiting; 0 while a caller waits.
     #[getter]
     fn available(&self) -> PyResult<u64> {
         Ok(self.0.limiter()?.available())
     }
 
-    /// What could be had now.
+    /// The current state of the rate.
     #[getter]
     fn standing(&self) -> PyResult<Standing> {
         Ok(self.0.limiter()?.standing().into())
@@ -132,5 +130,101 @@ impl NativeRate {
     fn __repr__(&self) -> PyResult<String> {
         let capacity = self.0.limiter()?.resource().capacity().get();
         Ok(format!("Rate({:?}, capacity={capacity})", self.0.id()))
+    }
+}
+
+/// The state of a rate.
+#[pyclass(frozen, get_all, module = "leaseway._native")]
+pub(crate) struct Standing {
+    /// Permits available now, even if others wait for them; negative if there is debt.
+    available: f64,
+    /// The maximum that can be saved up.
+    burst: f64,
+    /// Permits per second.
+    capacity: f64,
+}
+
+impl From<leaseway_client::limiter::Standing> for Standing {
+    fn from(standing: leaseway_client::limiter::Standing) -> Standing {
+        let leaseway_client::limiter::Standing { available, burst, capacity } = standing;
+        Standing { available, burst, capacity: capacity.get() }
+    }
+}
+
+#[pymethods]
+impl Standing {
+    /// Seconds until n permits are available if no other caller takes any; None if they never will be.
+    #[pyo3(signature = (n = 1))]
+    fn ready_in(&self, n: i64) -> PyResult<Option<f64>> {
+        let missing = f64::from(permits(n)?) - self.available;
+        Ok(match missing {
+            missing if missing <= 0.0 => Some(0.0),
+            missing if self.capacity > 0.0 => Some(missing / self.capacity),
+            _ => None,
+        })
+    }
+
+    fn __repr__(&self) -> String {
+        let Standing { available, burst, capacity } = self;
+        format!("Standing(available={available}, burst={burst}, capacity={capacity})")
+    }
+}
+
+/// Permits taken in advance. Without a call of `settle` all of them count as used.
+#[pyclass(frozen, weakref, module = "leaseway._native")]
+pub(crate) struct Reservation {
+    /// The number of permits taken.
+    #[pyo3(get)]
+    reserved: u32,
+    taken: Mutex<Option<PidGuarded<leaseway_client::Reservation>>>,
+}
+
+impl Reservation {
+    pub(crate) fn new(taken: leaseway_client::Reservation) -> Reservation {
+        Reservation { reserved: taken.reserved(), taken: Mutex::new(Some(PidGuarded::new(taken))) }
+    }
+}
+
+impl Deliver for UndeliveredReservation {
+    fn deliver(mut self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let taken = self.0.take().ok_or_else(|| PyRuntimeError::new_err("delivered already"))?;
+        Ok(Py::new(py, Reservation::new(taken))?.into_any())
+    }
+}
+
+/// A reservation on its way to the caller. If the caller is gone, nothing of it was used.
+pub(crate) struct UndeliveredReservation(pub(crate) Option<leaseway_client::Reservation>);
+
+impl Drop for UndeliveredReservation {
+    fn drop(&mut self) {
+        if let Some(taken) = self.0.take() {
+            // Settling for 0 cannot exceed the maximum debt.
+            let _ = taken.settle(0);
+        }
+    }
+}
+
+#[pymethods]
+impl Reservation {
+    /// Settles for what was used. The rest is returned, as much of it as would be available now had it never been
+    /// taken; usage beyond the reservation becomes debt. Can be called once.
+    fn settle(&self, used: i64) -> PyResult<()> {
+        let used = units("used", used)?;
+        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let taken = taken.ok_or_else(|| PyRuntimeError::new_err("this reservation is settled already"))?;
+        let taken = taken.take().ok_or_else(|| {
+            ClientError::Forked("the reservation belongs to the process that this one was forked from".to_owned())
+        })?;
+        Ok(taken.settle(used).map_err(ClientError::from)?)
+    }
+
+    fn __enter__(this: Py<Reservation>) -> Py<Reservation> {
+        this
+    }
+
+    /// If it was not settled inside of the `with`, all of it counts as used.
+    #[pyo3(signature = (_kind = None, _raised = None, _trace = None, /))]
+    fn __exit__(&self, _kind: Option<Py<PyAny>>, _raised: Option<Py<PyAny>>, _trace: Option<Py<PyAny>>) {
+        drop(self.taken.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 }

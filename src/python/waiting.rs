@@ -1,7 +1,9 @@
-//! Calls that may have to wait: done at once where they can be, else by a thread that lets the interpreter go, or by
-//! the client's own thread for an event loop.
+//! Calls that may have to wait.
 //!
-//! What is had and not yet given to its caller goes back when it is dropped: a caller that gives up takes nothing.
+//! A call is polled once. If it is not ready, a thread releases the interpreter lock and blocks on it, and for an event
+//! loop the client's own thread drives it.
+//!
+//! A result that did not reach its caller is returned when it is dropped, so a caller that gives up takes nothing.
 
 use std::{
     future::Future,
@@ -20,46 +22,50 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use crate::{bell::Bell, error::Fault, fork::Own};
+use crate::{error::ClientError, fork::PidGuarded};
 
-/// So often a thread that waits looks for signals: Control-C is heard within this.
-const LOOK: Duration = Duration::from_millis(100);
+pub(crate) mod loop_waker;
 
-/// What came of a call, on its way to its caller.
-type Claim = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
+use self::loop_waker::LoopWaker;
 
-/// What a call gives its caller.
-pub(crate) trait Gain: Send + 'static {
-    /// It has reached its caller.
-    fn claim(self, py: Python<'_>) -> PyResult<Py<PyAny>>;
+/// How often a blocked thread checks for signals, such as Control-C.
+const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The result of a call on its way to the caller, converted once the interpreter lock is held.
+type Delivery = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
+
+/// A result that can be handed to a Python caller.
+pub(crate) trait Deliver: Send + 'static {
+    /// Converts the result for its caller.
+    fn deliver(self, py: Python<'_>) -> PyResult<Py<PyAny>>;
 }
 
-impl Gain for () {
-    fn claim(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+impl Deliver for () {
+    fn deliver(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         Ok(py.None())
     }
 }
 
-/// Permits of a rate. Dropped on their way, they come back.
-pub(crate) struct Passed {
+/// Permits of a rate on their way to the caller; dropping them refunds them.
+pub(crate) struct AcquiredPermits {
     rate: Arc<Rate>,
     n: u64,
 }
 
-impl Passed {
-    pub(crate) fn new(rate: Arc<Rate>, n: u32) -> Passed {
-        Passed { rate, n: n.into() }
+impl AcquiredPermits {
+    pub(crate) fn new(rate: Arc<Rate>, n: u32) -> AcquiredPermits {
+        AcquiredPermits { rate, n: n.into() }
     }
 }
 
-impl Gain for Passed {
-    fn claim(mut self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+impl Deliver for AcquiredPermits {
+    fn deliver(mut self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         self.n = 0;
         Ok(py.None())
     }
 }
 
-impl Drop for Passed {
+impl Drop for AcquiredPermits {
     fn drop(&mut self) {
         if self.n > 0 {
             self.rate.refund(self.n);
@@ -67,41 +73,41 @@ impl Drop for Passed {
     }
 }
 
-/// A call that has not begun.
+/// A call that no thread and no event loop drives yet.
 pub(crate) struct Call {
-    future: Pin<Box<dyn Future<Output = Claim> + Send>>,
+    future: Pin<Box<dyn Future<Output = Delivery> + Send>>,
     runtime: Handle,
 }
 
 impl Call {
-    pub(crate) fn new<G: Gain, E: Into<Fault> + Send + 'static>(
+    pub(crate) fn new<G: Deliver, E: Into<ClientError> + Send + 'static>(
         runtime: &Handle,
         future: impl Future<Output = Result<G, E>> + Send + 'static,
     ) -> Call {
         let future = async {
             let result = future.await;
-            let claim: Claim = Box::new(|py| match result {
-                Ok(gain) => gain.claim(py),
+            let delivery: Delivery = Box::new(|py| match result {
+                Ok(value) => value.deliver(py),
                 Err(error) => Err(error.into().into()),
             });
-            claim
+            delivery
         };
         Call { future: Box::pin(future), runtime: runtime.clone() }
     }
 
-    /// What comes of it if it need not wait; else its place in the line is taken.
+    /// Polls once: the result, or the call itself with its place in the queue taken.
     fn at_once(mut self, py: Python<'_>) -> Result<PyResult<Py<PyAny>>, Call> {
         let polled = {
             let _timers = self.runtime.enter();
             self.future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
         };
         match polled {
-            Poll::Ready(claim) => Ok(claim(py)),
+            Poll::Ready(delivery) => Ok(delivery(py)),
             Poll::Pending => Err(self),
         }
     }
 
-    /// For threads.
+    /// Blocks the calling thread.
     pub(crate) fn block(self, py: Python<'_>, timeout: Option<Duration>, id: &str) -> PyResult<Py<PyAny>> {
         let Call { mut future, runtime } = match self.at_once(py) {
             Ok(result) => return result,
@@ -109,87 +115,88 @@ impl Call {
         };
         let end = timeout.map(|timeout| Instant::now() + timeout);
         loop {
-            let look = Instant::now() + LOOK;
-            let until = end.map_or(look, |end| end.min(look));
-            // Within the runtime: the timer is its.
+            let check = Instant::now() + SIGNAL_CHECK_INTERVAL;
+            let until = end.map_or(check, |end| end.min(check));
+            // The timeout is created inside of `block_on`, because it needs the timer of this runtime.
             let waited = py.detach(|| runtime.block_on(async { timeout_at(until, &mut future).await }));
             match waited {
-                Ok(claim) => return claim(py),
-                Err(_) if end == Some(until) => return Err(too_late(id, timeout.unwrap_or_default()).into()),
+                Ok(delivery) => return delivery(py),
+                Err(_) if end == Some(until) => return Err(timed_out(id, timeout.unwrap_or_default()).into()),
                 Err(_) => py.check_signals()?,
             }
         }
     }
 
-    /// For event loops: what comes of it, or a [`Waiting`].
+    /// For event loops: the result, or a [`Waiting`].
     pub(crate) fn start(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match self.at_once(py) {
             Ok(result) => result,
             Err(call) => {
-                let state = Own::new(Mutex::new(WaitState::Begun(call)));
+                let state = PidGuarded::new(Mutex::new(WaitState::Ready(call)));
                 Ok(Py::new(py, Waiting(state))?.into_any())
             }
         }
     }
 }
 
-fn too_late(id: &str, timeout: Duration) -> Fault {
-    Fault::Timeout(format!("nothing of `{id}` within {} s", timeout.as_secs_f64()))
+fn timed_out(id: &str, timeout: Duration) -> ClientError {
+    ClientError::Timeout(format!("timed out: nothing of `{id}` within {} s", timeout.as_secs_f64()))
 }
 
-/// A call that stands in line for an event loop.
+/// A call that an event loop waits for.
 #[pyclass(frozen, module = "leaseway._native")]
-pub(crate) struct Waiting(Own<Mutex<WaitState>>);
+pub(crate) struct Waiting(PidGuarded<Mutex<WaitState>>);
 
 enum WaitState {
-    Begun(Call),
-    /// The client's thread goes on with it.
-    Waits(oneshot::Receiver<Claim>, AbortHandle),
-    Over,
+    Ready(Call),
+    /// Driven by the client's thread.
+    Running(oneshot::Receiver<Delivery>, AbortHandle),
+    Done,
 }
 
 impl Waiting {
     fn replace(&self, state: WaitState) -> WaitState {
-        let Some(own) = self.0.get() else { return WaitState::Over };
+        let Some(own) = self.0.get() else { return WaitState::Done };
         std::mem::replace(&mut *own.lock().unwrap_or_else(PoisonError::into_inner), state)
     }
 }
 
 #[pymethods]
 impl Waiting {
-    /// Calls this number at the bell when it is over.
-    fn ring(&self, bell: &Bell, number: u64) -> PyResult<()> {
-        let (WaitState::Begun(Call { future, runtime }), Some(rope)) = (self.replace(WaitState::Over), bell.rope())
+    /// Runs the call on the client's thread, which wakes `number` at `waker` when it ends.
+    fn notify(&self, waker: &LoopWaker, number: u64) -> PyResult<()> {
+        let (WaitState::Ready(Call { future, runtime }), Some(shared)) =
+            (self.replace(WaitState::Done), waker.shared())
         else {
-            return Err(PyRuntimeError::new_err("this waits already, or in another process"));
+            return Err(PyRuntimeError::new_err("the call was started already, or belongs to another process"));
         };
-        let (tell, told) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         let task = runtime.spawn(async move {
-            let claim = future.await;
-            // Not there any more: what it was told goes back with this.
-            if tell.send(claim).is_ok() {
-                rope.call(number);
+            let delivery = future.await;
+            // Fails if the caller is gone: then the result is dropped here, which returns it.
+            if sender.send(delivery).is_ok() {
+                shared.wake(number);
             }
         });
-        self.replace(WaitState::Waits(told, task.abort_handle()));
+        self.replace(WaitState::Running(receiver, task.abort_handle()));
         Ok(())
     }
 
-    /// What came of it, once the bell has called.
-    fn claim(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let WaitState::Waits(mut told, _) = self.replace(WaitState::Over) else {
-            return Err(PyRuntimeError::new_err("this does not wait, or was claimed already"));
+    /// The result, once the waker has fired.
+    fn result(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let WaitState::Running(mut receiver, _) = self.replace(WaitState::Done) else {
+            return Err(PyRuntimeError::new_err("the call was not started, or its result was taken already"));
         };
-        match told.try_recv() {
-            Ok(claim) => claim(py),
-            Err(_) => Err(Fault::closed().into()),
+        match receiver.try_recv() {
+            Ok(delivery) => delivery(py),
+            Err(_) => Err(ClientError::closed().into()),
         }
     }
 
-    /// Leaves the line. What it was given goes back.
-    fn give_up(&self) {
-        if let WaitState::Waits(told, task) = self.replace(WaitState::Over) {
-            drop(told);
+    /// Cancels the call. Anything that it was granted is returned.
+    fn cancel(&self) {
+        if let WaitState::Running(receiver, task) = self.replace(WaitState::Done) {
+            drop(receiver);
             task.abort();
         }
     }

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use leaseway_client::transport::BootInstant;
 use leaseway_core::{Millis, Now};
-use leaseway_session::grpc::Moment;
 
 /// Monotonic time since the process started, also while the machine is suspended, and wall-clock seconds for the wire.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
-    origin: Moment,
+    origin: BootInstant,
     skew: Skew,
 }
 
@@ -35,7 +35,7 @@ impl Clock {
 
     /// Starts at zero, with an error.
     pub fn skewed(skew: Skew) -> Clock {
-        Clock { origin: Moment::now(), skew }
+        Clock { origin: BootInstant::now(), skew }
     }
 
     /// The moment, on both clocks.

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use leaseway_session::grpc::{Token, is_here};
+use leaseway_client::transport::{Token, is_loopback};
 use leaseway_tls::{ClientTls, Credentials, Files, TlsError};
 
 use crate::{actors::Parent, parent_error::ParentError, server_info::ServerInfo, tls::Tls};
@@ -45,7 +45,7 @@ impl ParentOptions {
             }
             addresses.push(check_address(given, address)?);
         }
-        let is_open = |address: &&String| over_tls != Some(true) && !is_here(address);
+        let is_open = |address: &&String| over_tls != Some(true) && !is_loopback(address);
         if let (Some(_), Some(address)) = (&self.token, addresses.iter().find(is_open)) {
             return Err(ParentError::TokenInTheClear { address: address.clone() });
         }

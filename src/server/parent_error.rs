@@ -1,6 +1,6 @@
 //! Why a node cannot have a parent.
 
-use leaseway_session::grpc::BadToken;
+use leaseway_client::transport::BadToken;
 use leaseway_tls::TlsError;
 
 /// Why a node cannot have this parent.

@@ -1,7 +1,7 @@
 //! The demand that the parent is told.
 
+use leaseway_client::session::{Ask, Body, Lease, Outgoing};
 use leaseway_core::{Amount, Claim, Claims, DemandSummary, Usage};
-use leaseway_session::{Ask, Body, Lease, Outgoing};
 
 /// What the holders of a resource want and have together.
 #[derive(Debug, Clone, PartialEq)]
@@ -53,8 +53,8 @@ pub(super) fn outgoing(outgoing: Outgoing<DemandSummary>) -> Outgoing<Aggregate>
 
 #[cfg(test)]
 mod tests {
+    use leaseway_client::session::{Capacity, Wire};
     use leaseway_core::{Millis, UsageBelow};
-    use leaseway_session::{Capacity, Wire};
 
     use super::*;
 

@@ -20,8 +20,8 @@ use std::{
     sync::Arc,
 };
 
+use leaseway_client::session::{Mode, Outgoing, Pace, Session, Settings};
 use leaseway_core::{Amount, DemandSummary, Millis, Supply};
-use leaseway_session::{Mode, Outgoing, Pace, Session, Settings};
 
 pub use self::{
     aggregate::Aggregate,
@@ -88,7 +88,7 @@ impl UplinkEngine {
             lent,
             summarize: due.filter(|_| !summarized),
             send,
-            under_way: self.session.under_way(),
+            under_way: self.session.in_flight(),
             wake: self.session.wake(now),
             parent: Arc::clone(self.session.target()),
             failures: self.session.failures(),
@@ -110,8 +110,8 @@ impl UplinkEngine {
 
     /// The resources to summarize, if something is to be sent now; empty if something is given back.
     fn due(&mut self, now: Millis) -> Option<Vec<Arc<str>>> {
-        self.session.give_up_late(now);
-        self.session.is_due(now).then(|| self.session.chosen(now))
+        self.session.expire_request(now);
+        self.session.is_due(now).then(|| self.session.due_resources(now))
     }
 
     /// What to send, if anything.
@@ -142,13 +142,13 @@ impl UplinkEngine {
     /// Puts off resources that did not answer, and those that would be asked for in their stead.
     fn put_off_all_but(&mut self, said: &BTreeSet<Arc<str>>, now: Millis) {
         loop {
-            let mut silent = self.session.chosen(now);
+            let mut silent = self.session.due_resources(now);
             silent.retain(|id| !said.contains(id));
             if silent.is_empty() {
                 return;
             }
             for id in silent {
-                self.session.put_off(&id, now.plus(RETRY_DELAY));
+                self.session.postpone(&id, now.plus(RETRY_DELAY));
             }
         }
     }
@@ -195,7 +195,7 @@ impl UplinkEngine {
     pub fn remembered(&self, now: Millis) -> Vec<(Arc<str>, Supply)> {
         use leaseway_core::planted::{Fault, is};
         let leases = self.supplied.keys().filter_map(|id| Some((id, self.session.lease(now, id)?)));
-        let supply = |(id, lease): (&Arc<str>, leaseway_session::Lease)| {
+        let supply = |(id, lease): (&Arc<str>, leaseway_client::session::Lease)| {
             let capacity = Amount::clamped(lease.capacity.get());
             (Arc::clone(id), Supply { capacity, until: lease.end, ..Supply::default() })
         };

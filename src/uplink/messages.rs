@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use leaseway_client::session::{Given, Outgoing};
 use leaseway_core::{DemandSummary, Millis, Settings, Supply, Terms};
-use leaseway_session::{Given, Outgoing};
 
 use super::aggregate::Aggregate;
 

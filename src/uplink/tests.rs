@@ -1,5 +1,5 @@
+use leaseway_client::session::{Body, Given, Wire};
 use leaseway_core::{AlgorithmKind, UsageBelow};
-use leaseway_session::{Body, Given, Wire};
 
 use super::*;
 

@@ -8,8 +8,8 @@
 mod mutation;
 mod seeds;
 
+use leaseway_client::endpoint;
 use leaseway_core::{Glob, access::Identity, escaped, escaped_lines};
-use leaseway_session::endpoint;
 
 use crate::mutation::mutated;
 

@@ -3,12 +3,12 @@
 
 use std::{collections::HashMap, thread, time::Duration};
 
-use leaseway_client::{Basis, Book, Client, Entry, Resource};
+use leaseway_client::{Basis, Client, LeaseChange, LeaseTrace, Resource};
 
 use super::wait::{eventually, runtime};
 
 pub(crate) struct Crowd {
-    book: Book,
+    book: LeaseTrace,
     clients: Vec<(Client, Resource)>,
     random: fastrand::Rng,
 }
@@ -22,10 +22,10 @@ impl Crowd {
     /// They ask these nodes in turn.
     pub(crate) fn among(number: usize, nodes: &[Vec<String>]) -> Crowd {
         let _inside = runtime().enter();
-        let book = Book::new();
+        let book = LeaseTrace::new();
         let mut random = fastrand::Rng::with_seed(1);
         let clients = (0..number).zip(nodes.iter().cycle()).map(|(n, endpoints)| {
-            let builder = Client::builder().endpoints(endpoints.clone()).id(format!("client {n}")).book(&book);
+            let builder = Client::builder().endpoints(endpoints.clone()).id(format!("client {n}")).lease_trace(&book);
             let patience = (Duration::from_millis(500), Duration::from_millis(300));
             let client = builder.deadline(patience.0).backoff_max(patience.1).build().unwrap();
             let resource = client.resource("r").wants(random.f64() * 20.0).open().unwrap();
@@ -62,7 +62,7 @@ impl Crowd {
 }
 
 /// The most that all could use together at any moment.
-fn peak(mut entries: Vec<Entry>) -> f64 {
+fn peak(mut entries: Vec<LeaseChange>) -> f64 {
     entries.sort_by_key(|entry| entry.at);
     let (mut usable, mut peak) = (HashMap::new(), 0.0f64);
     for entry in &entries {

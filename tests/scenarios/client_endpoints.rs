@@ -109,7 +109,7 @@ fn a_port_that_is_another_is_recognised_and_named() {
     let peers = peers(1);
     let http = peers.http(0).to_string();
     let expected = format!(
-        "no lease yet for `r`: {http} answers HTTP, not gRPC: this looks like the --http port; \
+        "no lease yet for `r`: {http} speaks HTTP, not gRPC: this looks like the --http port; \
          clients use --listen, 5100 by default"
     );
     assert_eq!(says(&http), expected);
@@ -137,7 +137,7 @@ fn a_port_that_knows_only_the_first_http_is_recognised_too() {
     });
     let said = says(&port);
     // Which of the two depends on what is read before it hangs up.
-    let recognised = ["answers, but not in gRPC", "has hung up without an answer"];
+    let recognised = ["does not speak gRPC", "closed the connection without an answer"];
     assert!(recognised.iter().any(|what| said.contains(&format!("{port} {what}"))), "{said}");
     assert!(said.contains("another service") && said.contains("clients use --listen, 5100 by default"), "{said}");
 }

@@ -312,7 +312,7 @@ fn nonsense_is_told_and_not_believed() {
     let fake = Fake::new(Manner::Gives { capacity: f64::NAN, seconds: 60 });
     let client = client(&[fake.address()]);
     let resource = client.resource("r").wants(10.0).open().unwrap();
-    eventually("it notices", || client.health().last_error?.contains("answered nonsense for r").then_some(()));
+    eventually("it notices", || client.health().last_error?.contains("malformed lease for r").then_some(()));
     assert_eq!(resource.capacity().get(), 0.0);
     fake.now(GIVES);
     has_lease(&resource, 7.0);

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseway_client::{Book, Client, Entry, Resource, Transport};
+use leaseway_client::{Client, LeaseChange, LeaseTrace, Resource, Transport};
 use leaseway_proto::envoy::quota::{
     BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports, RateLimitStrategy,
     rate_limit_quota_response::bucket_action::{BucketAction, QuotaAssignmentAction},
@@ -60,7 +60,7 @@ pub(super) struct Envoys {
 struct EnvoySeat {
     contact: watch::Sender<Contact>,
     standing: watch::Receiver<Standing>,
-    envoy: JoinHandle<Vec<Entry>>,
+    envoy: JoinHandle<Vec<LeaseChange>>,
 }
 
 /// How an Envoy gets on with the gateway.
@@ -84,14 +84,14 @@ impl Envoys {
         capacity: f64,
         seed: u64,
         cluster: &Cluster,
-        book: &Book,
+        book: &LeaseTrace,
         runtime: &Handle,
     ) -> Result<Envoys, Error> {
         let _inside = runtime.enter();
         let transport = cluster.transport()?;
         let rival = |bucket: usize| {
             let node = cluster.nodes[bucket % cluster.nodes.len()].clone();
-            let builder = Client::builder().endpoints(cluster.endpoints(node)).book(book).transport(&transport);
+            let builder = Client::builder().endpoints(cluster.endpoints(node)).lease_trace(book).transport(&transport);
             let client = builder.id(format!("rival:{bucket}")).build().map_err(Error::usage)?;
             let resource = client.resource(resource(bucket)).wants(2.0 * capacity).open().map_err(Error::usage)?;
             Ok((client, resource))
@@ -128,7 +128,7 @@ impl Envoys {
     }
 
     /// They leave; their books.
-    pub(super) async fn close(self) -> Vec<Entry> {
+    pub(super) async fn close(self) -> Vec<LeaseChange> {
         let mut entries = Vec::new();
         for seat in self.envoys {
             seat.contact.send_replace(Contact::Left);
@@ -142,7 +142,7 @@ impl Envoys {
 }
 
 /// How many assignments are in these books.
-pub(super) fn assignments<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> usize {
+pub(super) fn assignments<'a>(entries: impl IntoIterator<Item = &'a LeaseChange>) -> usize {
     entries.into_iter().filter(|entry| entry.capacity > 0.0).count()
 }
 
@@ -180,7 +180,7 @@ struct Envoy {
     stream: Option<QuotaStream>,
     reported: Instant,
     stands: watch::Sender<Standing>,
-    book: Vec<Entry>,
+    book: Vec<LeaseChange>,
 }
 
 struct Bucket {
@@ -197,7 +197,7 @@ struct QuotaStream {
 
 impl Envoy {
     /// What it believes when it leaves counts to its end.
-    async fn live(mut self, mut contact: watch::Receiver<Contact>) -> Vec<Entry> {
+    async fn live(mut self, mut contact: watch::Receiver<Contact>) -> Vec<LeaseChange> {
         let mut beat = interval_at(self.reported.into(), REPORTS);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -287,8 +287,13 @@ impl Envoy {
 }
 
 impl Bucket {
-    fn entry(&self, name: &Arc<str>, at: Instant) -> Entry {
-        Entry { at: at.into(), client: Arc::clone(name), resource: Arc::clone(&self.resource), capacity: self.rate }
+    fn entry(&self, name: &Arc<str>, at: Instant) -> LeaseChange {
+        LeaseChange {
+            at: at.into(),
+            client: Arc::clone(name),
+            resource: Arc::clone(&self.resource),
+            capacity: self.rate,
+        }
     }
 
     /// Of so many whole seconds. The first request is denied.

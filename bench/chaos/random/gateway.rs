@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseway_client::Entry;
+use leaseway_client::LeaseChange;
 use leaseway_process::Signal;
 use serde_json::{Value, json};
 use tokio::{
@@ -45,7 +45,7 @@ pub(super) struct Gateway {
     words: Vec<String>,
     process: Option<Server>,
     leave: watch::Sender<bool>,
-    callers: Vec<JoinHandle<Vec<Entry>>>,
+    callers: Vec<JoinHandle<Vec<LeaseChange>>>,
 }
 
 impl Gateway {
@@ -103,7 +103,7 @@ impl Gateway {
     }
 
     /// The callers leave; their books.
-    pub(super) async fn close(self) -> Vec<Entry> {
+    pub(super) async fn close(self) -> Vec<LeaseChange> {
         self.leave.send_replace(true);
         let mut entries = Vec::new();
         for caller in self.callers {
@@ -120,12 +120,12 @@ struct GatewayCaller {
     refresh: Duration,
     /// The token of its lease, and when that ends.
     has: Option<(String, Instant)>,
-    book: Vec<Entry>,
+    book: Vec<LeaseChange>,
 }
 
 impl GatewayCaller {
     /// What it has when it leaves counts to its end: it is not given back.
-    async fn live(mut self, mut left: watch::Receiver<bool>) -> Vec<Entry> {
+    async fn live(mut self, mut left: watch::Receiver<bool>) -> Vec<LeaseChange> {
         while !*left.borrow() {
             let pause = if self.ask().await { self.refresh } else { PAUSE };
             let _ = timeout_at((Instant::now() + pause).into(), left.wait_for(|left| *left)).await;
@@ -166,7 +166,7 @@ impl GatewayCaller {
     }
 
     fn note(&mut self, at: Instant, capacity: f64) {
-        let entry = Entry { at: at.into(), client: Arc::clone(&self.name), resource: SCARCE.into(), capacity };
+        let entry = LeaseChange { at: at.into(), client: Arc::clone(&self.name), resource: SCARCE.into(), capacity };
         self.book.push(entry);
     }
 }

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use leaseway_client::{Book, Client, Entry, Resource, Transport};
+use leaseway_client::{Client, LeaseChange, LeaseTrace, Resource, Transport};
 use tokio::{runtime::Handle, task::JoinHandle};
 
 use super::{args::RandomArgs, cluster::Cluster, layout::POOL};
@@ -35,7 +35,7 @@ pub(super) struct Holders {
     herds: Vec<(usize, Vec<(Client, Resource)>)>,
     stirring: JoinHandle<()>,
     leaving: Vec<JoinHandle<()>>,
-    book: Book,
+    book: LeaseTrace,
     transport: Transport,
     runtime: Handle,
 }
@@ -55,7 +55,7 @@ impl Holders {
         seed: u64,
         originals: usize,
         cluster: &Cluster,
-        book: &Book,
+        book: &LeaseTrace,
         runtime: &Handle,
     ) -> Result<Holders, Error> {
         let _inside = runtime.enter();
@@ -84,7 +84,7 @@ impl Holders {
         });
         let originals = originals.collect();
         let member = |number: usize| {
-            let builder = Client::builder().endpoints(cluster.endpoints(nodes[0].clone())).book(book);
+            let builder = Client::builder().endpoints(cluster.endpoints(nodes[0].clone())).lease_trace(book);
             let client = builder.id(pool_client(number)).transport(&transport).build().map_err(Error::usage)?;
             let resource = client.resource(POOL).wants(POOL_WANTS).open().map_err(Error::usage)?;
             Ok((client, resource))
@@ -123,7 +123,7 @@ impl Holders {
         let _inside = self.runtime.enter();
         let mut herd = Vec::new();
         for member in 0..size {
-            let builder = Client::builder().endpoints(endpoints.iter().cloned()).book(&self.book);
+            let builder = Client::builder().endpoints(endpoints.iter().cloned()).lease_trace(&self.book);
             let client = builder.id(format!("herd:{number}:{member}")).transport(&self.transport);
             let client = client.build().map_err(Error::usage)?;
             let resource = client.resource(format!("herd-{number}")).wants(HERD_WANTS).open().map_err(Error::usage)?;
@@ -170,7 +170,7 @@ impl Holders {
     }
 
     /// All leave. What is in the books of clients without a library.
-    pub(super) async fn leave(self) -> Vec<Entry> {
+    pub(super) async fn leave(self) -> Vec<LeaseChange> {
         self.stirring.abort();
         let seats = std::mem::take(&mut *lock(&self.seats));
         let herds = self.herds.into_iter().flat_map(|(_, herd)| herd);
@@ -190,8 +190,8 @@ impl Holders {
 }
 
 impl Seat {
-    fn sit(&mut self, book: &Book, transport: &Transport) -> Result<(), Error> {
-        let builder = Client::builder().endpoints(self.endpoints.iter().cloned()).book(book).id(self.id.clone());
+    fn sit(&mut self, book: &LeaseTrace, transport: &Transport) -> Result<(), Error> {
+        let builder = Client::builder().endpoints(self.endpoints.iter().cloned()).lease_trace(book).id(self.id.clone());
         let client = builder.transport(transport).build().map_err(Error::usage)?;
         let resource = client.resource(SCARCE).wants(self.wants).open().map_err(Error::usage)?;
         self.client = Some((client, resource));

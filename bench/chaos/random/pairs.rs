@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseway_client::{Entry, Transport};
+use leaseway_client::{LeaseChange, Transport};
 use tokio::{runtime::Handle, task::JoinHandle, time::sleep};
 
 use crate::chaos::raw_client::{CapacityRequest, Grant, RawClient};
@@ -42,7 +42,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(super) struct Pairs {
     coming: JoinHandle<()>,
-    book: Arc<Mutex<Vec<Entry>>>,
+    book: Arc<Mutex<Vec<LeaseChange>>>,
 }
 
 /// What all pairs share.
@@ -52,7 +52,7 @@ struct Place {
     transport: Transport,
     lease: Duration,
     wants: f64,
-    book: Arc<Mutex<Vec<Entry>>>,
+    book: Arc<Mutex<Vec<LeaseChange>>>,
 }
 
 impl Pairs {
@@ -65,7 +65,7 @@ impl Pairs {
         runtime: &Handle,
     ) -> Pairs {
         let _inside = runtime.enter();
-        let book = Arc::<Mutex<Vec<Entry>>>::default();
+        let book = Arc::<Mutex<Vec<LeaseChange>>>::default();
         let place = Place { peers: Arc::new(peers), transport, lease, wants, book: Arc::clone(&book) };
         let coming = async move {
             for number in 0.. {
@@ -81,7 +81,7 @@ impl Pairs {
         self.coming.abort();
     }
 
-    pub(super) fn book(self) -> Vec<Entry> {
+    pub(super) fn book(self) -> Vec<LeaseChange> {
         std::mem::take(&mut *self.book.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -32,7 +32,7 @@ def wants():
 
 def client(number):
     tls = {name: getattr(flags, name) for name in ("tls_cert", "tls_key", "tls_ca") if getattr(flags, name)}
-    return leaseway.Client(flags.servers.split(","), id=f"python:{number}", book=True, **tls)
+    return leaseway.Client(flags.servers.split(","), id=f"python:{number}", lease_trace=True, **tls)
 
 
 clients = [client(number) for number in range(flags.clients)]
@@ -42,6 +42,6 @@ while not ended.wait(0.2):
 with open(flags.book, "w") as book:
     for client in clients:
         client.close()
-        for at, resource, capacity in client.take_book():
+        for at, resource, capacity in client.take_lease_trace():
             line = {"at_us": int(at * 1e6), "client": client.id, "resource": resource, "capacity": capacity}
             book.write(json.dumps(line) + "\n")

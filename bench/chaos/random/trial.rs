@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseway_client::Book;
+use leaseway_client::LeaseTrace;
 use leaseway_history::{Operation, unexplained};
 use tokio::runtime::Runtime;
 
@@ -52,7 +52,7 @@ pub(super) fn run(
     say: &dyn Fn(String),
 ) -> Result<(TrialReport, Vec<BookLine>), Error> {
     let runtime = Runtime::new().map_err(Error::io("start a runtime"))?;
-    let (book, clock) = (Book::new(), MachineClock::read());
+    let (book, clock) = (LeaseTrace::new(), MachineClock::read());
     let mut cluster = Cluster::prepare(args, seed, runtime.handle())?;
     for peer in 0..cluster.peers.len() {
         cluster.start(peer, &["--bootstrap".to_owned()])?;

@@ -1,4 +1,4 @@
-use leaseway_simulator::{Keep, Outcomes};
+use leaseway_sim::{accounting::figures::RunOptions, runner::Outcomes};
 
 use super::*;
 use crate::simulate::SimulateArgs;
@@ -7,7 +7,10 @@ fn drawn(line: &[&str]) -> Option<String> {
     let args = SimulateArgs::parse(&[&["simulate", "--length", "20s"], line].concat()).expect("valid");
     let cases = args.cases().expect("they are valid");
     let run = |case: &crate::simulate::args::Case| -> Outcomes {
-        vec![case.plan.run(1, Keep::default()).map_err(Box::new), case.plan.run(2, Keep::default()).map_err(Box::new)]
+        vec![
+            case.plan.run(1, RunOptions::default()).map_err(Box::new),
+            case.plan.run(2, RunOptions::default()).map_err(Box::new),
+        ]
     };
     draw(&cases.iter().map(|case| Simulated::of(case, run(case))).collect::<Vec<_>>())
 }
@@ -36,7 +39,8 @@ fn runs_without_any_stand_below_the_logarithms() {
     let axis = |found: [f64; 2]| {
         let run = |overloads_in_8_h: f64| -> Vec<Figures> {
             let args = SimulateArgs::parse(&["simulate", "pool_surge", "--length", "20s"]).expect("valid");
-            let mut figures = args.cases().expect("valid")[0].plan.run(1, Keep::default()).expect("nothing breaks");
+            let mut figures =
+                args.cases().expect("valid")[0].plan.run(1, RunOptions::default()).expect("nothing breaks");
             figures.pool.as_mut().expect("it is a pool").overloads_in_8_h = overloads_in_8_h;
             vec![figures]
         };

@@ -18,15 +18,8 @@ use self::objects::Objects;
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// The crates of ours that log.
-const TARGETS: [&str; 7] = [
-    "leaseway",
-    "leaseway_client",
-    "leaseway_core",
-    "leaseway_gateway",
-    "leaseway_raft",
-    "leaseway_server",
-    "leaseway_session",
-];
+const TARGETS: [&str; 6] =
+    ["leaseway", "leaseway_client", "leaseway_core", "leaseway_gateway", "leaseway_raft", "leaseway_server"];
 
 /// A filter as `--log` has it. A word that is no level would be taken for the name of a crate, and silence all others.
 pub(crate) fn filter(text: &str) -> Result<EnvFilter, String> {

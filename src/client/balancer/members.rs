@@ -1,6 +1,5 @@
-//! Which of a balancer's backends take part in picks: those with a share that are neither paused nor in back-off.
-//!
-//! Pure: `now` is an argument. Backends are known by their place in the configuration.
+//! Which backends of a balancer are enabled: those with a share that are neither paused nor in back-off. Time is an
+//! argument.
 
 use std::{cmp::Reverse, collections::BinaryHeap, time::Duration};
 
@@ -12,7 +11,7 @@ use super::schedule::{Factor, Member, Schedule};
 pub(super) struct Members {
     schedule: Schedule,
     states: Vec<MemberState>,
-    /// One for each that is in back-off and will be tried again.
+    /// The ends of all back-offs.
     retries: BinaryHeap<Reverse<(Instant, usize)>>,
 }
 
@@ -46,16 +45,16 @@ impl Members {
         self.schedule.force(self.states[index].member).then_some(index)
     }
 
-    /// A share from configuration. What members were owed under the old configuration is forgotten.
+    /// Sets a configured share, and forgets all statuses.
     pub(super) fn configure(&mut self, index: usize, factor: Factor) {
         self.schedule.set_factor(self.states[index].member, factor);
         self.schedule.reset();
         self.settle(index);
     }
 
-    /// A share from a lease.
+    /// Sets a share from a lease.
     pub(super) fn lease(&mut self, index: usize, factor: Factor) {
-        // One that loses its lease is still enabled here: the others are rescaled as for any smaller lease.
+        // Rescale before disabling a member without lease, as for any smaller lease.
         self.schedule.rescale(self.states[index].member, factor);
         self.settle(index);
     }
@@ -65,24 +64,23 @@ impl Members {
         self.settle(index);
     }
 
-    /// Out of picks until `now + retry`. A failure of one that is out already came from a pick before, and changes
-    /// nothing.
+    /// Starts a back-off until `now + retry`, unless there is one.
     pub(super) fn failed(&mut self, index: usize, now: Instant, retry: Duration) {
         if self.states[index].failed {
             return;
         }
         self.states[index].failed = true;
         self.settle(index);
-        // What lies beyond the end of time does not come.
+        // A time that overflows never comes.
         self.retries.extend(now.checked_add(retry).map(|at| Reverse((at, index))));
     }
 
-    /// When the next one in back-off is to be tried again.
+    /// When the next back-off ends.
     pub(super) fn next_retry(&self) -> Option<Instant> {
         self.retries.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Takes members back when their back-off is over.
+    /// Ends back-offs that are over.
     pub(super) fn retry(&mut self, now: Instant) {
         while self.next_retry().is_some_and(|at| at <= now) {
             if let Some(Reverse((_, index))) = self.retries.pop() {

@@ -1,13 +1,13 @@
-//! Request counting, the schedule of httpd's `mod_lbmethod_byrequests`: which member is next, so that each gets
-//! the documented share and turns are spread out.
+//! Request counting: the scheduler of httpd's `mod_lbmethod_byrequests`. Every member gets its share, and turns are
+//! spread out evenly.
 //!
-//! In words: at each pick the status of every enabled member grows by its factor; the member with the largest status is
-//! picked, of several the one configured first; and its status falls by the sum of the factors handed out. Written so
-//! it looks at all members in each pick. Here a tournament does the looking, and a pick among `n` members
-//! replays about `log n` matches. The picks are the same, and so are the statuses.
+//! At each pick the status of every enabled member grows by its factor. The member with the largest status is picked
+//! (the first one, if several are equal), and its status falls by the sum of the factors. Implemented literally, a pick
+//! visits all members. Here a tournament tree finds the maximum, and a pick among `n` members replays about `log n`
+//! matches, with the same picks and the same statuses.
 //!
-//! Pure: there is no clock, no lock and nothing random. Why a member is disabled, and where factors come from, is for
-//! [`Balancer`](super::Balancer) to know.
+//! The schedule has no clock, no lock and no randomness. [`Balancer`](super::Balancer) decides which members are
+//! disabled, and where factors come from.
 
 mod attempt;
 mod factor;
@@ -19,7 +19,7 @@ pub use factor::Factor;
 use factor::{Totals, scaled};
 use tournament::Tournament;
 
-/// A member of a [`Schedule`]. One that was removed is never taken for one that was added later.
+/// A member of a [`Schedule`]. A removed member is never confused with one that was added later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Member {
     slot: u32,
@@ -27,13 +27,13 @@ pub struct Member {
 }
 
 impl Member {
-    /// Its place: 0 for the first that was added, and so on. The places of removed members are given away again.
+    /// Its index: 0 for the first member. Indexes of removed members are reused.
     pub fn index(self) -> usize {
         self.slot as usize
     }
 }
 
-/// Which is next among members with shares.
+/// Decides which member is next.
 ///
 /// ```
 /// use leaseway_client::balancer::{Factor, Schedule};
@@ -51,12 +51,12 @@ impl Member {
 /// assert_eq!(schedule.pick(), Some(a));
 /// ```
 ///
-/// Operations on a member that was removed do nothing.
+/// Operations on a removed member do nothing.
 #[derive(Debug, Clone)]
 pub struct Schedule {
     slots: Vec<Option<Slot>>,
     vacant: Vec<u32>,
-    /// The statuses of those that are enabled.
+    /// The statuses of enabled members.
     tournament: Tournament,
     totals: Totals,
     next_order: u64,
@@ -73,7 +73,7 @@ struct Slot {
 enum SlotState {
     /// The status is in the tournament.
     Enabled,
-    /// The status it had, and will have again.
+    /// The status that it will have when it is enabled again.
     Disabled(i128),
 }
 
@@ -84,11 +84,11 @@ impl Default for Schedule {
 }
 
 impl Schedule {
-    /// So many members fit. With [`Factor::MAX`] this keeps the sum of factors below 2^63, so that no status overflows
-    /// in 2^60 picks, with anything else done between them.
+    /// The maximum number of members. With [`Factor::MAX`] it keeps the sum of factors below 2^63, so that no status
+    /// overflows in 2^60 picks, whatever happens in between.
     pub const MAX_MEMBERS: usize = 1 << 16;
 
-    /// Without members.
+    /// Creates a schedule without members.
     pub fn new() -> Schedule {
         Schedule {
             slots: Vec::new(),
@@ -103,16 +103,16 @@ impl Schedule {
     ///
     /// # Panics
     ///
-    /// If there are [`Schedule::MAX_MEMBERS`].
+    /// Panics if there are [`Schedule::MAX_MEMBERS`].
     pub fn add(&mut self, factor: Factor) -> Member {
         self.add_with_status(factor, 0)
     }
 
-    /// Adds an enabled member after all others, as if it had been owed this before.
+    /// Adds an enabled member after all others, with this status.
     ///
     /// # Panics
     ///
-    /// If there are [`Schedule::MAX_MEMBERS`].
+    /// Panics if there are [`Schedule::MAX_MEMBERS`].
     pub fn add_with_status(&mut self, factor: Factor, status: i64) -> Member {
         let slot = self.vacant.pop().unwrap_or_else(|| {
             assert!(
@@ -131,8 +131,7 @@ impl Schedule {
         member
     }
 
-    /// Takes a member out, and its status with it: the others' may have another sum from now on, which no pick depends
-    /// on.
+    /// Removes a member and its status. This may change the sum of the other statuses, which does not affect picks.
     pub fn remove(&mut self, member: Member) {
         let Some(slot) = self.slot(member) else { return };
         self.disable(member);
@@ -141,7 +140,7 @@ impl Schedule {
         self.vacant.push(member.slot);
     }
 
-    /// The member that is next: one step of the schedule. `None` if none is enabled, and then nothing changes.
+    /// Picks the next member. `None`, without any change, if none is enabled.
     pub fn pick(&mut self) -> Option<Member> {
         self.tournament.leader()?;
         self.tournament.advance();
@@ -150,8 +149,8 @@ impl Schedule {
         self.member(slot)
     }
 
-    /// Picks this member, as for a session that sticks to it: a step in which it pays, even if it was not its turn. The
-    /// others catch up afterwards. Whether it was picked: one that is disabled is not, and then nothing changes.
+    /// Picks a certain member, for sticky sessions. It is charged even though it was not its turn, and the others catch
+    /// up afterwards. Returns false, without any change, if it is disabled.
     pub fn force(&mut self, member: Member) -> bool {
         let enabled = self.is_enabled(member);
         if enabled {
@@ -161,7 +160,7 @@ impl Schedule {
         enabled
     }
 
-    /// Leaves a member out of picks. It neither accrues nor pays until it is enabled again.
+    /// Disables a member. It neither accrues nor is charged until it is enabled again.
     pub fn disable(&mut self, member: Member) {
         let Some(slot) = self.slot(member) else { return };
         if let SlotState::Enabled = slot.state {
@@ -170,7 +169,7 @@ impl Schedule {
         }
     }
 
-    /// Takes a disabled member back into picks, with the status it had.
+    /// Enables a member again, with the status it had.
     pub fn enable(&mut self, member: Member) {
         let Some(slot) = self.slot(member) else { return };
         if let SlotState::Disabled(status) = slot.state {
@@ -179,9 +178,8 @@ impl Schedule {
         }
     }
 
-    /// Changes a member's factor. All statuses stay as they are, and with them what members are owed in units of
-    /// factors: after factors have become much smaller it takes many picks to pay off. See [`reset`](Self::reset) and
-    /// [`rescale`](Self::rescale).
+    /// Changes a member's factor and no status. Statuses are in units of factors, so after factors have become much
+    /// smaller they take many picks to level out. See [`reset`](Self::reset) and [`rescale`](Self::rescale).
     pub fn set_factor(&mut self, member: Member, factor: Factor) {
         let Some(slot) = self.slot(member) else { return };
         self.set_slot(member, Slot { factor, ..slot });
@@ -192,14 +190,14 @@ impl Schedule {
         }
     }
 
-    /// Changes a member's factor, and all statuses with it, so that each is owed as many picks as before: a status
-    /// is multiplied by the new sum of factors and divided by the old one, and rounded toward 0. What rounding takes
-    /// from the sum of the enabled members' statuses goes to the first of them.
+    /// Changes a member's factor and rescales all statuses, so that each stands for as many picks as before: a status
+    /// is multiplied by the new sum of factors, divided by the old one, and rounded toward 0. The rounding error of the
+    /// sum of enabled members' statuses goes to the first of them.
     ///
-    /// For those that are enabled it is the sum over them. A disabled member's status dates from when others were
-    /// enabled; for it, it is the sum over all. If a sum was 0, those statuses stay as they are.
+    /// The sum is that of enabled members. For disabled members, whose status dates from when others were enabled, it
+    /// is that of all members. If the old sum is 0, statuses do not change.
     ///
-    /// Looks at all members.
+    /// Takes time linear in the number of members.
     pub fn rescale(&mut self, member: Member, factor: Factor) {
         if self.factor(member).is_none_or(|old| old == factor) {
             return;
@@ -215,7 +213,7 @@ impl Schedule {
         }
     }
 
-    /// Begins anew: every status becomes 0, also of those that are disabled.
+    /// Sets all statuses to 0, including those of disabled members.
     pub fn reset(&mut self) {
         self.tournament.revalue(|_| 0);
         for slot in self.slots.iter_mut().flatten() {
@@ -225,7 +223,7 @@ impl Schedule {
         }
     }
 
-    /// How urgently a member has to be picked: what it is owed, in units of factors. `None` if it was removed.
+    /// The status of a member: how urgently it has to be picked, in units of factors. `None` if it was removed.
     pub fn status(&self, member: Member) -> Option<i128> {
         Some(match self.slot(member)?.state {
             SlotState::Enabled => self.tournament.value(member.slot),
@@ -238,7 +236,7 @@ impl Schedule {
         Some(self.slot(member)?.factor)
     }
 
-    /// Whether a member can be picked.
+    /// Whether a member is enabled.
     pub fn is_enabled(&self, member: Member) -> bool {
         self.slot(member).is_some_and(|slot| matches!(slot.state, SlotState::Enabled))
     }

@@ -1,4 +1,4 @@
-//! When backends take part, and what becomes of the schedule when leases change.
+//! When backends are enabled, and how changes of leases affect the schedule.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use tokio::time::{Instant, advance};
 
 use super::{Balancer, Factor, RETRY, members::Members, milli_units, schedule::Schedule};
-use crate::Capacity;
+use crate::session::Capacity;
 
 fn leased<const N: usize>(capacities: [f64; N]) -> Balancer<char> {
     let balancer = Balancer::leased(('a'..='z').take(N));
@@ -41,7 +41,7 @@ fn without_a_lease_none_is_picked() {
     assert!(balancer.pick().is_none());
     assert!(balancer.pick_where(|_| true).is_none());
     assert!(balancer.pick_sticky(0).is_none());
-    // Less than a milli-unit is nothing.
+    // Less than a milli-unit counts as 0.
     balancer.set_capacity(1, Capacity::of(0.0009));
     assert!(balancer.pick().is_none() && !balancer.is_enabled(1));
 }
@@ -102,7 +102,7 @@ fn backends_without_limit_share_equally_and_leave_little_to_the_others() {
     let turns = picks(&balancer, 1000);
     let count = |of| turns.chars().filter(|picked| *picked == of).count();
     assert!(count('b') <= 1 && count('a').abs_diff(count('c')) <= 2, "{turns}");
-    // And once there are limits again, shares are as ever.
+    // Once there are limits again, shares are as before.
     balancer.set_capacity(0, Capacity::of(7.0));
     balancer.set_capacity(2, Capacity::of(5.0));
     let turns = picks(&balancer, 150);
@@ -120,7 +120,7 @@ async fn a_backend_that_failed_is_tried_again_when_its_time_is_over() {
     assert_eq!(picks(&balancer, 2), "bb");
     advance(Duration::from_millis(1)).await;
     assert!(balancer.is_enabled(0));
-    // It was charged for the pick that failed, and continues there.
+    // It was charged for the failed pick, and continues from there.
     assert_eq!(picks(&balancer, 4), "baba");
     assert_eq!(balancer.next_retry(), None);
 }
@@ -221,7 +221,7 @@ fn only_those_whose_turn_it_is_are_asked() {
         });
         assert!(picked.is_some());
     }
-    // The one that refuses accrues nothing for it, so it is asked again only when all others have had their turn.
+    // The refusing backend accrues nothing, so it is asked again only after all others have had their turn.
     assert_eq!(asked, 1002);
 }
 
@@ -266,8 +266,8 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// What changes of leases do to statuses is bounded by what is shared out: with the leases left alone from then on,
-    /// each is picked as often as its share, give or take a few.
+    /// Changes of leases have a bounded effect on statuses: if leases stay constant from then on, each backend is
+    /// picked as often as its share, with a small error.
     #[test]
     fn shares_are_right_whatever_leases_did_before(changes in changes(), last in prop::array::uniform4(1..10u64)) {
         let mut members = Members::new([Factor::of(5); 4]);

@@ -1,5 +1,5 @@
-//! What it costs to take a permit that is there, and to charge, refund, reserve and settle beside that: one thread, the
-//! clock included.
+//! The cost of taking an available permit, and of charging, refunding, reserving and settling, on one thread,
+//! including the clock.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use leaseway_client::{
@@ -7,7 +7,7 @@ use leaseway_client::{
     limiter::{Burst, RateLimiter},
 };
 
-/// Never empty: a permit comes back sooner than it is taken.
+/// Never empty: permits recharge faster than they are taken.
 fn limiter() -> RateLimiter {
     let limiter = RateLimiter::new(Burst::Permits(1e9));
     limiter.set_capacity(Capacity::of(1e12));

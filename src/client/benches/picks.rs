@@ -1,8 +1,8 @@
-//! What one pick costs among 4 to 4,096 members: the client's schedule beside the algorithm as it is documented, which
-//! looks at every member in each pick.
+//! The cost of a pick among 4 to 4,096 members: the schedule, compared with a literal implementation of the algorithm,
+//! which visits every member.
 //!
-//! Factors are random, from 1 to 1,000: as different as the leases of backends that do not know of each other. `equal`
-//! has the same for all, where nothing ever overtakes. `balancer` is the schedule behind its lock.
+//! Factors are random, from 1 to 1,000. `equal` has equal factors, where no member overtakes another. `balancer` is the
+//! schedule with its lock.
 
 use std::hint::black_box;
 

@@ -1,15 +1,15 @@
-//! A process among many that share a rate: callers that wait at it, more and fewer of them. Start a server first.
+//! One of many processes that share a rate, with a varying number of waiting callers. Start a server first.
 //!
 //! `crowd SERVERS RESOURCE SECONDS [WINDOW]`
 //!
-//! It saves up what WINDOW seconds bring, or next to nothing without one. In the end it prints its book, a `book` for
-//! each change: a moment of the machine's monotonic clock, and what it could use because of leases from then on; how
-//! many have `passed` in each second of that clock; and `end`.
+//! Its burst is WINDOW seconds of capacity, or the smooth default. At the end it prints a line `book` for each change
+//! of leased capacity, with the time on the machine's monotonic clock; a line `passed` with the number of permits for
+//! each second of that clock; and `end`.
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::{collections::BTreeMap, env, error::Error, time::Duration};
 
-use leaseway_client::{Book, Client, limiter::Burst};
+use leaseway_client::{Client, LeaseTrace, limiter::Burst};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -27,12 +27,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let (begun, clock) = (Instant::now(), clock_gettime(ClockId::Monotonic));
     let at = |at: Instant| clock.tv_sec as f64 + clock.tv_nsec as f64 / 1e9 + (at - begun).as_secs_f64();
-    let book = Book::new();
-    let client = Client::builder().endpoints(servers.split(',')).book(&book).build()?;
+    let trace = LeaseTrace::new();
+    let client = Client::builder().endpoints(servers.split(',')).lease_trace(&trace).build()?;
     let rate = client.resource(resource.as_str()).burst(burst).rate()?;
     let mut passed = BTreeMap::new();
     while Instant::now() < until {
-        // A while of hunger, and a shorter one of rest.
+        // A period of high demand, and a shorter idle period.
         let hungry = until.min(Instant::now() + Duration::from_secs_f64(2.0 + 4.0 * fastrand::f64()));
         while let Ok(waited) = timeout_at(hungry, rate.wait()).await {
             waited?;
@@ -41,7 +41,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         sleep(Duration::from_secs_f64(fastrand::f64())).await;
     }
     client.close().await;
-    for entry in book.take() {
+    for entry in trace.take() {
         println!("book {} {}", at(entry.at), entry.capacity);
     }
     for (second, count) in passed {

@@ -1,6 +1,5 @@
-//! An HTTP client behind two layers: so many requests per second, and so many under way. Anything that is a
-//! `tower::Service` takes them: hyper's client as here, reqwest's, an axum router. Start a server first: `leaseway
-//! serve`.
+//! An HTTP client behind two layers: a limit of requests per second, and one of concurrent requests. They work with any
+//! `tower::Service`: hyper's client as here, reqwest, an axum router. Start a server first: `leaseway serve`.
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use http_body_util::Empty;

@@ -1,5 +1,5 @@
-//! A pool of permits: thirty jobs, each of which may only run while it has one of the transactions that this process
-//! may have open. Start a server first: `leaseway serve`.
+//! A gauge: thirty jobs, each of which needs one of the transactions that this process may have open. Start a server
+//! first: `leaseway serve`.
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::time::Duration;
@@ -8,7 +8,7 @@ use leaseway_client::{Client, Mode};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // Should the server go away, new jobs wait: there is no hurry here.
+    // New jobs wait if the server goes away: they can be postponed.
     let client = Client::builder().endpoint("127.0.0.1:5100").mode(Mode::Pessimistic).build()?;
     let transactions = client.resource("transactions").gauge()?;
 

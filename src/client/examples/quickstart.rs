@@ -1,4 +1,4 @@
-//! Searches as fast as this process may. Start a server first: `leaseway serve`.
+//! Searches at the rate that this process is leased. Start a server first: `leaseway serve`.
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 use leaseway_client::Client;
 

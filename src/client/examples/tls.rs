@@ -1,5 +1,5 @@
-//! A client of servers that speak TLS and ask for certificates, as `leaseway up --tls` runs them: LEASEWAY_TLS_CA,
-//! LEASEWAY_TLS_CERT and LEASEWAY_TLS_KEY name the files, as they do for the command line.
+//! A client of servers with TLS and client certificates, such as those of `leaseway up --tls`. LEASEWAY_TLS_CA,
+//! LEASEWAY_TLS_CERT and LEASEWAY_TLS_KEY name the files, as for the command line.
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 use leaseway_client::{Client, ClientTls, Credentials, Files};
 

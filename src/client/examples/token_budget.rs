@@ -1,11 +1,10 @@
-//! Calls of a language model, which say what they cost, in tokens, when they have ended. All processes that run this
-//! share one budget: the resource `tokens`, with a capacity of tokens per second. Start a server first:
-//! `leaseway serve`.
+//! Calls of a language model, whose cost in tokens is known only when they end. All processes that run this share one
+//! budget: the resource `tokens`, with a capacity in tokens per second. Start a server first: `leaseway serve`.
 //!
 //! `token_budget [SERVER [SECONDS [WINDOW_SECONDS [MAX_TOKENS [CALL_MILLIS [RESERVE]]]]]]`
 //!
-//! It writes a book, a line for each call: when it asked for tokens, had them, and had ended, in microseconds of the
-//! clock on the wall; how many it reserved, how many it used, and how many were owed then.
+//! It prints a line for each call: when it asked for tokens, when it got them and when it ended, in microseconds of
+//! wall-clock time; the tokens reserved, the tokens used, and the debt at the end.
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::{
@@ -18,10 +17,10 @@ use std::{
 use leaseway_client::{Client, Rate, limiter::Burst};
 use tokio::time::{Instant, sleep};
 
-/// Calls of this process at the same time.
+/// Concurrent calls of this process.
 const CALLS: usize = 4;
 
-/// A call, as far as it is known before it is made.
+/// A call whose cost is not known yet.
 #[derive(Clone, Copy)]
 struct Call {
     max_tokens: u32,
@@ -29,7 +28,7 @@ struct Call {
 }
 
 impl Call {
-    /// Makes it. What it uses shows only in the end.
+    /// Performs the call. Returns its cost.
     async fn make(self) -> u32 {
         sleep(self.longest.mul_f64(fastrand::f64())).await;
         fastrand::u32(self.max_tokens / 20..=self.max_tokens)

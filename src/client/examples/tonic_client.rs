@@ -1,5 +1,5 @@
-//! A tonic client whose every call waits for its turn: one line around the channel. The service that is called here is
-//! the status of a Leaseway server. Start one first: `leaseway serve`.
+//! A tonic client whose calls are limited, with one line around the channel. It calls the status service of a Leaseway
+//! server. Start one first: `leaseway serve`.
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use leaseway_client::Client;

@@ -1,29 +1,30 @@
-//! `leaseway.h` is what the code says.
+//! `leaseway.h` is generated from the code.
 
 use std::{env, fs, path::Path};
 
 use cbindgen::{Builder, Config, DocumentationStyle, Language, Style};
 
 const PREAMBLE: &str = "\
-/* The Leaseway client for C: leases on shared capacity, and limiters that keep to them. docs/guide/other-languages.md has examples.
+/* The Leaseway client for C: leases on shared capacity, and limiters that enforce them. Examples are in
+ * docs/guide/other-languages.md.
  *
- * Functions that can fail return a code. What is wrong is told in `error`, of which each caller has its own; NULL is
- * allowed. Every function may be called by any thread, also while others wait; a handle is freed when no other call
- * uses it, once. Strings are UTF-8 and end with NUL.
+ * Functions that can fail return a code and describe the error in `error`. Each caller passes an error of its own, or
+ * NULL. Every function may be called from any thread, also while others wait. A handle is freed once, when no other
+ * call uses it. Strings are UTF-8 and end with NUL.
  *
- * A fork: the child opens a client of its own. What it has inherited answers LEASEWAY_FORKED there, and is freed without
- * any effect.
+ * After a fork the child has to open a client of its own. Inherited handles fail with LEASEWAY_FORKED there, and
+ * freeing them does nothing.
  *
  * Generated from src/ffi: `BLESS=1 cargo test -p leaseway-ffi header`. */";
 
 const HANDLES: &str = "
-// Keeps leases in a thread of its own.
+// Keeps leases alive in a thread of its own.
 typedef struct leaseway_client leaseway_client;
-// So many per second. Those that wait are served first come, first served.
+// Permits per second. Waiting callers are served first come, first served.
 typedef struct leaseway_rate leaseway_rate;
-// Permits of a rate that were taken, until it is settled what was used.
+// Permits of a rate taken in advance, until they are settled.
 typedef struct leaseway_reservation leaseway_reservation;
-// So many at the same time. Those that wait are served first come, first served.
+// Permits in use at the same time. Waiting callers are served first come, first served.
 typedef struct leaseway_gauge leaseway_gauge;
 // Permits of a gauge in use, until they are released.
 typedef struct leaseway_permit leaseway_permit;";
@@ -58,7 +59,7 @@ fn the_header_is_what_the_code_says() {
     config.export.rename = names.map(|(rust, c)| (rust.to_owned(), format!("leaseway_{c}"))).into();
     config.export.exclude =
         names.map(|(rust, _)| rust.to_owned()).into_iter().filter(|name| name.ends_with("Handle")).collect();
-    let sources = ["fault", "client", "rate", "gauge"].map(|module| folder.join(format!("{module}.rs")));
+    let sources = ["error", "client", "rate", "gauge"].map(|module| folder.join(format!("{module}.rs")));
     let builder = sources.iter().fold(Builder::new().with_config(config), Builder::with_src);
     let mut written = Vec::new();
     builder.generate().expect("the code can be read").write(&mut written);
@@ -67,5 +68,5 @@ fn the_header_is_what_the_code_says() {
         fs::write(&file, &written).expect("writable");
     }
     let there = fs::read_to_string(&file).unwrap_or_default();
-    assert!(there == written, "leaseway.h is not what the code says: BLESS=1 cargo test -p leaseway-ffi header");
+    assert!(there == written, "leaseway.h is out of date: BLESS=1 cargo test -p leaseway-ffi header");
 }

@@ -1,4 +1,4 @@
-//! What callers get wrong is told, and does no harm.
+//! Mistakes of callers are reported and do no harm.
 
 use std::{
     ffi::{CStr, CString, c_char},
@@ -7,8 +7,8 @@ use std::{
 
 use crate::{
     client::{ClientHandle, leaseway_client_free, leaseway_client_open, leaseway_client_ready},
-    fault::{
-        Error, Fault, LEASEWAY_INTERNAL, LEASEWAY_INVALID, LEASEWAY_MESSAGE_BYTES, LEASEWAY_NOT_READY, LEASEWAY_OK,
+    error::{
+        CallError, Error, LEASEWAY_INTERNAL, LEASEWAY_INVALID, LEASEWAY_MESSAGE_BYTES, LEASEWAY_NOT_READY, LEASEWAY_OK,
         LEASEWAY_TIMEOUT, call, fill,
     },
     rate::{RateHandle, leaseway_rate_open, leaseway_rate_wait},
@@ -20,11 +20,11 @@ fn error() -> Error {
 }
 
 fn told(error: &Error) -> String {
-    // SAFETY: what `fill` writes ends with NUL.
+    // SAFETY: `fill` terminates the message with NUL.
     unsafe { CStr::from_ptr(error.message.as_ptr()) }.to_str().expect("UTF-8").to_owned()
 }
 
-/// Calls with settings as C has them.
+/// Calls `work` with settings as C would pass them.
 fn with_settings<T>(settings: &[&str], work: impl FnOnce(*const *const c_char) -> T) -> T {
     let owned: Vec<_> = settings.iter().map(|text| CString::new(*text).expect("no NUL")).collect();
     let pointers: Vec<_> = owned.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect();
@@ -33,7 +33,7 @@ fn with_settings<T>(settings: &[&str], work: impl FnOnce(*const *const c_char) -
 
 fn open(settings: &[&str]) -> (*mut ClientHandle, Error) {
     let (mut client, mut error) = (ptr::null_mut(), error());
-    // SAFETY: all of it lives here.
+    // SAFETY: all pointers are to locals.
     let code = with_settings(settings, |settings| unsafe { leaseway_client_open(settings, &mut client, &mut error) });
     assert_eq!(code, error.code);
     (client, error)
@@ -62,7 +62,10 @@ fn what_is_wrong_with_settings_is_said() {
         (&["servers=a", "deadline=-1"], "setting `deadline=-1`: expected seconds, 0 or more"),
         (&["servers=a", "servers=b"], "setting `servers` is given twice"),
         (&["servers=a", "sever=b"], "setting `sever=b`: expected one of servers, id, mode, deadline, backoff_max, "),
-        (&["servers=a", "token=b", "token_file=c"], "both settings `token` and `token_file`: expected one of them"),
+        (
+            &["servers=a", "token=b", "token_file=c"],
+            "settings `token` and `token_file` exclude each other: pass one of them",
+        ),
         (&["servers=a", "tls_ca=/nowhere/ca.pem"], "/nowhere/ca.pem"),
     ] {
         let (client, error) = open(settings);
@@ -76,7 +79,7 @@ fn a_server_that_is_away_is_no_error_and_waits_end() {
     let (client, opened) = open(&["servers=127.0.0.1:1"]);
     assert_eq!((opened.code, told(&opened)), (LEASEWAY_OK, String::new()));
     let (mut rate, mut error) = (ptr::null_mut::<RateHandle>(), error());
-    // SAFETY: the client is not freed before the end, and the rest lives here.
+    // SAFETY: the client is freed at the end, and all other pointers are to locals.
     let code = unsafe { leaseway_rate_open(client, c"searches".as_ptr(), ptr::null(), &mut rate, &mut error) };
     assert_eq!(code, LEASEWAY_OK);
     // SAFETY: as before.
@@ -87,10 +90,10 @@ fn a_server_that_is_away_is_no_error_and_waits_end() {
     // SAFETY: as before.
     assert_eq!(unsafe { leaseway_rate_wait(rate, 1, -1.0, &mut error) }, LEASEWAY_INVALID);
     assert_eq!(told(&error), "timeout=-1: expected seconds, 0 or more, or INFINITY");
-    // SAFETY: NULL is told.
+    // SAFETY: NULL is reported.
     assert_eq!(unsafe { leaseway_rate_wait(ptr::null(), 1, 0.1, &mut error) }, LEASEWAY_INVALID);
-    assert_eq!(told(&error), "rate is NULL: expected one that this library gave");
-    // SAFETY: nothing uses them any more.
+    assert_eq!(told(&error), "rate is NULL");
+    // SAFETY: nothing uses the handles after this.
     unsafe { crate::rate::leaseway_rate_free(rate) };
     // SAFETY: as before.
     unsafe { leaseway_client_free(client) };
@@ -99,15 +102,15 @@ fn a_server_that_is_away_is_no_error_and_waits_end() {
 #[test]
 fn a_fault_of_the_library_is_a_code() {
     let mut error = error();
-    assert_eq!(call(&mut error, || -> Result<(), Fault> { panic!("a test") }), LEASEWAY_INTERNAL);
-    assert_eq!(told(&error), "a fault of this library; standard error has more");
+    assert_eq!(call(&mut error, || -> Result<(), CallError> { panic!("a test") }), LEASEWAY_INTERNAL);
+    assert_eq!(told(&error), "internal error in the Leaseway library; see standard error");
 }
 
 #[test]
 fn messages_that_are_too_long_end_with_a_whole_character() {
-    let mut place: [c_char; 4] = [1; 4];
-    fill(&mut place, "aaä");
-    assert_eq!(place.map(|byte| byte as u8), [b'a', b'a', 0, 1]);
-    fill(&mut place, "a\0b");
-    assert_eq!(place.map(|byte| byte as u8), [b'a', b' ', b'b', 0]);
+    let mut out: [c_char; 4] = [1; 4];
+    fill(&mut out, "aaä");
+    assert_eq!(out.map(|byte| byte as u8), [b'a', b'a', 0, 1]);
+    fill(&mut out, "a\0b");
+    assert_eq!(out.map(|byte| byte as u8), [b'a', b' ', b'b', 0]);
 }

@@ -8,11 +8,11 @@ use std::{
     time::Duration,
 };
 
+use leaseway_client::limiter::Arrivals;
 use leaseway_client::{
     Basis, Capacity, Rate, Window,
     limiter::{Standing, TryError},
 };
-use leaseway_limiter::Arrivals;
 use tokio::time::{Instant, timeout_at};
 
 use super::owners::Place;
@@ -151,7 +151,7 @@ impl Slot {
 
     pub(super) fn look_at_wants(&self) {
         self.is_pressed.store(false, Ordering::Relaxed);
-        self.rate.resource().look_at_wants();
+        self.rate.resource().reestimate_wants();
     }
 
     /// Whether fewer ask for it than lately: others may need what it has. Of what has been silent for longer that is

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use leaseway_client::{BuildError, Client, OpenError, Resource, session::grpc::Moment};
+use leaseway_client::{BuildError, Client, OpenError, Resource, transport::BootInstant};
 use leaseway_core::Millis;
 use leaseway_envoy::{Lease, Leases};
 use tokio::sync::watch;
@@ -11,11 +11,11 @@ use crate::bridge::Place;
 
 /// Time as all Envoys of a gateway have it: it goes on while the machine is suspended, as theirs does.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Clock(Moment);
+pub(super) struct Clock(BootInstant);
 
 impl Clock {
     pub(super) fn start() -> Clock {
-        Clock(Moment::now())
+        Clock(BootInstant::now())
     }
 
     pub(super) fn now(self) -> Millis {

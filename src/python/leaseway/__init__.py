@@ -1,4 +1,4 @@
-"""Leaseway: a share of something limited, kept up to date in the background, and limiters that keep to it.
+"""Client of Leaseway: leases on shared capacity, and limiters that enforce them.
 
     from leaseway import Client
 
@@ -6,7 +6,7 @@
     searches = client.rate("searches")
     searches.wait()                 # or: await searches.wait_async()
 
-How much there is to use comes from a Leaseway node as a lease, which a thread keeps alive: no call waits for a server.
+The capacity comes from a Leaseway node as a lease, which a background thread keeps alive: no call waits for a server.
 """
 
 import os

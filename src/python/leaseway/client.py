@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Optional, TypedDict, Union
 from weakref import WeakSet
 
 from leaseway import _native
-from leaseway.coming import finish
+from leaseway.awaitable import finish
 from leaseway.errors import BuildError, LeasewayError
 from leaseway.limiters import Gauge, Rate
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Options(TypedDict, total=False):
-    """How a client is to be; see `Client`."""
+    """Options of a client; see `Client`."""
 
     id: Optional[str]
     mode: str
@@ -33,41 +33,41 @@ class Options(TypedDict, total=False):
     deadline: Optional[float]
     backoff_max: Optional[float]
     refresh_min: Optional[float]
-    book: bool
+    lease_trace: bool
 
 
-#: How long the end of a program waits until leases are given back. Those that are not end by themselves.
-PARTING_SECONDS = 1.0
+#: How long the exit of a program waits for leases to be released. Others expire.
+EXIT_TIMEOUT_SECONDS = 1.0
 
 
 class Client(_native.Client):
-    """A client of a Leaseway (or Doorman) node: keeps the leases of what is open, in a thread of its own.
+    """A client of a Leaseway (or Doorman) node. It keeps the leases of open resources alive in a thread of its own.
 
-    It connects by itself and goes on trying: a server that is away is no error, `health` says what is going on. Servers
-    are named as HOST:PORT, one or several; `https://` before one means TLS.
+    It connects in the background and keeps trying: an unreachable server raises nothing, see `health`. Servers are given
+    as HOST:PORT, one or several; the prefix `https://` selects TLS.
 
         with Client("127.0.0.1:5100") as client:
             searches = client.rate("searches")
             searches.wait()
 
-    id               what it calls itself. No two clients that run at the same time may share one; {pid} in it stands for
-                     the number of the process. By default unique.
-    mode             what to use when leases have ended unrenewed: "safe" (what the server has sent for that),
-                     "pessimistic" (nothing), "optimistic" (what was wanted)
-    tls              connects over TLS and trusts the CAs of the system; any of the others of the kind means TLS, too
-    tls_ca           the CA that the servers' certificates must be signed by, a file (PEM)
-    tls_cert, tls_key   what is shown to servers that ask for a certificate, files (PEM)
-    tls_server_name  what the servers' certificates are for, if not for the host that is asked
-    token            says with every request who asks; sent over TLS, or to this machine
-    token_file       a file with it, which is read again when it changes
-    deadline         seconds that an answer may take (3)
-    backoff_max      the longest pause between attempts while no server answers, in seconds (15); every server is
-                     tried once in a refresh interval all the same
-    refresh_min      refreshes come no sooner than that, in seconds (1)
-    book             keeps what could be used because of leases, for audits: see `take_book`
+    id               the id of the client. Two clients that run at the same time must not share one; {pid} stands for the
+                     process id. Unique by default.
+    mode             what to use when leases expire unrenewed: "safe" (the safe capacity sent by the server),
+                     "pessimistic" (nothing), "optimistic" (the wants)
+    tls              connect over TLS and trust the CAs of the system; implied by the other TLS options
+    tls_ca           file with the CA that has to sign the servers' certificates (PEM)
+    tls_cert, tls_key   files with the client certificate and its key (PEM)
+    tls_server_name  the name in the servers' certificates, if it differs from the host
+    token            bearer token, sent over TLS or to this machine only
+    token_file       file with the token, read again when it changes
+    deadline         request timeout in seconds (3)
+    backoff_max      maximum pause between attempts while no server answers, in seconds (15); every server is still tried
+                     once per refresh interval
+    refresh_min      minimum refresh interval in seconds (1)
+    lease_trace      record changes of leased capacity for audits: see `take_lease_trace`
 
-    After a fork the child has a client of its own, as soon as it uses this one; if it has an `id` without {pid}, using
-    it raises Forked. Its thread is not Python's: leases are kept also while the interpreter is busy.
+    After a fork the child creates a client of its own when it first uses this one. If `id` is set without {pid}, that
+    raises Forked. The thread is not a Python thread: leases stay alive while the interpreter is busy.
     """
 
     def __new__(cls, servers: Union[str, Iterable[str]], **options: Unpack[Options]) -> Self:
@@ -84,9 +84,9 @@ class Client(_native.Client):
         servers: Union[str, Iterable[str], None] = None,
         **options: Unpack[Options],
     ) -> Self:
-        """A client as LEASEWAY_SERVER (several with commas), LEASEWAY_TLS, LEASEWAY_TLS_CA, LEASEWAY_TLS_CERT,
-        LEASEWAY_TLS_KEY, LEASEWAY_TLS_SERVER_NAME and LEASEWAY_TOKEN_FILE have it, as for `leaseway get`; what is
-        said besides goes before. Without `environ` they are those of this process."""
+        """Creates a client from LEASEWAY_SERVER (comma-separated), LEASEWAY_TLS, LEASEWAY_TLS_CA, LEASEWAY_TLS_CERT,
+        LEASEWAY_TLS_KEY, LEASEWAY_TLS_SERVER_NAME and LEASEWAY_TOKEN_FILE, as `leaseway get` does. Arguments take
+        precedence. `environ` defaults to the environment of this process."""
         if environ is None:
             environ = os.environ
         if servers is None:
@@ -113,14 +113,14 @@ class Client(_native.Client):
         window: Optional[float] = None,
         max_debt: Optional[int] = None,
     ) -> Rate:
-        """Opens a resource as a rate: so many per second. All handles of one resource share lease and line.
+        """Opens a resource as a rate, in permits per second. All handles of a resource share one lease and one queue.
 
-        wants      how much to ask for; without it, it is estimated from what passes and what waits
-        priority   how important this client claims to be
-        mode       what to use when the lease has ended unrenewed; by default as the client says
-        burst      so many permits may be saved up and pass at once, instead of what 20 ms bring
-        window     what so many seconds bring may be saved up: for budgets of so much per minute or day
-        max_debt   how much may be owed because of `charge` (1,000,000)
+        wants      capacity to ask for; by default estimated from what passes and what waits
+        priority   the priority that this client claims
+        mode       what to use when the lease expires unrenewed; by default the mode of the client
+        burst      maximum number of permits that may be saved up, instead of 20 ms of capacity
+        window     seconds of capacity that may be saved up, for budgets per minute or per day
+        max_debt   maximum debt due to `charge` (1,000,000)
         """
         return Rate(
             self,
@@ -136,15 +136,15 @@ class Client(_native.Client):
     def gauge(
         self, resource: str, *, wants: Optional[float] = None, priority: int = 0, mode: Optional[str] = None
     ) -> Gauge:
-        """Opens a resource as a gauge: so many at the same time. The rest is as for `rate`."""
+        """Opens a resource as a gauge: permits in use at the same time. Other arguments are as for `rate`."""
         return Gauge(self, resource, wants=wants, priority=priority, mode=mode)
 
     async def ready_async(self, timeout: float = 5.0) -> None:
-        """As `ready`, in an event loop."""
+        """`ready` for event loops."""
         await finish(self._ready(timeout), None, "")
 
     async def close_async(self) -> None:
-        """As `close`, in an event loop."""
+        """`close` for event loops."""
         await finish(self._close(), None, "closing")
 
     def __enter__(self) -> Client:
@@ -174,9 +174,9 @@ _clients: WeakSet[Client] = WeakSet()
 
 
 @atexit.register
-def _part() -> None:
+def _close_all() -> None:
     for client in list(_clients):
         try:
-            client.close(PARTING_SECONDS)
+            client.close(EXIT_TIMEOUT_SECONDS)
         except LeasewayError:
             pass

@@ -1,18 +1,18 @@
-"""What can go wrong. The words are those of the client library; servers that are away are no error: see `Client.health`."""
+"""Exceptions. An unreachable server raises none of them: see `Client.health`."""
 
 from __future__ import annotations
 
 
 class LeasewayError(Exception):
-    """Whatever the client refuses, or cannot give."""
+    """Base class of all exceptions of this package."""
 
 
 class BuildError(LeasewayError, ValueError):
-    """A client could not be made. Nothing was started."""
+    """The client could not be created. Nothing was started."""
 
 
 class OpenError(LeasewayError, ValueError):
-    """A resource could not be opened, or asked for so much. Everything that was open stays so."""
+    """A resource could not be opened, or its wants are invalid. Resources that are open stay open."""
 
 
 class Closed(LeasewayError):
@@ -20,21 +20,21 @@ class Closed(LeasewayError):
 
 
 class Forked(LeasewayError):
-    """It belongs to the process that this one was forked from."""
+    """The object belongs to the process that this one was forked from."""
 
 
 class Timeout(LeasewayError, TimeoutError):
-    """It was not the caller's turn in time; nothing was taken."""
+    """The timeout expired; nothing was taken."""
 
 
 class NotReady(LeasewayError):
-    """Some resources have no lease yet. They go on trying."""
+    """Some resources have no lease yet. The client keeps trying."""
 
     def __init__(self, message: str, resources: list[str], why: str) -> None:
         super().__init__(message, resources, why)
-        #: Which.
+        #: The resources without a lease.
         self.resources = resources
-        #: Why the last request failed, or that none did.
+        #: The error of the last request, or that none has failed.
         self.why = why
 
     def __str__(self) -> str:
@@ -42,13 +42,13 @@ class NotReady(LeasewayError):
 
 
 class DebtExceeded(LeasewayError):
-    """More was charged than may be owed. As much as may be was charged."""
+    """A charge exceeded the maximum debt. The part up to the maximum was charged."""
 
     def __init__(self, message: str, uncharged: int, max_debt: int) -> None:
         super().__init__(message, uncharged, max_debt)
-        #: Permits that were used and are not paid for.
+        #: The number of permits that were not charged.
         self.uncharged = uncharged
-        #: What may be owed.
+        #: The maximum debt.
         self.max_debt = max_debt
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Limiters: what callers wait at."""
+"""Limiters: rates and gauges."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar, Union, cast, overload
 
 from leaseway import _native
-from leaseway.coming import Coming, finish
+from leaseway.awaitable import AwaitableContext, finish
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Limiter:
-    """What rates and gauges have in common besides what the native `Resource` has."""
+    """What rates and gauges share, in addition to the native `Resource`."""
 
     __slots__ = ()
 
@@ -27,7 +27,7 @@ class Limiter:
         def _ready(self, timeout: float) -> Optional[_native.Waiting]: ...
 
     async def ready_async(self, timeout: float = 5.0) -> None:
-        """As `ready`, in an event loop."""
+        """`ready` for event loops."""
         await finish(self._ready(timeout), None, self.id)
 
     @overload
@@ -39,8 +39,8 @@ class Limiter:
     def limit(
         self, function: Optional[Function] = None, *, n: int = 1, timeout: Optional[float] = None
     ) -> Union[Function, Callable[[Function], Function]]:
-        """Decorates a function, or a coroutine function: each call waits for n first, and has permits of a gauge until
-        it ends."""
+        """Decorates a function or coroutine function. Each call waits for n permits first; those of a gauge are held
+        until it returns."""
 
         def decorate(function: Function) -> Function:
             @functools.wraps(function)
@@ -60,20 +60,20 @@ class Limiter:
     def _hold(self, n: int, timeout: Optional[float]) -> AbstractContextManager[Any]:
         raise NotImplementedError
 
-    def _hold_async(self, n: int, timeout: Optional[float]) -> Coming[Any]:
+    def _hold_async(self, n: int, timeout: Optional[float]) -> AwaitableContext[Any]:
         raise NotImplementedError
 
 
 class Rate(Limiter, _native.Rate):
-    """So many per second, or per window: made by `Client.rate`.
+    """Permits per second, or per window: see `Client.rate`.
 
-    Over any time T it lets pass at most capacity * T and the burst. Callers that wait are served first come, first
-    served, threads and tasks in one line; a wait that is given up takes nothing with it.
+    In any period T at most capacity * T plus the burst pass. Waiting callers are served first come, first served, with
+    threads and tasks in one queue; a wait that is cancelled or times out takes nothing.
 
         searches = client.rate("searches")
         searches.wait()                     # one, in a thread
         await searches.wait_async(20)       # a batch, in an event loop
-        if searches.try_acquire(): ...      # only if it is free now
+        if searches.try_acquire(): ...      # only if one is available now
         with searches: ...                  # waits for one; so does `async with`
 
         @searches.limit                     # each call waits for one
@@ -81,12 +81,12 @@ class Rate(Limiter, _native.Rate):
     """
 
     async def wait_async(self, n: int = 1, timeout: Optional[float] = None) -> None:
-        """As `wait`, in an event loop, which goes on meanwhile."""
+        """`wait` for event loops."""
         await finish(self._wait(n), timeout, self.id)
 
-    def reserve_async(self, n: int, timeout: Optional[float] = None) -> Coming[_native.Reservation]:
-        """As `reserve`, in an event loop: to be awaited, or entered with `async with`."""
-        return Coming(self._reserved(n, timeout))
+    def reserve_async(self, n: int, timeout: Optional[float] = None) -> AwaitableContext[_native.Reservation]:
+        """`reserve` for event loops. Await it, or enter it with `async with`."""
+        return AwaitableContext(self._reserved(n, timeout))
 
     async def _reserved(self, n: int, timeout: Optional[float]) -> _native.Reservation:
         return await finish(self._reserve(n), timeout, self.id)
@@ -95,12 +95,12 @@ class Rate(Limiter, _native.Rate):
         self.wait(n, timeout)
         return nullcontext()
 
-    def _hold_async(self, n: int, timeout: Optional[float]) -> Coming[nullcontext[None]]:
+    def _hold_async(self, n: int, timeout: Optional[float]) -> AwaitableContext[nullcontext[None]]:
         async def passed() -> nullcontext[None]:
             await self.wait_async(n, timeout)
             return nullcontext()
 
-        return Coming(passed())
+        return AwaitableContext(passed())
 
     def __enter__(self) -> Rate:
         self.wait()
@@ -113,19 +113,19 @@ class Rate(Limiter, _native.Rate):
     def __exit__(
         self, kind: Optional[type[BaseException]], raised: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
-        """What has passed has passed."""
+        """Permits of a rate are not returned."""
 
     async def __aexit__(
         self, kind: Optional[type[BaseException]], raised: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
-        """What has passed has passed."""
+        """Permits of a rate are not returned."""
 
 
 class Gauge(Limiter, _native.Gauge):
-    """So many at the same time: made by `Client.gauge`.
+    """A number of permits in use at the same time: see `Client.gauge`.
 
-    No more permits are out than the capacity allows, whole ones. When the capacity is cut, those that are out stay
-    valid: nothing new is let in until enough came back, and the server is told what is still in use.
+    At most as many whole permits are in use as the capacity allows. When the capacity is cut, permits in use stay valid:
+    no new ones are granted until enough were returned, and the server is told what is still in use.
 
         transactions = client.gauge("transactions")
         with transactions: ...                              # one permit; so does `async with`
@@ -137,15 +137,15 @@ class Gauge(Limiter, _native.Gauge):
         def transact(): ...
     """
 
-    #: Of those that were entered by `with gauge:`. One permit is as good as another.
+    #: The permits taken by `with gauge:`. Any of them may be returned first.
     _entered: list[_native.Permit]
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         self._entered = []
 
-    def acquire_async(self, n: int = 1, timeout: Optional[float] = None) -> Coming[_native.Permit]:
-        """As `acquire`, in an event loop: to be awaited, or entered with `async with`."""
-        return Coming(self._acquired(n, timeout))
+    def acquire_async(self, n: int = 1, timeout: Optional[float] = None) -> AwaitableContext[_native.Permit]:
+        """`acquire` for event loops. Await it, or enter it with `async with`."""
+        return AwaitableContext(self._acquired(n, timeout))
 
     async def _acquired(self, n: int, timeout: Optional[float]) -> _native.Permit:
         return await finish(self._acquire(n), timeout, self.id)
@@ -153,7 +153,7 @@ class Gauge(Limiter, _native.Gauge):
     def _hold(self, n: int, timeout: Optional[float]) -> _native.Permit:
         return self.acquire(n, timeout)
 
-    def _hold_async(self, n: int, timeout: Optional[float]) -> Coming[_native.Permit]:
+    def _hold_async(self, n: int, timeout: Optional[float]) -> AwaitableContext[_native.Permit]:
         return self.acquire_async(n, timeout)
 
     def __enter__(self) -> Gauge:

@@ -77,13 +77,13 @@ def tasks(rate, until):
 
 def report(client, passed):
     client.close()
-    lines = [f"book {at} {capacity}" for at, _, capacity in client.take_book()]
+    lines = [f"book {at} {capacity}" for at, _, capacity in client.take_lease_trace()]
     lines += [f"passed {second} {count}" for second, count in sorted(passed.items())]
     print("\n".join([*lines, "end"]), flush=True)
 
 
 def member(kind, servers, seconds, window):
-    client, until = Client(servers, book=True), time.monotonic() + seconds
+    client, until = Client(servers, lease_trace=True), time.monotonic() + seconds
     rate = client.rate("shared", window=window)
     if kind == "forked":
         rate.wait()

@@ -155,9 +155,9 @@ def test_one_client_in_many_loops(client):
     for _ in range(5):
         asyncio.run(searches.wait_async(5))
     gc.collect()
-    from leaseway import coming
+    from leaseway import awaitable
 
-    assert len(coming._bells) <= 1, "loops that are gone leave nothing"
+    assert len(awaitable._wakers) <= 1, "loops that are gone leave nothing"
 
 
 def test_a_client_in_a_loop(server):

@@ -177,8 +177,8 @@ def test_the_environment_of_the_process_is_the_default_and_help_does_not_show_it
 
 def test_books_are_on_the_clock_of_the_machine(server):
     begun = time.monotonic()
-    with Client(server.address, book=True) as client:
+    with Client(server.address, lease_trace=True) as client:
         searches = client.rate("searches", wants=10)
         searches.wait()
-        (at, resource, capacity) = client.take_book()[-1]
+        (at, resource, capacity) = client.take_lease_trace()[-1]
     assert resource == "searches" and capacity == 10 and begun <= at <= time.monotonic()

@@ -19,8 +19,8 @@ mod wire;
 
 use std::sync::Arc;
 
+use leaseway_client::transport::Token;
 use leaseway_core::NodeInstance;
-use leaseway_session::grpc::Token;
 use leaseway_tls::ClientTls;
 use tokio::task::JoinHandle;
 

@@ -1,19 +1,17 @@
-//! A pick that has begun: all members have accrued, none has paid.
+//! A pick in progress: all members have accrued, and none was charged yet.
 //!
-//! Those that are skipped leave the tournament meanwhile, so that the next in turn comes up. However it ends, also by a
-//! panic of the caller's `accept`, they come back with the status they had; and if none has paid, none has accrued.
+//! Skipped members leave the tournament, so that the next one leads. However the pick ends, even by a panic in
+//! `accept`, they return with the status they had. If no member was charged, the accrual is undone.
 
 use super::{Member, Schedule};
 
 impl Schedule {
-    /// The member that is next among those that are accepted.
+    /// Picks the next member that `accept` accepts.
     ///
-    /// A member that would have been picked and is not accepted counts as disabled for this pick: it neither accrues
-    /// nor pays, and the sum of the factors is without it. One that would not have been picked is not asked about, and
-    /// accrues.
+    /// A rejected member counts as disabled for this pick: it does not accrue, and the sum of factors excludes it.
+    /// Members behind the picked one are not asked about, and accrue.
     ///
-    /// Costs as much as `pick` for the member that is picked and as much again, twice, for each that is not accepted.
-    /// If none is, all have been asked about, and nothing changes.
+    /// Costs as much as `pick`, plus twice that for each rejected member. If all are rejected, nothing changes.
     pub fn pick_where(&mut self, mut accept: impl FnMut(Member) -> bool) -> Option<Member> {
         let mut attempt = Attempt::begin(self)?;
         while let Some(member) = attempt.candidate() {
@@ -41,19 +39,19 @@ impl<'a> Attempt<'a> {
         Some(Attempt { schedule, skipped: Vec::new(), charged: false })
     }
 
-    /// The member that is next.
+    /// The next member.
     fn candidate(&self) -> Option<Member> {
         self.schedule.member(self.schedule.tournament.leader()?)
     }
 
-    /// The candidate does not take part in this pick.
+    /// Skips the candidate.
     fn skip(&mut self, candidate: Member) {
         let Some(slot) = self.schedule.slot(candidate) else { return };
         let accrued = self.schedule.leave(candidate, slot.factor);
         self.skipped.push((candidate, accrued - i128::from(slot.factor.get())));
     }
 
-    /// The candidate pays.
+    /// Charges the candidate.
     fn charge(&mut self, candidate: Member) {
         self.schedule.tournament.charge(candidate.slot, self.schedule.totals.enabled);
         self.charged = true;

@@ -1,4 +1,4 @@
-//! The schedule against documents and against the algorithm as it is written.
+//! The schedule against the documentation and a literal implementation of the algorithm.
 
 mod edges;
 mod histories;

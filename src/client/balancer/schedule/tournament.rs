@@ -1,16 +1,13 @@
-//! Which value is the largest, where each grows by its own factor with every step.
+//! A kinetic tournament: finds the largest of many values that each grow by their own factor per step.
 //!
-//! A value is a line, `base + factor · step`, so which of two leads changes at most once as steps go on, and
-//! the step at which it does is known beforehand. A tree of matches over the lines keeps, at every node, which leads
-//! below it and the first step at which that may no longer hold. A step replays those matches alone that are due;
-//! changing one value replays the matches on its way to the root.
-//!
-//! Nothing is known here of picks, of members that are disabled, or of what a charge is for.
+//! A value is a line, `base + factor · step`. Of two lines the leader changes at most once, at a step that is known in
+//! advance. A tree of matches stores at every node who leads below it, and the first step at which that may change. A
+//! step replays only the matches that are due; changing a value replays the matches on its path to the root.
 
-/// Sees to it that the leader is known at every step.
+/// The tree of matches.
 #[derive(Debug, Clone)]
 pub(super) struct Tournament {
-    /// By slot. Those of slots that do not play are left over and not looked at.
+    /// By slot. Lines of slots that do not take part are stale.
     lines: Vec<Line>,
     /// The root is 1, the matches below `n` are `2n` and `2n + 1`, and slot `s` is the leaf `lines.len() + s`.
     matches: Vec<Match>,
@@ -22,14 +19,14 @@ pub(super) struct Tournament {
 struct Line {
     base: i128,
     factor: u64,
-    /// The lower one leads when values are equal.
+    /// Breaks ties: the lower one leads.
     order: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Match {
     leader: Option<u32>,
-    /// From this step on another may lead.
+    /// From this step on another slot may lead.
     until: u64,
 }
 
@@ -38,12 +35,12 @@ impl Match {
 }
 
 impl Tournament {
-    /// None plays.
+    /// An empty tournament.
     pub(super) fn new() -> Tournament {
         Tournament { lines: vec![Line::default()], matches: vec![Match::EMPTY; 2], step: 0 }
     }
 
-    /// Lets a slot play that did not, with this value at the present step.
+    /// Adds a slot with its value at the current step.
     pub(super) fn enter(&mut self, slot: u32, value: i128, factor: u64, order: u64) {
         while slot as usize >= self.lines.len() {
             self.widen();
@@ -52,43 +49,43 @@ impl Tournament {
         self.set_leaf(slot, Match { leader: Some(slot), until: u64::MAX });
     }
 
-    /// Takes out a slot that plays; its value at the present step.
+    /// Removes a slot. Returns its value at the current step.
     pub(super) fn leave(&mut self, slot: u32) -> i128 {
         let value = self.value(slot);
         self.set_leaf(slot, Match::EMPTY);
         value
     }
 
-    /// The value of a slot that plays, at the present step.
+    /// The value of a slot at the current step.
     pub(super) fn value(&self, slot: u32) -> i128 {
         let line = &self.lines[slot as usize];
         line.base + self.grown(line.factor)
     }
 
-    /// The slot with the largest value, of several the one with the lowest order.
+    /// The slot with the largest value, or of several the one with the lowest order.
     pub(super) fn leader(&self) -> Option<u32> {
         self.matches[1].leader
     }
 
-    /// Lets every value grow by its factor.
+    /// Advances by a step: every value grows by its factor.
     pub(super) fn advance(&mut self) {
         self.step += 1;
         self.replay_due(1);
     }
 
-    /// Undoes the last `advance`. Looks at all of them.
+    /// Undoes the last `advance`. Takes linear time.
     pub(super) fn retreat(&mut self) {
         self.step -= 1;
         self.replay_all();
     }
 
-    /// Takes so much from the value of a slot that plays.
+    /// Subtracts from the value of a slot.
     pub(super) fn charge(&mut self, slot: u32, amount: u64) {
         self.lines[slot as usize].base -= i128::from(amount);
         self.replay_above(slot);
     }
 
-    /// Gives every value that plays a new one. Looks at all of them.
+    /// Replaces all values. Takes linear time.
     pub(super) fn revalue(&mut self, new: impl Fn(i128) -> i128) {
         let width = self.lines.len();
         for slot in (0..width).filter_map(|slot| self.matches[width + slot].leader) {
@@ -100,7 +97,7 @@ impl Tournament {
     }
 
     fn grown(&self, factor: u64) -> i128 {
-        // Neither is above 2^64, and factors are far below, so this cannot overflow.
+        // Steps are below 2^64 and factors far below that, so this cannot overflow.
         i128::from(factor) * i128::from(self.step)
     }
 
@@ -129,7 +126,7 @@ impl Tournament {
     }
 
     fn replay_due(&mut self, node: usize) {
-        // Leaves are never due, which ends the descent.
+        // Leaves are never due, which ends the recursion.
         if self.matches[node].until <= self.step {
             self.replay_due(2 * node);
             self.replay_due(2 * node + 1);
@@ -155,7 +152,7 @@ impl Tournament {
         };
     }
 
-    /// Which of two leads, and the first step at which the other does.
+    /// Which of two slots leads, and the first step at which the other one does.
     fn decide(&self, one: u32, other: u32) -> (u32, u64) {
         let (one_line, other_line) = (&self.lines[one as usize], &self.lines[other as usize]);
         let gap = self.value(one) - self.value(other);
@@ -170,7 +167,7 @@ impl Tournament {
         let Some(closing) = follower.factor.checked_sub(leader.factor).filter(|closing| *closing > 0) else {
             return u64::MAX;
         };
-        // A gap too large for 64 bits counts as smaller: the match is replayed too early, which does no harm.
+        // A gap that exceeds 64 bits is truncated: the match is replayed too early, which is harmless.
         let gap = u64::try_from(gap).unwrap_or(u64::MAX);
         let steps =
             if follower.order < leader.order { gap.div_ceil(closing) } else { (gap / closing).saturating_add(1) };

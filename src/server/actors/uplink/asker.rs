@@ -4,15 +4,17 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use actix::Addr;
 use futures_util::future::join_all;
-use leaseway_core::{DemandSummary, Millis};
-use leaseway_proto::doorman::{GetServerCapacityRequest, ReleaseCapacityRequest, capacity_client::CapacityClient};
-use leaseway_session::{
-    Body,
-    grpc::{
+use leaseway_client::{
+    session::Body,
+    transport::{
         Asker, Call, Channel, Driver, Ended, Hints, Listener, Outcome, Reply, Step, Transport, explain, wire as shared,
     },
 };
-use leaseway_uplink::{Aggregate, Granted, Lent, Notice, ParentReply, UplinkEffects, UplinkEngine, UplinkInput};
+use leaseway_core::{DemandSummary, Millis};
+use leaseway_uplink::{
+    Aggregate, Granted, Lent, Notice, ParentReply, UplinkEffects, UplinkEngine, UplinkInput,
+};
+use leaseway_proto::doorman::{GetServerCapacityRequest, ReleaseCapacityRequest, capacity_client::CapacityClient};
 use tokio::{sync::oneshot, time::Instant};
 use tonic::Status;
 
@@ -88,7 +90,7 @@ impl Asker for UplinkAsker {
         self.context.status.write(|report| {
             (report.master, report.failures, report.resources) = (parent, failures, resources);
         });
-        Some(Step { outgoing: send, under_way, wake: wake.map(|at| self.instant(at)) })
+        Some(Step { outgoing: send, in_flight: under_way, wake: wake.map(|at| self.instant(at)) })
     }
 
     fn call(&mut self, channel: Result<Channel, Status>, body: Body<Aggregate>) -> Call<ParentAnswer> {
@@ -108,7 +110,7 @@ impl Asker for UplinkAsker {
             Outcome::Replied(Reply::Master(parsed)) => {
                 (ParentOutcome::Answered, Some(ParentReply::Granted(self.answered(server, parsed))))
             }
-            Outcome::Replied(Reply::Elsewhere(master)) => {
+            Outcome::Replied(Reply::Redirect(master)) => {
                 tracing::debug!(%server, ?master, "the parent's master is another");
                 if master.is_none() {
                     self.failed(format!("{server}: is not the master and knows none"));

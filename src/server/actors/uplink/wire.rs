@@ -3,10 +3,13 @@
 
 use std::{sync::Arc, time::Duration};
 
+use leaseway_client::{
+    session::{Ask, Release},
+    transport::wire as shared,
+};
 use leaseway_core::{Amount, Claim, NodeInstance, Terms, Usage, clamp_priority};
-use leaseway_proto::doorman as wire;
-use leaseway_session::{Ask, Release, grpc::wire as shared};
 use leaseway_uplink::{Aggregate, Granted};
+use leaseway_proto::doorman as wire;
 
 use super::settings::{Complaint, instructed};
 

@@ -1,4 +1,4 @@
-//! What is not in the documents.
+//! Edge cases that are not documented.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -56,7 +56,7 @@ fn rescaling_rounds_toward_zero_and_gives_the_rest_to_the_first() {
     // 25 becomes 16: -10.24, 5.12 and 5.12.
     schedule.rescale(b, Factor::of(1));
     assert_eq!(statuses(&schedule, [a, b, c]), [-10, 5, 5]);
-    // 16 becomes 19: -11.875, 5.9375 and 5.9375; rounded, the sum is -11 + 5 + 5, and the first gets what lacks.
+    // 16 becomes 19: -11.875, 5.9375 and 5.9375. Rounded, the sum is -11 + 5 + 5, and the first gets the difference.
     schedule.rescale(b, Factor::of(4));
     assert_eq!(statuses(&schedule, [a, b, c]), [-10, 5, 5]);
 }
@@ -67,7 +67,7 @@ fn a_rescale_measures_a_disabled_member_by_the_factors_of_all() {
     schedule.pick();
     assert_eq!(statuses(&schedule, [a, b, c]), [100, 100, -200]);
     schedule.disable(c);
-    // For those that are enabled 200 becomes 101, for the other 400 becomes 301.
+    // For enabled members 200 becomes 101, for the other one 400 becomes 301.
     schedule.rescale(a, Factor::of(1));
     assert_eq!(statuses(&schedule, [a, b, c]), [51, 50, -150]);
 }

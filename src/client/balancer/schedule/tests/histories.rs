@@ -1,5 +1,4 @@
-//! Random histories of everything that can be done to a schedule: at each step the same picks and the same statuses as
-//! the algorithm as it is written.
+//! Random histories of all operations: after each step picks and statuses equal those of the literal implementation.
 
 use proptest::prelude::*;
 
@@ -9,7 +8,7 @@ use crate::balancer::{Factor, Member, Schedule};
 #[derive(Debug, Clone)]
 enum Action {
     Pick(usize),
-    /// The members whose index has its bit set, modulo 64, are accepted.
+    /// Accepts members whose index, modulo 64, has its bit set.
     PickWhere(u64),
     Force(usize),
     Disable(usize),
@@ -21,7 +20,7 @@ enum Action {
     Remove(usize),
 }
 
-/// Both schedules, and the names by which each knows the members. Those that were removed keep theirs.
+/// Both schedules, with the members of each.
 struct Pair {
     ours: Schedule,
     naive: NaiveSchedule,
@@ -44,7 +43,7 @@ impl Pair {
         self.members.iter().position(|known| *known == member).expect("only members are picked")
     }
 
-    /// Does the same to both, and compares what is picked.
+    /// Applies an operation to both, and compares the picks.
     fn apply(&mut self, op: &Action) {
         let some = |index: &usize| index % self.members.len().max(1);
         match op {
@@ -118,7 +117,7 @@ fn ops(factor: BoxedStrategy<u64>) -> impl Strategy<Value = Action> {
     prop_oneof![
         8 => (1..20usize).prop_map(Action::Pick),
         4 => any::<u64>().prop_map(Action::PickWhere),
-        // Most refuse.
+        // Most are rejected.
         2 => (any::<u64>(), any::<u64>(), any::<u64>()).prop_map(|(a, b, c)| Action::PickWhere(a & b & c)),
         2 => index.prop_map(Action::Force),
         3 => index.prop_map(Action::Disable),
@@ -131,7 +130,7 @@ fn ops(factor: BoxedStrategy<u64>) -> impl Strategy<Value = Action> {
     ]
 }
 
-/// Small ones make ties, large ones spread.
+/// Small factors cause ties, large ones spread.
 fn small() -> BoxedStrategy<u64> {
     prop_oneof![4 => 0..6u64, 1 => 0..1000u64].boxed()
 }
@@ -167,7 +166,7 @@ proptest! {
         run(&factors, &ops);
     }
 
-    /// Nothing is rescaled here: the oracle has no limit, and would overflow.
+    /// Without rescaling, because the oracle is unbounded and would overflow.
     #[test]
     fn the_largest_factors_make_no_difference(
         factors in prop::collection::vec(any_factor(), 0..12),

@@ -1,8 +1,8 @@
-//! The algorithm as it is documented: all members are looked at in each pick. An oracle, so it is written for reading.
+//! A literal implementation of the documented algorithm, as an oracle: each pick visits all members.
 
 #[derive(Debug, Clone)]
 pub(super) struct NaiveSchedule {
-    /// In configuration order; removed members stay as `None`, so that an index names one member for ever.
+    /// In configuration order. Removed members stay as `None`, so that indexes are never reused.
     pub(super) members: Vec<Option<NaiveMember>>,
 }
 
@@ -35,8 +35,8 @@ impl NaiveSchedule {
         Some(index)
     }
 
-    /// The member that is next is disabled for this pick, until one is accepted; which were asked about, and which is
-    /// picked.
+    /// Disables the next member for this pick until one is accepted. Returns the members asked about and the picked
+    /// one.
     pub(super) fn pick_where(&mut self, accept: impl Fn(usize) -> bool) -> (Vec<usize>, Option<usize>) {
         let mut asked = Vec::new();
         let picked = loop {
@@ -71,7 +71,7 @@ impl NaiveSchedule {
         for member in self.members.iter_mut().flatten() {
             let (new, old) = if member.enabled { (new_enabled, enabled) } else { (new_all, all) };
             if old != 0 {
-                // Division of integers rounds toward 0.
+                // Integer division rounds toward 0.
                 member.status = member.status * new / old;
             }
         }

@@ -1,4 +1,4 @@
-//! What can be said of the schedule without running it.
+//! Properties of the schedule.
 
 use proptest::prelude::*;
 

@@ -1,5 +1,5 @@
-//! The vectors in `testdata/byrequests.json`, each with every pick and every status in it. The file says what its
-//! fields mean; those of rounds of whole units belong to another algorithm.
+//! The vectors in `testdata/byrequests.json`, with every pick and every status. The file describes its fields. Vectors
+//! with rounds of whole units belong to another algorithm.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -65,7 +65,7 @@ enum Op {
     Force { member: String },
 }
 
-/// What a vector says happens, done.
+/// Performs an action of a vector.
 #[derive(Default)]
 struct Run {
     schedule: Schedule,

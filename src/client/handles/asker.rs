@@ -1,0 +1,230 @@
+//! The client's [`Asker`]: it sends requests for what the handles want, and applies the answers.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use leaseway_proto::doorman::{
+    GetCapacityRequest, GetCapacityResponse, Problem, ReleaseCapacityRequest, capacity_client::CapacityClient,
+};
+use tokio::time::{Duration, Instant};
+use tonic::Status;
+
+use crate::{
+    handles::{
+        metrics,
+        outage::Outage,
+        shared::{NextStep, Shared},
+    },
+    session::{
+        Body, Given, Wants,
+        pool::{PoolState, Usage},
+    },
+    transport::{Asker, Call, Channel, Ended, Outcome, Reply, Step, discovery::Discovery, explain, wire},
+};
+
+pub(crate) struct ClientAsker {
+    shared: Arc<Shared>,
+    is_gateway: bool,
+    deadline: Duration,
+    discovery: Discovery,
+    outage: Outage,
+    /// The method of the last request.
+    method: &'static str,
+    /// Usage that the last request reported, by resource.
+    reported_usage: BTreeMap<Arc<str>, Usage>,
+    /// Whether pressure at a limiter requires a step.
+    watches_pressure: bool,
+    /// When it was last logged that the server left resources out.
+    left_out_logged: Option<Instant>,
+}
+
+/// The server says with every answer that resources were left out; this is the minimum time between log lines.
+const LEFT_OUT_LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The answer of the master.
+#[derive(Default)]
+pub(crate) struct Leases {
+    given: Vec<Given>,
+    malformed: Vec<String>,
+    pools: Vec<(Arc<str>, Option<PoolState>)>,
+    priorities: Vec<(Arc<str>, i64)>,
+    left_out: Option<LeftOut>,
+}
+
+/// Resources that were left out of an answer, and the first reason.
+struct LeftOut {
+    resources: usize,
+    why: String,
+}
+
+impl LeftOut {
+    fn of(problems: &[Problem], asked: usize, answered: usize) -> Option<LeftOut> {
+        let resources = asked.saturating_sub(answered);
+        let problem = problems.iter().find(|problem| !wire::is_transient(problem.reason()))?;
+        (resources > 0).then(|| LeftOut { resources, why: problem.message().to_owned() })
+    }
+}
+
+impl Leases {
+    fn of(answer: GetCapacityResponse, sent: Duration, left_out: Option<LeftOut>) -> Leases {
+        let (pools, priorities) = (wire::pools(&answer.response), wire::priorities(&answer.response));
+        let (given, malformed) = wire::given(answer.response, sent);
+        Leases { given, malformed, pools, priorities, left_out }
+    }
+}
+
+impl ClientAsker {
+    pub(crate) fn new(shared: Arc<Shared>, is_gateway: bool, deadline: Duration) -> ClientAsker {
+        ClientAsker {
+            shared,
+            is_gateway,
+            deadline,
+            discovery: Discovery::default(),
+            outage: Outage::default(),
+            method: "",
+            reported_usage: BTreeMap::new(),
+            watches_pressure: false,
+            left_out_logged: None,
+        }
+    }
+
+    fn note_left_out(&mut self, server: &Arc<str>, LeftOut { resources, why }: &LeftOut) {
+        metrics::left_out(*resources);
+        if self.left_out_logged.is_none_or(|told| told.elapsed() >= LEFT_OUT_LOG_INTERVAL) {
+            self.left_out_logged = Some(Instant::now());
+            let why = leaseway_core::escaped(why);
+            tracing::warn!(client = %self.shared.id, resources, "{server}: no lease for some resources: {why}");
+        }
+    }
+
+    fn failed(&mut self, server: &Arc<str>, error: &str) {
+        if let Some(told) = self.outage.failed(server, error, || self.shared.describe_fallback()) {
+            tracing::warn!(client = %self.shared.id, "{told}");
+        }
+    }
+
+    fn leased(&mut self, number: u64, server: &Arc<str>, leases: Leases) {
+        if let Some(told) = self.outage.over(server) {
+            tracing::info!(client = %self.shared.id, "{told}");
+        }
+        let Leases { given, malformed, pools, priorities, left_out } = leases;
+        if let Some(left_out) = &left_out {
+            self.note_left_out(server, left_out);
+        }
+        let error = (!malformed.is_empty())
+            .then(|| format!("{server}: malformed lease for {}", leaseway_core::escaped(&malformed.join(", "))));
+        if let Some(error) = &error {
+            tracing::warn!("{error}");
+        }
+        let mut accepted = false;
+        self.shared.finish_request(|session, now| accepted = session.answered(now, number, given), error);
+        if accepted {
+            let place = |(id, pool): (Arc<str>, _)| {
+                let told = self.reported_usage.get(&id).copied();
+                (id, pool, told)
+            };
+            self.shared.set_pool_states(pools.into_iter().map(place).collect());
+            self.shared.set_priorities(priorities);
+        }
+    }
+
+    fn redirected(&mut self, number: u64, server: &Arc<str>, master: Option<&str>) {
+        metrics::redirected(server);
+        let error = match master {
+            Some(master) => format!("{server}: not the master; the master is {master}"),
+            None => format!("{server}: not the master, and knows of none"),
+        };
+        tracing::debug!("{error}");
+        if master.is_none() {
+            self.failed(server, &error);
+        }
+        self.shared.finish_request(|session, now| _ = session.redirected(now, number, master), Some(error));
+    }
+}
+
+impl Asker for ClientAsker {
+    type Demand = Wants;
+    type Answer = Leases;
+
+    async fn step(&mut self) -> Option<Step<Wants>> {
+        let NextStep { outgoing, in_flight, wake, watches_pressure, finished } = self.shared.step();
+        self.watches_pressure = watches_pressure;
+        (!finished).then_some(Step { outgoing, in_flight, wake })
+    }
+
+    fn call(&mut self, channel: Result<Channel, Status>, body: Body<Wants>) -> Call<Leases> {
+        let client = &self.shared.id;
+        self.reported_usage.clear();
+        match body {
+            Body::Ask(asks) => {
+                self.method = "GetCapacity";
+                self.reported_usage
+                    .extend(asks.iter().filter_map(|ask| Some((Arc::clone(&ask.id), ask.demand.usage?))));
+                Box::pin(ask(channel, wire::get_capacity(client, self.is_gateway, asks)))
+            }
+            Body::Release(releases) => {
+                self.method = "ReleaseCapacity";
+                Box::pin(release(channel, wire::release_capacity(client, releases)))
+            }
+        }
+    }
+
+    fn ended(&mut self, ended: Ended<'_, Leases>) {
+        let Ended { number, server, connection, took, outcome } = ended;
+        metrics::requested(self.method, server, took, !matches!(outcome, Outcome::Replied(_)));
+        let error = match outcome {
+            Outcome::Replied(Reply::Master(leases)) => {
+                if let Some(connection) = connection {
+                    self.discovery.follow(connection, self.deadline);
+                }
+                return self.leased(number, server, leases);
+            }
+            Outcome::Replied(Reply::Redirect(master)) => return self.redirected(number, server, master.as_deref()),
+            Outcome::Failed(status) => explain(server, &status),
+            Outcome::Late => format!("{server}: no answer within {:?}", self.deadline),
+        };
+        tracing::debug!(method = self.method, "{error}");
+        self.failed(server, &error);
+        // The session has abandoned a late request itself, and may have sent another.
+        self.shared.finish_request(|session, now| _ = session.failed(now, number), Some(error));
+    }
+
+    fn hinted(&mut self, resources: Option<Vec<String>>) {
+        self.shared.hinted(resources.as_deref());
+    }
+
+    async fn changed(&mut self) {
+        tokio::select! {
+            () = self.shared.wakeup.notified() => {}
+            () = self.shared.pressure.notified(), if self.watches_pressure => self.shared.note_pressure(),
+            peers = self.discovery.next() => {
+                if let Some(peers) = peers {
+                    self.shared.learn_peers(peers);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for ClientAsker {
+    fn drop(&mut self) {
+        self.shared.driver_ended();
+    }
+}
+
+async fn ask(channel: Result<Channel, Status>, request: GetCapacityRequest) -> Result<Reply<Leases>, Status> {
+    let sent = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let asked = request.resource.len();
+    let mut answer = CapacityClient::new(channel?).get_capacity(request).await?.into_inner();
+    let (mastership, problems) = (answer.mastership.take(), std::mem::take(&mut answer.problem));
+    let left_out = LeftOut::of(&problems, asked, answer.response.len());
+    wire::reply(mastership, &problems, answer.response.len(), || Leases::of(answer, sent, left_out))
+}
+
+async fn release(channel: Result<Channel, Status>, request: ReleaseCapacityRequest) -> Result<Reply<Leases>, Status> {
+    let answer = CapacityClient::new(channel?).release_capacity(request).await?.into_inner();
+    Ok(wire::released(answer, Leases::default()))
+}

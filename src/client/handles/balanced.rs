@@ -1,0 +1,144 @@
+//! Load balancing by leases: a [`Balancer`] whose backends are rates of a client.
+//!
+//! Each operation is assigned to a backend, in proportion to the leases, and then waits at the limiter of that backend.
+//! So no lease is exceeded, and none is left unused under load.
+
+use std::{
+    future::{Future, poll_fn},
+    sync::Arc,
+    task::Poll,
+};
+
+use tokio::{sync::Notify, time::Instant};
+
+use crate::{
+    balancer::{Balancer, Pick},
+    error::OpenError,
+    handles::rate::Rate,
+    limiter::Closed,
+    session::Capacity,
+};
+
+/// Balances load across backends, each with a lease of its own.
+///
+/// ```no_run
+/// # async fn example(client: leaseway_client::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// use leaseway_client::Balanced;
+///
+/// let backends = ["search/eu", "search/us"];
+/// let rates = backends.map(|backend| client.resource(backend).wants(500.0).rate());
+/// let search = Balanced::new(rates.into_iter().collect::<Result<Vec<_>, _>>()?)?;
+///
+/// let turn = search.wait().await?;
+/// // … search at `turn.backend().resource().id()` …
+/// turn.failed(); // if it failed: skips the backend for a minute
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Balanced {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    balancer: Balancer<Rate>,
+    /// Notified when a lease has changed.
+    changed: Notify,
+}
+
+impl Balanced {
+    /// Balances across these backends. Their order breaks ties.
+    ///
+    /// Must be called within a tokio runtime. The wants of every rate must be set: a backend without a lease gets no
+    /// operations, so its wants would be estimated at 0 forever.
+    pub fn new(backends: impl IntoIterator<Item = Rate>) -> Result<Balanced, OpenError> {
+        let backends: Vec<Rate> = backends.into_iter().collect();
+        if let Some(estimated) = backends.iter().find(|rate| rate.resource().estimates_wants()) {
+            return Err(OpenError::NoWants(estimated.resource().id().to_owned()));
+        }
+        let watches: Vec<_> = backends.iter().map(|rate| rate.resource().watch()).collect();
+        let inner = Arc::new(Inner { balancer: Balancer::leased(backends), changed: Notify::new() });
+        for (index, mut watch) in watches.into_iter().enumerate() {
+            let inner = Arc::downgrade(&inner);
+            tokio::spawn(async move {
+                loop {
+                    let capacity = watch.borrow_and_update().capacity;
+                    let Some(inner) = inner.upgrade() else { return };
+                    inner.balancer.set_capacity(index, capacity);
+                    inner.changed.notify_waiters();
+                    drop(inner);
+                    // Fails when the last handle of the resource is gone.
+                    if watch.changed().await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        Ok(Balanced { inner })
+    }
+
+    /// Picks a backend and waits for a permit there.
+    pub async fn wait(&self) -> Result<Pick<'_, Rate>, Closed> {
+        loop {
+            let changed = self.inner.changed.notified();
+            match self.inner.balancer.pick() {
+                Some(pick) => {
+                    if self.admitted(&pick).await? {
+                        return Ok(pick);
+                    }
+                }
+                None => self.wait_for_backend(changed).await?,
+            }
+        }
+    }
+
+    /// Waits for a permit at the picked backend. Returns false if its lease expires meanwhile.
+    async fn admitted(&self, pick: &Pick<'_, Rate>) -> Result<bool, Closed> {
+        let rate = pick.backend();
+        let mut watch = rate.resource().watch();
+        tokio::select! {
+            biased;
+            waited = rate.wait() => waited.map(|()| true),
+            _ = watch.wait_for(|usable| usable.capacity == Capacity::NONE) => {
+                // This also happens when the client is closed.
+                rate.resource().check_open().map(|()| false)
+            }
+        }
+    }
+
+    async fn wait_for_backend(&self, changed: impl Future<Output = ()>) -> Result<(), Closed> {
+        for rate in self.inner.balancer.backends() {
+            rate.resource().check_open()?;
+        }
+        let retry = async {
+            match self.inner.balancer.next_retry() {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        let mut clients: Vec<_> =
+            self.inner.balancer.backends().iter().map(|rate| Box::pin(rate.resource().client_ended())).collect();
+        // The task that forwards changes may have ended together with the runtime of a client.
+        let ended = poll_fn(|context| {
+            let any = clients.iter_mut().any(|client| client.as_mut().poll(context).is_ready());
+            if any { Poll::Ready(()) } else { Poll::Pending }
+        });
+        tokio::select! {
+            () = changed => {}
+            () = retry => {}
+            () = ended => {}
+        }
+        Ok(())
+    }
+
+    /// Skips a backend for a while after a failure.
+    pub fn failed(&self, index: usize) {
+        self.inner.balancer.failed(index, Instant::now());
+    }
+
+    /// The underlying balancer, for sticky sessions and draining.
+    pub fn balancer(&self) -> &Balancer<Rate> {
+        &self.inner.balancer
+    }
+}

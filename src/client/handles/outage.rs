@@ -1,0 +1,115 @@
+//! Log messages about outages: when several requests in a row have failed, now and then while it lasts, and at its end.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use tokio::time::{Duration, Instant};
+
+/// Failures in a row before the first warning.
+const FAILURES_BEFORE_WARNING: u32 = 3;
+/// The time between warnings.
+const WARNING_INTERVAL: Duration = Duration::from_secs(60);
+/// Maximum number of servers whose last error is remembered.
+const MAX_SERVERS: usize = 8;
+
+/// The failures since the last answer.
+#[derive(Debug, Default)]
+pub(crate) struct Outage {
+    failures: u32,
+    since: Option<Instant>,
+    warned: Option<Instant>,
+    /// The last error of each server.
+    servers: BTreeMap<Arc<str>, String>,
+}
+
+impl Outage {
+    /// Records a failure; `why` begins with the server. Returns the message to log, if one is due; `describe_fallback`
+    /// says what may be used meanwhile.
+    pub(crate) fn failed(
+        &mut self,
+        server: &Arc<str>,
+        why: &str,
+        describe_fallback: impl FnOnce() -> String,
+    ) -> Option<String> {
+        let now = Instant::now();
+        self.failures = self.failures.saturating_add(1);
+        self.since.get_or_insert(now);
+        if self.servers.len() < MAX_SERVERS || self.servers.contains_key(server) {
+            self.servers.insert(Arc::clone(server), why.to_owned());
+        }
+        if self.failures < FAILURES_BEFORE_WARNING
+            || self.warned.is_some_and(|at| now.duration_since(at) < WARNING_INTERVAL)
+        {
+            return None;
+        }
+        self.warned = Some(now);
+        let said: Vec<_> = self.servers.values().map(String::as_str).collect();
+        Some(format!(
+            "no server has answered the last {} requests: {}; meanwhile {}",
+            self.failures,
+            said.join("; "),
+            describe_fallback()
+        ))
+    }
+
+    /// Records an answer. Returns the message to log, if a warning was logged.
+    pub(crate) fn over(&mut self, server: &str) -> Option<String> {
+        let outage = std::mem::take(self);
+        let since = outage.warned.and(outage.since)?;
+        Some(format!(
+            "{server} has answered, after {} failed requests in {:.1} s",
+            outage.failures,
+            since.elapsed().as_secs_f64()
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn it_is_told_after_the_third_failure_then_once_a_minute_and_when_it_is_over() {
+        let mut outage = Outage::default();
+        let (a, b): (Arc<str>, Arc<str>) = ("a:1".into(), "b:1".into());
+        let describe_fallback = || "`r` may use 5".to_owned();
+        assert_eq!(outage.failed(&a, "a:1: first", describe_fallback), None);
+        assert_eq!(outage.failed(&b, "b:1: refused", describe_fallback), None);
+        let told = outage.failed(&a, "a:1: gone", describe_fallback).expect("it is certain");
+        let expected = "no server has answered the last 3 requests: a:1: gone; b:1: refused; meanwhile `r` may use 5";
+        assert_eq!(told, expected);
+        for _ in 0..59 {
+            tokio::time::advance(Duration::from_secs(1)).await;
+            assert_eq!(outage.failed(&b, "b:1: refused", describe_fallback), None);
+        }
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(
+            outage
+                .failed(&b, "b:1: refused", describe_fallback)
+                .is_some_and(|told| told.contains("the last 63 requests"))
+        );
+        let told = outage.over("a:1").expect("it was told that none answers");
+        assert_eq!(told, "a:1 has answered, after 63 failed requests in 60.0 s");
+        assert_eq!(outage.over("a:1"), None, "once");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hiccup_is_not_told() {
+        let mut outage = Outage::default();
+        let server: Arc<str> = "a:1".into();
+        for _ in 0..10 {
+            for _ in 0..2 {
+                assert_eq!(outage.failed(&server, "a:1: hiccup", String::new), None);
+            }
+            assert_eq!(outage.over("a:1"), None);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn very_many_servers_are_not_all_remembered() {
+        let mut outage = Outage::default();
+        for n in 0..1_000 {
+            outage.failed(&format!("s{n}:1").into(), "why", String::new);
+        }
+        assert_eq!(outage.servers.len(), MAX_SERVERS);
+    }
+}

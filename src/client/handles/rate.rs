@@ -1,0 +1,156 @@
+//! Rates: resources with a capacity in permits per second.
+
+use crate::{
+    error::OpenError,
+    handles::{metrics, open_resource::Limiter, resource::Resource},
+    limiter::{self, Burst, Closed, DebtExceeded, RateLimiter, Standing, TryError, Window},
+};
+
+/// A handle of a rate. All handles of a resource of one client share the lease and the limiter.
+///
+/// In any period T it admits at most capacity·T plus the burst. Waiting callers are served first come, first served,
+/// and a cancelled wait takes nothing.
+///
+/// ```no_run
+/// # async fn example(client: leaseway_client::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let searches = client.resource("searches").rate()?;
+/// searches.wait().await?;               // one
+/// searches.wait_many(20).await?;        // a batch
+/// if searches.try_acquire(1).is_ok() {} // only if it is available now
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Rate {
+    resource: Resource,
+    limiter: RateLimiter,
+}
+
+/// Permits of a rate for work whose cost is known only at its end. If it is dropped without being settled, all of them
+/// count as used.
+///
+/// It keeps its rate open: the lease is not released before the reservation is dropped, unless the client is closed.
+///
+/// ```no_run
+/// # async fn answer() -> u64 { 700 }
+/// # async fn example(client: leaseway_client::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// use leaseway_client::limiter::Burst;
+///
+/// let minute = Burst::Window(std::time::Duration::from_secs(60));
+/// let tokens = client.resource("tokens").burst(minute).rate()?;
+/// let reservation = tokens.reserve(4_000).await?;
+/// let used = answer().await;
+/// reservation.settle(used)?; // returns unused permits; usage beyond the reservation becomes debt
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use = "a reservation that is dropped counts as used in full: settle it"]
+pub struct Reservation {
+    // Dropped before the handle, which may release the lease.
+    reserved: limiter::RateReservation,
+    rate: Resource,
+}
+
+impl Reservation {
+    /// The number of permits taken.
+    pub fn reserved(&self) -> u32 {
+        self.reserved.reserved()
+    }
+
+    /// Settles for `used` permits. The rest is returned, as much of it as would be available now had it never been
+    /// taken: see [`RateLimiter::reserve`]. Usage beyond the reservation is [charged](Rate::charge).
+    pub fn settle(self, used: u64) -> Result<(), DebtExceeded> {
+        count_uncharged(&self.rate, self.reserved.settle(used))
+    }
+}
+
+fn count_uncharged(rate: &Resource, charged: Result<(), DebtExceeded>) -> Result<(), DebtExceeded> {
+    charged.inspect_err(|exceeded| metrics::uncharged(rate.id(), exceeded.uncharged))
+}
+
+impl Rate {
+    pub(crate) fn new(resource: Resource) -> Result<Rate, OpenError> {
+        match &resource.opened().limiter {
+            Limiter::Rate(limiter) => Ok(Rate { limiter: limiter.clone(), resource }),
+            other => Err(OpenError::OtherKind { id: resource.id().to_owned(), is: other.kind(), asked: "rate" }),
+        }
+    }
+
+    /// Waits for a permit.
+    pub async fn wait(&self) -> Result<(), Closed> {
+        self.limiter.wait().await
+    }
+
+    /// Waits for `many` permits at once.
+    pub async fn wait_many(&self, many: u32) -> Result<(), Closed> {
+        self.limiter.wait_many(many).await
+    }
+
+    /// Takes `many` permits if they are available now.
+    pub fn try_acquire(&self, many: u32) -> Result<(), TryError> {
+        self.limiter.try_acquire(many)
+    }
+
+    /// Waits for `many` permits, for work whose cost is known only at its end. See [`Reservation`].
+    pub async fn reserve(&self, many: u32) -> Result<Reservation, Closed> {
+        self.limiter.reserve(many).await.map(|reserved| self.keep(reserved))
+    }
+
+    /// Reserves `many` permits if they are available now.
+    pub fn try_reserve(&self, many: u32) -> Result<Reservation, TryError> {
+        self.limiter.try_reserve(many).map(|reserved| self.keep(reserved))
+    }
+
+    fn keep(&self, reserved: limiter::RateReservation) -> Reservation {
+        Reservation { reserved, rate: self.resource.clone() }
+    }
+
+    /// Charges `many` permits that were used already. Missing permits become debt, which is paid from the lease before
+    /// anything else passes. Estimated wants rise accordingly. Debt is forgotten with the last handle.
+    ///
+    /// # Errors
+    ///
+    /// The part beyond [`max_debt`](crate::ResourceBuilder::max_debt) is dropped; the error says how much.
+    pub fn charge(&self, many: u64) -> Result<(), DebtExceeded> {
+        count_uncharged(&self.resource, self.limiter.charge(many))
+    }
+
+    /// Returns `many` permits that passed last and were not used: as many as would be available now had they never
+    /// passed, which may be none. See [`RateLimiter::refund`].
+    pub fn refund(&self, many: u64) {
+        self.limiter.refund(many);
+    }
+
+    /// The current debt in permits.
+    pub fn debt(&self) -> u64 {
+        self.limiter.debt()
+    }
+
+    /// Permits available without waiting; 0 while a caller waits.
+    pub fn available(&self) -> u64 {
+        self.limiter.available()
+    }
+
+    /// Changes the window of a rate that was opened with one. Saved permits stay, as far as the new window has room for
+    /// them. The whole new limit is wanted at first.
+    pub fn set_window(&self, window: Window) {
+        self.limiter.set_burst(Burst::Window(window.length));
+        self.resource.set_window(window);
+    }
+
+    /// Permits requested so far: see [`RateLimiter::arrived`].
+    pub fn arrived(&self) -> u64 {
+        self.limiter.arrived()
+    }
+
+    /// The current state.
+    pub fn standing(&self) -> Standing {
+        self.limiter.standing()
+    }
+
+    /// The resource: its capacity, lease and wants.
+    pub fn resource(&self) -> &Resource {
+        &self.resource
+    }
+}

@@ -1,0 +1,502 @@
+//! The state shared by the handles of a client and its driver: the session, the open resources, and the number of
+//! handles of each.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use leaseway_core::Millis;
+use tokio::{
+    runtime::Handle,
+    sync::{Notify, oneshot, watch},
+    time::{Duration, Instant},
+};
+
+use self::clock::Clock;
+use crate::{
+    error::{NotReady, OpenError},
+    handles::{lease_trace::LeaseTrace, metrics, open_resource::OpenResource},
+    session::{
+        Basis, Capacity, Lease, Mode, Outgoing, Session, Usable, Wants,
+        pool::{PoolState, Usage},
+    },
+};
+
+mod clock;
+mod estimates;
+#[cfg(test)]
+mod tests;
+
+/// Minimum time between estimates of demand that are due to waiting callers.
+const MIN_ESTIMATE_INTERVAL: Millis = Millis(100);
+
+/// The first request for a resource is delayed by this, because a first caller commonly arrives right after opening.
+const FIRST_REQUEST_DELAY: Millis = Millis(5);
+
+pub(crate) struct Shared {
+    pub(crate) id: Arc<str>,
+    clock: Clock,
+    state: Mutex<State>,
+    lease_trace: Option<LeaseTrace>,
+    /// Notifies the driver of changes by handles.
+    pub(crate) wakeup: Notify,
+    /// Notifies the driver of callers that have to wait at a limiter.
+    pub(crate) pressure: Arc<Notify>,
+    /// Notified when any usable capacity has changed.
+    changes: watch::Sender<()>,
+    /// Whether the driver has ended.
+    done: watch::Sender<bool>,
+}
+
+/// The state of the connection to the servers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Health {
+    /// The server that is asked at present: the master, as far as is known.
+    pub server: String,
+    /// The servers that are tried when that one does not answer: the configured endpoints and the discovered peers.
+    pub endpoints: Vec<String>,
+    /// The number of failed requests since the last answer.
+    pub failures: u32,
+    /// The error of the last failed request.
+    pub last_error: Option<String>,
+    /// The debt of each rate that has any.
+    pub debts: Vec<(String, u64)>,
+}
+
+/// Shared by a client and its handles. The last to drop it closes the client.
+pub(crate) struct CloseGuard {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) mode: Mode,
+    pub(crate) runtime: Handle,
+    /// Dropped with the guard, which ends the thread of a blocking client.
+    pub(crate) _gone: Option<oneshot::Sender<()>>,
+}
+
+impl Drop for CloseGuard {
+    fn drop(&mut self) {
+        self.shared.close();
+    }
+}
+
+struct State {
+    session: Session<Wants>,
+    opened: HashMap<Arc<str>, Registration>,
+    /// No resources can be opened any more.
+    closing: bool,
+    /// Nothing is wanted any more: only releases are sent.
+    leaving: bool,
+    /// Nothing is sent any more.
+    abandoned: bool,
+    /// When to estimate all demands next.
+    estimate_at: Option<Millis>,
+    estimated: Millis,
+    /// Estimates of single resources before that.
+    scheduled_estimates: BTreeSet<(Millis, Arc<str>)>,
+    last_error: Option<String>,
+}
+
+struct Registration {
+    handles: usize,
+    opened: Arc<OpenResource>,
+    /// Its time in `scheduled_estimates`.
+    estimate_at: Option<Millis>,
+}
+
+/// What the driver has to do now.
+pub(crate) struct NextStep {
+    /// The request to send.
+    pub(crate) outgoing: Option<Outgoing<Wants>>,
+    /// The request whose answer still counts.
+    pub(crate) in_flight: Option<u64>,
+    /// When to take the next step at the latest.
+    pub(crate) wake: Option<Instant>,
+    /// Whether pressure at a limiter requires a step; it does not if demands will be estimated soon anyway.
+    pub(crate) watches_pressure: bool,
+    /// The session has ended.
+    pub(crate) finished: bool,
+}
+
+impl Shared {
+    pub(crate) fn new(id: Arc<str>, session: Session<Wants>, lease_trace: Option<LeaseTrace>) -> Shared {
+        let state = State {
+            session,
+            opened: HashMap::new(),
+            closing: false,
+            leaving: false,
+            abandoned: false,
+            estimate_at: None,
+            estimated: Millis(0),
+            scheduled_estimates: BTreeSet::new(),
+            last_error: None,
+        };
+        let (done, _) = watch::channel(false);
+        Shared {
+            id,
+            clock: Clock::start(),
+            state: Mutex::new(state),
+            lease_trace,
+            wakeup: Notify::new(),
+            pressure: Arc::default(),
+            changes: watch::Sender::new(()),
+            done,
+        }
+    }
+
+    /// No foreign code runs under this lock: waking a task may drop it and a handle with it, and a recorder of logs or
+    /// metrics may call this client. So a panic elsewhere cannot leave the state half changed, and there is no
+    /// deadlock.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a handle of a resource. The first one calls `make`, others have to satisfy `fits`.
+    pub(crate) fn open(
+        &self,
+        id: &Arc<str>,
+        make: impl FnOnce(&Arc<Notify>) -> OpenResource,
+        fits: impl FnOnce(&OpenResource) -> Result<(), OpenError>,
+    ) -> Result<Arc<OpenResource>, OpenError> {
+        let now = self.clock.now();
+        let mut state = self.lock();
+        if state.closing {
+            return Err(OpenError::Closed);
+        }
+        if let Some(slot) = state.opened.get_mut(id) {
+            fits(&slot.opened)?;
+            slot.handles += 1;
+            return Ok(Arc::clone(&slot.opened));
+        }
+        let opened = Arc::new(make(&self.pressure));
+        state
+            .opened
+            .insert(Arc::clone(id), Registration { handles: 1, opened: Arc::clone(&opened), estimate_at: None });
+        state.want(now, id);
+        if opened.estimates_wants() {
+            state.session.postpone(id, now.plus(FIRST_REQUEST_DELAY));
+        }
+        state.session.report_again(id);
+        drop(state);
+        self.wakeup.notify_one();
+        Ok(opened)
+    }
+
+    /// Adds a handle of an open resource.
+    pub(crate) fn reopen(&self, id: &Arc<str>) {
+        if let Some(slot) = self.lock().opened.get_mut(id) {
+            slot.handles += 1;
+        }
+    }
+
+    /// Removes a handle. With the last one the lease is released.
+    pub(crate) fn close_handle(&self, id: &Arc<str>) {
+        let mut state = self.lock();
+        let Some(slot) = state.opened.get_mut(id) else { return };
+        slot.handles -= 1;
+        if slot.handles > 0 {
+            return;
+        }
+        let slot = state.opened.remove(id);
+        drop(state);
+        // Close the limiter before releasing the lease.
+        if let Some(slot) = slot {
+            self.close_resource(&slot.opened);
+        }
+        let mut state = self.lock();
+        if !state.opened.contains_key(id) {
+            state.session.release(id);
+        }
+        drop(state);
+        self.wakeup.notify_one();
+    }
+
+    fn close_resource(&self, opened: &OpenResource) {
+        if opened.debt() > 0 || opened.changed_debt().is_some() {
+            // The debt is forgotten with the limiter.
+            metrics::owed(&opened.id, 0);
+        }
+        opened.close();
+        if let Some(lease_trace) = &self.lease_trace {
+            lease_trace.record(&self.id, &opened.id, 0.0);
+        }
+    }
+
+    /// The demand of a resource has changed: it is sent at once if it has changed enough.
+    pub(crate) fn demand_changed(&self, id: &Arc<str>) {
+        let now = self.clock.now();
+        self.lock().want(now, id);
+        self.wakeup.notify_one();
+    }
+
+    /// Releases all leases and ends the driver.
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        state.closing = true;
+        let opened = std::mem::take(&mut state.opened);
+        drop(state);
+        for slot in opened.values() {
+            self.close_resource(&slot.opened);
+        }
+        let mut state = self.lock();
+        state.leaving = true;
+        state.session.release_all();
+        drop(state);
+        self.wakeup.notify_one();
+    }
+
+    /// Ends the driver without releasing leases; they count until they expire.
+    pub(crate) fn abandon(&self) {
+        self.lock().abandoned = true;
+        self.close();
+    }
+
+    /// See [`Client::ask_for`](crate::Client::ask_for).
+    pub(crate) fn ask_for(&self, span: Duration) {
+        let span = Millis(u64::try_from(span.as_millis()).unwrap_or(u64::MAX));
+        let now = self.clock.now();
+        self.lock().session.ask_until(now.plus(span));
+        self.wakeup.notify_one();
+    }
+
+    /// Notified when any usable capacity has changed.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.lock().closing
+    }
+
+    /// Waits until the driver has ended.
+    pub(crate) async fn closed(&self) {
+        // Cannot fail: the sender is in `self`.
+        let _ = self.done.subscribe().wait_for(|done| *done).await;
+    }
+
+    /// The driver has ended: leases are not renewed any more.
+    pub(crate) fn driver_ended(&self) {
+        self.close();
+        self.done.send_replace(true);
+    }
+
+    pub(crate) fn health(&self) -> Health {
+        let state = self.lock();
+        let debts = state.opened.iter().map(|(id, slot)| (id.to_string(), slot.opened.debt()));
+        let mut debts: Vec<_> = debts.filter(|(_, debt)| *debt > 0).collect();
+        debts.sort();
+        Health {
+            server: state.session.target().to_string(),
+            endpoints: state.session.endpoints().iter().map(ToString::to_string).collect(),
+            failures: state.session.failures(),
+            last_error: state.last_error.clone(),
+            debts,
+        }
+    }
+
+    /// Describes what may be used while no server answers, for the log.
+    pub(crate) fn describe_fallback(&self) -> String {
+        const MAX_NAMED: usize = 5;
+        let now = self.clock.now();
+        let state = self.lock();
+        let one = |(id, slot): (&Arc<str>, &Registration)| {
+            let (usable, mode) = (slot.opened.usable(), format!("{:?}", slot.opened.mode).to_lowercase());
+            let capacity = usable.capacity.get();
+            match state.session.lease(now, id) {
+                Some(lease) => {
+                    let left = lease.end.since(now).0 / 1000;
+                    format!("`{id}` may use its lease of {capacity} for another {left} s, then mode {mode} decides")
+                }
+                None => format!("`{id}` may use {capacity} (mode {mode})"),
+            }
+        };
+        let mut told: Vec<_> = state.opened.iter().take(MAX_NAMED).map(one).collect();
+        if let more @ 1.. = state.opened.len().saturating_sub(MAX_NAMED) {
+            told.push(format!("{more} resources more"));
+        }
+        if told.is_empty() { "nothing is wanted".to_owned() } else { told.join(", ") }
+    }
+
+    /// Waits until `only`, or every open resource, has its first lease.
+    pub(crate) async fn ready(&self, only: Option<&Arc<str>>, timeout: Duration) -> Result<(), NotReady> {
+        let due_resources = |state: &State| -> Vec<Arc<OpenResource>> {
+            let opened = state.opened.values().map(|slot| Arc::clone(&slot.opened));
+            opened.filter(|opened| only.is_none_or(|only| *only == opened.id)).collect()
+        };
+        let opened = due_resources(&self.lock());
+        let all = async {
+            for opened in &opened {
+                // Cannot fail: the sender is in `opened`.
+                let _ = opened.watch().wait_for(|usable| usable.basis == Basis::Lease).await;
+            }
+        };
+        let closed = tokio::select! {
+            () = all => return Ok(()),
+            () = self.closed() => true,
+            () = tokio::time::sleep(timeout) => false,
+        };
+        let state = self.lock();
+        // Resources that were closed meanwhile do not count.
+        let without = opened.iter().filter(|opened| opened.usable().basis != Basis::Lease);
+        let without = without.filter(|opened| closed || state.opened.contains_key(&opened.id));
+        let mut resources: Vec<_> = without.map(|opened| opened.id.to_string()).collect();
+        resources.sort();
+        if resources.is_empty() {
+            return Ok(());
+        }
+        let failed = state.last_error.clone().filter(|_| state.session.failures() > 0);
+        let why = match failed {
+            _ if closed => "the client was closed".to_owned(),
+            Some(error) => error,
+            None => {
+                format!("no request has failed, and {} has not answered within {timeout:?}", state.session.target())
+            }
+        };
+        Err(NotReady { resources, why })
+    }
+
+    pub(crate) fn lease(&self, id: &str) -> Option<(Lease, Duration)> {
+        let now = self.clock.now();
+        let lease = self.lock().session.lease(now, id)?;
+        Some((lease, Duration::from_millis(lease.end.since(now).0)))
+    }
+
+    /// Schedules an estimate because a caller has to wait at a limiter.
+    pub(crate) fn note_pressure(&self) {
+        self.lock().estimate_soon(self.clock.now());
+    }
+
+    pub(crate) fn step(&self) -> NextStep {
+        let now = self.clock.now();
+        let mut state = self.lock();
+        let mut debts = Vec::new();
+        for id in state.take_due_estimates(now) {
+            state.want(now, &id);
+            let owed = state.opened.get(&id).and_then(|slot| slot.opened.changed_debt());
+            debts.extend(owed.map(|owed| (id, owed)));
+        }
+        let outgoing = if state.abandoned { None } else { state.session.poll(now) };
+        let changes = state.changes(now);
+        let look = state.scheduled_estimates.first().map(|(at, _)| *at);
+        let wake = [state.session.wake(now), state.estimate_at, look].into_iter().flatten().min();
+        let plan = NextStep {
+            in_flight: state.session.in_flight(),
+            wake: wake.map(|at| self.clock.instant(at)),
+            watches_pressure: state.estimate_at.is_none_or(|at| at > now.plus(MIN_ESTIMATE_INTERVAL)),
+            // Leases that cannot be released now expire.
+            finished: state.abandoned
+                || (state.leaving
+                    && state.session.in_flight().is_none()
+                    && (state.session.is_idle() || state.session.failures() > 0)),
+            outgoing,
+        };
+        drop(state);
+        debts.iter().for_each(|(id, debt)| metrics::owed(id, *debt));
+        self.apply_changes(changes);
+        plan
+    }
+
+    /// Reports the outcome of a request to the session.
+    pub(crate) fn finish_request(&self, apply: impl FnOnce(&mut Session<Wants>, Millis), error: Option<String>) {
+        let now = self.clock.now();
+        let mut state = self.lock();
+        apply(&mut state.session, now);
+        state.last_error = error.or(state.last_error.take());
+        let changes = state.changes(now);
+        drop(state);
+        self.apply_changes(changes);
+    }
+
+    /// Learns the peers that the master has named.
+    pub(crate) fn learn_peers(&self, peers: Vec<Arc<str>>) {
+        self.lock().session.learn(peers);
+    }
+
+    /// Applies the pool states of an answer, each with the usage that its request reported.
+    pub(crate) fn set_pool_states(&self, places: Vec<(Arc<str>, Option<PoolState>, Option<Usage>)>) {
+        let now = self.clock.now();
+        let state = self.lock();
+        for (id, place, told) in places {
+            if let Some(slot) = state.opened.get(&id) {
+                slot.opened.set_pool_state(now, place, told);
+            }
+        }
+    }
+
+    /// Applies the priorities at which the server counts this client.
+    pub(crate) fn set_priorities(&self, priorities: Vec<(Arc<str>, i64)>) {
+        for (id, priority) in priorities {
+            let opened = self.lock().opened.get(&id).map(|slot| Arc::clone(&slot.opened));
+            let Some(opened) = opened else { continue };
+            if opened.set_effective_priority(priority) && priority != opened.priority {
+                let claimed = opened.priority;
+                tracing::info!(resource = %id, claimed, priority, "the server counts this client at another priority");
+            }
+        }
+    }
+
+    /// Called by the driver only, so that changes are applied in order.
+    fn apply_changes(&self, changes: Vec<UsableChange>) {
+        let has_changes = !changes.is_empty();
+        for UsableChange { opened, usable } in changes {
+            let leased = |usable: &Usable| if usable.basis == Basis::Lease { usable.capacity } else { Capacity::NONE };
+            let before = opened.usable();
+            // The trace records a rise before it is applied and a fall afterwards, so it errs upwards.
+            let (now, lease_rises) = (leased(&usable), leased(&usable) > leased(&before));
+            let rises = usable.capacity > before.capacity;
+            let record =
+                || self.lease_trace.iter().for_each(|lease_trace| lease_trace.record(&self.id, &opened.id, now.get()));
+            if lease_rises {
+                record();
+            }
+            opened.apply(usable);
+            if !lease_rises {
+                record();
+            }
+            if rises && opened.is_under_pressure() {
+                // With more capacity, more may be wanted.
+                self.note_pressure();
+                self.wakeup.notify_one();
+            }
+            if before.basis == Basis::Lease && usable.basis == Basis::Fallback {
+                metrics::lease_ended(&opened.id);
+                let capacity = usable.capacity.get();
+                tracing::warn!(resource = %opened.id, capacity, "a lease has ended and could not be renewed");
+            }
+        }
+        if has_changes {
+            self.changes.send_replace(());
+        }
+    }
+
+    /// Passes a hint of the server on to the session; `None` stands for all resources.
+    pub(crate) fn hinted(&self, ids: Option<&[String]>) {
+        metrics::hinted(ids.is_none_or(|ids| !ids.is_empty()));
+        let now = self.clock.now();
+        let session = &mut self.lock().session;
+        match ids {
+            Some(ids) => ids.iter().for_each(|id| session.hint(now, id)),
+            None => session.hint_all(now),
+        }
+    }
+}
+
+impl State {
+    /// The changes to apply once the lock is released.
+    #[must_use]
+    fn changes(&mut self, now: Millis) -> Vec<UsableChange> {
+        let (opened, mut changes) = (&self.opened, Vec::new());
+        self.session.changes(now, |id, usable| {
+            if let Some(slot) = opened.get(id) {
+                changes.push(UsableChange { opened: Arc::clone(&slot.opened), usable });
+            }
+        });
+        changes
+    }
+}
+
+/// A change of what may be used of a resource.
+struct UsableChange {
+    opened: Arc<OpenResource>,
+    usable: Usable,
+}

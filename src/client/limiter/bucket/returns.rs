@@ -1,0 +1,82 @@
+//! How much credit returned permits restore.
+//!
+//! Returning permits must leave the bucket as if they had never been taken. That may restore less than their price:
+//! without them the bucket might have been full meanwhile and overflowed. Restoring full permits would then let more
+//! through afterwards than capacity and burst allow. So of all credit taken, at most as much is restored as the bucket
+//! has had room for at any time since.
+//!
+//! *Promised* permits (of a waiter that was granted them unseen, or of a reservation) are tracked individually. When
+//! the room falls below their sum, older promises share what room there was, and later ones are not affected. Two such
+//! *eras* are kept. A promise from before that restores nothing, because the bucket was full twice since.
+//!
+//! Other permits are tracked as a sum, and returns apply to those taken last. If room is short they yield to promises.
+
+/// Credit that may be restored, in units.
+#[derive(Debug, Default)]
+pub(super) struct Returns {
+    era: u64,
+    /// Promised in the current era.
+    fresh: u128,
+    aged_era: u64,
+    /// Promised in the era before, as far as there was room for it.
+    aged: u128,
+    /// Taken without a promise.
+    spent: u128,
+}
+
+impl Returns {
+    /// Credit was taken, which has made room for itself.
+    pub(super) fn take(&mut self, units: u128) {
+        self.spent += units;
+    }
+
+    /// Turns credit that was just taken into a promise. Returns the era.
+    pub(super) fn promise(&mut self, units: u128) -> u64 {
+        let part = units.min(self.spent);
+        self.spent -= part;
+        self.fresh += part;
+        self.era
+    }
+
+    /// The bucket has only `room` left: bounds what can be restored.
+    pub(super) fn cut(&mut self, room: u128) {
+        let promised = self.fresh + self.aged;
+        self.spent = self.spent.min(room.saturating_sub(promised));
+        if promised <= room {
+            return;
+        }
+        if self.fresh > 0 {
+            self.aged = self.fresh;
+            self.aged_era = self.era;
+            self.fresh = 0;
+            self.era += 1;
+        }
+        self.aged = self.aged.min(room);
+    }
+
+    /// Ends a promise. Returns how much of it can be restored.
+    pub(super) fn end(&mut self, units: u128, era: u64) -> u128 {
+        let share = if era == self.era {
+            &mut self.fresh
+        } else if era == self.aged_era {
+            &mut self.aged
+        } else {
+            return 0;
+        };
+        let back = units.min(*share);
+        *share -= back;
+        back
+    }
+
+    /// Ends a promise whose permits are used; they may still be returned like others.
+    pub(super) fn claim(&mut self, units: u128, era: u64) {
+        self.spent += self.end(units, era);
+    }
+
+    /// Returns credit that was taken without a promise. Returns how much of it can be restored.
+    pub(super) fn refund(&mut self, units: u128) -> u128 {
+        let back = units.min(self.spent);
+        self.spent -= back;
+        back
+    }
+}

@@ -1,0 +1,219 @@
+//! Limits per window: per minute, per day.
+//!
+//! The capacity of such a resource is the limit divided by the window. Unused capacity is saved up for the length of
+//! the window, so all of it can be used at once, and wants are remembered for as long. Otherwise an occasional caller
+//! would give up its share between two visits, and its savings with it.
+
+use std::time::Duration;
+
+use leaseway_core::Millis;
+
+use crate::limiter::demand::{DemandKind, DemandSettings};
+
+/// A limit per window.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Window {
+    /// The length of the window.
+    pub length: Duration,
+    /// The limit in permits per second. Wants begin there, until demand is known. If the window is longer than a
+    /// second, they never exceed it.
+    pub rate: f64,
+}
+
+/// The whole limit is wanted for this long at first.
+const INITIAL_PERIOD: Millis = Millis(5_000);
+
+/// Minimum wants, as permits per window, so that the next callers find some.
+const SPARE_PERMITS: f64 = 10.0;
+
+/// Upper bound of the minimum wants, as a fraction of the limit, because other clients cannot use it meanwhile.
+const MAX_SPARE_FRACTION: f64 = 0.02;
+
+/// Lower bound of the minimum wants. A limiter without any lease has no permit for the next caller; with a lease,
+/// however small, it keeps one.
+const MIN_WANTS: f64 = 1e-3;
+
+/// Arrivals are observed over the window, but over no less and no more than this.
+const OBSERVATION_RANGE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
+
+/// Guessed demand after a pause, as a multiple of the leased capacity.
+const MAX_GROWTH: f64 = 2.0;
+
+/// After a refusal that is due to chance, because the lease suffices for the observed demand of k, √k are wanted in
+/// addition. This is the time constant in seconds of forgetting them.
+const NOISE_DECAY_SECONDS: f64 = 20.0;
+
+/// A lease suffices for a demand of at most this multiple.
+const SUFFICIENT_FACTOR: f64 = 1.05;
+
+/// The refresh interval assumed by estimates. It does not depend on the server, because rising wants are sent at once
+/// anyway.
+const NOMINAL_REFRESH: Duration = Duration::from_secs(5);
+
+/// The settings of a demand estimate, with or without a window.
+pub fn estimating(kind: DemandKind, window: Option<Window>) -> DemandSettings {
+    let refresh = window.map_or(NOMINAL_REFRESH, |window| window.observation_span().min(NOMINAL_REFRESH));
+    DemandSettings { kind, refresh, remembers: window.is_none() }
+}
+
+/// A reading of a limiter.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WindowSample {
+    /// The demand estimated from arrivals.
+    pub estimated: f64,
+    /// Permits refused so far.
+    pub refused: u64,
+    /// The current capacity.
+    pub capacity: f64,
+}
+
+impl Window {
+    /// The period over which arrivals are observed.
+    fn observation_span(self) -> Duration {
+        self.length.clamp(OBSERVATION_RANGE[0], OBSERVATION_RANGE[1])
+    }
+}
+
+/// The wants of a limit per window.
+#[derive(Debug)]
+pub struct WindowDemand {
+    window: Window,
+    begun: Option<Millis>,
+    /// Remembered wants at the time `at`.
+    level: f64,
+    at: Millis,
+    /// When callers first wanted more than the spare permits, or were refused, after a pause.
+    awake: Option<Millis>,
+    refused: u64,
+    /// The guess meanwhile.
+    guess: f64,
+    /// When a refusal was last due to chance.
+    by_chance: Option<Millis>,
+}
+
+impl WindowDemand {
+    /// Wants without any reading.
+    pub fn new(window: Window) -> WindowDemand {
+        WindowDemand {
+            window,
+            begun: None,
+            level: 0.0,
+            at: Millis(0),
+            awake: None,
+            refused: 0,
+            guess: 0.0,
+            by_chance: None,
+        }
+    }
+
+    /// The limit.
+    pub fn window(&self) -> Window {
+        self.window
+    }
+
+    /// Takes a reading, and returns the wants.
+    pub fn wants(&mut self, now: Millis, sample: WindowSample) -> f64 {
+        let Window { length, rate } = self.window;
+        let begun = *self.begun.get_or_insert(now);
+        let is_long = length > Duration::from_secs(1);
+        let passed = now.since(self.at).0 as f64 / 1000.0;
+        let remembered = self.level * (-passed / length.as_secs_f64().max(1e-3)).exp();
+        let first = if now.since(begun) < INITIAL_PERIOD { rate } else { 0.0 };
+        let estimated = if is_long { sample.estimated.min(rate) } else { sample.estimated };
+        (self.level, self.at) = (remembered.max(estimated), self.at.max(now));
+        let refuses = sample.refused > std::mem::replace(&mut self.refused, sample.refused);
+        let guess = self.guess(now, refuses, sample.capacity);
+        if refuses && guess == 0.0 && !is_long && sample.capacity * SUFFICIENT_FACTOR >= self.level {
+            self.by_chance = Some(now);
+        }
+        (self.level + self.spread(now)).max(first).max(self.spare()).max(guess)
+    }
+
+    fn spread(&self, now: Millis) -> f64 {
+        let Some(last) = self.by_chance else { return 0.0 };
+        let span = self.window.observation_span().as_secs_f64();
+        (self.level / span).sqrt() * (-(now.since(last).0 as f64) / 1000.0 / NOISE_DECAY_SECONDS).exp()
+    }
+
+    fn spare(&self) -> f64 {
+        let Window { length, rate } = self.window;
+        (SPARE_PERMITS / length.as_secs_f64().max(1e-3)).min(MAX_SPARE_FRACTION * rate).max(MIN_WANTS.min(rate))
+    }
+
+    /// After a pause the observed rate is too low for a while, because it includes the pause. Meanwhile refusals double
+    /// the guess.
+    fn guess(&mut self, now: Millis, refuses: bool, capacity: f64) -> f64 {
+        let is_quiet = self.level <= self.spare();
+        if is_quiet && !refuses && self.awake.is_none() {
+            return 0.0;
+        }
+        let awake = now.since(*self.awake.get_or_insert(now));
+        if u128::from(awake.0) >= self.window.observation_span().as_millis() {
+            self.guess = 0.0;
+            self.awake = self.awake.filter(|_| !is_quiet);
+        } else if refuses {
+            self.guess = self.guess.max(capacity * MAX_GROWTH).min(self.window.rate);
+        }
+        self.guess
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Window = Window { length: Duration::from_secs(60), rate: 10.0 };
+
+    fn wants(demand: &mut WindowDemand, now: u64, estimated: f64) -> f64 {
+        demand.wants(Millis(now), WindowSample { estimated, ..WindowSample::default() })
+    }
+
+    #[test]
+    fn at_first_all_of_the_limit_is_wanted_and_then_what_callers_want() {
+        let mut demand = WindowDemand::new(Window { length: Duration::from_secs(1), ..MINUTE });
+        assert_eq!(wants(&mut demand, 100, 1.0), 10.0);
+        assert_eq!(wants(&mut demand, 5_000, 1.0), 10.0);
+        assert_eq!(wants(&mut demand, 5_100, 1.0), 1.0);
+        assert_eq!(wants(&mut demand, 5_200, 70.0), 70.0, "of a flow all that is offered");
+    }
+
+    #[test]
+    fn what_was_wanted_is_remembered_for_as_long_as_the_window_is() {
+        let mut demand = WindowDemand::new(MINUTE);
+        assert_eq!(wants(&mut demand, 0, 70.0), 10.0, "never more than the limit");
+        let later = wants(&mut demand, 60_000, 0.0);
+        assert!((later - 10.0 / std::f64::consts::E).abs() < 1e-9, "{later}");
+        assert_eq!(wants(&mut demand, 61_000, 8.0), 8.0, "more is wanted at once");
+        assert_eq!(wants(&mut demand, 3_600_000, 0.0), 10.0 / 60.0, "ten permits");
+    }
+
+    #[test]
+    fn of_what_none_asks_for_little_is_wanted_and_never_more_than_the_limit() {
+        let idle = |length, rate| {
+            let mut demand = WindowDemand::new(Window { length: Duration::from_secs(length), rate });
+            wants(&mut demand, 0, 0.0);
+            wants(&mut demand, 3_600_000, 0.0)
+        };
+        assert_eq!(idle(1, 1_000.0), 10.0);
+        assert_eq!(idle(1, 100.0), 2.0, "of a small limit a small part");
+        assert_eq!(idle(60, 1e-2), MIN_WANTS, "a lease, and with it one permit");
+        assert_eq!(idle(60, 1e-6), 1e-6);
+    }
+
+    #[test]
+    fn what_is_refused_after_a_pause_doubles_what_is_wanted_and_only_then() {
+        let mut demand = WindowDemand::new(Window { length: Duration::from_secs(1), rate: 1_000.0 });
+        let mut look = |now, refused, estimated, capacity| {
+            demand.wants(Millis(now), WindowSample { estimated, refused, capacity })
+        };
+        look(0, 0, 0.0, 0.0);
+        assert_eq!(look(60_000, 0, 0.0, 1_000.0), 10.0);
+        assert_eq!(look(60_100, 1, 12.0, 10.0), 20.0);
+        assert_eq!(look(60_200, 2, 14.0, 20.0), 40.0);
+        assert_eq!(look(60_300, 2, 16.0, 40.0), 40.0, "none is refused any more");
+        assert_eq!(look(60_400, 3, 18.0, 900.0), 1_000.0, "never more than the limit");
+        assert_eq!(look(65_100, 9, 500.0, 300.0), 500.0, "by now the flow is known");
+        assert_eq!(look(180_000, 9, 0.0, 500.0), 10.0, "another pause");
+        assert_eq!(look(181_000, 10, 12.0, 10.0), 20.0);
+    }
+}

@@ -1,0 +1,108 @@
+//! Requests, answers and demand.
+
+use std::sync::Arc;
+
+use leaseway_core::{DemandSummary, Millis};
+
+use crate::session::lease::{Capacity, Lease, Wire};
+
+/// The demand for one resource.
+pub trait Demand: Clone {
+    /// Whether it differs enough from the demand `asked` for last that it should not wait for the next refresh.
+    fn is_urgent(&self, asked: &Self) -> bool;
+    /// The total amount, which optimistic mode uses.
+    fn amount(&self) -> f64;
+}
+
+/// The demand of a child node: what its holders want in total.
+impl Demand for DemandSummary {
+    /// The resources of a child node decide themselves when to ask early.
+    fn is_urgent(&self, _: &DemandSummary) -> bool {
+        false
+    }
+
+    fn amount(&self) -> f64 {
+        self.claims.iter().map(|claim| claim.wants.get()).sum()
+    }
+}
+
+/// A request to send.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outgoing<D> {
+    /// Identifies the request when its outcome is reported.
+    pub number: u64,
+    /// The server, as `host:port`.
+    pub target: Arc<str>,
+    /// When the session abandons it.
+    pub deadline: Millis,
+    /// What to send.
+    pub body: Body<D>,
+}
+
+/// The contents of a request.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Body<D> {
+    /// Ask for capacity.
+    Ask(Vec<Ask<D>>),
+    /// Release leases.
+    Release(Vec<Release>),
+}
+
+/// One resource of a request for capacity.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ask<D> {
+    /// The resource.
+    pub id: Arc<str>,
+    /// The demand.
+    pub demand: D,
+    /// The newest lease, while it is live.
+    pub has: Option<Lease>,
+    /// The newest lease once it has expired: a new master may still find it among the stored promises.
+    pub had: Option<Lease>,
+}
+
+/// One resource to release.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Release {
+    /// The resource.
+    pub id: Arc<str>,
+    /// The name of the newest lease.
+    pub token: Option<u64>,
+}
+
+/// One lease of an answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Given {
+    /// The resource.
+    pub id: Arc<str>,
+    /// The length, counted from when the request was sent.
+    pub length: Millis,
+    /// The refresh interval.
+    pub refresh: Millis,
+    /// The name of the lease, if it has one.
+    pub token: Option<u64>,
+    /// The fields to echo.
+    pub wire: Wire,
+    /// The safe capacity: what to use after the lease has expired.
+    pub safe: Option<f64>,
+}
+
+/// What may be used of a resource now, and why.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Usable {
+    /// The amount.
+    pub capacity: Capacity,
+    /// Where it comes from.
+    pub basis: Basis,
+}
+
+/// Where a capacity comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Basis {
+    /// Neither an answer nor a failure yet.
+    Unknown,
+    /// A live lease.
+    Lease,
+    /// The lease has expired, or none could be obtained: the [`Mode`](crate::Mode) decides.
+    Fallback,
+}

@@ -1,0 +1,129 @@
+//! A driver and an asker that records its calls. There is no server: the test decides how requests end.
+
+use std::collections::VecDeque;
+
+use leaseway_core::Millis;
+use tokio::sync::mpsc;
+
+use super::*;
+use crate::{
+    session::{Given, Mode, Session, Settings, Wants},
+    transport::{Hints, Listener},
+};
+
+/// How a call ends.
+enum Fate {
+    Replies(Reply<Vec<Given>>),
+    Fails,
+    Hangs,
+}
+
+struct Script {
+    session: Session<Wants>,
+    begun: Instant,
+    fates: VecDeque<Fate>,
+    told: mpsc::UnboundedSender<String>,
+}
+
+impl Script {
+    fn now(&self) -> Millis {
+        Millis(self.begun.elapsed().as_millis() as u64)
+    }
+}
+
+impl Asker for Script {
+    type Demand = Wants;
+    type Answer = Vec<Given>;
+
+    async fn step(&mut self) -> Option<Step<Wants>> {
+        let now = self.now();
+        let outgoing = self.session.poll(now);
+        if self.fates.is_empty() && outgoing.is_none() && self.session.in_flight().is_none() {
+            return None;
+        }
+        let wake = self.session.wake(now).map(|at| self.begun + Duration::from_millis(at.0));
+        Some(Step { outgoing, in_flight: self.session.in_flight(), wake })
+    }
+
+    fn call(&mut self, channel: Result<Channel, Status>, _: Body<Wants>) -> Call<Vec<Given>> {
+        let fate = self.fates.pop_front().unwrap_or(Fate::Fails);
+        Box::pin(async move {
+            channel?;
+            match fate {
+                Fate::Replies(reply) => Ok(reply),
+                Fate::Fails => Err(Status::unavailable("as told")),
+                Fate::Hangs => std::future::pending().await,
+            }
+        })
+    }
+
+    fn ended(&mut self, ended: Ended<'_, Vec<Given>>) {
+        let (now, number) = (self.now(), ended.number);
+        let connected = if ended.connection.is_some() { "" } else { ", distrusted" };
+        let how = match ended.outcome {
+            Outcome::Replied(Reply::Master(given)) => {
+                self.session.answered(now, number, given);
+                "answered".to_owned()
+            }
+            Outcome::Replied(Reply::Redirect(master)) => {
+                self.session.redirected(now, number, master.as_deref());
+                format!("elsewhere {master:?}")
+            }
+            Outcome::Failed(status) => {
+                self.session.failed(now, number);
+                format!("failed {:?}", status.code())
+            }
+            Outcome::Late => "late".to_owned(),
+        };
+        let _ = self.told.send(format!("{number} {}: {how}{connected}", ended.server));
+    }
+
+    fn hinted(&mut self, _: Option<Vec<String>>) {}
+
+    async fn changed(&mut self) {
+        std::future::pending().await
+    }
+}
+
+/// Runs until all calls have ended in these ways. Returns what was reported to the asker.
+async fn told(endpoints: &[&str], fates: impl IntoIterator<Item = Fate>) -> Vec<String> {
+    let endpoints = endpoints.iter().map(|endpoint| (*endpoint).into()).collect();
+    let settings = Settings { endpoints, pace: crate::session::Pace::default(), resources_per_request: 10, seed: 1 };
+    let mut session = Session::new(settings);
+    session.want(Millis(0), &"r".into(), Wants { amount: 1.0, ..Wants::default() }, Mode::Safe);
+    let (told, mut heard) = mpsc::unbounded_channel();
+    let script = Script { session, begun: Instant::now(), fates: fates.into_iter().collect(), told };
+    Driver::new(script, Transport::new(), Some(Hints::new(Listener::Client("me".into())))).run().await;
+    let mut all = Vec::new();
+    while let Some(one) = heard.recv().await {
+        all.push(one);
+    }
+    all
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_redirect_is_followed_at_once_and_a_failure_after_a_pause() {
+    let begun = Instant::now();
+    let elsewhere = Fate::Replies(Reply::Redirect(Some("127.0.0.1:2".into())));
+    let followed = told(&["127.0.0.1:1"], [elsewhere, Fate::Replies(Reply::Master(Vec::new()))]).await;
+    assert_eq!(followed, ["1 127.0.0.1:1: elsewhere Some(\"127.0.0.1:2\")", "2 127.0.0.1:2: answered"]);
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+    let failed = told(&["127.0.0.1:1"], [Fate::Fails, Fate::Replies(Reply::Master(Vec::new()))]).await;
+    assert_eq!(failed, ["1 127.0.0.1:1: failed Unavailable", "2 127.0.0.1:1: answered"]);
+    assert!(begun.elapsed() >= Duration::from_millis(50));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_hangs_is_late_and_its_connection_is_not_used_again() {
+    let begun = Instant::now();
+    let late = told(&["127.0.0.1:1"], [Fate::Hangs, Fate::Replies(Reply::Master(Vec::new()))]).await;
+    assert_eq!(late, ["1 127.0.0.1:1: late, distrusted", "2 127.0.0.1:1: answered"]);
+    assert!(begun.elapsed() >= Duration::from_secs(3), "its deadline");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_cannot_be_one_is_a_failure() {
+    let elsewhere = Fate::Replies(Reply::Redirect(Some("no address".into())));
+    let failed = told(&["127.0.0.1:1"], [elsewhere, Fate::Hangs]).await;
+    assert_eq!(failed[1], "2 no address: failed InvalidArgument, distrusted");
+}

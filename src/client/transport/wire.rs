@@ -1,0 +1,354 @@
+//! Conversion between the session of a client and protobuf messages. Answers are validated here: malformed parts are
+//! dropped and reported. Child nodes send other requests, and share the rest.
+
+use std::{sync::Arc, time::Duration};
+
+use leaseway_core::{Amount, Millis};
+use leaseway_proto::doorman as wire;
+use tonic::Status;
+
+use super::driver::Reply;
+use crate::{
+    session::{
+        Ask, Given, Lease, Release, Wants, Wire,
+        pool::{MAX_BURST, PoolStanding, PoolState},
+    },
+    transport::endpoint,
+};
+
+/// The request of a client, which may be a gateway.
+pub fn get_capacity(client: &str, is_gateway: bool, asks: Vec<Ask<Wants>>) -> wire::GetCapacityRequest {
+    let resource = asks.into_iter().map(|ask| wire::ResourceRequest {
+        resource_id: Some(ask.id.to_string()),
+        priority: Some(ask.demand.priority),
+        has: ask.has.as_ref().map(echo),
+        had: ask.had.as_ref().map(echo),
+        wants: Some(ask.demand.amount),
+        outstanding: outstanding_beyond_lease(ask.demand.outstanding, ask.has.as_ref()),
+        usage: ask.demand.usage.map(|usage| wire::Usage {
+            recharging_fraction: Some(usage.recharging),
+            request_cost: Some(usage.units as f64),
+            interval_ms: i64::try_from(usage.interval.0).ok(),
+        }),
+    });
+    // The session does so, see its rule for late answers.
+    let drops_late = Some(true);
+    let (client_id, is_gateway) = (Some(client.to_owned()), is_gateway.then_some(true));
+    wire::GetCapacityRequest { client_id, resource: resource.collect(), drops_late, is_gateway }
+}
+
+/// The wire has the amount in use *beyond* the echoed lease. The maximum amount stands for everything held.
+fn outstanding_beyond_lease(outstanding: f64, has: Option<&Lease>) -> Option<f64> {
+    let within = has.map_or(0.0, |lease| lease.capacity.get());
+    let beyond = if outstanding < Amount::MAX.get() { outstanding - within } else { Amount::MAX.get() };
+    (beyond > 0.0).then_some(beyond)
+}
+
+/// A lease as `has` echoes it: exactly as it was received.
+pub fn echo(lease: &Lease) -> wire::Lease {
+    wire::Lease {
+        expiry_time: Some(lease.wire.expiry_time),
+        refresh_interval: Some(lease.wire.refresh_interval),
+        capacity: Some(lease.wire.capacity),
+        token: lease.token,
+        remaining_ms: None,
+    }
+}
+
+/// A request to release leases by name.
+pub fn release_capacity(client: &str, releases: Vec<Release>) -> wire::ReleaseCapacityRequest {
+    // 0 stands for no name, because tokens are matched to resources by position.
+    let token = releases.iter().map(|release| release.token.unwrap_or(0)).collect();
+    let resource_id = releases.into_iter().map(|release| release.id.to_string()).collect();
+    wire::ReleaseCapacityRequest { client_id: Some(client.to_owned()), resource_id, token, ..Default::default() }
+}
+
+/// The leases of an answer, and the resources of malformed ones. `sent` is when the request was sent, as time since the
+/// epoch.
+pub fn given(answer: Vec<wire::ResourceResponse>, sent: Duration) -> (Vec<Given>, Vec<String>) {
+    let mut malformed = Vec::new();
+    let given = answer.into_iter().filter_map(|response| {
+        let id: Arc<str> = response.resource_id.as_deref().unwrap_or_default().into();
+        let given = response.gets.as_ref().and_then(|gets| lease(&id, gets, response.safe_capacity, sent));
+        if given.is_none() {
+            malformed.push(id.to_string());
+        }
+        given
+    });
+    (given.collect(), malformed)
+}
+
+/// The pool states of an answer; `None` for resources that are not pools.
+pub fn pools(answer: &[wire::ResourceResponse]) -> Vec<(Arc<str>, Option<PoolState>)> {
+    let place = |response: &wire::ResourceResponse| {
+        Some((response.resource_id.as_deref()?.into(), response.pool.as_ref().map(pool)))
+    };
+    answer.iter().filter_map(place).collect()
+}
+
+/// The priorities at which the server counts this client, where the answer has them.
+pub fn priorities(answer: &[wire::ResourceResponse]) -> Vec<(Arc<str>, i64)> {
+    answer.iter().filter_map(|response| Some((response.resource_id.as_deref()?.into(), response.priority?))).collect()
+}
+
+/// Malformed numbers count as 0, because they are informational.
+fn pool(state: &wire::PoolState) -> PoolState {
+    let number = |number: Option<f64>| number.filter(|number| number.is_finite()).unwrap_or_default();
+    PoolState {
+        standing: match state.state() {
+            wire::pool_state::State::Waiting => PoolStanding::Waiting,
+            wire::pool_state::State::Free => PoolStanding::Free,
+            wire::pool_state::State::Priority => PoolStanding::Priority,
+            wire::pool_state::State::Revoking => PoolStanding::Revoking,
+        },
+        assigned: number(state.assigned),
+        min_capacity: number(state.min_capacity),
+        reason: state.reason.clone().filter(|reason| !reason.is_empty()),
+        burst: state
+            .burst_seconds
+            .filter(|burst| *burst >= 0.0)
+            .map(|burst| Duration::from_secs_f64(burst.min(MAX_BURST.as_secs_f64()))),
+    }
+}
+
+/// A lease of an answer; `None` if it is malformed. `sent` is when the request was sent, as time since the epoch.
+pub fn lease(id: &Arc<str>, lease: &wire::Lease, safe: Option<f64>, sent: Duration) -> Option<Given> {
+    let capacity = lease.capacity.filter(|capacity| capacity.is_finite())?;
+    let (expiry_time, refresh_interval) = (lease.expiry_time?, lease.refresh_interval?);
+    Some(Given {
+        id: Arc::clone(id),
+        length: length(lease.remaining_ms, expiry_time, sent),
+        refresh: Millis::from_secs(u64::try_from(refresh_interval).unwrap_or(0).min(MAX_LEASE_SECS)),
+        token: lease.token.filter(|token| *token != 0),
+        wire: Wire { expiry_time, refresh_interval, capacity },
+        safe: safe.filter(|safe| !safe.is_nan()),
+    })
+}
+
+/// Classifies the answer to a request for capacity: a redirect, a refusal of everything, or the result of `answer`.
+pub fn reply<A>(
+    mastership: Option<wire::Mastership>,
+    problems: &[wire::Problem],
+    answered: usize,
+    answer: impl FnOnce() -> A,
+) -> Result<Reply<A>, Status> {
+    match refusal(problems, answered) {
+        Some(refusal) => Err(refusal),
+        None => Ok(redirect(mastership).map_or_else(|| Reply::Master(answer()), Reply::Redirect)),
+    }
+}
+
+/// Classifies the answer to a release.
+pub fn released<A>(response: wire::ReleaseCapacityResponse, answer: A) -> Reply<A> {
+    redirect(response.mastership).map_or(Reply::Master(answer), Reply::Redirect)
+}
+
+/// The error of a request of which everything was refused, because it is invalid or a limit was reached.
+fn refusal(problems: &[wire::Problem], answered: usize) -> Option<Status> {
+    let problem = problems.iter().find(|problem| !is_transient(problem.reason()))?;
+    let message = problem.message();
+    let refused = match problem.reason() {
+        "bad_value" | "bad_id" => Status::invalid_argument(message),
+        _ => Status::resource_exhausted(message),
+    };
+    (answered == 0).then_some(refused)
+}
+
+/// Whether a reason for leaving a resource out of an answer is transient.
+pub fn is_transient(reason: &str) -> bool {
+    matches!(reason, "too_soon" | "not_yet")
+}
+
+/// The redirect in an answer, with the master if it is known. A server is not the master if and only if `mastership` is
+/// present.
+fn redirect(mastership: Option<wire::Mastership>) -> Option<Option<String>> {
+    mastership.map(|mastership| mastership.master_address.filter(|address| !address.is_empty()))
+}
+
+/// The peers in an answer, without malformed addresses.
+pub fn peers(answer: &wire::DiscoveryResponse) -> Vec<Arc<str>> {
+    answer.endpoint.iter().filter_map(|peer| endpoint::parse(peer).ok().map(Arc::from)).collect()
+}
+
+/// Bound of lease lengths, so that they can be added to any time.
+const MAX_LEASE_SECS: u64 = 10 * 365 * 86_400;
+
+/// The length of a lease, counted from when its request was sent. A server of the original protocol sends the expiry by
+/// its own clock, so the result is off by the difference of the clocks.
+fn length(remaining_ms: Option<i64>, expiry_time: i64, sent: Duration) -> Millis {
+    let millis = remaining_ms.map_or_else(
+        || i128::from(expiry_time) * 1000 - i128::try_from(sent.as_millis()).unwrap_or(i128::MAX),
+        i128::from,
+    );
+    Millis(u64::try_from(millis.max(0)).unwrap_or(u64::MAX).min(MAX_LEASE_SECS * 1000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::pool::{Usage, UsageCounters};
+
+    fn given_for(remaining_ms: Option<i64>) -> wire::Lease {
+        wire::Lease {
+            expiry_time: Some(1_000),
+            refresh_interval: Some(5),
+            capacity: Some(7.5),
+            token: Some(9),
+            remaining_ms,
+        }
+    }
+
+    fn response(gets: Option<wire::Lease>) -> wire::ResourceResponse {
+        wire::ResourceResponse {
+            resource_id: Some("r".into()),
+            gets,
+            safe_capacity: Some(-1.0),
+            ..wire::ResourceResponse::default()
+        }
+    }
+
+    #[test]
+    fn a_lease_counts_from_when_its_request_was_sent() {
+        let sent = Duration::from_millis(940_250);
+        let (by_length, _) = given(vec![response(Some(given_for(Some(60_000))))], sent);
+        assert_eq!(by_length[0].length, Millis(60_000), "the clocks do not matter");
+        let (by_expiry, _) = given(vec![response(Some(given_for(None)))], sent);
+        assert_eq!(by_expiry[0].length, Millis(59_750));
+        let (ended, _) = given(vec![response(Some(given_for(None)))], Duration::from_secs(2_000));
+        assert_eq!(ended[0].length, Millis(0));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_left_out_and_named() {
+        let nan = wire::Lease { capacity: Some(f64::NAN), ..given_for(None) };
+        let endless = wire::Lease { capacity: Some(f64::INFINITY), ..given_for(None) };
+        let partial = wire::Lease { expiry_time: None, ..given_for(None) };
+        for bad in [Some(nan), Some(endless), Some(partial), None] {
+            let (given, malformed) = given(vec![response(bad)], Duration::ZERO);
+            assert_eq!((given.len(), malformed), (0, vec!["r".to_owned()]));
+        }
+    }
+
+    #[test]
+    fn peers_that_can_be_none_are_left_out() {
+        let long = "x".repeat(100_000);
+        let endpoint = ["a:1", "", "https://b", "[::1]:2", &long, "c"].map(str::to_owned).to_vec();
+        let answer = wire::DiscoveryResponse { endpoint, ..wire::DiscoveryResponse::default() };
+        assert_eq!(peers(&answer), ["a:1", "[::1]:2", "c:5100"].map(Arc::from));
+    }
+
+    #[test]
+    fn a_token_of_zero_names_nothing() {
+        let unnamed = wire::Lease { token: Some(0), ..given_for(None) };
+        assert_eq!(given(vec![response(Some(unnamed))], Duration::ZERO).0[0].token, None);
+    }
+
+    #[test]
+    fn absurd_times_are_bounded() {
+        let far = wire::Lease { expiry_time: Some(i64::MAX), refresh_interval: Some(i64::MAX), ..given_for(None) };
+        let near = wire::Lease { expiry_time: Some(i64::MIN), refresh_interval: Some(i64::MIN), ..given_for(None) };
+        let (given, _) = given(vec![response(Some(far)), response(Some(near))], Duration::ZERO);
+        assert_eq!(given[0].length, Millis::from_secs(MAX_LEASE_SECS));
+        assert_eq!((given[1].length, given[1].refresh), (Millis(0), Millis(0)));
+    }
+
+    #[test]
+    fn has_echoes_what_came_to_the_letter() {
+        let (given, _) = given(vec![response(Some(given_for(Some(60_000))))], Duration::ZERO);
+        let lease = crate::session::Lease {
+            capacity: crate::session::Capacity::of(7.5),
+            end: Millis(1),
+            refresh: given[0].refresh,
+            token: given[0].token,
+            wire: given[0].wire,
+        };
+        let demand = Wants { amount: 10.0, outstanding: 7.5, ..Wants::default() };
+        let ask = Ask { id: "r".into(), demand, has: Some(lease), had: None };
+        let request = get_capacity("c", false, vec![ask]);
+        assert_eq!(request.resource[0].outstanding, None, "all of it is within the lease");
+        let has = request.resource[0].has.as_ref().expect("a lease");
+        assert_eq!((has.expiry_time, has.refresh_interval, has.capacity), (Some(1_000), Some(5), Some(7.5)));
+        assert_eq!(has.token, Some(9));
+    }
+
+    #[test]
+    fn what_is_in_use_beyond_the_lease_is_told() {
+        let demand = Wants { amount: 10.0, outstanding: 7.0, ..Wants::default() };
+        let ask = |has| Ask { id: "r".into(), demand, has, had: None };
+        let (given, _) =
+            given(vec![response(Some(wire::Lease { capacity: Some(5.0), ..given_for(None) }))], Duration::ZERO);
+        let lease = crate::session::Lease {
+            capacity: crate::session::Capacity::of(5.0),
+            end: Millis(1),
+            refresh: given[0].refresh,
+            token: None,
+            wire: given[0].wire,
+        };
+        let request = get_capacity("c", false, vec![ask(Some(lease)), ask(None)]);
+        let told: Vec<_> = request.resource.iter().map(|resource| resource.outstanding).collect();
+        assert_eq!(told, [Some(2.0), Some(7.0)]);
+    }
+
+    #[test]
+    fn use_is_told_where_there_is_a_pool() {
+        let usage = Usage { recharging: 0.25, units: 7, interval: Millis(4_000), counters: UsageCounters::default() };
+        let ask = |usage| Ask { id: "r".into(), demand: Wants { usage, ..Wants::default() }, has: None, had: None };
+        let request = get_capacity("c", false, vec![ask(Some(usage)), ask(None)]);
+        let told = request.resource[0].usage.expect("it is a pool");
+        let told = (told.recharging_fraction, told.request_cost, told.interval_ms);
+        assert_eq!(told, (Some(0.25), Some(7.0), Some(4_000)));
+        assert_eq!(request.resource[1].usage, None);
+    }
+
+    #[test]
+    fn an_answer_says_where_one_stands_and_nonsense_counts_as_nothing() {
+        let state = wire::PoolState {
+            state: Some(wire::pool_state::State::Revoking.into()),
+            assigned: Some(f64::NAN),
+            min_capacity: Some(2.0),
+            reason: Some(String::new()),
+            burst_seconds: None,
+        };
+        for (said, burst) in [(6.0, 6), (0.0, 0), (1e9, 3600)] {
+            let state = wire::PoolState { burst_seconds: Some(said), ..state.clone() };
+            assert_eq!(pool(&state).burst, Some(Duration::from_secs(burst)));
+        }
+        for nonsense in [-1.0, f64::NAN] {
+            assert_eq!(pool(&wire::PoolState { burst_seconds: Some(nonsense), ..state.clone() }).burst, None);
+        }
+        let answer = wire::ResourceResponse { pool: Some(state), ..response(Some(given_for(None))) };
+        let standing = PoolStanding::Revoking;
+        let expected = PoolState { standing, assigned: 0.0, min_capacity: 2.0, reason: None, burst: None };
+        assert_eq!(pools(&[answer]), [("r".into(), Some(expected))]);
+        assert_eq!(pools(&[response(Some(given_for(None)))]), [("r".into(), None)], "it is no pool");
+    }
+
+    #[test]
+    fn an_answer_without_leases_says_why() {
+        let problem = |reason: &str| wire::Problem {
+            resource_id: Some("r".into()),
+            reason: Some(reason.into()),
+            message: Some("no room".into()),
+        };
+        let refused = |reason, answered| refusal(&[problem("too_soon"), problem(reason)], answered);
+        let code = |reason| refused(reason, 0).map(|status| status.code());
+        assert_eq!(code("too_many_clients"), Some(tonic::Code::ResourceExhausted));
+        assert_eq!(code("bad_id"), Some(tonic::Code::InvalidArgument));
+        assert_eq!(code("not_yet"), None, "the lease stays as it is");
+        assert!(refused("busy", 1).is_none(), "others were answered");
+    }
+
+    #[test]
+    fn a_request_says_that_late_answers_are_dropped() {
+        let request =
+            get_capacity("c", false, vec![Ask { id: "r".into(), demand: Wants::default(), has: None, had: None }]);
+        assert!(request.drops_late());
+    }
+
+    #[test]
+    fn tokens_of_releases_keep_their_places() {
+        let release = |id: &str, token| Release { id: id.into(), token };
+        let request = release_capacity("c", vec![release("a", Some(7)), release("b", None), release("c", Some(9))]);
+        assert_eq!((request.resource_id, request.token), (vec!["a".into(), "b".into(), "c".into()], vec![7, 0, 9]));
+    }
+}

@@ -1,0 +1,95 @@
+//! The oracle: what a single server that knows every client would give each. It is the core's own division, without a
+//! tree and without leases.
+
+use leaseway_core::{
+    Amount, Ask, Birth, ChargedTo, Claim, Claims, Epoch, HolderKind, Millis, Now, Request, Resource, RoundScratch,
+    Settings, Source,
+};
+use serde::Serialize;
+
+use crate::accounting::per_cent;
+
+/// How far clients are from their due, in percent of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Deviation {
+    /// The mean of all clients.
+    pub mean: f64,
+    /// The maximum.
+    pub worst: f64,
+}
+
+/// The due of each client. `demands` has their wants and priorities.
+pub(crate) fn dues(settings: &Settings, demands: &[(Amount, i16)]) -> Vec<Amount> {
+    let now = Now { at: Millis(0), unix: 0 };
+    let birth = Birth {
+        settings: settings.clone(),
+        source: Source::Own,
+        epoch: Epoch(1),
+        since: now.at,
+        learning_until: now.at,
+        inherited: None,
+        max_holders: usize::MAX,
+        seed: 0,
+    };
+    let mut flat = Resource::new(birth);
+    let ask = |(place, (wants, priority)): (usize, &(Amount, i16))| {
+        Request::Ask(Ask {
+            kind: HolderKind::Client,
+            id: place.to_string().into(),
+            claims: Claims::from_slice(&[Claim::of_client(*wants, (*priority).into())]),
+            has: None,
+            had: None,
+            outstanding: None,
+            learning: false,
+            drops_late: true,
+            is_gateway: false,
+            instance: None,
+            news: None,
+            charged_to: ChargedTo::default(),
+        })
+    };
+    flat.round(now, &mut demands.iter().enumerate().map(ask).collect(), &mut Vec::new(), &mut RoundScratch::default());
+    let mut dues = vec![Amount::ZERO; demands.len()];
+    for holder in flat.report_holders(now.at, 0, usize::MAX).0 {
+        let place: usize = holder.id.parse().expect("holders are named by their places");
+        dues[place] = holder.due;
+    }
+    dues
+}
+
+/// The deviation of what clients have from their dues. Clients with a due of 0 do not count.
+pub(crate) fn deviation(dues: &[Amount], has: impl Iterator<Item = Amount>) -> Deviation {
+    let (mut sum, mut count, mut worst) = (0.0, 0usize, 0.0f64);
+    for (due, has) in dues.iter().zip(has).filter(|(due, _)| **due > Amount::ZERO) {
+        let distance = per_cent((has.get() - due.get()).abs(), due.get());
+        (sum, count, worst) = (sum + distance, count + 1, worst.max(distance));
+    }
+    Deviation { mean: sum / count.max(1) as f64, worst }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use leaseway_core::{AlgorithmKind, Priority};
+
+    fn amounts(values: &[f64]) -> Vec<Amount> {
+        values.iter().map(|value| Amount::clamped(*value)).collect()
+    }
+
+    #[test]
+    fn all_are_due_what_the_algorithm_says() {
+        let fair = Settings::new(AlgorithmKind::FairShare, Amount::clamped(100.0));
+        let demands = |wants: &[f64]| amounts(wants).into_iter().zip([0, 0, 3]).collect::<Vec<_>>();
+        assert_eq!(dues(&fair, &demands(&[10.0, 80.0, 1000.0])), amounts(&[10.0, 45.0, 45.0]));
+        let strict = Settings { priority: Priority::Strict, reserve: 0.15, ..fair };
+        assert_eq!(dues(&strict, &demands(&[10.0, 80.0, 1000.0])), amounts(&[5.0, 5.0, 90.0]));
+        let proportional = Settings::new(AlgorithmKind::ProportionalShare, Amount::clamped(100.0));
+        assert_eq!(dues(&proportional, &demands(&[30.0, 50.0])), amounts(&[30.0, 50.0]));
+    }
+
+    #[test]
+    fn distances_are_parts_of_what_is_due() {
+        let deviation = deviation(&amounts(&[10.0, 100.0, 0.0]), amounts(&[9.0, 150.0, 7.0]).into_iter());
+        assert_eq!(deviation, Deviation { mean: 30.0, worst: 50.0 });
+    }
+}

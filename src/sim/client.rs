@@ -1,0 +1,187 @@
+//! Simulated clients. What decides in them is the code of the real client, or of the original Doorman client.
+
+pub(crate) mod envoy;
+pub(crate) mod legacy;
+pub(crate) mod limiter;
+pub(crate) mod usage;
+
+use std::sync::Arc;
+
+use leaseway_client::session::{Given, Mode, Outgoing, Session, Wants as Asked};
+use leaseway_core::{Amount, Millis, invariant::Violation};
+
+use crate::{
+    client::{
+        envoy::EnvoyClient,
+        legacy::LegacyClient,
+        limiter::{LimiterClient, leased},
+        usage::UsagePattern,
+    },
+    scenario::ClientKind,
+};
+
+/// A client, or its replacement.
+pub(crate) struct Client {
+    pub(crate) machine: ClientMachine,
+    pub(crate) speaks: ClientKind,
+    pub(crate) name: Arc<str>,
+    /// The number of names that it has had before.
+    pub(crate) names: u32,
+    /// The number of its processes so far, under any name.
+    pub(crate) incarnation: u32,
+    pub(crate) wants: Amount,
+    /// False after it has left, until it returns.
+    pub(crate) is_here: bool,
+    /// What it believes that it may use.
+    pub(crate) believes: Amount,
+    /// How it uses that, if it reports usage.
+    pub(crate) usage_pattern: Option<UsagePattern>,
+    /// Its next scheduled wake-up.
+    pub(crate) woken_at: Option<Millis>,
+    pub(crate) cut_until: Millis,
+    /// When it arrived after a failover, until it has its due.
+    pub(crate) waits_since: Option<Millis>,
+}
+
+/// The state machine of a client.
+pub(crate) enum ClientMachine {
+    Session(Box<Session<Asked>>),
+    Legacy(Box<LegacyClient>),
+    Envoy(Box<EnvoyClient>),
+    Limiter(Box<LimiterClient>),
+}
+
+impl ClientMachine {
+    pub(crate) fn want(&mut self, now: Millis, resource: &Arc<str>, asked: Asked) {
+        match self {
+            ClientMachine::Session(session) => {
+                session.want(now, resource, asked, Mode::Pessimistic);
+            }
+            ClientMachine::Legacy(legacy) => legacy.want(now, asked),
+            ClientMachine::Envoy(envoy) => envoy.offer(now, asked.amount),
+            ClientMachine::Limiter(limiter) => limiter.offer(now, asked),
+        }
+    }
+
+    pub(crate) fn release(&mut self, now: Millis, resource: &str) {
+        match self {
+            ClientMachine::Session(session) => session.release(resource),
+            ClientMachine::Legacy(legacy) => legacy.release(now),
+            ClientMachine::Envoy(envoy) => envoy.end(now),
+            ClientMachine::Limiter(limiter) => limiter.close(now),
+        }
+    }
+
+    pub(crate) fn hint(&mut self, now: Millis, resource: &str) {
+        match self {
+            ClientMachine::Session(session) => session.hint(now, resource),
+            ClientMachine::Envoy(envoy) => envoy.hint(now, resource),
+            ClientMachine::Limiter(limiter) => limiter.tell(now, |session| session.hint(now, resource)),
+            ClientMachine::Legacy(_) => {}
+        }
+    }
+
+    pub(crate) fn poll(&mut self, now: Millis) -> Option<Outgoing<Asked>> {
+        match self {
+            ClientMachine::Session(session) => session.poll(now),
+            ClientMachine::Legacy(legacy) => legacy.poll(now),
+            ClientMachine::Envoy(envoy) => envoy.poll(now),
+            ClientMachine::Limiter(limiter) => limiter.poll(now),
+        }
+    }
+
+    /// `end` is the expiry that is written in the lease.
+    pub(crate) fn answered(&mut self, now: Millis, number: u64, given: Option<Given>, end: Millis) {
+        match self {
+            ClientMachine::Session(session) => {
+                session.answered(now, number, given.into_iter().collect());
+            }
+            ClientMachine::Envoy(envoy) => {
+                if let Some((session, number)) = envoy.session_of(number) {
+                    session.answered(now, number, given.into_iter().collect());
+                }
+            }
+            ClientMachine::Limiter(limiter) => {
+                limiter.tell(now, |session| session.answered(now, number, given.into_iter().collect()));
+            }
+            ClientMachine::Legacy(legacy) => legacy.answered(now, number, given.map(|given| (given, end))),
+        }
+    }
+
+    pub(crate) fn redirected(&mut self, now: Millis, number: u64, master: Option<&str>) {
+        match self {
+            ClientMachine::Session(session) => {
+                session.redirected(now, number, master);
+            }
+            ClientMachine::Envoy(envoy) => {
+                if let Some((session, number)) = envoy.session_of(number) {
+                    session.redirected(now, number, master);
+                }
+            }
+            ClientMachine::Limiter(limiter) => {
+                limiter.tell(now, |session| session.redirected(now, number, master));
+            }
+            ClientMachine::Legacy(legacy) => legacy.redirected(now, number, master),
+        }
+    }
+
+    pub(crate) fn wake(&self, now: Millis) -> Option<Millis> {
+        match self {
+            ClientMachine::Session(session) => session.wake(now),
+            ClientMachine::Legacy(legacy) => legacy.wake(now),
+            ClientMachine::Envoy(envoy) => envoy.wake(now),
+            ClientMachine::Limiter(limiter) => limiter.wake(now),
+        }
+    }
+
+    /// Stops delays.
+    pub(crate) fn heal(&mut self) {
+        if let ClientMachine::Envoy(envoy) = self {
+            envoy.heal();
+        }
+    }
+
+    /// What may be used, if it has changed.
+    pub(crate) fn usable(&mut self, now: Millis) -> Option<Amount> {
+        let leased = match self {
+            ClientMachine::Session(session) => {
+                let mut usable = None;
+                session.changes(now, |_, changed| usable = Some(changed));
+                leased(usable?)
+            }
+            ClientMachine::Legacy(legacy) => legacy.usable(now),
+            ClientMachine::Envoy(envoy) => envoy.believed(now),
+            ClientMachine::Limiter(limiter) => leased(limiter.changed(now)?),
+        };
+        Some(Amount::clamped(leased))
+    }
+}
+
+impl Client {
+    /// What it wants now; 0 while it is away.
+    pub(crate) fn wants(&self) -> Amount {
+        if self.is_here { self.wants } else { Amount::ZERO }
+    }
+
+    /// What it asks its node for: for an Envoy what the gateway derives from reports, for a limiter the estimate.
+    pub(crate) fn asks_for(&self) -> Amount {
+        match &self.machine {
+            ClientMachine::Envoy(envoy) => Amount::clamped(envoy.wanted()),
+            ClientMachine::Limiter(limiter) => Amount::clamped(limiter.wanted()),
+            ClientMachine::Session(_) | ClientMachine::Legacy(_) => self.wants(),
+        }
+    }
+
+    /// An invariant that its limiter has violated.
+    pub(crate) fn take_broken(&mut self) -> Option<Violation> {
+        match &mut self.machine {
+            ClientMachine::Limiter(limiter) => limiter.take_broken(),
+            ClientMachine::Session(_) | ClientMachine::Legacy(_) | ClientMachine::Envoy(_) => None,
+        }
+    }
+
+    /// What it uses now. A client that does not report usage uses everything.
+    pub(crate) fn uses(&self) -> Amount {
+        if self.usage_pattern.as_ref().is_none_or(UsagePattern::is_busy) { self.believes } else { Amount::ZERO }
+    }
+}

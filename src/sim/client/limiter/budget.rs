@@ -1,0 +1,175 @@
+//! An independent check of what a limiter admits, given the leases of its session.
+//!
+//! In every period the admitted permits are at most the leased capacity in it plus one burst: the capacity at the start
+//! of the period times the length of the window, and at least one permit. All periods are checked at once, by tracking
+//! the one with the smallest budget left. A period that begins now has a burst left; leased capacity is added to all
+//! periods, and an admitted permit is subtracted from all.
+//!
+//! The first lease fills the burst, because a newly opened resource begins full.
+
+use std::time::Duration;
+
+use leaseway_client::limiter::Nanos;
+use leaseway_core::invariant::Violation;
+
+/// Rounding error of a million additions. The bucket itself is exact.
+const TOLERANCE: f64 = 1e-4;
+
+/// See the module documentation.
+pub(super) struct AdmissionBudget {
+    window: Duration,
+    /// The capacity and expiry of the lease.
+    lease: Option<(f64, Nanos)>,
+    left: f64,
+    has_begun: bool,
+    at: Nanos,
+}
+
+impl AdmissionBudget {
+    pub(super) fn new(at: Nanos, window: Duration) -> AdmissionBudget {
+        AdmissionBudget { window, lease: None, left: 0.0, has_begun: false, at }
+    }
+
+    /// The current burst.
+    pub(super) fn burst(&self) -> f64 {
+        (self.capacity() * self.window.as_secs_f64()).max(1.0)
+    }
+
+    /// The lease has changed.
+    pub(super) fn leased(&mut self, at: Nanos, lease: Option<(f64, Nanos)>) {
+        self.advance(at);
+        self.lease = lease.filter(|(_, end)| at < *end);
+        if self.capacity() > 0.0 && !self.has_begun {
+            (self.left, self.has_begun) = (f64::INFINITY, true);
+        }
+        self.left = self.left.min(self.burst());
+    }
+
+    /// A permit was admitted.
+    pub(super) fn passed(&mut self, at: Nanos) -> Result<(), Violation> {
+        self.advance(at);
+        self.left -= 1.0;
+        if self.capacity() == 0.0 {
+            return Err(broken("none passes without a lease", "one passed, and there is none".into()));
+        }
+        if self.left < -TOLERANCE {
+            let detail = format!("{} more have passed, at {} per second", -self.left, self.capacity());
+            return Err(broken("passed ≤ ∫ leased + burst", detail));
+        }
+        Ok(())
+    }
+
+    pub(super) fn refused(&mut self, at: Nanos) -> Result<(), Violation> {
+        self.advance(at);
+        if self.capacity() > 0.0 && self.left > 1.0 + TOLERANCE {
+            let detail = format!("one was refused, and {} may pass, at {} per second", self.left, self.capacity());
+            return Err(broken("what is leased and saved is let through", detail));
+        }
+        Ok(())
+    }
+
+    fn capacity(&self) -> f64 {
+        self.lease.map_or(0.0, |(capacity, _)| capacity)
+    }
+
+    fn advance(&mut self, at: Nanos) {
+        let at = at.max(self.at);
+        if let Some((capacity, end)) = self.lease {
+            let seconds = (at.min(end) - self.at) as f64 / 1e9;
+            self.left = (self.left + capacity * seconds).min(self.burst());
+            if end <= at {
+                self.lease = None;
+                self.left = self.left.min(self.burst());
+            }
+        }
+        self.at = at;
+    }
+}
+
+fn broken(invariant: &'static str, detail: String) -> Violation {
+    Violation { invariant, detail }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Nanos = 1_000_000_000;
+    const WINDOW: Duration = Duration::from_secs(2);
+
+    /// A lease that changes ten times in twenty seconds, and is not there for a while.
+    fn leases(rng: &mut fastrand::Rng) -> Vec<(Nanos, f64)> {
+        let mut leases = vec![(0, 5.0)];
+        leases.extend((1..10).map(|turn| (turn * 2 * SECOND, if rng.u8(..) < 60 { 0.0 } else { rng.f64() * 8.0 })));
+        leases
+    }
+
+    fn brought(leases: &[(Nanos, f64)], from: Nanos, until: Nanos) -> f64 {
+        let ends = leases.iter().skip(1).map(|(at, _)| *at).chain([Nanos::MAX]);
+        let each = leases.iter().zip(ends).map(|((begin, capacity), end)| {
+            let seconds = end.min(until).saturating_sub(from.max(*begin)) as f64 / 1e9;
+            capacity * seconds
+        });
+        each.sum()
+    }
+
+    fn burst(leases: &[(Nanos, f64)], at: Nanos) -> f64 {
+        let capacity = leases.iter().rev().find(|(begin, _)| *begin <= at).map_or(0.0, |(_, capacity)| *capacity);
+        (capacity * WINDOW.as_secs_f64()).max(1.0)
+    }
+
+    /// Of every window that begins before or after a change, or with something that passed, one by one.
+    fn least_left(leases: &[(Nanos, f64)], passed: &[Nanos], now: Nanos) -> f64 {
+        let changes = leases.iter().flat_map(|(at, _)| [at.saturating_sub(1), *at]);
+        let begins = changes.chain(passed.iter().copied()).filter(|at| *at <= now).chain([now]);
+        let left = begins.map(|from| {
+            let within = passed.iter().filter(|at| (from..now).contains(*at)).count() as f64;
+            burst(leases, from) + brought(leases, from, now) - within
+        });
+        left.fold(f64::INFINITY, f64::min)
+    }
+
+    #[test]
+    fn as_much_may_pass_as_in_the_window_of_all_that_has_least_left() {
+        let (mut let_through, mut held_back) = (0, 0);
+        for seed in 0..200 {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let leases = leases(&mut rng);
+            let mut changes = leases.iter().peekable();
+            let (mut budget, mut passed) = (AdmissionBudget::new(0, WINDOW), Vec::new());
+            for step in 1..200 {
+                let now = step * SECOND / 10 + 1;
+                while let Some((at, capacity)) = changes.next_if(|(at, _)| *at <= now) {
+                    budget.leased(*at, Some((*capacity, Nanos::MAX)).filter(|_| *capacity > 0.0));
+                }
+                let (left, has_lease) = (least_left(&leases, &passed, now), budget.capacity() > 0.0);
+                if has_lease && left >= 1.0 && rng.bool() {
+                    assert_eq!(budget.refused(now).is_err(), left > 1.0 + TOLERANCE, "{seed}: {left} left");
+                    assert!(budget.passed(now).is_ok(), "{seed}: {left} left");
+                    passed.push(now);
+                    let_through += 1;
+                } else if left < 0.9 || !has_lease {
+                    assert!(budget.refused(now).is_ok(), "{seed}: {left} left");
+                    held_back += 1;
+                }
+                budget.advance(now);
+                assert!((budget.left - least_left(&leases, &passed, now + 1)).abs() < 1e-6, "{seed}: {step}");
+            }
+        }
+        assert!(let_through > 1_000 && held_back > 1_000, "{let_through} {held_back}");
+    }
+
+    #[test]
+    fn one_more_than_may_pass_is_told_and_so_is_one_without_a_lease() {
+        let mut budget = AdmissionBudget::new(0, WINDOW);
+        assert!(budget.passed(1).expect_err("there is no lease").invariant.contains("without a lease"));
+        let mut budget = AdmissionBudget::new(0, WINDOW);
+        budget.leased(0, Some((3.0, 10 * SECOND)));
+        assert!((0..6).all(|_| budget.passed(SECOND).is_ok()), "it begins full");
+        assert!(budget.passed(SECOND).expect_err("it was full").detail.contains("1 more"));
+        budget.leased(2 * SECOND, Some((3.0, 10 * SECOND)));
+        assert!((0..2).all(|_| budget.passed(2 * SECOND).is_ok()) && budget.passed(2 * SECOND).is_err());
+        budget.leased(9 * SECOND, Some((3.0, 10 * SECOND)));
+        assert!(budget.passed(10 * SECOND).expect_err("it has ended").invariant.contains("without a lease"));
+    }
+}

@@ -1,0 +1,120 @@
+//! Messages: requests, answers and hints, for clients and child nodes alike.
+
+use std::sync::Arc;
+
+use leaseway_client::session::{self, Given, Wire};
+use leaseway_core::{Amount, Has, HolderKind, Lease, Millis, Request, Supplied, Token};
+
+/// A client or node, by its index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Participant {
+    Client(usize),
+    Node(usize),
+}
+
+/// A message. It is boxed to keep it small, because it is moved a few times.
+#[derive(Debug, Clone)]
+pub(crate) enum Message {
+    Request(Box<RequestMessage>),
+    Reply(Box<Reply>),
+    /// Addressed to a name, whichever process has it.
+    Hint {
+        to: Participant,
+        name: u32,
+        from: usize,
+    },
+}
+
+/// A request to one peer of a node.
+#[derive(Debug, Clone)]
+pub(crate) struct RequestMessage {
+    pub(crate) from: Sender,
+    pub(crate) node: usize,
+    pub(crate) peer: u8,
+    pub(crate) request: Request,
+    /// The actual sender of a forged request.
+    pub(crate) forged_by: Option<Participant>,
+}
+
+/// The sender and number of a request, which its answer is addressed to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sender {
+    pub(crate) participant: Participant,
+    /// A restarted client, or the next master of a node, does not get answers to its predecessor, though it may have
+    /// the same name.
+    pub(crate) incarnation: u32,
+    pub(crate) number: u64,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Reply {
+    pub(crate) to: Participant,
+    pub(crate) incarnation: u32,
+    pub(crate) number: u64,
+    pub(crate) from: usize,
+    pub(crate) what: ReplyBody,
+}
+
+/// The contents of an answer.
+#[derive(Debug, Clone)]
+pub(crate) enum ReplyBody {
+    Granted(Lease),
+    Supplied(Box<Supplied>),
+    /// Released; or refused, and the lease does not change.
+    Nothing,
+    /// Another peer is the master, or none is.
+    Redirect(Option<u8>),
+}
+
+impl Message {
+    /// The holder and the node at its ends.
+    pub(crate) fn ends(&self) -> (Participant, usize) {
+        match self {
+            Message::Request(request) => (request.from.participant, request.node),
+            Message::Reply(reply) => (reply.to, reply.from),
+            Message::Hint { to, from, .. } => (*to, *from),
+        }
+    }
+}
+
+impl Participant {
+    /// The inverse of `name`.
+    pub(crate) fn named(kind: HolderKind, name: &str) -> Option<(Participant, u32)> {
+        let (index, number) = name.split_once('.')?;
+        let (index, number) = (index.parse().ok()?, number.parse().ok()?);
+        match kind {
+            HolderKind::Client => Some((Participant::Client(index), number)),
+            HolderKind::Node => Some((Participant::Node(index), number)),
+        }
+    }
+
+    /// Its name at servers. All peers of a node share one name. A client may get a new one.
+    pub(crate) fn name(self, number: u32) -> String {
+        match self {
+            Participant::Client(index) => format!("{index}.{number}"),
+            Participant::Node(index) => format!("{index}.0"),
+        }
+    }
+}
+
+/// A lease as a request names it.
+pub(crate) fn has(lease: Option<session::Lease>) -> Option<Has> {
+    lease.map(|lease| Has {
+        token: lease.token.and_then(Token::new),
+        capacity: Amount::clamped(lease.wire.capacity),
+        expiry_time: lease.wire.expiry_time,
+    })
+}
+
+/// Decodes a lease. The wire has refresh intervals in whole seconds.
+pub(crate) fn given(resource: &Arc<str>, lease: &Lease) -> Given {
+    let seconds = lease.refresh.0 / 1000;
+    Given {
+        id: Arc::clone(resource),
+        length: lease.length,
+        refresh: Millis::from_secs(seconds),
+        token: Some(lease.token.get()),
+        wire: Wire { expiry_time: lease.expiry_time, refresh_interval: seconds as i64, capacity: lease.capacity.get() },
+        safe: Some(lease.safe_capacity),
+    }
+}

@@ -1,0 +1,278 @@
+//! Nodes: the engines of the master, and the replicated state of the peers.
+
+use std::{
+    collections::{HashSet, VecDeque},
+    sync::Arc,
+};
+
+use leaseway_core::engine::{Batch, Effects, Environment, MIN_VISIT_INTERVAL, Moment, ResourceEngine};
+use leaseway_core::{
+    Assigned, Changes, ClusterClock, ClusterTime, HolderKind, Load, Millis, Now, Override, PoolMemory, PoolNotes,
+    Promises, Sum, invariant, invariant::Violation,
+};
+use leaseway_uplink::UplinkEngine;
+
+use crate::{
+    network::message::{Participant, Sender},
+    scenario::tree::TreeNode,
+};
+
+/// The index of the root.
+pub(crate) const ROOT: usize = 0;
+
+/// One node of the tree.
+pub(crate) struct Node {
+    /// Its name at the parent, whichever peer is master.
+    pub(crate) server_id: Arc<str>,
+    /// The endpoints of its peers.
+    pub(crate) endpoints: Vec<Arc<str>>,
+    pub(crate) master: Option<Master>,
+    /// Number of masters so far.
+    pub(crate) incarnation: u32,
+    /// The time of the last election.
+    pub(crate) failed_over: Millis,
+    /// Proposed changes that are not committed yet.
+    pub(crate) log: VecDeque<Proposed>,
+    /// Committed promises.
+    pub(crate) promises: Promises,
+    /// The committed cluster time.
+    pub(crate) reached: ClusterTime,
+    /// The stored notes of its pool.
+    pub(crate) pool: Option<PoolMemory>,
+    /// The stored override of an operator.
+    pub(crate) set: Option<Arc<Override>>,
+    /// Number of overrides so far.
+    pub(crate) sets: u32,
+    /// Upper bound of what its holders may believe since an override was set.
+    pub(crate) most: Option<Sum>,
+    pub(crate) uplink_cut_until: Millis,
+    pub(crate) isolated_until: Millis,
+    /// Used by a planted fault: the lease of a former master.
+    #[cfg(feature = "planted")]
+    pub(crate) remembered: Vec<(Arc<str>, leaseway_core::Supply)>,
+}
+
+/// An uncommitted log entry.
+pub(crate) struct Proposed {
+    pub(crate) changes: Changes,
+    pub(crate) reached: ClusterTime,
+    pub(crate) at: Millis,
+    /// The expiry of the master's own lease: the latest one since the proposal, because answers are decided between
+    /// then and the commit.
+    pub(crate) own_end: Option<Millis>,
+}
+
+/// The volatile state of a master.
+pub(crate) struct Master {
+    pub(crate) peer: u8,
+    /// The cluster clock in its term.
+    pub(crate) clock: ClusterClock,
+    pub(crate) engine: ResourceEngine<Ticket>,
+    /// Present if there is a parent.
+    pub(crate) uplink: Option<Uplink>,
+    /// The expiry of the lease that its capacity comes from.
+    pub(crate) own_end: Option<Millis>,
+    /// The override that it has applied.
+    pub(crate) follows: Option<Arc<Override>>,
+    /// Its next scheduled wake-up.
+    pub(crate) woken_at: Option<Millis>,
+    pub(crate) environment: NodeEnvironment,
+    pub(crate) checks: EngineChecks,
+}
+
+/// The uplink of the master of a child node.
+pub(crate) struct Uplink {
+    pub(crate) engine: UplinkEngine,
+    /// Its next scheduled wake-up.
+    pub(crate) woken_at: Option<Millis>,
+}
+
+/// Buffers that are reused.
+#[derive(Default)]
+pub(crate) struct Buffers {
+    pub(crate) batch: Batch<Ticket>,
+    pub(crate) effects: Effects<Ticket>,
+}
+
+/// An arrival of a request. Duplicates have numbers of their own.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ticket {
+    pub(crate) from: Sender,
+    pub(crate) arrival: u64,
+}
+
+/// The environment of an engine.
+pub(crate) struct NodeEnvironment {
+    /// Which clients listen for hints, by index. Child nodes always do. `None`: there are no hints.
+    pub(crate) listens: Option<Vec<bool>>,
+    pub(crate) assignments: Vec<(HolderKind, Arc<str>, Assigned)>,
+    pub(crate) notes: Option<PoolNotes>,
+}
+
+impl Environment for NodeEnvironment {
+    fn is_watched(&self, kind: HolderKind, name: &str) -> bool {
+        let Some(listens) = &self.listens else { return false };
+        match Participant::named(kind, name) {
+            Some((Participant::Client(index), _)) => listens[index],
+            Some((Participant::Node(_), _)) => true,
+            // A child node that is simulated as a client.
+            None => false,
+        }
+    }
+
+    fn assignments(&self) -> Vec<(HolderKind, Arc<str>, Assigned)> {
+        self.assignments.clone()
+    }
+
+    fn notes(&self, _: Millis) -> Option<PoolNotes> {
+        self.notes.clone()
+    }
+
+    fn reported_load(&self) -> Option<Load> {
+        None
+    }
+}
+
+impl NodeEnvironment {
+    pub(crate) fn moment(&self, now: Now) -> Moment<'_> {
+        Moment { now, may_decide: true, max_holders: usize::MAX, environment: self }
+    }
+}
+
+/// Invariants of the effects of an engine.
+#[derive(Default)]
+pub(crate) struct EngineChecks {
+    arrivals: u64,
+    unanswered: HashSet<u64>,
+    hinted: Option<Millis>,
+    /// The amount held at the last check, and what child nodes have reported since: their holders may use more than was
+    /// known here, which no decision could have prevented.
+    held: Sum,
+    news: Sum,
+}
+
+impl EngineChecks {
+    /// Starts with what the engine has inherited.
+    pub(crate) fn new(engine: &ResourceEngine<Ticket>) -> EngineChecks {
+        EngineChecks { held: engine.resource().sums().held, ..EngineChecks::default() }
+    }
+
+    pub(crate) fn arrived(&mut self, from: Sender, news: Sum) -> Ticket {
+        self.arrivals += 1;
+        self.unanswered.insert(self.arrivals);
+        self.news += news;
+        Ticket { from, arrival: self.arrivals }
+    }
+
+    /// Checks that every request gets one answer.
+    pub(crate) fn answered(&mut self, ticket: &Ticket) -> Result<(), Violation> {
+        if self.unanswered.remove(&ticket.arrival) {
+            return Ok(());
+        }
+        let detail = format!("a request of {:?} was answered twice", ticket.from);
+        Err(Violation { invariant: "one answer", detail })
+    }
+
+    /// Checks that hints are paced.
+    pub(crate) fn hinted(&mut self, now: Millis) -> Result<(), Violation> {
+        match self.hinted.replace(now) {
+            Some(before) if now.since(before) < MIN_VISIT_INTERVAL => {
+                let detail = format!("hints at {before:?} and at {now:?}");
+                Err(Violation { invariant: "paced hints", detail })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that the amount held is within the capacity, or has only grown by what was reported. `has_answered` says
+    /// that reports have been processed. With inherited leases a report may count later, because outstanding capacity
+    /// counts in addition to what is inherited; and so may a report that waits for the first supply.
+    pub(crate) fn held(
+        &mut self,
+        engine: &ResourceEngine<Ticket>,
+        now: Millis,
+        has_answered: bool,
+    ) -> Result<(), Violation> {
+        let resource = engine.resource();
+        let has_inherited =
+            resource.is_learning(now) || resource.promises().is_some_and(|promises| now < promises.inherited_until);
+        let held = engine.resource().sums().held;
+        let before = std::mem::replace(&mut self.held, held);
+        let news = self.news;
+        if has_answered && !has_inherited && !resource.awaits_supply() {
+            self.news = Sum::ZERO;
+        }
+        // While a node learns, everything lent to it may be in use below, even beyond an override.
+        let lent = resource.overridden().filter(|_| resource.is_learning(now)).map(|overridden| overridden.template);
+        match invariant::held_within_capacity(engine.resource(), before) {
+            Err(_) if news > Sum::ZERO && held - before <= news => Ok(()),
+            Err(_) if lent.is_some_and(|lent| held <= lent.into()) => Ok(()),
+            outcome => outcome,
+        }
+    }
+}
+
+impl Node {
+    pub(crate) fn new(index: usize, place: &TreeNode) -> Node {
+        Node {
+            server_id: Participant::Node(index).name(0).into(),
+            endpoints: (0..place.peers).map(|peer| format!("{index}:{peer}").into()).collect(),
+            master: None,
+            incarnation: 0,
+            failed_over: Millis(0),
+            log: VecDeque::new(),
+            promises: Promises::default(),
+            reached: ClusterTime(0),
+            pool: None,
+            set: None,
+            sets: 0,
+            most: None,
+            uplink_cut_until: Millis(0),
+            isolated_until: Millis(0),
+            #[cfg(feature = "planted")]
+            remembered: Vec::new(),
+        }
+    }
+
+    /// A lease of the parent has come, until then.
+    pub(crate) fn lent_until(&mut self, until: Millis) {
+        let Some(master) = &mut self.master else { return };
+        master.own_end = Some(until);
+        for proposed in &mut self.log {
+            proposed.own_end = proposed.own_end.max(master.own_end);
+        }
+    }
+
+    /// Removes the master and its volatile state. Any prefix of the uncommitted log survives.
+    pub(crate) fn depose(&mut self, rng: &mut fastrand::Rng) -> Result<(), Violation> {
+        self.master = None;
+        let survive = rng.usize(0..=self.log.len());
+        let mut log = std::mem::take(&mut self.log);
+        log.truncate(survive);
+        log.iter().try_for_each(|proposed| self.store(proposed))
+    }
+
+    pub(crate) fn store(&mut self, proposed: &Proposed) -> Result<(), Violation> {
+        let refused = |refused: leaseway_core::Refused| Violation { invariant: "I7", detail: refused.to_string() };
+        self.reached = self.reached.max(proposed.reached);
+        self.promises.apply(&proposed.changes, self.reached).map_err(refused)
+    }
+
+    /// The master stores the cluster time, if that is due.
+    pub(crate) fn advance(&mut self, now: Millis) {
+        let Some(master) = &self.master else { return };
+        let advanced = master.clock.advance(now, self.reached, self.promises.until());
+        self.reached = self.reached.max(advanced.unwrap_or_default());
+    }
+
+    /// The master, if it is still that of `incarnation`.
+    pub(crate) fn master_of(&mut self, incarnation: u32) -> Option<&mut Master> {
+        self.master.as_mut().filter(|_| self.incarnation == incarnation)
+    }
+}
+
+/// The peer that an endpoint names.
+pub(crate) fn peer_of(endpoint: &str) -> u8 {
+    let peer = endpoint.split_once(':').and_then(|(_, peer)| peer.parse().ok());
+    peer.expect("endpoints are named by node and peer")
+}

@@ -1,0 +1,118 @@
+//! Mutation testing of the simulation: leaves out a rule of the protocol, and searches for a run that notices.
+
+use std::ops::Range;
+
+pub use leaseway_core::planted::Fault;
+use leaseway_core::planted::plant;
+
+use crate::{
+    accounting::figures::{Figures, RunFailure, RunOptions},
+    runner::Observer,
+    scenario::{Handover, Scenario, built_in, plan::Plan},
+};
+
+/// The scenarios to search, with what new masters know.
+const CASES: [(&str, Handover); 19] = [
+    ("cramped", Handover::Promises),
+    ("cramped", Handover::Learning),
+    ("cramped_mixed", Handover::Promises),
+    ("cramped_plain", Handover::Promises),
+    ("cramped_alike", Handover::Promises),
+    ("cramped_tree", Handover::Promises),
+    ("cramped_tree", Handover::Learning),
+    ("cramped_nodes", Handover::Promises),
+    ("cramped_middle", Handover::Promises),
+    ("cramped_overrides", Handover::Promises),
+    ("cramped_overrides", Handover::Learning),
+    ("cramped_envoys", Handover::Promises),
+    ("ended", Handover::Promises),
+    ("ended_tree", Handover::Promises),
+    ("random", Handover::Promises),
+    ("random", Handover::Learning),
+    ("random_overrides", Handover::Promises),
+    ("lease_cut", Handover::Promises),
+    ("handover", Handover::Promises),
+];
+
+/// A fault that was found.
+pub struct Found {
+    /// The scenario.
+    pub scenario: String,
+    /// What new masters know in it.
+    pub handover: Handover,
+    /// The violation.
+    pub broken: RunFailure,
+    /// Peak usage in percent of the capacity, if the run continues after the violation.
+    pub peak: f64,
+}
+
+/// Searches the same scenarios for each fault.
+pub struct Search {
+    cases: Vec<(String, Plan)>,
+}
+
+impl Search {
+    /// Searches the built-in scenarios.
+    pub fn new() -> Result<Search, String> {
+        let case = |(name, handover)| {
+            let text = built_in(name).ok_or_else(|| format!("there is no scenario `{name}`"))?;
+            let scenario = Scenario { handover, ..Scenario::parse(name, text)? };
+            Ok((name.to_owned(), Plan::new(scenario)?))
+        };
+        Ok(Search { cases: CASES.into_iter().map(case).collect::<Result<_, String>>()? })
+    }
+
+    /// Searches these scenarios, each with its name.
+    pub fn among(cases: Vec<(String, Plan)>) -> Search {
+        Search { cases }
+    }
+
+    /// Searches seed by seed through all scenarios, because it is not known which one notices. A run that fails without
+    /// the fault as well does not count.
+    pub fn find(&self, fault: Fault, seeds: Range<u64>, observer: &impl Observer) -> Option<Found> {
+        for seed in seeds {
+            for (scenario, plan) in &self.cases {
+                if !observer.should_continue() {
+                    return None;
+                }
+                if let Err(broken) = run(Some(fault), plan, seed, RunOptions::default())
+                    && run(None, plan, seed, RunOptions::default()).is_ok()
+                {
+                    let on = run(
+                        Some(fault),
+                        plan,
+                        seed,
+                        RunOptions { continue_after_violation: true, ..RunOptions::default() },
+                    );
+                    let peak = on.map_or(0.0, |figures| figures.usage.over_most);
+                    return Some(Found { scenario: scenario.clone(), handover: plan.scenario.handover, broken, peak });
+                }
+                observer.run_ended();
+            }
+        }
+        None
+    }
+}
+
+fn run(planted: Option<Fault>, plan: &Plan, seed: u64, options: RunOptions) -> Result<Figures, RunFailure> {
+    plant(planted);
+    let outcome = plan.run(seed, options);
+    plant(None);
+    outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Faults of the cluster clock and of early expiry.
+    #[test]
+    fn a_clock_of_the_cluster_that_is_early_is_found() {
+        let search = Search::new().expect("the scenarios come with the simulator");
+        for fault in [Fault::ClusterClockJumps, Fault::ClusterClockIsFast, Fault::PartIgnoresGrants] {
+            let found = search.find(fault, 0..40, &|| true);
+            let found = found.unwrap_or_else(|| panic!("{} is not found", fault.name()));
+            println!("{}: {} in {}", fault.name(), found.broken.violation.invariant, found.scenario);
+        }
+    }
+}

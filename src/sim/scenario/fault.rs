@@ -1,0 +1,99 @@
+//! Faults.
+
+use leaseway_core::{Amount, Load};
+use serde::Deserialize;
+
+use super::NodeSpec;
+use crate::units::{Between, Part, Span};
+
+/// A fault or event. If `node` is absent, a random node is chosen.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "snake_case", rename_all_fields = "snake_case", deny_unknown_fields)]
+pub(crate) enum Fault {
+    /// The node loses its master. There is an election after `back`, if present.
+    LoseMaster { node: Option<String>, back: Option<Between> },
+    /// A random peer becomes master. Nothing happens if it is master already.
+    Election { node: Option<String> },
+    /// Adds to the wants of clients, once.
+    Spike { clients: u32, by: f64 },
+    /// Sets the wants of clients, once.
+    Want { clients: u32, amount: f64 },
+    /// Changes the usage pattern of clients.
+    Use { clients: u32, part: Part },
+    /// Replaces clients by new ones.
+    Crash { clients: u32 },
+    /// Restarts clients under the same names; they forget their leases.
+    Restart { clients: u32 },
+    /// Clients release their leases and return later.
+    Leave { clients: u32, back: Between },
+    /// Cuts clients off from their node.
+    CutClients { clients: u32, back: Between },
+    /// Cuts a node off from its parent.
+    CutUplink { node: Option<String>, back: Between },
+    /// Cuts all links of a node.
+    Isolate { node: Option<String>, back: Between },
+    /// Changes the capacity at the root.
+    Capacity { amount: f64 },
+    /// Changes the lease length at the root.
+    Lease { length: Span },
+    /// An operator overrides the capacity of a node for a time.
+    Override(OverrideSpec),
+    /// Breaks the streams of Envoys; both ends notice later.
+    BreakStreams { clients: u32 },
+    /// Replaces gateways under the same ids. Their Envoys continue.
+    KillGateways { clients: u32 },
+    /// Sends forged requests and releases under the names of others. Enables the access policy of nodes.
+    Forge { requests: u32 },
+}
+
+/// An override by an operator.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct OverrideSpec {
+    #[serde(default)]
+    pub(crate) node: Option<String>,
+    /// Either a capacity or a factor of the configured one.
+    #[serde(default)]
+    pub(crate) capacity: Option<f64>,
+    #[serde(default)]
+    pub(crate) factor: Option<f64>,
+    #[serde(default)]
+    pub(crate) above: bool,
+    pub(crate) ends: Between,
+}
+
+impl OverrideSpec {
+    /// Converts to the type of the core.
+    pub(crate) fn load(&self) -> Result<Load, String> {
+        let number = |number| Amount::new(number).map_err(|error| format!("`override` {error}"));
+        match (self.capacity, self.factor) {
+            (Some(capacity), None) => Ok(Load::Capacity(number(capacity)?)),
+            (None, Some(factor)) => Ok(Load::Factor(number(factor)?.get())),
+            _ => Err("`override` has either a `capacity` or a `factor`".into()),
+        }
+    }
+}
+
+impl Fault {
+    /// Validates what types cannot express.
+    pub(super) fn check(&self, nodes: &[NodeSpec]) -> Result<(), String> {
+        let node = match self {
+            Fault::LoseMaster { node, .. }
+            | Fault::Election { node }
+            | Fault::CutUplink { node, .. }
+            | Fault::Isolate { node, .. } => node,
+            Fault::Override(set) => {
+                set.load()?;
+                &set.node
+            }
+            _ => return Ok(()),
+        };
+        match node {
+            Some(node) if !nodes.iter().any(|known| known.name == *node) => {
+                let known: Vec<_> = nodes.iter().map(|node| node.name.as_str()).collect();
+                Err(format!("there is no node `{node}` that something could happen to; known: {}", known.join(", ")))
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! The safety invariant, checked after every event: no node counts less than its holders believe.
+
+use leaseway_core::{Amount, ClusterClock, Millis, Reuse, Sum, invariant::Violation};
+
+use crate::{
+    node::{Node, Proposed, ROOT},
+    scenario::Handover,
+    simulation::Simulation,
+};
+
+impl Simulation<'_> {
+    /// Checks that no node counts less than its holders believe, and that a master elected now would not either.
+    pub(crate) fn audit(&mut self) -> Result<(), Violation> {
+        if self.pools.is_some() || !self.settings.shares() || self.settings.reuse != Reuse::Confirmed {
+            return Ok(());
+        }
+        if let Some(master) = self.nodes[ROOT].master.as_ref().filter(|_| self.is_cut) {
+            // A successor might still count everything that is stored.
+            let stored = survivors(&self.nodes[ROOT], self.now).map(Sum::from);
+            self.accounting.held(stored.fold(master.engine.resource().sums().held, Sum::max));
+        }
+        let believed = self.believed();
+        for (index, (node, believed)) in self.nodes.iter().zip(&believed).enumerate() {
+            let keeps_promises = self.plan.handover(index) == Handover::Promises;
+            // A learning child node only knows its current supply, and its predecessor may have had more.
+            let knows = keeps_promises || index == ROOT;
+            if let Some(master) = node.master.as_ref().filter(|_| knows) {
+                let held = master.engine.resource().sums().held;
+                self.check_counted(index, "Σ held + estate ≥ Σ believed", held, *believed)?;
+            }
+            if keeps_promises {
+                for total in survivors(node, self.now) {
+                    self.check_counted(index, "T ≥ Σ believed", total.into(), *believed)?;
+                }
+            }
+        }
+        for (index, believed) in believed.into_iter().enumerate() {
+            self.check_set(index, believed)?;
+        }
+        Ok(())
+    }
+
+    fn check_counted(
+        &self,
+        index: usize,
+        invariant: &'static str,
+        counted: Sum,
+        believed: Sum,
+    ) -> Result<(), Violation> {
+        // After a cut the sum of dues may exceed the capacity by the rounding error of each.
+        let is_close = self.is_cut && believed.get() <= counted.get() * (1.0 + 1e-12);
+        let mut with_digits = counted;
+        with_digits += self.plan.digits();
+        if with_digits >= believed || is_close {
+            return Ok(());
+        }
+        let name = &self.plan.tree.nodes[index].name;
+        let missing = believed - counted;
+        let detail = format!("{name} counts {counted:?}, its holders believe {believed:?}: {missing:?} more");
+        Err(Violation { invariant, detail })
+    }
+
+    /// What the holders of each node believe: its clients, and its child nodes, each with the larger of its supply and
+    /// what its own holders believe.
+    fn believed(&self) -> Vec<Sum> {
+        let mut believed = vec![Sum::ZERO; self.nodes.len()];
+        for (place, client) in self.plan.tree.clients.iter().zip(&self.clients) {
+            believed[place.node] += client.believes;
+        }
+        // Parents come before their children.
+        for (index, place) in self.plan.tree.nodes.iter().enumerate().rev() {
+            if let Some(parent) = place.parent {
+                let below = believed[index].max(self.lent(index).into());
+                believed[parent] += below;
+            }
+        }
+        believed
+    }
+
+    fn lent(&self, index: usize) -> Amount {
+        let Some(master) = &self.nodes[index].master else { return Amount::ZERO };
+        let lives = master.own_end.is_some_and(|end| self.now < end);
+        if !lives {
+            return Amount::ZERO;
+        }
+        let resource = master.engine.resource();
+        resource.overridden().map_or(resource.settings().capacity, |overridden| overridden.template)
+    }
+
+    /// Called when a client with demand is about to lose its whole capacity.
+    pub(crate) fn check_cut(&self, index: usize) -> Result<(), Violation> {
+        let (scenario, client) = (&self.plan.scenario, &self.clients[index]);
+        let is_exempt = !client.speaks.says_what_it_has() || client.cut_until > self.now;
+        if !scenario.no_total_loss || !self.checks_invariants || is_exempt || self.now < scenario.measure_from.0 {
+            return Ok(());
+        }
+        let detail = format!("client {} had {:?} and wants {:?}", client.name, client.believes, client.wants());
+        Err(Violation { invariant: "no total loss", detail })
+    }
+}
+
+/// The totals that a master elected now might inherit, for every prefix of the uncommitted log.
+pub(crate) fn survivors(node: &Node, now: Millis) -> impl Iterator<Item = Amount> {
+    // As a master elected now would count.
+    let (promises, clock) = (&node.promises, ClusterClock::new(node.reached, now));
+    let moment = clock.at(now);
+    let stored = promises.believed_until(clock, now, now).map_or(Amount::ZERO, |_| promises.total_at(moment));
+    let mut is_covered = now < clock.local(promises.until());
+    let of_log = node.log.iter().map(move |Proposed { changes, .. }| {
+        is_covered |= changes.horizon.is_some();
+        if is_covered { changes.total_at(moment) } else { Amount::ZERO }
+    });
+    std::iter::once(stored).chain(of_log)
+}

@@ -1,0 +1,422 @@
+//! Events of clients.
+
+use std::{sync::Arc, time::Duration};
+
+use leaseway_client::limiter::Window;
+use leaseway_client::session::{self, Body, Outgoing, Pace, Session, Wants as Asked};
+use leaseway_core::{
+    self as core, Amount, Claim, Claims, HolderKind, Millis, News, Request, Token, invariant::Violation,
+};
+
+use crate::{
+    client::{
+        Client, ClientMachine,
+        envoy::EnvoyClient,
+        legacy::LegacyClient,
+        limiter::LimiterClient,
+        usage::{self, UsagePattern},
+    },
+    network::message::{Message, Participant, Reply, ReplyBody, RequestMessage, Sender, given, has},
+    node::peer_of,
+    scenario::ClientKind,
+    simulation::{Event, START_UNIX, Simulation},
+    units::Part,
+};
+
+impl Simulation<'_> {
+    /// Creates the client with this index.
+    pub(crate) fn arrive(&mut self, index: usize) {
+        let seed = self.rng.u64(..);
+        let plan = &self.plan.tree.clients[index];
+        let mut wants = plan.wants.first(&mut self.rng);
+        if let Some((stepped, every)) = plan.wants.step(wants, &mut self.rng) {
+            wants = stepped;
+            self.queue.put(every.0, Event::Walk(index));
+        }
+        let usage_pattern = plan.uses.filter(|_| self.pools.is_some());
+        let usage_pattern = usage_pattern.map(|uses| UsagePattern::new(uses, self.now, &mut self.rng));
+        let machine = self.machine(index, seed);
+        self.clients.push(Client {
+            machine,
+            speaks: plan.speaks,
+            name: client_name(index, plan.speaks, 0),
+            names: 0,
+            incarnation: 0,
+            wants: Amount::ZERO,
+            is_here: true,
+            believes: Amount::ZERO,
+            usage_pattern,
+            woken_at: None,
+            cut_until: Millis(0),
+            waits_since: None,
+        });
+        self.set_wants(index, wants);
+        self.wake_at(index, self.now);
+        self.set_burst(index);
+    }
+
+    /// Begins or ends a burst of usage.
+    pub(crate) fn burst(&mut self, index: usize, generation: u32) {
+        if self.clients[index]
+            .usage_pattern
+            .as_ref()
+            .is_some_and(|usage_pattern| usage_pattern.generation == generation)
+        {
+            self.change_usage_pattern(index, |usage_pattern, _| usage_pattern.change());
+        }
+    }
+
+    pub(crate) fn use_part(&mut self, index: usize, part: Part) {
+        self.change_usage_pattern(index, |usage_pattern, rng| usage_pattern.use_part(part, rng));
+    }
+
+    fn change_usage_pattern(&mut self, index: usize, change: impl FnOnce(&mut UsagePattern, &mut fastrand::Rng)) {
+        let (now, client) = (self.now, &mut self.clients[index]);
+        let before = client.uses();
+        let Some(usage_pattern) = &mut client.usage_pattern else { return };
+        usage_pattern.count(now, client.believes);
+        change(usage_pattern, &mut self.rng);
+        let after = client.uses();
+        if let Some(pools) = &mut self.pools {
+            pools.uses(now, before, after);
+        }
+        self.set_burst(index);
+    }
+
+    fn set_burst(&mut self, index: usize) {
+        let Some(usage_pattern) = &self.clients[index].usage_pattern else { return };
+        if let Some(after) = usage_pattern.next(&mut self.rng) {
+            self.queue.put(self.now.plus(after), Event::Burst { client: index, generation: usage_pattern.generation });
+        }
+    }
+
+    fn machine(&self, index: usize, seed: u64) -> ClientMachine {
+        let place = &self.plan.tree.clients[index];
+        let (endpoints, deadline) = (self.nodes[place.node].endpoints.clone(), self.network.deadline());
+        if !place.speaks.is_ours() {
+            return ClientMachine::Legacy(Box::new(LegacyClient::new(
+                Arc::clone(&self.resource),
+                endpoints,
+                deadline,
+                seed,
+            )));
+        }
+        let pace = Pace { deadline, ..Pace::default() };
+        let settings = session::Settings { endpoints, pace, resources_per_request: 1, seed };
+        if place.speaks == ClientKind::Envoy {
+            let envoy = EnvoyClient::new(self.now, Arc::clone(&self.resource), settings, seed);
+            return ClientMachine::Envoy(Box::new(envoy));
+        }
+        if place.speaks == ClientKind::Limiter {
+            let length = Duration::from_millis(place.window.0);
+            let window = Window { length, rate: self.plan.settings.capacity.get() };
+            let limiter = LimiterClient::new(Arc::clone(&self.resource), window, settings, seed);
+            return ClientMachine::Limiter(Box::new(limiter));
+        }
+        ClientMachine::Session(Box::new(Session::new(settings)))
+    }
+
+    /// Breaks the stream of an Envoy.
+    pub(crate) fn break_stream(&mut self, index: usize) -> Result<(), Violation> {
+        if let ClientMachine::Envoy(envoy) = &mut self.clients[index].machine {
+            envoy.break_stream(self.now);
+        }
+        self.step_client(index)
+    }
+
+    /// Replaces the gateway of an Envoy or limiter.
+    pub(crate) fn kill_gateway(&mut self, index: usize) -> Result<(), Violation> {
+        if let ClientMachine::Limiter(_) = self.clients[index].machine {
+            return self.restart_client(index);
+        }
+        let client = &mut self.clients[index];
+        if let ClientMachine::Envoy(envoy) = &mut client.machine {
+            client.incarnation += 1;
+            envoy.kill_gateway(self.now);
+        }
+        self.step_client(index)
+    }
+
+    /// Sets the wants of a client.
+    fn set_wants(&mut self, index: usize, wants: f64) {
+        let wants = Amount::clamped(wants);
+        let client = &mut self.clients[index];
+        let before = std::mem::replace(&mut client.wants, wants);
+        if client.is_here {
+            self.accounting.want(self.now, before, wants);
+            let priority = self.plan.tree.clients[index].priority.into();
+            let asked = Asked { amount: wants.get(), priority, ..Asked::default() };
+            client.machine.want(self.now, &self.resource, asked);
+        }
+    }
+
+    pub(crate) fn want(&mut self, index: usize, wants: f64) -> Result<(), Violation> {
+        self.set_wants(index, wants);
+        self.step_client(index)
+    }
+
+    /// Adds to the wants of a client.
+    pub(crate) fn want_more(&mut self, index: usize, by: f64) -> Result<(), Violation> {
+        self.want(index, (self.clients[index].wants.get() + by).max(0.0))
+    }
+
+    pub(crate) fn walk(&mut self, index: usize) -> Result<(), Violation> {
+        if self.quiet {
+            return Ok(());
+        }
+        let wants = self.clients[index].wants.get();
+        let step = self.plan.tree.clients[index].wants.step(wants, &mut self.rng);
+        let Some((wants, every)) = step else { return Ok(()) };
+        self.queue.put(self.now.plus(every.0), Event::Walk(index));
+        self.want(index, wants)
+    }
+
+    pub(crate) fn wake_client(&mut self, index: usize) -> Result<(), Violation> {
+        // The wake-up was rescheduled, or belongs to an earlier incarnation.
+        if self.clients[index].woken_at != Some(self.now) {
+            return Ok(());
+        }
+        self.clients[index].woken_at = None;
+        self.step_client(index)
+    }
+
+    pub(crate) fn hint_client(&mut self, index: usize, name: u32) -> Result<(), Violation> {
+        if self.clients[index].names != name {
+            return Ok(());
+        }
+        self.clients[index].machine.hint(self.now, &self.resource);
+        self.step_client(index)
+    }
+
+    pub(crate) fn answer_client(&mut self, index: usize, reply: &Reply) -> Result<(), Violation> {
+        let (now, client) = (self.now, &mut self.clients[index]);
+        if client.incarnation != reply.incarnation {
+            return Ok(());
+        }
+        match &reply.what {
+            ReplyBody::Granted(lease) => {
+                if let Some(usage_pattern) = &mut client.usage_pattern {
+                    usage_pattern.count(now, client.believes);
+                    usage_pattern.answered(lease.pool.as_ref());
+                }
+                client.machine.answered(now, reply.number, Some(given(&self.resource, lease)), written_end(lease));
+            }
+            ReplyBody::Supplied(supplied) => {
+                let lease = &supplied.lease;
+                client.machine.answered(now, reply.number, Some(given(&self.resource, lease)), written_end(lease));
+            }
+            ReplyBody::Nothing => client.machine.answered(now, reply.number, None, now),
+            ReplyBody::Redirect(peer) => {
+                let master = peer.map(|peer| Arc::clone(&self.nodes[reply.from].endpoints[usize::from(peer)]));
+                client.machine.redirected(now, reply.number, master.as_deref());
+            }
+        }
+        self.step_client(index)
+    }
+
+    /// Replaces a client by a new one.
+    pub(crate) fn replace_client(&mut self, index: usize) -> Result<(), Violation> {
+        self.rename(index);
+        self.restart_process(index)?;
+        self.move_assignment(index)?;
+        let wants = self.clients[index].wants.get();
+        self.want(index, wants)
+    }
+
+    /// Restarts a client under the same name.
+    pub(crate) fn restart_client(&mut self, index: usize) -> Result<(), Violation> {
+        self.restart_process(index)?;
+        let wants = self.clients[index].wants.get();
+        self.want(index, wants)
+    }
+
+    fn rename(&mut self, index: usize) {
+        let client = &mut self.clients[index];
+        client.names += 1;
+        client.name = client_name(index, client.speaks, client.names);
+    }
+
+    fn restart_process(&mut self, index: usize) -> Result<(), Violation> {
+        let seed = self.rng.u64(..);
+        let machine = self.machine(index, seed);
+        let client = &mut self.clients[index];
+        client.incarnation += 1;
+        (client.machine, client.woken_at) = (machine, None);
+        self.forget_lease(index)?;
+        if let Some(usage_pattern) = &mut self.clients[index].usage_pattern {
+            usage_pattern.forget();
+        }
+        self.note_arrival(index);
+        Ok(())
+    }
+
+    /// The client releases its lease and leaves. Returns false if it was away already.
+    pub(crate) fn leave(&mut self, index: usize) -> Result<bool, Violation> {
+        let client = &mut self.clients[index];
+        if !std::mem::replace(&mut client.is_here, false) {
+            return Ok(false);
+        }
+        client.machine.release(self.now, &self.resource);
+        client.waits_since = None;
+        let wants = client.wants;
+        self.accounting.want(self.now, wants, Amount::ZERO);
+        self.forget_lease(index)?;
+        self.step_client(index)?;
+        Ok(true)
+    }
+
+    pub(crate) fn rejoin(&mut self, index: usize) -> Result<(), Violation> {
+        let client = &mut self.clients[index];
+        if std::mem::replace(&mut client.is_here, true) {
+            return Ok(());
+        }
+        let wants = std::mem::take(&mut client.wants);
+        if !client.speaks.is_ours() {
+            // Its release names no lease and would, if late, release the next one.
+            self.rename(index);
+            self.restart_process(index)?;
+        }
+        self.note_arrival(index);
+        self.want(index, wants.get())
+    }
+
+    /// The client forgets its lease.
+    fn forget_lease(&mut self, index: usize) -> Result<(), Violation> {
+        self.set_usable(index, Amount::ZERO)
+    }
+
+    /// A client has arrived without a lease: measure its waiting time if that is after a failover.
+    fn note_arrival(&mut self, index: usize) {
+        let node = &self.nodes[self.plan.tree.clients[index].node];
+        let is_after_failover = node.incarnation > 1 && self.now < node.failed_over.plus(self.settings.lease);
+        self.clients[index].waits_since = is_after_failover.then_some(self.now);
+    }
+
+    fn set_usable(&mut self, index: usize, after: Amount) -> Result<(), Violation> {
+        let (now, client) = (self.now, &mut self.clients[index]);
+        if client.believes == after {
+            return Ok(());
+        }
+        if let Some(usage_pattern) = &mut client.usage_pattern {
+            usage_pattern.count(now, client.believes);
+        }
+        let used = client.uses();
+        let before = std::mem::replace(&mut client.believes, after);
+        if let Some(pools) = &mut self.pools {
+            pools.uses(now, used, client.uses());
+        }
+        self.accounting.believe(now, index, before, after)
+    }
+
+    /// Polls a client: sends its request, records what may be used, and schedules its wake-up.
+    fn step_client(&mut self, index: usize) -> Result<(), Violation> {
+        self.report(index);
+        let (now, client) = (self.now, &mut self.clients[index]);
+        let outgoing = client.machine.poll(now);
+        if let Some(usable) = client.machine.usable(now) {
+            let wants = client.wants();
+            if usable == Amount::ZERO && client.believes > Amount::ZERO && wants > Amount::ZERO {
+                self.check_cut(index)?;
+            }
+            self.set_usable(index, usable)?;
+        }
+        if let Some(broken) = self.clients[index].take_broken().filter(|_| self.checks_invariants) {
+            return Err(broken);
+        }
+        if let Some(outgoing) = outgoing {
+            self.send_request(index, outgoing);
+        }
+        if let Some(wake) = self.clients[index].machine.wake(now) {
+            self.wake_at(index, wake.max(now.plus(Millis(1))));
+        }
+        Ok(())
+    }
+
+    /// Updates the usage in the next request.
+    fn report(&mut self, index: usize) {
+        let (now, client) = (self.now, &mut self.clients[index]);
+        let Some(usage_pattern) = client.usage_pattern.as_mut().filter(|_| client.is_here) else { return };
+        usage_pattern.count(now, client.believes);
+        if let Some(usage) = usage_pattern.usage() {
+            let asked = Asked { amount: client.wants.get(), usage: Some(usage), ..Asked::default() };
+            client.machine.want(now, &self.resource, asked);
+        }
+    }
+
+    fn wake_at(&mut self, index: usize, at: Millis) {
+        let client = &mut self.clients[index];
+        // Waking a client early is harmless.
+        if client.woken_at.is_none_or(|earlier| at < earlier) {
+            client.woken_at = Some(at);
+            self.queue.put(at, Event::WakeClient(index));
+        }
+    }
+
+    fn send_request(&mut self, index: usize, outgoing: Outgoing<Asked>) {
+        let client = &mut self.clients[index];
+        let request = match outgoing.body {
+            Body::Ask(asks) => {
+                let Some(ask) = asks.into_iter().next() else { return };
+                if let Some(usage_pattern) = &mut client.usage_pattern {
+                    usage_pattern.sent(ask.demand.usage);
+                }
+                let usage = ask.demand.usage.map(usage::to_core);
+                let wants = Amount::clamped(ask.demand.amount);
+                let now = has(ask.has).filter(|_| client.speaks.says_what_it_has());
+                // The wire has the amount in use beyond the echoed lease.
+                let named = now.map_or(Amount::ZERO, |has| has.capacity);
+                let in_use = Amount::clamped(ask.demand.outstanding);
+                let token = |has: &core::Has| has.token.filter(|_| client.speaks != ClientKind::Doorman);
+                Request::Ask(core::Ask {
+                    kind: kind(client.speaks),
+                    id: Arc::clone(&client.name),
+                    claims: Claims::from_slice(&[Claim::of_client(wants, ask.demand.priority)]),
+                    has: now.map(|has| core::Has { token: token(&has), ..has }),
+                    had: has(ask.had).filter(|_| client.speaks.is_ours()),
+                    outstanding: match client.speaks {
+                        ClientKind::Liar => Some(Amount::MAX),
+                        _ => Some(in_use).filter(|in_use| *in_use > named),
+                    },
+                    learning: false,
+                    drops_late: client.speaks.is_ours(),
+                    is_gateway: matches!(client.speaks, ClientKind::Envoy | ClientKind::Limiter),
+                    instance: None,
+                    news: usage.map(|usage| Box::new(News { key: None, usage: Some(usage) })),
+                    charged_to: core::ChargedTo::default(),
+                })
+            }
+            // The original protocol has no release for nodes.
+            Body::Release(_) if client.speaks == ClientKind::DoormanNode => return,
+            Body::Release(releases) => Request::Release(core::Release {
+                kind: HolderKind::Client,
+                id: Arc::clone(&client.name),
+                token: releases.first().and_then(|release| release.token).and_then(Token::new),
+                instance: None,
+            }),
+        };
+        let from = Sender {
+            participant: Participant::Client(index),
+            incarnation: client.incarnation,
+            number: outgoing.number,
+        };
+        let (node, peer) = (self.plan.tree.clients[index].node, peer_of(&outgoing.target));
+        let forged_by = None;
+        self.send(Message::Request(Box::new(RequestMessage { from, node, peer, request, forged_by })));
+    }
+}
+
+/// The name of a client at servers.
+fn client_name(index: usize, speaks: ClientKind, number: u32) -> Arc<str> {
+    let name = Participant::Client(index).name(number);
+    // Must differ from the names of simulated nodes.
+    if speaks == ClientKind::DoormanNode { format!("go{name}").into() } else { name.into() }
+}
+
+fn kind(speaks: ClientKind) -> HolderKind {
+    if speaks == ClientKind::DoormanNode { HolderKind::Node } else { HolderKind::Client }
+}
+
+/// The expiry that is written in a lease.
+fn written_end(lease: &core::Lease) -> Millis {
+    Millis::from_secs(u64::try_from(lease.expiry_time - START_UNIX).unwrap_or_default())
+}

@@ -1,0 +1,430 @@
+use leaseway_core::{HolderKind, Release, Request};
+
+use super::*;
+use crate::{
+    accounting::pool::{KickedOut, PoolFigures},
+    network::message::{RequestMessage, Sender},
+    scenario::{
+        ClientSpec, Handover, NodeSpec, ParameterValue, ResourceSpec, Scenario, TimedFault, Wants, built_in,
+        fault::{Fault, OverrideSpec},
+    },
+    units::{Between, Part},
+};
+
+mod limiters;
+mod moving;
+
+fn load(name: &str) -> Scenario {
+    Scenario::parse(name, built_in(name).expect("it comes with the simulator")).expect("it is valid")
+}
+
+fn scenario(name: &str, change: impl FnOnce(&mut Scenario)) -> Plan {
+    let mut scenario = load(name);
+    change(&mut scenario);
+    Plan::new(scenario).expect("it is valid")
+}
+
+fn run(plan: &Plan, seed: u64) -> Figures {
+    plan.run(seed, RunOptions::default()).unwrap_or_else(|broken| panic!("{broken:?}"))
+}
+
+/// Three minutes with all kinds of faults.
+fn trouble() -> Plan {
+    scenario("random", |scenario| scenario.length = Span::millis(480_000))
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run_and_another_gives_another() {
+    let plan = trouble();
+    let (first, again, other) = (run(&plan, 7), run(&plan, 7), run(&plan, 8));
+    assert_eq!((&first.digest, first.events), (&again.digest, again.events));
+    assert_eq!(first.usage, again.usage);
+    assert_ne!(first.digest, other.digest);
+}
+
+/// As in Doorman's simulation: 8 s, 4 s and 2 s. The file has the root's interval only.
+#[test]
+fn nodes_run_the_resource_as_their_parents_say() {
+    let plan = scenario("five", |scenario| scenario.length = Span::millis(30_000));
+    let mut simulation = Simulation::new(&plan, 1, RunOptions::default());
+    simulation.start().and_then(|()| simulation.run()).expect("nothing is broken");
+    for (place, node) in plan.tree.nodes.iter().zip(&simulation.nodes) {
+        let settings = node.master.as_ref().expect("nothing goes wrong").engine.resource().settings();
+        assert_eq!(settings.refresh.0, 8_000 >> place.level, "{}", place.name);
+    }
+}
+
+#[test]
+fn one_uses_all_that_is_wanted_from_the_first_second_on() {
+    let figures = run(&scenario("one", |_| {}), 1);
+    assert!((99.0..101.0).contains(&figures.usage.of_wanted), "{figures:?}");
+    assert_eq!((figures.usage.over_seconds, figures.usage.first_99_s), (0.0, Some(1.0)));
+}
+
+/// By the rules of Doorman: a master without promises learns for the length of a lease.
+#[test]
+fn a_master_that_listens_gives_nothing_before_leases_have_ended() {
+    let figures = run(&scenario("one", |scenario| scenario.handover = Handover::Learning), 1);
+    let first = figures.usage.first_95_s.expect("they converge");
+    assert!((61.0..70.0).contains(&first), "{first}");
+}
+
+#[test]
+fn no_client_notices_that_there_was_no_master_for_less_than_a_lease() {
+    let figures = run(&scenario("two", |_| {}), 1);
+    assert!(figures.usage.of_wanted > 99.0, "{figures:?}");
+}
+
+#[test]
+fn without_a_master_for_longer_than_a_lease_clients_have_nothing_until_there_is_one() {
+    let plan = scenario("three", |_| {});
+    let figures = plan.run(1, RunOptions { curve: true, ..RunOptions::default() }).expect("nothing is broken");
+    let had = |second: u64| {
+        let point = figures.curve.iter().find(|point| point.at == Millis(second * 1000)).expect("a point a second");
+        point.had / point.wants.min(500.0)
+    };
+    assert!(had(119) > 0.95 && had(170) > 0.9, "leases last for a minute");
+    assert_eq!(had(189), 0.0, "all have ended");
+    assert!(had(210) > 0.95, "and there is a master again");
+}
+
+#[test]
+fn a_tree_of_three_levels_uses_nearly_everything_and_never_more() {
+    let figures = run(&scenario("five", |scenario| scenario.length = Span::millis(300_000)), 1);
+    assert!(figures.usage.of_wanted > 99.3, "{figures:?}");
+    assert_eq!(figures.usage.over_seconds, 0.0);
+}
+
+#[test]
+fn under_prompt_it_is_counted_for_how_long_there_was_too_much() {
+    let prompt = |scenario: &mut Scenario| {
+        scenario.length = Span::millis(600_000);
+        scenario.network.delay = Between { least: Millis(10), most: Millis(100) };
+        scenario.resource.parameters.insert("reuse".into(), ParameterValue("prompt".into()));
+    };
+    let plan = scenario("six", prompt);
+    let over = (1..20).map(|seed| run(&plan, seed).usage).find(|usage| usage.over_seconds > 0.0);
+    let over = over.expect("in one run of many there is too much for a moment");
+    assert!(over.over_seconds < 60.0 && over.over_most > 100.0, "{over:?}");
+}
+
+#[test]
+fn after_the_trouble_all_clients_have_what_they_are_due() {
+    for handover in [Handover::Promises, Handover::Learning] {
+        let plan = scenario("random", |scenario| {
+            scenario.handover = handover;
+            scenario.length = Span::millis(600_000);
+        });
+        let figures = run(&plan, 3);
+        assert!(
+            figures.settled_s.is_some() && figures.apart_at_end.worst <= MAX_DEVIATION_PERCENT,
+            "{handover:?}: {figures:?}"
+        );
+    }
+}
+
+/// A client at a leaf gets what the oracle would give it. With sums of claims only it does not.
+#[test]
+fn a_lopsided_tree_is_as_fair_as_one_server() {
+    let short = |scenario: &mut Scenario| scenario.length = Span::millis(120_000);
+    assert!(run(&scenario("lopsided", short), 1).apart_at_end.worst < 1.0);
+    let sums = scenario("lopsided", |scenario| {
+        short(scenario);
+        (scenario.slices, scenario.terms) = (false, false);
+    });
+    assert!(run(&sums, 1).apart_at_end.worst > 5.0);
+}
+
+/// A server that grants more than the capacity: accounting notices at once, and the trace shows the events before it.
+#[test]
+fn too_much_is_found_and_told_the_same_way_again() {
+    let mut plan = scenario("five", |_| {});
+    plan.settings.capacity = Amount::clamped(550.0);
+    let keep = RunOptions { trace: true, ..RunOptions::default() };
+    let broken = plan.run(1, keep).expect_err("550 of 500 are given out");
+    assert_eq!(broken.violation.invariant, "I2");
+    assert!(broken.trace.iter().any(|line| line.contains("datacenter9: master")));
+    assert!(!broken.trace.is_empty() && broken.trace.len() <= MAX_TRACE + plan.tree.nodes.len());
+    let again = plan.run(1, keep).expect_err("the same again");
+    assert_eq!((broken.at, &broken.trace), (again.at, &again.trace));
+    let figures =
+        plan.run(1, RunOptions { continue_after_violation: true, ..RunOptions::default() }).expect("it goes on");
+    assert!(figures.usage.over_most > 105.0 && figures.usage.over_seconds > 1_000.0, "{figures:?}");
+}
+
+#[test]
+fn clients_that_do_not_get_what_they_are_due_are_found() {
+    // Messages stop arriving, although the quiet period has begun.
+    let plan = scenario("random", |scenario| {
+        scenario.length = Span::millis(300_000);
+        scenario.quiet = Some(Span::millis(20_000));
+        scenario.network.deadline = Span::millis(1);
+        scenario.network.delay = Between { least: Millis(21_000), most: Millis(21_000) };
+    });
+    assert_eq!(plan.run(1, RunOptions::default()).expect_err("no client gets anything").violation.invariant, "I5");
+}
+
+#[test]
+fn a_worse_network_costs_something_but_no_promise() {
+    let bad = scenario("five", |scenario| {
+        scenario.length = Span::millis(600_000);
+        scenario.network.delay = Between { least: Millis(10), most: Millis(100) };
+        (scenario.network.loss, scenario.network.duplicates) = (Part(0.01), Part(0.01));
+    });
+    let good = scenario("five", |scenario| scenario.length = Span::millis(600_000));
+    let (bad, good) = (run(&bad, 2), run(&good, 2));
+    assert!(bad.usage.of_wanted < good.usage.of_wanted && bad.usage.of_wanted > 97.0, "{bad:?} {good:?}");
+}
+
+#[test]
+fn without_hints_there_are_fewer_messages_and_less_is_used() {
+    let short = |push| scenario("six", move |scenario| scenario.push = push);
+    let (on, off) = (run(&short(true), 1), run(&short(false), 1));
+    assert!(off.messages_per_s < on.messages_per_s && off.usage.of_wanted < on.usage.of_wanted, "{on:?} {off:?}");
+}
+
+fn pool(change: impl FnOnce(&mut Scenario)) -> Plan {
+    scenario("pool_surge", change)
+}
+
+fn pooled(figures: &Figures) -> &PoolFigures {
+    figures.pool.as_ref().expect("it is a pool")
+}
+
+/// The master of a pool learns of usage up to a refresh late, and a client that has to leave uses its capacity until
+/// then. Nevertheless only as many clients have to leave as are too many.
+#[test]
+fn a_surge_to_half_as_much_again_as_there_is_kicks_out_as_many_as_are_too_many_and_no_more() {
+    let plan = pool(|_| {});
+    let figures = plan.run(1, RunOptions { curve: true, ..RunOptions::default() }).expect("nothing is broken");
+    let at = |second: u64| {
+        let point = figures.curve.iter().find(|point| point.at == Millis(second * 1000)).expect("a point");
+        (point.had, point.pool.expect("it is a pool"))
+    };
+    let (had, before) = at(3_595);
+    assert!(had > 150.0 && before.kicked_out == 0 && before.used < 60.0, "{had} {before:?}");
+    let (had, after) = at(3_720);
+    assert!((100.0..140.0).contains(&had), "120 use 100: {had}");
+    let kicked_out = after.kicked_out - before.kicked_out;
+    assert!((40..90).contains(&kicked_out), "180 - 120 had to go, {kicked_out} did");
+}
+
+#[test]
+fn a_pool_is_overbooked_as_far_as_clients_report_that_they_use_little() {
+    let total = |plan: &Plan| {
+        let figures = run(plan, 1);
+        (pooled(&figures).total_most, figures.usage.of_capacity)
+    };
+    let short = |scenario: &mut Scenario| scenario.length = Span::millis(1_800_000);
+    let (most, _) = total(&pool(short));
+    assert!(most > 160.0, "{most}");
+    let silent = pool(|scenario| {
+        short(scenario);
+        scenario.nodes[0].clients[0].uses = None;
+    });
+    let (most, connected) = total(&silent);
+    assert!(most < 101.0 && connected > 80.0, "who does not say is taken to use all: {most}, {connected}");
+}
+
+/// Two nodes with half of the free clients each. One client at each has an assignment.
+fn tree(scenario: &mut Scenario) {
+    let strangers = &mut scenario.nodes[0].clients;
+    strangers[0].count /= 2;
+    let known = ClientSpec { count: 1, wants: Wants::Constant(8.0), assigned: Some(8.0), ..strangers[0].clone() };
+    let clients = vec![strangers[0].clone(), known];
+    strangers.clear();
+    let leaf =
+        NodeSpec { name: "leaf".into(), parent: Some("root".into()), times: 2, clients, ..scenario.nodes[0].clone() };
+    scenario.nodes.push(leaf);
+}
+
+#[test]
+fn pools_of_nodes_are_overbooked_by_what_nodes_report_and_overloads_reach_the_leaves() {
+    let figures = run(&pool(tree), 1);
+    let pool = pooled(&figures);
+    assert!(pool.total_most > 150.0 && pool.overloads > 0, "{pool:?}");
+    let surge = |kicks: &&KickedOut| (60..63).contains(&kicks.minute);
+    let kicked_out: u64 = pool.kicked_out_in.iter().filter(surge).map(|kicks| kicks.clients).sum();
+    assert!((40..90).contains(&kicked_out), "about 196 - 120 have to go: {pool:?}");
+    assert!(pool.used < 100.0, "{pool:?}");
+}
+
+/// Pools keep their promises under all faults.
+#[test]
+fn pools_in_a_tree_in_trouble_never_promise_more_than_they_have() {
+    for handover in [Handover::Promises, Handover::Learning] {
+        let plan = scenario("random", |random| {
+            let surge = load("pool_surge");
+            random.handover = handover;
+            random.length = Span::millis(900_000);
+            random.resource = ResourceSpec { refresh: random.resource.refresh, ..surge.resource };
+            random.nodes.truncate(1);
+            random.nodes[0].clients = surge.nodes[0].clients.clone();
+            tree(random);
+            for random_faults in &mut random.random_faults {
+                random_faults.one_of.retain(|chance| !named(&chance.what));
+            }
+        });
+        let figures = run(&plan, 5);
+        assert!(pooled(&figures).total_most > 101.0, "{handover:?}: {figures:?}");
+    }
+}
+
+/// Whether a fault names a node that is not in every tree.
+fn named(fault: &Fault) -> bool {
+    matches!(fault, Fault::CutUplink { node: Some(_), .. })
+}
+
+/// Masters with promises and learning masters, with clients of every kind.
+#[test]
+fn no_client_loses_all_that_it_has_because_masters_die() {
+    for handover in [Handover::Promises, Handover::Learning] {
+        run(&scenario("handover", |scenario| scenario.handover = handover), 1);
+    }
+}
+
+#[test]
+fn a_client_that_loses_all_that_it_has_is_found() {
+    let plan = scenario("handover", |scenario| {
+        let back = Some(Between { least: Millis(70_000), most: Millis(70_000) });
+        scenario.random_faults[0].one_of[1].what = Fault::LoseMaster { node: None, back };
+    });
+    assert_eq!(
+        plan.run(1, RunOptions::default()).expect_err("leases last for a minute").violation.invariant,
+        "no total loss"
+    );
+}
+
+#[test]
+fn newcomers_after_a_failover_do_not_wait_until_earlier_leases_have_ended() {
+    let waits = |handover| {
+        let plan = scenario("newcomers", |scenario| scenario.handover = handover);
+        run(&plan, 1).newcomers_worst_s.expect("five come")
+    };
+    let (knows, listens) = (waits(Handover::Promises), waits(Handover::Learning));
+    assert!(knows < 10.0 && listens > knows, "{knows} {listens}");
+    assert_eq!(run(&scenario("one", |_| {}), 1).newcomers_worst_s, None);
+}
+
+/// A node that counts less than its clients believe.
+#[test]
+fn what_is_believed_and_not_counted_is_found() {
+    let plan = scenario("one", |scenario| scenario.length = Span::millis(20_000));
+    let mut simulation = Simulation::new(&plan, 1, RunOptions::default());
+    simulation.start().and_then(|()| simulation.run()).expect("nothing is broken");
+    simulation.audit().expect("nothing is broken");
+    simulation.clients[0].believes = Amount::clamped(501.0);
+    assert_eq!(simulation.audit().expect_err("there are 500").invariant, "Σ held + estate ≥ Σ believed");
+    simulation.nodes[0].master = None;
+    assert_eq!(simulation.audit().expect_err("there are 500").invariant, "T ≥ Σ believed");
+}
+
+/// Few clients and all kinds of faults.
+#[test]
+fn cramped_holders_never_believe_more_than_is_counted() {
+    let trees = [
+        ("cramped_tree", 1..3),
+        ("cramped_nodes", 1..4),
+        ("cramped_middle", 1..4),
+        ("ended_tree", 1..4),
+        ("drawn", 1..31),
+    ];
+    for (name, seeds) in
+        [("cramped", 1..4), ("cramped_mixed", 1..4), ("cramped_plain", 1..4), ("cramped_alike", 1..4), ("ended", 1..3)]
+            .into_iter()
+            .chain(trees)
+    {
+        let plan = scenario(name, |scenario| scenario.length = Span::millis(400_000));
+        for seed in seeds {
+            run(&plan, seed);
+        }
+    }
+}
+
+/// A pool that grants more than it has promised: accounting notices at once.
+#[test]
+fn more_than_a_pool_has_promised_is_found() {
+    let mut plan = pool(|_| {});
+    plan.settings.kind = leaseway_core::AlgorithmKind::NoAlgorithm;
+    let mut simulation = Simulation::new(&plan, 1, RunOptions::default());
+    simulation.accounting = Accounting::new(Amount::clamped(100.0), Amount::ZERO, true, Millis(0));
+    simulation.accounting.allow(Sum::from(Amount::clamped(120.0)));
+    let broken = simulation.start().and_then(|()| simulation.run()).expect_err("180 have one each");
+    assert_eq!(broken.invariant, "I2");
+    assert!(broken.detail.contains("120"), "{broken:?}");
+}
+
+#[test]
+fn operators_strangers_and_gateways_with_envoys_break_nothing() {
+    for name in ["cramped_overrides", "cramped_envoys"] {
+        let plan = scenario(name, |_| {});
+        for seed in 1..=3 {
+            let figures = run(&plan, seed);
+            assert!(figures.usage.of_capacity > 20.0 && figures.settled_s.is_some(), "{name}: {figures:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_offered_to_envoys_passes_when_all_is_well_and_their_gateways_do_not_spin() {
+    let plan = scenario("cramped_envoys", |_| {});
+    for seed in 4..=8 {
+        let mut simulation = Simulation::new(&plan, seed, RunOptions::default());
+        simulation.start().and_then(|()| simulation.run()).expect("nothing is broken");
+        let (offered, passes) = simulation.accounting.sums();
+        assert!(passes > offered.min(100.0) - 3.0, "each loses less than a whole request: {passes} of {offered}");
+        assert!(simulation.events < 200_000, "in twenty minutes: {}", simulation.events);
+    }
+}
+
+/// An override of a child node does not exceed its lease.
+#[test]
+fn an_override_counts_at_its_node_until_it_ends_and_outlives_masters() {
+    let set = |node: &str, factor, ends| {
+        Fault::Override(OverrideSpec {
+            node: Some(node.into()),
+            capacity: None,
+            factor: Some(factor),
+            above: true,
+            ends: Between { least: Millis(ends), most: Millis(ends) },
+        })
+    };
+    let capacity = |length: u64| {
+        let plan = scenario("cramped_tree", |scenario| {
+            scenario.random_faults.clear();
+            let fault = |at, what| TimedFault { at: Span::millis(at), what };
+            scenario.events = vec![
+                fault(20_000, set("root", 0.5, 60_000)),
+                fault(20_000, set("leaf", 10.0, 60_000)),
+                fault(40_000, Fault::LoseMaster { node: Some("root".into()), back: Some(Between::default()) }),
+            ];
+            (scenario.quiet, scenario.length) = (None, Span::millis(length));
+        });
+        let mut simulation = Simulation::new(&plan, 1, RunOptions::default());
+        simulation.start().and_then(|()| simulation.run()).expect("nothing is broken");
+        let master = simulation.nodes[0].master.as_ref().expect("one was elected");
+        (master.engine.resource().settings().capacity.get(), simulation.accounting.sums().1)
+    };
+    assert_eq!(capacity(19_000).0, 10.0);
+    let (all, had) = capacity(79_000);
+    assert!(all == 5.0 && had <= 5.0 + 1e-9 && had > 4.5, "{had} of {all}");
+    assert_eq!(capacity(82_000).0, 10.0);
+}
+
+#[test]
+fn what_comes_under_the_name_of_another_is_refused_releases_above_all() {
+    let plan = scenario("cramped_overrides", |_| {});
+    let mut simulation = Simulation::new(&plan, 1, RunOptions::default());
+    simulation.start().expect("nothing is broken");
+    let release = |forged_by| RequestMessage {
+        from: Sender { participant: Participant::Client(0), incarnation: 0, number: 1 },
+        node: plan.tree.clients[0].node,
+        peer: 0,
+        request: Request::Release(Release { kind: HolderKind::Client, id: "0.0".into(), token: None, instance: None }),
+        forged_by,
+    };
+    assert_eq!(simulation.is_allowed(&release(None)), Ok(true));
+    for stranger in [Participant::Client(1), Participant::Node(0)] {
+        assert_eq!(simulation.is_allowed(&release(Some(stranger))), Ok(false));
+    }
+}

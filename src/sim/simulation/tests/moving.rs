@@ -1,0 +1,97 @@
+//! What clients with changing wants have after a change of master, for each kind of client.
+
+use super::*;
+use crate::scenario::ClientKind;
+
+/// The time of the change of master.
+const CHANGE: u64 = 90;
+/// Seconds after the change at which to measure.
+const AFTER: [u64; 7] = [0, 5, 10, 20, 35, 60, 85];
+const SEEDS: std::ops::Range<u64> = 1..25;
+
+/// A planned transfer takes some tenths of a second. The loss of a killed master has to be detected first.
+const TRANSFER: Between = Between { least: Millis(300), most: Millis(300) };
+const KILL: Between = Between { least: Millis(3_000), most: Millis(3_000) };
+
+#[derive(Debug, Clone, Copy)]
+enum Who {
+    Clients(ClientKind),
+    /// Clients of four child nodes.
+    BelowNodes,
+}
+
+fn moving(who: Who, back: Between) -> Plan {
+    scenario("moving", |scenario| {
+        scenario.events[0].what = Fault::LoseMaster { node: Some("root".into()), back: Some(back) };
+        let root = &mut scenario.nodes[0];
+        match who {
+            Who::Clients(speaks) => root.clients[0].speaks = speaks,
+            Who::BelowNodes => {
+                let clients = vec![ClientSpec { count: 3, ..root.clients.remove(0) }];
+                let leaf =
+                    NodeSpec { name: "leaf".into(), parent: Some("root".into()), times: 4, clients, ..root.clone() };
+                scenario.nodes.push(leaf);
+            }
+        }
+    })
+}
+
+/// What clients have at these times, relative to the half minute before the change; mean over the seeds.
+fn had(who: Who, back: Between) -> [f64; AFTER.len()] {
+    let plan = moving(who, back);
+    let mut sums = [0.0; AFTER.len()];
+    for seed in SEEDS {
+        let figures = plan
+            .run(seed, RunOptions { curve: true, ..RunOptions::default() })
+            .unwrap_or_else(|broken| panic!("{broken:?}"));
+        let at = |second: u64| {
+            let point = figures.curve.iter().find(|point| point.at == Millis(second * 1000));
+            point.expect("a point a second").had
+        };
+        let before = (CHANGE - 30..CHANGE).map(at).sum::<f64>() / 30.0;
+        for (sum, after) in sums.iter_mut().zip(AFTER) {
+            *sum += at(CHANGE + after) / before / SEEDS.count() as f64;
+        }
+    }
+    sums
+}
+
+/// After the second refresh.
+fn keep_what_they_had(who: Who) {
+    keep_at(who, &[2, 3, 4, 5, 6]);
+}
+
+/// Indexes of times after the change.
+fn keep_at(who: Who, times: &[usize]) {
+    for (back, bound) in [(TRANSFER, 0.9), (KILL, 0.85)] {
+        let had = had(who, back);
+        let least = times.iter().map(|at| had[*at]).fold(f64::INFINITY, f64::min);
+        assert!(least >= bound, "{who:?}, no master for {:?}: {had:.2?}", back.least);
+    }
+}
+
+#[test]
+fn clients_that_know_the_protocol_keep_what_they_had() {
+    keep_what_they_had(Who::Clients(ClientKind::Leaseway));
+}
+
+#[test]
+fn clients_that_echo_tokens_keep_what_they_had() {
+    keep_what_they_had(Who::Clients(ClientKind::Echoes));
+}
+
+#[test]
+fn clients_of_the_original_protocol_keep_what_they_had() {
+    keep_what_they_had(Who::Clients(ClientKind::Doorman));
+}
+
+#[test]
+fn child_nodes_keep_what_they_had() {
+    keep_what_they_had(Who::BelowNodes);
+}
+
+/// Their leases have expired a minute after the change, and the last lease from before it expires a little later.
+#[test]
+fn clients_that_never_say_what_they_have_keep_it_until_it_ends() {
+    keep_at(Who::Clients(ClientKind::Silent), &[2, 3, 4, 6]);
+}
