@@ -1,20 +1,19 @@
 //! `leaseway gateway`.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+pub(crate) mod flags;
+
+use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Args, builder::NonEmptyStringValueParser};
 use leaseway_client::{
-    ClientTls, Credentials, Token, Transport, Window,
+    ClientTls, Credentials, Token, Transport,
     endpoint::{self, Endpoint},
 };
-use leaseway_core::{Glob, PrincipalShare};
-use leaseway_gateway::{
-    Gateway, HttpOptions, LongWindow, Options, RlsOptions,
-    bridge::{BridgeOptions, WithoutLease},
-};
-use leaseway_server::{FrontendOptions, StopSignals, limits::Limits};
+use leaseway_gateway::{Addresses, Gateway, GatewayError, install_metrics};
+use leaseway_server::{ExtraServices, ExtraServicesOptions, ListenOption, StopSignals, limits::Limits};
 use tracing_subscriber::EnvFilter;
 
+use self::flags::{Cluster, GatewayFlags, GatewayListen};
 use crate::{
     Outcome,
     config::file_path,
@@ -22,7 +21,6 @@ use crate::{
     error::CliError,
     listen_address::listen_address,
     output::say,
-    quotas::QuotaFlags,
     run_file::Port,
     serve::{access::AccessFlags, checks, log, tls::ListenerTls},
 };
@@ -30,38 +28,36 @@ use crate::{
 /// Lets in callers that speak another protocol. A gateway is a client of the cluster: it holds leases and decides by them
 /// itself; any number of gateways share what there is
 #[derive(Args)]
-#[command(group = clap::ArgGroup::new("protocol").args(["rls", "rlqs", "http"]).multiple(true).required(true))]
+#[command(group = clap::ArgGroup::new("protocol").args(["gateway_rls", "gateway_rlqs", "gateway_http"]).multiple(true).required(true))]
 pub(crate) struct RunGateway {
     /// Where Envoys ask for each request (RLS, ShouldRateLimit)
     #[arg(
-        long,
+        id = "gateway_rls",
+        long = "rls",
         env = "LEASEWAY_RLS",
         value_name = "ADDRESS",
         requires = "ratelimit_config",
         value_parser = listen_address
     )]
     rls: Option<SocketAddr>,
-    /// The rules, as envoyproxy/ratelimit has them: YAML files, or directories of them. Read again when they change
-    #[arg(long, env = "LEASEWAY_RATELIMIT_CONFIG", value_name = "FILE|DIR,…", value_delimiter = ',', requires = "rls")]
-    ratelimit_config: Vec<PathBuf>,
     /// Where Envoys report what they let through and are assigned what they may (RLQS)
-    #[arg(long, env = "LEASEWAY_RLQS", value_name = "ADDRESS", value_parser = listen_address)]
+    #[arg(
+        id = "gateway_rlqs",
+        long = "rlqs",
+        env = "LEASEWAY_RLQS",
+        value_name = "ADDRESS",
+        value_parser = listen_address
+    )]
     rlqs: Option<SocketAddr>,
     /// Where everything else asks, by HTTP and JSON: leases and permits; besides /metrics, /healthz, /readyz
-    #[arg(long, env = "LEASEWAY_HTTP", value_name = "ADDRESS", value_parser = listen_address)]
-    http: Option<SocketAddr>,
-    /// Budgets of a minute or a day at --http: resources, by patterns as templates have them, of which so many permits
-    /// may be used in so many seconds, and what is not used can be saved up for as long. How many pass is up to the
-    /// cluster. The first pattern that matches counts
     #[arg(
-        long,
-        env = "LEASEWAY_WINDOW",
-        value_name = "PATTERN=PERMITS/SECONDS,…",
-        value_delimiter = ',',
-        value_parser = long_window,
-        requires = "http"
+        id = "gateway_http",
+        long = "http",
+        env = "LEASEWAY_HTTP",
+        value_name = "ADDRESS",
+        value_parser = listen_address
     )]
-    window: Vec<LongWindow>,
+    http: Option<SocketAddr>,
     /// Where to serve /metrics, /healthz and /readyz, if not at --http
     #[arg(long, env = "LEASEWAY_METRICS", value_name = "ADDRESS", value_parser = listen_address)]
     metrics: Option<SocketAddr>,
@@ -88,9 +84,7 @@ pub(crate) struct RunGateway {
     #[arg(long, env = "LEASEWAY_LOG_FORMAT", value_enum, default_value = "text", value_name = "FORM")]
     log_format: log::LogFormat,
     #[command(flatten)]
-    without_lease: LeaseFlags,
-    #[command(flatten)]
-    quotas: QuotaFlags,
+    gateway: GatewayFlags,
     /// A configuration whose `access:` says who may ask for which resources at this gateway; its templates mean nothing
     /// here. Read again when it changes
     #[arg(long, env = "LEASEWAY_CONFIG", value_name = "FILE", value_parser = file_path, help_heading = ACCESS)]
@@ -106,68 +100,6 @@ pub(crate) struct RunGateway {
 /// As [`AccessFlags`] has it.
 const ACCESS: &str = "Access (`access:` in the configuration says who may do what)";
 
-/// What holds where there is no lease.
-#[derive(Args)]
-#[command(next_help_heading = "Leases")]
-struct LeaseFlags {
-    /// The first request for a resource waits so many milliseconds for a lease; Envoy waits 20 by default
-    #[arg(
-        long,
-        env = "LEASEWAY_FIRST_WAIT_MS",
-        default_value_t = 15,
-        value_name = "MS",
-        value_parser = clap::value_parser!(u64).range(0..=60_000)
-    )]
-    first_wait_ms: u64,
-    /// What becomes of requests while there is no lease: at first, and when leases have ended and no server answers
-    #[arg(long, env = "LEASEWAY_WITHOUT_LEASE", default_value = "deny", value_enum)]
-    without_lease: WithoutLeaseFlag,
-    /// Resources, by patterns as templates have them, of which Envoy says what was used, rather than asks for it
-    /// (`apply_on_stream_done`): hits count whether or not they are there, and nothing passes until they are paid back
-    #[arg(long, env = "LEASEWAY_CHARGE", value_name = "PATTERN,…", value_delimiter = ',', value_parser = glob)]
-    charge: Vec<Glob>,
-    /// A resource is given back when it has not been asked for so many seconds, and for as long as its limit's window
-    /// is
-    #[arg(
-        long,
-        env = "LEASEWAY_IDLE_SECS",
-        default_value_t = 60,
-        value_name = "SECONDS",
-        value_parser = checks::seconds()
-    )]
-    idle_secs: u64,
-}
-
-/// The longest that a limit's window is: a year.
-const LONGEST_WINDOW_SECS: u32 = 31_536_000;
-
-fn long_window(text: &str) -> Result<LongWindow, String> {
-    let read = || {
-        let (pattern, budget) = text.rsplit_once('=')?;
-        let (permits, seconds) = budget.split_once('/')?;
-        let permits: u32 = permits.parse().ok().filter(|permits| *permits > 0)?;
-        let seconds: u32 = seconds.parse().ok().filter(|seconds| (1..=LONGEST_WINDOW_SECS).contains(seconds))?;
-        Some((pattern, permits, seconds))
-    };
-    let (pattern, permits, seconds) = read().ok_or_else(|| {
-        format!("expected PATTERN=PERMITS/SECONDS, as tokens/*=100000/60, of 1 to {LONGEST_WINDOW_SECS} seconds")
-    })?;
-    let window = Window { length: Duration::from_secs(seconds.into()), rate: f64::from(permits) / f64::from(seconds) };
-    Ok(LongWindow { resources: glob(pattern)?, window })
-}
-
-fn glob(text: &str) -> Result<Glob, String> {
-    Glob::new(text).map_err(|error| error.to_string())
-}
-
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum WithoutLeaseFlag {
-    /// They pass
-    Allow,
-    /// They are over limit
-    Deny,
-}
-
 /// Bounds on everything that requests can make grow.
 #[derive(Args)]
 #[command(next_help_heading = "Limits (beyond them RESOURCE_EXHAUSTED, unless it says otherwise)")]
@@ -181,15 +113,6 @@ struct GatewayLimits {
         value_parser = checks::at_least_one()
     )]
     max_resources: usize,
-    /// Reservations of permits, made by HTTP, that wait to be settled (503 beyond)
-    #[arg(
-        long,
-        env = "LEASEWAY_MAX_RESERVATIONS",
-        default_value_t = 100_000,
-        value_name = "N",
-        value_parser = checks::at_least_one()
-    )]
-    max_reservations: usize,
     /// Bytes of a message (OUT_OF_RANGE beyond). An Envoy reports all its buckets in one: some 100 bytes for each
     #[arg(
         long,
@@ -245,41 +168,42 @@ impl GatewayLimits {
 impl RunGateway {
     pub(crate) fn run(self) -> Outcome {
         let transport = self.transport()?;
-        log::start(self.log, self.log_format);
+        log::start(self.log.clone(), self.log_format);
         #[cfg(feature = "planted")]
         crate::planted::plant()?;
-        let options = Options {
-            bridge: BridgeOptions {
-                servers: found(Port::Clients, &self.server).addresses,
-                transport,
-                id: self.id,
-                most_resources: self.limits.max_resources,
-                share: PrincipalShare::new(f64::from(self.limits.address_share) / 100.0).unwrap_or_default(),
-                idle: Duration::from_secs(self.without_lease.idle_secs),
-                first_wait: Duration::from_millis(self.without_lease.first_wait_ms),
-                charged: self.without_lease.charge,
-                without_lease: match self.without_lease.without_lease {
-                    WithoutLeaseFlag::Allow => WithoutLease::Allow,
-                    WithoutLeaseFlag::Deny => WithoutLease::Deny,
-                },
-            },
-            frontend: FrontendOptions {
-                config: self.config,
-                access: self.access.options(),
-                tls: self.tls.options(None),
-                limits: self.limits.limits(),
-            },
-            rlqs: self.rlqs.map(|listen| self.quotas.options(listen, self.without_lease.idle_secs)),
-            rls: self.rls.map(|listen| RlsOptions { listen, rules: self.ratelimit_config }),
-            http: self.http.map(|listen| HttpOptions {
-                listen,
-                max_reservations: self.limits.max_reservations,
-                windows: self.window,
-            }),
-            metrics: self.metrics,
-        };
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(CliError::Runtime)?;
-        runtime.block_on(serve(options))
+        runtime.block_on(self.serve(transport))
+    }
+
+    async fn serve(self, transport: Transport) -> Outcome {
+        let mut stop = StopSignals::new().map_err(CliError::Runtime)?;
+        let cluster = Cluster {
+            servers: found(Port::Clients, &self.server).addresses,
+            transport,
+            id: self.id,
+            max_resources: self.limits.max_resources,
+            address_share: self.limits.address_share,
+        };
+        let listen = GatewayListen {
+            rls: self.rls.map(|address| ListenOption { flag: "--rls", address }),
+            rlqs: self.rlqs.map(|address| ListenOption { flag: "--rlqs", address }),
+            http: self.http.map(|address| ListenOption { flag: "--http", address }),
+            metrics: self.metrics.map(|address| ListenOption { flag: "--metrics", address }),
+        };
+        let prometheus = install_metrics();
+        let options = self.gateway.options(cluster, listen)?;
+        let services = ExtraServicesOptions {
+            config: self.config,
+            access: self.access.options(),
+            tls: self.tls.options(None),
+            limits: self.limits.limits(),
+        };
+        let services = ExtraServices::open(services, &options.listeners()).map_err(GatewayError::from)?;
+        let gateway = Gateway::start(options, services, prometheus).await?;
+        say_where(gateway.addresses());
+        stop.received().await;
+        gateway.stop().await;
+        Ok(())
     }
 
     /// The way to the cluster: with the certificate that is shown to callers as well.
@@ -297,24 +221,12 @@ impl RunGateway {
     }
 }
 
-async fn serve(options: Options) -> Outcome {
-    let mut stop = StopSignals::new().map_err(CliError::Runtime)?;
-    let gateway = Gateway::start(options).await?;
-    let addresses = gateway.addresses();
-    // Without a reader of standard output the gateway serves all the same.
-    if let Some(address) = addresses.rls {
-        let _ = say(format_args!("serving RLS on {address}"));
+/// Without a reader of standard output the gateway serves all the same.
+pub(crate) fn say_where(addresses: Addresses) {
+    let Addresses { rls, rlqs, http, metrics } = addresses;
+    for (what, address) in [("RLS", rls), ("RLQS", rlqs), ("HTTP", http), ("metrics", metrics)] {
+        if let Some(address) = address {
+            let _ = say(format_args!("serving {what} on {address}"));
+        }
     }
-    if let Some(address) = addresses.rlqs {
-        let _ = say(format_args!("serving RLQS on {address}"));
-    }
-    if let Some(address) = addresses.http {
-        let _ = say(format_args!("serving HTTP on {address}"));
-    }
-    if let Some(address) = addresses.metrics {
-        let _ = say(format_args!("serving metrics on {address}"));
-    }
-    stop.received().await;
-    gateway.stop().await;
-    Ok(())
 }

@@ -24,7 +24,6 @@ mod peers;
 mod planted;
 mod pool;
 mod ports;
-mod quotas;
 mod run_file;
 mod search;
 mod serve;

@@ -2,20 +2,22 @@
 
 pub(crate) mod access;
 pub(crate) mod checks;
+mod gateway;
 mod limits;
 pub(crate) mod log;
-mod quotas;
 pub(crate) mod tls;
 
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Args, builder::NonEmptyStringValueParser};
 use leaseway_core::Millis;
-use leaseway_server::{AdminOptions, Handover, Options, ParentOptions, PeerOptions, TakeOver, Timing, clock::Skew};
+use leaseway_server::{
+    Addresses, AdminOptions, Handover, Options, ParentOptions, PeerOptions, Server, TakeOver, Timing, clock::Skew,
+};
 use tracing_subscriber::EnvFilter;
 
-use self::limits::LimitFlags;
-use crate::{Outcome, config::file_path, listen_address::listen_address, output::say, quotas::QuotaFlags};
+use self::{gateway::PreparedGateway, limits::LimitFlags};
+use crate::{Outcome, config::file_path, gateway::say_where, listen_address::listen_address, output::say};
 
 /// Runs a server. Without --config and --parent it is a development server.
 #[derive(Args)]
@@ -62,11 +64,8 @@ pub(crate) struct Serve {
     /// How it is logged: lines for people, or an object of JSON a line
     #[arg(long, env = "LEASEWAY_LOG_FORMAT", value_enum, default_value = "text", value_name = "FORM")]
     log_format: log::LogFormat,
-    /// Where Envoys report what they let through and are assigned what they may (RLQS), as at a gateway of its own
-    #[arg(long, env = "LEASEWAY_RLQS", value_name = "ADDRESS", value_parser = listen_address)]
-    rlqs: Option<SocketAddr>,
     #[command(flatten)]
-    quotas: QuotaFlags,
+    gateway: gateway::ServerGateway,
     #[command(flatten)]
     parent: ParentFlags,
     #[command(flatten)]
@@ -348,15 +347,21 @@ struct FaultFlags {
 impl Serve {
     pub(crate) fn run(self) -> Outcome {
         self.check()?;
-        log::start(self.log, self.log_format);
+        log::start(self.log.clone(), self.log_format);
         #[cfg(feature = "planted")]
         crate::planted::plant()?;
-        let (https, ask) = match self.tls.are_for_listeners() {
-            true => ("https", " --tls-ca FILE"),
-            false => ("http", ""),
-        };
+        leaseway_server::block_on(self.serve())
+    }
+
+    async fn serve(self) -> Outcome {
         let limits = self.limits.limits();
-        let guests = self.rlqs.map(|listen| quotas::guests(listen, &self.quotas, &self.tls, &limits)).transpose()?;
+        let gateway = self.gateway.prepare(&self.tls, &limits)?;
+        let announcement = Announcement {
+            is_tls: self.tls.are_for_listeners(),
+            keeps: self.peers.data.is_some(),
+            name: self.id.clone().unwrap_or_default(),
+            parent: self.parent.parent.join(", "),
+        };
         let options = Options {
             listen: self.listen,
             http: self.http,
@@ -371,31 +376,52 @@ impl Serve {
             access: self.access.options(),
             tls: self.tls.options(self.peer_tls.peer_tls_ca),
             skew: self.faults.skew(),
+            extra_listeners: gateway.iter().flat_map(PreparedGateway::listeners).collect(),
         };
-        let keeps = options.peers.is_some();
-        let name = options.id.clone().unwrap_or_default();
-        let parent = options.parent.as_ref().map(|parent| parent.addresses.join(", "));
-        leaseway_server::run(options, guests, |addresses| {
-            let grpc = addresses.grpc;
-            // Without a reader of standard output the server serves all the same.
-            let _ = say(format_args!(
-                "serving gRPC on {grpc}, HTTP on {}\n  ask it:   leaseway get alice mysql 40 --server {grpc}{ask}\n  look:     {https}://{}/",
-                addresses.http, addresses.http
-            ));
-            if let Some(rlqs) = addresses.guests {
-                let _ = say(format_args!("serving RLQS on {rlqs}"));
-            }
-            if let Some(parent) = parent {
-                let _ = say(format_args!("capacity and templates come from the parent at {parent}"));
-            }
-            if let Some(admin) = addresses.admin {
-                let _ = match addresses.peers {
-                    Some(peers) => say(format_args!("peer {name} on {peers}, admin on {admin}")),
-                    None if keeps => say(format_args!("no peers, admin on {admin}")),
-                    None => say(format_args!("admin on {admin}; what is changed there is forgotten with this process")),
-                };
-            }
-        })?;
-        Ok(())
+        let mut server = Server::start(options).await?;
+        let gateway = match gateway {
+            Some(gateway) => Some(gateway.start(&server).await?),
+            None => None,
+        };
+        announcement.say(server.addresses());
+        if let Some(gateway) = &gateway {
+            say_where(gateway.addresses());
+        }
+        server.serve_until_stopped().await;
+        if let Some(gateway) = gateway.filter(|_| !server.has_failed()) {
+            gateway.stop().await;
+        }
+        Ok(server.stop().await?)
+    }
+}
+
+/// What the server says on standard output once it serves.
+struct Announcement {
+    is_tls: bool,
+    /// It has a data directory.
+    keeps: bool,
+    name: String,
+    /// The addresses of the parent; empty without one.
+    parent: String,
+}
+
+impl Announcement {
+    /// Without a reader of standard output the server serves all the same.
+    fn say(&self, addresses: Addresses) {
+        let Addresses { grpc, http, peers, admin } = addresses;
+        let (scheme, ask) = if self.is_tls { ("https", " --tls-ca FILE") } else { ("http", "") };
+        let _ = say(format_args!(
+            "serving gRPC on {grpc}, HTTP on {http}\n  ask it:   leaseway get alice mysql 40 --server {grpc}{ask}\n  look:     {scheme}://{http}/"
+        ));
+        if !self.parent.is_empty() {
+            let _ = say(format_args!("capacity and templates come from the parent at {}", self.parent));
+        }
+        if let Some(admin) = admin {
+            let _ = match peers {
+                Some(peers) => say(format_args!("peer {} on {peers}, admin on {admin}", self.name)),
+                None if self.keeps => say(format_args!("no peers, admin on {admin}")),
+                None => say(format_args!("admin on {admin}; what is changed there is forgotten with this process")),
+            };
+        }
     }
 }

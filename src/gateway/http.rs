@@ -19,7 +19,7 @@ mod rate_limit_fields;
 mod request;
 mod reservations;
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -28,7 +28,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{MethodFilter, get, on},
 };
-use leaseway_server::GuestRefusal;
+use leaseway_server::{CallerRefusal, ListenOption};
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -52,7 +52,7 @@ const LOOK: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone)]
 pub struct HttpOptions {
     /// Where callers ask.
-    pub listen: SocketAddr,
+    pub listen: ListenOption,
     /// Reservations that may wait to be settled.
     pub max_reservations: usize,
     /// Resources with windows longer than a second; the first pattern that matches counts.
@@ -123,15 +123,15 @@ impl HttpGateway {
         if self.is_closing() {
             return Err(closing());
         }
-        let Read { guest, parameter, fields } = request::read(operation, request).await?;
+        let Read { caller, parameter, fields } = request::read(operation, request).await?;
         match operation {
-            Operation::GetLease | Operation::KeepLease => leases::get(&self.cluster, &guest, &fields).await,
-            Operation::ReleaseLease => leases::release(&self.cluster, &guest, &fields).await,
-            Operation::Acquire => permits::acquire(self, &guest, &parameter, &fields).await,
-            Operation::Charge => permits::charge(self, &guest, &parameter, &fields).await,
-            Operation::Standing => permits::standing(self, &guest, &parameter),
-            Operation::Reserve => reservations::reserve(self, &guest, &parameter, &fields).await,
-            Operation::Settle => reservations::settle(self, &guest, &parameter, &fields),
+            Operation::GetLease | Operation::KeepLease => leases::get(&self.cluster, &caller, &fields).await,
+            Operation::ReleaseLease => leases::release(&self.cluster, &caller, &fields).await,
+            Operation::Acquire => permits::acquire(self, &caller, &parameter, &fields).await,
+            Operation::Charge => permits::charge(self, &caller, &parameter, &fields).await,
+            Operation::Standing => permits::standing(self, &caller, &parameter),
+            Operation::Reserve => reservations::reserve(self, &caller, &parameter, &fields).await,
+            Operation::Settle => reservations::settle(self, &caller, &parameter, &fields),
         }
     }
 }
@@ -181,11 +181,11 @@ impl IntoResponse for HttpAnswer {
     }
 }
 
-impl From<GuestRefusal> for Problem {
-    fn from(refusal: GuestRefusal) -> Problem {
+impl From<CallerRefusal> for Problem {
+    fn from(refusal: CallerRefusal) -> Problem {
         match refusal {
-            GuestRefusal::Unknown(why) => Problem::new(ProblemKind::Unauthenticated, why),
-            GuestRefusal::Denied(why) => Problem::new(ProblemKind::Denied, why),
+            CallerRefusal::Unknown(why) => Problem::new(ProblemKind::Unauthenticated, why),
+            CallerRefusal::Denied(why) => Problem::new(ProblemKind::Denied, why),
         }
     }
 }

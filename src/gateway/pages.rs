@@ -10,7 +10,7 @@ use axum::{
     routing::get,
 };
 use leaseway_client::Basis;
-use leaseway_server::{Guest, GuestRefusal};
+use leaseway_server::{CallerRefusal, HttpCaller};
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde_json::{Value, json};
 
@@ -35,16 +35,16 @@ pub(crate) fn routes(prometheus: PrometheusHandle, bridge: Arc<Bridge>) -> Route
         .with_state(Pages { prometheus, bridge })
 }
 
-async fn render_metrics(guest: Guest, State(pages): State<Pages>) -> Response {
-    for_readers(&guest, || {
+async fn render_metrics(caller: HttpCaller, State(pages): State<Pages>) -> Response {
+    for_readers(&caller, || {
         let text = pages.prometheus.render();
         ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
     })
 }
 
 /// What the gateway holds: what it calls itself at the cluster, and its resources by name.
-async fn render_resources(guest: Guest, State(pages): State<Pages>) -> Response {
-    for_readers(&guest, || {
+async fn render_resources(caller: HttpCaller, State(pages): State<Pages>) -> Response {
+    for_readers(&caller, || {
         let mut slots = pages.bridge.all();
         let open = slots.len();
         if open > MOST_ROWS {
@@ -87,11 +87,11 @@ pub(crate) fn basis(basis: Basis) -> &'static str {
     }
 }
 
-fn for_readers(guest: &Guest, page: impl FnOnce() -> Response) -> Response {
-    match guest.check_reads_everything() {
+fn for_readers(caller: &HttpCaller, page: impl FnOnce() -> Response) -> Response {
+    match caller.check_reads_everything() {
         Ok(()) => page(),
-        Err(refusal @ GuestRefusal::Unknown(_)) => (StatusCode::UNAUTHORIZED, format!("{refusal}\n")).into_response(),
-        Err(refusal @ GuestRefusal::Denied(_)) => (StatusCode::FORBIDDEN, format!("{refusal}\n")).into_response(),
+        Err(refusal @ CallerRefusal::Unknown(_)) => (StatusCode::UNAUTHORIZED, format!("{refusal}\n")).into_response(),
+        Err(refusal @ CallerRefusal::Denied(_)) => (StatusCode::FORBIDDEN, format!("{refusal}\n")).into_response(),
     }
 }
 

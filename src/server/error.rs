@@ -7,9 +7,6 @@ use crate::{config::LoadError, exposure::ExposedError, parent_error::ParentError
 /// Why a server does not run, or no longer.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// Services of another crate could not be started.
-    #[error("{0}")]
-    Guests(String),
     /// The configuration cannot be read or is wrong. Nothing was started.
     #[error("{0}")]
     Config(#[from] LoadError),

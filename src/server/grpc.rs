@@ -9,6 +9,7 @@ pub(crate) mod admin;
 mod answer;
 mod answering;
 mod body;
+mod caller;
 mod capacity;
 mod convert;
 mod deadline;
@@ -17,7 +18,6 @@ mod framing;
 mod front;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
-mod guest;
 mod hint_answer;
 mod invalid;
 mod operators;
@@ -46,7 +46,7 @@ use self::{
     body::BodyLimits,
     front::{Clients, ConnectionService, Front},
 };
-pub use self::{guest::GrpcGuest, shortcut::Shortcut};
+pub use self::{caller::GrpcCaller, shortcut::Shortcut};
 pub(crate) use self::{push::PushService, status::StatusService};
 use crate::{
     access::{Admitted, Gate},

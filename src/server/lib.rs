@@ -1,6 +1,6 @@
 //! Leaseway's server: actors around the core, gRPC and HTTP around the actors.
 //!
-//! [`run`] is the whole of it. The order of things: the configuration is read and refused if it is wrong; ports are
+//! [`Server::start`] is the whole of it. The order of things: the configuration is read and refused if it is wrong; ports are
 //! bound, so that a second server on the same port fails before it can answer a client; then actors start, and only
 //! then are connections accepted. On SIGTERM or SIGINT the way back.
 
@@ -17,11 +17,10 @@ pub mod clock;
 pub mod config;
 mod error;
 mod exposure;
-mod frontend;
+mod extra_services;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod grpc;
-mod guests;
 mod health;
 mod history;
 mod http;
@@ -56,20 +55,19 @@ mod watched_file;
 mod watchers;
 
 pub use access::{JwtOptions, NewToken};
-pub use actors::Handover;
+pub use actors::{Handover, block_on};
 pub use audit::AuditTarget;
 pub use error::ServeError;
-pub use frontend::{Frontend, FrontendOptions, Guest, GuestRefusal};
+pub use extra_services::{CallerRefusal, ExtraServices, ExtraServicesOptions, HttpCaller};
 pub use grpc::admin::AdminOptions;
-pub use grpc::{GrpcGuest, Shortcut};
-pub use guests::{GuestServices, Guests, Host, StartGuests};
+pub use grpc::{GrpcCaller, Shortcut};
 pub use leaseway_quorum::{Backup, PlaceError, Timing};
 pub use leaseway_tls::{ClientCertificates, Files as TlsFiles, TlsError};
-pub use listen::Addresses;
+pub use listen::{Addresses, InProcess, ListenOption};
 pub use parent::ParentOptions;
 pub use parent_error::ParentError;
 pub use peer_endpoints::PeerEndpoints;
 pub use peers::{PeerOptions, TakeOver};
-pub use run::{AccessOptions, Options, run};
+pub use run::{AccessOptions, Options, Server};
 pub use signals::StopSignals;
 pub use tls::TlsOptions;

@@ -8,6 +8,7 @@ mod arbiters;
 mod caller;
 mod connection;
 mod count;
+mod in_process;
 mod listener;
 mod opening;
 mod openings;
@@ -18,8 +19,9 @@ use std::net::SocketAddr;
 
 use tokio::net::TcpListener;
 
+pub use self::in_process::InProcess;
 pub(crate) use self::{
-    arbiters::{ArbiterConnection, arbiter_queue, distribute},
+    arbiters::{ArbiterConnection, ArbiterQueue, arbiter_queue, distribute},
     caller::Caller,
     connection::Connection,
     listener::{Accepted, Listener, ListenerSettings},
@@ -36,8 +38,13 @@ pub struct Addresses {
     pub peers: Option<SocketAddr>,
     /// For operators, if they are served.
     pub admin: Option<SocketAddr>,
-    /// Of guests, if there are any.
-    pub guests: Option<SocketAddr>,
+}
+
+/// An address to listen on, and the flag that chooses it.
+#[derive(Debug, Clone, Copy)]
+pub struct ListenOption {
+    pub flag: &'static str,
+    pub address: SocketAddr,
 }
 
 pub(crate) async fn bind(address: SocketAddr, flag: &'static str) -> Result<TcpListener, ServeError> {

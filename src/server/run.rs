@@ -7,34 +7,44 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use tokio::sync::{Semaphore, watch};
+use leaseway_quorum::Quorum;
+use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::{
+    net::TcpListener,
+    signal::unix::Signal,
+    sync::{Semaphore, watch},
+    task::JoinHandle,
+};
 use tonic_health::{ServingStatus, server::HealthReporter};
 
 use crate::{
     access::{CredentialFiles, Gate, JwtOptions},
     accounts::Accounts,
-    actors::{NodeHandle, NodeStart, Threads, block_on, spawn},
+    actors::{NodeHandle, NodeStart, Parent, Threads, spawn},
     audit::{Audit, AuditTarget},
     budget::Budget,
     clock::{Clock, Skew},
     error::ServeError,
     exposure::Exposure,
+    extra_services::ExtraServices,
     grpc::{
         self, CapacityService, GrpcServices, PushService, StatusService,
         admin::{self, AdminOptions, AdminPort, AdminService},
         pools::PoolService,
     },
-    guests::{Guests, Host},
     health::HealthSources,
     history::History,
     http::{self, HostNames, LivePages, Looks, Pages},
     initial_config::InitialConfiguration,
     limits::Limits,
-    listen::{Addresses, Listener, ListenerSettings, Openings, arbiter_queue, bind, distribute, local},
+    listen::{
+        Addresses, ArbiterQueue, InProcess, ListenOption, Listener, ListenerSettings, Openings, arbiter_queue, bind,
+        distribute, local,
+    },
     metrics,
     open_connections::{ConnectionLimits, OpenConnections, look_after},
     parent::ParentOptions,
-    peers::{self, PeerOptions, Peering},
+    peers::{self, Joined, PeerOptions, Peering},
     reload::Reload,
     server_info::ServerInfo,
     service::Service,
@@ -83,6 +93,8 @@ pub struct Options {
     pub tls: TlsOptions,
     /// A deliberate error of the clock.
     pub skew: Skew,
+    /// Listeners that [`Server::extra_services`] will open: they must not be exposed without protection, either.
+    pub extra_listeners: Vec<ListenOption>,
 }
 
 /// How callers prove who they are, and what becomes of it. Who may do what is in the configuration.
@@ -100,133 +112,370 @@ pub struct AccessOptions {
     pub http_names: Vec<String>,
 }
 
-/// Serves until SIGTERM or SIGINT. `ready` is called once connections are accepted.
-pub fn run(options: Options, guests: Option<Guests>, ready: impl FnOnce(Addresses)) -> Result<(), ServeError> {
-    block_on(serve(options, guests, ready))
+/// A running server.
+pub struct Server {
+    info: ServerInfo,
+    addresses: Addresses,
+    node: NodeHandle,
+    quorum: Option<Quorum>,
+    guard: Guard,
+    extra_listeners: ListenerSet,
+    in_process: InProcess,
+    health: HealthReporter,
+    prometheus: PrometheusHandle,
+    open: Vec<OpenConnections>,
+    clients: OpenConnections,
+    threads: Threads,
+    accepting: JoinHandle<()>,
+    watching_absence: JoinHandle<()>,
+    stop: watch::Sender<bool>,
+    stop_signals: StopSignals,
+    node_failed: watch::Receiver<bool>,
+    #[cfg(feature = "otlp")]
+    traces: Option<crate::traces::Traces>,
 }
 
-async fn serve(options: Options, guests: Option<Guests>, ready: impl FnOnce(Addresses)) -> Result<(), ServeError> {
-    // Before the file is read, so that no change and no signal is missed.
-    let files = CredentialFiles {
-        tokens: options.access.tokens.clone(),
-        jwt: options.access.jwt.clone(),
-        operator: options.admin.as_ref().and_then(|admin| admin.token_file.clone()),
-    };
-    let reload = Reload::prepare(options.config.clone(), &files).map_err(ServeError::Signals)?;
-    let first = Arc::new(match &options.parent {
-        None => InitialConfiguration::read(options.config.as_deref(), options.peers.is_some())?,
-        Some(parent) => InitialConfiguration::of_parent(options.config.as_deref(), &parent.addresses)?,
-    });
-    let mut stop_signals = StopSignals::new().map_err(ServeError::Signals)?;
-    let hangup = tls::hangup().map_err(ServeError::Signals)?;
-    let tls = options.tls.load(options.parent.is_some())?.map(Arc::new);
-    let has_tls = tls.as_ref().is_some_and(|tls| tls.is_of_listeners());
-    let accounts = Arc::<Accounts>::default();
-    let gate = {
-        let mut listeners = vec![("--listen", options.listen), ("--http", options.http)];
-        // Without a token and without a policy the listener refuses by itself.
-        let admin = options.admin.as_ref().filter(|admin| admin.token_file.is_some() || first.loaded.access.is_some());
-        listeners.extend(admin.map(|admin| ("--admin", admin.listen)));
-        listeners.extend(guests.as_ref().map(|guests| (guests.flag, guests.listen)));
-        // What the peers keep is known once this one has joined them; until then nothing is allowed.
-        let is_kept = options.peers.as_ref().is_some_and(|peers| !peers.bootstrap && peers.take_over.is_none());
-        let has_policy = first.loaded.access.is_some() || is_kept;
-        gate(&listeners, has_policy, has_tls, &options.access, &files, &accounts)?
-    };
-    let limits = Arc::new(options.limits);
-    let budget = Arc::new(limits.budget());
-    let listeners = ListenerSet::new(tls.as_deref(), &limits, &accounts, &budget)?;
-    let to_look_after = listeners.open();
-    let to_be_ended = to_look_after.clone();
-    spawn(look_after(to_look_after, Arc::clone(&accounts)));
-    let listener = bind(options.listen, "--listen").await?;
-    let http_listener = bind(options.http, "--http").await?;
-    let mut addresses = Addresses {
-        grpc: local(&listener, options.listen),
-        http: local(&http_listener, options.http),
-        peers: None,
-        admin: None,
-        guests: None,
-    };
-    let clock = Clock::skewed(options.skew);
-    let mut info = ServerInfo::new(options.id.clone(), options.advertise, addresses.grpc, addresses.http);
-    let has_peers = options.peers.as_ref().is_some_and(|peers| !peers.peers.is_empty());
-    let parent = match &options.parent {
-        Some(parent) => Some(parent.check(&info, addresses.grpc, has_peers, tls.as_deref())?),
-        None => None,
-    };
-    let admin = match &options.admin {
-        Some(admin) => {
-            let has_policy = first.loaded.access.is_some();
-            Some(AdminPort::open(admin, &mut info, &mut addresses, has_policy).await?)
-        }
-        None => None,
-    };
-    let joined = match &options.peers {
-        Some(peers) => {
-            let peering = Peering { listener: listeners.peers, tls: tls.as_deref() };
-            let names = (options.id.as_deref(), &info);
-            Some(peers::join(peers, names, peering, &mut addresses, clock, Arc::clone(&first)).await?)
-        }
-        None => None,
-    };
-    #[cfg(feature = "otlp")]
-    let traces = crate::traces::Traces::start(&info.id)?;
-    let prometheus = metrics::install().map_err(|error| ServeError::Metrics(error.to_string()))?;
+/// Everything that is read and bound before the first actor starts, so that a server that cannot run answers nobody.
+struct Prepared {
+    info: ServerInfo,
+    addresses: Addresses,
+    clock: Clock,
+    grpc: TcpListener,
+    http: TcpListener,
+    admin: Option<AdminPort>,
+    first: Arc<InitialConfiguration>,
+    parent: Option<Parent>,
+    joined: Option<Joined>,
+    guard: Guard,
+    listeners: ListenerSet,
+    files: CredentialFiles,
+    reload: Reload,
+    hangup: Signal,
+    stop_signals: StopSignals,
+}
 
-    let threads = Threads::start(thread_count(options.threads));
-    let (failed, mut node_failed) = watch::channel(false);
-    let node = NodeHandle::start(
-        NodeStart {
-            repository: first.loaded.repository.clone(),
-            access: first.loaded.access.clone(),
-            source: first.source.clone(),
-            gate: Arc::clone(&gate),
-            limits: Arc::clone(&limits),
+/// What protects the listeners of a process: who may do what, certificates, and limits.
+#[derive(Clone)]
+pub(crate) struct Guard {
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) tls: Option<Arc<Tls>>,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) accounts: Arc<Accounts>,
+    pub(crate) budget: Arc<Budget>,
+    /// Host names of HTTP listeners without TLS.
+    pub(crate) names: HostNames,
+}
+
+impl Guard {
+    pub(crate) fn has_tls(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.is_of_listeners())
+    }
+
+    /// The host names that an HTTP listener answers to. With TLS the certificate decides.
+    pub(crate) fn names(&self) -> Option<HostNames> {
+        (!self.has_tls()).then(|| self.names.clone())
+    }
+
+    /// Settings for one listener of each kind.
+    pub(crate) fn listeners(&self) -> Result<ListenerSet, ServeError> {
+        ListenerSet::new(self.tls.as_deref(), &self.limits, &self.accounts, &self.budget)
+    }
+}
+
+impl Prepared {
+    async fn new(options: &Options) -> Result<Prepared, ServeError> {
+        // Watches and signal handlers come first, so that no change and no signal is missed.
+        let files = CredentialFiles {
+            tokens: options.access.tokens.clone(),
+            jwt: options.access.jwt.clone(),
+            operator: options.admin.as_ref().and_then(|admin| admin.token_file.clone()),
+        };
+        let reload = Reload::prepare(options.config.clone(), &files).map_err(ServeError::Signals)?;
+        let first = Arc::new(match &options.parent {
+            None => InitialConfiguration::read(options.config.as_deref(), options.peers.is_some())?,
+            Some(parent) => InitialConfiguration::of_parent(options.config.as_deref(), &parent.addresses)?,
+        });
+        let stop_signals = StopSignals::new().map_err(ServeError::Signals)?;
+        let hangup = tls::hangup().map_err(ServeError::Signals)?;
+        let mut guard = guard(options, &first, &files)?;
+        let listeners = guard.listeners()?;
+        let grpc = bind(options.listen, "--listen").await?;
+        let http = bind(options.http, "--http").await?;
+        let mut addresses = Addresses {
+            grpc: local(&grpc, options.listen),
+            http: local(&http, options.http),
+            peers: None,
+            admin: None,
+        };
+        let clock = Clock::skewed(options.skew);
+        let (id, advertise) = (options.id.clone(), options.advertise.clone());
+        let mut info = ServerInfo::new(id, advertise, addresses.grpc, addresses.http);
+        guard.names = HostNames::new(&options.access.http_names, Some(&info.advertise));
+        let tls = guard.tls.as_deref();
+        let has_peers = options.peers.as_ref().is_some_and(|peers| !peers.peers.is_empty());
+        let parent = options.parent.as_ref().map(|parent| parent.check(&info, addresses.grpc, has_peers, tls));
+        let parent = parent.transpose()?;
+        let admin = match &options.admin {
+            Some(admin) => {
+                let has_policy = first.loaded.access.is_some();
+                Some(AdminPort::open(admin, &mut info, &mut addresses, has_policy).await?)
+            }
+            None => None,
+        };
+        let joined = match &options.peers {
+            Some(peers) => {
+                let peering = Peering { listener: listeners.peers.clone(), tls };
+                let names = (options.id.as_deref(), &info);
+                Some(peers::join(peers, names, peering, &mut addresses, clock, Arc::clone(&first)).await?)
+            }
+            None => None,
+        };
+        Ok(Prepared {
+            info,
+            addresses,
             clock,
+            grpc,
+            http,
+            admin,
+            first,
+            parent,
+            joined,
+            guard,
+            listeners,
+            files,
+            reload,
+            hangup,
+            stop_signals,
+        })
+    }
+
+    /// Starts the node's actors.
+    fn start_node(&mut self, threads: &Threads) -> (NodeHandle, watch::Receiver<bool>) {
+        let (failed, node_failed) = watch::channel(false);
+        let start = NodeStart {
+            repository: self.first.loaded.repository.clone(),
+            access: self.first.loaded.access.clone(),
+            source: self.first.source.clone(),
+            gate: Arc::clone(&self.guard.gate),
+            limits: Arc::clone(&self.guard.limits),
+            clock: self.clock,
             arbiters: threads.handles(),
             seed: seed(),
-            membership: joined.as_ref().map(|joined| joined.membership.clone()),
-            parent,
-            accounts,
-        },
+            membership: self.joined.as_ref().map(|joined| joined.membership.clone()),
+            parent: self.parent.take(),
+            accounts: Arc::clone(&self.guard.accounts),
+        };
         // Without receivers the server is stopping anyway.
-        move || {
+        let node = NodeHandle::start(start, move || {
             let _ = failed.send(true);
-        },
-    );
-    let (stop, stopped) = watch::channel(false);
-    let health = HealthReporter::new();
-    serves(&health, true).await;
-    let stored = joined.as_ref().map(|joined| (joined.membership.quorum.clone(), Arc::new(joined.data.clone())));
-    let open = listeners.clients.open.clone();
-    let health_sources = HealthSources { connections: open.clone(), budget, stored, tls: tls.clone() };
-    let services = GrpcServices {
-        capacity: CapacityService::new(
-            node.clone(),
-            info.clone(),
-            joined.as_ref().map(|joined| joined.membership.quorum.clone()),
-        ),
-        status: StatusService::new(node.clone(), info.clone(), health_sources.clone()),
-        push: PushService::new(node.clone(), stopped.clone()),
-        health: health.clone(),
-    };
+        });
+        (node, node_failed)
+    }
+
+    fn quorum(&self) -> Option<Quorum> {
+        self.joined.as_ref().map(|joined| joined.membership.quorum.clone())
+    }
+
+    fn health_sources(&self) -> HealthSources {
+        let stored = self.joined.as_ref();
+        HealthSources {
+            connections: self.listeners.clients.open.clone(),
+            budget: Arc::clone(&self.guard.budget),
+            stored: stored.map(|joined| (joined.membership.quorum.clone(), Arc::new(joined.data.clone()))),
+            tls: self.guard.tls.clone(),
+        }
+    }
+}
+
+impl Server {
+    /// Starts a server that accepts connections. Must be called within [`block_on`](crate::block_on).
+    pub async fn start(options: Options) -> Result<Server, ServeError> {
+        let mut prepared = Prepared::new(&options).await?;
+        #[cfg(feature = "otlp")]
+        let traces = crate::traces::Traces::start(&prepared.info.id)?;
+        let prometheus = metrics::install().map_err(|error| ServeError::Metrics(error.to_string()))?;
+        let threads = Threads::start(thread_count(options.threads));
+        let (node, node_failed) = prepared.start_node(&threads);
+        let (stop, stopped) = watch::channel(false);
+        let health = HealthReporter::new();
+        serves(&health, true).await;
+        let (quorum, health_sources) = (prepared.quorum(), prepared.health_sources());
+        let Prepared { info, addresses, guard, listeners, .. } = prepared;
+        let services = GrpcServices {
+            capacity: CapacityService::new(node.clone(), info.clone(), quorum.clone()),
+            status: StatusService::new(node.clone(), info.clone(), health_sources.clone()),
+            push: PushService::new(node.clone(), stopped.clone()),
+            health: health.clone(),
+        };
+        let extra_listeners = guard.listeners()?;
+        let mut open = listeners.open();
+        open.extend(extra_listeners.open());
+        spawn(look_after(open.clone(), Arc::clone(&guard.accounts)));
+        let queues = serve_grpc(&threads, &services, &guard, &stopped);
+        let clients = listeners.clients.open.clone();
+        let (in_process, local_connections) = InProcess::new(listeners.clients.clone());
+        let listener = Listener::new(prepared.grpc, listeners.clients);
+        let accepting = spawn(distribute(listener, local_connections, queues));
+        let http = Listener::new(prepared.http, listeners.pages);
+        serve_http(http, &node, &info, &guard, &prometheus, health_sources, &stopped);
+        spawn(tick(node.clone()));
+        let watching_absence = spawn(watch_absence(node.clone(), health.clone()));
+        spawn(upkeep(prometheus.clone()));
+        spawn(prepared.reload.on_change(node.clone(), prepared.files, quorum.is_some()));
+        if let Some(tls) = &guard.tls {
+            spawn(tls::reload(Arc::clone(tls), prepared.hangup));
+        }
+        if let Some(admin) = prepared.admin {
+            let service = quorum.clone().map(|quorum| AdminService::new(node.clone(), quorum, info.clone()));
+            let pools = PoolService::new(node.clone(), stopped.clone());
+            spawn(admin::serve(admin, Arc::clone(&guard.gate), listeners.operators, pools, service, stopped));
+        }
+        Ok(Server {
+            info,
+            addresses,
+            node,
+            quorum,
+            guard,
+            extra_listeners,
+            in_process,
+            health,
+            prometheus,
+            open,
+            clients,
+            threads,
+            accepting,
+            watching_absence,
+            stop,
+            stop_signals: prepared.stop_signals,
+            node_failed,
+            #[cfg(feature = "otlp")]
+            traces,
+        })
+    }
+
+    pub fn addresses(&self) -> Addresses {
+        self.addresses
+    }
+
+    /// The server's id: the address that it advertises, unless it was given another.
+    pub fn id(&self) -> &str {
+        &self.info.id
+    }
+
+    /// Where clients reach it, as `host:port`.
+    pub fn advertised(&self) -> &str {
+        &self.info.advertise
+    }
+
+    /// Connects to the server within its process.
+    pub fn in_process(&self) -> InProcess {
+        self.in_process.clone()
+    }
+
+    /// The recorder of the process, which renders `/metrics`.
+    pub fn prometheus(&self) -> PrometheusHandle {
+        self.prometheus.clone()
+    }
+
+    /// Listeners for services of another crate, under this server's policy, certificates and limits.
+    pub fn extra_services(&self) -> ExtraServices {
+        ExtraServices::within(self.guard.clone(), self.extra_listeners.clone())
+    }
+
+    /// Serves until SIGTERM or SIGINT, or until the node fails, and then hands the mastership to another peer: requests
+    /// that arrive from here on are sent to the next master.
+    pub async fn serve_until_stopped(&mut self) {
+        tracing::info!(grpc = %self.addresses.grpc, http = %self.addresses.http, "ready");
+        supervisor::ready();
+        tokio::select! {
+            () = self.stop_signals.received() => {}
+            _ = self.node_failed.wait_for(|failed| *failed) => {}
+        }
+        tracing::info!("stopping");
+        supervisor::stopping();
+        self.watching_absence.abort();
+        serves(&self.health, false).await;
+        match &self.quorum {
+            Some(quorum) if self.has_failed() => quorum.shutdown().await,
+            _ => self.node.hand_over().await,
+        }
+    }
+
+    /// Whether the node has failed: it answers nobody any more.
+    pub fn has_failed(&self) -> bool {
+        *self.node_failed.borrow()
+    }
+
+    /// Finishes requests under way, and ends. An error if the node has failed.
+    pub async fn stop(self) -> Result<(), ServeError> {
+        let failed = self.has_failed();
+        self.accepting.abort();
+        self.stop.send_replace(true);
+        self.open.iter().for_each(OpenConnections::end_all);
+        drain(&self.clients).await;
+        self.threads.stop();
+        self.guard.gate.audit().close();
+        #[cfg(feature = "otlp")]
+        if let Some(traces) = self.traces {
+            traces.stop().await;
+        }
+        if failed { Err(ServeError::NodeFailed) } else { Ok(()) }
+    }
+}
+
+/// Reads policy, credentials and certificates.
+fn guard(options: &Options, first: &InitialConfiguration, files: &CredentialFiles) -> Result<Guard, ServeError> {
+    let tls = options.tls.load(options.parent.is_some())?.map(Arc::new);
+    let has_tls = tls.as_ref().is_some_and(|tls| tls.is_of_listeners());
+    let mut listeners = vec![("--listen", options.listen), ("--http", options.http)];
+    // Without a token and without a policy the listener refuses by itself.
+    let admin = options.admin.as_ref().filter(|admin| admin.token_file.is_some() || first.loaded.access.is_some());
+    listeners.extend(admin.map(|admin| ("--admin", admin.listen)));
+    listeners.extend(options.extra_listeners.iter().map(|extra| (extra.flag, extra.address)));
+    // What the peers keep is known once this one has joined them; until then nothing is allowed.
+    let is_kept = options.peers.as_ref().is_some_and(|peers| !peers.bootstrap && peers.take_over.is_none());
+    let has_policy = first.loaded.access.is_some() || is_kept;
+    let accounts = Arc::<Accounts>::default();
+    let gate = gate(&listeners, has_policy, has_tls, &options.access, files, &accounts)?;
+    let limits = Arc::new(options.limits.clone());
+    let budget = Arc::new(limits.budget());
+    Ok(Guard { gate, tls, limits, accounts, budget, names: HostNames::new(&options.access.http_names, None) })
+}
+
+/// Serves gRPC on each thread; connections are put into the queues.
+fn serve_grpc(
+    threads: &Threads,
+    services: &GrpcServices,
+    guard: &Guard,
+    stopped: &watch::Receiver<bool>,
+) -> Vec<ArbiterQueue> {
     let mut queues = Vec::new();
     threads.on_each(|| {
         let (queue, connections) = arbiter_queue();
         queues.push(queue);
-        grpc::serve(services.clone(), Arc::clone(&gate), Arc::clone(&limits), connections, stopped.clone())
+        let (gate, limits) = (Arc::clone(&guard.gate), Arc::clone(&guard.limits));
+        grpc::serve(services.clone(), gate, limits, connections, stopped.clone())
     });
-    let for_guests = listeners.clients.clone();
-    let listener = Listener::new(listener, listeners.clients);
-    let distributor = spawn(distribute(listener, queues));
+    queues
+}
+
+fn serve_http(
+    listener: Listener,
+    node: &NodeHandle,
+    info: &ServerInfo,
+    guard: &Guard,
+    prometheus: &PrometheusHandle,
+    health: HealthSources,
+    stopped: &watch::Receiver<bool>,
+) {
+    let limits = &guard.limits;
     let history = Arc::new(History::new(limits.history_resources));
-    let surveyor = Arc::new(Surveyor::new(&limits));
+    let surveyor = Arc::new(Surveyor::new(limits));
     let pages = Pages {
         node: node.clone(),
         info: info.clone(),
         prometheus: prometheus.clone(),
-        health: health_sources,
+        health,
         scrapes: Arc::new(Semaphore::new(1)),
         metrics_resources: limits.metrics_resources,
         history: Arc::clone(&history),
@@ -235,69 +484,14 @@ async fn serve(options: Options, guests: Option<Guests>, ready: impl FnOnce(Addr
         looks: Looks::default(),
     };
     spawn(history.keep(node.clone(), surveyor));
-    let http_listener = Listener::new(http_listener, listeners.pages);
     let patience = Duration::from_secs(limits.request_secs);
     let serving = http::Serving {
         pages: http::router(pages),
-        gate: Arc::clone(&gate),
+        gate: Arc::clone(&guard.gate),
         body_bytes: http::PASTED_BYTES,
-        names: (!has_tls).then(|| HostNames::new(&options.access.http_names, Some(&info.advertise))),
+        names: guard.names(),
     };
-    spawn(http::serve(http_listener, serving, patience, stopped.clone()));
-    spawn(tick(node.clone()));
-    let watched = spawn(watch_absence(node.clone(), health.clone()));
-    spawn(upkeep(prometheus));
-    spawn(reload.on_change(node.clone(), files, joined.is_some()));
-    if let Some(tls) = tls {
-        spawn(tls::reload(tls, hangup));
-    }
-    let quorum = joined.map(|joined| joined.membership.quorum);
-    if let Some(admin) = admin {
-        let service = quorum.clone().map(|quorum| AdminService::new(node.clone(), quorum, info.clone()));
-        let pools = PoolService::new(node.clone(), stopped.clone());
-        spawn(admin::serve(admin, Arc::clone(&gate), listeners.operators, pools, service, stopped.clone()));
-    }
-    let mut farewell = None;
-    if let Some(Guests { flag, listen, start }) = guests {
-        let tcp = bind(listen, flag).await?;
-        addresses.guests = Some(local(&tcp, listen));
-        let services = start(Host { id: &info.id, address: &info.advertise }).map_err(ServeError::Guests)?;
-        farewell = Some(services.farewell);
-        let (listener, gate) = (Listener::new(tcp, for_guests), Arc::clone(&gate));
-        let (limits, stopped) = (Arc::clone(&limits), stopped.clone());
-        spawn(async move { grpc::serve_guarded(listener, services.routes, Vec::new(), gate, &limits, stopped).await });
-    }
-    tracing::info!(grpc = %addresses.grpc, http = %addresses.http, "ready");
-    ready(addresses);
-    supervisor::ready();
-
-    let failed = tokio::select! {
-        () = stop_signals.received() => false,
-        changed = node_failed.wait_for(|failed| *failed) => changed.is_ok(),
-    };
-    tracing::info!("stopping");
-    supervisor::stopping();
-    watched.abort();
-    serves(&health, false).await;
-    // First, so that a request that comes from here on is sent to the next master.
-    match quorum {
-        Some(quorum) if failed => quorum.shutdown().await,
-        _ => node.hand_over().await,
-    }
-    if let Some(farewell) = farewell.filter(|_| !failed) {
-        farewell.await;
-    }
-    distributor.abort();
-    stop.send_replace(true);
-    to_be_ended.iter().for_each(OpenConnections::end_all);
-    drain(&open).await;
-    threads.stop();
-    gate.audit().close();
-    #[cfg(feature = "otlp")]
-    if let Some(traces) = traces {
-        traces.stop().await;
-    }
-    if failed { Err(ServeError::NodeFailed) } else { Ok(()) }
+    spawn(http::serve(listener, serving, patience, stopped.clone()));
 }
 
 /// What decides whether calls are allowed; a server that would stand open does not start.
@@ -330,6 +524,7 @@ pub(crate) fn gate(
 }
 
 /// How each listener accepts.
+#[derive(Clone)]
 pub(crate) struct ListenerSet {
     pub(crate) clients: ListenerSettings,
     pub(crate) pages: ListenerSettings,

@@ -8,7 +8,7 @@ use leaseway_client::{
     limiter::{Closed, DebtExceeded},
 };
 use leaseway_core::{Glob, access::Action, escaped};
-use leaseway_server::Guest;
+use leaseway_server::HttpCaller;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -53,18 +53,18 @@ const FIRST_WAIT: Duration = Duration::from_secs(1);
 const WHILE_UNKNOWN: Duration = Duration::from_secs(1);
 
 /// Whether the caller may ask for a resource.
-pub(super) fn check(guest: &Guest, resource: &str) -> Result<(), Problem> {
-    Ok(guest.check_resource(Action::Ask, resource)?)
+pub(super) fn check(caller: &HttpCaller, resource: &str) -> Result<(), Problem> {
+    Ok(caller.check_resource(Action::Ask, resource)?)
 }
 
 pub(super) async fn acquire(
     gateway: &HttpGateway,
-    guest: &Guest,
+    caller: &HttpCaller,
     resource: &str,
     fields: &Fields,
 ) -> Result<HttpAnswer, Problem> {
-    check(guest, resource)?;
-    let slot = open(gateway, guest, resource, fields).await?;
+    check(caller, resource)?;
+    let slot = open(gateway, caller, resource, fields).await?;
     let permits = fields.number("permits") as u32;
     if slot.has_capacity() && slot.rate().try_acquire(permits).is_err() {
         stand_in_line(gateway, &slot, permits, fields, slot.rate().wait_many(permits)).await?;
@@ -91,12 +91,12 @@ pub(super) async fn reserve(gateway: &HttpGateway, slot: &Arc<Slot>, fields: &Fi
 /// Counts permits that were used already.
 pub(super) async fn charge(
     gateway: &HttpGateway,
-    guest: &Guest,
+    caller: &HttpCaller,
     resource: &str,
     fields: &Fields,
 ) -> Result<HttpAnswer, Problem> {
-    check(guest, resource)?;
-    let slot = open(gateway, guest, resource, fields).await?;
+    check(caller, resource)?;
+    let slot = open(gateway, caller, resource, fields).await?;
     let permits = fields.number("permits") as u64;
     told_of_debt(resource, slot.rate().charge(permits))?;
     let json = json!({ "resource": resource, "permits": permits, "debt": slot.rate().debt() });
@@ -104,8 +104,8 @@ pub(super) async fn charge(
 }
 
 /// Tells what this gateway has.
-pub(super) fn standing(gateway: &HttpGateway, guest: &Guest, resource: &str) -> Result<HttpAnswer, Problem> {
-    guest.check_resource(Action::Read, resource)?;
+pub(super) fn standing(gateway: &HttpGateway, caller: &HttpCaller, resource: &str) -> Result<HttpAnswer, Problem> {
+    caller.check_resource(Action::Read, resource)?;
     let Some(slot) = gateway.bridge.look(resource) else {
         let why = "this gateway holds no lease of it: none has asked here for some time";
         return Err(Problem::new(ProblemKind::NotFound, why));
@@ -127,12 +127,12 @@ pub(super) fn standing(gateway: &HttpGateway, guest: &Guest, resource: &str) -> 
 /// is ready to wait for permits. Without any it is as the gateway was started: everything passes, or nothing.
 pub(super) async fn open(
     gateway: &HttpGateway,
-    guest: &Guest,
+    caller: &HttpCaller,
     resource: &str,
     fields: &Fields,
 ) -> Result<Arc<Slot>, Problem> {
     let window = window_of(&gateway.windows, resource);
-    let slot = gateway.bridge.open(resource, window, guest.principal()).map_err(|why| not_opened(&why))?;
+    let slot = gateway.bridge.open(resource, window, caller.principal()).map_err(|why| not_opened(&why))?;
     let opened = slot.rate().resource();
     if opened.usable().basis == Basis::Unknown {
         let wait = FIRST_WAIT.max(patience_of(fields));

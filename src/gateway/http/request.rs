@@ -9,7 +9,7 @@ use axum::{
     http::{HeaderMap, header, request::Parts},
 };
 use leaseway_core::escaped;
-use leaseway_server::Guest;
+use leaseway_server::HttpCaller;
 use serde_json::Value;
 use tokio::time::timeout;
 use tokio_stream::StreamExt as _;
@@ -28,7 +28,7 @@ const BODY_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A request that makes sense.
 pub(super) struct Read {
-    pub(super) guest: Guest,
+    pub(super) caller: HttpCaller,
     /// What stands in its path; empty where nothing does.
     pub(super) parameter: String,
     pub(super) fields: Fields,
@@ -52,9 +52,9 @@ pub(super) async fn read(operation: Operation, request: Request) -> Result<Read,
         [] => in_query,
         table => Fields::of_body(table, &read_body(&parts.headers, body).await?)?,
     };
-    let guest = parts.extensions.remove::<Guest>();
-    let guest = guest.ok_or_else(|| Problem::new(ProblemKind::Unauthenticated, "it is not known who calls"))?;
-    Ok(Read { guest, parameter, fields })
+    let caller = parts.extensions.remove::<HttpCaller>();
+    let caller = caller.ok_or_else(|| Problem::new(ProblemKind::Unauthenticated, "it is not known who calls"))?;
+    Ok(Read { caller, parameter, fields })
 }
 
 async fn read_parameter(name: &str, parts: &mut Parts) -> Result<String, Problem> {

@@ -2,7 +2,6 @@
 
 use std::{
     collections::HashMap,
-    net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -14,7 +13,7 @@ use leaseway_proto::envoy::quota::{
     RateLimitQuotaResponse, RateLimitQuotaUsageReports,
     rate_limit_quota_service_server::{RateLimitQuotaService, RateLimitQuotaServiceServer},
 };
-use leaseway_server::GrpcGuest;
+use leaseway_server::{GrpcCaller, ListenOption};
 use tokio::{
     sync::{mpsc, watch},
     time::{Instant, sleep},
@@ -51,7 +50,7 @@ const MOST_NAME_BYTES: usize = 128;
 #[derive(Debug, Clone)]
 pub struct RlqsOptions {
     /// Where Envoys report.
-    pub listen: SocketAddr,
+    pub listen: ListenOption,
     /// How each Envoy is attended.
     pub envoy: Settings,
     /// No more Envoys, those included that have gone and may go by what they were told.
@@ -136,13 +135,13 @@ impl RateLimitQuotaService for RlqsService {
         &self,
         request: Request<Streaming<RateLimitQuotaUsageReports>>,
     ) -> Result<Response<Self::StreamRateLimitQuotasStream>, Status> {
-        let guest = GrpcGuest::of(request.extensions())?;
+        let caller = GrpcCaller::of(request.extensions())?;
         let name = name(request.metadata())?;
         if *self.0.stop.borrow() {
             return Err(Status::unavailable(STOPS));
         }
         let (sink, told) = mpsc::channel(1);
-        tokio::spawn(Reader::new(Arc::clone(&self.0), guest, name, sink).read(request.into_inner()));
+        tokio::spawn(Reader::new(Arc::clone(&self.0), caller, name, sink).read(request.into_inner()));
         Ok(Response::new(ReceiverStream::new(told)))
     }
 }
@@ -158,21 +157,21 @@ fn name(metadata: &MetadataMap) -> Result<Option<Arc<str>>, Status> {
 /// What reads a stream.
 struct Reader {
     registry: Arc<Registry>,
-    guest: GrpcGuest,
+    caller: GrpcCaller,
     name: Arc<str>,
     domain: Option<Arc<str>>,
     stream: Stream,
 }
 
 impl Reader {
-    fn new(registry: Arc<Registry>, guest: GrpcGuest, name: Option<Arc<str>>, sink: Sink) -> Reader {
+    fn new(registry: Arc<Registry>, caller: GrpcCaller, name: Option<Arc<str>>, sink: Sink) -> Reader {
         let mut present = registry.present();
         present.streams += 1;
         let number = present.streams;
         drop(present);
         let name = name.unwrap_or_else(|| format!("{}-{number}", registry.anonymous).into());
         metrics::stream_opened();
-        Reader { registry, guest, name, domain: None, stream: Stream { number, sink } }
+        Reader { registry, caller, name, domain: None, stream: Stream { number, sink } }
     }
 
     async fn read(mut self, mut incoming: Streaming<RateLimitQuotaUsageReports>) {
@@ -204,13 +203,13 @@ impl Reader {
         for (at, usage) in reports.bucket_quota_usages.into_iter().enumerate() {
             let read = report::read(&domain, at, &usage);
             let (bucket, usage) = read.map_err(|error| Status::invalid_argument(error.to_string()))?;
-            match self.guest.may_ask_as(&bucket.resource, &self.name) {
+            match self.caller.may_ask_as(&bucket.resource, &self.name) {
                 Ok(()) => usages.push((bucket, usage)),
                 // Its other buckets are none the worse for it.
                 Err(_) => metrics::bucket_refused(),
             }
         }
-        let owner = self.guest.principal();
+        let owner = self.caller.principal();
         let mut command = Command::Reported { stream: self.stream.clone(), usages, owner };
         loop {
             let commands = Registry::commands(&self.registry, &self.name)?;

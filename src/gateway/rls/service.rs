@@ -6,7 +6,7 @@ use leaseway_core::Principal;
 use leaseway_proto::envoy::ratelimit::{
     RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
 };
-use leaseway_server::{GrpcGuest, Shortcut};
+use leaseway_server::{GrpcCaller, Shortcut};
 use tonic::{Request, Response, Status};
 
 use super::{
@@ -32,19 +32,19 @@ impl RlsService {
     /// What Envoy calls for each request, answered past tonic.
     pub fn shortcut(&self) -> Shortcut {
         let service = self.clone();
-        Shortcut::new(PATH, move |guest, request| {
+        Shortcut::new(PATH, move |caller, request| {
             let service = service.clone();
-            async move { service.answer(&guest, &request).await }
+            async move { service.answer(&caller, &request).await }
         })
     }
 
-    async fn answer(&self, guest: &GrpcGuest, request: &RateLimitRequest) -> Result<RateLimitResponse, Status> {
-        let decision = match self.decide(guest, request, true)? {
+    async fn answer(&self, caller: &GrpcCaller, request: &RateLimitRequest) -> Result<RateLimitResponse, Status> {
+        let decision = match self.decide(caller, request, true)? {
             Decision::Awaits(slots) => {
                 for slot in slots {
                     slot.first_lease().await;
                 }
-                self.decide(guest, request, false)?
+                self.decide(caller, request, false)?
             }
             decided => decided,
         };
@@ -54,8 +54,8 @@ impl RlsService {
         }
     }
 
-    fn decide(&self, guest: &GrpcGuest, request: &RateLimitRequest, may_wait: bool) -> Result<Decision, Status> {
-        self.rules.with(|rules| decide(rules, &self.bridge, guest, request, may_wait))
+    fn decide(&self, caller: &GrpcCaller, request: &RateLimitRequest, may_wait: bool) -> Result<Decision, Status> {
+        self.rules.with(|rules| decide(rules, &self.bridge, caller, request, may_wait))
     }
 }
 
@@ -65,17 +65,17 @@ impl RateLimitService for RlsService {
         &self,
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
-        let guest = GrpcGuest::of(request.extensions())?;
-        Ok(Response::new(self.answer(&guest, request.get_ref()).await?))
+        let caller = GrpcCaller::of(request.extensions())?;
+        Ok(Response::new(self.answer(&caller, request.get_ref()).await?))
     }
 }
 
-impl Asking for GrpcGuest {
+impl Asking for GrpcCaller {
     fn may_ask(&self, resource: &str) -> Result<(), Status> {
-        GrpcGuest::may_ask(self, resource)
+        GrpcCaller::may_ask(self, resource)
     }
 
     fn principal(&self) -> Principal {
-        GrpcGuest::principal(self)
+        GrpcCaller::principal(self)
     }
 }

@@ -190,7 +190,7 @@ mod tests {
         let places = [1, 2].map(|last| open.admit([10, 0, 0, last].into()).expect("a place"));
         let looked_at = |place: usize, header: &'static str| {
             let connection = Arc::clone(&places[place].connection);
-            let caller = Caller { address: connection.origin().address, names: None, connection };
+            let caller = Caller { address: connection.origin().address, names: None, is_in_process: false, connection };
             let header = HeaderValue::from_static(header);
             let refused = credentials.identify(Some(&header), Some(&caller), SystemTime::now()).expect_err("no token");
             !matches!(refused, CredentialError::TooMany)

@@ -23,9 +23,8 @@ use super::{
     answer::{self, Answer, refusal},
     answering::{Answering, refused, within},
     body::{BodyLimits, RequestBody},
-    deadline,
-    guest::GrpcGuest,
-    parts,
+    caller::GrpcCaller,
+    deadline, parts,
     shortcut::Shortcut,
     tonic_answer::TonicAnswer,
     unary,
@@ -222,15 +221,15 @@ impl ConnectionService {
         let path = request.uri().path();
         let shortcut = front.shortcuts.iter().find(|shortcut| shortcut.is_to(path) && !extras.has_encoding);
         let (Some(shortcut), Some(visitor)) = (shortcut, visitor) else { return self.pass_on(request, extras) };
-        let guest = match visitor.admit(request.headers(), CallKind::Gateway) {
-            Ok(admitted) => GrpcGuest::from(admitted),
+        let caller = match visitor.admit(request.headers(), CallKind::Gateway) {
+            Ok(admitted) => GrpcCaller::from(admitted),
             Err(status) => return refused(status),
         };
         let body = match Charge::request(&connection.budget, REQUEST) {
             Ok(under_way) => RequestBody::new(request.into_body(), front.limits, under_way),
             Err(why) => return refused(why.into()),
         };
-        shortcut.answer(guest, body, extras.timeout)
+        shortcut.answer(caller, body, extras.timeout)
     }
 
     /// With what is known of its connection, and of who makes the call.

@@ -9,11 +9,11 @@ use super::{
     answer,
     answering::{Answering, within},
     body::RequestBody,
-    guest::GrpcGuest,
+    caller::GrpcCaller,
     unary,
 };
 
-type Method = dyn Fn(GrpcGuest, RequestBody, Option<Duration>) -> Answering + Send + Sync;
+type Method = dyn Fn(GrpcCaller, RequestBody, Option<Duration>) -> Answering + Send + Sync;
 
 /// A method of one message in and one out, which is called far more often than all others.
 pub struct Shortcut {
@@ -25,20 +25,20 @@ impl Shortcut {
     /// `path` is of the service and the method, as in requests. Calls that are not plain go to tonic all the same.
     pub fn new<Q, A, F>(
         path: &'static str,
-        method: impl Fn(GrpcGuest, Q) -> F + Clone + Send + Sync + 'static,
+        method: impl Fn(GrpcCaller, Q) -> F + Clone + Send + Sync + 'static,
     ) -> Shortcut
     where
         Q: Message + Default + 'static,
         A: Message + 'static,
         F: Future<Output = Result<A, Status>> + Send,
     {
-        let answer = move |guest: GrpcGuest, mut body: RequestBody, timeout: Option<Duration>| {
+        let answer = move |caller: GrpcCaller, mut body: RequestBody, timeout: Option<Duration>| {
             let method = method.clone();
             within(timeout, async move {
                 let asked = unary::read::<Q>(&mut body).await;
                 let under_way = body.into_charge();
                 let answered = match asked {
-                    Ok(asked) => method(guest, asked).await,
+                    Ok(asked) => method(caller, asked).await,
                     Err(status) => Err(status),
                 };
                 Ok(answer::message(answered, under_way))
@@ -51,8 +51,8 @@ impl Shortcut {
         self.path == path
     }
 
-    pub(super) fn answer(&self, guest: GrpcGuest, body: RequestBody, timeout: Option<Duration>) -> Answering {
-        (self.answer)(guest, body, timeout)
+    pub(super) fn answer(&self, caller: GrpcCaller, body: RequestBody, timeout: Option<Duration>) -> Answering {
+        (self.answer)(caller, body, timeout)
     }
 }
 

@@ -14,6 +14,8 @@ pub(crate) struct Caller {
     pub(crate) address: IpAddr,
     /// What its certificate proves, if it has shown one.
     pub(crate) names: Option<Arc<Names>>,
+    /// It is part of this process, and may do everything.
+    pub(crate) is_in_process: bool,
     /// The connection as one of those that are open.
     pub(crate) connection: Arc<OpenConnection>,
 }

@@ -9,7 +9,7 @@ use std::{
 
 use leaseway_tls::ServerStream;
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
+    io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf},
     net::TcpStream,
 };
 use tonic::transport::server::Connected;
@@ -20,10 +20,11 @@ use crate::{
     stint::Stint,
 };
 
-/// In the clear, or TLS. Only TLS is in a box: it is large, and what is not TLS need not pay for that.
+/// What is underneath. TLS is in a box because it is large, and connections in the clear need not pay for that.
 pub(super) enum Stream {
     Plain(TcpStream),
     Tls(Box<ServerStream<TcpStream>>),
+    InProcess(Box<DuplexStream>),
 }
 
 /// A connection that is ready to be served. It counts as open for as long as it lives.
@@ -75,6 +76,7 @@ impl AsyncRead for Stream {
         match self.get_mut() {
             Stream::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
             Stream::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+            Stream::InProcess(stream) => Pin::new(stream).poll_read(cx, buf),
         }
     }
 }
@@ -111,6 +113,7 @@ impl AsyncWrite for Connection {
         match &mut self.stream {
             Stream::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
             Stream::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+            Stream::InProcess(stream) => Pin::new(stream).poll_write(cx, buf),
         }
     }
 
@@ -118,6 +121,7 @@ impl AsyncWrite for Connection {
         match &mut self.stream {
             Stream::Plain(stream) => Pin::new(stream).poll_flush(cx),
             Stream::Tls(stream) => Pin::new(stream).poll_flush(cx),
+            Stream::InProcess(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
@@ -125,6 +129,7 @@ impl AsyncWrite for Connection {
         match &mut self.stream {
             Stream::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
             Stream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+            Stream::InProcess(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 
@@ -136,6 +141,7 @@ impl AsyncWrite for Connection {
         match &mut self.stream {
             Stream::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
             Stream::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Stream::InProcess(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
         }
     }
 
@@ -143,6 +149,7 @@ impl AsyncWrite for Connection {
         match &self.stream {
             Stream::Plain(stream) => stream.is_write_vectored(),
             Stream::Tls(stream) => stream.is_write_vectored(),
+            Stream::InProcess(stream) => stream.is_write_vectored(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Accepts connections, and opens them.
 
 use std::{
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr},
     sync::Arc,
     time::Duration,
 };
@@ -9,6 +9,7 @@ use std::{
 use leaseway_core::access::Identity;
 use leaseway_tls::{HANDSHAKE_DEADLINE, Protocol, ServerTls};
 use tokio::{
+    io::DuplexStream,
     net::{TcpListener, TcpStream},
     sync::mpsc,
     time::timeout,
@@ -77,7 +78,8 @@ impl Listener {
             };
             match stream.set_nodelay(true).and_then(|()| stream.into_std()) {
                 Ok(stream) => {
-                    return Accepted { stream, address, service: *service, tls: tls.clone(), place, opening };
+                    let raw = Raw::Tcp { stream, tls: tls.clone(), opening };
+                    return Accepted { raw, address: address.ip().to_canonical(), service: *service, place };
                 }
                 Err(error) => tracing::debug!(%error, "connection lost while it was accepted"),
             }
@@ -108,12 +110,16 @@ impl Listener {
 
 /// A connection that was accepted and has said nothing yet. It belongs to no runtime: any thread may open it.
 pub(crate) struct Accepted {
-    stream: std::net::TcpStream,
-    address: SocketAddr,
+    raw: Raw,
+    /// IPv4 is never written as IPv6.
+    address: IpAddr,
     service: Service,
-    tls: Option<ServerTls>,
     place: Place,
-    opening: OpeningPlace,
+}
+
+enum Raw {
+    Tcp { stream: std::net::TcpStream, tls: Option<ServerTls>, opening: OpeningPlace },
+    InProcess(DuplexStream),
 }
 
 /// Why a connection is not served.
@@ -124,6 +130,10 @@ enum Refusal {
 }
 
 impl Accepted {
+    pub(super) fn in_process(stream: DuplexStream, service: Service, place: Place) -> Accepted {
+        Accepted { raw: Raw::InProcess(stream), address: IpAddr::V4(Ipv4Addr::LOCALHOST), service, place }
+    }
+
     /// What is known of it as one of the open connections.
     pub(crate) fn open_connection(&self) -> Arc<OpenConnection> {
         Arc::clone(&self.place.connection)
@@ -132,8 +142,8 @@ impl Accepted {
     /// Waits for what comes before the first request: the TLS handshake, and the preface of HTTP/2. A client that says
     /// something else is told what is expected, and the log says why there is no connection.
     pub(crate) async fn open(self) -> Option<Connection> {
-        let (address, service) = (self.address.ip().to_canonical(), self.service);
-        let opened = timeout(HANDSHAKE_DEADLINE, self.open_in_time(address)).await;
+        let (address, service) = (self.address, self.service);
+        let opened = timeout(HANDSHAKE_DEADLINE, self.open_in_time()).await;
         let why = match opened {
             Ok(Ok(connection)) => return Some(connection),
             Ok(Err(Refusal::Gone)) => return None,
@@ -145,8 +155,17 @@ impl Accepted {
         None
     }
 
-    async fn open_in_time(self, address: IpAddr) -> Result<Connection, Refusal> {
-        let Accepted { stream, service, tls, place, opening: _opening, .. } = self;
+    async fn open_in_time(self) -> Result<Connection, Refusal> {
+        let Accepted { raw, address, service, place } = self;
+        let (stream, tls, _opening) = match raw {
+            Raw::Tcp { stream, tls, opening } => (stream, tls, opening),
+            Raw::InProcess(stream) => {
+                let connection = Arc::clone(&place.connection);
+                let caller = Caller { address, names: None, is_in_process: true, connection };
+                let stream = connection::Stream::InProcess(Box::new(stream));
+                return Ok(Connection::new(stream, false, caller, place));
+            }
+        };
         let stream = TcpStream::from_std(stream).map_err(|_| Refusal::Gone)?;
         let (mut stream, names) = match (opening(&stream).await.map_err(|_| Refusal::Gone)?, tls) {
             (Opening::Closed, _) => return Err(Refusal::Gone),
@@ -168,7 +187,7 @@ impl Accepted {
         if let Some(names) = &names {
             place.connection.ends_at(names.until());
         }
-        let caller = Caller { address, names, connection: Arc::clone(&place.connection) };
+        let caller = Caller { address, names, is_in_process: false, connection: Arc::clone(&place.connection) };
         if let Some(Identity::Named(name)) = caller.certified()
             && !place.connection.count_to(&place.accounts().of_identity(&name))
         {

@@ -77,7 +77,12 @@ async fn both(service: CapacityService, node: NodeHandle) -> [SocketAddr; 2] {
     tokio::spawn(async move {
         while let Ok((stream, from)) = fronts.accept().await {
             let place = open.admit(from.ip()).expect("there is room");
-            let caller = Caller { address: from.ip(), names: None, connection: Arc::clone(&place.connection) };
+            let caller = Caller {
+                address: from.ip(),
+                names: None,
+                is_in_process: false,
+                connection: Arc::clone(&place.connection),
+            };
             let gateway = ConnectionService::new(Arc::clone(&front), caller, Arc::clone(&place.connection));
             let served = http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), gateway);
             tokio::spawn(async move {

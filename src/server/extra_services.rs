@@ -1,5 +1,5 @@
-//! Listeners for protocols that another crate serves: connections are bounded and opened here, callers are known by
-//! certificate or token, and a policy says what they may do, all as at a server's own listeners.
+//! Listeners for services of another crate, as a gateway's. They have the limits, the authentication and the policy of
+//! a server's own listeners, with a server in the process or without.
 
 mod grpc;
 
@@ -36,43 +36,41 @@ use crate::{
     error::ServeError,
     http::{HostNames, Serving, certified, serve},
     limits::Limits,
-    listen::{Caller, Listener, bind, local},
+    listen::{Caller, ListenOption, Listener, bind, local},
     metrics::CallKind,
     open_connections::{OpenConnections, look_after},
     reload::{Reload, reload_credentials},
-    run::{AccessOptions, ListenerSet, gate},
-    tls::{self, Tls, TlsOptions},
+    run::{AccessOptions, Guard, ListenerSet, gate},
+    tls::{self, TlsOptions},
 };
 
 /// How listeners are protected.
 #[derive(Debug, Clone, Default)]
-pub struct FrontendOptions {
-    /// A configuration whose `access:` says who may do what; its templates mean nothing here.
+pub struct ExtraServicesOptions {
+    /// A configuration whose `access:` says who may do what. Its templates are ignored.
     pub config: Option<PathBuf>,
     /// How callers prove who they are.
     pub access: AccessOptions,
-    /// Certificates of the listeners; without any, all is in the clear.
+    /// Certificates of the listeners. Without any, connections are in the clear.
     pub tls: TlsOptions,
-    /// Bounds on connections and on what waits for them.
+    /// Bounds on connections and on waiting bytes.
     pub limits: Limits,
 }
 
 /// Listeners of one process, under one policy.
-pub struct Frontend {
-    gate: Arc<Gate>,
-    tls: Option<Arc<Tls>>,
-    limits: Limits,
-    /// Those of HTTP in the clear.
-    names: HostNames,
+pub struct ExtraServices {
+    guard: Guard,
     listeners: ListenerSet,
+    /// The policy is this process's own, not that of a server.
+    owns_gate: bool,
     stop: watch::Sender<bool>,
 }
 
-impl Frontend {
-    /// Reads what the listeners are protected with. `listeners` are where they will be, each with the flag that says
-    /// so: what others reach and is not protected is refused.
-    pub fn open(options: FrontendOptions, listeners: &[(&'static str, SocketAddr)]) -> Result<Frontend, ServeError> {
-        let FrontendOptions { config, access, tls, limits } = options;
+impl ExtraServices {
+    /// Reads policy, credentials and certificates. `listeners` are bound later; one that is exposed without protection
+    /// is refused.
+    pub fn open(options: ExtraServicesOptions, listeners: &[ListenOption]) -> Result<ExtraServices, ServeError> {
+        let ExtraServicesOptions { config, access, tls, limits } = options;
         let files = CredentialFiles { tokens: access.tokens.clone(), jwt: access.jwt.clone(), operator: None };
         // Before files are read, so that no change is missed.
         let reload = Reload::prepare(config.clone(), &files).map_err(ServeError::Signals)?;
@@ -81,46 +79,46 @@ impl Frontend {
         let tls = tls.load(true)?.map(Arc::new);
         let has_tls = tls.as_ref().is_some_and(|tls| tls.is_of_listeners());
         let accounts = Arc::<Accounts>::default();
-        let gate = gate(listeners, policy.is_some(), has_tls, &access, &files, &accounts)?;
+        let listeners: Vec<_> = listeners.iter().map(|listener| (listener.flag, listener.address)).collect();
+        let gate = gate(&listeners, policy.is_some(), has_tls, &access, &files, &accounts)?;
         gate.set_policy(policy);
-        let budget = Arc::new(limits.budget());
-        let listeners = ListenerSet::new(tls.as_deref(), &limits, &accounts, &budget)?;
-        spawn(look_after(listeners.open(), accounts));
-        if let Some(tls) = &tls {
+        let (limits, budget) = (Arc::new(limits.clone()), Arc::new(limits.budget()));
+        let names = HostNames::new(&access.http_names, None);
+        let guard = Guard { gate, tls, limits, accounts, budget, names };
+        let listeners = guard.listeners()?;
+        spawn(look_after(listeners.open(), Arc::clone(&guard.accounts)));
+        if let Some(tls) = &guard.tls {
             spawn(tls::reload(Arc::clone(tls), hangup));
         }
-        spawn(reload_on_change(reload, Arc::clone(&gate), files));
-        let (stop, _) = watch::channel(false);
-        let names = HostNames::new(&access.http_names, None);
-        Ok(Frontend { gate, tls, limits, names, listeners, stop })
+        spawn(reload_on_change(reload, Arc::clone(&guard.gate), files));
+        Ok(ExtraServices { owns_gate: true, ..ExtraServices::within(guard, listeners) })
     }
 
-    /// Serves HTTP; answers where. Requests carry a [`Guest`]. Where certificates are required, /healthz and /readyz
+    /// Beside a server that sees to policy, credentials and certificates.
+    pub(crate) fn within(guard: Guard, listeners: ListenerSet) -> ExtraServices {
+        ExtraServices { guard, listeners, owns_gate: false, stop: watch::Sender::new(false) }
+    }
+
+    /// Serves HTTP; answers where. Requests carry a [`HttpCaller`]. Where certificates are required, /healthz and /readyz
     /// are for callers without one, too. No body is larger than `body_bytes`, which the routes have to see to.
     pub async fn serve_http(
         &self,
-        flag: &'static str,
-        address: SocketAddr,
+        listen: ListenOption,
         routes: Router,
         body_bytes: usize,
     ) -> Result<SocketAddr, ServeError> {
-        let tcp = bind(address, flag).await?;
-        let address = local(&tcp, address);
-        let requires_certificates = self.tls.as_ref().is_some_and(|tls| tls.requires_certificates());
+        let tcp = bind(listen.address, listen.flag).await?;
+        let address = local(&tcp, listen.address);
+        let tls = self.guard.tls.as_ref();
+        let requires_certificates = tls.is_some_and(|tls| tls.requires_certificates());
         let pages = routes
             .layer(middleware::from_fn(admit))
             .layer(middleware::from_fn_with_state(requires_certificates, certified));
         let listener = Listener::new(tcp, self.listeners.pages.clone());
-        let patience = Duration::from_secs(self.limits.request_secs);
-        let names = (!self.has_tls()).then(|| self.names.clone());
-        let serving = Serving { pages, gate: Arc::clone(&self.gate), body_bytes, names };
+        let patience = Duration::from_secs(self.guard.limits.request_secs);
+        let serving = Serving { pages, gate: Arc::clone(&self.guard.gate), body_bytes, names: self.guard.names() };
         spawn(serve(listener, serving, patience, self.stop.subscribe()));
         Ok(address)
-    }
-
-    /// Whether what the listeners speak is TLS.
-    pub fn has_tls(&self) -> bool {
-        self.tls.as_ref().is_some_and(|tls| tls.is_of_listeners())
     }
 
     /// Connections that are open.
@@ -136,7 +134,9 @@ impl Frontend {
         while self.connections() > 0 && Instant::now() < deadline {
             sleep(Duration::from_millis(20)).await;
         }
-        self.gate.audit().close();
+        if self.owns_gate {
+            self.guard.gate.audit().close();
+        }
     }
 }
 
@@ -177,27 +177,27 @@ async fn reload_on_change(mut reload: Reload, gate: Arc<Gate>, files: Credential
 async fn admit(mut request: Request, next: Next) -> Response {
     let visitor = request.extensions().get::<Arc<Visitor>>().cloned();
     if let Some(visitor) = visitor {
-        let admitted = visitor.admit(request.headers(), CallKind::Http).map_err(GuestRefusal::from);
+        let admitted = visitor.admit(request.headers(), CallKind::Http).map_err(CallerRefusal::from);
         let origin = match &admitted {
             Ok(admitted) => admitted.origin(),
             Err(_) => request.extensions().get::<Caller>().map(Caller::origin),
         };
         let principal = origin.map_or(Principal::NONE, |origin| origin.principal);
-        request.extensions_mut().insert(Guest { admitted, principal });
+        request.extensions_mut().insert(HttpCaller { admitted, principal });
     }
     next.run(request).await
 }
 
 /// The caller of a request, and what it may do.
 #[derive(Clone)]
-pub struct Guest {
-    admitted: Result<Admitted, GuestRefusal>,
+pub struct HttpCaller {
+    admitted: Result<Admitted, CallerRefusal>,
     principal: Principal,
 }
 
 /// Why a caller may not do something.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum GuestRefusal {
+pub enum CallerRefusal {
     /// It is not known who it is.
     #[error("{0}")]
     Unknown(String),
@@ -206,26 +206,26 @@ pub enum GuestRefusal {
     Denied(String),
 }
 
-impl From<Status> for GuestRefusal {
-    fn from(status: Status) -> GuestRefusal {
+impl From<Status> for CallerRefusal {
+    fn from(status: Status) -> CallerRefusal {
         let why = status.message().to_owned();
-        if status.code() == Code::PermissionDenied { GuestRefusal::Denied(why) } else { GuestRefusal::Unknown(why) }
+        if status.code() == Code::PermissionDenied { CallerRefusal::Denied(why) } else { CallerRefusal::Unknown(why) }
     }
 }
 
-impl Guest {
+impl HttpCaller {
     /// Whether it may do this.
-    pub fn check(&self, request: &AccessRequest<'_>) -> Result<(), GuestRefusal> {
+    pub fn check(&self, request: &AccessRequest<'_>) -> Result<(), CallerRefusal> {
         Ok(self.admitted()?.check(CallKind::Http, request)?)
     }
 
     /// Whether it may do this to a resource, under any name: remembered, for what is asked again and again.
-    pub fn check_resource(&self, action: Action, resource: &str) -> Result<(), GuestRefusal> {
+    pub fn check_resource(&self, action: Action, resource: &str) -> Result<(), CallerRefusal> {
         Ok(self.admitted()?.check_remembered(CallKind::Gateway, &AccessRequest::on(action, resource))?)
     }
 
     /// Whether it may read all there is.
-    pub fn check_reads_everything(&self) -> Result<(), GuestRefusal> {
+    pub fn check_reads_everything(&self) -> Result<(), CallerRefusal> {
         Ok(self.admitted()?.check_reads_everything(CallKind::Http)?)
     }
 
@@ -234,22 +234,22 @@ impl Guest {
         self.principal
     }
 
-    fn admitted(&self) -> Result<&Admitted, GuestRefusal> {
+    fn admitted(&self) -> Result<&Admitted, CallerRefusal> {
         self.admitted.as_ref().map_err(Clone::clone)
     }
 }
 
-/// A request that did not come in by a [`Frontend`] has none.
-impl<S: Sync> FromRequestParts<S> for Guest {
+/// A request that did not come in by a [`ExtraServices`] has none.
+impl<S: Sync> FromRequestParts<S> for HttpCaller {
     type Rejection = http::StatusCode;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Guest, http::StatusCode> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<HttpCaller, http::StatusCode> {
         parts.extensions.get().cloned().ok_or(http::StatusCode::INTERNAL_SERVER_ERROR)
     }
 }
 
-impl std::fmt::Debug for Frontend {
+impl std::fmt::Debug for ExtraServices {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Frontend").field("connections", &self.connections()).finish_non_exhaustive()
+        f.debug_struct("ExtraServices").field("connections", &self.connections()).finish_non_exhaustive()
     }
 }

@@ -10,14 +10,14 @@ use crate::{access::Admitted, metrics::CallKind};
 
 /// The caller of a gRPC request, and what it may do.
 #[derive(Clone)]
-pub struct GrpcGuest {
+pub struct GrpcCaller {
     admitted: Admitted,
     principal: Principal,
 }
 
-impl GrpcGuest {
-    /// Of a request that came in by a [`Frontend`](crate::Frontend).
-    pub fn of(extensions: &Extensions) -> Result<GrpcGuest, Status> {
+impl GrpcCaller {
+    /// Of a request that came in by a [`ExtraServices`](crate::ExtraServices).
+    pub fn of(extensions: &Extensions) -> Result<GrpcCaller, Status> {
         let admitted = extensions.get::<Admitted>().cloned();
         Ok(admitted.ok_or_else(|| Status::internal("nothing is known of the connection"))?.into())
     }
@@ -39,15 +39,15 @@ impl GrpcGuest {
     }
 }
 
-impl From<Admitted> for GrpcGuest {
-    fn from(admitted: Admitted) -> GrpcGuest {
+impl From<Admitted> for GrpcCaller {
+    fn from(admitted: Admitted) -> GrpcCaller {
         let principal = admitted.origin().map_or(Principal::NONE, |origin| origin.principal);
-        GrpcGuest { admitted, principal }
+        GrpcCaller { admitted, principal }
     }
 }
 
-impl std::fmt::Debug for GrpcGuest {
+impl std::fmt::Debug for GrpcCaller {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("GrpcGuest").field("principal", &self.principal).finish_non_exhaustive()
+        f.debug_struct("GrpcCaller").field("principal", &self.principal).finish_non_exhaustive()
     }
 }

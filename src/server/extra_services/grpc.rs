@@ -1,4 +1,4 @@
-//! gRPC at the listeners of a frontend.
+//! gRPC at the listeners of extra services.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -9,26 +9,25 @@ use tonic_health::{
     server::{HealthReporter, HealthService},
 };
 
-use super::Frontend;
+use super::ExtraServices;
 use crate::{
     error::ServeError,
     grpc::{Shortcut, serve_guarded},
-    listen::{Listener, bind, local},
+    listen::{ListenOption, Listener, bind, local},
 };
 
-impl Frontend {
-    /// Serves gRPC; answers where. Requests carry a [`GrpcGuest`](crate::GrpcGuest), which shortcuts are given. Whether
+impl ExtraServices {
+    /// Serves gRPC; answers where. Requests carry a [`GrpcCaller`](crate::GrpcCaller), which shortcuts are given. Whether
     /// it is alive is for all to ask.
     pub async fn serve_grpc(
         &self,
-        flag: &'static str,
-        address: SocketAddr,
+        listen: ListenOption,
         services: Routes,
         shortcuts: Vec<Shortcut>,
         health: HealthReporter,
     ) -> Result<SocketAddr, ServeError> {
-        let tcp = bind(address, flag).await?;
-        let address = local(&tcp, address);
+        let tcp = bind(listen.address, listen.flag).await?;
+        let address = local(&tcp, listen.address);
         let services = services.add_service(HealthServer::new(HealthService::from_health_reporter(health)));
         let reflection = tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(leaseway_proto::FILE_DESCRIPTOR_SET)
@@ -37,7 +36,8 @@ impl Frontend {
             .expect("the descriptors are compiled in, and a test asks for them");
         let services = services.add_service(reflection);
         let listener = Listener::new(tcp, self.listeners.clients.clone());
-        let (gate, limits, stop) = (Arc::clone(&self.gate), self.limits.clone(), self.stop.subscribe());
+        let (gate, limits, stop) =
+            (Arc::clone(&self.guard.gate), Arc::clone(&self.guard.limits), self.stop.subscribe());
         spawn(async move { serve_guarded(listener, services, shortcuts, gate, &limits, stop).await });
         Ok(address)
     }
