@@ -10,7 +10,7 @@ use leaseway_client::{
     endpoint::{self, Endpoint},
 };
 use leaseway_gateway::{Addresses, Gateway, GatewayError, install_metrics};
-use leaseway_server::{ExtraServices, ExtraServicesOptions, ListenOption, StopSignals, limits::Limits};
+use leaseway_server::{ExtraServices, ExtraServicesOptions, ListenOption, StopSignals, config::limits::Limits};
 use tracing_subscriber::EnvFilter;
 
 use self::flags::{Cluster, GatewayFlags, GatewayListen};
@@ -83,6 +83,17 @@ pub(crate) struct RunGateway {
     /// How it is logged: lines for people, or an object of JSON a line
     #[arg(long, env = "LEASEWAY_LOG_FORMAT", value_enum, default_value = "text", value_name = "FORM")]
     log_format: log::LogFormat,
+    /// A resource is given back when it has not been asked for so many seconds, and for as long as its limit's window
+    /// is
+    #[arg(
+        long,
+        env = "LEASEWAY_IDLE_SECS",
+        default_value_t = 60,
+        value_name = "SECONDS",
+        value_parser = checks::seconds(),
+        help_heading = "Leases"
+    )]
+    idle_secs: u64,
     #[command(flatten)]
     gateway: GatewayFlags,
     /// A configuration whose `access:` says who may ask for which resources at this gateway; its templates mean nothing
@@ -182,6 +193,7 @@ impl RunGateway {
             transport,
             id: self.id,
             max_resources: self.limits.max_resources,
+            idle_secs: self.idle_secs,
             address_share: self.limits.address_share,
         };
         let listen = GatewayListen {

@@ -12,7 +12,7 @@ use std::{net::SocketAddr, path::PathBuf};
 use clap::{Args, builder::NonEmptyStringValueParser};
 use leaseway_core::Millis;
 use leaseway_server::{
-    Addresses, AdminOptions, Handover, Options, ParentOptions, PeerOptions, Server, TakeOver, Timing, clock::Skew,
+    Addresses, AdminOptions, Handover, Options, ParentOptions, PeerOptions, Server, Skew, TakeOver, Timing,
 };
 use tracing_subscriber::EnvFilter;
 

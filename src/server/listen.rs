@@ -4,16 +4,20 @@
 //! happens off the accepting loop, on the thread that will serve the connection, under one deadline
 //! ([`Accepted::open`]): the TLS handshake, and the preface of HTTP/2.
 
+pub(crate) mod accounts;
 mod arbiters;
+pub(crate) mod budget;
 mod caller;
 mod connection;
 mod count;
 mod in_process;
 mod listener;
+pub(crate) mod open_connections;
 mod opening;
 mod openings;
 #[cfg(test)]
 mod tests;
+pub(crate) mod tls;
 
 use std::net::SocketAddr;
 
@@ -27,7 +31,7 @@ pub(crate) use self::{
     listener::{Accepted, Listener, ListenerSettings},
     openings::Openings,
 };
-use crate::error::ServeError;
+use crate::config::error::ServeError;
 
 /// Where a running server can be reached.
 #[derive(Debug, Clone, Copy)]

@@ -1,5 +1,11 @@
 //! From options to a running server, and back.
 
+pub(crate) mod extra_services;
+pub(crate) mod guard;
+pub(crate) mod parent;
+pub(crate) mod peers;
+mod reload;
+
 use std::{
     net::SocketAddr,
     path::PathBuf,
@@ -18,40 +24,40 @@ use tokio::{
 use tonic_health::{ServingStatus, server::HealthReporter};
 
 use crate::{
-    access::{CredentialFiles, Gate, JwtOptions},
-    accounts::Accounts,
-    actors::{NodeHandle, NodeStart, Parent, Threads, spawn},
-    audit::{Audit, AuditTarget},
-    budget::Budget,
-    clock::{Clock, Skew},
-    error::ServeError,
-    exposure::Exposure,
-    extra_services::ExtraServices,
-    grpc::{
-        self, CapacityService, GrpcServices, PushService, StatusService,
-        admin::{self, AdminOptions, AdminPort, AdminService},
-        pools::PoolService,
+    api::{
+        grpc::{
+            self, CapacityService, GrpcServices, PushService, StatusService,
+            admin::{self, AdminOptions, AdminPort, AdminService},
+            pools::PoolService,
+        },
+        http::{self, HostNames, LivePages, Looks, Pages},
+        status::{health::HealthSources, history::History, survey::Surveyor},
     },
-    health::HealthSources,
-    history::History,
-    http::{self, HostNames, LivePages, Looks, Pages},
-    initial_config::InitialConfiguration,
-    limits::Limits,
+    auth::CredentialFiles,
+    config::{error::ServeError, initial_config::InitialConfiguration, limits::Limits},
     listen::{
-        Addresses, ArbiterQueue, InProcess, ListenOption, Listener, ListenerSettings, Openings, arbiter_queue, bind,
+        Addresses, ArbiterQueue, InProcess, ListenOption, Listener,
+        accounts::Accounts,
+        arbiter_queue, bind,
+        budget::Budget,
         distribute, local,
+        open_connections::{OpenConnections, look_after},
+        tls::{self, TlsOptions},
     },
-    metrics,
-    open_connections::{ConnectionLimits, OpenConnections, look_after},
-    parent::ParentOptions,
-    peers::{self, Joined, PeerOptions, Peering},
-    reload::Reload,
-    server_info::ServerInfo,
-    service::Service,
-    signals::StopSignals,
-    supervisor,
-    survey::Surveyor,
-    tls::{self, Tls, TlsOptions},
+    node::{NodeHandle, NodeStart, Parent, Threads, server_info::ServerInfo, spawn},
+    observe::metrics,
+    run::{
+        extra_services::ExtraServices,
+        guard::{AccessOptions, Guard, ListenerSet, gate},
+        parent::ParentOptions,
+        peers::{Joined, PeerOptions, Peering},
+        reload::Reload,
+    },
+    runtime::{
+        clock::{Clock, Skew},
+        signals::StopSignals,
+        supervisor,
+    },
 };
 
 /// How often resources look for leases that have ended, besides when they are asked.
@@ -60,8 +66,6 @@ const TICK: Duration = Duration::from_secs(1);
 const METRICS_UPKEEP: Duration = Duration::from_secs(5);
 /// How long requests under way may take when the server stops.
 const DRAIN: Duration = Duration::from_secs(5);
-/// Connections of all listeners that have said too little for a first request.
-const MOST_OPENING: usize = 1024;
 /// The names that health checkers may ask for: the server as a whole, or its main service.
 const HEALTH: [&str; 2] = ["", "doorman.Capacity"];
 
@@ -97,21 +101,6 @@ pub struct Options {
     pub extra_listeners: Vec<ListenOption>,
 }
 
-/// How callers prove who they are, and what becomes of it. Who may do what is in the configuration.
-#[derive(Debug, Clone, Default)]
-pub struct AccessOptions {
-    /// The file of tokens.
-    pub tokens: Option<PathBuf>,
-    /// The file of keys for JWTs, with what is expected of them.
-    pub jwt: Option<JwtOptions>,
-    /// Where it is written down who changed what.
-    pub audit: Option<AuditTarget>,
-    /// Others may reach this server although there is no TLS, or no policy.
-    pub insecure: bool,
-    /// Names under which its HTTP port without TLS is reached, besides its address.
-    pub http_names: Vec<String>,
-}
-
 /// A running server.
 pub struct Server {
     info: ServerInfo,
@@ -132,7 +121,7 @@ pub struct Server {
     stop_signals: StopSignals,
     node_failed: watch::Receiver<bool>,
     #[cfg(feature = "otlp")]
-    traces: Option<crate::traces::Traces>,
+    traces: Option<crate::observe::traces::Traces>,
 }
 
 /// Everything that is read and bound before the first actor starts, so that a server that cannot run answers nobody.
@@ -152,34 +141,6 @@ struct Prepared {
     reload: Reload,
     hangup: Signal,
     stop_signals: StopSignals,
-}
-
-/// What protects the listeners of a process: who may do what, certificates, and limits.
-#[derive(Clone)]
-pub(crate) struct Guard {
-    pub(crate) gate: Arc<Gate>,
-    pub(crate) tls: Option<Arc<Tls>>,
-    pub(crate) limits: Arc<Limits>,
-    pub(crate) accounts: Arc<Accounts>,
-    pub(crate) budget: Arc<Budget>,
-    /// Host names of HTTP listeners without TLS.
-    pub(crate) names: HostNames,
-}
-
-impl Guard {
-    pub(crate) fn has_tls(&self) -> bool {
-        self.tls.as_ref().is_some_and(|tls| tls.is_of_listeners())
-    }
-
-    /// The host names that an HTTP listener answers to. With TLS the certificate decides.
-    pub(crate) fn names(&self) -> Option<HostNames> {
-        (!self.has_tls()).then(|| self.names.clone())
-    }
-
-    /// Settings for one listener of each kind.
-    pub(crate) fn listeners(&self) -> Result<ListenerSet, ServeError> {
-        ListenerSet::new(self.tls.as_deref(), &self.limits, &self.accounts, &self.budget)
-    }
 }
 
 impl Prepared {
@@ -292,7 +253,7 @@ impl Server {
     pub async fn start(options: Options) -> Result<Server, ServeError> {
         let mut prepared = Prepared::new(&options).await?;
         #[cfg(feature = "otlp")]
-        let traces = crate::traces::Traces::start(&prepared.info.id)?;
+        let traces = crate::observe::traces::Traces::start(&prepared.info.id)?;
         let prometheus = metrics::install().map_err(|error| ServeError::Metrics(error.to_string()))?;
         let threads = Threads::start(thread_count(options.threads));
         let (node, node_failed) = prepared.start_node(&threads);
@@ -438,7 +399,7 @@ fn guard(options: &Options, first: &InitialConfiguration, files: &CredentialFile
     let accounts = Arc::<Accounts>::default();
     let gate = gate(&listeners, has_policy, has_tls, &options.access, files, &accounts)?;
     let limits = Arc::new(options.limits.clone());
-    let budget = Arc::new(limits.budget());
+    let budget = Arc::new(Budget::within(&limits));
     Ok(Guard { gate, tls, limits, accounts, budget, names: HostNames::new(&options.access.http_names, None) })
 }
 
@@ -492,85 +453,6 @@ fn serve_http(
         names: guard.names(),
     };
     spawn(http::serve(listener, serving, patience, stopped.clone()));
-}
-
-/// What decides whether calls are allowed; a server that would stand open does not start.
-pub(crate) fn gate(
-    listeners: &[(&'static str, SocketAddr)],
-    has_policy: bool,
-    has_tls: bool,
-    access: &AccessOptions,
-    files: &CredentialFiles,
-    accounts: &Arc<Accounts>,
-) -> Result<Arc<Gate>, ServeError> {
-    let exposure = Exposure { listeners, has_tls, has_policy, insecure: access.insecure };
-    exposure.check()?;
-    if let Some((flag, address)) = exposure.exposed() {
-        tracing::warn!(
-            "--insecure: {flag} {address} can be reached from other machines, which can read and change what passes, \
-             and do what no policy forbids"
-        );
-    }
-    let credentials = files.read().map_err(|error| ServeError::Credentials(error.to_string()))?;
-    let audit = match &access.audit {
-        None => Audit::none(),
-        Some(target) => Audit::open(target).map_err(|error| {
-            let path = if let AuditTarget::File(path) = target { path.clone() } else { "standard output".into() };
-            ServeError::Audit { path, error }
-        })?,
-    };
-    let (opens, is_exposed) = (exposure.opens_without_policy(), exposure.exposed().is_some());
-    Ok(Arc::new(Gate::new(credentials, opens, is_exposed, audit, Arc::clone(accounts))))
-}
-
-/// How each listener accepts.
-#[derive(Clone)]
-pub(crate) struct ListenerSet {
-    pub(crate) clients: ListenerSettings,
-    pub(crate) pages: ListenerSettings,
-    operators: ListenerSettings,
-    peers: ListenerSettings,
-}
-
-impl ListenerSet {
-    pub(crate) fn new(
-        tls: Option<&Tls>,
-        limits: &Limits,
-        accounts: &Arc<Accounts>,
-        budget: &Arc<Budget>,
-    ) -> Result<ListenerSet, ServeError> {
-        let openings = Openings::new(MOST_OPENING, limits.share());
-        let settings = |service: Service| {
-            let limits = connection_limits(limits, service);
-            Ok::<_, ServeError>(ListenerSettings {
-                service,
-                tls: tls.map(|tls| tls.listener(service)).transpose()?.flatten(),
-                open: OpenConnections::new(limits, Arc::clone(accounts), Arc::clone(budget)),
-                openings: openings.clone(),
-            })
-        };
-        Ok(ListenerSet {
-            clients: settings(Service::Clients)?,
-            pages: settings(Service::Pages)?,
-            operators: settings(Service::Operators)?,
-            peers: settings(Service::Peers)?,
-        })
-    }
-
-    /// The open connections of each.
-    pub(crate) fn open(&self) -> Vec<OpenConnections> {
-        [&self.clients, &self.pages, &self.operators, &self.peers].map(|listener| listener.open.clone()).into()
-    }
-}
-
-fn connection_limits(limits: &Limits, service: Service) -> ConnectionLimits {
-    ConnectionLimits {
-        most: if service == Service::Clients { limits.connections } else { limits.page_connections },
-        share: limits.share(),
-        // What peers ask each other is not counted.
-        idle: (service != Service::Peers).then(|| Duration::from_secs(limits.idle_connection_secs)),
-        stalled: Duration::from_secs(limits.answer_secs),
-    }
 }
 
 fn thread_count(asked: Option<usize>) -> usize {

@@ -62,6 +62,8 @@ pub(crate) struct Cluster {
     /// The gateway's id, if it was given one.
     pub(crate) id: Option<String>,
     pub(crate) max_resources: usize,
+    /// Seconds after which an unused resource is given back.
+    pub(crate) idle_secs: u64,
     /// Per cent of them that a lone caller may have.
     pub(crate) address_share: u8,
 }
@@ -78,7 +80,7 @@ impl GatewayFlags {
     /// Reads the rules. Must be called within a tokio runtime.
     pub(crate) fn options(self, cluster: Cluster, listen: GatewayListen) -> Result<Options, GatewayError> {
         let GatewayFlags { ratelimit_config, window, max_reservations, leases, quotas } = self;
-        let idle_secs = leases.idle_secs;
+        let idle_secs = cluster.idle_secs;
         Ok(Options {
             rls: listen.rls.map(|listen| RlsOptions::read(listen, &ratelimit_config)).transpose()?,
             rlqs: listen.rlqs.map(|listen| quotas.options(listen, idle_secs)),
@@ -122,16 +124,6 @@ struct LeaseFlags {
     /// (`apply_on_stream_done`): hits count whether or not they are there, and nothing passes until they are paid back
     #[arg(long, env = "LEASEWAY_CHARGE", value_name = "PATTERN,…", value_delimiter = ',', value_parser = glob)]
     charge: Vec<Glob>,
-    /// A resource is given back when it has not been asked for so many seconds, and for as long as its limit's window
-    /// is
-    #[arg(
-        long,
-        env = "LEASEWAY_IDLE_SECS",
-        default_value_t = 60,
-        value_name = "SECONDS",
-        value_parser = checks::seconds()
-    )]
-    idle_secs: u64,
 }
 
 /// The longest that a limit's window is: a year.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use clap::Args;
 use leaseway_client::{ClientTls, Credentials, Transport};
 use leaseway_gateway::{Gateway, GatewayError, Options};
-use leaseway_server::{ListenOption, Server, limits::Limits};
+use leaseway_server::{ListenOption, Server, config::limits::Limits};
 
 use super::tls::ListenerTls;
 use crate::{
@@ -13,6 +13,9 @@ use crate::{
     gateway::flags::{Cluster, GatewayFlags, GatewayListen},
     listen_address::listen_address,
 };
+
+/// Seconds after which the gateway gives back an unused resource.
+const IDLE_SECS: u64 = 60;
 
 /// A gateway in the server's process, under its policy, certificates and limits.
 #[derive(Args)]
@@ -76,6 +79,7 @@ impl ServerGateway {
             transport,
             id: None,
             max_resources: limits.resources,
+            idle_secs: IDLE_SECS,
             address_share: limits.address_share,
         };
         Ok(Some(PreparedGateway { options: self.flags.options(cluster, listen)? }))

@@ -1,7 +1,7 @@
 //! Flags of limits.
 
 use clap::Args;
-use leaseway_server::limits::Limits;
+use leaseway_server::config::limits::Limits;
 
 use super::checks;
 

@@ -5,7 +5,7 @@ use std::{fmt, net::IpAddr, sync::Arc};
 use leaseway_core::{access::Identity, escaped};
 use leaseway_tls::Names;
 
-use crate::{accounts::Origin, open_connections::OpenConnection};
+use crate::listen::{accounts::Origin, open_connections::OpenConnection};
 
 /// The other side of a connection, as far as it is known.
 #[derive(Debug, Clone)]

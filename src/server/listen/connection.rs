@@ -16,8 +16,8 @@ use tonic::transport::server::Connected;
 
 use super::{caller::Caller, opening::PREFACE};
 use crate::{
-    open_connections::{Ending, Place},
-    stint::Stint,
+    listen::open_connections::{Ending, Place},
+    runtime::stint::Stint,
 };
 
 /// What is underneath. TLS is in a box because it is large, and connections in the clear need not pay for that.

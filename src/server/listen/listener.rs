@@ -23,10 +23,9 @@ use super::{
     openings::{OpeningPlace, Openings},
 };
 use crate::{
-    logging::Throttle,
-    metrics,
-    open_connections::{OpenConnection, OpenConnections, Place},
-    service::Service,
+    config::service::Service,
+    listen::open_connections::{OpenConnection, OpenConnections, Place},
+    observe::{logging::Throttle, metrics},
 };
 
 /// After an error of `accept` (out of file descriptors, mostly) it is tried again so much later.

@@ -1,0 +1,424 @@
+//! The actor of one resource.
+//!
+//! [`ResourceActor`] owns the engine, and with it all that is known of the holders. Its mailbox is the [`combiner`]: it
+//! takes requests on the threads of the connections that they come from, and one of these threads runs the round for
+//! all that wait. What is not a request is handled on the resource's own [`task`].
+//!
+//! A message makes the engine decide; then the actor carries out what comes of it ([`ResourceActor::carry_out`]).
+//! An incarnation ends in one way, be it by a panic, by a lost commit, or because nothing is left to do: the actor is
+//! dropped, the requests that wait are let go, and the node is told.
+
+mod attention;
+mod combiner;
+mod command;
+mod handle;
+mod metering;
+mod queue;
+mod task;
+mod turn;
+mod world;
+
+use std::{
+    net::IpAddr,
+    sync::{Arc, OnceLock},
+};
+
+use actix::{Actor, ActorContext as _, ArbiterHandle, Handler, Message};
+use leaseway_core::{
+    Epoch, FreeKey, HolderKind, HolderReport, Millis, Overrides, PoolReport, PromiseReport, Request, ResourceReport,
+};
+use leaseway_engine::{Effects, Ended, ResourceEngine, Setup, uplink::Notice};
+use leaseway_quorum::{Fact, Quorum};
+
+use self::{
+    attention::Attention,
+    combiner::Combiner,
+    command::NotesUnderWay,
+    handle::{CallsWhenDropped, Incarnation},
+    metering::Metering,
+    queue::{RequestQueue, Ticket},
+    turn::Turn,
+};
+pub(super) use self::{
+    combiner::SendError,
+    command::Command,
+    handle::{PendingAnswer, ResourceHandle, YieldOnce},
+    queue::Full,
+    world::{HoldersShare, World},
+};
+use super::{
+    commit::{Commit, CommitProgress},
+    config_in_force::ConfigInForce,
+    note_turns::NoteTurn,
+    notices::Notices,
+    on_end::OnEnd,
+};
+use crate::node::subscribers::Subscribers;
+
+/// In place of a template, where the parent says how a resource is run.
+const PARENT: &str = "(parent)";
+
+/// What a resource says about itself.
+#[derive(Debug, Clone)]
+pub struct Status {
+    pub id: Arc<str>,
+    /// The pattern or name of its template, or that the parent says how it is run; `None` when it matches none.
+    pub template: Option<String>,
+    pub report: ResourceReport,
+    /// The pool, if it is one.
+    pub pool: Option<PoolReport>,
+    /// What the peers keep as promised, if promises are kept.
+    pub promises: Option<PromiseReport>,
+    /// A page of holders, if asked for.
+    pub holders: Vec<HolderReport>,
+    /// Where the next page begins.
+    pub next: Option<usize>,
+    /// When this was true.
+    pub at: Millis,
+}
+
+/// What an incarnation of a resource begins with.
+pub(super) struct Start {
+    pub(super) generation: u64,
+    pub(super) setup: Setup,
+    pub(super) config: Arc<ConfigInForce>,
+    pub(super) world: World,
+    /// Where it writes what it promises, if promises are kept.
+    pub(super) promises: Option<Quorum>,
+    /// Where a pool writes what is to be remembered, if that is kept.
+    pub(super) notes: Option<(Quorum, NoteTurn)>,
+    /// Where the uplink is told of it, if the node has a parent.
+    pub(super) notices: Option<Arc<Notices>>,
+    pub(super) subscribers: Arc<Subscribers>,
+    /// Told when it ends.
+    pub(super) on_end: OnEnd,
+}
+
+/// Starts an incarnation, with its task on `arbiter`.
+pub(super) fn start(start: Start, arbiter: &ArbiterHandle) -> ResourceHandle {
+    let (generation, clock) = (start.generation, start.world.clock);
+    let queue = RequestQueue::new(start.world.limits.queue, start.world.limits.share());
+    let ended = Arc::<OnceLock<Ended>>::default();
+    let attention = Arc::<Attention>::default();
+    let shared =
+        IncarnationShared { queue: Arc::clone(&queue), attention: Arc::clone(&attention), ended: Arc::clone(&ended) };
+    let begin = move |turn: &mut Turn| ResourceActor::begin(start, shared, turn);
+    let combiner = Arc::new(Combiner::new(begin, Arc::clone(&attention)));
+    let resource = Arc::downgrade(&combiner);
+    let task = Arc::clone(&attention);
+    arbiter.spawn_fn(move || {
+        actix_rt::spawn(task::attend(resource, task, clock));
+    });
+    ResourceHandle(Arc::new(Incarnation { combiner, _last: CallsWhenDropped(attention), generation, queue, ended }))
+}
+
+/// What an incarnation shares with its handles.
+struct IncarnationShared {
+    /// Requests that have no answer yet.
+    queue: Arc<RequestQueue>,
+    attention: Arc<Attention>,
+    /// Set before it stops of its own will.
+    ended: Arc<OnceLock<Ended>>,
+}
+
+pub(super) struct ResourceActor {
+    engine: ResourceEngine<Ticket>,
+    world: World,
+    epoch: Epoch,
+    promises: Option<(Quorum, Arc<CommitProgress>)>,
+    notes: Option<Notes>,
+    notices: Option<Arc<Notices>>,
+    subscribers: Arc<Subscribers>,
+    template: Option<String>,
+    config_version: u64,
+    overrides: Arc<Overrides>,
+    /// How much of the log of new watchers it has read.
+    heard: u64,
+    metering: Metering,
+    shared: IncarnationShared,
+    _on_end: OnEnd,
+}
+
+/// Where a pool writes what is to be remembered.
+struct Notes {
+    quorum: Quorum,
+    turn: NoteTurn,
+    progress: Arc<CommitProgress>,
+    /// The number of the newest.
+    newest: u64,
+}
+
+/// Runs the engine's algorithm over the batch in the turn.
+pub(super) struct Round;
+
+/// Looks after what has happened meanwhile.
+pub(super) struct Attend;
+
+impl Message for Round {
+    type Result = ();
+}
+
+impl Message for Attend {
+    type Result = ();
+}
+
+impl Actor for ResourceActor {
+    type Context = Turn;
+}
+
+impl Handler<Round> for ResourceActor {
+    type Result = ();
+
+    /// The one place where rounds are run: on the thread of a connection whose request came first, or of the request
+    /// that found the resource free; on the resource's own task after many rounds in a row. The combiner's lock is
+    /// held.
+    fn handle(&mut self, _: Round, turn: &mut Turn) {
+        self.note_origins(turn);
+        self.catch_up(turn);
+        let Turn { batch, effects, .. } = turn;
+        self.engine.run_round(self.world.moment(), batch, effects);
+        self.carry_out(turn);
+    }
+}
+
+impl Handler<Attend> for ResourceActor {
+    type Result = ();
+
+    fn handle(&mut self, _: Attend, turn: &mut Turn) {
+        self.catch_up(turn);
+        if self.shared.attention.is_woken(self.world.clock.at()) {
+            self.engine.wake(self.world.moment(), &mut turn.effects);
+        }
+        self.carry_out(turn);
+    }
+}
+
+impl Handler<Command> for ResourceActor {
+    type Result = ();
+
+    fn handle(&mut self, command: Command, turn: &mut Turn) {
+        self.catch_up(turn);
+        let moment = self.world.moment();
+        let Turn { batch, effects, .. } = turn;
+        match command {
+            Command::Tick { config } => {
+                self.follow(&config, effects);
+                self.follow_overrides(&config, effects);
+                self.tick(effects);
+            }
+            Command::Supply { supply, settings } => self.engine.supply(moment, supply, *settings, batch, effects),
+            Command::Condense { reply } => {
+                if let Some(condensed) = self.engine.condense(moment) {
+                    // If it comes too late the next request tells it.
+                    let _ = reply.send(condensed);
+                }
+            }
+            Command::Operate { work } => {
+                // If this node may not decide, the operator is told so by its closure being dropped.
+                self.engine.operate(moment, work, effects);
+            }
+            Command::Part { reply } => {
+                let last = self.part(effects);
+                self.carry_out(turn);
+                // The server may wait no longer.
+                let _ = reply.send(last);
+            }
+            Command::Report { from, limit, reply } => {
+                // The caller may have gone away meanwhile.
+                let _ = reply.send(self.status(from, limit));
+            }
+        }
+        self.carry_out(turn);
+    }
+}
+
+impl ResourceActor {
+    fn begin(start: Start, shared: IncarnationShared, turn: &mut Turn) -> ResourceActor {
+        let Start { setup, config, world, promises, notes, notices, subscribers, on_end, .. } = start;
+        let progress = |quorum| (quorum, Arc::new(CommitProgress::notifying(shared.attention.called())));
+        let promises = promises.map(progress);
+        let epoch = setup.birth.epoch;
+        let mut actor = ResourceActor {
+            template: if notices.is_some() { Some(PARENT.into()) } else { config.template_of(&world.id) },
+            config_version: config.version,
+            overrides: Arc::default(),
+            epoch,
+            engine: ResourceEngine::new(setup, world.moment(), &mut turn.effects),
+            promises,
+            notes: notes.map(|(quorum, turn)| Notes { quorum, turn, progress: Arc::default(), newest: 0 }),
+            notices,
+            subscribers,
+            // A new resource has no holder whose watch it could have missed.
+            heard: world.watchers.started(),
+            metering: Metering::new(),
+            world,
+            shared,
+            _on_end: on_end,
+        };
+        actor.engine.set_place_share(actor.world.limits.share());
+        actor.follow_overrides(&config, &mut turn.effects);
+        actor.carry_out(turn);
+        actor
+    }
+
+    /// A request says to whom a new record is to be counted; and in a pool that keeps the balances of strangers by
+    /// where they come from, where that is. Child nodes have no balances: their capacity is for their clients.
+    fn note_origins(&self, turn: &mut Turn) {
+        let by_address = self.engine.is_pool() && self.engine.resource().settings().pool.free_key == FreeKey::PeerIp;
+        let shares_bind = self.world.shares_bind();
+        let Turn { batch, origins, .. } = turn;
+        for (request, from) in batch.requests_mut().iter_mut().zip(origins.drain(..)) {
+            let (Some(from), Request::Ask(ask) | Request::Renew(ask)) = (from, request) else { continue };
+            ask.charged.principal = from.principal;
+            ask.charged.is_full = shares_bind && self.world.has_its_share(from.principal);
+            if by_address && ask.kind == HolderKind::Client {
+                let news = ask.news.get_or_insert_default();
+                news.key = Some(key(from.address));
+            }
+        }
+    }
+
+    /// Takes what has happened since the last message: commits, and streams that have started.
+    fn catch_up(&mut self, turn: &mut Turn) {
+        if let Some((_, progress)) = &self.promises {
+            match progress.now() {
+                Commit::UpTo(number) => self.engine.committed(number, &mut turn.effects),
+                Commit::Lost => self.engine.commit_lost(&mut turn.effects),
+            }
+        }
+        for (kind, id) in self.world.watchers.started_since(&mut self.heard) {
+            self.engine.watch(kind, &id);
+        }
+    }
+
+    /// A new configuration is followed, unless the parent says how the resource is run.
+    fn follow(&mut self, config: &ConfigInForce, effects: &mut Effects<Ticket>) {
+        if config.version != self.config_version && self.notices.is_none() {
+            self.config_version = config.version;
+            self.template = config.template_of(&self.world.id);
+            self.engine.configure(self.world.moment(), config.settings_for(&self.world.id), effects);
+        }
+    }
+
+    /// What an operator has set in place of the template's capacity, also where the parent says how it is run.
+    fn follow_overrides(&mut self, config: &ConfigInForce, effects: &mut Effects<Ticket>) {
+        if Arc::ptr_eq(&self.overrides, &config.overrides) {
+            return;
+        }
+        self.overrides = Arc::clone(&config.overrides);
+        let set = self.overrides.find(&self.world.id).cloned();
+        self.engine.operate(self.world.moment(), |resource, now| resource.set_override(now, set), effects);
+    }
+
+    fn tick(&mut self, effects: &mut Effects<Ticket>) {
+        self.look_after_notes();
+        let may_note = self.notes.as_ref().is_some_and(|notes| notes.turn.has_come());
+        self.engine.tick(self.world.moment(), may_note, effects);
+        self.metering.tell(&self.world.id, self.engine.resource());
+    }
+
+    fn look_after_notes(&mut self) {
+        let Some(notes) = &mut self.notes else { return };
+        match notes.progress.now() {
+            Commit::UpTo(number) => self.engine.notes_stored(number),
+            Commit::Lost => {
+                notes.progress = Arc::default();
+                self.engine.notes_lost();
+            }
+        }
+    }
+
+    fn part(&mut self, effects: &mut Effects<Ticket>) -> Option<NotesUnderWay> {
+        self.look_after_notes();
+        self.engine.part(self.world.moment(), effects);
+        let notes = self.notes.as_ref().filter(|_| self.engine.is_pool())?;
+        let newest = effects.notes.as_ref().map_or(notes.newest, |(number, _)| *number);
+        Some(NotesUnderWay { progress: Arc::clone(&notes.progress), newest })
+    }
+
+    /// Carries out everything that the engine wants done. This is all that a resource does to others.
+    fn carry_out(&mut self, turn: &mut Turn) {
+        let Turn { effects, .. } = turn;
+        self.world.holders.set(self.engine.resource().places());
+        for passage in self.engine.drain_passages() {
+            self.world.holders.pass(passage);
+        }
+        let resource = &self.world.id;
+        if let (Some(changes), Some((quorum, progress)), Some(reign)) =
+            (effects.changes.take(), &self.promises, &self.world.reign)
+        {
+            let number = changes.number;
+            progress.propose(number, Fact::Promises { resource: Arc::clone(resource), changes }, quorum, reign);
+        }
+        if let (Some((number, notes)), Some(to), Some(reign)) =
+            (effects.notes.take(), &mut self.notes, &self.world.reign)
+        {
+            to.newest = number;
+            to.turn.use_up();
+            let fact = Fact::Pool { resource: Arc::clone(resource), notes: Box::new(notes) };
+            to.progress.propose(number, fact, &to.quorum, reign);
+        }
+        if !effects.replies.is_empty() {
+            self.shared.queue.answer(&mut effects.replies);
+        }
+        if !effects.hints.is_empty() {
+            self.world.watchers.hint(&self.world.id, &mut effects.hints);
+            for gone in effects.hints.drain(..) {
+                self.engine.unwatch(gone.kind, &gone.id);
+            }
+        }
+        if !effects.pool_events.is_empty() {
+            self.subscribers.tell(&self.world.id, &effects.pool_events);
+            effects.pool_events.clear();
+        }
+        if let (true, Some(notices)) = (std::mem::take(&mut effects.asks_parent), &self.notices) {
+            notices.post(Notice::Asks(Arc::clone(&self.world.id)));
+        }
+        if let (true, Some(notes)) = (std::mem::take(&mut effects.wants_note_turn), &mut self.notes) {
+            notes.turn.ask();
+        }
+        if let Some(at) = effects.wake_at.take() {
+            self.shared.attention.call_at(at);
+        }
+        if let Some(error) = effects.bad_load.take() {
+            tracing::warn!(resource = %self.world.id, %error, "a reported load does not count any more");
+        }
+        if let Some(ended) = effects.ended.take() {
+            self.end(ended);
+            turn.stop();
+        }
+    }
+
+    fn end(&self, ended: Ended) {
+        // It ends once.
+        let _ = self.shared.ended.set(ended);
+        if ended == Ended::Retired
+            && let (Some((quorum, _)), Some(reign)) = (&self.promises, &self.world.reign)
+        {
+            let fact = Fact::ForgetPromises { resource: Arc::clone(&self.world.id), epoch: self.epoch };
+            // Should that get lost, a sweep finds it.
+            quorum.submit(reign, vec![fact], drop);
+        }
+    }
+
+    fn status(&mut self, from: usize, limit: usize) -> Status {
+        let resource = self.engine.resource();
+        self.metering.tell(&self.world.id, resource);
+        let at = self.world.clock.at();
+        let (holders, next) = if limit == 0 { (Vec::new(), None) } else { resource.report_holders(at, from, limit) };
+        let (id, template) = (Arc::clone(&self.world.id), self.template.clone());
+        let (report, pool) = (resource.report(at), resource.pool());
+        Status { id, template, report, pool, promises: resource.promises(), holders, next, at }
+    }
+}
+
+impl Drop for ResourceActor {
+    fn drop(&mut self) {
+        self.metering.tell(&self.world.id, self.engine.resource());
+    }
+}
+
+/// What a balance is kept by.
+fn key(from: IpAddr) -> Arc<str> {
+    from.to_canonical().to_string().into()
+}

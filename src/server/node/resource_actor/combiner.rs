@@ -1,0 +1,338 @@
+//! The mailbox of a resource's actor: flat combining.
+//!
+//! A request does not go to another thread and its answer does not come back from one. The first request of a batch
+//! lets the other connections of its thread submit theirs, then runs the round for all of them. A thread that finds the
+//! lock held enqueues and returns; the holder checks again after unlocking. So rounds grow with the load, as they do
+//! with any mailbox, and no request waits for anything but the round before.
+//!
+//! Requests are counted and bounded before they get here ([`super::handle`]).
+
+use std::{
+    panic::{self, AssertUnwindSafe},
+    sync::{Arc, Mutex, MutexGuard, TryLockError},
+};
+
+use actix::Handler as _;
+use leaseway_core::Request;
+
+use super::{Attend, ResourceActor, Round, attention::Attention, command::Command, queue::Ticket, turn::Turn};
+use crate::listen::accounts::Origin;
+
+/// So many rounds one thread runs in a row before it leaves the rest to the resource's task: it has connections to look
+/// after.
+const ROUNDS_IN_A_ROW: usize = 8;
+/// So many requests are answered in one round at the most.
+const ROUND_MOST: usize = 512;
+/// Commands that may be pending.
+const MOST_COMMANDS: usize = 64;
+/// Why the locks are never poisoned.
+const CAUGHT: &str = "panics are caught while a resource is held";
+
+/// A request, where it came from if that is known, and where its answer goes.
+pub(super) struct Submission {
+    pub(super) request: Request,
+    pub(super) from: Option<Origin>,
+    pub(super) ticket: Ticket,
+}
+
+/// What has not been taken up: requests in three lists that belong together, and commands.
+#[derive(Default)]
+struct Pending {
+    requests: Vec<Request>,
+    origins: Vec<Option<Origin>>,
+    tickets: Vec<Ticket>,
+    commands: Vec<Command>,
+    /// The actor is over: nothing is taken any more.
+    is_closed: bool,
+}
+
+impl Pending {
+    fn push(&mut self, submission: Submission) {
+        self.requests.push(submission.request);
+        self.origins.push(submission.from);
+        self.tickets.push(submission.ticket);
+    }
+
+    fn hand_over(&mut self, turn: &mut Turn) {
+        turn.batch.append(&mut self.requests, &mut self.tickets);
+        turn.origins.append(&mut self.origins);
+    }
+}
+
+/// What has become of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Submitted {
+    /// Another thread or request runs the round.
+    Queued,
+    /// It is the first of a batch: [`run`](Combiner::run) is to be called once the others have submitted theirs.
+    Leads,
+    /// The round has been run.
+    Ran,
+}
+
+/// Why a command was not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum SendError {
+    /// Too many are pending.
+    Busy,
+    /// The actor is no more.
+    Gone,
+}
+
+pub(super) struct Combiner {
+    pending: Mutex<Pending>,
+    state: Mutex<CombinerState>,
+    attention: Arc<Attention>,
+}
+
+enum CombinerState {
+    /// To begin on the first thread that needs it, not on the one that creates it: what it inherits may be long.
+    Starting(Box<dyn FnOnce(&mut Turn) -> ResourceActor + Send>),
+    Running(Box<ResourceActor>),
+    Over,
+}
+
+impl Combiner {
+    pub(super) fn new(
+        begin: impl FnOnce(&mut Turn) -> ResourceActor + Send + 'static,
+        attention: Arc<Attention>,
+    ) -> Combiner {
+        let state = Mutex::new(CombinerState::Starting(Box::new(begin)));
+        Combiner { pending: Mutex::default(), state, attention }
+    }
+
+    /// Enqueues a request.
+    pub(super) fn submit(&self, submission: Submission) -> Submitted {
+        let mut pending = self.pending();
+        if pending.is_closed {
+            // Its ticket is dropped with it, which tells that.
+            return Submitted::Ran;
+        }
+        pending.push(submission);
+        match pending.requests.len() {
+            1 => Submitted::Leads,
+            ROUND_MOST.. => {
+                drop(pending);
+                self.run();
+                Submitted::Ran
+            }
+            _ => Submitted::Queued,
+        }
+    }
+
+    /// Enqueues a command for the resource's task.
+    pub(super) fn send(&self, command: Command) -> Result<(), SendError> {
+        let mut pending = self.pending();
+        if pending.is_closed {
+            return Err(SendError::Gone);
+        }
+        if pending.commands.len() >= MOST_COMMANDS {
+            return Err(SendError::Busy);
+        }
+        pending.commands.push(command);
+        drop(pending);
+        self.attention.call();
+        Ok(())
+    }
+
+    /// Runs what is pending, unless another thread does: it checks again after unlocking.
+    pub(super) fn run(&self) {
+        if let Some(state) = self.try_lock() {
+            self.run_rounds(state);
+        }
+    }
+
+    /// Handles commands, then runs what is pending. On the resource's own task. Returns whether the actor goes on.
+    pub(super) fn attend(&self) -> bool {
+        let mut state = self.state.lock().expect(CAUGHT);
+        let commands = std::mem::take(&mut self.pending().commands);
+        self.work(&mut state, |actor, turn| {
+            actor.handle(Attend, turn);
+            for command in commands {
+                if !turn.is_stopped() {
+                    actor.handle(command, turn);
+                }
+            }
+        });
+        drop(state);
+        if self.has_requests() {
+            self.run();
+        }
+        !self.pending().is_closed
+    }
+
+    /// Runs rounds until nothing is pending.
+    fn run_rounds<'a>(&'a self, mut state: MutexGuard<'a, CombinerState>) {
+        for _ in 0..ROUNDS_IN_A_ROW {
+            self.work(&mut state, |actor, turn| {
+                self.pending().hand_over(turn);
+                actor.handle(Round, turn);
+            });
+            drop(state);
+            if !self.has_requests() {
+                return;
+            }
+            let Some(next) = self.try_lock() else { return };
+            state = next;
+        }
+        drop(state);
+        self.attention.call();
+    }
+
+    /// Lets the actor work. Should it panic or stop, it is dropped, and what is pending is let go.
+    fn work(&self, state: &mut CombinerState, work: impl FnOnce(&mut ResourceActor, &mut Turn)) {
+        // What a panic has left half done is not seen again: it is dropped.
+        let before = std::mem::replace(state, CombinerState::Over);
+        let worked = panic::catch_unwind(AssertUnwindSafe(move || {
+            let mut actor = None;
+            let goes_on = Turn::lend(|turn| {
+                let actor = actor.insert(match before {
+                    CombinerState::Starting(begin) => Box::new(begin(turn)),
+                    CombinerState::Running(actor) => actor,
+                    CombinerState::Over => return,
+                });
+                work(actor, turn);
+            });
+            actor.filter(|_| goes_on)
+        }));
+        match worked {
+            Ok(Some(actor)) => *state = CombinerState::Running(actor),
+            Ok(None) | Err(_) => self.close(),
+        }
+    }
+
+    fn close(&self) {
+        let pending = std::mem::replace(&mut *self.pending(), Pending { is_closed: true, ..Pending::default() });
+        // Outside the lock: a request that is let go may be back at once.
+        drop(pending);
+    }
+
+    fn has_requests(&self) -> bool {
+        !self.pending().requests.is_empty()
+    }
+
+    fn pending(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().expect("what is pending is held for moments in which nothing panics")
+    }
+
+    fn try_lock(&self) -> Option<MutexGuard<'_, CombinerState>> {
+        match self.state.try_lock() {
+            Ok(state) => Some(state),
+            Err(TryLockError::WouldBlock) => None,
+            Err(TryLockError::Poisoned(_)) => unreachable!("{CAUGHT}"),
+        }
+    }
+
+    /// As if a round had failed just now.
+    #[cfg(test)]
+    pub(super) fn plant_panic(&self) {
+        self.work(&mut self.state.lock().expect(CAUGHT), |_, _| panic!("a planted fault"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::{
+            Weak,
+            atomic::{AtomicUsize, Ordering},
+        },
+        task::{Context, Wake, Waker},
+    };
+
+    use leaseway_core::{HolderKind, PrincipalShare, Release};
+    use leaseway_engine::LostMastership;
+    use tokio::sync::oneshot::{self, Receiver, error::TryRecvError};
+
+    use super::{super::queue::RequestQueue, *};
+
+    type Answered = Receiver<Result<leaseway_core::Answer, LostMastership>>;
+
+    /// One whose actor fails as soon as it begins.
+    fn failing() -> Arc<Combiner> {
+        Arc::new(Combiner::new(|_| panic!("a planted fault"), Arc::default()))
+    }
+
+    fn submission() -> (Submission, Answered) {
+        let (sender, answer) = oneshot::channel();
+        let ticket = RequestQueue::new(1, PrincipalShare::ALL).enter(None, sender).expect("there is a place");
+        let release = Release { kind: HolderKind::Client, id: "a".into(), token: None, life: None };
+        (Submission { request: Request::Release(release), from: None, ticket }, answer)
+    }
+
+    fn submit(combiner: &Combiner) -> Answered {
+        let (submission, answer) = submission();
+        combiner.submit(submission);
+        answer
+    }
+
+    /// A request that is let go is submitted again at once, so many times.
+    struct Again {
+        combiner: Weak<Combiner>,
+        left: AtomicUsize,
+        answer: Mutex<Option<Answered>>,
+    }
+
+    impl Wake for Again {
+        fn wake(self: Arc<Self>) {
+            let Some(combiner) = self.combiner.upgrade() else { return };
+            while self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
+                let mut answer = submit(&combiner);
+                let waker = Waker::from(Arc::clone(&self));
+                if std::pin::Pin::new(&mut answer).poll(&mut Context::from_waker(&waker)).is_pending() {
+                    *self.answer.lock().expect("no test panics here") = Some(answer);
+                    return;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_request_that_comes_while_the_actor_fails_is_let_go() {
+        let combiner = failing();
+        let held = combiner.state.lock().expect(CAUGHT);
+        let mut answer = submit(&combiner);
+        combiner.run();
+        assert_eq!(answer.try_recv().err(), Some(TryRecvError::Empty), "the lock is held");
+        drop(held);
+        assert!(!combiner.attend());
+        assert_eq!(answer.try_recv().err(), Some(TryRecvError::Closed));
+        assert_eq!(submit(&combiner).try_recv().err(), Some(TryRecvError::Closed), "from now on at once");
+        assert_eq!(combiner.send(Command::Tick { config: config() }), Err(SendError::Gone));
+    }
+
+    fn config() -> Arc<super::super::ConfigInForce> {
+        Arc::new(super::super::ConfigInForce { version: 1, ..Default::default() })
+    }
+
+    #[test]
+    fn commands_are_bounded() {
+        let combiner = failing();
+        let send = || combiner.send(Command::Tick { config: config() });
+        assert!((0..MOST_COMMANDS).all(|_| send().is_ok()));
+        assert_eq!(send(), Err(SendError::Busy));
+    }
+
+    #[test]
+    fn the_room_that_a_busy_resource_needs_is_not_left_at_others() {
+        let (mut pending, mut turn) = (Pending::default(), Turn::default());
+        for _ in 0..ROUND_MOST {
+            turn.batch.push(submission().0.request, submission().0.ticket);
+        }
+        pending.push(submission().0);
+        pending.hand_over(&mut turn);
+        assert_eq!(turn.batch.len(), ROUND_MOST + 1);
+        assert!(pending.requests.capacity() < ROUND_MOST && pending.tickets.capacity() < ROUND_MOST);
+    }
+
+    #[test]
+    fn requests_that_come_back_when_they_are_let_go_are_let_go_again() {
+        let combiner = failing();
+        let left = AtomicUsize::new(5 * ROUNDS_IN_A_ROW);
+        let again = Arc::new(Again { combiner: Arc::downgrade(&combiner), left, answer: Mutex::default() });
+        Arc::clone(&again).wake();
+        combiner.run();
+        assert_eq!(again.left.load(Ordering::Relaxed), 0);
+        assert!(!combiner.has_requests());
+    }
+}

@@ -1,0 +1,56 @@
+//! The context of a resource's actor: what a message works with, and what it leaves to be carried out.
+//!
+//! Nothing of it outlives the message. So each thread has one for all the resources that it works for; that keeps it in
+//! the caches, where room of their own would be as cold as a resource that was not asked for a while.
+
+use std::cell::Cell;
+
+use actix::{ActorContext, ActorState};
+use leaseway_engine::{Batch, Effects};
+
+use super::queue::Ticket;
+use crate::listen::accounts::Origin;
+
+#[derive(Default)]
+pub(in super::super) struct Turn {
+    pub(super) batch: Batch<Ticket>,
+    /// Where each request of the batch came from, if that is known.
+    pub(super) origins: Vec<Option<Origin>>,
+    pub(super) effects: Effects<Ticket>,
+    is_stopped: bool,
+}
+
+thread_local! {
+    static SPARE: Cell<Option<Box<Turn>>> = const { Cell::new(None) };
+}
+
+impl Turn {
+    /// Lends what this thread has; returns whether the actor goes on. Should the work panic, the turn is dropped, and
+    /// the requests in it are let go.
+    pub(super) fn lend(work: impl FnOnce(&mut Turn)) -> bool {
+        let mut turn = SPARE.take().unwrap_or_default();
+        work(&mut turn);
+        debug_assert!(turn.batch.is_empty() && turn.effects.is_empty(), "what is left would go to another resource");
+        let goes_on = !std::mem::take(&mut turn.is_stopped);
+        SPARE.set(Some(turn));
+        goes_on
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.is_stopped
+    }
+}
+
+impl ActorContext for Turn {
+    fn stop(&mut self) {
+        self.is_stopped = true;
+    }
+
+    fn terminate(&mut self) {
+        self.stop();
+    }
+
+    fn state(&self) -> ActorState {
+        if self.is_stopped { ActorState::Stopped } else { ActorState::Running }
+    }
+}
