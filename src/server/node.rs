@@ -33,9 +33,11 @@ mod threads;
 mod uplink_actor;
 pub(crate) mod watchers;
 
-pub use config_in_force::ConfigInForce;
-pub use directory::NotMaster;
-pub use node_actor::{Gone, Handover, Membership, NodeHandle, NodeStart, Refused};
-pub use resource_actor::Status;
-pub use threads::{Threads, block_on, spawn};
-pub use uplink_actor::{Parent, UplinkReport};
+pub(crate) use config_in_force::ConfigInForce;
+pub(crate) use directory::NotMaster;
+pub use node_actor::Handover;
+pub(crate) use node_actor::{Gone, Membership, NodeHandle, NodeStart, Refused};
+pub(crate) use resource_actor::Status;
+pub use threads::block_on;
+pub(crate) use threads::{Threads, spawn};
+pub(crate) use uplink_actor::{Parent, UplinkReport};

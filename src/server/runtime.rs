@@ -1,7 +1,7 @@
 //! What a process needs whatever it serves: a clock, signals, its supervisor, and work that does not keep others waiting.
 
 pub(crate) mod background;
-pub mod clock;
+pub(crate) mod clock;
 pub(crate) mod signals;
 pub(crate) mod stint;
 pub(crate) mod supervisor;

@@ -8,18 +8,18 @@ use crate::config::Loaded;
 
 /// A configuration, and where it came from.
 #[derive(Debug, Clone, Default)]
-pub struct ConfigInForce {
-    pub repository: Repository,
+pub(crate) struct ConfigInForce {
+    pub(crate) repository: Repository,
     /// Who may do what, if the configuration says it.
-    pub access: Option<Arc<Policy>>,
+    pub(crate) access: Option<Arc<Policy>>,
     /// Counts replacements; the first is 1.
-    pub version: u64,
+    pub(crate) version: u64,
     /// A file name, or what stands in for one.
-    pub source: String,
+    pub(crate) source: String,
     /// Why the newest attempt to replace it was refused.
-    pub rejected: Option<String>,
+    pub(crate) rejected: Option<String>,
     /// What operators have set for a time in place of what templates say; the node puts it in.
-    pub overrides: Arc<Overrides>,
+    pub(crate) overrides: Arc<Overrides>,
 }
 
 impl ConfigInForce {

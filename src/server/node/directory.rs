@@ -13,9 +13,9 @@ use crate::node::peer_endpoints::PeerEndpoints;
 
 /// Another peer answers for this node, or none does at the moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NotMaster {
+pub(crate) struct NotMaster {
     /// Where to ask instead, if that is known.
-    pub master: Option<PeerEndpoints>,
+    pub(crate) master: Option<PeerEndpoints>,
 }
 
 /// The role of this peer among those of its node.

@@ -23,7 +23,7 @@ use leaseway_engine::LostMastership;
 use leaseway_quorum::{Absence, Quorum, Reign};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
-pub use self::refused::Refused;
+pub(crate) use self::refused::Refused;
 use self::{
     actor::{NodeActor, NodeCommand},
     hold::Hold,
@@ -59,37 +59,37 @@ const TRIES: usize = 3;
 
 /// The node actor is no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Gone;
+pub(crate) struct Gone;
 
 /// What a node needs to come to life.
-pub struct NodeStart {
-    pub repository: Repository,
+pub(crate) struct NodeStart {
+    pub(crate) repository: Repository,
     /// Who may do what, if that configuration says it.
-    pub access: Option<Arc<Policy>>,
+    pub(crate) access: Option<Arc<Policy>>,
     /// Where it came from.
-    pub source: String,
+    pub(crate) source: String,
     /// Decides by it whether calls are allowed.
     pub(crate) gate: Arc<Gate>,
-    pub limits: Arc<Limits>,
-    pub clock: Clock,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) clock: Clock,
     /// Where resources live.
-    pub arbiters: Vec<ArbiterHandle>,
+    pub(crate) arbiters: Vec<ArbiterHandle>,
     /// Makes hash collisions unpredictable.
-    pub seed: u64,
+    pub(crate) seed: u64,
     /// Its part in the quorum of the peers; none: it is alone, and nothing outlives it.
-    pub membership: Option<Membership>,
+    pub(crate) membership: Option<Membership>,
     /// Where its capacity comes from; none: the configuration says how much there is.
-    pub parent: Option<Parent>,
+    pub(crate) parent: Option<Parent>,
     /// What each principal has.
     pub(crate) accounts: Arc<Accounts>,
 }
 
 /// The part of a node in the quorum of its peers.
 #[derive(Clone)]
-pub struct Membership {
-    pub quorum: Quorum,
+pub(crate) struct Membership {
+    pub(crate) quorum: Quorum,
     /// What a new master starts from.
-    pub handover: Handover,
+    pub(crate) handover: Handover,
     /// The configuration that this peer was started with.
     pub(crate) initial: Arc<InitialConfiguration>,
 }
@@ -106,7 +106,7 @@ pub enum Handover {
 
 /// Talks to the node, and through its directory to resources.
 #[derive(Clone)]
-pub struct NodeHandle {
+pub(crate) struct NodeHandle {
     addr: Addr<NodeActor>,
     directory: Directory,
     config: watch::Receiver<Arc<ConfigInForce>>,
@@ -125,9 +125,9 @@ pub struct NodeHandle {
     holders: Arc<AtomicUsize>,
     children: Arc<Children>,
     /// Everything else may read the time from here.
-    pub clock: Clock,
+    pub(crate) clock: Clock,
     /// The bounds in force.
-    pub limits: Arc<Limits>,
+    pub(crate) limits: Arc<Limits>,
 }
 
 fn busy(full: Full, id: &str) -> Refused {
@@ -139,7 +139,7 @@ fn busy(full: Full, id: &str) -> Refused {
 
 impl NodeHandle {
     /// Starts the node on the current arbiter. `on_failure` is called should it ever panic.
-    pub fn start(start: NodeStart, on_failure: impl FnOnce() + Send + 'static) -> NodeHandle {
+    pub(crate) fn start(start: NodeStart, on_failure: impl FnOnce() + Send + 'static) -> NodeHandle {
         let (clock, limits) = (start.clock, Arc::clone(&start.limits));
         let role = if start.membership.is_some() { Role::Elsewhere(None) } else { Role::Master(None) };
         let directory = Directory::new(role);
@@ -193,7 +193,8 @@ impl NodeHandle {
     }
 
     /// Asks the resource, which comes to life if need be.
-    pub async fn submit(&self, id: &Arc<str>, request: Request) -> Result<Answer, Refused> {
+    #[cfg(test)]
+    pub(crate) async fn submit(&self, id: &Arc<str>, request: Request) -> Result<Answer, Refused> {
         self.submit_from(id, &request, None).await
     }
 
@@ -303,7 +304,7 @@ impl NodeHandle {
     }
 
     /// Asks the resource if it is alive; nothing comes to life for this.
-    pub async fn submit_to_living(&self, id: &str, request: Request) -> Result<Option<Answer>, Refused> {
+    pub(crate) async fn submit_to_living(&self, id: &str, request: Request) -> Result<Option<Answer>, Refused> {
         let Some(asked) = self.submit_if_alive(id, &request, None)? else { return Ok(None) };
         asked.await.transpose().map_err(|LostMastership| self.lost_mastership())
     }
@@ -375,7 +376,7 @@ impl NodeHandle {
     }
 
     /// Whether this peer may decide at this moment.
-    pub fn check(&self) -> Result<(), NotMaster> {
+    pub(crate) fn check(&self) -> Result<(), NotMaster> {
         self.directory.role().check(self.clock.at())
     }
 
@@ -390,7 +391,7 @@ impl NodeHandle {
     }
 
     /// The reign under which it decides; none for a node that is alone.
-    pub fn reign(&self) -> Result<Option<Reign>, NotMaster> {
+    pub(crate) fn reign(&self) -> Result<Option<Reign>, NotMaster> {
         let role = self.directory.role();
         role.check(self.clock.at())?;
         match role {
@@ -420,22 +421,22 @@ impl NodeHandle {
     }
 
     /// Where the capacity comes from; nothing for a root.
-    pub fn parent(&self) -> Option<&Parent> {
+    pub(crate) fn parent(&self) -> Option<&Parent> {
         self.parent.as_deref()
     }
 
     /// How it gets on with the parent, while this peer is master.
-    pub fn uplink(&self) -> Option<UplinkReport> {
+    pub(crate) fn uplink(&self) -> Option<UplinkReport> {
         self.uplink_status.read()
     }
 
     /// The configuration in force.
-    pub fn config(&self) -> Arc<ConfigInForce> {
+    pub(crate) fn config(&self) -> Arc<ConfigInForce> {
         Arc::clone(&self.config.borrow())
     }
 
     /// Puts another configuration in force. Leases stay.
-    pub async fn configure(&self, repository: Repository, access: Option<Arc<Policy>>) -> Result<(), Gone> {
+    pub(crate) async fn configure(&self, repository: Repository, access: Option<Arc<Policy>>) -> Result<(), Gone> {
         let version = self.config().version + 1;
         let source = self.config().source.clone();
         let config = ConfigInForce { repository, access, version, source, ..ConfigInForce::default() };
@@ -448,12 +449,12 @@ impl NodeHandle {
     }
 
     /// Remembers why a configuration was refused; the old one stays in force.
-    pub async fn reject(&self, why: String) -> Result<(), Gone> {
+    pub(crate) async fn reject(&self, why: String) -> Result<(), Gone> {
         self.tell(NodeCommand::Reject(why)).await
     }
 
     /// Time passes: leases end, idle resources retire.
-    pub async fn tick(&self) -> Result<(), Gone> {
+    pub(crate) async fn tick(&self) -> Result<(), Gone> {
         self.tell(NodeCommand::Tick).await
     }
 
@@ -468,12 +469,12 @@ impl NodeHandle {
     }
 
     /// Returns once the node has come round to it: it is not merely there, it makes progress.
-    pub async fn ping(&self) -> Result<(), Gone> {
+    pub(crate) async fn ping(&self) -> Result<(), Gone> {
         self.tell(NodeCommand::Ping).await
     }
 
     /// How many resources are alive.
-    pub fn resources(&self) -> usize {
+    pub(crate) fn resources(&self) -> usize {
         self.directory.len()
     }
 
@@ -489,7 +490,7 @@ impl NodeHandle {
 
     /// Makes a resource panic, to see what happens then.
     #[cfg(test)]
-    pub fn plant_panic(&self, id: &str) {
+    pub(crate) fn plant_panic(&self, id: &str) {
         if let Some(handle) = self.lookup(id) {
             handle.plant_panic();
         }

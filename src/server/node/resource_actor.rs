@@ -60,21 +60,21 @@ const PARENT: &str = "(parent)";
 
 /// What a resource says about itself.
 #[derive(Debug, Clone)]
-pub struct Status {
-    pub id: Arc<str>,
+pub(crate) struct Status {
+    pub(crate) id: Arc<str>,
     /// The pattern or name of its template, or that the parent says how it is run; `None` when it matches none.
-    pub template: Option<String>,
-    pub report: ResourceReport,
+    pub(crate) template: Option<String>,
+    pub(crate) report: ResourceReport,
     /// The pool, if it is one.
-    pub pool: Option<PoolReport>,
+    pub(crate) pool: Option<PoolReport>,
     /// What the peers keep as promised, if promises are kept.
-    pub promises: Option<PromiseReport>,
+    pub(crate) promises: Option<PromiseReport>,
     /// A page of holders, if asked for.
-    pub holders: Vec<HolderReport>,
+    pub(crate) holders: Vec<HolderReport>,
     /// Where the next page begins.
-    pub next: Option<usize>,
+    pub(crate) next: Option<usize>,
     /// When this was true.
-    pub at: Millis,
+    pub(crate) at: Millis,
 }
 
 /// What an incarnation of a resource begins with.

@@ -11,15 +11,15 @@ pub fn block_on<T>(main: impl Future<Output = T>) -> T {
 }
 
 /// Runs something else on this thread.
-pub fn spawn<T: 'static>(task: impl Future<Output = T> + 'static) -> JoinHandle<T> {
+pub(crate) fn spawn<T: 'static>(task: impl Future<Output = T> + 'static) -> JoinHandle<T> {
     actix_rt::spawn(task)
 }
 
 /// Threads besides the one that is blocked on.
-pub struct Threads(Vec<Arbiter>);
+pub(crate) struct Threads(Vec<Arbiter>);
 
 impl Threads {
-    pub fn start(count: usize) -> Threads {
+    pub(crate) fn start(count: usize) -> Threads {
         let threads = Threads((0..count).map(|_| Arbiter::new()).collect());
         // Beside the tasks that it wakes: actors have a queue of their own.
         threads.on_each(|| async { drop(tokio::spawn(Postbox::deliver())) });
@@ -27,19 +27,19 @@ impl Threads {
     }
 
     /// Where actors can be started.
-    pub fn handles(&self) -> Vec<ArbiterHandle> {
+    pub(crate) fn handles(&self) -> Vec<ArbiterHandle> {
         self.0.iter().map(Arbiter::handle).collect()
     }
 
     /// Runs a task on each.
-    pub fn on_each<F: Future<Output = ()> + Send + 'static>(&self, mut task: impl FnMut() -> F) {
+    pub(crate) fn on_each<F: Future<Output = ()> + Send + 'static>(&self, mut task: impl FnMut() -> F) {
         for arbiter in &self.0 {
             arbiter.spawn(task());
         }
     }
 
     /// Waits until all have ended.
-    pub fn stop(self) {
+    pub(crate) fn stop(self) {
         for arbiter in self.0 {
             arbiter.stop();
             // A panic of the thread was logged already.

@@ -24,22 +24,22 @@ use leaseway_session::grpc::Token;
 use leaseway_tls::ClientTls;
 use tokio::task::JoinHandle;
 
-pub use self::report::UplinkReport;
+pub(crate) use self::report::UplinkReport;
 pub(super) use self::report::UplinkStatus;
 use super::{directory::Directory, notices::Notices};
 use crate::runtime::clock::Clock;
 
 /// Where the capacity of a node comes from.
 #[derive(Debug, Clone)]
-pub struct Parent {
+pub(crate) struct Parent {
     /// What this node is called there: the same for all its peers.
-    pub node: Arc<str>,
+    pub(crate) node: Arc<str>,
     /// Peers of the parent, as `host:port`.
-    pub addresses: Vec<Arc<str>>,
+    pub(crate) addresses: Vec<Arc<str>>,
     /// How it is reached, if over TLS.
-    pub tls: Option<ClientTls>,
+    pub(crate) tls: Option<ClientTls>,
     /// What this node proves itself by there, besides its certificate.
-    pub token: Option<Token>,
+    pub(crate) token: Option<Token>,
 }
 
 /// What an uplink has to do with.

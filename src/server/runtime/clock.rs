@@ -7,7 +7,7 @@ use leaseway_session::grpc::Moment;
 
 /// Monotonic time since the process started, also while the machine is suspended, and wall-clock seconds for the wire.
 #[derive(Debug, Clone, Copy)]
-pub struct Clock {
+pub(crate) struct Clock {
     origin: Moment,
     skew: Skew,
 }
@@ -29,21 +29,22 @@ impl Default for Skew {
 
 impl Clock {
     /// Starts at zero.
-    pub fn start() -> Clock {
+    #[cfg(test)]
+    pub(crate) fn start() -> Clock {
         Clock::skewed(Skew::default())
     }
 
     /// Starts at zero, with an error.
-    pub fn skewed(skew: Skew) -> Clock {
+    pub(crate) fn skewed(skew: Skew) -> Clock {
         Clock { origin: Moment::now(), skew }
     }
 
     /// The moment, on both clocks.
-    pub fn now(&self) -> Now {
+    pub(crate) fn now(&self) -> Now {
         Now { at: self.at(), unix: (self.unix_ms() / 1000) as i64 }
     }
 
-    pub fn at(&self) -> Millis {
+    pub(crate) fn at(&self) -> Millis {
         let elapsed = self.origin.elapsed();
         // Exact unless skewed.
         if self.skew.rate == 1.0 {
@@ -54,7 +55,7 @@ impl Clock {
     }
 
     /// Milliseconds since the epoch.
-    pub fn unix_ms(&self) -> u64 {
+    pub(crate) fn unix_ms(&self) -> u64 {
         (since_epoch().as_millis() as u64).saturating_add_signed(self.skew.offset_ms)
     }
 }

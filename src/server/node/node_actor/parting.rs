@@ -22,7 +22,7 @@ const PART_AT_ONCE: usize = 64;
 impl NodeHandle {
     /// This server is going to stop: pools tell what clients have cost, the peers are told what they do not know of
     /// that yet, and the mastership is handed over. Returns when that is done, or after a moment.
-    pub async fn hand_over(&self) {
+    pub(crate) async fn hand_over(&self) {
         let (reply, done) = oneshot::channel();
         if self.tell(NodeCommand::HandOver { reply }).await.is_ok() {
             // An error means that the node is gone, and with it what could be handed over.

@@ -6,7 +6,7 @@ use super::super::directory::NotMaster;
 
 /// Why a request got no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub(crate) enum Refused {
     /// Another peer has to be asked.
     #[error("this server is not the master{}", .0.master.as_ref().map_or_else(String::new, |master| format!(", {} is", master.grpc)))]
     NotMaster(NotMaster),

@@ -43,7 +43,7 @@ impl NodeHandle {
     }
 
     /// A resource with a page of holders.
-    pub async fn resource_status(&self, id: &str, from: usize, limit: usize) -> Option<Status> {
+    pub(crate) async fn resource_status(&self, id: &str, from: usize, limit: usize) -> Option<Status> {
         let handle = self.lookup(id)?;
         let (reply, status) = oneshot::channel();
         handle.send(Command::Report { from, limit, reply }).ok()?;
@@ -57,7 +57,7 @@ impl NodeHandle {
 
     /// Up to `limit` resources in the order of their ids, from the first after `after` on, and the id to go on after if
     /// there are more. Those too busy to say are left out.
-    pub async fn statuses(&self, after: &str, limit: usize) -> (Vec<Status>, Option<Arc<str>>) {
+    pub(crate) async fn statuses(&self, after: &str, limit: usize) -> (Vec<Status>, Option<Arc<str>>) {
         self.statuses_of(after, limit, |_| true).await
     }
 

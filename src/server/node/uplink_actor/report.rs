@@ -10,21 +10,21 @@ use tokio::sync::watch;
 
 /// How the uplink gets on. Times are those of the server's clock.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct UplinkReport {
+pub(crate) struct UplinkReport {
     /// The server it asks at present: the parent's master, as far as is known.
-    pub master: Arc<str>,
+    pub(crate) master: Arc<str>,
     /// When it began.
-    pub since: Millis,
+    pub(crate) since: Millis,
     /// When the parent's master last answered.
-    pub answered: Option<Millis>,
+    pub(crate) answered: Option<Millis>,
     /// Requests that have failed since.
-    pub failures: u32,
+    pub(crate) failures: u32,
     /// What the last failure was, also if it is over.
-    pub last_error: Option<String>,
+    pub(crate) last_error: Option<String>,
     /// Where the page of the parent's master is, if it says so.
-    pub page: Option<String>,
+    pub(crate) page: Option<String>,
     /// How many resources it keeps leases of.
-    pub resources: usize,
+    pub(crate) resources: usize,
 }
 
 /// Where the report of the uplink in charge hangs; empty while this peer is not master.
