@@ -23,7 +23,7 @@ mod notices;
 mod on_end;
 pub(crate) mod peer_endpoints;
 pub(crate) mod plan;
-mod postbox;
+mod reply_queue;
 mod resource_actor;
 pub(crate) mod server_info;
 pub(crate) mod subscribers;

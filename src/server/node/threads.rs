@@ -3,7 +3,7 @@
 use actix::{Arbiter, ArbiterHandle, System};
 use tokio::task::JoinHandle;
 
-use super::postbox::Postbox;
+use super::reply_queue::ReplyQueue;
 
 /// Runs what a process does on this thread, until it is done.
 pub fn block_on<T>(main: impl Future<Output = T>) -> T {
@@ -22,7 +22,7 @@ impl Threads {
     pub(crate) fn start(count: usize) -> Threads {
         let threads = Threads((0..count).map(|_| Arbiter::new()).collect());
         // Beside the tasks that it wakes: actors have a queue of their own.
-        threads.on_each(|| async { drop(tokio::spawn(Postbox::deliver())) });
+        threads.on_each(|| async { drop(tokio::spawn(ReplyQueue::deliver())) });
         threads
     }
 

@@ -14,7 +14,7 @@ use std::{
 
 use leaseway_core::{Principal, PrincipalShare};
 
-use super::super::postbox::{Addressee, Outgoing, Postbox, Replied};
+use super::super::reply_queue::{Outgoing, Reply, ReplyQueue, ReplyTx};
 use crate::listen::accounts::Origin;
 
 /// There is no place for a request.
@@ -52,9 +52,9 @@ pub(super) struct SharedPlace {
 
 /// Where an answer goes.
 pub(super) struct Ticket {
-    addressee: Addressee,
+    reply_tx: ReplyTx,
     /// Of the thread that the request came in on.
-    postbox: Option<&'static Postbox>,
+    reply_queue: Option<&'static ReplyQueue>,
     place: Option<Box<SharedPlace>>,
 }
 
@@ -67,14 +67,14 @@ impl RequestQueue {
 
     /// Takes a place for a request, with the ticket for its answer.
     #[inline]
-    pub(super) fn enter(self: &Arc<RequestQueue>, from: Option<Origin>, addressee: Addressee) -> Result<Ticket, Full> {
-        let postbox = Postbox::own();
+    pub(super) fn enter(self: &Arc<RequestQueue>, from: Option<Origin>, reply_tx: ReplyTx) -> Result<Ticket, Full> {
+        let reply_queue = ReplyQueue::own();
         if self.count.fetch_add(1, Ordering::Relaxed) < self.most {
-            return Ok(Ticket { addressee, postbox, place: None });
+            return Ok(Ticket { reply_tx, reply_queue, place: None });
         }
         self.count.fetch_sub(1, Ordering::Relaxed);
         let place = Some(self.enter_shared(from.map_or(Principal::NONE, |from| from.principal))?);
-        Ok(Ticket { addressee, postbox, place })
+        Ok(Ticket { reply_tx, reply_queue, place })
     }
 
     #[cold]
@@ -97,13 +97,13 @@ impl RequestQueue {
     }
 
     /// Sends answers. Their places are free before: the next request may follow at once.
-    pub(super) fn answer(&self, replies: &mut Vec<(Ticket, Replied)>) {
+    pub(super) fn answer(&self, replies: &mut Vec<(Ticket, Reply)>) {
         let shared = replies.iter().filter(|(ticket, _)| ticket.place.is_some()).count();
         self.count.fetch_sub(replies.len() - shared, Ordering::Relaxed);
         let mut outgoing = Outgoing::new();
-        for (Ticket { addressee, postbox, place }, reply) in replies.drain(..) {
+        for (Ticket { reply_tx, reply_queue, place }, reply) in replies.drain(..) {
             drop(place);
-            outgoing.send(postbox, addressee, reply);
+            outgoing.send(reply_queue, reply_tx, reply);
         }
     }
 }

@@ -14,43 +14,43 @@ use leaseway_core::Answer;
 use leaseway_engine::LostMastership;
 use tokio::sync::{Notify, oneshot};
 
-pub(super) type Replied = Result<Answer, LostMastership>;
-pub(super) type Addressee = oneshot::Sender<Replied>;
+pub(super) type Reply = Result<Answer, LostMastership>;
+pub(super) type ReplyTx = oneshot::Sender<Reply>;
 
 /// What waits for the tasks of one thread.
 #[derive(Debug, Default)]
-pub(super) struct Postbox {
-    replies: Mutex<Vec<(Addressee, Replied)>>,
+pub(super) struct ReplyQueue {
+    replies: Mutex<Vec<(ReplyTx, Reply)>>,
     arrived: Notify,
 }
 
 thread_local! {
-    static OWN: Cell<Option<&'static Postbox>> = const { Cell::new(None) };
+    static OWN: Cell<Option<&'static ReplyQueue>> = const { Cell::new(None) };
 }
 
-impl Postbox {
+impl ReplyQueue {
     /// Delivers what arrives for the tasks of this thread. Never ends by itself.
     pub(super) async fn deliver() {
         // There are as many as threads that serve clients, and those live as long as the process.
-        let own: &'static Postbox = OWN.get().unwrap_or_else(|| Box::leak(Box::default()));
+        let own: &'static ReplyQueue = OWN.get().unwrap_or_else(|| Box::leak(Box::default()));
         OWN.set(Some(own));
         let mut arrived = Vec::new();
         loop {
             own.arrived.notified().await;
             std::mem::swap(&mut *own.replies(), &mut arrived);
-            for (addressee, reply) in arrived.drain(..) {
+            for (reply_tx, reply) in arrived.drain(..) {
                 // It may have gone away meanwhile.
-                let _ = addressee.send(reply);
+                let _ = reply_tx.send(reply);
             }
         }
     }
 
     /// That of this thread. Without one its tasks are woken by the threads that answer them.
-    pub(super) fn own() -> Option<&'static Postbox> {
+    pub(super) fn own() -> Option<&'static ReplyQueue> {
         OWN.get()
     }
 
-    fn replies(&self) -> MutexGuard<'_, Vec<(Addressee, Replied)>> {
+    fn replies(&self) -> MutexGuard<'_, Vec<(ReplyTx, Reply)>> {
         self.replies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -58,35 +58,35 @@ impl Postbox {
 /// What a round has to send. Others are woken when this is dropped.
 #[derive(Default)]
 pub(super) struct Outgoing {
-    own: Option<&'static Postbox>,
+    own: Option<&'static ReplyQueue>,
     /// Those in which something was left.
-    left_in: Vec<&'static Postbox>,
+    left_in: Vec<&'static ReplyQueue>,
 }
 
 impl Outgoing {
     pub(super) fn new() -> Outgoing {
-        Outgoing { own: Postbox::own(), left_in: Vec::new() }
+        Outgoing { own: ReplyQueue::own(), left_in: Vec::new() }
     }
 
     /// `to`: where the addressee is.
-    pub(super) fn send(&mut self, to: Option<&'static Postbox>, addressee: Addressee, reply: Replied) {
-        let is = |other: Option<&'static Postbox>| other.zip(to).is_some_and(|(other, to)| ptr::eq(other, to));
+    pub(super) fn send(&mut self, to: Option<&'static ReplyQueue>, reply_tx: ReplyTx, reply: Reply) {
+        let is = |other: Option<&'static ReplyQueue>| other.zip(to).is_some_and(|(other, to)| ptr::eq(other, to));
         match to {
             Some(to) if !is(self.own) => {
-                to.replies().push((addressee, reply));
+                to.replies().push((reply_tx, reply));
                 if !is(self.left_in.last().copied()) {
                     self.left_in.push(to);
                 }
             }
             // It may have gone away meanwhile; the lease counts until it ends.
-            _ => drop(addressee.send(reply)),
+            _ => drop(reply_tx.send(reply)),
         }
     }
 }
 
 impl Drop for Outgoing {
     fn drop(&mut self) {
-        self.left_in.iter().for_each(|postbox| postbox.arrived.notify_one());
+        self.left_in.iter().for_each(|reply_queue| reply_queue.arrived.notify_one());
     }
 }
 
@@ -100,30 +100,30 @@ mod tests {
 
     #[test]
     fn answers_for_another_thread_arrive_there_and_those_for_this_one_at_once() {
-        let (postboxes, mut opened) = mpsc::channel(1);
-        let (addressees, mut asked) = mpsc::unbounded_channel();
+        let (queues, mut opened) = mpsc::channel(1);
+        let (reply_txs, mut asked) = mpsc::unbounded_channel();
         let other = thread::spawn(move || {
             Builder::new_current_thread().build().expect("a runtime").block_on(async move {
-                let delivering = tokio::spawn(Postbox::deliver());
+                let delivering = tokio::spawn(ReplyQueue::deliver());
                 tokio::task::yield_now().await;
-                postboxes.send(Postbox::own()).await.expect("it is waited for");
+                queues.send(ReplyQueue::own()).await.expect("it is waited for");
                 for _ in 0..100 {
-                    let (addressee, reply) = oneshot::channel();
-                    addressees.send(addressee).expect("it is waited for");
+                    let (reply_tx, reply) = oneshot::channel();
+                    reply_txs.send(reply_tx).expect("it is waited for");
                     assert_eq!(reply.await.expect("it is answered"), Err(LostMastership));
                 }
                 delivering.abort();
             });
         });
-        let postbox = opened.blocking_recv().flatten().expect("it has one");
-        while let Some(addressee) = asked.blocking_recv() {
+        let reply_queue = opened.blocking_recv().flatten().expect("it has one");
+        while let Some(reply_tx) = asked.blocking_recv() {
             let (here, mut reply) = oneshot::channel();
             let mut outgoing = Outgoing::new();
-            outgoing.send(Some(postbox), addressee, Err(LostMastership));
+            outgoing.send(Some(reply_queue), reply_tx, Err(LostMastership));
             outgoing.send(None, here, Err(LostMastership));
             assert_eq!(reply.try_recv(), Ok(Err(LostMastership)));
         }
         other.join().expect("all were answered");
-        assert_eq!(postbox.replies().len(), 0);
+        assert_eq!(reply_queue.replies().len(), 0);
     }
 }
