@@ -14,8 +14,8 @@ mod command;
 mod handle;
 mod metering;
 mod queue;
+mod round_scratch;
 mod task;
-mod turn;
 mod world;
 
 use std::{
@@ -37,7 +37,7 @@ use self::{
     handle::{CallsWhenDropped, Incarnation},
     metering::Metering,
     queue::{RequestQueue, Ticket},
-    turn::Turn,
+    round_scratch::RoundScratch,
 };
 pub(super) use self::{
     combiner::SendError,
@@ -102,7 +102,7 @@ pub(super) fn start(start: Start, arbiter: &ArbiterHandle) -> ResourceHandle {
     let attention = Arc::<Attention>::default();
     let shared =
         IncarnationShared { queue: Arc::clone(&queue), attention: Arc::clone(&attention), ended: Arc::clone(&ended) };
-    let begin = move |turn: &mut Turn| ResourceActor::begin(start, shared, turn);
+    let begin = move |scratch: &mut RoundScratch| ResourceActor::begin(start, shared, scratch);
     let combiner = Arc::new(Combiner::new(begin, Arc::clone(&attention)));
     let resource = Arc::downgrade(&combiner);
     let task = Arc::clone(&attention);
@@ -163,7 +163,7 @@ impl Message for Attend {
 }
 
 impl Actor for ResourceActor {
-    type Context = Turn;
+    type Context = RoundScratch;
 }
 
 impl Handler<Round> for ResourceActor {
@@ -172,34 +172,34 @@ impl Handler<Round> for ResourceActor {
     /// The one place where rounds are run: on the thread of a connection whose request came first, or of the request
     /// that found the resource free; on the resource's own task after many rounds in a row. The combiner's lock is
     /// held.
-    fn handle(&mut self, _: Round, turn: &mut Turn) {
-        self.note_origins(turn);
-        self.catch_up(turn);
-        let Turn { batch, effects, .. } = turn;
+    fn handle(&mut self, _: Round, scratch: &mut RoundScratch) {
+        self.note_origins(scratch);
+        self.catch_up(scratch);
+        let RoundScratch { batch, effects, .. } = scratch;
         self.engine.run_round(self.world.moment(), batch, effects);
-        self.carry_out(turn);
+        self.carry_out(scratch);
     }
 }
 
 impl Handler<Attend> for ResourceActor {
     type Result = ();
 
-    fn handle(&mut self, _: Attend, turn: &mut Turn) {
-        self.catch_up(turn);
+    fn handle(&mut self, _: Attend, scratch: &mut RoundScratch) {
+        self.catch_up(scratch);
         if self.shared.attention.is_woken(self.world.clock.at()) {
-            self.engine.wake(self.world.moment(), &mut turn.effects);
+            self.engine.wake(self.world.moment(), &mut scratch.effects);
         }
-        self.carry_out(turn);
+        self.carry_out(scratch);
     }
 }
 
 impl Handler<Command> for ResourceActor {
     type Result = ();
 
-    fn handle(&mut self, command: Command, turn: &mut Turn) {
-        self.catch_up(turn);
+    fn handle(&mut self, command: Command, scratch: &mut RoundScratch) {
+        self.catch_up(scratch);
         let moment = self.world.moment();
-        let Turn { batch, effects, .. } = turn;
+        let RoundScratch { batch, effects, .. } = scratch;
         match command {
             Command::Tick { config } => {
                 self.follow(&config, effects);
@@ -219,7 +219,7 @@ impl Handler<Command> for ResourceActor {
             }
             Command::Part { reply } => {
                 let last = self.part(effects);
-                self.carry_out(turn);
+                self.carry_out(scratch);
                 // The server may wait no longer.
                 let _ = reply.send(last);
             }
@@ -228,12 +228,12 @@ impl Handler<Command> for ResourceActor {
                 let _ = reply.send(self.status(from, limit));
             }
         }
-        self.carry_out(turn);
+        self.carry_out(scratch);
     }
 }
 
 impl ResourceActor {
-    fn begin(start: Start, shared: IncarnationShared, turn: &mut Turn) -> ResourceActor {
+    fn begin(start: Start, shared: IncarnationShared, scratch: &mut RoundScratch) -> ResourceActor {
         let Start { setup, config, world, promises, notes, notices, subscribers, on_end, .. } = start;
         let progress = |quorum| (quorum, Arc::new(CommitProgress::notifying(shared.attention.called())));
         let promises = promises.map(progress);
@@ -243,7 +243,7 @@ impl ResourceActor {
             config_version: config.version,
             overrides: Arc::default(),
             epoch,
-            engine: ResourceEngine::new(setup, world.moment(), &mut turn.effects),
+            engine: ResourceEngine::new(setup, world.moment(), &mut scratch.effects),
             promises,
             notes: notes.map(|(quorum, turn)| Notes { quorum, turn, progress: Arc::default(), newest: 0 }),
             notices,
@@ -256,17 +256,17 @@ impl ResourceActor {
             _on_end: on_end,
         };
         actor.engine.set_place_share(actor.world.limits.share());
-        actor.follow_overrides(&config, &mut turn.effects);
-        actor.carry_out(turn);
+        actor.follow_overrides(&config, &mut scratch.effects);
+        actor.carry_out(scratch);
         actor
     }
 
     /// A request says to whom a new record is to be counted; and in a pool that keeps the balances of strangers by
     /// where they come from, where that is. Child nodes have no balances: their capacity is for their clients.
-    fn note_origins(&self, turn: &mut Turn) {
+    fn note_origins(&self, scratch: &mut RoundScratch) {
         let by_address = self.engine.is_pool() && self.engine.resource().settings().pool.free_key == FreeKey::PeerIp;
         let shares_bind = self.world.shares_bind();
-        let Turn { batch, origins, .. } = turn;
+        let RoundScratch { batch, origins, .. } = scratch;
         for (request, from) in batch.requests_mut().iter_mut().zip(origins.drain(..)) {
             let (Some(from), Request::Ask(ask) | Request::Renew(ask)) = (from, request) else { continue };
             ask.charged.principal = from.principal;
@@ -279,11 +279,11 @@ impl ResourceActor {
     }
 
     /// Takes what has happened since the last message: commits, and streams that have started.
-    fn catch_up(&mut self, turn: &mut Turn) {
+    fn catch_up(&mut self, scratch: &mut RoundScratch) {
         if let Some((_, progress)) = &self.promises {
             match progress.now() {
-                Commit::UpTo(number) => self.engine.committed(number, &mut turn.effects),
-                Commit::Lost => self.engine.commit_lost(&mut turn.effects),
+                Commit::UpTo(number) => self.engine.committed(number, &mut scratch.effects),
+                Commit::Lost => self.engine.commit_lost(&mut scratch.effects),
             }
         }
         for (kind, id) in self.world.watchers.started_since(&mut self.heard) {
@@ -337,8 +337,8 @@ impl ResourceActor {
     }
 
     /// Carries out everything that the engine wants done. This is all that a resource does to others.
-    fn carry_out(&mut self, turn: &mut Turn) {
-        let Turn { effects, .. } = turn;
+    fn carry_out(&mut self, scratch: &mut RoundScratch) {
+        let RoundScratch { effects, .. } = scratch;
         self.world.holders.set(self.engine.resource().places());
         for passage in self.engine.drain_passages() {
             self.world.holders.pass(passage);
@@ -385,7 +385,7 @@ impl ResourceActor {
         }
         if let Some(ended) = effects.ended.take() {
             self.end(ended);
-            turn.stop();
+            scratch.stop();
         }
     }
 

@@ -15,7 +15,9 @@ use std::{
 use actix::Handler as _;
 use leaseway_core::Request;
 
-use super::{Attend, ResourceActor, Round, attention::Attention, command::Command, queue::Ticket, turn::Turn};
+use super::{
+    Attend, ResourceActor, Round, attention::Attention, command::Command, queue::Ticket, round_scratch::RoundScratch,
+};
 use crate::listen::accounts::Origin;
 
 /// So many rounds one thread runs in a row before it leaves the rest to the resource's task: it has connections to look
@@ -53,9 +55,9 @@ impl Pending {
         self.tickets.push(submission.ticket);
     }
 
-    fn hand_over(&mut self, turn: &mut Turn) {
-        turn.batch.append(&mut self.requests, &mut self.tickets);
-        turn.origins.append(&mut self.origins);
+    fn hand_over(&mut self, scratch: &mut RoundScratch) {
+        scratch.batch.append(&mut self.requests, &mut self.tickets);
+        scratch.origins.append(&mut self.origins);
     }
 }
 
@@ -87,14 +89,14 @@ pub(super) struct Combiner {
 
 enum CombinerState {
     /// To begin on the first thread that needs it, not on the one that creates it: what it inherits may be long.
-    Starting(Box<dyn FnOnce(&mut Turn) -> ResourceActor + Send>),
+    Starting(Box<dyn FnOnce(&mut RoundScratch) -> ResourceActor + Send>),
     Running(Box<ResourceActor>),
     Over,
 }
 
 impl Combiner {
     pub(super) fn new(
-        begin: impl FnOnce(&mut Turn) -> ResourceActor + Send + 'static,
+        begin: impl FnOnce(&mut RoundScratch) -> ResourceActor + Send + 'static,
         attention: Arc<Attention>,
     ) -> Combiner {
         let state = Mutex::new(CombinerState::Starting(Box::new(begin)));
@@ -146,11 +148,11 @@ impl Combiner {
     pub(super) fn attend(&self) -> bool {
         let mut state = self.state.lock().expect(CAUGHT);
         let commands = std::mem::take(&mut self.pending().commands);
-        self.work(&mut state, |actor, turn| {
-            actor.handle(Attend, turn);
+        self.work(&mut state, |actor, scratch| {
+            actor.handle(Attend, scratch);
             for command in commands {
-                if !turn.is_stopped() {
-                    actor.handle(command, turn);
+                if !scratch.is_stopped() {
+                    actor.handle(command, scratch);
                 }
             }
         });
@@ -164,9 +166,9 @@ impl Combiner {
     /// Runs rounds until nothing is pending.
     fn run_rounds<'a>(&'a self, mut state: MutexGuard<'a, CombinerState>) {
         for _ in 0..ROUNDS_IN_A_ROW {
-            self.work(&mut state, |actor, turn| {
-                self.pending().hand_over(turn);
-                actor.handle(Round, turn);
+            self.work(&mut state, |actor, scratch| {
+                self.pending().hand_over(scratch);
+                actor.handle(Round, scratch);
             });
             drop(state);
             if !self.has_requests() {
@@ -180,18 +182,18 @@ impl Combiner {
     }
 
     /// Lets the actor work. Should it panic or stop, it is dropped, and what is pending is let go.
-    fn work(&self, state: &mut CombinerState, work: impl FnOnce(&mut ResourceActor, &mut Turn)) {
+    fn work(&self, state: &mut CombinerState, work: impl FnOnce(&mut ResourceActor, &mut RoundScratch)) {
         // What a panic has left half done is not seen again: it is dropped.
         let before = std::mem::replace(state, CombinerState::Over);
         let worked = panic::catch_unwind(AssertUnwindSafe(move || {
             let mut actor = None;
-            let goes_on = Turn::lend(|turn| {
+            let goes_on = RoundScratch::lend(|scratch| {
                 let actor = actor.insert(match before {
-                    CombinerState::Starting(begin) => Box::new(begin(turn)),
+                    CombinerState::Starting(begin) => Box::new(begin(scratch)),
                     CombinerState::Running(actor) => actor,
                     CombinerState::Over => return,
                 });
-                work(actor, turn);
+                work(actor, scratch);
             });
             actor.filter(|_| goes_on)
         }));
@@ -315,13 +317,13 @@ mod tests {
 
     #[test]
     fn the_room_that_a_busy_resource_needs_is_not_left_at_others() {
-        let (mut pending, mut turn) = (Pending::default(), Turn::default());
+        let (mut pending, mut scratch) = (Pending::default(), RoundScratch::default());
         for _ in 0..ROUND_MOST {
-            turn.batch.push(submission().0.request, submission().0.ticket);
+            scratch.batch.push(submission().0.request, submission().0.ticket);
         }
         pending.push(submission().0);
-        pending.hand_over(&mut turn);
-        assert_eq!(turn.batch.len(), ROUND_MOST + 1);
+        pending.hand_over(&mut scratch);
+        assert_eq!(scratch.batch.len(), ROUND_MOST + 1);
         assert!(pending.requests.capacity() < ROUND_MOST && pending.tickets.capacity() < ROUND_MOST);
     }
 

@@ -12,7 +12,7 @@ use super::queue::Ticket;
 use crate::listen::accounts::Origin;
 
 #[derive(Default)]
-pub(in super::super) struct Turn {
+pub(in super::super) struct RoundScratch {
     pub(super) batch: Batch<Ticket>,
     /// Where each request of the batch came from, if that is known.
     pub(super) origins: Vec<Option<Origin>>,
@@ -21,18 +21,21 @@ pub(in super::super) struct Turn {
 }
 
 thread_local! {
-    static SPARE: Cell<Option<Box<Turn>>> = const { Cell::new(None) };
+    static SPARE: Cell<Option<Box<RoundScratch>>> = const { Cell::new(None) };
 }
 
-impl Turn {
+impl RoundScratch {
     /// Lends what this thread has; returns whether the actor goes on. Should the work panic, the turn is dropped, and
     /// the requests in it are let go.
-    pub(super) fn lend(work: impl FnOnce(&mut Turn)) -> bool {
-        let mut turn = SPARE.take().unwrap_or_default();
-        work(&mut turn);
-        debug_assert!(turn.batch.is_empty() && turn.effects.is_empty(), "what is left would go to another resource");
-        let goes_on = !std::mem::take(&mut turn.is_stopped);
-        SPARE.set(Some(turn));
+    pub(super) fn lend(work: impl FnOnce(&mut RoundScratch)) -> bool {
+        let mut scratch = SPARE.take().unwrap_or_default();
+        work(&mut scratch);
+        debug_assert!(
+            scratch.batch.is_empty() && scratch.effects.is_empty(),
+            "what is left would go to another resource"
+        );
+        let goes_on = !std::mem::take(&mut scratch.is_stopped);
+        SPARE.set(Some(scratch));
         goes_on
     }
 
@@ -41,7 +44,7 @@ impl Turn {
     }
 }
 
-impl ActorContext for Turn {
+impl ActorContext for RoundScratch {
     fn stop(&mut self) {
         self.is_stopped = true;
     }
