@@ -2,6 +2,6 @@
 
 pub(crate) mod background;
 pub(crate) mod clock;
+pub(crate) mod coop;
 pub(crate) mod signals;
-pub(crate) mod stint;
 pub(crate) mod supervisor;

@@ -17,7 +17,7 @@ use tonic::transport::server::Connected;
 use super::{caller::Caller, opening::PREFACE};
 use crate::{
     listen::open_connections::{Ending, Place},
-    runtime::stint::Stint,
+    runtime::coop::CoopBudget,
 };
 
 /// What is underneath. TLS is in a box because it is large, and connections in the clear need not pay for that.
@@ -32,7 +32,7 @@ pub(crate) struct Connection {
     stream: Stream,
     /// So much of the end of HTTP/2's preface was read already and is to be read again: it is the same everywhere.
     again: u8,
-    stint: Stint,
+    coop: CoopBudget,
     caller: Caller,
     /// Where what serves it takes no notice of that: done when it is to end soon, and then there is nothing more to be
     /// read from it.
@@ -44,7 +44,7 @@ impl Connection {
     /// `has_preface`: that of HTTP/2 was read from it.
     pub(super) fn new(stream: Stream, has_preface: bool, caller: Caller, place: Place) -> Connection {
         let again = if has_preface { PREFACE.len() as u8 } else { 0 };
-        Connection { stream, again, stint: Stint::default(), caller, ending: None, _place: place }
+        Connection { stream, again, coop: CoopBudget::default(), caller, ending: None, _place: place }
     }
 
     /// The same, which ends by itself when it is told to end soon.
@@ -95,14 +95,14 @@ impl AsyncRead for Connection {
             self.ending = Some(Box::pin(std::future::ready(())));
             return Poll::Ready(Ok(()));
         }
-        if self.stint.is_over(cx) {
+        if self.coop.is_over(cx) {
             return Poll::Pending;
         }
         let before = buf.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
         match &read {
-            Poll::Ready(_) => self.stint.takes(buf.filled().len() - before),
-            Poll::Pending => self.stint.ends(),
+            Poll::Ready(_) => self.coop.takes(buf.filled().len() - before),
+            Poll::Pending => self.coop.ends(),
         }
         read
     }

@@ -47,7 +47,7 @@ use crate::{
     },
     runtime::{
         clock::Clock,
-        stint::{ENTRIES, PartTurn, pause},
+        coop::{ChunkPermit, ENTRIES, pause},
     },
 };
 
@@ -269,15 +269,15 @@ impl NodeHandle {
             Some(account) => account.turns.acquire().await.ok(),
             None => None,
         };
-        let mut turn = if requests.len() > ENTRIES { Some(PartTurn::take().await) } else { None };
+        let mut permit = if requests.len() > ENTRIES { Some(ChunkPermit::acquire().await) } else { None };
         let submit = |(id, request): &(String, Request)| self.submit_if_alive(id, request, from).ok().flatten();
         let (mut pending, mut answers): (Vec<Option<PendingAnswer>>, Vec<_>) = Default::default();
         for part in requests.chunks(ENTRIES) {
             let before = pending.len();
             if before > 0
-                && let Some(last) = turn.take()
+                && let Some(last) = permit.take()
             {
-                turn = Some(last.pass().await);
+                permit = Some(last.next().await);
             }
             pending.extend(part.iter().map(submit));
             let part = &mut pending[before..];
@@ -286,7 +286,7 @@ impl NodeHandle {
             }
             part.iter_mut().flatten().for_each(PendingAnswer::run);
         }
-        drop((turn, place));
+        drop((permit, place));
         for (at, pending) in pending.into_iter().enumerate() {
             if at > 0 && at.is_multiple_of(ENTRIES) {
                 pause().await;

@@ -15,7 +15,7 @@ use tonic::Status;
 use super::framing::Framing;
 use crate::{
     listen::budget::{BeyondBudget, Charge, ENTRY},
-    runtime::stint::Stint,
+    runtime::coop::CoopBudget,
 };
 
 /// Bounds on the body of a request.
@@ -31,7 +31,7 @@ pub(super) struct RequestBody {
     incoming: Incoming,
     limits: BodyLimits,
     framing: Framing,
-    stint: Stint,
+    coop: CoopBudget,
     /// Of what is kept: so much besides what has come of a message that is not complete.
     charge: Charge,
     besides: usize,
@@ -45,8 +45,8 @@ impl RequestBody {
     /// What it keeps is added to `charge`.
     pub(super) fn new(incoming: Incoming, limits: BodyLimits, charge: Charge) -> RequestBody {
         let besides = charge.bytes();
-        let (framing, stint) = (Framing::default(), Stint::default());
-        RequestBody { incoming, limits, framing, stint, charge, besides, timer: None, is_stream: false }
+        let (framing, coop) = (Framing::default(), CoopBudget::default());
+        RequestBody { incoming, limits, framing, coop, charge, besides, timer: None, is_stream: false }
     }
 
     /// As [`new`](Self::new), of a call that may send messages for as long as it pleases.
@@ -102,12 +102,12 @@ impl Body for RequestBody {
     type Error = Status;
 
     fn poll_frame(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        if self.stint.is_over(task) {
+        if self.coop.is_over(task) {
             return Poll::Pending;
         }
         match Pin::new(&mut self.incoming).poll_frame(task) {
             Poll::Ready(Some(Ok(frame))) => {
-                self.stint.takes(frame.data_ref().map_or(0, Bytes::len));
+                self.coop.takes(frame.data_ref().map_or(0, Bytes::len));
                 let heeded = frame.data_ref().map_or(Ok(()), |data| self.heed(data));
                 Poll::Ready(Some(heeded.map(|()| frame)))
             }
@@ -117,7 +117,7 @@ impl Body for RequestBody {
             }
             Poll::Ready(None) => Poll::Ready(None),
             Poll::Pending => {
-                self.stint.ends();
+                self.coop.ends();
                 self.wait(task).map(|status| Some(Err(status)))
             }
         }

@@ -31,7 +31,7 @@ use crate::{
     },
     node::{NodeHandle, NotMaster, Refused, peer_endpoints::PeerEndpoints, server_info::ServerInfo},
     observe::metrics::{CallKind, Reason, RequestMethod},
-    runtime::stint::{ENTRIES, PartTurn},
+    runtime::coop::{ChunkPermit, ENTRIES},
 };
 
 #[derive(Clone)]
@@ -88,10 +88,10 @@ impl CapacityService {
     }
 
     async fn parse_in_turns(&self, request: GetCapacityRequest) -> Result<Parsed, Invalid> {
-        let mut turn = PartTurn::take().await;
+        let mut permit = ChunkPermit::acquire().await;
         let mut reading = convert::Reading::new(request, &self.node.limits)?;
         while reading.read(ENTRIES, &self.node.limits)? {
-            turn = turn.pass().await;
+            permit = permit.next().await;
         }
         Ok(reading.finish(&self.node.limits))
     }
@@ -249,10 +249,10 @@ async fn granted<T>(
     if answered.len() > 0 {
         // Boxed: as [`CapacityService::ask_all`].
         let rest = async {
-            let mut turn = PartTurn::take().await;
+            let mut permit = ChunkPermit::acquire().await;
             while answered.len() > 0 {
                 grants.add(answered.by_ref().take(ENTRIES), problems, &response);
-                turn = turn.pass().await;
+                permit = permit.next().await;
             }
         };
         Box::pin(rest).await;

@@ -13,7 +13,7 @@ use super::{
     entries::LOOKED_AT,
     framing::{self, PREFIX},
 };
-use crate::runtime::stint::{ENTRIES, PartTurn};
+use crate::runtime::coop::{ChunkPermit, ENTRIES};
 
 /// Decodes a message.
 pub(super) async fn decode<M: Message + Default>(message: &[u8]) -> Result<M, DecodeError> {
@@ -25,12 +25,12 @@ pub(super) async fn decode<M: Message + Default>(message: &[u8]) -> Result<M, De
 }
 
 async fn decode_long<M: Message + Default>(mut rest: &[u8]) -> Result<M, DecodeError> {
-    let (mut turn, mut message) = (PartTurn::take().await, M::default());
+    let (mut permit, mut message) = (ChunkPermit::acquire().await, M::default());
     while !rest.is_empty() {
         let (part, after) = rest.split_at(length_of_part(rest));
         message.merge(part)?;
         rest = after;
-        turn = turn.pass().await;
+        permit = permit.next().await;
     }
     Ok(message)
 }
@@ -65,11 +65,11 @@ async fn framed_long(answer: GetCapacityResponse) -> Bytes {
     let GetCapacityResponse { response, mastership, problem } = answer;
     let mut framed = vec![0; PREFIX];
     let mut rest = response.into_iter();
-    let mut turn = PartTurn::take().await;
+    let mut permit = ChunkPermit::acquire().await;
     while rest.len() > 0 {
         let response = rest.by_ref().take(ENTRIES).collect();
         append(&GetCapacityResponse { response, ..Default::default() }, &mut framed);
-        turn = turn.pass().await;
+        permit = permit.next().await;
     }
     append(&GetCapacityResponse { response: Vec::new(), mastership, problem }, &mut framed);
     framing::set_length(&mut framed);

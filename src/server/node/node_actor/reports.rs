@@ -11,7 +11,7 @@ use super::{
     super::resource_actor::{Command, Status},
     NodeHandle,
 };
-use crate::runtime::stint::{ENTRIES, pause};
+use crate::runtime::coop::{ENTRIES, pause};
 
 impl NodeHandle {
     /// How long a lease of the parent's may last that this node lends on; zero without one.

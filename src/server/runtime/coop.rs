@@ -3,7 +3,7 @@
 //! as something is there, and all others wait. So do other threads, where all cores are busy: a client on the same
 //! machine need not wait until the slice of a server's thread is over.
 //!
-//! Of many long requests one has its [turn](PartTurn) at a time: all others wait for one part, not for one of each.
+//! Of many long requests one has its [turn](ChunkPermit) at a time: all others wait for one part, not for one of each.
 
 use std::{future::Future, pin::pin, sync::Arc, task::Context, thread};
 
@@ -29,30 +29,30 @@ thread_local! {
 }
 
 /// The turn of a long request to work off a part. It is not kept while something is waited for.
-pub(crate) struct PartTurn(OwnedSemaphorePermit);
+pub(crate) struct ChunkPermit(OwnedSemaphorePermit);
 
-impl PartTurn {
+impl ChunkPermit {
     /// The next: others go on before, and other long requests of this thread that wait for theirs.
-    pub(crate) async fn take() -> PartTurn {
+    pub(crate) async fn acquire() -> ChunkPermit {
         let permit = TURNS.with(Arc::clone).acquire_owned().await.expect("it is never closed");
         pause().await;
-        PartTurn(permit)
+        ChunkPermit(permit)
     }
 
     /// A part is done: the next turn.
-    pub(crate) async fn pass(self) -> PartTurn {
+    pub(crate) async fn next(self) -> ChunkPermit {
         drop(self.0);
-        PartTurn::take().await
+        ChunkPermit::acquire().await
     }
 }
 
 /// How much of a stint is done.
 #[derive(Debug, Default)]
-pub(crate) struct Stint {
+pub(crate) struct CoopBudget {
     taken: usize,
 }
 
-impl Stint {
+impl CoopBudget {
     /// So many bytes were read.
     pub(crate) fn takes(&mut self, bytes: usize) {
         self.taken += bytes;
@@ -95,10 +95,10 @@ mod tests {
 
     /// Reads without end, so many bytes at a time, and counts.
     async fn read_for_ever(read: Arc<AtomicUsize>, bytes: usize) {
-        let mut stint = Stint::default();
+        let mut coop = CoopBudget::default();
         poll_fn(|task| {
-            while !stint.is_over(task) {
-                stint.takes(bytes);
+            while !coop.is_over(task) {
+                coop.takes(bytes);
                 read.fetch_add(bytes, Ordering::Relaxed);
             }
             Poll::<()>::Pending
@@ -136,10 +136,10 @@ mod tests {
             for _ in 0..LONG {
                 let parts = Arc::clone(&parts);
                 tokio::spawn(async move {
-                    let mut turn = PartTurn::take().await;
+                    let mut permit = ChunkPermit::acquire().await;
                     loop {
                         parts.fetch_add(1, Ordering::Relaxed);
-                        turn = turn.pass().await;
+                        permit = permit.next().await;
                     }
                 });
             }
@@ -166,14 +166,14 @@ mod tests {
 
     #[test]
     fn a_stint_in_which_was_waited_is_over() {
-        let (mut stint, task) = (Stint::default(), &mut Context::from_waker(Waker::noop()));
-        stint.takes(BYTES - 1);
-        assert!(!stint.is_over(task));
-        stint.ends();
-        stint.takes(BYTES - 1);
-        assert!(!stint.is_over(task));
-        stint.takes(1);
-        assert!(stint.is_over(task));
-        assert!(!stint.is_over(task), "the next has begun");
+        let (mut coop, task) = (CoopBudget::default(), &mut Context::from_waker(Waker::noop()));
+        coop.takes(BYTES - 1);
+        assert!(!coop.is_over(task));
+        coop.ends();
+        coop.takes(BYTES - 1);
+        assert!(!coop.is_over(task));
+        coop.takes(1);
+        assert!(coop.is_over(task));
+        assert!(!coop.is_over(task), "the next has begun");
     }
 }
