@@ -6,12 +6,12 @@
 mod actor;
 mod election;
 mod forecast;
-mod hold;
 mod opening;
 mod overrides;
 mod parting;
 mod refused;
 mod reports;
+mod startup_gate;
 mod sweep;
 
 use std::sync::{Arc, atomic::AtomicUsize};
@@ -26,7 +26,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 pub(crate) use self::refused::Refused;
 use self::{
     actor::{NodeActor, NodeCommand},
-    hold::Hold,
+    startup_gate::StartupGate,
 };
 use super::{
     config_in_force::ConfigInForce,
@@ -118,7 +118,7 @@ pub(crate) struct NodeHandle {
     gate: Arc<Gate>,
     /// The peers, if there are any or could be.
     quorum: Option<Quorum>,
-    hold: Hold,
+    startup_gate: StartupGate,
     /// One plan is made at a time.
     planning: Arc<Semaphore>,
     accounts: Arc<Accounts>,
@@ -182,7 +182,7 @@ impl NodeHandle {
             subscribers,
             gate,
             quorum,
-            hold: Hold::new(has_known),
+            startup_gate: StartupGate::new(has_known),
             planning: Arc::new(Semaphore::new(1)),
             accounts,
             holders,

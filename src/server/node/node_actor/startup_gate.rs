@@ -20,16 +20,16 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const MOST: usize = 1024;
 
 #[derive(Debug, Clone)]
-pub(super) struct Hold {
+pub(super) struct StartupGate {
     known: watch::Receiver<bool>,
     places: Arc<Semaphore>,
     until: Instant,
 }
 
-impl Hold {
+impl StartupGate {
     /// From now on; `known`: whether a master was known at any time.
-    pub(super) fn new(known: watch::Receiver<bool>) -> Hold {
-        Hold { known, places: Arc::new(Semaphore::new(MOST)), until: Instant::now() + PATIENCE }
+    pub(super) fn new(known: watch::Receiver<bool>) -> StartupGate {
+        StartupGate { known, places: Arc::new(Semaphore::new(MOST)), until: Instant::now() + PATIENCE }
     }
 
     /// Waits until a master is known for the first time. Whether one is, or was.
@@ -48,7 +48,7 @@ impl NodeHandle {
     /// Waits, if this peer has only just been started, until it knows of a master for the first time. Whether one is
     /// known, or was: then it is worth another try.
     pub(crate) async fn until_first_master(&self) -> bool {
-        self.hold.wait().await
+        self.startup_gate.wait().await
     }
 }
 
@@ -59,35 +59,35 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn it_waits_until_a_master_is_known_and_no_longer_than_its_patience() {
         let (known, heard) = watch::channel(false);
-        let hold = Hold::new(heard);
+        let gate = StartupGate::new(heard);
         let began = Instant::now();
         let soon = async {
             tokio::time::sleep(PATIENCE / 4).await;
             known.send_replace(true);
         };
-        let (waited, ()) = tokio::join!(hold.wait(), soon);
+        let (waited, ()) = tokio::join!(gate.wait(), soon);
         assert!(waited && began.elapsed() < PATIENCE / 2);
-        assert!(hold.wait().await, "it was known before");
+        assert!(gate.wait().await, "it was known before");
 
         let (_known, heard) = watch::channel(false);
-        let (hold, began) = (Hold::new(heard), Instant::now());
-        assert!(!hold.wait().await);
+        let (gate, began) = (StartupGate::new(heard), Instant::now());
+        assert!(!gate.wait().await);
         assert!(began.elapsed() >= PATIENCE && began.elapsed() < PATIENCE * 2);
         let again = Instant::now();
-        assert!(!hold.wait().await && again.elapsed() == Duration::ZERO, "not twice");
+        assert!(!gate.wait().await && again.elapsed() == Duration::ZERO, "not twice");
     }
 
     #[tokio::test(start_paused = true)]
     async fn those_beyond_its_places_do_not_wait_and_a_caller_that_goes_leaves_its_place() {
         let (_known, heard) = watch::channel(false);
-        let hold = Hold::new(heard);
-        let mut waiting: Vec<_> = (0..MOST).map(|_| Box::pin(hold.wait())).collect();
+        let gate = StartupGate::new(heard);
+        let mut waiting: Vec<_> = (0..MOST).map(|_| Box::pin(gate.wait())).collect();
         for wait in &mut waiting {
             assert!(futures_util::poll!(wait.as_mut()).is_pending());
         }
         let began = Instant::now();
-        assert!(!hold.wait().await && began.elapsed() == Duration::ZERO);
+        assert!(!gate.wait().await && began.elapsed() == Duration::ZERO);
         waiting.pop();
-        assert!(futures_util::poll!(Box::pin(hold.wait())).is_pending());
+        assert!(futures_util::poll!(Box::pin(gate.wait())).is_pending());
     }
 }
