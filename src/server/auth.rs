@@ -1,12 +1,13 @@
 //! Who may do what on this server: the policy in force, what callers prove, and the decisions that follow.
 //!
-//! A call is decided in two steps. A connection's [`Visitor`] finds out who calls: from a bearer token, else from the
+//! A call is decided in two steps. A connection's [`CallerCache`] finds out who calls: from a bearer token, else from the
 //! certificate, else it is anonymous; it remembers that until token, policy or the files of tokens change. The
 //! [`Subject`] that it finds then says of each thing that the call asks for whether it is allowed.
 //!
 //! Without a policy nothing of that happens: [`Gate::is_open`] is a load of one number.
 
 mod cache;
+mod caller_cache;
 mod credentials;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
@@ -14,7 +15,6 @@ mod jwt;
 mod operators;
 mod subject;
 mod tokens;
-mod visitor;
 
 use std::{
     net::IpAddr,
@@ -32,9 +32,9 @@ use tonic::Status;
 use self::cache::DecisionCache;
 use self::credentials::CredentialError;
 pub(crate) use self::{
+    caller_cache::{Admitted, CallerCache},
     credentials::{CredentialFiles, Credentials},
     subject::Subject,
-    visitor::{Admitted, Visitor},
 };
 pub use self::{jwt::JwtOptions, tokens::NewToken};
 use crate::{

@@ -30,7 +30,7 @@ use tonic::{Code, Status};
 
 use crate::{
     api::http::{HostNames, Serving, certified, serve},
-    auth::{Admitted, CredentialFiles, Gate, Visitor},
+    auth::{Admitted, CallerCache, CredentialFiles, Gate},
     config::{self, LoadError, error::ServeError, limits::Limits},
     listen::{
         Caller, ListenOption, Listener,
@@ -179,9 +179,9 @@ async fn reload_on_change(mut reload: Reload, gate: Arc<Gate>, files: Credential
 
 /// Adds to a request what is known of its caller.
 async fn admit(mut request: Request, next: Next) -> Response {
-    let visitor = request.extensions().get::<Arc<Visitor>>().cloned();
-    if let Some(visitor) = visitor {
-        let admitted = visitor.admit(request.headers(), CallKind::Http).map_err(CallerRefusal::from);
+    let caller_cache = request.extensions().get::<Arc<CallerCache>>().cloned();
+    if let Some(caller_cache) = caller_cache {
+        let admitted = caller_cache.admit(request.headers(), CallKind::Http).map_err(CallerRefusal::from);
         let origin = match &admitted {
             Ok(admitted) => admitted.origin(),
             Err(_) => request.extensions().get::<Caller>().map(Caller::origin),

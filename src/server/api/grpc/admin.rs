@@ -40,7 +40,7 @@ use super::{
 };
 use crate::{
     api::status::peer_list::peer_list,
-    auth::{Admitted, Gate, Visitor},
+    auth::{Admitted, CallerCache, Gate},
     config::{self, TEMPLATES, error::ServeError, limits::Limits},
     listen::{Addresses, Caller, Listener, ListenerSettings, bind, local},
     node::{NodeHandle, server_info::ServerInfo},
@@ -113,7 +113,7 @@ fn guard(gate: &Arc<Gate>, mut request: Request<()>) -> Result<Request<()>, Stat
         ));
     }
     let caller = Caller::of(&request).cloned();
-    let admitted = Arc::new(Visitor::new(Arc::clone(gate), caller)).admit(&headers, CallKind::Other)?;
+    let admitted = Arc::new(CallerCache::new(Arc::clone(gate), caller)).admit(&headers, CallKind::Other)?;
     request.extensions_mut().insert(admitted);
     Ok(request)
 }

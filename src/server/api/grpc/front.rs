@@ -32,7 +32,7 @@ use super::{
 #[cfg(feature = "otlp")]
 use crate::observe::traces::RequestSpan;
 use crate::{
-    auth::{Gate, Visitor},
+    auth::{CallerCache, Gate},
     listen::{
         Caller,
         budget::{Charge, ENTRY, REQUEST},
@@ -84,15 +84,15 @@ pub(super) struct ConnectionService(Arc<Called>);
 struct Called {
     front: Arc<Front>,
     caller: Caller,
-    visitor: Option<Arc<Visitor>>,
+    caller_cache: Option<Arc<CallerCache>>,
     connection: Arc<OpenConnection>,
 }
 
 impl ConnectionService {
     pub(super) fn new(front: Arc<Front>, caller: Caller, connection: Arc<OpenConnection>) -> ConnectionService {
-        let visit = |gate: &Arc<Gate>| Arc::new(Visitor::new(Arc::clone(gate), Some(caller.clone())));
-        let visitor = front.gate.as_ref().map(visit);
-        ConnectionService(Arc::new(Called { front, caller, visitor, connection }))
+        let visit = |gate: &Arc<Gate>| Arc::new(CallerCache::new(Arc::clone(gate), Some(caller.clone())));
+        let caller_cache = front.gate.as_ref().map(visit);
+        ConnectionService(Arc::new(Called { front, caller, caller_cache, connection }))
     }
 }
 
@@ -159,8 +159,8 @@ impl Service<Request<Incoming>> for ConnectionService {
 impl ConnectionService {
     fn get_capacity(&self, request: Request<Incoming>, timeout: Option<Duration>) -> Answering {
         let called = Arc::clone(&self.0);
-        let visitor = called.visitor.as_ref();
-        let subject = visitor.map(|visitor| visitor.subject(request.headers(), CallKind::GetCapacity));
+        let caller_cache = called.caller_cache.as_ref();
+        let subject = caller_cache.map(|caller_cache| caller_cache.subject(request.headers(), CallKind::GetCapacity));
         let subject = match subject.transpose() {
             Ok(subject) => subject.flatten(),
             Err(status) => return refused(status),
@@ -219,11 +219,13 @@ impl ConnectionService {
     }
 
     fn take_shortcut(&self, request: Request<Incoming>, extras: &Extras) -> Answering {
-        let Called { front, visitor, connection, .. } = &*self.0;
+        let Called { front, caller_cache, connection, .. } = &*self.0;
         let path = request.uri().path();
         let shortcut = front.shortcuts.iter().find(|shortcut| shortcut.is_to(path) && !extras.has_encoding);
-        let (Some(shortcut), Some(visitor)) = (shortcut, visitor) else { return self.pass_on(request, extras) };
-        let caller = match visitor.admit(request.headers(), CallKind::Gateway) {
+        let (Some(shortcut), Some(caller_cache)) = (shortcut, caller_cache) else {
+            return self.pass_on(request, extras);
+        };
+        let caller = match caller_cache.admit(request.headers(), CallKind::Gateway) {
             Ok(admitted) => GrpcCaller::from(admitted),
             Err(status) => return refused(status),
         };
@@ -236,8 +238,8 @@ impl ConnectionService {
 
     /// With what is known of its connection, and of who makes the call.
     fn introduced<B>(&self, mut request: Request<B>) -> Result<Request<B>, Status> {
-        if let (Some(visitor), Some(call)) = (&self.0.visitor, CallKind::of(request.uri().path())) {
-            let admitted = visitor.admit(request.headers(), call)?;
+        if let (Some(caller_cache), Some(call)) = (&self.0.caller_cache, CallKind::of(request.uri().path())) {
+            let admitted = caller_cache.admit(request.headers(), call)?;
             request.extensions_mut().insert(admitted);
         }
         let extensions = request.extensions_mut();

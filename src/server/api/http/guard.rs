@@ -11,14 +11,18 @@ use axum::{
 use tonic::{Code, Status};
 
 use crate::{
-    auth::{Gate, Visitor},
+    auth::{CallerCache, Gate},
     listen::Caller,
     observe::metrics::CallKind,
 };
 
 /// Lets a request pass, or says why not.
-pub(super) async fn check(Extension(visitor): Extension<Arc<Visitor>>, mut request: Request, next: Next) -> Response {
-    let admitted = visitor.admit(request.headers(), CallKind::Http);
+pub(super) async fn check(
+    Extension(caller_cache): Extension<Arc<CallerCache>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let admitted = caller_cache.admit(request.headers(), CallKind::Http);
     match admitted.and_then(|admitted| admitted.check_reads_everything(CallKind::Http).map(|()| admitted)) {
         Ok(admitted) => {
             // A page that goes on looks again at what its caller may do.
@@ -32,8 +36,8 @@ pub(super) async fn check(Extension(visitor): Extension<Arc<Visitor>>, mut reque
 /// Whether a request that is answered in any case may be told everything.
 pub(super) fn reads_everything(gate: &Arc<Gate>, headers: &HeaderMap, caller: Option<Caller>) -> bool {
     // Probes carry no token, and one that is wrong makes no difference to them.
-    let visitor = Arc::new(Visitor::new(Arc::clone(gate), caller));
-    visitor.admit(headers, CallKind::Http).is_ok_and(|admitted| admitted.reads_everything())
+    let caller_cache = Arc::new(CallerCache::new(Arc::clone(gate), caller));
+    caller_cache.admit(headers, CallKind::Http).is_ok_and(|admitted| admitted.reads_everything())
 }
 
 /// A caller that has proved nothing is told how it could.

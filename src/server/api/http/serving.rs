@@ -31,7 +31,7 @@ use tonic::codegen::Service as _;
 
 use super::host::HostNames;
 use crate::{
-    auth::{Gate, Visitor},
+    auth::{CallerCache, Gate},
     listen::{
         Accepted, Caller, Listener,
         budget::{Charge, ChargedBytes, REQUEST},
@@ -85,10 +85,10 @@ async fn attend(accepted: Accepted, http: auto::Builder<TokioExecutor>, serving:
     };
     let Some(connection) = opened else { return };
     let caller = connection.caller().clone();
-    let visitor = Arc::new(Visitor::new(Arc::clone(&serving.gate), Some(caller.clone())));
+    let caller_cache = Arc::new(CallerCache::new(Arc::clone(&serving.gate), Some(caller.clone())));
     let service = service_fn(|mut request: http::Request<Incoming>| {
         request.extensions_mut().insert(caller.clone());
-        request.extensions_mut().insert(Arc::clone(&visitor));
+        request.extensions_mut().insert(Arc::clone(&caller_cache));
         let bytes = if request.body().is_end_stream() { REQUEST } else { REQUEST + serving.body_bytes };
         let meant = serving.is_meant(&request);
         let (pages, open) = (serving.pages.clone(), Arc::clone(&open));

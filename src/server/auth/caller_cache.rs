@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// The other end of a connection, and who it was found to be.
-pub(crate) struct Visitor {
+pub(crate) struct CallerCache {
     gate: Arc<Gate>,
     /// None of a call that came past the listeners.
     caller: Option<Caller>,
@@ -55,9 +55,9 @@ const REFUSED_FOR: Duration = Duration::from_secs(1);
 /// A stream looks again at what its caller has proved no sooner than this.
 const SOONEST: Duration = Duration::from_secs(1);
 
-impl Visitor {
-    pub(crate) fn new(gate: Arc<Gate>, caller: Option<Caller>) -> Visitor {
-        Visitor { gate, caller, last: Mutex::default() }
+impl CallerCache {
+    pub(crate) fn new(gate: Arc<Gate>, caller: Option<Caller>) -> CallerCache {
+        CallerCache { gate, caller, last: Mutex::default() }
     }
 
     pub(crate) fn address(&self) -> Option<IpAddr> {
@@ -80,7 +80,7 @@ impl Visitor {
     /// As [`subject`](Self::subject), for a call that is decided further in.
     pub(crate) fn admit(self: &Arc<Self>, headers: &HeaderMap, call: CallKind) -> Result<Admitted, Status> {
         let subject = self.subject(headers, call)?;
-        Ok(Admitted { visitor: Arc::clone(self), header: headers.get(AUTHORIZATION).cloned(), subject })
+        Ok(Admitted { caller_cache: Arc::clone(self), header: headers.get(AUTHORIZATION).cloned(), subject })
     }
 
     fn recognise(&self, header: Option<&HeaderValue>) -> Result<Arc<Subject>, Arc<CredentialError>> {
@@ -119,7 +119,7 @@ impl Visitor {
     }
 }
 
-impl Visitor {
+impl CallerCache {
     /// A token proves nothing: that is remembered, and counted against the connection.
     #[cold]
     fn refused_token(&self, header: &HeaderValue, version: u64, why: &Arc<CredentialError>) -> RefusedToken {
@@ -145,7 +145,7 @@ impl Visitor {
 /// A call under way, and who makes it.
 #[derive(Clone)]
 pub(crate) struct Admitted {
-    visitor: Arc<Visitor>,
+    caller_cache: Arc<CallerCache>,
     header: Option<HeaderValue>,
     subject: Option<Arc<Subject>>,
 }
@@ -153,9 +153,9 @@ pub(crate) struct Admitted {
 impl Admitted {
     /// A call that nothing is known of; denied once there is a policy.
     pub(crate) fn unknown(gate: &Arc<Gate>) -> Admitted {
-        let visitor = Arc::new(Visitor::new(Arc::clone(gate), None));
-        let subject = visitor.subject(&HeaderMap::new(), CallKind::Other).ok().flatten();
-        Admitted { visitor, header: None, subject }
+        let caller_cache = Arc::new(CallerCache::new(Arc::clone(gate), None));
+        let subject = caller_cache.subject(&HeaderMap::new(), CallKind::Other).ok().flatten();
+        Admitted { caller_cache, header: None, subject }
     }
 
     /// None while everything is allowed.
@@ -164,13 +164,13 @@ impl Admitted {
     }
 
     fn address(&self) -> Option<IpAddr> {
-        self.visitor.address()
+        self.caller_cache.address()
     }
 
     /// To whom what it leaves behind is counted, and where it comes from; none if neither is known.
     pub(crate) fn origin(&self) -> Option<Origin> {
         let subject = self.subject().and_then(Subject::origin);
-        subject.or_else(|| Some(self.visitor.caller.as_ref()?.origin()))
+        subject.or_else(|| Some(self.caller_cache.caller.as_ref()?.origin()))
     }
 
     /// Who calls, for the audit log: what a token or certificate proves is known also where no policy asks for it.
@@ -178,9 +178,9 @@ impl Admitted {
         match &self.subject {
             Some(subject) => subject.permissions().identity().clone(),
             None => {
-                let credentials = Arc::clone(&self.visitor.gate.state().credentials);
+                let credentials = Arc::clone(&self.caller_cache.gate.state().credentials);
                 let proved =
-                    credentials.identify(self.header.as_ref(), self.visitor.caller.as_ref(), SystemTime::now());
+                    credentials.identify(self.header.as_ref(), self.caller_cache.caller.as_ref(), SystemTime::now());
                 proved.map_or(Identity::Anonymous, |proved| proved.identity)
             }
         }
@@ -200,7 +200,7 @@ impl Admitted {
     /// As [`check`](Self::check), for what is asked again and again.
     pub(crate) fn check_remembered(&self, call: CallKind, request: &AccessRequest<'_>) -> Result<(), Status> {
         let Some(subject) = self.subject() else { return Ok(()) };
-        let gate = &self.visitor.gate;
+        let gate = &self.caller_cache.gate;
         if gate.allows(subject, request) { Ok(()) } else { gate.check_any(subject, call, &[*request]) }
     }
 
@@ -212,13 +212,13 @@ impl Admitted {
     /// Whether the call may do one of these; a denial names the first.
     pub(crate) fn check_any(&self, call: CallKind, requests: &[AccessRequest<'_>]) -> Result<(), Status> {
         let Some(subject) = self.subject() else { return Ok(()) };
-        self.visitor.gate.check_any(subject, call, requests)
+        self.caller_cache.gate.check_any(subject, call, requests)
     }
 
     /// Whether the call may do anything at all.
     pub(crate) fn check_known(&self, call: CallKind) -> Result<(), Status> {
         let Some(subject) = self.subject() else { return Ok(()) };
-        self.visitor.gate.check_known(subject, call)
+        self.caller_cache.gate.check_known(subject, call)
     }
 
     /// Whether the call may do something to all resources.
@@ -230,7 +230,7 @@ impl Admitted {
             "`{who}` may not do this to all that a pattern matches: no rule that is for all resources lets it \
              `{action}`; name one resource"
         );
-        Err(self.visitor.gate.deny(subject, call, &why))
+        Err(self.caller_cache.gate.deny(subject, call, &why))
     }
 
     /// Who calls, for people.
@@ -250,7 +250,7 @@ impl Admitted {
             "`{}` may not read this: no rule that is for all resources lets it `read`",
             subject.permissions().identity()
         );
-        Err(self.visitor.gate.deny(subject, call, &why))
+        Err(self.caller_cache.gate.deny(subject, call, &why))
     }
 
     /// Waits until what was decided may be decided otherwise: another policy or other tokens are in force, or what the
@@ -258,7 +258,7 @@ impl Admitted {
     pub(crate) async fn until_outdated(&self) {
         let subject = self.subject();
         let version = subject.map_or(0, Subject::version);
-        let mut versions = self.visitor.gate.versions.subscribe();
+        let mut versions = self.caller_cache.gate.versions.subscribe();
         // The gate outlives its visitors.
         let is_another = async { drop(versions.wait_for(|now| *now != version).await) };
         match subject.and_then(Subject::expires) {
@@ -273,11 +273,11 @@ impl Admitted {
 
     /// As [`check_any`](Self::check_any), for a stream that goes on: under what is in force by now.
     pub(crate) fn check_again(&mut self, call: CallKind, requests: &[AccessRequest<'_>]) -> Result<(), Status> {
-        self.subject = match self.visitor.may_do_everything() {
+        self.subject = match self.caller_cache.may_do_everything() {
             true => None,
             false => {
-                let found = self.visitor.recognise(self.header.as_ref());
-                Some(found.map_err(|error| self.visitor.gate.refuse(self.visitor.address(), call, &error))?)
+                let found = self.caller_cache.recognise(self.header.as_ref());
+                Some(found.map_err(|error| self.caller_cache.gate.refuse(self.caller_cache.address(), call, &error))?)
             }
         };
         self.check_any(call, requests)
