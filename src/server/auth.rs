@@ -4,7 +4,7 @@
 //! certificate, else it is anonymous; it remembers that until token, policy or the files of tokens change. The
 //! [`Subject`] that it finds then says of each thing that the call asks for whether it is allowed.
 //!
-//! Without a policy nothing of that happens: [`Gate::is_open`] is a load of one number.
+//! Without a policy nothing of that happens: [`Authorizer::is_open`] is a load of one number.
 
 mod cache;
 mod caller_cache;
@@ -49,12 +49,12 @@ use crate::{
 const CLOSED: &str = "closed: there is no policy, and this server listens beyond loopback";
 
 /// What decides whether calls are allowed. Shared by all listeners of a server.
-pub(crate) struct Gate {
+pub(crate) struct Authorizer {
     /// Counts changes of the policy and of credentials; 0: everything is allowed.
     version: AtomicU64,
     /// The same, for those that wait for another.
     versions: watch::Sender<u64>,
-    state: RwLock<GateState>,
+    state: RwLock<AuthorizerState>,
     decided: DecisionCache,
     /// Whether everything is allowed while there is no policy; otherwise nothing is.
     opens_without_policy: bool,
@@ -65,46 +65,46 @@ pub(crate) struct Gate {
 }
 
 #[derive(Clone)]
-struct GateState {
+struct AuthorizerState {
     changes: u64,
     policy: Option<Arc<Policy>>,
     credentials: Arc<Credentials>,
 }
 
-impl Gate {
+impl Authorizer {
     pub(crate) fn new(
         credentials: Credentials,
         opens_without_policy: bool,
         is_exposed: bool,
         audit: Audit,
         accounts: Arc<Accounts>,
-    ) -> Gate {
+    ) -> Authorizer {
         let credentials = Arc::new(credentials);
-        let gate = Gate {
+        let authorizer = Authorizer {
             version: AtomicU64::new(0),
             versions: watch::Sender::new(0),
-            state: RwLock::new(GateState { changes: 0, policy: None, credentials }),
+            state: RwLock::new(AuthorizerState { changes: 0, policy: None, credentials }),
             decided: DecisionCache::new(),
             opens_without_policy,
             is_exposed,
             audit,
             accounts,
         };
-        gate.set_policy(None);
-        gate
+        authorizer.set_policy(None);
+        authorizer
     }
 
     /// Everything is allowed as long as no policy is in force; there are no tokens and no audit log.
     #[cfg(test)]
-    pub(crate) fn open() -> Gate {
-        Gate::new(Credentials::default(), true, false, Audit::none(), Arc::default())
+    pub(crate) fn open() -> Authorizer {
+        Authorizer::new(Credentials::default(), true, false, Audit::none(), Arc::default())
     }
 
-    fn state(&self) -> RwLockReadGuard<'_, GateState> {
+    fn state(&self) -> RwLockReadGuard<'_, AuthorizerState> {
         self.state.read().expect("no panic while the state of the gate is locked")
     }
 
-    fn change(&self, change: impl FnOnce(&mut GateState)) {
+    fn change(&self, change: impl FnOnce(&mut AuthorizerState)) {
         let mut state = self.state.write().expect("no panic while the state of the gate is locked");
         change(&mut state);
         state.changes += 1;

@@ -48,7 +48,7 @@ use crate::{
     observe::metrics,
     run::{
         extra_services::ExtraServices,
-        guard::{AccessOptions, Guard, ListenerSet, gate},
+        guard::{AccessOptions, Guard, ListenerSet, authorizer},
         parent::ParentOptions,
         peers::{Joined, PeerOptions, Peering},
         reload::Reload,
@@ -217,7 +217,7 @@ impl Prepared {
             repository: self.first.loaded.repository.clone(),
             access: self.first.loaded.access.clone(),
             source: self.first.source.clone(),
-            gate: Arc::clone(&self.guard.gate),
+            authorizer: Arc::clone(&self.guard.authorizer),
             limits: Arc::clone(&self.guard.limits),
             clock: self.clock,
             arbiters: threads.handles(),
@@ -289,7 +289,7 @@ impl Server {
         if let Some(admin) = prepared.admin {
             let service = quorum.clone().map(|quorum| AdminService::new(node.clone(), quorum, info.clone()));
             let pools = PoolService::new(node.clone(), stopped.clone());
-            spawn(admin::serve(admin, Arc::clone(&guard.gate), listeners.operators, pools, service, stopped));
+            spawn(admin::serve(admin, Arc::clone(&guard.authorizer), listeners.operators, pools, service, stopped));
         }
         Ok(Server {
             info,
@@ -375,7 +375,7 @@ impl Server {
         self.open.iter().for_each(OpenConnections::end_all);
         drain(&self.clients).await;
         self.threads.stop();
-        self.guard.gate.audit().close();
+        self.guard.authorizer.audit().close();
         #[cfg(feature = "otlp")]
         if let Some(traces) = self.traces {
             traces.stop().await;
@@ -397,10 +397,10 @@ fn guard(options: &Options, first: &InitialConfiguration, files: &CredentialFile
     let is_kept = options.peers.as_ref().is_some_and(|peers| !peers.bootstrap && peers.take_over.is_none());
     let has_policy = first.loaded.access.is_some() || is_kept;
     let accounts = Arc::<Accounts>::default();
-    let gate = gate(&listeners, has_policy, has_tls, &options.access, files, &accounts)?;
+    let authorizer = authorizer(&listeners, has_policy, has_tls, &options.access, files, &accounts)?;
     let limits = Arc::new(options.limits.clone());
     let budget = Arc::new(Budget::within(&limits));
-    Ok(Guard { gate, tls, limits, accounts, budget, names: HostNames::new(&options.access.http_names, None) })
+    Ok(Guard { authorizer, tls, limits, accounts, budget, names: HostNames::new(&options.access.http_names, None) })
 }
 
 /// Serves gRPC on each thread; connections are put into the queues.
@@ -414,8 +414,8 @@ fn serve_grpc(
     threads.on_each(|| {
         let (queue, connections) = arbiter_queue();
         queues.push(queue);
-        let (gate, limits) = (Arc::clone(&guard.gate), Arc::clone(&guard.limits));
-        grpc::serve(services.clone(), gate, limits, connections, stopped.clone())
+        let (authorizer, limits) = (Arc::clone(&guard.authorizer), Arc::clone(&guard.limits));
+        grpc::serve(services.clone(), authorizer, limits, connections, stopped.clone())
     });
     queues
 }
@@ -448,7 +448,7 @@ fn serve_http(
     let patience = Duration::from_secs(limits.request_secs);
     let serving = http::Serving {
         pages: http::router(pages),
-        gate: Arc::clone(&guard.gate),
+        authorizer: Arc::clone(&guard.authorizer),
         body_bytes: http::PASTED_BYTES,
         names: guard.names(),
     };

@@ -49,7 +49,7 @@ use self::{
 pub use self::{caller::GrpcCaller, shortcut::Shortcut};
 pub(crate) use self::{push::PushService, status::StatusService};
 use crate::{
-    auth::{Admitted, Gate},
+    auth::{Admitted, Authorizer},
     config::limits::Limits,
     listen::{
         Accepted, ArbiterConnection, Connection, Listener,
@@ -79,12 +79,12 @@ const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// end.
 pub(crate) async fn serve(
     services: GrpcServices,
-    gate: Arc<Gate>,
+    authorizer: Arc<Authorizer>,
     limits: Arc<Limits>,
     mut connections: mpsc::UnboundedReceiver<ArbiterConnection>,
     stop: watch::Receiver<bool>,
 ) {
-    let server = Server::new(front(services, gate, &limits));
+    let server = Server::new(front(services, authorizer, &limits));
     let mut stopped = pin!(until(stop.clone()));
     loop {
         let next = tokio::select! {
@@ -171,11 +171,11 @@ pub(crate) async fn serve_guarded(
     listener: Listener,
     services: Routes,
     shortcuts: Vec<Shortcut>,
-    gate: Arc<Gate>,
+    authorizer: Arc<Authorizer>,
     limits: &Limits,
     stop: watch::Receiver<bool>,
 ) {
-    serve_all(listener, Server::new(Front::guarded(gate, body_limits(limits), services, shortcuts)), stop).await;
+    serve_all(listener, Server::new(Front::guarded(authorizer, body_limits(limits), services, shortcuts)), stop).await;
 }
 
 async fn serve_all(listener: Listener, server: Server, stop: watch::Receiver<bool>) {
@@ -192,7 +192,7 @@ fn body_limits(limits: &Limits) -> BodyLimits {
     BodyLimits { message_bytes: limits.message_bytes, patience: Duration::from_secs(limits.request_secs) }
 }
 
-fn front(services: GrpcServices, gate: Arc<Gate>, limits: &Limits) -> Front {
+fn front(services: GrpcServices, authorizer: Arc<Authorizer>, limits: &Limits) -> Front {
     let message_bytes = limits.message_bytes;
     let capacity = CapacityServer::new(services.capacity.clone()).max_decoding_message_size(message_bytes);
     let status = StatusServer::new(services.status).max_decoding_message_size(message_bytes);
@@ -207,13 +207,13 @@ fn front(services: GrpcServices, gate: Arc<Gate>, limits: &Limits) -> Front {
         .expect("the descriptors are compiled in, and a test asks for them");
     let others =
         Routes::new(capacity).add_service(status).add_service(push).add_service(health).add_service(reflection);
-    let hot = Clients { capacity: services.capacity, push: services.push, gate };
+    let hot = Clients { capacity: services.capacity, push: services.push, authorizer };
     Front::new(Some(hot), body_limits(limits), others)
 }
 
 /// Who makes a call. The front knows it of every call; one that came past it may do nothing.
-fn admitted<T>(request: &tonic::Request<T>, gate: &Arc<Gate>) -> Admitted {
-    request.extensions().get::<Admitted>().cloned().unwrap_or_else(|| Admitted::unknown(gate))
+fn admitted<T>(request: &tonic::Request<T>, authorizer: &Arc<Authorizer>) -> Admitted {
+    request.extensions().get::<Admitted>().cloned().unwrap_or_else(|| Admitted::unknown(authorizer))
 }
 
 /// The error of methods that only the master answers and whose answers have no field for its address.

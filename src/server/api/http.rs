@@ -188,7 +188,7 @@ async fn readyz(
     headers: HeaderMap,
     caller: Option<Extension<Caller>>,
 ) -> impl IntoResponse {
-    let tells = guard::reads_everything(pages.node.gate(), &headers, caller.map(|Extension(caller)| caller));
+    let tells = guard::reads_everything(pages.node.authorizer(), &headers, caller.map(|Extension(caller)| caller));
     if pages.node.ping().await.is_err() {
         return (StatusCode::SERVICE_UNAVAILABLE, "not ready: shutting down\n".to_owned());
     }

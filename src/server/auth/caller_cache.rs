@@ -11,7 +11,7 @@ use leaseway_core::access::{AccessRequest, Action, Identity};
 use serde_json::Value;
 use tonic::Status;
 
-use super::{CLOSED, CredentialError, Gate, Subject};
+use super::{Authorizer, CLOSED, CredentialError, Subject};
 use crate::{
     listen::{
         Caller,
@@ -23,7 +23,7 @@ use crate::{
 
 /// The other end of a connection, and who it was found to be.
 pub(crate) struct CallerCache {
-    gate: Arc<Gate>,
+    authorizer: Arc<Authorizer>,
     /// None of a call that came past the listeners.
     caller: Option<Caller>,
     last: Mutex<LastCalls>,
@@ -56,8 +56,8 @@ const REFUSED_FOR: Duration = Duration::from_secs(1);
 const SOONEST: Duration = Duration::from_secs(1);
 
 impl CallerCache {
-    pub(crate) fn new(gate: Arc<Gate>, caller: Option<Caller>) -> CallerCache {
-        CallerCache { gate, caller, last: Mutex::default() }
+    pub(crate) fn new(authorizer: Arc<Authorizer>, caller: Option<Caller>) -> CallerCache {
+        CallerCache { authorizer, caller, last: Mutex::default() }
     }
 
     pub(crate) fn address(&self) -> Option<IpAddr> {
@@ -65,7 +65,7 @@ impl CallerCache {
     }
 
     fn may_do_everything(&self) -> bool {
-        self.gate.is_open() || self.caller.as_ref().is_some_and(|caller| caller.is_in_process)
+        self.authorizer.is_open() || self.caller.as_ref().is_some_and(|caller| caller.is_in_process)
     }
 
     /// Who makes a call with these headers; none while everything is allowed.
@@ -74,7 +74,7 @@ impl CallerCache {
             return Ok(None);
         }
         let found = self.recognise(headers.get(AUTHORIZATION));
-        found.map(Some).map_err(|error| self.gate.refuse(self.address(), call, &error))
+        found.map(Some).map_err(|error| self.authorizer.refuse(self.address(), call, &error))
     }
 
     /// As [`subject`](Self::subject), for a call that is decided further in.
@@ -84,7 +84,7 @@ impl CallerCache {
     }
 
     fn recognise(&self, header: Option<&HeaderValue>) -> Result<Arc<Subject>, Arc<CredentialError>> {
-        let version = self.gate.version();
+        let version = self.authorizer.version();
         let mut last = self.last.lock().expect("no panic while a visitor is looked at");
         let is_the_same = |last: &&Recognised| {
             last.header.as_ref() == header
@@ -100,7 +100,7 @@ impl CallerCache {
         if let Some(refused) = last.refused.as_ref().filter(is_refused) {
             return Err(Arc::clone(&refused.why));
         }
-        let state = self.gate.state().clone();
+        let state = self.authorizer.state().clone();
         let proved = match state.credentials.identify(header, self.caller.as_ref(), SystemTime::now()) {
             Ok(proved) => proved,
             Err(error) => {
@@ -134,7 +134,7 @@ impl CallerCache {
     /// with others.
     fn account(&self, identity: &Identity) -> Option<Arc<Account>> {
         let (Identity::Named(name), Some(caller)) = (identity, &self.caller) else { return None };
-        let account = self.gate.accounts().of_identity(name);
+        let account = self.authorizer.accounts().of_identity(name);
         if !caller.connection.count_to(&account) {
             caller.connection.end(Ending::Soon);
         }
@@ -152,8 +152,8 @@ pub(crate) struct Admitted {
 
 impl Admitted {
     /// A call that nothing is known of; denied once there is a policy.
-    pub(crate) fn unknown(gate: &Arc<Gate>) -> Admitted {
-        let caller_cache = Arc::new(CallerCache::new(Arc::clone(gate), None));
+    pub(crate) fn unknown(authorizer: &Arc<Authorizer>) -> Admitted {
+        let caller_cache = Arc::new(CallerCache::new(Arc::clone(authorizer), None));
         let subject = caller_cache.subject(&HeaderMap::new(), CallKind::Other).ok().flatten();
         Admitted { caller_cache, header: None, subject }
     }
@@ -178,7 +178,7 @@ impl Admitted {
         match &self.subject {
             Some(subject) => subject.permissions().identity().clone(),
             None => {
-                let credentials = Arc::clone(&self.caller_cache.gate.state().credentials);
+                let credentials = Arc::clone(&self.caller_cache.authorizer.state().credentials);
                 let proved =
                     credentials.identify(self.header.as_ref(), self.caller_cache.caller.as_ref(), SystemTime::now());
                 proved.map_or(Identity::Anonymous, |proved| proved.identity)
@@ -200,8 +200,8 @@ impl Admitted {
     /// As [`check`](Self::check), for what is asked again and again.
     pub(crate) fn check_remembered(&self, call: CallKind, request: &AccessRequest<'_>) -> Result<(), Status> {
         let Some(subject) = self.subject() else { return Ok(()) };
-        let gate = &self.caller_cache.gate;
-        if gate.allows(subject, request) { Ok(()) } else { gate.check_any(subject, call, &[*request]) }
+        let authorizer = &self.caller_cache.authorizer;
+        if authorizer.allows(subject, request) { Ok(()) } else { authorizer.check_any(subject, call, &[*request]) }
     }
 
     /// Whether the call may do this, where it is no matter that it may not.
@@ -212,13 +212,13 @@ impl Admitted {
     /// Whether the call may do one of these; a denial names the first.
     pub(crate) fn check_any(&self, call: CallKind, requests: &[AccessRequest<'_>]) -> Result<(), Status> {
         let Some(subject) = self.subject() else { return Ok(()) };
-        self.caller_cache.gate.check_any(subject, call, requests)
+        self.caller_cache.authorizer.check_any(subject, call, requests)
     }
 
     /// Whether the call may do anything at all.
     pub(crate) fn check_known(&self, call: CallKind) -> Result<(), Status> {
         let Some(subject) = self.subject() else { return Ok(()) };
-        self.caller_cache.gate.check_known(subject, call)
+        self.caller_cache.authorizer.check_known(subject, call)
     }
 
     /// Whether the call may do something to all resources.
@@ -230,7 +230,7 @@ impl Admitted {
             "`{who}` may not do this to all that a pattern matches: no rule that is for all resources lets it \
              `{action}`; name one resource"
         );
-        Err(self.caller_cache.gate.deny(subject, call, &why))
+        Err(self.caller_cache.authorizer.deny(subject, call, &why))
     }
 
     /// Who calls, for people.
@@ -250,7 +250,7 @@ impl Admitted {
             "`{}` may not read this: no rule that is for all resources lets it `read`",
             subject.permissions().identity()
         );
-        Err(self.caller_cache.gate.deny(subject, call, &why))
+        Err(self.caller_cache.authorizer.deny(subject, call, &why))
     }
 
     /// Waits until what was decided may be decided otherwise: another policy or other tokens are in force, or what the
@@ -258,7 +258,7 @@ impl Admitted {
     pub(crate) async fn until_outdated(&self) {
         let subject = self.subject();
         let version = subject.map_or(0, Subject::version);
-        let mut versions = self.caller_cache.gate.versions.subscribe();
+        let mut versions = self.caller_cache.authorizer.versions.subscribe();
         // The gate outlives its visitors.
         let is_another = async { drop(versions.wait_for(|now| *now != version).await) };
         match subject.and_then(Subject::expires) {
@@ -273,18 +273,21 @@ impl Admitted {
 
     /// As [`check_any`](Self::check_any), for a stream that goes on: under what is in force by now.
     pub(crate) fn check_again(&mut self, call: CallKind, requests: &[AccessRequest<'_>]) -> Result<(), Status> {
-        self.subject = match self.caller_cache.may_do_everything() {
-            true => None,
-            false => {
-                let found = self.caller_cache.recognise(self.header.as_ref());
-                Some(found.map_err(|error| self.caller_cache.gate.refuse(self.caller_cache.address(), call, &error))?)
-            }
-        };
+        self.subject =
+            match self.caller_cache.may_do_everything() {
+                true => None,
+                false => {
+                    let found = self.caller_cache.recognise(self.header.as_ref());
+                    Some(found.map_err(|error| {
+                        self.caller_cache.authorizer.refuse(self.caller_cache.address(), call, &error)
+                    })?)
+                }
+            };
         self.check_any(call, requests)
     }
 }
 
-impl Gate {
+impl Authorizer {
     /// Whether a caller may do anything at all.
     pub(crate) fn check_known(&self, subject: &Subject, call: CallKind) -> Result<(), Status> {
         if !subject.permissions().is_empty() {

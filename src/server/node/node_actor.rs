@@ -36,7 +36,7 @@ use super::{
     uplink_actor::{Parent, UplinkReport, UplinkStatus},
 };
 use crate::{
-    auth::Gate,
+    auth::Authorizer,
     config::{initial_config::InitialConfiguration, limits::Limits},
     listen::accounts::{Accounts, Origin},
     node::{
@@ -69,7 +69,7 @@ pub(crate) struct NodeStart {
     /// Where it came from.
     pub(crate) source: String,
     /// Decides by it whether calls are allowed.
-    pub(crate) gate: Arc<Gate>,
+    pub(crate) authorizer: Arc<Authorizer>,
     pub(crate) limits: Arc<Limits>,
     pub(crate) clock: Clock,
     /// Where resources live.
@@ -115,7 +115,7 @@ pub(crate) struct NodeHandle {
     uplink_status: UplinkStatus,
     assignment_store: AssignmentStore,
     subscribers: Arc<Subscribers>,
-    gate: Arc<Gate>,
+    authorizer: Arc<Authorizer>,
     /// The peers, if there are any or could be.
     quorum: Option<Quorum>,
     startup_gate: StartupGate,
@@ -146,8 +146,8 @@ impl NodeHandle {
         // Among peers the first is theirs; with a parent there is one for ever.
         let version = u64::from(start.membership.is_none() || start.parent.is_some());
         let (repository, access, source) = (start.repository.clone(), start.access.clone(), start.source.clone());
-        let gate = Arc::clone(&start.gate);
-        gate.set_policy(access.clone());
+        let authorizer = Arc::clone(&start.authorizer);
+        authorizer.set_policy(access.clone());
         let first = ConfigInForce { repository, access, version, source, ..ConfigInForce::default() };
         let (config_out, config) = watch::channel(Arc::new(first));
         let (known, has_known) = watch::channel(start.membership.is_none());
@@ -155,7 +155,7 @@ impl NodeHandle {
         let watchers = Arc::new(Watchers::new(limits.watchers, limits.share()));
         let (parent, uplink_status) = (start.parent.clone().map(Arc::new), UplinkStatus::default());
         let assignment_store = AssignmentStore::new(start.membership.as_ref().map(|membership| &membership.quorum));
-        let subscribers = Arc::new(Subscribers::telling(Arc::clone(gate.audit().changes())));
+        let subscribers = Arc::new(Subscribers::telling(Arc::clone(authorizer.audit().changes())));
         let accounts = Arc::clone(&start.accounts);
         let holders = Arc::<AtomicUsize>::default();
         let shared = actor::NodeShared {
@@ -163,7 +163,7 @@ impl NodeHandle {
             accounts: Arc::clone(&accounts),
             assignment_store: assignment_store.clone(),
             subscribers: Arc::clone(&subscribers),
-            gate: Arc::clone(&gate),
+            authorizer: Arc::clone(&authorizer),
             directory: directory.clone(),
             config: config_out,
             watchers: Arc::clone(&watchers),
@@ -180,7 +180,7 @@ impl NodeHandle {
             uplink_status,
             assignment_store,
             subscribers,
-            gate,
+            authorizer,
             quorum,
             startup_gate: StartupGate::new(has_known),
             planning: Arc::new(Semaphore::new(1)),
@@ -361,8 +361,8 @@ impl NodeHandle {
     }
 
     /// Decides whether calls are allowed.
-    pub(crate) fn gate(&self) -> &Arc<Gate> {
-        &self.gate
+    pub(crate) fn authorizer(&self) -> &Arc<Authorizer> {
+        &self.authorizer
     }
 
     /// How a resource would be run; nothing is known where the parent says it.

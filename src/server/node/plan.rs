@@ -93,7 +93,7 @@ pub(crate) async fn plan(
             return Ok(plan);
         }
     };
-    plan.mistakes.extend(node.gate().check_policy(&request.source, loaded.access.as_ref()).err());
+    plan.mistakes.extend(node.authorizer().check_policy(&request.source, loaded.access.as_ref()).err());
     plan.warnings = loaded.warnings.iter().map(ToString::to_string).collect();
     if !plan.mistakes.is_empty() || has_parent {
         return Ok(plan);

@@ -11,7 +11,7 @@ use leaseway_quorum::{Fact, Mastership, Timing};
 
 use super::{Handover, Membership, NodeHandle, NodeStart, Refused};
 use crate::{
-    auth::Gate,
+    auth::Authorizer,
     config::{self, initial_config::InitialConfiguration, limits::Limits},
     node::watchers::{PendingHints, Watch},
     runtime::clock::Clock,
@@ -59,7 +59,7 @@ fn with_member<F: Future<Output = ()>>(
             NodeStart {
                 repository: config::development().repository,
                 access: None,
-                gate: Arc::new(Gate::open()),
+                authorizer: Arc::new(Authorizer::open()),
                 source: "test".into(),
                 limits: Arc::new(limits),
                 clock,

@@ -30,7 +30,7 @@ use tonic::{Code, Status};
 
 use crate::{
     api::http::{HostNames, Serving, certified, serve},
-    auth::{Admitted, CallerCache, CredentialFiles, Gate},
+    auth::{Admitted, Authorizer, CallerCache, CredentialFiles},
     config::{self, LoadError, error::ServeError, limits::Limits},
     listen::{
         Caller, ListenOption, Listener,
@@ -43,7 +43,7 @@ use crate::{
     },
     observe::{audit::Event, metrics::CallKind},
     run::{
-        guard::{AccessOptions, Guard, ListenerSet, gate},
+        guard::{AccessOptions, Guard, ListenerSet, authorizer},
         reload::{Reload, reload_credentials},
     },
 };
@@ -84,17 +84,17 @@ impl ExtraServices {
         let has_tls = tls.as_ref().is_some_and(|tls| tls.is_of_listeners());
         let accounts = Arc::<Accounts>::default();
         let listeners: Vec<_> = listeners.iter().map(|listener| (listener.flag, listener.address)).collect();
-        let gate = gate(&listeners, policy.is_some(), has_tls, &access, &files, &accounts)?;
-        gate.set_policy(policy);
+        let authorizer = authorizer(&listeners, policy.is_some(), has_tls, &access, &files, &accounts)?;
+        authorizer.set_policy(policy);
         let (limits, budget) = (Arc::new(limits.clone()), Arc::new(Budget::within(&limits)));
         let names = HostNames::new(&access.http_names, None);
-        let guard = Guard { gate, tls, limits, accounts, budget, names };
+        let guard = Guard { authorizer, tls, limits, accounts, budget, names };
         let listeners = guard.listeners()?;
         spawn(look_after(listeners.open(), Arc::clone(&guard.accounts)));
         if let Some(tls) = &guard.tls {
             spawn(tls::reload(Arc::clone(tls), hangup));
         }
-        spawn(reload_on_change(reload, Arc::clone(&guard.gate), files));
+        spawn(reload_on_change(reload, Arc::clone(&guard.authorizer), files));
         Ok(ExtraServices { owns_gate: true, ..ExtraServices::within(guard, listeners) })
     }
 
@@ -120,7 +120,8 @@ impl ExtraServices {
             .layer(middleware::from_fn_with_state(requires_certificates, certified));
         let listener = Listener::new(tcp, self.listeners.pages.clone());
         let patience = Duration::from_secs(self.guard.limits.request_secs);
-        let serving = Serving { pages, gate: Arc::clone(&self.guard.gate), body_bytes, names: self.guard.names() };
+        let serving =
+            Serving { pages, authorizer: Arc::clone(&self.guard.authorizer), body_bytes, names: self.guard.names() };
         spawn(serve(listener, serving, patience, self.stop.subscribe()));
         Ok(address)
     }
@@ -139,7 +140,7 @@ impl ExtraServices {
             sleep(Duration::from_millis(20)).await;
         }
         if self.owns_gate {
-            self.guard.gate.audit().close();
+            self.guard.authorizer.audit().close();
         }
     }
 }
@@ -154,18 +155,18 @@ fn read_policy(path: &Path) -> Result<Option<Arc<Policy>>, LoadError> {
 }
 
 /// Puts rules and tokens in force that have changed.
-async fn reload_on_change(mut reload: Reload, gate: Arc<Gate>, files: CredentialFiles) {
+async fn reload_on_change(mut reload: Reload, authorizer: Arc<Authorizer>, files: CredentialFiles) {
     while let Some(changed) = reload.next().await {
         if changed.credentials {
-            reload_credentials(&files, &gate);
+            reload_credentials(&files, &authorizer);
         }
         let Some(path) = changed.config else { continue };
         let file = path.display().to_string();
         let read = read_policy(&path).map_err(|error| error.to_string());
-        let outcome = match read.and_then(|policy| gate.check_policy(&file, policy.as_ref()).map(|()| policy)) {
+        let outcome = match read.and_then(|policy| authorizer.check_policy(&file, policy.as_ref()).map(|()| policy)) {
             Ok(policy) => {
                 tracing::info!(%file, "access policy reloaded");
-                gate.set_policy(policy);
+                authorizer.set_policy(policy);
                 "done".to_owned()
             }
             Err(error) => {
@@ -173,7 +174,7 @@ async fn reload_on_change(mut reload: Reload, gate: Arc<Gate>, files: Credential
                 error
             }
         };
-        gate.record(Event::of_server("config_reloaded", outcome, serde_json::json!({ "source": file })));
+        authorizer.record(Event::of_server("config_reloaded", outcome, serde_json::json!({ "source": file })));
     }
 }
 

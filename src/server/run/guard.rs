@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use crate::{
     api::http::HostNames,
-    auth::{CredentialFiles, Gate, JwtOptions},
+    auth::{Authorizer, CredentialFiles, JwtOptions},
     config::{error::ServeError, exposure::Exposure, limits::Limits, service::Service},
     listen::{
         ListenerSettings, Openings,
@@ -37,7 +37,7 @@ pub struct AccessOptions {
 /// What protects the listeners of a process: who may do what, certificates, and limits.
 #[derive(Clone)]
 pub(crate) struct Guard {
-    pub(crate) gate: Arc<Gate>,
+    pub(crate) authorizer: Arc<Authorizer>,
     pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) limits: Arc<Limits>,
     pub(crate) accounts: Arc<Accounts>,
@@ -63,14 +63,14 @@ impl Guard {
 }
 
 /// What decides whether calls are allowed; a server that would stand open does not start.
-pub(crate) fn gate(
+pub(crate) fn authorizer(
     listeners: &[(&'static str, SocketAddr)],
     has_policy: bool,
     has_tls: bool,
     access: &AccessOptions,
     files: &CredentialFiles,
     accounts: &Arc<Accounts>,
-) -> Result<Arc<Gate>, ServeError> {
+) -> Result<Arc<Authorizer>, ServeError> {
     let exposure = Exposure { listeners, has_tls, has_policy, insecure: access.insecure };
     exposure.check()?;
     if let Some((flag, address)) = exposure.exposed() {
@@ -88,7 +88,7 @@ pub(crate) fn gate(
         })?,
     };
     let (opens, is_exposed) = (exposure.opens_without_policy(), exposure.exposed().is_some());
-    Ok(Arc::new(Gate::new(credentials, opens, is_exposed, audit, Arc::clone(accounts))))
+    Ok(Arc::new(Authorizer::new(credentials, opens, is_exposed, audit, Arc::clone(accounts))))
 }
 
 /// How each listener accepts.

@@ -11,7 +11,7 @@ use tokio::{
 };
 
 use crate::{
-    auth::{CredentialFiles, Gate},
+    auth::{Authorizer, CredentialFiles},
     config::{
         self,
         watched_file::{LOOK_EVERY, WatchedFile},
@@ -79,7 +79,7 @@ impl Reload {
     pub(crate) async fn on_change(mut self, node: NodeHandle, files: CredentialFiles, among_peers: bool) {
         while let Some(changed) = self.next().await {
             if changed.credentials {
-                reload_credentials(&files, node.gate());
+                reload_credentials(&files, node.authorizer());
             }
             if let Some(path) = changed.config
                 && reload_config(&path, &node, among_peers).await.is_err()
@@ -97,12 +97,12 @@ pub(crate) struct Changed {
     pub(crate) config: Option<PathBuf>,
 }
 
-pub(crate) fn reload_credentials(files: &CredentialFiles, gate: &Gate) {
+pub(crate) fn reload_credentials(files: &CredentialFiles, authorizer: &Authorizer) {
     let outcome = match files.read() {
         Ok(credentials) => {
             let found = credentials.in_words();
             tracing::info!(%found, "tokens reloaded");
-            gate.set_credentials(credentials);
+            authorizer.set_credentials(credentials);
             metrics::credentials_reloaded("applied");
             "done".to_owned()
         }
@@ -112,7 +112,7 @@ pub(crate) fn reload_credentials(files: &CredentialFiles, gate: &Gate) {
             error.to_string()
         }
     };
-    gate.record(Event::of_server("tokens_reloaded", outcome, json!({})));
+    authorizer.record(Event::of_server("tokens_reloaded", outcome, json!({})));
 }
 
 async fn reload_config(path: &std::path::Path, node: &NodeHandle, among_peers: bool) -> Result<(), crate::node::Gone> {
@@ -122,7 +122,7 @@ async fn reload_config(path: &std::path::Path, node: &NodeHandle, among_peers: b
         Ok(loaded)
     });
     let loaded = loaded.map_err(|error| error.to_string()).and_then(|loaded| {
-        node.gate().check_policy(&file, loaded.access.as_ref())?;
+        node.authorizer().check_policy(&file, loaded.access.as_ref())?;
         Ok(loaded)
     });
     match loaded {
@@ -141,14 +141,14 @@ async fn reload_config(path: &std::path::Path, node: &NodeHandle, among_peers: b
             }
             metrics::config_reloaded("applied");
             tracing::info!(%file, "configuration reloaded; leases stay as they are");
-            node.gate().record(Event::of_server("config_reloaded", "done".into(), json!({ "source": file })));
+            node.authorizer().record(Event::of_server("config_reloaded", "done".into(), json!({ "source": file })));
             node.configure(loaded.repository, loaded.access).await
         }
         Err(error) => {
             metrics::config_reloaded("rejected");
             tracing::error!("configuration refused, the one before stays in force:\n{error}");
             let details = json!({ "source": file });
-            node.gate().record(Event::of_server("config_reloaded", error.clone(), details));
+            node.authorizer().record(Event::of_server("config_reloaded", error.clone(), details));
             node.reject(error).await
         }
     }

@@ -40,7 +40,7 @@ use super::{
 };
 use crate::{
     api::status::peer_list::peer_list,
-    auth::{Admitted, CallerCache, Gate},
+    auth::{Admitted, Authorizer, CallerCache},
     config::{self, TEMPLATES, error::ServeError, limits::Limits},
     listen::{Addresses, Caller, Listener, ListenerSettings, bind, local},
     node::{NodeHandle, server_info::ServerInfo},
@@ -85,13 +85,13 @@ impl AdminPort {
 /// Serves until `stop` says so. Without peers and data directory there are pools only.
 pub(crate) async fn serve(
     AdminPort { tcp }: AdminPort,
-    gate: Arc<Gate>,
+    authorizer: Arc<Authorizer>,
     listener: ListenerSettings,
     pools: PoolService,
     service: Option<AdminService>,
     stop: watch::Receiver<bool>,
 ) {
-    let guard = move |request: Request<()>| guard(&gate, request);
+    let guard = move |request: Request<()>| guard(&authorizer, request);
     let limits = Limits { message_bytes: config::MAX_BYTES + MESSAGE_OVERHEAD, ..pools.limits().clone() };
     let services = Routes::new(InterceptedService::new(PoolsServer::new(pools), guard.clone()));
     let services = match service {
@@ -105,15 +105,15 @@ pub(crate) async fn serve(
 }
 
 /// Finds out who calls. Where no policy decides what a caller may do, the server's token does.
-fn guard(gate: &Arc<Gate>, mut request: Request<()>) -> Result<Request<()>, Status> {
+fn guard(authorizer: &Arc<Authorizer>, mut request: Request<()>) -> Result<Request<()>, Status> {
     let headers = request.metadata().clone().into_headers();
-    if gate.is_open() && !gate.is_operators(&headers) {
+    if authorizer.is_open() && !authorizer.is_operators(&headers) {
         return Err(Status::unauthenticated(
             "the token is missing or wrong: give the file that this server has with --admin-token-file",
         ));
     }
     let caller = Caller::of(&request).cloned();
-    let admitted = Arc::new(CallerCache::new(Arc::clone(gate), caller)).admit(&headers, CallKind::Other)?;
+    let admitted = Arc::new(CallerCache::new(Arc::clone(authorizer), caller)).admit(&headers, CallKind::Other)?;
     request.extensions_mut().insert(admitted);
     Ok(request)
 }
@@ -135,17 +135,17 @@ impl AdminService {
     /// Whether a call may read what some change.
     fn may_read<T>(&self, request: &Request<T>, call: CallKind, change: Action) -> Result<(), Status> {
         let reads = [Action::Read, change].map(AccessRequest::to);
-        admitted(request, self.node.gate()).check_any(call, &reads)
+        admitted(request, self.node.authorizer()).check_any(call, &reads)
     }
 
     fn may_change_peers<T>(&self, request: &Request<T>) -> Result<Admitted, Status> {
-        let admitted = admitted(request, self.node.gate());
+        let admitted = admitted(request, self.node.authorizer());
         admitted.check(CallKind::Peers, &AccessRequest::to(Action::Peers))?;
         Ok(admitted)
     }
 
     fn record(&self, admitted: &Admitted, what: &'static str, outcome: Result<(), String>, details: Value) {
-        self.node.gate().record(admitted.event(what, outcome, details));
+        self.node.authorizer().record(admitted.event(what, outcome, details));
     }
 
     /// Refuses where the parent has the templates.
@@ -205,7 +205,7 @@ impl AdminService {
                 return Ok(ApplyConfigResponse { version: 0, mistakes, warnings: Vec::new() });
             }
         };
-        if let Err(mistake) = self.node.gate().check_policy(&request.source, loaded.access.as_ref()) {
+        if let Err(mistake) = self.node.authorizer().check_policy(&request.source, loaded.access.as_ref()) {
             return Ok(ApplyConfigResponse { version: 0, mistakes: vec![mistake], warnings: Vec::new() });
         }
         let version = newest + 1;
@@ -248,7 +248,7 @@ impl Node for AdminService {
         &self,
         request: Request<ApplyConfigRequest>,
     ) -> Result<Response<ApplyConfigResponse>, Status> {
-        let admitted = admitted(&request, self.node.gate());
+        let admitted = admitted(&request, self.node.authorizer());
         admitted.check(CallKind::Config, &AccessRequest::to(Action::Configure))?;
         let alone = Arc::clone(&self.applying).lock_owned().await;
         let (service, request) = (self.clone(), request.into_inner());
@@ -311,7 +311,7 @@ impl Node for AdminService {
 
     async fn plan_config(&self, request: Request<PlanConfigRequest>) -> Result<Response<PlanConfigResponse>, Status> {
         self.may_read(&request, CallKind::Config, Action::Configure)?;
-        let admitted = admitted(&request, self.node.gate());
+        let admitted = admitted(&request, self.node.authorizer());
         self.plan(&admitted, request.into_inner()).await.map(Response::new)
     }
 

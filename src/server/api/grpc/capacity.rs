@@ -72,9 +72,9 @@ impl CapacityService {
         let Some(subject) = subject else { return Ok(()) };
         let Parsed { requests, problems } = parsed;
         if requests.is_empty() {
-            return self.node.gate().check_known(subject, call);
+            return self.node.authorizer().check_known(subject, call);
         }
-        self.node.gate().retain(subject, call, requests, access_request, |(resource, request), why| {
+        self.node.authorizer().retain(subject, call, requests, access_request, |(resource, request), why| {
             problems.note(Reason::Denied, holder(request), resource, why);
         })
     }
@@ -84,7 +84,7 @@ impl CapacityService {
     fn record_haste(&self, problems: &Problems, from: Option<Origin>, subject: Option<&Subject>) {
         let Some((client, resource)) = problems.too_soon() else { return };
         let who = subject.map_or(&Identity::Anonymous, |subject| subject.permissions().identity());
-        self.node.gate().audit().too_soon(who, from.map(|from| from.address), client, resource);
+        self.node.authorizer().audit().too_soon(who, from.map(|from| from.address), client, resource);
     }
 
     async fn parse_in_turns(&self, request: GetCapacityRequest) -> Result<Parsed, Invalid> {
@@ -370,7 +370,7 @@ fn entries_under_way(request: &Request<GetServerCapacityRequest>) -> Result<Opti
 #[tonic::async_trait]
 impl Capacity for CapacityService {
     async fn discovery(&self, request: Request<DiscoveryRequest>) -> Result<Response<DiscoveryResponse>, Status> {
-        let admitted = admitted(&request, self.node.gate());
+        let admitted = admitted(&request, self.node.authorizer());
         admitted.check_known(CallKind::Discovery)?;
         let (is_master, mastership, reign) = match self.node.reign() {
             Ok(reign) => (
@@ -393,7 +393,7 @@ impl Capacity for CapacityService {
         &self,
         request: Request<GetCapacityRequest>,
     ) -> Result<Response<GetCapacityResponse>, Status> {
-        let admitted = admitted(&request, self.node.gate());
+        let admitted = admitted(&request, self.node.authorizer());
         let caller = Caller::of(&request).cloned();
         self.answer_get(request.into_inner(), caller.as_ref(), admitted.subject()).await.map(Response::new)
     }
@@ -403,7 +403,7 @@ impl Capacity for CapacityService {
         request: Request<GetServerCapacityRequest>,
     ) -> Result<Response<GetServerCapacityResponse>, Status> {
         let since = Instant::now();
-        let admitted = admitted(&request, self.node.gate());
+        let admitted = admitted(&request, self.node.authorizer());
         let from = admitted.origin();
         let _under_way = entries_under_way(&request)?;
         let answer = self.get_server(request.into_inner(), from, admitted.subject()).await;
@@ -415,7 +415,7 @@ impl Capacity for CapacityService {
         request: Request<ReleaseCapacityRequest>,
     ) -> Result<Response<ReleaseCapacityResponse>, Status> {
         let since = Instant::now();
-        let admitted = admitted(&request, self.node.gate());
+        let admitted = admitted(&request, self.node.authorizer());
         let answer = self.release(request.into_inner(), admitted.subject()).await;
         metered(RequestMethod::ReleaseCapacity, since, answer).map(Response::new)
     }

@@ -32,7 +32,7 @@ use super::{
 #[cfg(feature = "otlp")]
 use crate::observe::traces::RequestSpan;
 use crate::{
-    auth::{CallerCache, Gate},
+    auth::{Authorizer, CallerCache},
     listen::{
         Caller,
         budget::{Charge, ENTRY, REQUEST},
@@ -50,7 +50,7 @@ const QUOTAS: &str = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/S
 pub(super) struct Clients {
     pub(super) capacity: CapacityService,
     pub(super) push: PushService,
-    pub(super) gate: Arc<Gate>,
+    pub(super) authorizer: Arc<Authorizer>,
 }
 
 /// The services as all connections of a listener share them.
@@ -58,7 +58,7 @@ pub(super) struct Front {
     /// Where clients are served.
     clients: Option<Clients>,
     /// What decides who calls; none where the services see to that.
-    gate: Option<Arc<Gate>>,
+    authorizer: Option<Arc<Authorizer>>,
     shortcuts: Vec<Shortcut>,
     limits: BodyLimits,
     others: Routes,
@@ -67,13 +67,18 @@ pub(super) struct Front {
 impl Front {
     /// `others` has everything, also the services of clients: their other methods, and the calls that are not plain.
     pub(super) fn new(clients: Option<Clients>, limits: BodyLimits, others: Routes) -> Front {
-        let gate = clients.as_ref().map(|clients| Arc::clone(&clients.gate));
-        Front { clients, gate, shortcuts: Vec::new(), limits, others: others.prepare() }
+        let authorizer = clients.as_ref().map(|clients| Arc::clone(&clients.authorizer));
+        Front { clients, authorizer, shortcuts: Vec::new(), limits, others: others.prepare() }
     }
 
     /// Of guests: no clients are served.
-    pub(super) fn guarded(gate: Arc<Gate>, limits: BodyLimits, services: Routes, shortcuts: Vec<Shortcut>) -> Front {
-        Front { gate: Some(gate), shortcuts, ..Front::new(None, limits, services) }
+    pub(super) fn guarded(
+        authorizer: Arc<Authorizer>,
+        limits: BodyLimits,
+        services: Routes,
+        shortcuts: Vec<Shortcut>,
+    ) -> Front {
+        Front { authorizer: Some(authorizer), shortcuts, ..Front::new(None, limits, services) }
     }
 }
 
@@ -90,8 +95,9 @@ struct Called {
 
 impl ConnectionService {
     pub(super) fn new(front: Arc<Front>, caller: Caller, connection: Arc<OpenConnection>) -> ConnectionService {
-        let visit = |gate: &Arc<Gate>| Arc::new(CallerCache::new(Arc::clone(gate), Some(caller.clone())));
-        let caller_cache = front.gate.as_ref().map(visit);
+        let visit =
+            |authorizer: &Arc<Authorizer>| Arc::new(CallerCache::new(Arc::clone(authorizer), Some(caller.clone())));
+        let caller_cache = front.authorizer.as_ref().map(visit);
         ConnectionService(Arc::new(Called { front, caller, caller_cache, connection }))
     }
 }

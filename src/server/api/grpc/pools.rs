@@ -57,20 +57,20 @@ impl PoolService {
 
     /// Whether a call may look at a pool.
     fn may_read<T>(&self, request: &Request<T>, resource: &str) -> Result<Admitted, Status> {
-        let admitted = admitted(request, self.node.gate());
+        let admitted = admitted(request, self.node.authorizer());
         admitted.check_any(CallKind::Pools, &reads(resource))?;
         Ok(admitted)
     }
 
     fn may<T>(&self, request: &Request<T>, action: Action, resource: &str) -> Result<Admitted, Status> {
-        let admitted = admitted(request, self.node.gate());
+        let admitted = admitted(request, self.node.authorizer());
         admitted.check(CallKind::Pools, &AccessRequest::on(action, resource))?;
         Ok(admitted)
     }
 
     fn record<T>(&self, admitted: &Admitted, what: &'static str, outcome: &Result<T, Status>, details: Value) {
         let outcome = outcome.as_ref().map(|_| ()).map_err(|status| status.message().to_owned());
-        self.node.gate().record(admitted.event(what, outcome, details));
+        self.node.authorizer().record(admitted.event(what, outcome, details));
     }
 
     pub(crate) fn limits(&self) -> &Limits {

@@ -120,7 +120,7 @@ impl Push for PushService {
     type WatchStream = std::pin::Pin<Box<dyn Stream<Item = Result<Hint, Status>> + Send>>;
 
     async fn watch(&self, request: Request<WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
-        let admitted = admitted(&request, self.node.gate());
+        let admitted = admitted(&request, self.node.authorizer());
         let from = admitted.origin();
         let (kind, id) = convert::watch(request.into_inner(), &self.node.limits)?;
         let watching = AccessRequest { holder: Some(&id), ..AccessRequest::to(Action::of(kind)) };

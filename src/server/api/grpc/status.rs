@@ -204,7 +204,7 @@ fn explained(explanation: &Explanation) -> ExplainResponse {
 #[tonic::async_trait]
 impl Service for StatusService {
     async fn explain(&self, request: Request<ExplainRequest>) -> Result<Response<ExplainResponse>, Status> {
-        let admitted = admitted(&request, self.node.gate());
+        let admitted = admitted(&request, self.node.authorizer());
         let ExplainRequest { resource_id, holder_id, is_server } = request.into_inner();
         admitted.check(CallKind::GetStatus, &AccessRequest::on(Action::Read, &resource_id))?;
         // It looks at many holders, as a page does.
@@ -224,7 +224,7 @@ impl Service for StatusService {
     }
 
     async fn get_status(&self, request: Request<GetStatusRequest>) -> Result<Response<GetStatusResponse>, Status> {
-        let admitted = admitted(&request, self.node.gate());
+        let admitted = admitted(&request, self.node.authorizer());
         admitted.check(CallKind::GetStatus, &AccessRequest::to(Action::Read))?;
         // Before it is made, so that what is beyond the budget costs nothing.
         let budget = request.extensions().get::<Arc<ConnectionBudget>>();

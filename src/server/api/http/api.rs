@@ -147,7 +147,7 @@ async fn changes(State(pages): State<Pages>, asked: Asked<WhichChanges>) -> Json
         let known = ChangeKind::ALL.map(ChangeKind::name).join(", ");
         return Err(ApiError(StatusCode::BAD_REQUEST, format!("kind: there is none of that name, but {known}")));
     }
-    let all: Vec<Value> = pages.node.gate().audit().changes().list(which).iter().map(change).collect();
+    let all: Vec<Value> = pages.node.authorizer().audit().changes().list(which).iter().map(change).collect();
     answer(json!({ "changes": all }))
 }
 

@@ -40,8 +40,8 @@ pub(super) async fn status(State(pages): State<Pages>) -> Html<String> {
             @if let Some(absence) = pages.node.absence() {
                 tr { th { "takes no part" } td.bad { (absence) } }
             }
-            @if !pages.node.gate().in_words().is_empty() {
-                tr { th { "access" } td { (pages.node.gate().in_words()) } }
+            @if !pages.node.authorizer().in_words().is_empty() {
+                tr { th { "access" } td { (pages.node.authorizer().in_words()) } }
             }
             tr { th { "configuration" } td { (escaped(&config.source)) ", version " (config.version) } }
             @if let Some(parent) = pages.node.parent() {

@@ -11,7 +11,7 @@ use axum::{
 use tonic::{Code, Status};
 
 use crate::{
-    auth::{CallerCache, Gate},
+    auth::{Authorizer, CallerCache},
     listen::Caller,
     observe::metrics::CallKind,
 };
@@ -34,9 +34,9 @@ pub(super) async fn check(
 }
 
 /// Whether a request that is answered in any case may be told everything.
-pub(super) fn reads_everything(gate: &Arc<Gate>, headers: &HeaderMap, caller: Option<Caller>) -> bool {
+pub(super) fn reads_everything(authorizer: &Arc<Authorizer>, headers: &HeaderMap, caller: Option<Caller>) -> bool {
     // Probes carry no token, and one that is wrong makes no difference to them.
-    let caller_cache = Arc::new(CallerCache::new(Arc::clone(gate), caller));
+    let caller_cache = Arc::new(CallerCache::new(Arc::clone(authorizer), caller));
     caller_cache.admit(headers, CallKind::Http).is_ok_and(|admitted| admitted.reads_everything())
 }
 

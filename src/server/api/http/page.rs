@@ -293,7 +293,7 @@ fn foot(pages: &Pages) -> Markup {
         footer {
             span { "leaseway " (env!("CARGO_PKG_VERSION")) }
             span { "as of " (text::clock(std::time::SystemTime::now())) " UTC" }
-            @if !pages.node.gate().in_words().is_empty() { span { "access " (pages.node.gate().in_words()) } }
+            @if !pages.node.authorizer().in_words().is_empty() { span { "access " (pages.node.authorizer().in_words()) } }
             a href="/metrics" { "Metrics" }
             a href="/debug/status" { "Plain pages" }
             a href="/api/v1/status" { "JSON" }

@@ -31,7 +31,7 @@ use tonic::codegen::Service as _;
 
 use super::host::HostNames;
 use crate::{
-    auth::{CallerCache, Gate},
+    auth::{Authorizer, CallerCache},
     listen::{
         Accepted, Caller, Listener,
         budget::{Charge, ChargedBytes, REQUEST},
@@ -52,7 +52,7 @@ const HEADER_BYTES: usize = 16 << 10;
 pub(crate) struct Serving {
     pub(crate) pages: Router,
     /// Who calls on a connection is found by this.
-    pub(crate) gate: Arc<Gate>,
+    pub(crate) authorizer: Arc<Authorizer>,
     /// The most bytes that the body of a request may have: they are charged before it is read.
     pub(crate) body_bytes: usize,
     /// The names that this listener answers to; none: to all, because it speaks TLS.
@@ -85,7 +85,7 @@ async fn attend(accepted: Accepted, http: auto::Builder<TokioExecutor>, serving:
     };
     let Some(connection) = opened else { return };
     let caller = connection.caller().clone();
-    let caller_cache = Arc::new(CallerCache::new(Arc::clone(&serving.gate), Some(caller.clone())));
+    let caller_cache = Arc::new(CallerCache::new(Arc::clone(&serving.authorizer), Some(caller.clone())));
     let service = service_fn(|mut request: http::Request<Incoming>| {
         request.extensions_mut().insert(caller.clone());
         request.extensions_mut().insert(Arc::clone(&caller_cache));

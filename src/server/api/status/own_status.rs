@@ -26,7 +26,7 @@ pub(crate) fn own_status(node: &NodeHandle, info: &ServerInfo, health: Option<He
         takes_no_part: absence.map(|absence| Absence { reason: absence.reason().to_owned(), why: absence.to_string() }),
         losses: if health.is_some() { node.losses() } else { Vec::new() },
         health,
-        access: node.gate().in_words(),
+        access: node.authorizer().in_words(),
         names_taken: node.children().names_taken(node.clock.at()),
         ..GetStatusResponse::default()
     }

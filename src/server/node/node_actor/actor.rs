@@ -25,7 +25,7 @@ use super::{
     MAILBOX, Membership, NodeStart, Refused,
 };
 use crate::{
-    auth::Gate,
+    auth::Authorizer,
     config::limits::Limits,
     listen::accounts::{Accounts, Origin, ResourcePlace},
     node::{assignment_store::AssignmentStore, subscribers::Subscribers, watchers::Watchers},
@@ -76,7 +76,7 @@ pub(super) struct NodeShared {
     pub(super) uplink_status: UplinkStatus,
     pub(super) assignment_store: AssignmentStore,
     pub(super) subscribers: Arc<Subscribers>,
-    pub(super) gate: Arc<Gate>,
+    pub(super) authorizer: Arc<Authorizer>,
     /// Whether a master was known at any time.
     pub(super) known: watch::Sender<bool>,
 }
@@ -200,7 +200,7 @@ impl NodeActor {
     }
 
     pub(super) fn tell(&self, kind: ChangeKind, what: String, outcome: String) {
-        self.shared.gate.audit().changes().tell(Change { outcome, ..Change::new(kind, what) });
+        self.shared.authorizer.audit().changes().tell(Change { outcome, ..Change::new(kind, what) });
     }
 
     pub(super) fn put_in_force(&mut self, config: ConfigInForce) {
@@ -208,7 +208,7 @@ impl NodeActor {
             let what = format!("version {} in force, from {}", config.version, config.source);
             self.tell(ChangeKind::Configuration, what, String::new());
         }
-        self.shared.gate.set_policy(config.access.clone());
+        self.shared.authorizer.set_policy(config.access.clone());
         self.publish(config);
     }
 

@@ -49,7 +49,7 @@ impl NodeActor {
         for (pattern, what) in set.chain(over) {
             let resource = pattern.to_string();
             let change = Change { resource, ..Change::new(ChangeKind::Override, what) };
-            self.shared.gate.audit().changes().tell(change);
+            self.shared.authorizer.audit().changes().tell(change);
         }
     }
 }

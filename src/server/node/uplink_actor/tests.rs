@@ -15,7 +15,7 @@ use leaseway_proto::doorman as wire;
 use self::parent::{Fake, Says};
 use super::Parent;
 use crate::{
-    auth::Gate,
+    auth::Authorizer,
     config::limits::Limits,
     listen::accounts::Origin,
     node::{NodeHandle, NodeStart, Refused},
@@ -55,7 +55,7 @@ fn with_parent<F: Future<Output = ()>>(says: Says, limits: Limits, test: impl Fn
             NodeStart {
                 repository: Repository::default(),
                 access: None,
-                gate: Arc::new(Gate::open()),
+                authorizer: Arc::new(Authorizer::open()),
                 source: "the parent".into(),
                 limits: Arc::new(limits),
                 clock: Clock::start(),

@@ -36,9 +36,9 @@ impl ExtraServices {
             .expect("the descriptors are compiled in, and a test asks for them");
         let services = services.add_service(reflection);
         let listener = Listener::new(tcp, self.listeners.clients.clone());
-        let (gate, limits, stop) =
-            (Arc::clone(&self.guard.gate), Arc::clone(&self.guard.limits), self.stop.subscribe());
-        spawn(async move { serve_guarded(listener, services, shortcuts, gate, &limits, stop).await });
+        let (authorizer, limits, stop) =
+            (Arc::clone(&self.guard.authorizer), Arc::clone(&self.guard.limits), self.stop.subscribe());
+        spawn(async move { serve_guarded(listener, services, shortcuts, authorizer, &limits, stop).await });
         Ok(address)
     }
 }

@@ -29,7 +29,7 @@ pub(super) type BackupParts = Pin<Box<dyn Stream<Item = Result<BackupPart, Statu
 impl AdminService {
     /// It tells what may be done, and of all resources.
     pub(super) fn may_back_up(&self, request: &Request<GetBackupRequest>) -> Result<Admitted, Status> {
-        let admitted = admitted(request, self.node.gate());
+        let admitted = admitted(request, self.node.authorizer());
         admitted.check(CallKind::Config, &AccessRequest::to(Action::Configure))?;
         admitted.check_everything(CallKind::Config, Action::Read)?;
         Ok(admitted)

@@ -36,7 +36,7 @@ const NAMED: usize = 20;
 impl AdminService {
     /// A pattern may match what does not exist yet, so it takes a permission for everything.
     pub(super) fn may_override(&self, request: &Request<SetOverrideRequest>) -> Result<Admitted, Status> {
-        let (admitted, pattern) = (admitted(request, self.node.gate()), &request.get_ref().pattern);
+        let (admitted, pattern) = (admitted(request, self.node.authorizer()), &request.get_ref().pattern);
         match is_pattern(pattern) {
             true => admitted.check_everything(CallKind::Config, Action::Override)?,
             false => admitted.check(CallKind::Config, &AccessRequest::on(Action::Override, pattern))?,

@@ -25,7 +25,7 @@ use tonic::transport::Server;
 
 use super::*;
 use crate::{
-    auth::Gate,
+    auth::Authorizer,
     config::{self, limits::Limits},
     listen::open_connections::OpenConnections,
     node::{NodeHandle, NodeStart, Threads, block_on, server_info::ServerInfo},
@@ -68,8 +68,8 @@ async fn both(service: CapacityService, node: NodeHandle) -> [SocketAddr; 2] {
     let capacity = CapacityServer::new(service.clone()).max_decoding_message_size(MOST);
     let limits = BodyLimits { message_bytes: MOST, patience: PATIENCE };
     let (_stop, stopped) = tokio::sync::watch::channel(false);
-    let gate = Arc::new(Gate::open());
-    let clients = Clients { capacity: service, push: PushService::new(node, stopped), gate };
+    let authorizer = Arc::new(Authorizer::open());
+    let clients = Clients { capacity: service, push: PushService::new(node, stopped), authorizer };
     let front = Arc::new(Front::new(Some(clients), limits, Routes::new(capacity.clone())));
     let open = OpenConnections::at_most(100);
     tokio::spawn(async move {
@@ -351,7 +351,7 @@ fn the_front_answers_as_tonic_does() {
             NodeStart {
                 repository: config::parse("test", NEVER_TOO_SOON).expect("nothing is wrong with it").repository,
                 access: None,
-                gate: Arc::new(Gate::open()),
+                authorizer: Arc::new(Authorizer::open()),
                 source: "test".into(),
                 limits: Arc::new(Limits::default()),
                 clock: Clock::start(),

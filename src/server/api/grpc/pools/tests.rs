@@ -9,7 +9,7 @@ use tonic::Code;
 
 use super::*;
 use crate::{
-    auth::Gate,
+    auth::Authorizer,
     config::{self, limits::Limits},
     node::{NodeStart, Threads, block_on},
     runtime::clock::Clock,
@@ -42,7 +42,7 @@ fn with_pool<F: Future<Output = ()>>(test: impl FnOnce(PoolService, NodeHandle, 
             NodeStart {
                 repository: repository("PRIORITY_POOL"),
                 access: None,
-                gate: Arc::new(Gate::open()),
+                authorizer: Arc::new(Authorizer::open()),
                 source: "test".into(),
                 limits: Arc::new(Limits::default()),
                 clock: Clock::start(),
@@ -61,7 +61,7 @@ fn with_pool<F: Future<Output = ()>>(test: impl FnOnce(PoolService, NodeHandle, 
 }
 
 fn anyone() -> Admitted {
-    Admitted::unknown(&Arc::new(Gate::open()))
+    Admitted::unknown(&Arc::new(Authorizer::open()))
 }
 
 fn holder(id: &str) -> Option<Holder> {

@@ -7,7 +7,7 @@ use leaseway_core::{HolderKind, Principal, PrincipalShare, Why};
 use tonic::Code;
 
 use super::*;
-use crate::{auth::Gate, node::watchers::Watchers};
+use crate::{auth::Authorizer, node::watchers::Watchers};
 
 /// A listener on a server that may stop.
 struct Fixture {
@@ -24,7 +24,7 @@ impl Fixture {
 
     fn listens(&self) -> Messages {
         let watch = self.watchers.start(HolderKind::Client, "a".into(), Principal::NONE).expect("there is room");
-        Box::pin(messages(watch, self.stop.subscribe(), Admitted::unknown(&Arc::new(Gate::open()))))
+        Box::pin(messages(watch, self.stop.subscribe(), Admitted::unknown(&Arc::new(Authorizer::open()))))
     }
 
     fn hint(&self, resource: &str) {

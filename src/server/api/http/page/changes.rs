@@ -25,7 +25,7 @@ const LANE: f64 = 24.0;
 
 pub(super) fn parts(pages: &Pages, query: &ChangesQuery) -> Parts {
     let kind = ChangeKind::named(&query.kind);
-    let all = pages.node.gate().audit().changes().list(kind);
+    let all = pages.node.authorizer().audit().changes().list(kind);
     let mut parts = Parts::default();
     parts.put("axis", &axis(&all, kind, SystemTime::now()));
     parts.put("count", &html! { (said(&all)) });

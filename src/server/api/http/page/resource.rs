@@ -167,7 +167,7 @@ fn more(detail: &ResourceDetail) -> Markup {
 
 /// What has changed about this resource alone.
 fn changes(pages: &Pages, resource: &str) -> Markup {
-    let all = pages.node.gate().audit().changes();
+    let all = pages.node.authorizer().audit().changes();
     let kinds = [ChangeKind::Override, ChangeKind::Pool, ChangeKind::Operator];
     let list: Vec<_> = kinds.into_iter().flat_map(|kind| all.list(Some(kind))).collect();
     let list: Vec<_> = list.into_iter().filter(|change| change.resource == resource).take(5).collect();

@@ -161,7 +161,7 @@ pub(in super::super) async fn node(pages: &Pages) -> NodeView {
         config_source: config.source.clone(),
         config_version: config.version,
         config_rejected: config.rejected.clone(),
-        access: pages.node.gate().in_words(),
+        access: pages.node.authorizer().in_words(),
         resources: known(pages.node.resources()),
         holders: known(rows.iter().map(|row| row.holders).sum()),
         clients: is_master.then(|| rows.iter().map(|row| row.clients).sum()),
