@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 use leaseway_core::escaped;
 use leaseway_proto::{admin::ListPeersResponse, status::GetStatusResponse};
-use leaseway_server::judgement::{self, Grade, PeersSeen, Verdict};
+use leaseway_server::checkup::{self, PeersObservation, Severity};
 use serde_json::{Value, json};
 
 use crate::{
@@ -45,7 +45,7 @@ Exit codes: 0 all is well, 3 something should be looked at, 4 clients may not ge
 
 /// What was seen of the node that was asked, and the verdicts on it and those above it.
 pub(crate) struct Looked {
-    pub(crate) verdicts: Vec<Verdict>,
+    pub(crate) verdicts: Vec<checkup::Check>,
     /// Addresses with what each has said, or why there is no answer.
     pub(crate) servers: Vec<(String, Result<GetStatusResponse, String>)>,
     pub(crate) peers: Option<ListPeersResponse>,
@@ -53,8 +53,8 @@ pub(crate) struct Looked {
 
 impl Looked {
     /// The worst of all verdicts.
-    pub(crate) fn grade(&self) -> Grade {
-        Grade::worst(&self.verdicts)
+    pub(crate) fn grade(&self) -> Severity {
+        Severity::worst(&self.verdicts)
     }
 
     /// Its status knows all resources.
@@ -65,11 +65,11 @@ impl Looked {
 
 pub(crate) async fn look(target: &Target, admin_token: Option<&PathBuf>) -> Result<Looked, CliError> {
     let mut seen = gather::gather(target, admin_token).await?;
-    let verdicts = judgement::judge(&seen);
+    let verdicts = checkup::check(&seen);
     let node = seen.nodes.swap_remove(0);
     let peers = match node.peers {
-        PeersSeen::Listed(list) => Some(list),
-        PeersSeen::Alone | PeersSeen::Elsewhere | PeersSeen::Unknown(_) => None,
+        PeersObservation::Listed(list) => Some(list),
+        PeersObservation::Alone | PeersObservation::Elsewhere | PeersObservation::Unknown(_) => None,
     };
     let servers = node.servers.into_iter().map(|server| (server.address, server.answer)).collect();
     Ok(Looked { verdicts, servers, peers })
@@ -87,15 +87,15 @@ impl Check {
             self.print(&looked.verdicts)?;
         }
         match looked.grade() {
-            Grade::Ok => Ok(()),
-            Grade::Warn => Err(CliError::Warned),
-            Grade::Bad => Err(CliError::NotWell),
+            Severity::Ok => Ok(()),
+            Severity::Warn => Err(CliError::Warned),
+            Severity::Bad => Err(CliError::NotWell),
         }
     }
 
-    fn print(&self, verdicts: &[Verdict]) -> Outcome {
+    fn print(&self, verdicts: &[checkup::Check]) -> Outcome {
         let mut node = None;
-        for verdict in verdicts.iter().filter(|verdict| !self.quiet || verdict.grade > Grade::Ok) {
+        for verdict in verdicts.iter().filter(|verdict| !self.quiet || verdict.grade > Severity::Ok) {
             if node != Some(&verdict.node) {
                 say(format_args!("node {}", escaped(&verdict.node)))?;
                 node = Some(&verdict.node);
@@ -109,6 +109,6 @@ impl Check {
     }
 }
 
-pub(crate) fn as_json(verdicts: &[Verdict]) -> Value {
-    json!({ "grade": Grade::worst(verdicts), "verdicts": verdicts })
+pub(crate) fn as_json(verdicts: &[checkup::Check]) -> Value {
+    json!({ "grade": Severity::worst(verdicts), "verdicts": verdicts })
 }

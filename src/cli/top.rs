@@ -80,7 +80,7 @@ fn show(terminal: &mut DefaultTerminal, source: &Source) -> Outcome {
             Err(mpsc::TryRecvError::Disconnected) => {
                 return Err(CliError::Runtime(io::Error::other("the thread that asks the cluster has failed")));
             }
-            Ok(News::Seen(seen)) => view.learn(*seen),
+            Ok(News::Observation(seen)) => view.learn(*seen),
             Err(mpsc::TryRecvError::Empty) => {}
         }
     }

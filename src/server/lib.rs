@@ -17,7 +17,7 @@ mod runtime;
 pub use api::fuzzing;
 pub use api::grpc::admin::AdminOptions;
 pub use api::grpc::{GrpcCaller, Shortcut};
-pub use api::status::judgement;
+pub use api::status::checkup;
 pub use auth::{JwtOptions, NewToken};
 pub use config::{error::ServeError, parent_error::ParentError};
 pub use leaseway_quorum::{Backup, PlaceError, Timing};

@@ -11,7 +11,7 @@ use leaseway_proto::{
     admin::{ListPeersRequest, ListPeersResponse},
     status::{GetStatusRequest, GetStatusResponse},
 };
-use leaseway_server::judgement::{NodeSeen, PeersSeen, Seen, ServerSeen};
+use leaseway_server::checkup::{NodeObservation, Observation, PeersObservation, ServerObservation};
 use tokio::time::{Instant, sleep};
 
 use crate::{
@@ -32,8 +32,8 @@ const MOST_RESOURCES: usize = 100_000;
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Asks the node that the target names, then its parent, and so on. An error: no server of the first node answers.
-pub(super) async fn gather(target: &Target, admin_token: Option<&PathBuf>) -> Result<Seen, CliError> {
-    let mut seen = Seen { nodes: Vec::new(), unix: (unix_ms() / 1000) as i64 };
+pub(super) async fn gather(target: &Target, admin_token: Option<&PathBuf>) -> Result<Observation, CliError> {
+    let mut seen = Observation { nodes: Vec::new(), unix: (unix_ms() / 1000) as i64 };
     let (mut above, mut known) = (None, BTreeSet::new());
     while seen.nodes.len() < LEVELS {
         let target = above.as_ref().unwrap_or(target);
@@ -52,7 +52,7 @@ pub(super) async fn gather(target: &Target, admin_token: Option<&PathBuf>) -> Re
 }
 
 /// A node with its master, or as it still is when time is up. With an error of a server, if none answers.
-async fn settled(target: &Target, admin_token: Option<&PathBuf>) -> (NodeSeen, Option<CliError>) {
+async fn settled(target: &Target, admin_token: Option<&PathBuf>) -> (NodeObservation, Option<CliError>) {
     let begun = Instant::now();
     loop {
         let (node, error) = look(target, admin_token).await;
@@ -65,13 +65,13 @@ async fn settled(target: &Target, admin_token: Option<&PathBuf>) -> (NodeSeen, O
 }
 
 /// The servers that were named, the master that they name, and the peers that it lists.
-async fn look(target: &Target, admin_token: Option<&PathBuf>) -> (NodeSeen, Option<CliError>) {
-    let mut node = NodeSeen { name: target.addresses().join(","), ..NodeSeen::default() };
+async fn look(target: &Target, admin_token: Option<&PathBuf>) -> (NodeObservation, Option<CliError>) {
+    let mut node = NodeObservation { name: target.addresses().join(","), ..NodeObservation::default() };
     let mut error = ask_all(target, &mut node.servers, target.addresses()).await;
     let masters: Vec<String> = node.statuses().map(|(_, status)| status.master_address.clone()).collect();
     ask_all(target, &mut node.servers, masters).await;
     node.peers = peers(target, admin_token, &node).await;
-    if let PeersSeen::Listed(list) = &node.peers {
+    if let PeersObservation::Listed(list) = &node.peers {
         let addresses = list.peer.iter().map(|peer| peer.grpc_address.clone()).collect();
         ask_all(target, &mut node.servers, addresses).await;
     }
@@ -84,7 +84,7 @@ async fn look(target: &Target, admin_token: Option<&PathBuf>) -> (NodeSeen, Opti
 }
 
 /// Asks those that have not been asked, all at once. The first error, if there is one.
-async fn ask_all(target: &Target, servers: &mut Vec<ServerSeen>, addresses: Vec<String>) -> Option<CliError> {
+async fn ask_all(target: &Target, servers: &mut Vec<ServerObservation>, addresses: Vec<String>) -> Option<CliError> {
     let is_known = |address: &str| {
         servers.iter().any(|server| {
             let advertised =
@@ -104,7 +104,7 @@ async fn ask_all(target: &Target, servers: &mut Vec<ServerSeen>, addresses: Vec<
                 (Err(why), None)
             }
         };
-        servers.push(ServerSeen { address, answer, clock_ms });
+        servers.push(ServerObservation { address, answer, clock_ms });
     }
     first
 }
@@ -142,23 +142,25 @@ async fn clock(target: &Target, channel: &leaseway_client::Channel) -> Option<(i
 }
 
 /// As the master lists them, since it hears from all; else as one does that answers.
-async fn peers(target: &Target, admin_token: Option<&PathBuf>, node: &NodeSeen) -> PeersSeen {
+async fn peers(target: &Target, admin_token: Option<&PathBuf>, node: &NodeObservation) -> PeersObservation {
     let mut statuses: Vec<_> = node.statuses().map(|(_, status)| status).collect();
     statuses.sort_by_key(|status| !status.is_master);
-    let mut seen = PeersSeen::Alone;
+    let mut seen = PeersObservation::Alone;
     for status in statuses {
         let Some(health) = &status.health else {
-            seen = PeersSeen::Unknown("only those that may read all resources are told where its operators are".into());
+            seen = PeersObservation::Unknown(
+                "only those that may read all resources are told where its operators are".into(),
+            );
             continue;
         };
         if health.admin_address.is_empty() {
             continue;
         }
         match list(target, admin_token, &health.admin_address).await {
-            Ok(list) => return PeersSeen::Listed(list),
+            Ok(list) => return PeersObservation::Listed(list),
             // A server with --admin alone has an admin port, and no peers.
             Err(CliError::NotAdmin { .. }) => {}
-            Err(error) => seen = PeersSeen::Unknown(error.to_string()),
+            Err(error) => seen = PeersObservation::Unknown(error.to_string()),
         }
     }
     seen

@@ -14,7 +14,7 @@ use super::{
     source::Snapshot,
     view::{Order, View, pressure},
 };
-use leaseway_server::judgement::Grade;
+use leaseway_server::checkup::Severity;
 
 use crate::{
     format::number,
@@ -87,7 +87,7 @@ fn heading(view: &View) -> Vec<Line<'static>> {
     lines.push(Line::from(escaped(&format!("{about} · {master} · {}", seen.configuration)).into_owned()));
     if let Some(error) = &view.error {
         let age = seen.at.elapsed().as_secs();
-        lines.push(Line::styled(format!("as of {age} s ago: {}", escaped(error)), colour(Grade::Bad)));
+        lines.push(Line::styled(format!("as of {age} s ago: {}", escaped(error)), colour(Severity::Bad)));
     }
     lines
 }
@@ -100,22 +100,22 @@ fn verdict(seen: &Snapshot) -> Line<'static> {
         (Some(finding), more) => format!("{} (and {more} more: leaseway check)", escaped(finding)),
     };
     let grade = match seen.grade {
-        Grade::Ok => "OK",
-        Grade::Warn => "WARN",
-        Grade::Bad => "BAD",
+        Severity::Ok => "OK",
+        Severity::Warn => "WARN",
+        Severity::Bad => "BAD",
     };
     Line::styled(format!("{grade}  {what}"), colour(seen.grade).add_modifier(Modifier::BOLD))
 }
 
 /// None where the environment asks for none.
-fn colour(grade: Grade) -> Style {
+fn colour(grade: Severity) -> Style {
     if std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) {
         return Style::new();
     }
     Style::new().fg(match grade {
-        Grade::Ok => Color::Green,
-        Grade::Warn => Color::Yellow,
-        Grade::Bad => Color::Red,
+        Severity::Ok => Color::Green,
+        Severity::Warn => Color::Yellow,
+        Severity::Bad => Color::Red,
     })
 }
 
@@ -207,7 +207,7 @@ mod tests {
         };
         Snapshot {
             at: Instant::now(),
-            grade: Grade::Warn,
+            grade: Severity::Warn,
             findings: vec!["peers: c is down".into(), "disks: \u{1b}[2J".into()],
             master: Some("a at 127.0.0.1:5100".into()),
             configuration: "limits.yaml, version 3".into(),

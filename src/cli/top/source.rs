@@ -9,7 +9,7 @@ use std::{
 };
 
 use leaseway_proto::status::{GetStatusRequest, Resource};
-use leaseway_server::judgement::Grade;
+use leaseway_server::checkup::Severity;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::Notify,
@@ -21,7 +21,7 @@ use crate::{check, connect::Target, error::CliError};
 const MOST_HOLDERS: u32 = 1000;
 
 pub(super) enum News {
-    Seen(Box<Result<Snapshot, String>>),
+    Observation(Box<Result<Snapshot, String>>),
     /// A signal has asked it to end.
     Stop,
 }
@@ -30,7 +30,7 @@ pub(super) enum News {
 pub(super) struct Snapshot {
     pub(super) at: Instant,
     /// The worst verdict, and all that are not well, in words.
-    pub(super) grade: Grade,
+    pub(super) grade: Severity,
     pub(super) findings: Vec<String>,
     /// The master, as it calls itself, and where it is.
     pub(super) master: Option<String>,
@@ -103,7 +103,7 @@ async fn ask(target: &Target, token: Option<&PathBuf>, every: Duration, wanted: 
     loop {
         let resource = wanted.resource.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let seen = tokio::select! {
-            seen = look(target, token, resource) => News::Seen(Box::new(seen.map_err(|error| crate::output::in_words(&error)))),
+            seen = look(target, token, resource) => News::Observation(Box::new(seen.map_err(|error| crate::output::in_words(&error)))),
             () = stop.asked() => News::Stop,
         };
         let stops = matches!(seen, News::Stop);
@@ -122,7 +122,7 @@ async fn look(target: &Target, token: Option<&PathBuf>, resource: Option<String>
     let at = Instant::now();
     let looked = check::look(target, token).await?;
     let grade = looked.grade();
-    let mut worst: Vec<_> = looked.verdicts.iter().filter(|verdict| verdict.grade > Grade::Ok).collect();
+    let mut worst: Vec<_> = looked.verdicts.iter().filter(|verdict| verdict.grade > Severity::Ok).collect();
     worst.sort_by_key(|verdict| std::cmp::Reverse(verdict.grade));
     let findings = worst.iter().map(|verdict| format!("{}: {}", verdict.about, verdict.found)).collect();
     let status = looked.master().unwrap_or_default();

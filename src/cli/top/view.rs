@@ -159,7 +159,7 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use leaseway_server::judgement::Grade;
+    use leaseway_server::checkup::Severity;
 
     pub(super) fn snapshot(resources: &[(&str, f64, f64)]) -> Snapshot {
         let resource = |(id, wants, capacity): &(&str, f64, f64)| Resource {
@@ -170,7 +170,7 @@ mod tests {
         };
         Snapshot {
             at: Instant::now(),
-            grade: Grade::Ok,
+            grade: Severity::Ok,
             findings: Vec::new(),
             master: None,
             configuration: String::new(),

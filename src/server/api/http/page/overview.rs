@@ -10,7 +10,7 @@ use super::{
     },
     Parts, text,
 };
-use crate::api::status::judgement::{Grade, Verdict};
+use crate::api::status::checkup::{Check, Severity};
 
 /// Resources in each of the two tables.
 const WORST: usize = 8;
@@ -50,17 +50,17 @@ pub(super) async fn parts(pages: &Pages) -> Parts {
 
 fn verdict(view: &NodeView) -> Markup {
     let (grade, text) = view::verdict(view);
-    let class = if grade == Grade::Ok { "fine" } else { grade.name() };
+    let class = if grade == Severity::Ok { "fine" } else { grade.name() };
     html! { p.verdict.(class) role="status" { (text) } }
 }
 
-fn findings(findings: &[Verdict]) -> Markup {
+fn findings(findings: &[Check]) -> Markup {
     html! {
         @if !findings.is_empty() {
             ul.findings {
                 @for finding in findings {
                     li.(finding.grade.name()) {
-                        span.grade { @if finding.grade == Grade::Bad { "fault" } @else { "warning" } }
+                        span.grade { @if finding.grade == Severity::Bad { "fault" } @else { "warning" } }
                         div {
                             p { strong { (finding.about) } ": " (escaped_lines(&finding.found)) }
                             p.advice { (finding.next) }

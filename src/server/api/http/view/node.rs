@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{super::Pages, overrides::OverrideRow, resources::ResourceRow};
 use crate::{
     api::status::{
-        judgement::{Grade, PeersSeen, Verdict, judge_alone},
+        checkup::{Check, PeersObservation, Severity, check_self},
         own_status::own_status,
         peer_list::{UNREACHABLE, peer_list},
     },
@@ -36,7 +36,7 @@ pub(in super::super) struct NodeView {
     pub(in super::super) holders: Option<usize>,
     pub(in super::super) clients: Option<u64>,
     /// What is not well, the worst first.
-    pub(in super::super) findings: Vec<Verdict>,
+    pub(in super::super) findings: Vec<Check>,
     pub(in super::super) limits: Vec<LimitRow>,
     pub(in super::super) overrides: Vec<OverrideRow>,
     /// Empty for a server without a data directory.
@@ -172,20 +172,20 @@ pub(in super::super) async fn node(pages: &Pages) -> NodeView {
         certificate_ends_secs: health.certificate_ends_unix.map(|ends| ends - (health.unix_ms / 1000) as i64),
         free_bytes: health.free_bytes,
         data_failed: Some(health.data_error.clone()).filter(|error| !error.is_empty()),
-        findings: judge_alone(seen(pages, &master, health, &limits, rows), peers_seen(pages, is_master)),
+        findings: check_self(seen(pages, &master, health, &limits, rows), peers_seen(pages, is_master)),
         master: if let MasterSeen::At(master) = master { Some(master) } else { None },
         limits,
     }
 }
 
 /// Whether it is fine, in a sentence, and how bad it is.
-pub(in super::super) fn verdict(view: &NodeView) -> (Grade, &'static str) {
-    let worst = Grade::worst(&view.findings);
+pub(in super::super) fn verdict(view: &NodeView) -> (Severity, &'static str) {
+    let worst = Severity::worst(&view.findings);
     let text = match worst {
-        Grade::Bad => "Not fine: clients may not get what they should.",
-        Grade::Warn => "It works; something should be looked at.",
-        Grade::Ok if view.is_master => "It is fine.",
-        Grade::Ok => "It is fine, as far as this peer knows.",
+        Severity::Bad => "Not fine: clients may not get what they should.",
+        Severity::Warn => "It works; something should be looked at.",
+        Severity::Ok if view.is_master => "It is fine.",
+        Severity::Ok => "It is fine, as far as this peer knows.",
     };
     (worst, text)
 }
@@ -207,11 +207,11 @@ fn seen(
     GetStatusResponse { resources_total: resources.len() as u64, resources, ..status }
 }
 
-fn peers_seen(pages: &Pages, is_master: bool) -> PeersSeen {
+fn peers_seen(pages: &Pages, is_master: bool) -> PeersObservation {
     match &pages.health.stored {
-        Some((quorum, _)) if is_master => PeersSeen::Listed(peer_list(quorum, &pages.info)),
-        Some(_) => PeersSeen::Elsewhere,
-        None => PeersSeen::Alone,
+        Some((quorum, _)) if is_master => PeersObservation::Listed(peer_list(quorum, &pages.info)),
+        Some(_) => PeersObservation::Elsewhere,
+        None => PeersObservation::Alone,
     }
 }
 

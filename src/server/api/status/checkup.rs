@@ -1,17 +1,17 @@
 //! What is to be said about a cluster, and about a server by itself: the one judgement of `leaseway check`, the page
 //! and `/api/v1`. Pure.
 
-mod far;
+mod hosts;
+mod observation;
 mod peers;
 mod resources;
-mod seen;
 #[cfg(test)]
 mod tests;
 
 use leaseway_proto::status::{GetStatusResponse, Uplink};
 use serde::Serialize;
 
-pub use self::seen::{NodeSeen, PeersSeen, Seen, ServerSeen};
+pub use self::observation::{NodeObservation, Observation, PeersObservation, ServerObservation};
 
 /// A parent that has not answered for longer is not heard from.
 const SILENT_MS: u64 = 5_000;
@@ -19,7 +19,7 @@ const SILENT_MS: u64 = 5_000;
 /// How well something is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Grade {
+pub enum Severity {
     #[default]
     Ok,
     /// It works, and should be looked at.
@@ -28,26 +28,26 @@ pub enum Grade {
     Bad,
 }
 
-impl Grade {
+impl Severity {
     pub fn name(self) -> &'static str {
         match self {
-            Grade::Ok => "ok",
-            Grade::Warn => "warn",
-            Grade::Bad => "bad",
+            Severity::Ok => "ok",
+            Severity::Warn => "warn",
+            Severity::Bad => "bad",
         }
     }
 
     /// The worst of all verdicts.
-    pub fn worst(verdicts: &[Verdict]) -> Grade {
+    pub fn worst(verdicts: &[Check]) -> Severity {
         verdicts.iter().map(|verdict| verdict.grade).max().unwrap_or_default()
     }
 }
 
 /// What became of one question.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Verdict {
+pub struct Check {
     /// How bad it is.
-    pub grade: Grade,
+    pub grade: Severity,
     pub node: String,
     /// What was looked at.
     pub about: &'static str,
@@ -57,48 +57,48 @@ pub struct Verdict {
 }
 
 /// An answer to one question about a node, which all have at least one.
-struct Finding(Grade, String, &'static str);
+struct Outcome(Severity, String, &'static str);
 
-fn fine(found: impl Into<String>) -> Vec<Finding> {
-    vec![Finding(Grade::Ok, found.into(), "")]
+fn fine(found: impl Into<String>) -> Vec<Outcome> {
+    vec![Outcome(Severity::Ok, found.into(), "")]
 }
 
-fn warn(found: impl Into<String>, next: &'static str) -> Finding {
-    Finding(Grade::Warn, found.into(), next)
+fn warn(found: impl Into<String>, next: &'static str) -> Outcome {
+    Outcome(Severity::Warn, found.into(), next)
 }
 
-fn bad(found: impl Into<String>, next: &'static str) -> Finding {
-    Finding(Grade::Bad, found.into(), next)
+fn bad(found: impl Into<String>, next: &'static str) -> Outcome {
+    Outcome(Severity::Bad, found.into(), next)
 }
 
 /// What was found, or else that all is well.
-fn or_fine(found: Vec<Finding>, well: impl Into<String>) -> Vec<Finding> {
+fn or_fine(found: Vec<Outcome>, well: impl Into<String>) -> Vec<Outcome> {
     if found.is_empty() { fine(well) } else { found }
 }
 
 /// Every question, node after node.
-pub fn judge(seen: &Seen) -> Vec<Verdict> {
+pub fn check(seen: &Observation) -> Vec<Check> {
     seen.nodes.iter().flat_map(|node| of_node(node, seen.unix)).collect()
 }
 
 /// What a server finds wrong by itself, the worst first: with the peers that it hears from, if it is the master.
-pub(crate) fn judge_alone(status: GetStatusResponse, peers: PeersSeen) -> Vec<Verdict> {
+pub(crate) fn check_self(status: GetStatusResponse, peers: PeersObservation) -> Vec<Check> {
     let unix = status.health.as_ref().map_or(0, |health| (health.unix_ms / 1000) as i64);
     let address = if status.is_master { status.master_address.clone() } else { String::new() };
-    let here = ServerSeen { address, answer: Ok(status), clock_ms: None };
-    let mut found = of_node(&NodeSeen { name: String::new(), servers: vec![here], peers }, unix);
-    found.retain(|verdict| verdict.grade > Grade::Ok);
+    let here = ServerObservation { address, answer: Ok(status), clock_ms: None };
+    let mut found = of_node(&NodeObservation { name: String::new(), servers: vec![here], peers }, unix);
+    found.retain(|verdict| verdict.grade > Severity::Ok);
     found.sort_by_key(|verdict| std::cmp::Reverse(verdict.grade));
     found
 }
 
-fn of_node(node: &NodeSeen, unix: i64) -> Vec<Verdict> {
+fn of_node(node: &NodeObservation, unix: i64) -> Vec<Check> {
     if node.statuses().next().is_none() {
         let said: Vec<String> = node.servers.iter().map(unanswered).collect();
         let next = "look from the node below whether it reaches its parent; check runs where it may be unreachable";
         return verdicts(node, "servers", vec![bad(format!("no server answers: {}", said.join("; ")), next)]);
     }
-    let questions: [(&'static str, Vec<Finding>); 11] = [
+    let questions: [(&'static str, Vec<Outcome>); 11] = [
         ("master", peers::master(node)),
         ("peers", peers::peers(node)),
         ("configuration", configuration(node)),
@@ -106,24 +106,24 @@ fn of_node(node: &NodeSeen, unix: i64) -> Vec<Verdict> {
         ("parent", parent(node)),
         ("children", children(node)),
         ("resources", resources::resources(node)),
-        ("clocks", far::clocks(node)),
-        ("certificates", far::certificates(node, unix)),
-        ("disks", far::disks(node)),
-        ("limits", far::limits(node)),
+        ("clocks", hosts::clocks(node)),
+        ("certificates", hosts::certificates(node, unix)),
+        ("disks", hosts::disks(node)),
+        ("limits", hosts::limits(node)),
     ];
     questions.into_iter().flat_map(|(about, found)| verdicts(node, about, found)).collect()
 }
 
-fn verdicts(node: &NodeSeen, about: &'static str, found: Vec<Finding>) -> Vec<Verdict> {
-    let verdict = |Finding(grade, found, next)| Verdict { grade, node: node.name.clone(), about, found, next };
+fn verdicts(node: &NodeObservation, about: &'static str, found: Vec<Outcome>) -> Vec<Check> {
+    let verdict = |Outcome(grade, found, next)| Check { grade, node: node.name.clone(), about, found, next };
     found.into_iter().map(verdict).collect()
 }
 
-fn unanswered(server: &ServerSeen) -> String {
+fn unanswered(server: &ServerObservation) -> String {
     format!("{} ({})", server.address, server.answer.as_ref().err().map_or("", String::as_str))
 }
 
-fn configuration(node: &NodeSeen) -> Vec<Finding> {
+fn configuration(node: &NodeObservation) -> Vec<Outcome> {
     let mut found = Vec::new();
     for (_, status) in node.statuses().filter(|(_, status)| !status.config_error.is_empty()) {
         let (server, version, why) = (&status.server_id, status.config_version, &status.config_error);
@@ -132,7 +132,7 @@ fn configuration(node: &NodeSeen) -> Vec<Finding> {
     }
     let versions = by_value(node, |status| status.config_version.to_string());
     // Servers that keep nothing count by themselves.
-    if let (Some(differ), PeersSeen::Listed(_)) = (differences(&versions), &node.peers) {
+    if let (Some(differ), PeersObservation::Listed(_)) = (differences(&versions), &node.peers) {
         let next = "one that is behind catches up within seconds: check again, then look at its log";
         found.push(warn(format!("peers have different ones: {differ}"), next));
     }
@@ -141,7 +141,7 @@ fn configuration(node: &NodeSeen) -> Vec<Finding> {
     or_fine(found, if version.is_empty() { "none was refused".to_owned() } else { version })
 }
 
-fn versions(node: &NodeSeen) -> Vec<Finding> {
+fn versions(node: &NodeObservation) -> Vec<Outcome> {
     let versions = by_value(node, |status| status.version.clone());
     match differences(&versions) {
         Some(differ) => vec![warn(
@@ -153,7 +153,7 @@ fn versions(node: &NodeSeen) -> Vec<Finding> {
 }
 
 /// What servers say, with those that say it.
-fn by_value(node: &NodeSeen, of: impl Fn(&GetStatusResponse) -> String) -> Vec<(String, Vec<String>)> {
+fn by_value(node: &NodeObservation, of: impl Fn(&GetStatusResponse) -> String) -> Vec<(String, Vec<String>)> {
     let mut all: Vec<(String, Vec<String>)> = Vec::new();
     for (_, status) in node.statuses().filter(|(_, status)| status.takes_no_part.is_none()) {
         let value = of(status);
@@ -170,7 +170,7 @@ fn differences(values: &[(String, Vec<String>)]) -> Option<String> {
     (values.len() > 1).then(|| values.iter().map(told).collect::<Vec<_>>().join(", "))
 }
 
-fn parent(node: &NodeSeen) -> Vec<Finding> {
+fn parent(node: &NodeObservation) -> Vec<Outcome> {
     let Some(uplink) = node.master().or_else(|| node.statuses().next().map(|(_, status)| status)) else {
         return Vec::new();
     };
@@ -194,7 +194,7 @@ fn parent(node: &NodeSeen) -> Vec<Finding> {
     }
 }
 
-fn children(node: &NodeSeen) -> Vec<Finding> {
+fn children(node: &NodeObservation) -> Vec<Outcome> {
     let mut names: Vec<&str> =
         node.statuses().flat_map(|(_, status)| &status.names_taken).map(String::as_str).collect();
     names.sort_unstable();

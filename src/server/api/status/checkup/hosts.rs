@@ -2,7 +2,7 @@
 
 use leaseway_proto::status::{Health, LimitUse};
 
-use super::{Finding, NodeSeen, ServerSeen, bad, fine, or_fine, warn};
+use super::{NodeObservation, Outcome, ServerObservation, bad, fine, or_fine, warn};
 
 /// Clocks that are further apart are wrong, beyond what the answers took.
 const APART_MS: u64 = 1_000;
@@ -17,13 +17,13 @@ const FLUSH_MS: u64 = 100;
 const NEARLY: u64 = 80;
 
 /// With the names of servers.
-fn healths(node: &NodeSeen) -> impl Iterator<Item = (&str, &Health)> {
+fn healths(node: &NodeObservation) -> impl Iterator<Item = (&str, &Health)> {
     node.statuses().filter_map(|(_, status)| Some((&*status.server_id, status.health.as_ref()?)))
 }
 
 /// As against this machine, and so against each other.
-pub(super) fn clocks(node: &NodeSeen) -> Vec<Finding> {
-    let of = |server: &ServerSeen| Some((server.status()?.server_id.clone(), server.clock_ms?));
+pub(super) fn clocks(node: &NodeObservation) -> Vec<Outcome> {
+    let of = |server: &ServerObservation| Some((server.status()?.server_id.clone(), server.clock_ms?));
     let all: Vec<(String, (i64, u64))> = node.servers.iter().filter_map(of).collect();
     let apart = |(ahead, within): (i64, u64)| ahead.unsigned_abs() > APART_MS + within;
     let told = |(server, (ahead, _)): &(String, (i64, u64))| {
@@ -41,7 +41,7 @@ pub(super) fn clocks(node: &NodeSeen) -> Vec<Finding> {
     }
 }
 
-pub(super) fn certificates(node: &NodeSeen, unix: i64) -> Vec<Finding> {
+pub(super) fn certificates(node: &NodeObservation, unix: i64) -> Vec<Outcome> {
     let next = "replace the files, they are read again without a restart; `leaseway certs show` shows them";
     let [should, has_to] = CERTIFICATE_SECS;
     let ends: Vec<(&str, i64)> = healths(node)
@@ -58,7 +58,7 @@ pub(super) fn certificates(node: &NodeSeen, unix: i64) -> Vec<Finding> {
     or_fine(ends.into_iter().filter_map(finding).collect(), well)
 }
 
-pub(super) fn disks(node: &NodeSeen) -> Vec<Finding> {
+pub(super) fn disks(node: &NodeObservation) -> Vec<Outcome> {
     let mut found = Vec::new();
     for (server, health) in healths(node) {
         if !health.data_error.is_empty() {
@@ -78,7 +78,7 @@ pub(super) fn disks(node: &NodeSeen) -> Vec<Finding> {
     or_fine(found, least.map_or("none is used".to_owned(), |free| format!("{} GiB are free", free >> 30)))
 }
 
-pub(super) fn limits(node: &NodeSeen) -> Vec<Finding> {
+pub(super) fn limits(node: &NodeObservation) -> Vec<Outcome> {
     let mut found = Vec::new();
     for (server, health) in healths(node) {
         let nearly = |used: u64, most: u64| used > 0 && used >= most.saturating_mul(NEARLY) / 100;

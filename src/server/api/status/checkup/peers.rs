@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use leaseway_proto::admin::{ListPeersResponse, PeerReport, Role};
 
-use super::{Finding, NodeSeen, PeersSeen, ServerSeen, bad, fine, or_fine, unanswered, warn};
+use super::{NodeObservation, Outcome, PeersObservation, ServerObservation, bad, fine, or_fine, unanswered, warn};
 
 /// Entries of the log that a peer may lack.
 const LAGS: u64 = 1_000;
@@ -13,7 +13,7 @@ const REJOIN: &str = "leases may have been given twice: stop that peer, empty it
                       that it rejoins; see the runbook, `a data directory was put back to an older copy`";
 const RUNBOOK: &str = "see the runbook, `a peer takes no part`; the others go on without it";
 
-pub(super) fn master(node: &NodeSeen) -> Vec<Finding> {
+pub(super) fn master(node: &NodeObservation) -> Vec<Outcome> {
     let masters: Vec<&str> =
         node.statuses().filter(|(_, status)| status.is_master).map(|(_, status)| &*status.server_id).collect();
     if let Some(address) = node.master_elsewhere() {
@@ -27,7 +27,7 @@ pub(super) fn master(node: &NodeSeen) -> Vec<Finding> {
     }
     match (&masters[..], &node.peers) {
         ([master], _) => fine(format!("{master} is master")),
-        ([], PeersSeen::Listed(list)) => {
+        ([], PeersObservation::Listed(list)) => {
             let (up, all) = voters(node, list);
             let text = format!("there is none, no lease is given: {up} of {all} peers answer");
             let next = match 2 * up > all {
@@ -48,13 +48,13 @@ pub(super) fn master(node: &NodeSeen) -> Vec<Finding> {
 }
 
 /// Voters that answer, or that the master hears from; and all voters.
-fn voters(node: &NodeSeen, list: &ListPeersResponse) -> (usize, usize) {
+fn voters(node: &NodeObservation, list: &ListPeersResponse) -> (usize, usize) {
     let voters: Vec<_> = list.peer.iter().filter(|peer| peer.role() != Role::Learner).collect();
     (voters.iter().filter(|peer| is_up(node, list, peer)).count(), voters.len())
 }
 
 /// Only the master hears from all, and the others from it.
-fn is_up(node: &NodeSeen, list: &ListPeersResponse, peer: &PeerReport) -> bool {
+fn is_up(node: &NodeObservation, list: &ListPeersResponse, peer: &PeerReport) -> bool {
     let told_by_master = list.name == list.master && peer.role() != Role::Unreachable;
     peer.self_
         || peer.name == list.master
@@ -62,15 +62,15 @@ fn is_up(node: &NodeSeen, list: &ListPeersResponse, peer: &PeerReport) -> bool {
         || server(node, peer).is_some_and(|server| server.answer.is_ok())
 }
 
-fn server<'a>(node: &'a NodeSeen, peer: &PeerReport) -> Option<&'a ServerSeen> {
+fn server<'a>(node: &'a NodeObservation, peer: &PeerReport) -> Option<&'a ServerObservation> {
     node.servers.iter().find(|server| {
         let says = server.status().map(|status| &*status.server_id);
         says == Some(&*peer.name) || (server.address == peer.grpc_address && !peer.grpc_address.is_empty())
     })
 }
 
-pub(super) fn peers(node: &NodeSeen) -> Vec<Finding> {
-    let mut found: Vec<Finding> = node
+pub(super) fn peers(node: &NodeObservation) -> Vec<Outcome> {
+    let mut found: Vec<Outcome> = node
         .statuses()
         .filter_map(|(_, status)| Some((&status.server_id, status.takes_no_part.as_ref()?)))
         .map(|(server, absence)| bad(format!("{server} takes no part: {}", absence.why), RUNBOOK))
@@ -79,14 +79,14 @@ pub(super) fn peers(node: &NodeSeen) -> Vec<Finding> {
     let losses: BTreeSet<&String> = node.statuses().flat_map(|(_, status)| &status.losses).collect();
     found.extend(losses.into_iter().map(|loss| bad(loss, REJOIN)));
     let well = match &node.peers {
-        PeersSeen::Alone => "the server is alone and keeps nothing".to_owned(),
-        PeersSeen::Elsewhere => "the master hears from them".to_owned(),
-        PeersSeen::Unknown(why) => {
+        PeersObservation::Alone => "the server is alone and keeps nothing".to_owned(),
+        PeersObservation::Elsewhere => "the master hears from them".to_owned(),
+        PeersObservation::Unknown(why) => {
             let next = "the admin address tells who is a peer; --admin-token-file says who asks";
             found.push(warn(format!("they are not known: {why}"), next));
             String::new()
         }
-        PeersSeen::Listed(list) => {
+        PeersObservation::Listed(list) => {
             let (up, all) = voters(node, list);
             found.extend(list.peer.iter().filter_map(|peer| peer_fault(node, list, peer, (up, all))));
             if (all, list.peer.len()) == (2, 2) {
@@ -98,8 +98,8 @@ pub(super) fn peers(node: &NodeSeen) -> Vec<Finding> {
             format!("{up} of {all} take part")
         }
     };
-    let is_listed = |server: &&ServerSeen| match &node.peers {
-        PeersSeen::Listed(list) => list.peer.iter().any(|peer| peer.grpc_address == server.address),
+    let is_listed = |server: &&ServerObservation| match &node.peers {
+        PeersObservation::Listed(list) => list.peer.iter().any(|peer| peer.grpc_address == server.address),
         _ => false,
     };
     let silent = node.servers.iter().filter(|server| server.answer.is_err() && !is_listed(server));
@@ -107,9 +107,14 @@ pub(super) fn peers(node: &NodeSeen) -> Vec<Finding> {
     or_fine(found, well)
 }
 
-fn peer_fault(node: &NodeSeen, list: &ListPeersResponse, peer: &PeerReport, votes: (usize, usize)) -> Option<Finding> {
+fn peer_fault(
+    node: &NodeObservation,
+    list: &ListPeersResponse,
+    peer: &PeerReport,
+    votes: (usize, usize),
+) -> Option<Outcome> {
     let (name, server) = (&peer.name, server(node, peer));
-    if server.and_then(ServerSeen::status).is_some_and(|status| status.takes_no_part.is_some()) {
+    if server.and_then(ServerObservation::status).is_some_and(|status| status.takes_no_part.is_some()) {
         return None;
     }
     let answers = server.is_some_and(|server| server.answer.is_ok());
@@ -136,7 +141,7 @@ fn peer_fault(node: &NodeSeen, list: &ListPeersResponse, peer: &PeerReport, vote
 }
 
 /// Of so many votes so many are there.
-fn down(peer: &PeerReport, (up, all): (usize, usize)) -> Finding {
+fn down(peer: &PeerReport, (up, all): (usize, usize)) -> Outcome {
     let heard = match peer.last_contact_ms {
         Some(ms) => format!("was heard from {} s ago", ms / 1000),
         None => "is not heard from".to_owned(),

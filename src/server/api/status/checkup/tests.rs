@@ -5,7 +5,7 @@ use leaseway_proto::{
 
 use super::*;
 
-fn server(name: &str, is_master: bool) -> ServerSeen {
+fn server(name: &str, is_master: bool) -> ServerObservation {
     let health = Health { unix_ms: 0, free_bytes: Some(1 << 40), ..Health::default() };
     let status = GetStatusResponse {
         version: "1".into(),
@@ -16,7 +16,7 @@ fn server(name: &str, is_master: bool) -> ServerSeen {
         health: Some(health),
         ..GetStatusResponse::default()
     };
-    ServerSeen { address: format!("{name}:1"), answer: Ok(status), clock_ms: Some((5, 10)) }
+    ServerObservation { address: format!("{name}:1"), answer: Ok(status), clock_ms: Some((5, 10)) }
 }
 
 fn peer(name: &str, role: Role) -> PeerReport {
@@ -26,27 +26,27 @@ fn peer(name: &str, role: Role) -> PeerReport {
 }
 
 /// Three peers that are well.
-fn node() -> NodeSeen {
+fn node() -> NodeObservation {
     let peers = vec![peer("a", Role::Master), peer("b", Role::Follower), peer("c", Role::Follower)];
     let list = ListPeersResponse { name: "a".into(), master: "a".into(), peer: peers, ..ListPeersResponse::default() };
     let servers = vec![server("a", true), server("b", false), server("c", false)];
-    NodeSeen { name: "root".into(), servers, peers: PeersSeen::Listed(list) }
+    NodeObservation { name: "root".into(), servers, peers: PeersObservation::Listed(list) }
 }
 
-fn status(node: &mut NodeSeen, at: usize) -> &mut GetStatusResponse {
+fn status(node: &mut NodeObservation, at: usize) -> &mut GetStatusResponse {
     node.servers[at].answer.as_mut().expect("it answers")
 }
 
-fn health(node: &mut NodeSeen) -> &mut Health {
+fn health(node: &mut NodeObservation) -> &mut Health {
     status(node, 1).health.as_mut().expect("it has been told")
 }
 
-fn list(node: &mut NodeSeen) -> &mut ListPeersResponse {
-    let PeersSeen::Listed(list) = &mut node.peers else { panic!("they are listed") };
+fn list(node: &mut NodeObservation) -> &mut ListPeersResponse {
+    let PeersObservation::Listed(list) = &mut node.peers else { panic!("they are listed") };
     list
 }
 
-fn kill(node: &mut NodeSeen, at: usize) {
+fn kill(node: &mut NodeObservation, at: usize) {
     node.servers[at].answer = Err("connection refused".into());
     list(node).peer[at].role = Role::Unreachable.into();
 }
@@ -58,7 +58,7 @@ fn resource(change: impl FnOnce(&mut Resource)) -> Resource {
     resource
 }
 
-fn with_resource(change: impl FnOnce(&mut Resource)) -> impl FnOnce(&mut NodeSeen) {
+fn with_resource(change: impl FnOnce(&mut Resource)) -> impl FnOnce(&mut NodeObservation) {
     move |node| status(node, 0).resources.push(resource(change))
 }
 
@@ -67,11 +67,11 @@ fn uplink(failures: u32, answered_ms: Option<u64>) -> Option<Uplink> {
 }
 
 /// What is not fine about it.
-fn found(change: impl FnOnce(&mut NodeSeen)) -> Vec<(Grade, &'static str, String)> {
+fn found(change: impl FnOnce(&mut NodeObservation)) -> Vec<(Severity, &'static str, String)> {
     let mut node = node();
     change(&mut node);
-    let seen = Seen { nodes: vec![node], unix: 1_000_000 };
-    let verdicts = judge(&seen).into_iter().filter(|verdict| verdict.grade > Grade::Ok);
+    let seen = Observation { nodes: vec![node], unix: 1_000_000 };
+    let verdicts = check(&seen).into_iter().filter(|verdict| verdict.grade > Severity::Ok);
     verdicts
         .map(|verdict| {
             assert!(!verdict.next.is_empty(), "what to do is said: {verdict:?}");
@@ -81,23 +81,23 @@ fn found(change: impl FnOnce(&mut NodeSeen)) -> Vec<(Grade, &'static str, String
 }
 
 #[track_caller]
-fn finds(grade: Grade, about: &str, part: &str, change: impl FnOnce(&mut NodeSeen)) {
+fn finds(grade: Severity, about: &str, part: &str, change: impl FnOnce(&mut NodeObservation)) {
     let all = found(change);
-    let is_it = |(of, at, text): &(Grade, &str, String)| (*of, *at) == (grade, about) && text.contains(part);
+    let is_it = |(of, at, text): &(Severity, &str, String)| (*of, *at) == (grade, about) && text.contains(part);
     assert!(all.len() == 1 && all.iter().any(is_it), "{about}, {part}: {all:?}");
 }
 
 #[test]
 fn what_is_well_has_a_verdict_for_each_question() {
     assert_eq!(found(|_| {}), []);
-    let all = judge(&Seen { nodes: vec![node()], unix: 0 });
+    let all = check(&Observation { nodes: vec![node()], unix: 0 });
     assert_eq!(all.len(), 11);
     assert!(all.iter().all(|verdict| !verdict.found.is_empty() && verdict.next.is_empty()), "{all:?}");
 }
 
 #[test]
 fn faults_of_peers_are_found() {
-    use Grade::{Bad, Warn};
+    use Severity::{Bad, Warn};
     finds(Warn, "peers", "c is down or cut off, it is not heard from: no other may fail now", |node| kill(node, 2));
     finds(Warn, "peers", "c runs, but the master does not hear", |node| {
         list(node).peer[2].role = Role::Unreachable.into();
@@ -114,7 +114,9 @@ fn faults_of_peers_are_found() {
             status(node, notices).losses.push("c has lost entries of the log".into());
         }
     });
-    finds(Warn, "peers", "they are not known: no token", |node| node.peers = PeersSeen::Unknown("no token".into()));
+    finds(Warn, "peers", "they are not known: no token", |node| {
+        node.peers = PeersObservation::Unknown("no token".into())
+    });
 }
 
 #[test]
@@ -129,16 +131,16 @@ fn without_a_quorum_all_is_bad() {
         list(node).peer[1].self_ = true;
     });
     let text = "there is none, no lease is given: 1 of 3 peers answer";
-    assert!(all.contains(&(Grade::Bad, "master", text.into())), "{all:?}");
+    assert!(all.contains(&(Severity::Bad, "master", text.into())), "{all:?}");
     let down = all.iter().filter(|(grade, about, text)| {
-        (*grade, *about) == (Grade::Bad, "peers") && text.contains("there is no quorum")
+        (*grade, *about) == (Severity::Bad, "peers") && text.contains("there is no quorum")
     });
     assert_eq!(down.count(), 2, "{all:?}");
 }
 
 #[test]
 fn faults_of_configurations_and_versions_are_found() {
-    use Grade::Warn;
+    use Severity::Warn;
     finds(Warn, "configuration", "b refused the newest, version 3 stays", |node| {
         status(node, 1).config_error = "1:1: no".into();
     });
@@ -148,9 +150,9 @@ fn faults_of_configurations_and_versions_are_found() {
 
 #[test]
 fn faults_of_resources_and_parents_are_found() {
-    use Grade::{Bad, Warn};
+    use Severity::{Bad, Warn};
     let told = |change: fn(&mut Resource)| {
-        move |node: &mut NodeSeen| {
+        move |node: &mut NodeObservation| {
             with_resource(change)(node);
             status(node, 0).resources_total = 1;
         }
@@ -177,7 +179,7 @@ fn faults_of_resources_and_parents_are_found() {
 
 #[test]
 fn what_will_go_wrong_in_a_while_is_found() {
-    use Grade::{Bad, Warn};
+    use Severity::{Bad, Warn};
     finds(Warn, "clocks", "that of c is 2.0 s behind", |node| node.servers[2].clock_ms = Some((-2_000, 10)));
     assert_eq!(found(|node| node.servers[2].clock_ms = Some((-2_000, 1_500))), [], "the answer took so long");
     for (left, expected) in [(-1, Some(Bad)), (3_600, Some(Bad)), (3 * 86_400, Some(Warn)), (90 * 86_400, None)] {
@@ -199,7 +201,7 @@ fn what_will_go_wrong_in_a_while_is_found() {
 
 #[test]
 fn a_node_that_does_not_answer_at_all_is_one_bad_verdict() {
-    finds(Grade::Bad, "servers", "a:1 (refused)", |node| {
+    finds(Severity::Bad, "servers", "a:1 (refused)", |node| {
         node.servers.truncate(1);
         node.servers[0].answer = Err("refused".into());
     });
@@ -207,7 +209,7 @@ fn a_node_that_does_not_answer_at_all_is_one_bad_verdict() {
 
 #[test]
 fn a_master_that_others_name_and_that_does_not_answer_here_is_no_missing_master() {
-    finds(Grade::Warn, "master", "the master at a:1 does not answer here (refused)", |node| {
+    finds(Severity::Warn, "master", "the master at a:1 does not answer here (refused)", |node| {
         node.servers[0].answer = Err("refused".into());
         list(node).name = "b".into();
         list(node).peer[0].self_ = false;
@@ -216,12 +218,12 @@ fn a_master_that_others_name_and_that_does_not_answer_here_is_no_missing_master(
 }
 
 /// What a server finds by itself, with these peers.
-fn alone(is_master: bool, change: impl FnOnce(&mut GetStatusResponse, &mut ListPeersResponse)) -> Vec<Verdict> {
+fn alone(is_master: bool, change: impl FnOnce(&mut GetStatusResponse, &mut ListPeersResponse)) -> Vec<Check> {
     let mut node = node();
     let mut own = list(&mut node).clone();
     let mut status = status(&mut node, if is_master { 0 } else { 1 }).clone();
     change(&mut status, &mut own);
-    judge_alone(status, if is_master { PeersSeen::Listed(own) } else { PeersSeen::Elsewhere })
+    check_self(status, if is_master { PeersObservation::Listed(own) } else { PeersObservation::Elsewhere })
 }
 
 #[test]
@@ -232,13 +234,13 @@ fn a_server_judges_what_it_knows_and_nothing_else() {
         alone(false, |status, _| status.uplink = Some(Uplink { parent: vec!["p:1".into()], ..Uplink::default() }));
     assert_eq!(below, [], "the master asks");
     let headless = alone(false, |status, _| status.master_address.clear());
-    assert!(headless[0].grade == Grade::Bad && headless[0].found.contains("none is known"), "{headless:?}");
+    assert!(headless[0].grade == Severity::Bad && headless[0].found.contains("none is known"), "{headless:?}");
     let worst_first = alone(true, |status, list| {
         list.peer[2].role = Role::Unreachable.into();
         status.health.as_mut().expect("it has been told").data_error = "EIO".into();
     });
     let about: Vec<_> = worst_first.iter().map(|verdict| (verdict.grade, verdict.about)).collect();
-    assert_eq!(about, [(Grade::Bad, "disks"), (Grade::Warn, "peers")], "{worst_first:?}");
+    assert_eq!(about, [(Severity::Bad, "disks"), (Severity::Warn, "peers")], "{worst_first:?}");
     assert!(worst_first[1].found.contains("c is down or cut off"), "{worst_first:?}");
 }
 
@@ -249,5 +251,5 @@ fn two_peers_are_warned_of() {
         node.servers.pop();
     });
     let expected = "there are two: while one of them is down no lease is given";
-    assert_eq!(found, [(Grade::Warn, "peers", expected.to_owned())]);
+    assert_eq!(found, [(Severity::Warn, "peers", expected.to_owned())]);
 }

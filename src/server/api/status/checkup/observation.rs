@@ -4,27 +4,27 @@ use leaseway_proto::{admin::ListPeersResponse, status::GetStatusResponse};
 
 /// A node, and those above it.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct Observation {
     /// The node that was asked first; then its parent, and so on up to the root.
-    pub nodes: Vec<NodeSeen>,
+    pub nodes: Vec<NodeObservation>,
     /// Now, by the clock of this machine: seconds since the epoch.
     pub unix: i64,
 }
 
 /// The servers of a node.
 #[derive(Debug, Default)]
-pub struct NodeSeen {
+pub struct NodeObservation {
     /// What it is called at its parent, or where it was looked for.
     pub name: String,
     /// Those that were asked.
-    pub servers: Vec<ServerSeen>,
+    pub servers: Vec<ServerObservation>,
     /// As the master lists them, or else one that answers.
-    pub peers: PeersSeen,
+    pub peers: PeersObservation,
 }
 
 /// The peers of a node.
 #[derive(Debug, Default)]
-pub enum PeersSeen {
+pub enum PeersObservation {
     /// The server keeps nothing: it is alone.
     #[default]
     Alone,
@@ -38,7 +38,7 @@ pub enum PeersSeen {
 
 /// One server, from here.
 #[derive(Debug)]
-pub struct ServerSeen {
+pub struct ServerObservation {
     /// Where it was asked.
     pub address: String,
     /// The master's has all resources.
@@ -47,15 +47,15 @@ pub struct ServerSeen {
     pub clock_ms: Option<(i64, u64)>,
 }
 
-impl ServerSeen {
+impl ServerObservation {
     pub(super) fn status(&self) -> Option<&GetStatusResponse> {
         self.answer.as_ref().ok()
     }
 }
 
-impl NodeSeen {
+impl NodeObservation {
     /// What those that answer say.
-    pub fn statuses(&self) -> impl Iterator<Item = (&ServerSeen, &GetStatusResponse)> {
+    pub fn statuses(&self) -> impl Iterator<Item = (&ServerObservation, &GetStatusResponse)> {
         self.servers.iter().filter_map(|server| Some((server, server.status()?)))
     }
 

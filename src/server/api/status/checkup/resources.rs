@@ -3,18 +3,18 @@
 use leaseway_core::{escaped, readable};
 use leaseway_proto::status::Resource;
 
-use super::{Finding, NodeSeen, bad, fine, or_fine, warn};
+use super::{NodeObservation, Outcome, bad, fine, or_fine, warn};
 
 /// Resources that are named.
 const NAMED: usize = 3;
 
-pub(super) fn resources(node: &NodeSeen) -> Vec<Finding> {
+pub(super) fn resources(node: &NodeObservation) -> Vec<Outcome> {
     if node.master_elsewhere().is_some() {
         return fine("the master knows them");
     }
     let Some(master) = node.master() else { return vec![bad("no master: no lease is given", "see `master`")] };
     let mut found = Vec::new();
-    let mut tell = |is_so: fn(&Resource) -> bool, text: &str, finding: fn(String, &'static str) -> Finding, next| {
+    let mut tell = |is_so: fn(&Resource) -> bool, text: &str, finding: fn(String, &'static str) -> Outcome, next| {
         let which: Vec<&Resource> = master.resources.iter().filter(|resource| is_so(resource)).collect();
         if !which.is_empty() {
             found.push(finding(format!("{} {text}", counted(&which)), next));
