@@ -14,7 +14,7 @@ mod in_process;
 mod listener;
 pub(crate) mod open_connections;
 mod opening;
-mod openings;
+mod pending_handshakes;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tls;
@@ -29,7 +29,7 @@ pub(crate) use self::{
     caller::Caller,
     connection::Connection,
     listener::{Accepted, Listener, ListenerSettings},
-    openings::Openings,
+    pending_handshakes::PendingHandshakes,
 };
 use crate::config::error::ServeError;
 

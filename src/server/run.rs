@@ -30,7 +30,7 @@ use crate::{
             admin::{self, AdminOptions, AdminPort, AdminService},
             pools::PoolService,
         },
-        http::{self, HostNames, LivePages, Looks, Pages},
+        http::{self, HostNames, LivePages, Pages, Snapshots},
         status::{health::HealthSources, history::History, survey::Surveyor},
     },
     auth::CredentialFiles,
@@ -442,7 +442,7 @@ fn serve_http(
         history: Arc::clone(&history),
         surveyor: Arc::clone(&surveyor),
         live: Arc::new(LivePages::new(limits.live_pages, stopped.clone())),
-        looks: Looks::default(),
+        snapshots: Snapshots::default(),
     };
     spawn(history.keep(node.clone(), surveyor));
     let patience = Duration::from_secs(limits.request_secs);

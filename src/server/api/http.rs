@@ -66,20 +66,20 @@ pub(crate) struct Pages {
     pub(crate) history: Arc<History>,
     pub(crate) surveyor: Arc<Surveyor>,
     pub(crate) live: Arc<LivePages>,
-    pub(crate) looks: Looks,
+    pub(crate) snapshots: Snapshots,
 }
 
 /// What pages share so that many of them cost little more than one.
 #[derive(Clone)]
-pub(crate) struct Looks {
+pub(crate) struct Snapshots {
     resources: Arc<ResourceCache>,
-    /// Looks at all holders of a resource: so many at a time.
+    /// Snapshots at all holders of a resource: so many at a time.
     holders: Arc<Semaphore>,
 }
 
-impl Default for Looks {
-    fn default() -> Looks {
-        Looks { resources: Arc::default(), holders: Arc::new(Semaphore::new(LOOKING)) }
+impl Default for Snapshots {
+    fn default() -> Snapshots {
+        Snapshots { resources: Arc::default(), holders: Arc::new(Semaphore::new(LOOKING)) }
     }
 }
 

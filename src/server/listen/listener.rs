@@ -20,7 +20,7 @@ use super::{
     caller::Caller,
     connection::{self, Connection},
     opening::{Opening, opening, read_preface, refuse},
-    openings::{OpeningPlace, Openings},
+    pending_handshakes::{HandshakePermit, PendingHandshakes},
 };
 use crate::{
     config::service::Service,
@@ -39,7 +39,7 @@ pub(crate) struct ListenerSettings {
     /// Connections of this listener that are open.
     pub(crate) open: OpenConnections,
     /// Connections of all listeners that are being opened.
-    pub(crate) openings: Openings,
+    pub(crate) pending_handshakes: PendingHandshakes,
 }
 
 pub(crate) struct Listener {
@@ -69,9 +69,9 @@ impl Listener {
                     continue;
                 }
             };
-            let ListenerSettings { service, tls, open, openings } = &self.settings;
+            let ListenerSettings { service, tls, open, pending_handshakes } = &self.settings;
             let Some(place) = open.admit(address.ip()) else { continue };
-            let Some(opening) = openings.begin(place.connection.origin().principal) else {
+            let Some(opening) = pending_handshakes.begin(place.connection.origin().principal) else {
                 metrics::connection_refused();
                 continue;
             };
@@ -117,7 +117,7 @@ pub(crate) struct Accepted {
 }
 
 enum Raw {
-    Tcp { stream: std::net::TcpStream, tls: Option<ServerTls>, opening: OpeningPlace },
+    Tcp { stream: std::net::TcpStream, tls: Option<ServerTls>, opening: HandshakePermit },
     InProcess(DuplexStream),
 }
 

@@ -7,7 +7,7 @@ use crate::{
     auth::{Authorizer, CredentialFiles, JwtOptions},
     config::{error::ServeError, exposure::Exposure, limits::Limits, service::Service},
     listen::{
-        ListenerSettings, Openings,
+        ListenerSettings, PendingHandshakes,
         accounts::Accounts,
         budget::Budget,
         open_connections::{ConnectionLimits, OpenConnections},
@@ -107,14 +107,14 @@ impl ListenerSet {
         accounts: &Arc<Accounts>,
         budget: &Arc<Budget>,
     ) -> Result<ListenerSet, ServeError> {
-        let openings = Openings::new(MOST_OPENING, limits.share());
+        let pending_handshakes = PendingHandshakes::new(MOST_OPENING, limits.share());
         let settings = |service: Service| {
             let limits = connection_limits(limits, service);
             Ok::<_, ServeError>(ListenerSettings {
                 service,
                 tls: tls.map(|tls| tls.listener(service)).transpose()?.flatten(),
                 open: OpenConnections::new(limits, Arc::clone(accounts), Arc::clone(budget)),
-                openings: openings.clone(),
+                pending_handshakes: pending_handshakes.clone(),
             })
         };
         Ok(ListenerSet {

@@ -84,7 +84,7 @@ async fn peers(State(pages): State<Pages>) -> JsonAnswer {
 
 async fn resources(State(pages): State<Pages>, asked: Asked<ResourceQuery>) -> JsonAnswer {
     let Query(query) = asked?;
-    let rows = pages.looks.resources.get(&pages).await;
+    let rows = pages.snapshots.resources.get(&pages).await;
     let (page, matching) = rows.page(&query);
     answer(json!({
         "resources": page, "matching": matching, "page": query.page.max(1), "pages": matching.div_ceil(PAGE_ROWS),

@@ -245,7 +245,7 @@ impl Survey {
     }
 }
 
-/// Looks at all resources, at most once per interval, for the history and for scrapes.
+/// Snapshots at all resources, at most once per interval, for the history and for scrapes.
 #[derive(Debug)]
 pub(crate) struct Surveyor {
     selectors: Mutex<(Selectors, Option<Arc<Survey>>)>,

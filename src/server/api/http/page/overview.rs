@@ -17,7 +17,7 @@ const WORST: usize = 8;
 
 pub(super) async fn parts(pages: &Pages) -> Parts {
     let view = view::node(pages).await;
-    let rows = pages.looks.resources.get(pages).await;
+    let rows = pages.snapshots.resources.get(pages).await;
     let mut parts = Parts::default();
     parts.put("verdict", &verdict(&view));
     parts.put("findings", &findings(&view.findings));

@@ -22,7 +22,7 @@ const COLUMNS: [(ResourceSort, &str); 7] = [
 ];
 
 pub(super) async fn parts(pages: &Pages, query: &ResourceQuery) -> Parts {
-    let all = pages.looks.resources.get(pages).await;
+    let all = pages.snapshots.resources.get(pages).await;
     let (rows, matching) = all.page(query);
     let mut parts = Parts::default();
     let count = match MasterSeen::of(pages) {

@@ -164,7 +164,7 @@ impl<'a> Selection<'a> {
 
 /// A page of holders; none if the resource is not known here.
 pub(in super::super) async fn holders(pages: &Pages, query: &HolderQuery) -> Option<HolderPage> {
-    let _turn = pages.looks.holders.acquire().await;
+    let _turn = pages.snapshots.holders.acquire().await;
     let mut selection = Selection::new(query);
     let mut from = 0;
     loop {

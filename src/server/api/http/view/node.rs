@@ -141,9 +141,9 @@ pub(in super::super) struct LimitRow {
     pub(in super::super) soft: bool,
 }
 
-/// Looks at the server.
+/// Snapshots at the server.
 pub(in super::super) async fn node(pages: &Pages) -> NodeView {
-    let rows = pages.looks.resources.get(pages).await;
+    let rows = pages.snapshots.resources.get(pages).await;
     let rows = &rows.rows;
     let config = pages.node.config();
     let at = pages.node.clock.at();

@@ -37,7 +37,7 @@ pub(in super::super) struct Explained {
 
 /// Explains a holder; none if it is not known here.
 pub(in super::super) async fn explain(pages: &Pages, query: &WhyQuery) -> Option<Explained> {
-    let _turn = pages.looks.holders.acquire().await;
+    let _turn = pages.snapshots.holders.acquire().await;
     let mut explanation = None;
     for (name, kind) in [("client", HolderKind::Client), ("node", HolderKind::Node)] {
         if explanation.is_none() && (query.kind.is_empty() || query.kind == name) {

@@ -9,10 +9,10 @@ use leaseway_core::{Principal, PrincipalShare};
 
 /// Connections that are being opened.
 #[derive(Debug, Clone)]
-pub(crate) struct Openings(Arc<OpeningTable>);
+pub(crate) struct PendingHandshakes(Arc<HandshakeTable>);
 
 #[derive(Debug)]
-struct OpeningTable {
+struct HandshakeTable {
     most: usize,
     share: PrincipalShare,
     taken: Mutex<Taken>,
@@ -25,19 +25,19 @@ struct Taken {
 }
 
 /// One of them, for as long as it lives.
-pub(super) struct OpeningPlace {
-    table: Arc<OpeningTable>,
+pub(super) struct HandshakePermit {
+    table: Arc<HandshakeTable>,
     principal: Principal,
 }
 
-impl Openings {
-    pub(crate) fn new(most: usize, share: PrincipalShare) -> Openings {
-        Openings(Arc::new(OpeningTable { most, share, taken: Mutex::default() }))
+impl PendingHandshakes {
+    pub(crate) fn new(most: usize, share: PrincipalShare) -> PendingHandshakes {
+        PendingHandshakes(Arc::new(HandshakeTable { most, share, taken: Mutex::default() }))
     }
 
     /// One more, if there may be.
-    pub(super) fn begin(&self, principal: Principal) -> Option<OpeningPlace> {
-        let OpeningTable { most, share, taken } = &*self.0;
+    pub(super) fn begin(&self, principal: Principal) -> Option<HandshakePermit> {
+        let HandshakeTable { most, share, taken } = &*self.0;
         let mut taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
         let own = taken.by_principal.get(&principal).copied().unwrap_or_default();
         if !share.allows(own, 1, taken.in_all, *most) {
@@ -45,11 +45,11 @@ impl Openings {
         }
         taken.in_all += 1;
         taken.by_principal.insert(principal, own + 1);
-        Some(OpeningPlace { table: Arc::clone(&self.0), principal })
+        Some(HandshakePermit { table: Arc::clone(&self.0), principal })
     }
 }
 
-impl Drop for OpeningPlace {
+impl Drop for HandshakePermit {
     fn drop(&mut self) {
         let mut taken = self.table.taken.lock().unwrap_or_else(PoisonError::into_inner);
         taken.in_all -= 1;
@@ -66,8 +66,8 @@ mod tests {
 
     #[test]
     fn a_principal_that_opens_and_says_nothing_leaves_room_for_others() {
-        let openings = Openings::new(8, PrincipalShare::default());
-        let begin = |principal| openings.begin(Principal(principal));
+        let pending_handshakes = PendingHandshakes::new(8, PrincipalShare::default());
+        let begin = |principal| pending_handshakes.begin(Principal(principal));
         let silent: Vec<_> = std::iter::from_fn(|| begin(1)).collect();
         assert_eq!(silent.len(), 7);
         let other = begin(2).expect("there is room");
