@@ -8,7 +8,6 @@
 //! An incarnation ends in one way, be it by a panic, by a lost commit, or because nothing is left to do: the actor is
 //! dropped, the requests that wait are let go, and the node is told.
 
-mod attention;
 mod combiner;
 mod command;
 mod handle;
@@ -16,6 +15,7 @@ mod metering;
 mod queue;
 mod round_scratch;
 mod task;
+mod wakeup;
 mod world;
 
 use std::{
@@ -31,13 +31,13 @@ use leaseway_engine::{Effects, Ended, ResourceEngine, Setup, uplink::Notice};
 use leaseway_quorum::{Fact, Quorum};
 
 use self::{
-    attention::Attention,
     combiner::Combiner,
     command::NotesUnderWay,
     handle::{CallsWhenDropped, Incarnation},
     metering::Metering,
     queue::{RequestQueue, Ticket},
     round_scratch::RoundScratch,
+    wakeup::Wakeup,
 };
 pub(super) use self::{
     combiner::SendError,
@@ -99,24 +99,24 @@ pub(super) fn start(start: Start, arbiter: &ArbiterHandle) -> ResourceHandle {
     let (generation, clock) = (start.generation, start.world.clock);
     let queue = RequestQueue::new(start.world.limits.queue, start.world.limits.share());
     let ended = Arc::<OnceLock<Ended>>::default();
-    let attention = Arc::<Attention>::default();
+    let wakeup = Arc::<Wakeup>::default();
     let shared =
-        IncarnationShared { queue: Arc::clone(&queue), attention: Arc::clone(&attention), ended: Arc::clone(&ended) };
+        IncarnationShared { queue: Arc::clone(&queue), wakeup: Arc::clone(&wakeup), ended: Arc::clone(&ended) };
     let begin = move |scratch: &mut RoundScratch| ResourceActor::begin(start, shared, scratch);
-    let combiner = Arc::new(Combiner::new(begin, Arc::clone(&attention)));
+    let combiner = Arc::new(Combiner::new(begin, Arc::clone(&wakeup)));
     let resource = Arc::downgrade(&combiner);
-    let task = Arc::clone(&attention);
+    let task = Arc::clone(&wakeup);
     arbiter.spawn_fn(move || {
-        actix_rt::spawn(task::attend(resource, task, clock));
+        actix_rt::spawn(task::wake(resource, task, clock));
     });
-    ResourceHandle(Arc::new(Incarnation { combiner, _last: CallsWhenDropped(attention), generation, queue, ended }))
+    ResourceHandle(Arc::new(Incarnation { combiner, _last: CallsWhenDropped(wakeup), generation, queue, ended }))
 }
 
 /// What an incarnation shares with its handles.
 struct IncarnationShared {
     /// Requests that have no answer yet.
     queue: Arc<RequestQueue>,
-    attention: Arc<Attention>,
+    wakeup: Arc<Wakeup>,
     /// Set before it stops of its own will.
     ended: Arc<OnceLock<Ended>>,
 }
@@ -152,13 +152,13 @@ struct Notes {
 pub(super) struct Round;
 
 /// Looks after what has happened meanwhile.
-pub(super) struct Attend;
+pub(super) struct Wake;
 
 impl Message for Round {
     type Result = ();
 }
 
-impl Message for Attend {
+impl Message for Wake {
     type Result = ();
 }
 
@@ -181,12 +181,12 @@ impl Handler<Round> for ResourceActor {
     }
 }
 
-impl Handler<Attend> for ResourceActor {
+impl Handler<Wake> for ResourceActor {
     type Result = ();
 
-    fn handle(&mut self, _: Attend, scratch: &mut RoundScratch) {
+    fn handle(&mut self, _: Wake, scratch: &mut RoundScratch) {
         self.catch_up(scratch);
-        if self.shared.attention.is_woken(self.world.clock.at()) {
+        if self.shared.wakeup.is_woken(self.world.clock.at()) {
             self.engine.wake(self.world.moment(), &mut scratch.effects);
         }
         self.carry_out(scratch);
@@ -235,7 +235,7 @@ impl Handler<Command> for ResourceActor {
 impl ResourceActor {
     fn begin(start: Start, shared: IncarnationShared, scratch: &mut RoundScratch) -> ResourceActor {
         let Start { setup, config, world, promises, notes, notices, subscribers, on_end, .. } = start;
-        let progress = |quorum| (quorum, Arc::new(CommitProgress::notifying(shared.attention.called())));
+        let progress = |quorum| (quorum, Arc::new(CommitProgress::notifying(shared.wakeup.called())));
         let promises = promises.map(progress);
         let epoch = setup.birth.epoch;
         let mut actor = ResourceActor {
@@ -378,7 +378,7 @@ impl ResourceActor {
             notes.turn.ask();
         }
         if let Some(at) = effects.wake_at.take() {
-            self.shared.attention.call_at(at);
+            self.shared.wakeup.notify_at(at);
         }
         if let Some(error) = effects.bad_load.take() {
             tracing::warn!(resource = %self.world.id, %error, "a reported load does not count any more");

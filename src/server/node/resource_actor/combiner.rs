@@ -15,9 +15,7 @@ use std::{
 use actix::Handler as _;
 use leaseway_core::Request;
 
-use super::{
-    Attend, ResourceActor, Round, attention::Attention, command::Command, queue::Ticket, round_scratch::RoundScratch,
-};
+use super::{ResourceActor, Round, Wake, command::Command, queue::Ticket, round_scratch::RoundScratch, wakeup::Wakeup};
 use crate::listen::accounts::Origin;
 
 /// So many rounds one thread runs in a row before it leaves the rest to the resource's task: it has connections to look
@@ -84,7 +82,7 @@ pub(in super::super) enum SendError {
 pub(super) struct Combiner {
     pending: Mutex<Pending>,
     state: Mutex<CombinerState>,
-    attention: Arc<Attention>,
+    wakeup: Arc<Wakeup>,
 }
 
 enum CombinerState {
@@ -97,10 +95,10 @@ enum CombinerState {
 impl Combiner {
     pub(super) fn new(
         begin: impl FnOnce(&mut RoundScratch) -> ResourceActor + Send + 'static,
-        attention: Arc<Attention>,
+        wakeup: Arc<Wakeup>,
     ) -> Combiner {
         let state = Mutex::new(CombinerState::Starting(Box::new(begin)));
-        Combiner { pending: Mutex::default(), state, attention }
+        Combiner { pending: Mutex::default(), state, wakeup }
     }
 
     /// Enqueues a request.
@@ -133,7 +131,7 @@ impl Combiner {
         }
         pending.commands.push(command);
         drop(pending);
-        self.attention.call();
+        self.wakeup.notify();
         Ok(())
     }
 
@@ -145,11 +143,11 @@ impl Combiner {
     }
 
     /// Handles commands, then runs what is pending. On the resource's own task. Returns whether the actor goes on.
-    pub(super) fn attend(&self) -> bool {
+    pub(super) fn wake(&self) -> bool {
         let mut state = self.state.lock().expect(CAUGHT);
         let commands = std::mem::take(&mut self.pending().commands);
         self.work(&mut state, |actor, scratch| {
-            actor.handle(Attend, scratch);
+            actor.handle(Wake, scratch);
             for command in commands {
                 if !scratch.is_stopped() {
                     actor.handle(command, scratch);
@@ -178,7 +176,7 @@ impl Combiner {
             state = next;
         }
         drop(state);
-        self.attention.call();
+        self.wakeup.notify();
     }
 
     /// Lets the actor work. Should it panic or stop, it is dropped, and what is pending is let go.
@@ -297,7 +295,7 @@ mod tests {
         combiner.run();
         assert_eq!(answer.try_recv().err(), Some(TryRecvError::Empty), "the lock is held");
         drop(held);
-        assert!(!combiner.attend());
+        assert!(!combiner.wake());
         assert_eq!(answer.try_recv().err(), Some(TryRecvError::Closed));
         assert_eq!(submit(&combiner).try_recv().err(), Some(TryRecvError::Closed), "from now on at once");
         assert_eq!(combiner.send(Command::Tick { config: config() }), Err(SendError::Gone));

@@ -11,10 +11,10 @@ use leaseway_engine::{Ended, LostMastership};
 use tokio::sync::oneshot;
 
 use super::{
-    attention::Attention,
     combiner::{Combiner, SendError, Submission, Submitted},
     command::Command,
     queue::{Full, RequestQueue},
+    wakeup::Wakeup,
 };
 use crate::listen::accounts::Origin;
 
@@ -34,11 +34,11 @@ pub(super) struct Incarnation {
 }
 
 /// Calls the task when the last handle is gone.
-pub(super) struct CallsWhenDropped(pub(super) Arc<Attention>);
+pub(super) struct CallsWhenDropped(pub(super) Arc<Wakeup>);
 
 impl Drop for CallsWhenDropped {
     fn drop(&mut self) {
-        self.0.call();
+        self.0.notify();
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, Weak};
 
-use super::{attention::Attention, combiner::Combiner};
+use super::{combiner::Combiner, wakeup::Wakeup};
 use crate::runtime::clock::Clock;
 
 /// Goes on until the resource is over, or no handle is left.
-pub(super) async fn attend(resource: Weak<Combiner>, attention: Arc<Attention>, clock: Clock) {
-    while resource.upgrade().is_some_and(|resource| resource.attend()) {
-        attention.wait(clock).await;
+pub(super) async fn wake(resource: Weak<Combiner>, wakeup: Arc<Wakeup>, clock: Clock) {
+    while resource.upgrade().is_some_and(|resource| resource.wake()) {
+        wakeup.wait(clock).await;
     }
 }

@@ -18,20 +18,20 @@ const NEVER: u64 = u64::MAX;
 
 /// Calls the task of a resource.
 #[derive(Debug)]
-pub(super) struct Attention {
+pub(super) struct Wakeup {
     called: Arc<Notify>,
     wake_at: AtomicU64,
 }
 
-impl Default for Attention {
-    fn default() -> Attention {
-        Attention { called: Arc::default(), wake_at: AtomicU64::new(NEVER) }
+impl Default for Wakeup {
+    fn default() -> Wakeup {
+        Wakeup { called: Arc::default(), wake_at: AtomicU64::new(NEVER) }
     }
 }
 
-impl Attention {
+impl Wakeup {
     /// There is something to attend to.
-    pub(super) fn call(&self) {
+    pub(super) fn notify(&self) {
         self.called.notify_one();
     }
 
@@ -41,9 +41,9 @@ impl Attention {
     }
 
     /// There will be something to attend to then.
-    pub(super) fn call_at(&self, at: Millis) {
+    pub(super) fn notify_at(&self, at: Millis) {
         self.wake_at.fetch_min(at.0, Ordering::AcqRel);
-        self.call();
+        self.notify();
     }
 
     /// Whether a wake-up was set for a time that has come. It is not told again.
