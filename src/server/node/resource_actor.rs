@@ -10,13 +10,13 @@
 
 mod combiner;
 mod command;
+mod environment;
 mod handle;
 mod metering;
 mod queue;
 mod round_scratch;
 mod task;
 mod wakeup;
-mod world;
 
 use std::{
     net::IpAddr,
@@ -42,9 +42,9 @@ use self::{
 pub(super) use self::{
     combiner::SendError,
     command::Command,
+    environment::{HoldersShare, ResourceEnvironment},
     handle::{PendingAnswer, ResourceHandle, YieldOnce},
     queue::Full,
-    world::{HoldersShare, World},
 };
 use super::{
     commit::{Commit, CommitProgress},
@@ -82,7 +82,7 @@ pub(super) struct Start {
     pub(super) generation: u64,
     pub(super) setup: Setup,
     pub(super) config: Arc<ConfigInForce>,
-    pub(super) world: World,
+    pub(super) environment: ResourceEnvironment,
     /// Where it writes what it promises, if promises are kept.
     pub(super) promises: Option<Quorum>,
     /// Where a pool writes what is to be remembered, if that is kept.
@@ -96,8 +96,8 @@ pub(super) struct Start {
 
 /// Starts an incarnation, with its task on `arbiter`.
 pub(super) fn start(start: Start, arbiter: &ArbiterHandle) -> ResourceHandle {
-    let (generation, clock) = (start.generation, start.world.clock);
-    let queue = RequestQueue::new(start.world.limits.queue, start.world.limits.share());
+    let (generation, clock) = (start.generation, start.environment.clock);
+    let queue = RequestQueue::new(start.environment.limits.queue, start.environment.limits.share());
     let ended = Arc::<OnceLock<Ended>>::default();
     let wakeup = Arc::<Wakeup>::default();
     let shared =
@@ -123,7 +123,7 @@ struct IncarnationShared {
 
 pub(super) struct ResourceActor {
     engine: ResourceEngine<Ticket>,
-    world: World,
+    environment: ResourceEnvironment,
     epoch: Epoch,
     promises: Option<(Quorum, Arc<CommitProgress>)>,
     notes: Option<Notes>,
@@ -176,7 +176,7 @@ impl Handler<Round> for ResourceActor {
         self.note_origins(scratch);
         self.catch_up(scratch);
         let RoundScratch { batch, effects, .. } = scratch;
-        self.engine.run_round(self.world.moment(), batch, effects);
+        self.engine.run_round(self.environment.moment(), batch, effects);
         self.carry_out(scratch);
     }
 }
@@ -186,8 +186,8 @@ impl Handler<Wake> for ResourceActor {
 
     fn handle(&mut self, _: Wake, scratch: &mut RoundScratch) {
         self.catch_up(scratch);
-        if self.shared.wakeup.is_woken(self.world.clock.at()) {
-            self.engine.wake(self.world.moment(), &mut scratch.effects);
+        if self.shared.wakeup.is_woken(self.environment.clock.at()) {
+            self.engine.wake(self.environment.moment(), &mut scratch.effects);
         }
         self.carry_out(scratch);
     }
@@ -198,7 +198,7 @@ impl Handler<Command> for ResourceActor {
 
     fn handle(&mut self, command: Command, scratch: &mut RoundScratch) {
         self.catch_up(scratch);
-        let moment = self.world.moment();
+        let moment = self.environment.moment();
         let RoundScratch { batch, effects, .. } = scratch;
         match command {
             Command::Tick { config } => {
@@ -234,28 +234,28 @@ impl Handler<Command> for ResourceActor {
 
 impl ResourceActor {
     fn begin(start: Start, shared: IncarnationShared, scratch: &mut RoundScratch) -> ResourceActor {
-        let Start { setup, config, world, promises, notes, notices, subscribers, on_end, .. } = start;
+        let Start { setup, config, environment, promises, notes, notices, subscribers, on_end, .. } = start;
         let progress = |quorum| (quorum, Arc::new(CommitProgress::notifying(shared.wakeup.called())));
         let promises = promises.map(progress);
         let epoch = setup.birth.epoch;
         let mut actor = ResourceActor {
-            template: if notices.is_some() { Some(PARENT.into()) } else { config.template_of(&world.id) },
+            template: if notices.is_some() { Some(PARENT.into()) } else { config.template_of(&environment.id) },
             config_version: config.version,
             overrides: Arc::default(),
             epoch,
-            engine: ResourceEngine::new(setup, world.moment(), &mut scratch.effects),
+            engine: ResourceEngine::new(setup, environment.moment(), &mut scratch.effects),
             promises,
             notes: notes.map(|(quorum, turn)| Notes { quorum, turn, progress: Arc::default(), newest: 0 }),
             notices,
             subscribers,
             // A new resource has no holder whose watch it could have missed.
-            heard: world.watchers.started(),
+            heard: environment.watchers.started(),
             metering: Metering::new(),
-            world,
+            environment,
             shared,
             _on_end: on_end,
         };
-        actor.engine.set_place_share(actor.world.limits.share());
+        actor.engine.set_place_share(actor.environment.limits.share());
         actor.follow_overrides(&config, &mut scratch.effects);
         actor.carry_out(scratch);
         actor
@@ -265,12 +265,12 @@ impl ResourceActor {
     /// where they come from, where that is. Child nodes have no balances: their capacity is for their clients.
     fn note_origins(&self, scratch: &mut RoundScratch) {
         let by_address = self.engine.is_pool() && self.engine.resource().settings().pool.free_key == FreeKey::PeerIp;
-        let shares_bind = self.world.shares_bind();
+        let shares_bind = self.environment.shares_bind();
         let RoundScratch { batch, origins, .. } = scratch;
         for (request, from) in batch.requests_mut().iter_mut().zip(origins.drain(..)) {
             let (Some(from), Request::Ask(ask) | Request::Renew(ask)) = (from, request) else { continue };
             ask.charged.principal = from.principal;
-            ask.charged.is_full = shares_bind && self.world.has_its_share(from.principal);
+            ask.charged.is_full = shares_bind && self.environment.has_its_share(from.principal);
             if by_address && ask.kind == HolderKind::Client {
                 let news = ask.news.get_or_insert_default();
                 news.key = Some(key(from.address));
@@ -286,7 +286,7 @@ impl ResourceActor {
                 Commit::Lost => self.engine.commit_lost(&mut scratch.effects),
             }
         }
-        for (kind, id) in self.world.watchers.started_since(&mut self.heard) {
+        for (kind, id) in self.environment.watchers.started_since(&mut self.heard) {
             self.engine.watch(kind, &id);
         }
     }
@@ -295,8 +295,8 @@ impl ResourceActor {
     fn follow(&mut self, config: &ConfigInForce, effects: &mut Effects<Ticket>) {
         if config.version != self.config_version && self.notices.is_none() {
             self.config_version = config.version;
-            self.template = config.template_of(&self.world.id);
-            self.engine.configure(self.world.moment(), config.settings_for(&self.world.id), effects);
+            self.template = config.template_of(&self.environment.id);
+            self.engine.configure(self.environment.moment(), config.settings_for(&self.environment.id), effects);
         }
     }
 
@@ -306,15 +306,15 @@ impl ResourceActor {
             return;
         }
         self.overrides = Arc::clone(&config.overrides);
-        let set = self.overrides.find(&self.world.id).cloned();
-        self.engine.operate(self.world.moment(), |resource, now| resource.set_override(now, set), effects);
+        let set = self.overrides.find(&self.environment.id).cloned();
+        self.engine.operate(self.environment.moment(), |resource, now| resource.set_override(now, set), effects);
     }
 
     fn tick(&mut self, effects: &mut Effects<Ticket>) {
         self.look_after_notes();
         let may_note = self.notes.as_ref().is_some_and(|notes| notes.turn.has_come());
-        self.engine.tick(self.world.moment(), may_note, effects);
-        self.metering.tell(&self.world.id, self.engine.resource());
+        self.engine.tick(self.environment.moment(), may_note, effects);
+        self.metering.tell(&self.environment.id, self.engine.resource());
     }
 
     fn look_after_notes(&mut self) {
@@ -330,7 +330,7 @@ impl ResourceActor {
 
     fn part(&mut self, effects: &mut Effects<Ticket>) -> Option<NotesUnderWay> {
         self.look_after_notes();
-        self.engine.part(self.world.moment(), effects);
+        self.engine.part(self.environment.moment(), effects);
         let notes = self.notes.as_ref().filter(|_| self.engine.is_pool())?;
         let newest = effects.notes.as_ref().map_or(notes.newest, |(number, _)| *number);
         Some(NotesUnderWay { progress: Arc::clone(&notes.progress), newest })
@@ -339,19 +339,19 @@ impl ResourceActor {
     /// Carries out everything that the engine wants done. This is all that a resource does to others.
     fn carry_out(&mut self, scratch: &mut RoundScratch) {
         let RoundScratch { effects, .. } = scratch;
-        self.world.holders.set(self.engine.resource().places());
+        self.environment.holders.set(self.engine.resource().places());
         for passage in self.engine.drain_passages() {
-            self.world.holders.pass(passage);
+            self.environment.holders.pass(passage);
         }
-        let resource = &self.world.id;
+        let resource = &self.environment.id;
         if let (Some(changes), Some((quorum, progress)), Some(reign)) =
-            (effects.changes.take(), &self.promises, &self.world.reign)
+            (effects.changes.take(), &self.promises, &self.environment.reign)
         {
             let number = changes.number;
             progress.propose(number, Fact::Promises { resource: Arc::clone(resource), changes }, quorum, reign);
         }
         if let (Some((number, notes)), Some(to), Some(reign)) =
-            (effects.notes.take(), &mut self.notes, &self.world.reign)
+            (effects.notes.take(), &mut self.notes, &self.environment.reign)
         {
             to.newest = number;
             to.turn.use_up();
@@ -362,17 +362,17 @@ impl ResourceActor {
             self.shared.queue.answer(&mut effects.replies);
         }
         if !effects.hints.is_empty() {
-            self.world.watchers.hint(&self.world.id, &mut effects.hints);
+            self.environment.watchers.hint(&self.environment.id, &mut effects.hints);
             for gone in effects.hints.drain(..) {
                 self.engine.unwatch(gone.kind, &gone.id);
             }
         }
         if !effects.pool_events.is_empty() {
-            self.subscribers.tell(&self.world.id, &effects.pool_events);
+            self.subscribers.tell(&self.environment.id, &effects.pool_events);
             effects.pool_events.clear();
         }
         if let (true, Some(notices)) = (std::mem::take(&mut effects.asks_parent), &self.notices) {
-            notices.post(Notice::Asks(Arc::clone(&self.world.id)));
+            notices.post(Notice::Asks(Arc::clone(&self.environment.id)));
         }
         if let (true, Some(notes)) = (std::mem::take(&mut effects.wants_note_turn), &mut self.notes) {
             notes.turn.ask();
@@ -381,7 +381,7 @@ impl ResourceActor {
             self.shared.wakeup.notify_at(at);
         }
         if let Some(error) = effects.bad_load.take() {
-            tracing::warn!(resource = %self.world.id, %error, "a reported load does not count any more");
+            tracing::warn!(resource = %self.environment.id, %error, "a reported load does not count any more");
         }
         if let Some(ended) = effects.ended.take() {
             self.end(ended);
@@ -393,9 +393,9 @@ impl ResourceActor {
         // It ends once.
         let _ = self.shared.ended.set(ended);
         if ended == Ended::Retired
-            && let (Some((quorum, _)), Some(reign)) = (&self.promises, &self.world.reign)
+            && let (Some((quorum, _)), Some(reign)) = (&self.promises, &self.environment.reign)
         {
-            let fact = Fact::ForgetPromises { resource: Arc::clone(&self.world.id), epoch: self.epoch };
+            let fact = Fact::ForgetPromises { resource: Arc::clone(&self.environment.id), epoch: self.epoch };
             // Should that get lost, a sweep finds it.
             quorum.submit(reign, vec![fact], drop);
         }
@@ -403,10 +403,10 @@ impl ResourceActor {
 
     fn status(&mut self, from: usize, limit: usize) -> Status {
         let resource = self.engine.resource();
-        self.metering.tell(&self.world.id, resource);
-        let at = self.world.clock.at();
+        self.metering.tell(&self.environment.id, resource);
+        let at = self.environment.clock.at();
         let (holders, next) = if limit == 0 { (Vec::new(), None) } else { resource.report_holders(at, from, limit) };
-        let (id, template) = (Arc::clone(&self.world.id), self.template.clone());
+        let (id, template) = (Arc::clone(&self.environment.id), self.template.clone());
         let (report, pool) = (resource.report(at), resource.pool());
         Status { id, template, report, pool, promises: resource.promises(), holders, next, at }
     }
@@ -414,7 +414,7 @@ impl ResourceActor {
 
 impl Drop for ResourceActor {
     fn drop(&mut self) {
-        self.metering.tell(&self.world.id, self.engine.resource());
+        self.metering.tell(&self.environment.id, self.engine.resource());
     }
 }
 

@@ -12,7 +12,7 @@ use super::{
         directory::{NotMaster, Role},
         note_turns::NoteTurn,
         on_end::OnEnd,
-        resource_actor::{self, HoldersShare, ResourceHandle, World},
+        resource_actor::{self, HoldersShare, ResourceEnvironment, ResourceHandle},
     },
     Handover, Membership, Refused,
     actor::{NodeActor, NodeCommand, NodeShared},
@@ -183,7 +183,7 @@ impl NodeActor {
             generation,
             setup: Setup { birth, keeps_notes: notes.is_some(), lineage, idle_after },
             config,
-            world: World {
+            environment: ResourceEnvironment {
                 id: Arc::clone(&id),
                 clock: self.clock,
                 reign,

@@ -20,7 +20,7 @@ use crate::{
     runtime::clock::Clock,
 };
 
-pub(in super::super) struct World {
+pub(in super::super) struct ResourceEnvironment {
     pub(in super::super) id: Arc<str>,
     pub(in super::super) clock: Clock,
     /// Among peers: the reign under which it decides.
@@ -85,7 +85,7 @@ impl Drop for HoldersShare {
     }
 }
 
-impl World {
+impl ResourceEnvironment {
     pub(super) fn moment(&self) -> Moment<'_> {
         let now = self.clock.now();
         Moment {
@@ -115,7 +115,7 @@ impl World {
     }
 }
 
-impl Environment for World {
+impl Environment for ResourceEnvironment {
     fn is_watched(&self, kind: HolderKind, id: &str) -> bool {
         self.watchers.is_watched(kind, id)
     }
