@@ -15,7 +15,7 @@ use super::{Authorizer, CLOSED, CredentialError, Subject};
 use crate::{
     listen::{
         Caller,
-        accounts::{Account, Origin},
+        accounts::{Account, RequestOrigin},
         open_connections::Ending,
     },
     observe::{audit::Event, metrics::CallKind},
@@ -168,7 +168,7 @@ impl Admitted {
     }
 
     /// To whom what it leaves behind is counted, and where it comes from; none if neither is known.
-    pub(crate) fn origin(&self) -> Option<Origin> {
+    pub(crate) fn origin(&self) -> Option<RequestOrigin> {
         let subject = self.subject().and_then(Subject::origin);
         subject.or_else(|| Some(self.caller_cache.caller.as_ref()?.origin()))
     }

@@ -4,7 +4,7 @@ use std::{net::IpAddr, sync::Arc, time::SystemTime};
 
 use leaseway_core::access::Permissions;
 
-use crate::listen::accounts::{Account, Origin};
+use crate::listen::accounts::{Account, RequestOrigin};
 
 /// A caller that is known, with what it may do.
 #[derive(Debug)]
@@ -31,8 +31,8 @@ impl Subject {
     }
 
     /// Where its calls come from; none where the connection says it.
-    pub(crate) fn origin(&self) -> Option<Origin> {
-        Some(Origin { address: self.address?, principal: self.account.as_ref()?.principal() })
+    pub(crate) fn origin(&self) -> Option<RequestOrigin> {
+        Some(RequestOrigin { address: self.address?, principal: self.account.as_ref()?.principal() })
     }
 
     pub(crate) fn permissions(&self) -> &Permissions {

@@ -26,7 +26,7 @@ const MOST_REFUSED: usize = 200;
 
 /// Where a request comes from.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Origin {
+pub(crate) struct RequestOrigin {
     pub(crate) address: IpAddr,
     pub(crate) principal: Principal,
 }

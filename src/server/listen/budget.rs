@@ -128,17 +128,17 @@ impl Activity {
 
 /// What is charged: requests under way and what they hold, or answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ChargeKind {
     Request,
     Answer,
 }
 
-impl Kind {
+impl ChargeKind {
     fn packed(self, bytes: usize) -> u64 {
         let bytes = bytes as u64;
         match self {
-            Kind::Request => bytes,
-            Kind::Answer => bytes | bytes << 32,
+            ChargeKind::Request => bytes,
+            ChargeKind::Answer => bytes | bytes << 32,
         }
     }
 }
@@ -172,7 +172,7 @@ impl ConnectionBudget {
         self.calls.store(self.calls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
-    fn add(&self, bytes: usize, kind: Kind) -> Result<(), BeyondBudget> {
+    fn add(&self, bytes: usize, kind: ChargeKind) -> Result<(), BeyondBudget> {
         let most = self.budget.most_of_connection;
         // The halves of the count must not run over.
         if bytes > most {
@@ -212,7 +212,7 @@ impl ConnectionBudget {
         Ok(())
     }
 
-    fn subtract(&self, bytes: usize, kind: Kind) {
+    fn subtract(&self, bytes: usize, kind: ChargeKind) {
         let left = charged(self.held.fetch_sub(kind.packed(bytes), Ordering::Relaxed)) - bytes;
         // One block is kept while there are more: the next request may need it again.
         let keep = |left| if left <= FREE { 0 } else { to_be_drawn(left) + BLOCK };
@@ -237,26 +237,26 @@ impl Drop for ConnectionBudget {
 pub(crate) struct Charge {
     connection: Arc<ConnectionBudget>,
     bytes: usize,
-    kind: Kind,
+    kind: ChargeKind,
 }
 
 impl Charge {
     /// Of a request and what it holds.
     pub(crate) fn request(connection: &Arc<ConnectionBudget>, bytes: usize) -> Result<Charge, BeyondBudget> {
         connection.called();
-        Charge::new(connection, bytes, Kind::Request)
+        Charge::new(connection, bytes, ChargeKind::Request)
     }
 
     /// Of what comes of a request besides.
     pub(crate) fn part(connection: &Arc<ConnectionBudget>, bytes: usize) -> Result<Charge, BeyondBudget> {
-        Charge::new(connection, bytes, Kind::Request)
+        Charge::new(connection, bytes, ChargeKind::Request)
     }
 
     pub(crate) fn answer(connection: &Arc<ConnectionBudget>, bytes: usize) -> Result<Charge, BeyondBudget> {
-        Charge::new(connection, bytes, Kind::Answer)
+        Charge::new(connection, bytes, ChargeKind::Answer)
     }
 
-    fn new(connection: &Arc<ConnectionBudget>, bytes: usize, kind: Kind) -> Result<Charge, BeyondBudget> {
+    fn new(connection: &Arc<ConnectionBudget>, bytes: usize, kind: ChargeKind) -> Result<Charge, BeyondBudget> {
         connection.add(bytes, kind)?;
         Ok(Charge { connection: Arc::clone(connection), bytes, kind })
     }
@@ -278,10 +278,11 @@ impl Charge {
     /// The request has its answer, and that has so many bytes.
     pub(crate) fn answered(mut self, bytes: usize) -> Result<Charge, BeyondBudget> {
         self.resize(bytes.max(REQUEST))?;
-        self.connection
-            .held
-            .fetch_add(Kind::Answer.packed(self.bytes) - Kind::Request.packed(self.bytes), Ordering::Relaxed);
-        self.kind = Kind::Answer;
+        self.connection.held.fetch_add(
+            ChargeKind::Answer.packed(self.bytes) - ChargeKind::Request.packed(self.bytes),
+            Ordering::Relaxed,
+        );
+        self.kind = ChargeKind::Answer;
         Ok(self)
     }
 

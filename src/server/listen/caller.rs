@@ -5,7 +5,7 @@ use std::{fmt, net::IpAddr, sync::Arc};
 use leaseway_core::{access::Identity, escaped};
 use leaseway_tls::Names;
 
-use crate::listen::{accounts::Origin, open_connections::OpenConnection};
+use crate::listen::{accounts::RequestOrigin, open_connections::OpenConnection};
 
 /// The other side of a connection, as far as it is known.
 #[derive(Debug, Clone)]
@@ -27,8 +27,8 @@ impl Caller {
     }
 
     /// Where its requests come from, as far as they say nothing of that themselves.
-    pub(crate) fn origin(&self) -> Origin {
-        Origin { address: self.address, ..self.connection.origin() }
+    pub(crate) fn origin(&self) -> RequestOrigin {
+        RequestOrigin { address: self.address, ..self.connection.origin() }
     }
 
     /// Who its certificate proves it to be.

@@ -16,7 +16,7 @@ use tonic::transport::server::Connected;
 
 use super::{caller::Caller, opening::PREFACE};
 use crate::{
-    listen::open_connections::{Ending, Place},
+    listen::open_connections::{ConnectionPermit, Ending},
     runtime::coop::CoopBudget,
 };
 
@@ -37,14 +37,14 @@ pub(crate) struct Connection {
     /// Where what serves it takes no notice of that: done when it is to end soon, and then there is nothing more to be
     /// read from it.
     ending: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    _place: Place,
+    _permit: ConnectionPermit,
 }
 
 impl Connection {
     /// `has_preface`: that of HTTP/2 was read from it.
-    pub(super) fn new(stream: Stream, has_preface: bool, caller: Caller, place: Place) -> Connection {
+    pub(super) fn new(stream: Stream, has_preface: bool, caller: Caller, permit: ConnectionPermit) -> Connection {
         let again = if has_preface { PREFACE.len() as u8 } else { 0 };
-        Connection { stream, again, coop: CoopBudget::default(), caller, ending: None, _place: place }
+        Connection { stream, again, coop: CoopBudget::default(), caller, ending: None, _permit: permit }
     }
 
     /// The same, which ends by itself when it is told to end soon.

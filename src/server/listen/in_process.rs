@@ -57,8 +57,8 @@ impl LocalConnections {
         loop {
             let Some(stream) = self.connections.recv().await else { return std::future::pending().await };
             let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
-            if let Some(place) = self.settings.open.admit(address) {
-                return Accepted::in_process(stream, self.settings.service, place);
+            if let Some(permit) = self.settings.open.admit(address) {
+                return Accepted::in_process(stream, self.settings.service, permit);
             }
         }
     }

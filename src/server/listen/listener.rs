@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     config::service::Service,
-    listen::open_connections::{OpenConnection, OpenConnections, Place},
+    listen::open_connections::{ConnectionPermit, OpenConnection, OpenConnections},
     observe::{logging::Throttle, metrics},
 };
 
@@ -70,15 +70,15 @@ impl Listener {
                 }
             };
             let ListenerSettings { service, tls, open, pending_handshakes } = &self.settings;
-            let Some(place) = open.admit(address.ip()) else { continue };
-            let Some(opening) = pending_handshakes.begin(place.connection.origin().principal) else {
+            let Some(permit) = open.admit(address.ip()) else { continue };
+            let Some(opening) = pending_handshakes.begin(permit.connection.origin().principal) else {
                 metrics::connection_refused();
                 continue;
             };
             match stream.set_nodelay(true).and_then(|()| stream.into_std()) {
                 Ok(stream) => {
                     let raw = Raw::Tcp { stream, tls: tls.clone(), opening };
-                    return Accepted { raw, address: address.ip().to_canonical(), service: *service, place };
+                    return Accepted { raw, address: address.ip().to_canonical(), service: *service, permit };
                 }
                 Err(error) => tracing::debug!(%error, "connection lost while it was accepted"),
             }
@@ -113,7 +113,7 @@ pub(crate) struct Accepted {
     /// IPv4 is never written as IPv6.
     address: IpAddr,
     service: Service,
-    place: Place,
+    permit: ConnectionPermit,
 }
 
 enum Raw {
@@ -129,13 +129,13 @@ enum Refusal {
 }
 
 impl Accepted {
-    pub(super) fn in_process(stream: DuplexStream, service: Service, place: Place) -> Accepted {
-        Accepted { raw: Raw::InProcess(stream), address: IpAddr::V4(Ipv4Addr::LOCALHOST), service, place }
+    pub(super) fn in_process(stream: DuplexStream, service: Service, permit: ConnectionPermit) -> Accepted {
+        Accepted { raw: Raw::InProcess(stream), address: IpAddr::V4(Ipv4Addr::LOCALHOST), service, permit }
     }
 
     /// What is known of it as one of the open connections.
     pub(crate) fn open_connection(&self) -> Arc<OpenConnection> {
-        Arc::clone(&self.place.connection)
+        Arc::clone(&self.permit.connection)
     }
 
     /// Waits for what comes before the first request: the TLS handshake, and the preface of HTTP/2. A client that says
@@ -155,14 +155,14 @@ impl Accepted {
     }
 
     async fn open_in_time(self) -> Result<Connection, Refusal> {
-        let Accepted { raw, address, service, place } = self;
+        let Accepted { raw, address, service, permit } = self;
         let (stream, tls, _opening) = match raw {
             Raw::Tcp { stream, tls, opening } => (stream, tls, opening),
             Raw::InProcess(stream) => {
-                let connection = Arc::clone(&place.connection);
+                let connection = Arc::clone(&permit.connection);
                 let caller = Caller { address, names: None, is_in_process: true, connection };
                 let stream = connection::Stream::InProcess(Box::new(stream));
-                return Ok(Connection::new(stream, false, caller, place));
+                return Ok(Connection::new(stream, false, caller, permit));
             }
         };
         let stream = TcpStream::from_std(stream).map_err(|_| Refusal::Gone)?;
@@ -184,16 +184,16 @@ impl Accepted {
             return Err(Refusal::Because("it does not begin as HTTP/2 does".to_owned()));
         }
         if let Some(names) = &names {
-            place.connection.ends_at(names.until());
+            permit.connection.ends_at(names.until());
         }
-        let caller = Caller { address, names, is_in_process: false, connection: Arc::clone(&place.connection) };
+        let caller = Caller { address, names, is_in_process: false, connection: Arc::clone(&permit.connection) };
         if let Some(Identity::Named(name)) = caller.certified()
-            && !place.connection.count_to(&place.accounts().of_identity(&name))
+            && !permit.connection.count_to(&permit.accounts().of_identity(&name))
         {
             let why = format!("`{name}` has as many connections as it may while others could need the rest");
             return Err(Refusal::Because(why));
         }
-        let connection = Connection::new(stream, has_preface, caller, place);
+        let connection = Connection::new(stream, has_preface, caller, permit);
         Ok(if service == Service::Peers { connection.ending_by_itself() } else { connection })
     }
 }

@@ -24,7 +24,7 @@ use tokio::sync::watch;
 
 use crate::{
     listen::{
-        accounts::{Account, Accounts, Origin},
+        accounts::{Account, Accounts, RequestOrigin},
         budget::{Activity, Budget, ConnectionBudget},
     },
     observe::metrics::{self, Closed},
@@ -111,8 +111,8 @@ pub(crate) enum Ending {
 
 impl OpenConnection {
     /// Where what comes over it comes from, as far as no call says more.
-    pub(crate) fn origin(&self) -> Origin {
-        Origin { address: self.address, principal: self.principal() }
+    pub(crate) fn origin(&self) -> RequestOrigin {
+        RequestOrigin { address: self.address, principal: self.principal() }
     }
 
     fn principal(&self) -> Principal {
@@ -188,20 +188,20 @@ impl OpenConnection {
 }
 
 /// Counts a connection for as long as it lives.
-pub(crate) struct Place {
+pub(crate) struct ConnectionPermit {
     pub(crate) connection: Arc<OpenConnection>,
     listener: Arc<Connections>,
     key: usize,
 }
 
-impl Place {
+impl ConnectionPermit {
     /// What all principals have.
     pub(crate) fn accounts(&self) -> &Accounts {
         &self.listener.accounts
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.listener.count.fetch_sub(1, Ordering::Relaxed);
         let mut table = self.listener.table();
@@ -323,7 +323,7 @@ impl OpenConnections {
     }
 
     /// Takes a connection in; none if there is no place for it.
-    pub(crate) fn admit(&self, address: IpAddr) -> Option<Place> {
+    pub(crate) fn admit(&self, address: IpAddr) -> Option<ConnectionPermit> {
         let listener = &self.0;
         let account = listener.accounts.of_address(address);
         let principal = account.principal();
@@ -353,7 +353,7 @@ impl OpenConnections {
         let key = table.connections.insert(entry);
         drop(table);
         listener.count.fetch_add(1, Ordering::Relaxed);
-        Some(Place { connection, listener: Arc::clone(listener), key })
+        Some(ConnectionPermit { connection, listener: Arc::clone(listener), key })
     }
 
     /// Tells all of them to end when what is under way is done.

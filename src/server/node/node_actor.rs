@@ -38,7 +38,7 @@ use super::{
 use crate::{
     auth::Authorizer,
     config::{initial_config::InitialConfiguration, limits::Limits},
-    listen::accounts::{Accounts, Origin},
+    listen::accounts::{Accounts, RequestOrigin},
     node::{
         assignment_store::AssignmentStore,
         children::Children,
@@ -203,7 +203,7 @@ impl NodeHandle {
         &self,
         id: &str,
         request: &Request,
-        from: Option<Origin>,
+        from: Option<RequestOrigin>,
     ) -> Result<Answer, Refused> {
         let mut dead = None;
         let asked = self.submit_if_alive(id, request, from)?;
@@ -225,7 +225,7 @@ impl NodeHandle {
         &self,
         id: &str,
         request: &Request,
-        from: Option<Origin>,
+        from: Option<RequestOrigin>,
     ) -> Result<Option<PendingAnswer>, Refused> {
         let Some(handle) = self.directory.look_up(id).map_err(Refused::NotMaster)? else { return Ok(None) };
         handle.submit(request.clone(), from).map(Some).map_err(|full| busy(full, id))
@@ -236,7 +236,7 @@ impl NodeHandle {
         &self,
         id: &str,
         request: &Request,
-        from: Option<Origin>,
+        from: Option<RequestOrigin>,
         mut dead: Option<u64>,
     ) -> Result<Answer, Refused> {
         for _ in 0..TRIES {
@@ -262,7 +262,7 @@ impl NodeHandle {
     pub(crate) async fn submit_all(
         &self,
         requests: &[(String, Request)],
-        from: Option<Origin>,
+        from: Option<RequestOrigin>,
     ) -> Vec<Result<Answer, Refused>> {
         let account = from.filter(|_| requests.len() > ENTRIES).and_then(|from| self.accounts.of(from.principal));
         let place = match &account {
@@ -408,7 +408,7 @@ impl NodeHandle {
         &self,
         id: &Arc<str>,
         dead: Option<u64>,
-        from: Option<Origin>,
+        from: Option<RequestOrigin>,
     ) -> Result<ResourceHandle, Refused> {
         let (reply, handle) = oneshot::channel();
         let open = NodeCommand::Open { id: Arc::clone(id), dead, from, reply };
@@ -459,7 +459,12 @@ impl NodeHandle {
     }
 
     /// The holder listens for hints until what is returned is dropped.
-    pub(crate) fn watch(&self, kind: HolderKind, id: Arc<str>, from: Option<Origin>) -> Result<Watch, TooManyWatchers> {
+    pub(crate) fn watch(
+        &self,
+        kind: HolderKind,
+        id: Arc<str>,
+        from: Option<RequestOrigin>,
+    ) -> Result<Watch, TooManyWatchers> {
         self.watchers.start(kind, id, from.map_or(Principal::NONE, |from| from.principal))
     }
 

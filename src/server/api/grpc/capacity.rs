@@ -26,7 +26,7 @@ use crate::{
     auth::Subject,
     listen::{
         Caller,
-        accounts::Origin,
+        accounts::RequestOrigin,
         budget::{BeyondBudget, Charge, ConnectionBudget, ENTRY},
     },
     node::{NodeHandle, NotMaster, Refused, peer_endpoints::PeerEndpoints, server_info::ServerInfo},
@@ -81,7 +81,7 @@ impl CapacityService {
 
     /// Names a client that has asked again too soon in the audit log.
     #[inline]
-    fn record_haste(&self, problems: &Problems, from: Option<Origin>, subject: Option<&Subject>) {
+    fn record_haste(&self, problems: &Problems, from: Option<RequestOrigin>, subject: Option<&Subject>) {
         let Some((client, resource)) = problems.too_soon() else { return };
         let who = subject.map_or(&Identity::Anonymous, |subject| subject.permissions().identity());
         self.node.authorizer().audit().too_soon(who, from.map(|from| from.address), client, resource);
@@ -96,7 +96,7 @@ impl CapacityService {
         Ok(reading.finish(&self.node.limits))
     }
 
-    async fn ask_all(&self, requests: &[ForResource], from: Option<Origin>) -> Vec<Result<Answer, Refused>> {
+    async fn ask_all(&self, requests: &[ForResource], from: Option<RequestOrigin>) -> Vec<Result<Answer, Refused>> {
         if let [(resource, request)] = requests {
             let answer = self.node.submit_from(resource, request, from).await;
             return vec![answer];
@@ -109,7 +109,7 @@ impl CapacityService {
     async fn ask_later(
         &self,
         requests: &[ForResource],
-        from: Option<Origin>,
+        from: Option<RequestOrigin>,
         mastership: Mastership,
     ) -> Result<Vec<Result<Answer, Refused>>, Mastership> {
         if mastership.master_address.is_some() || !self.node.until_first_master().await {
@@ -122,7 +122,7 @@ impl CapacityService {
     async fn get(
         &self,
         request: GetCapacityRequest,
-        from: Option<Origin>,
+        from: Option<RequestOrigin>,
         subject: Option<&Subject>,
     ) -> Result<GetCapacityResponse, Status> {
         let mut parsed = match request.resource.len() {
@@ -153,7 +153,7 @@ impl CapacityService {
     async fn get_server(
         &self,
         request: GetServerCapacityRequest,
-        from: Option<Origin>,
+        from: Option<RequestOrigin>,
         subject: Option<&Subject>,
     ) -> Result<GetServerCapacityResponse, Status> {
         let child = request.server_id.clone().unwrap_or_default();

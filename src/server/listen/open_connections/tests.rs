@@ -14,14 +14,14 @@ fn address(last: u8) -> IpAddr {
     [10, 0, 0, last].into()
 }
 
-fn told(place: &Place) -> Option<Ending> {
-    *place.connection.ending.borrow()
+fn told(permit: &ConnectionPermit) -> Option<Ending> {
+    *permit.connection.ending.borrow()
 }
 
 #[test]
 fn a_principal_has_its_share_and_newcomers_get_the_rest() {
     let open = listener(ConnectionLimits { share: PrincipalShare::default(), ..LIMITS });
-    let places: Vec<Place> = std::iter::from_fn(|| open.admit(address(1))).collect();
+    let places: Vec<ConnectionPermit> = std::iter::from_fn(|| open.admit(address(1))).collect();
     assert_eq!(places.len(), 7);
     let newcomer = open.admit(address(2)).expect("there is room for it");
     assert!(open.admit(address(1)).is_none(), "it has most itself");
@@ -38,8 +38,8 @@ fn an_identity_is_one_principal_from_all_its_addresses_and_others_of_an_address_
     let identity = |name: &str| open.0.accounts.of_identity(&name.into());
     let (web, db) = (identity("web"), identity("db"));
     let admit = |last| open.admit(address(last)).expect("there is room");
-    let mut places: Vec<Place> = (0..6).map(admit).collect();
-    assert!(places.iter().all(|place| place.connection.count_to(&web)));
+    let mut places: Vec<ConnectionPermit> = (0..6).map(admit).collect();
+    assert!(places.iter().all(|permit| permit.connection.count_to(&web)));
     places.push(admit(6));
     assert!(places[6].connection.count_to(&web), "the seventh is its share");
     let other = admit(7);
@@ -55,15 +55,15 @@ fn an_identity_is_one_principal_from_all_its_addresses_and_others_of_an_address_
 #[test]
 fn where_all_are_taken_the_one_that_was_idle_for_longest_goes_of_those_who_have_most() {
     let open = listener(LIMITS);
-    let modest: Vec<Place> = (0..2).filter_map(|_| open.admit(address(2))).collect();
-    let places: Vec<Place> = std::iter::from_fn(|| open.admit(address(1))).collect();
+    let modest: Vec<ConnectionPermit> = (0..2).filter_map(|_| open.admit(address(2))).collect();
+    let places: Vec<ConnectionPermit> = std::iter::from_fn(|| open.admit(address(1))).collect();
     assert_eq!(places.len(), 6);
     let busy = Charge::request(&places[0].connection.budget, 1).expect("there is room");
     assert!(open.admit(address(1)).is_none(), "it would displace itself");
     let newcomer = open.admit(address(3)).expect("another gives way");
     let ended: Vec<_> = places.iter().map(told).collect();
     assert_eq!(ended, [None, Some(Ending::Soon), None, None, None, None], "the oldest that is idle");
-    assert!(modest.iter().chain([&newcomer]).all(|place| told(place).is_none()));
+    assert!(modest.iter().chain([&newcomer]).all(|permit| told(permit).is_none()));
     drop(busy);
     // One that is leaving takes no place, and none again when it is gone.
     drop(places);
@@ -73,8 +73,8 @@ fn where_all_are_taken_the_one_that_was_idle_for_longest_goes_of_those_who_have_
 #[test]
 fn what_does_nothing_for_too_long_is_ended() {
     let open = listener(LIMITS);
-    let place = || open.admit(address(1)).expect("there is room");
-    let (idle, stalled, waiting) = (place(), place(), place());
+    let permit = || open.admit(address(1)).expect("there is room");
+    let (idle, stalled, waiting) = (permit(), permit(), permit());
     let _answer = Charge::answer(&stalled.connection.budget, 100).expect("there is room");
     let _request = Charge::request(&waiting.connection.budget, 100).expect("there is room");
     let endings = || [&idle, &stalled, &waiting].map(told);
@@ -95,14 +95,14 @@ fn what_does_nothing_for_too_long_is_ended() {
 #[test]
 fn a_connection_ends_with_its_certificate_whatever_it_does() {
     let open = listener(LIMITS);
-    let place = open.admit(address(1)).expect("there is room");
-    let _busy = Charge::request(&place.connection.budget, 100).expect("there is room");
+    let permit = open.admit(address(1)).expect("there is room");
+    let _busy = Charge::request(&permit.connection.budget, 100).expect("there is room");
     let end = SystemTime::now() + Duration::from_secs(60);
-    place.connection.ends_at(end);
+    permit.connection.ends_at(end);
     open.0.look(Instant::now(), end - Duration::from_millis(1));
-    assert_eq!(told(&place), None);
+    assert_eq!(told(&permit), None);
     open.0.look(Instant::now(), end);
-    assert_eq!((told(&place), open.0.table().taken), (Some(Ending::Soon), 0));
+    assert_eq!((told(&permit), open.0.table().taken), (Some(Ending::Soon), 0));
 }
 
 #[test]
@@ -127,11 +127,11 @@ fn signatures_of_an_address_with_many_bad_tokens_are_not_checked_before_the_next
     let mut tokens = 0;
     // A connection with many of them ends, and another takes its place.
     let last = loop {
-        let place = open.admit(address(1)).expect("a place");
-        place.connection.refused_token();
+        let permit = open.admit(address(1)).expect("a place");
+        permit.connection.refused_token();
         tokens += 1;
-        if !place.connection.may_prove() {
-            break place;
+        if !permit.connection.may_prove() {
+            break permit;
         }
     };
     assert_eq!(tokens, 200);
@@ -143,8 +143,8 @@ fn signatures_of_an_address_with_many_bad_tokens_are_not_checked_before_the_next
 #[test]
 fn where_use_is_not_known_none_is_ended_for_it_or_gives_way() {
     let open = listener(ConnectionLimits { idle: None, ..LIMITS });
-    let places: Vec<Place> = std::iter::from_fn(|| open.admit(address(1))).collect();
+    let places: Vec<ConnectionPermit> = std::iter::from_fn(|| open.admit(address(1))).collect();
     assert!(open.admit(address(2)).is_none());
     open.0.look(Instant::now() + IDLE * 2, SystemTime::now());
-    assert!(places.iter().all(|place| told(place).is_none()));
+    assert!(places.iter().all(|permit| told(permit).is_none()));
 }

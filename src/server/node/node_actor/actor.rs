@@ -27,7 +27,7 @@ use super::{
 use crate::{
     auth::Authorizer,
     config::limits::Limits,
-    listen::accounts::{Accounts, Origin, ResourcePlace},
+    listen::accounts::{Accounts, RequestOrigin, ResourcePlace},
     node::{assignment_store::AssignmentStore, subscribers::Subscribers, watchers::Watchers},
     observe::{
         changes::{Change, ChangeKind},
@@ -41,7 +41,7 @@ pub(super) enum NodeCommand {
     Open {
         id: Arc<str>,
         dead: Option<u64>,
-        from: Option<Origin>,
+        from: Option<RequestOrigin>,
         reply: oneshot::Sender<Result<ResourceHandle, Refused>>,
     },
     /// An incarnation of a resource is over.

@@ -18,7 +18,7 @@ use super::{
     actor::{NodeActor, NodeCommand, NodeShared},
 };
 use crate::{
-    listen::accounts::{Origin, ResourcePlace},
+    listen::accounts::{RequestOrigin, ResourcePlace},
     observe::metrics,
 };
 
@@ -28,7 +28,7 @@ impl NodeActor {
         &mut self,
         id: Arc<str>,
         dead: Option<u64>,
-        from: Option<Origin>,
+        from: Option<RequestOrigin>,
         ctx: &mut Context<Self>,
     ) -> Result<ResourceHandle, Refused> {
         let reign = match self.shared.directory.role() {
@@ -48,7 +48,7 @@ impl NodeActor {
     }
 
     /// A new resource is counted to the principal whose request it comes to life for.
-    fn find_place(&mut self, id: &Arc<str>, from: Option<Origin>) -> Result<(), Refused> {
+    fn find_place(&mut self, id: &Arc<str>, from: Option<RequestOrigin>) -> Result<(), Refused> {
         let (used, most) = (self.shared.directory.len(), self.limits.resources);
         if used >= most {
             return Err(Refused::TooManyResources(most));

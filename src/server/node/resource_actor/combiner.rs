@@ -16,7 +16,7 @@ use actix::Handler as _;
 use leaseway_core::Request;
 
 use super::{ResourceActor, Round, Wake, command::Command, queue::Ticket, round_scratch::RoundScratch, wakeup::Wakeup};
-use crate::listen::accounts::Origin;
+use crate::listen::accounts::RequestOrigin;
 
 /// So many rounds one thread runs in a row before it leaves the rest to the resource's task: it has connections to look
 /// after.
@@ -31,7 +31,7 @@ const CAUGHT: &str = "panics are caught while a resource is held";
 /// A request, where it came from if that is known, and where its answer goes.
 pub(super) struct Submission {
     pub(super) request: Request,
-    pub(super) from: Option<Origin>,
+    pub(super) from: Option<RequestOrigin>,
     pub(super) ticket: Ticket,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Submission {
 #[derive(Default)]
 struct Pending {
     requests: Vec<Request>,
-    origins: Vec<Option<Origin>>,
+    origins: Vec<Option<RequestOrigin>>,
     tickets: Vec<Ticket>,
     commands: Vec<Command>,
     /// The actor is over: nothing is taken any more.

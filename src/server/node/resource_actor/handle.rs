@@ -16,7 +16,7 @@ use super::{
     queue::{Full, RequestQueue},
     wakeup::Wakeup,
 };
-use crate::listen::accounts::Origin;
+use crate::listen::accounts::RequestOrigin;
 
 /// Talks to one incarnation of a resource. When the last handle is gone, it ends.
 #[derive(Clone)]
@@ -146,7 +146,11 @@ impl ResourceHandle {
     }
 
     /// Submits a request, which may be answered at once.
-    pub(in super::super) fn submit(&self, request: Request, from: Option<Origin>) -> Result<PendingAnswer, Full> {
+    pub(in super::super) fn submit(
+        &self,
+        request: Request,
+        from: Option<RequestOrigin>,
+    ) -> Result<PendingAnswer, Full> {
         let resource = &self.0;
         let (sender, answer) = oneshot::channel();
         let ticket = resource.queue.enter(from, sender)?;

@@ -15,7 +15,7 @@ use std::{
 use leaseway_core::{Principal, PrincipalShare};
 
 use super::super::reply_queue::{Outgoing, Reply, ReplyQueue, ReplyTx};
-use crate::listen::accounts::Origin;
+use crate::listen::accounts::RequestOrigin;
 
 /// There is no place for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +67,11 @@ impl RequestQueue {
 
     /// Takes a place for a request, with the ticket for its answer.
     #[inline]
-    pub(super) fn enter(self: &Arc<RequestQueue>, from: Option<Origin>, reply_tx: ReplyTx) -> Result<Ticket, Full> {
+    pub(super) fn enter(
+        self: &Arc<RequestQueue>,
+        from: Option<RequestOrigin>,
+        reply_tx: ReplyTx,
+    ) -> Result<Ticket, Full> {
         let reply_queue = ReplyQueue::own();
         if self.count.fetch_add(1, Ordering::Relaxed) < self.most {
             return Ok(Ticket { reply_tx, reply_queue, place: None });
@@ -127,7 +131,7 @@ mod tests {
     use super::*;
 
     fn enter(queue: &Arc<RequestQueue>, principal: u32) -> Result<Ticket, Full> {
-        let from = Origin { address: [10, 0, 0, 1].into(), principal: Principal(principal) };
+        let from = RequestOrigin { address: [10, 0, 0, 1].into(), principal: Principal(principal) };
         queue.enter(Some(from), oneshot::channel().0)
     }
 

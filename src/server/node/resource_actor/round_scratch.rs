@@ -9,13 +9,13 @@ use actix::{ActorContext, ActorState};
 use leaseway_engine::{Batch, Effects};
 
 use super::queue::Ticket;
-use crate::listen::accounts::Origin;
+use crate::listen::accounts::RequestOrigin;
 
 #[derive(Default)]
 pub(in super::super) struct RoundScratch {
     pub(super) batch: Batch<Ticket>,
     /// Where each request of the batch came from, if that is known.
-    pub(super) origins: Vec<Option<Origin>>,
+    pub(super) origins: Vec<Option<RequestOrigin>>,
     pub(super) effects: Effects<Ticket>,
     is_stopped: bool,
 }

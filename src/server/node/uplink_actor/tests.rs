@@ -17,7 +17,7 @@ use super::Parent;
 use crate::{
     auth::Authorizer,
     config::limits::Limits,
-    listen::accounts::Origin,
+    listen::accounts::RequestOrigin,
     node::{NodeHandle, NodeStart, Refused},
     runtime::clock::Clock,
 };
@@ -168,7 +168,7 @@ fn requests_that_wait_for_the_parent_count_as_waiting() {
 fn one_principal_does_not_fill_the_queue_of_a_resource() {
     let limits = Limits { queue: 20, ..Limits::default() };
     with_parent(Says { silent: true, ..Says::sharing(70.0) }, limits, |node, _fake| async move {
-        let origin = |last: u32| Origin { address: [10, 0, 0, last as u8].into(), principal: Principal(last) };
+        let origin = |last: u32| RequestOrigin { address: [10, 0, 0, last as u8].into(), principal: Principal(last) };
         let ask = |last: u32, n: usize| {
             let (node, request) = (node.clone(), request(&format!("{last}-{n}"), (1.0, 0), None));
             async move { node.submit_from("r", &request, Some(origin(last))).await }
