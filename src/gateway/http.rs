@@ -40,7 +40,7 @@ use self::{
     request::Read,
     reservations::Reservations,
 };
-use crate::bridge::Bridge;
+use crate::lease_table::LeaseTable;
 
 pub use self::permits::LongWindow;
 pub(crate) use self::request::MOST_BODY_BYTES;
@@ -62,7 +62,7 @@ pub struct HttpOptions {
 /// What requests by HTTP are answered from.
 pub(crate) struct HttpGateway {
     cluster: Cluster,
-    bridge: Arc<Bridge>,
+    lease_table: Arc<LeaseTable>,
     reservations: Reservations,
     windows: Vec<LongWindow>,
     counters: RequestCounters,
@@ -73,10 +73,14 @@ pub(crate) struct HttpGateway {
 
 impl HttpGateway {
     /// A gateway whose permits come from `bridge`. It closes when `closing` says so.
-    pub(crate) fn new(options: HttpOptions, bridge: Arc<Bridge>, closing: watch::Receiver<bool>) -> Arc<HttpGateway> {
+    pub(crate) fn new(
+        options: HttpOptions,
+        lease_table: Arc<LeaseTable>,
+        closing: watch::Receiver<bool>,
+    ) -> Arc<HttpGateway> {
         Arc::new(HttpGateway {
-            cluster: Cluster::new(bridge.options()),
-            bridge,
+            cluster: Cluster::new(lease_table.options()),
+            lease_table,
             reservations: Reservations::new(options.max_reservations),
             windows: options.windows,
             counters: RequestCounters::new(),

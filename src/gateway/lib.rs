@@ -5,11 +5,11 @@
 //! resources are open, who holds them, and what is given back when none asks any more. Deliberately absent: anything
 //! that divides, or that knows what others hold.
 
-pub mod bridge;
 mod error;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 pub mod http;
+pub mod lease_table;
 mod metrics;
 mod pages;
 pub mod resource_id;
@@ -25,24 +25,24 @@ use tokio::sync::watch;
 use tonic::service::Routes;
 use tonic_health::{ServingStatus, server::HealthReporter};
 
-use self::{
-    bridge::{Bridge, BridgeOptions},
-    http::HttpGateway,
-    rlqs::{RlqsOptions, RlqsService},
-    rls::{CurrentRules, RlsService, file},
-};
 pub use self::{
     error::GatewayError,
     http::{HttpOptions, LongWindow},
     metrics::install as install_metrics,
     rls::file::RulesError,
 };
+use self::{
+    http::HttpGateway,
+    lease_table::{LeaseTable, LeaseTableOptions},
+    rlqs::{RlqsOptions, RlqsService},
+    rls::{CurrentRules, RlsService, file},
+};
 
 /// What a gateway is to do.
 #[derive(Debug)]
 pub struct Options {
     /// The cluster, and what may be open.
-    pub bridge: BridgeOptions,
+    pub lease_table: LeaseTableOptions,
     /// Where Envoys ask for each request, and by which rules.
     pub rls: Option<RlsOptions>,
     /// Where Envoys report and are assigned quotas, and how.
@@ -100,7 +100,7 @@ const HEALTH: [&str; 3] =
 
 #[derive(Debug)]
 pub struct Gateway {
-    bridge: Arc<Bridge>,
+    lease_table: Arc<LeaseTable>,
     rlqs: Option<RlqsService>,
     services: ExtraServices,
     closing: watch::Sender<bool>,
@@ -116,13 +116,13 @@ impl Gateway {
         services: ExtraServices,
         prometheus: PrometheusHandle,
     ) -> Result<Gateway, GatewayError> {
-        let Options { bridge, rls, rlqs, http, metrics } = options;
+        let Options { lease_table, rls, rlqs, http, metrics } = options;
         metrics::describe();
-        let bridge = Bridge::start(bridge)?;
+        let lease_table = LeaseTable::start(lease_table)?;
         let health = HealthReporter::new();
         let mut addresses = Addresses::default();
         if let Some(RlsOptions { listen, rules }) = rls {
-            let service = RlsService::new(rules, Arc::clone(&bridge));
+            let service = RlsService::new(rules, Arc::clone(&lease_table));
             let shortcuts = vec![service.shortcut()];
             let routes = Routes::new(RateLimitServiceServer::new(service));
             addresses.rls = Some(services.serve_grpc(listen, routes, shortcuts, health.clone()).await?);
@@ -130,15 +130,15 @@ impl Gateway {
         let mut quotas = None;
         if let Some(rlqs) = rlqs {
             let listen = rlqs.listen;
-            let service = RlqsService::new(rlqs, &bridge);
+            let service = RlqsService::new(rlqs, &lease_table);
             addresses.rlqs = Some(services.serve_grpc(listen, service.routes(), Vec::new(), health.clone()).await?);
             quotas = Some(service);
         }
         let (closing, to_close) = watch::channel(false);
-        let pages = pages::routes(prometheus, Arc::clone(&bridge));
+        let pages = pages::routes(prometheus, Arc::clone(&lease_table));
         if let Some(options) = http {
             let listen = options.listen;
-            let gateway = HttpGateway::new(options, Arc::clone(&bridge), to_close);
+            let gateway = HttpGateway::new(options, Arc::clone(&lease_table), to_close);
             let routes = gateway.routes(pages.clone());
             addresses.http = Some(services.serve_http(listen, routes, http::MOST_BODY_BYTES).await?);
             tokio::spawn(gateway.look_after());
@@ -149,7 +149,7 @@ impl Gateway {
         for service in HEALTH {
             health.set_service_status(service, ServingStatus::Serving).await;
         }
-        Ok(Gateway { bridge, rlqs: quotas, services, closing, health, addresses })
+        Ok(Gateway { lease_table, rlqs: quotas, services, closing, health, addresses })
     }
 
     /// Where it can be reached.
@@ -170,6 +170,6 @@ impl Gateway {
             }
         };
         tokio::join!(self.services.drain(DRAIN), drain_rlqs);
-        self.bridge.close().await;
+        self.lease_table.close().await;
     }
 }

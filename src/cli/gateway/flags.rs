@@ -8,7 +8,7 @@ use leaseway_client::{Transport, Window};
 use leaseway_core::{Glob, Millis, PrincipalShare};
 use leaseway_gateway::{
     GatewayError, HttpOptions, LongWindow, Options, RlsOptions,
-    bridge::{BridgeOptions, WithoutLease},
+    lease_table::{LeaseTableOptions, WithoutLease},
     rlqs::{RlqsOptions, Settings},
 };
 use leaseway_server::ListenOption;
@@ -86,7 +86,7 @@ impl GatewayFlags {
             rlqs: listen.rlqs.map(|listen| quotas.options(listen, idle_secs)),
             http: listen.http.map(|listen| HttpOptions { listen, max_reservations, windows: window }),
             metrics: listen.metrics,
-            bridge: BridgeOptions {
+            lease_table: LeaseTableOptions {
                 servers: cluster.servers,
                 transport: cluster.transport,
                 id: cluster.id,

@@ -96,10 +96,11 @@ impl PreparedGateway {
     pub(super) async fn start(self, server: &Server) -> Result<Gateway, GatewayError> {
         let PreparedGateway { mut options } = self;
         let in_process = server.in_process();
-        let bridge = &mut options.bridge;
-        bridge.servers = vec![server.advertised().to_owned()];
-        bridge.id = Some(format!("{}:gateway", server.id()));
-        bridge.transport = bridge.transport.clone().with_in_process(server.advertised(), move || in_process.channel());
+        let lease_table = &mut options.lease_table;
+        lease_table.servers = vec![server.advertised().to_owned()];
+        lease_table.id = Some(format!("{}:gateway", server.id()));
+        lease_table.transport =
+            lease_table.transport.clone().with_in_process(server.advertised(), move || in_process.channel());
         Gateway::start(options, server.extra_services(), server.prometheus()).await
     }
 }

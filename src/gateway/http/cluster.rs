@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tonic::{Code, Status};
 
 use super::problem::{Problem, ProblemKind};
-use crate::bridge::BridgeOptions;
+use crate::lease_table::LeaseTableOptions;
 
 /// An election is over sooner.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -46,7 +46,7 @@ enum Heard<T> {
 
 impl Cluster {
     /// The one that the bridge has its leases from.
-    pub(super) fn new(options: &BridgeOptions) -> Cluster {
+    pub(super) fn new(options: &LeaseTableOptions) -> Cluster {
         let servers = options.servers.iter().map(|server| server.as_str().into()).collect();
         Cluster { servers, transport: options.transport.clone(), master: Mutex::default() }
     }

@@ -150,8 +150,8 @@ pub(super) async fn reserve(
 ) -> Result<HttpAnswer, Problem> {
     permits::check(caller, resource)?;
     gateway.reservations.check_room(caller.principal())?;
-    let slot = permits::open(gateway, caller, resource, fields).await?;
-    let permits = permits::reserve(gateway, &slot, fields).await?;
+    let entry = permits::open(gateway, caller, resource, fields).await?;
+    let permits = permits::reserve(gateway, &entry, fields).await?;
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes)
         .map_err(|_| Problem::new(ProblemKind::NoRoom, "the system has no randomness to name a reservation by"))?;
@@ -167,7 +167,7 @@ pub(super) async fn reserve(
             permits,
         },
     );
-    let quota = permits::quota(&slot);
+    let quota = permits::quota(&entry);
     let json = json!({
         "reservation": format!("{name:032x}"),
         "resource": resource,

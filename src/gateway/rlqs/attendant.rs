@@ -24,7 +24,7 @@ use super::{
     report::Bucket,
 };
 use crate::{
-    bridge::{NotOpened, Owners},
+    lease_table::{CallerShares, NotOpened},
     metrics,
 };
 
@@ -60,7 +60,7 @@ pub(super) struct Attendant {
     pub(super) envoy: Envoy<BucketId>,
     pub(super) leases: ClientLeases,
     pub(super) clock: Clock,
-    pub(super) owners: Arc<Owners>,
+    pub(super) caller_shares: Arc<CallerShares>,
     pub(super) first_wants: f64,
     pub(super) stream: Option<Stream>,
     /// Whether it has had a stream.
@@ -90,7 +90,7 @@ impl Attendant {
                 self.envoy.stopped(self.clock.now());
             }
             self.tell();
-            metrics::buckets(self.owners.used());
+            metrics::buckets(self.caller_shares.used());
             if self.envoy.is_gone() {
                 break;
             }
@@ -187,8 +187,8 @@ impl Attendant {
         if !self.envoy.has_room() {
             return Err(NotOpened::OfEnvoy(self.envoy.buckets()));
         }
-        let place = self.owners.admit(owner)?;
-        Ok(self.leases.open(resource, self.first_wants, place)?)
+        let permit = self.caller_shares.admit(owner)?;
+        Ok(self.leases.open(resource, self.first_wants, permit)?)
     }
 
     fn tell(&mut self) {

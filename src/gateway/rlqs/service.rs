@@ -27,7 +27,7 @@ use super::{
     report,
 };
 use crate::{
-    bridge::{Bridge, BridgeOptions, Owners},
+    lease_table::{CallerShares, LeaseTable, LeaseTableOptions},
     metrics,
 };
 
@@ -65,11 +65,11 @@ pub struct RlqsService(Arc<Registry>);
 struct Registry {
     options: RlqsOptions,
     /// The cluster, and what may be open.
-    bridge: BridgeOptions,
+    lease_table: LeaseTableOptions,
     /// What the gateway is called: its Envoys without a name are called `NUMBER@ID`.
     id: String,
     clock: Clock,
-    owners: Arc<Owners>,
+    caller_shares: Arc<CallerShares>,
     stop: watch::Sender<bool>,
     present: Mutex<Present>,
     /// What streams without a name are called: never as one of a former life of this gateway.
@@ -86,18 +86,18 @@ struct Present {
 
 impl RlqsService {
     /// Of the same cluster as the bridge, and under the bridge's bounds.
-    pub fn new(options: RlqsOptions, bridge: &Bridge) -> RlqsService {
-        let (id, bridge) = (bridge.client().id().to_owned(), bridge.options().clone());
-        let owners = Arc::new(Owners::new(bridge.most_resources, bridge.share));
+    pub fn new(options: RlqsOptions, lease_table: &LeaseTable) -> RlqsService {
+        let (id, lease_table) = (lease_table.client().id().to_owned(), lease_table.options().clone());
+        let caller_shares = Arc::new(CallerShares::new(lease_table.most_resources, lease_table.share));
         let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         RlqsService(Arc::new(Registry {
             clock: Clock::start(),
-            owners,
+            caller_shares,
             stop: watch::Sender::new(false),
             present: Mutex::default(),
             anonymous: format!("stream-{began:x}"),
             options,
-            bridge,
+            lease_table,
             id,
         }))
     }
@@ -272,7 +272,7 @@ impl Registry {
 
     /// A client of the cluster, for one Envoy. One that has a name is the same holder at every gateway.
     fn client(&self, name: &str) -> Result<Client, BuildError> {
-        let BridgeOptions { servers, transport, .. } = &self.bridge;
+        let LeaseTableOptions { servers, transport, .. } = &self.lease_table;
         let builder = Client::builder().endpoints(servers.iter().cloned()).transport(transport);
         let id = if self.is_named(name) { format!("{name}@{HOLDER}") } else { format!("{name}@{}", self.id) };
         builder.id(id).mode(Mode::Pessimistic).gateway().build()
@@ -308,7 +308,7 @@ impl Registry {
             envoy: Envoy::new(settings.clone(), registry.clock.now()),
             leases: ClientLeases::new(Box::new(move || clients.client(&called)), registry.clock)?,
             clock: registry.clock,
-            owners: Arc::clone(&registry.owners),
+            caller_shares: Arc::clone(&registry.caller_shares),
             first_wants: settings.first_wants,
             stream: None,
             has_begun: false,

@@ -13,20 +13,20 @@ use super::{
     current::CurrentRules,
     decision::{Asking, Decision, decide},
 };
-use crate::bridge::Bridge;
+use crate::lease_table::LeaseTable;
 
 const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 #[derive(Debug, Clone)]
 pub struct RlsService {
     rules: Arc<CurrentRules>,
-    bridge: Arc<Bridge>,
+    lease_table: Arc<LeaseTable>,
 }
 
 impl RlsService {
     /// By these rules, and what the bridge holds.
-    pub fn new(rules: Arc<CurrentRules>, bridge: Arc<Bridge>) -> RlsService {
-        RlsService { rules, bridge }
+    pub fn new(rules: Arc<CurrentRules>, lease_table: Arc<LeaseTable>) -> RlsService {
+        RlsService { rules, lease_table }
     }
 
     /// What Envoy calls for each request, answered past tonic.
@@ -40,9 +40,9 @@ impl RlsService {
 
     async fn answer(&self, caller: &GrpcCaller, request: &RateLimitRequest) -> Result<RateLimitResponse, Status> {
         let decision = match self.decide(caller, request, true)? {
-            Decision::Awaits(slots) => {
-                for slot in slots {
-                    slot.first_lease().await;
+            Decision::Awaits(entries) => {
+                for entry in entries {
+                    entry.first_lease().await;
                 }
                 self.decide(caller, request, false)?
             }
@@ -55,7 +55,7 @@ impl RlsService {
     }
 
     fn decide(&self, caller: &GrpcCaller, request: &RateLimitRequest, may_wait: bool) -> Result<Decision, Status> {
-        self.rules.with(|rules| decide(rules, &self.bridge, caller, request, may_wait))
+        self.rules.with(|rules| decide(rules, &self.lease_table, caller, request, may_wait))
     }
 }
 

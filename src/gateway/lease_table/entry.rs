@@ -15,14 +15,14 @@ use leaseway_client::{
 use leaseway_limiter::Arrivals;
 use tokio::time::{Instant, timeout_at};
 
-use super::owners::Place;
+use super::caller_shares::SharePermit;
 
 /// After so many sweeps without a request those that came before have been seen to end.
 const SILENT: u32 = 3;
 
 /// A resource that is open at a gateway.
 #[derive(Debug)]
-pub struct Slot {
+pub struct LeaseEntry {
     rate: Rate,
     /// Its window: the seconds, and the bits of the rate.
     window: [AtomicU64; 2],
@@ -36,7 +36,7 @@ pub struct Slot {
     arrivals: Mutex<Arrivals>,
     /// Callers say what they have used, rather than ask for it.
     is_charged: bool,
-    _place: Place,
+    _permit: SharePermit,
 }
 
 /// Whether something may pass.
@@ -50,16 +50,16 @@ pub enum Taken {
     NoLease,
 }
 
-impl Slot {
-    pub(super) fn new(rate: Rate, window: Window, first_wait: Duration, now: u32, place: Place) -> Slot {
+impl LeaseEntry {
+    pub(super) fn new(rate: Rate, window: Window, first_wait: Duration, now: u32, permit: SharePermit) -> LeaseEntry {
         let first_wait = Instant::now() + first_wait;
         let window = parts(window).map(AtomicU64::new);
         let (used, is_pressed, arrivals) = (AtomicU32::new(now), AtomicBool::new(false), Mutex::default());
-        Slot { rate, window, first_wait, used, is_pressed, arrivals, is_charged: false, _place: place }
+        LeaseEntry { rate, window, first_wait, used, is_pressed, arrivals, is_charged: false, _permit: permit }
     }
 
-    pub(super) fn charged(self, is_charged: bool) -> Slot {
-        Slot { is_charged, ..self }
+    pub(super) fn charged(self, is_charged: bool) -> LeaseEntry {
+        LeaseEntry { is_charged, ..self }
     }
 
     /// The rule may have changed since it was opened.

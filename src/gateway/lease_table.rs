@@ -7,9 +7,9 @@
 //! What strangers name is bounded: so many resources in all, and of one caller its share of them. A caller that may
 //! have no more is answered as if there were no lease.
 
-mod owners;
-mod slot;
-mod table;
+mod caller_shares;
+mod entry;
+mod shards;
 
 use std::{
     sync::{
@@ -23,9 +23,9 @@ use leaseway_client::{BuildError, Client, OpenError, Transport, Window};
 use leaseway_core::{Glob, Principal, PrincipalShare};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-pub(crate) use self::owners::{Owners, Place};
-pub use self::slot::{Slot, Taken};
-use self::table::Table;
+pub(crate) use self::caller_shares::{CallerShares, SharePermit};
+pub use self::entry::{LeaseEntry, Taken};
+use self::shards::Shards;
 use crate::metrics;
 
 /// How often resources are looked at that no caller asks for.
@@ -37,7 +37,7 @@ const FAREWELL: Duration = Duration::from_secs(3);
 
 /// How a bridge is to be.
 #[derive(Debug, Clone)]
-pub struct BridgeOptions {
+pub struct LeaseTableOptions {
     /// Servers of the node, as `host:port`.
     pub servers: Vec<String>,
     /// How they are reached.
@@ -71,15 +71,15 @@ pub enum WithoutLease {
 
 /// The resources of a gateway. Callers share it.
 #[derive(Debug)]
-pub struct Bridge {
+pub struct LeaseTable {
     client: Client,
-    options: BridgeOptions,
-    table: Table,
-    owners: Owners,
+    options: LeaseTableOptions,
+    table: Shards,
+    caller_shares: CallerShares,
     /// Sweeps so far: the time by which use is noted.
     sweeps: Arc<AtomicU32>,
     /// Those that have refused something since wants were last looked at.
-    pressed: Mutex<Vec<Arc<Slot>>>,
+    pressed: Mutex<Vec<Arc<LeaseEntry>>>,
 }
 
 /// Why a resource is not opened.
@@ -102,28 +102,28 @@ pub enum NotOpened {
     Refused(#[from] OpenError),
 }
 
-impl Bridge {
+impl LeaseTable {
     /// A bridge, and what looks after it for as long as there is one. Must be called within a tokio runtime.
-    pub fn start(options: BridgeOptions) -> Result<Arc<Bridge>, BuildError> {
+    pub fn start(options: LeaseTableOptions) -> Result<Arc<LeaseTable>, BuildError> {
         let servers = options.servers.iter().cloned();
         let mut builder = Client::builder().endpoints(servers).transport(&options.transport).gateway();
         if let Some(id) = &options.id {
             builder = builder.id(id.as_str());
         }
-        let bridge = Arc::new(Bridge {
+        let lease_table = Arc::new(LeaseTable {
             client: builder.build()?,
-            table: Table::new(),
-            owners: Owners::new(options.most_resources, options.share),
+            table: Shards::new(),
+            caller_shares: CallerShares::new(options.most_resources, options.share),
             sweeps: Arc::default(),
             pressed: Mutex::default(),
             options,
         });
-        tokio::spawn(look_after(Arc::downgrade(&bridge)));
-        Ok(bridge)
+        tokio::spawn(look_after(Arc::downgrade(&lease_table)));
+        Ok(lease_table)
     }
 
     /// How it was to be.
-    pub fn options(&self) -> &BridgeOptions {
+    pub fn options(&self) -> &LeaseTableOptions {
         &self.options
     }
 
@@ -134,65 +134,65 @@ impl Bridge {
 
     /// How many resources are open.
     pub fn resources(&self) -> usize {
-        self.owners.used()
+        self.caller_shares.used()
     }
 
     /// Those that are open, in no order.
-    pub fn all(&self) -> Vec<Arc<Slot>> {
+    pub fn all(&self) -> Vec<Arc<LeaseEntry>> {
         self.table.select(|_| true)
     }
 
     /// A resource that is open.
-    pub fn find(&self, id: &str) -> Option<Arc<Slot>> {
-        let slot = self.table.find(id)?;
-        slot.note_use(self.sweeps.load(Ordering::Relaxed));
-        Some(slot)
+    pub fn find(&self, id: &str) -> Option<Arc<LeaseEntry>> {
+        let entry = self.table.find(id)?;
+        entry.note_use(self.sweeps.load(Ordering::Relaxed));
+        Some(entry)
     }
 
     /// As [`find`](Self::find), for one that is only looked at: that is no use.
-    pub fn look(&self, id: &str) -> Option<Arc<Slot>> {
+    pub fn look(&self, id: &str) -> Option<Arc<LeaseEntry>> {
         self.table.find(id)
     }
 
     /// A resource, opened if it is not: for `caller`, who then has one more.
-    pub fn open(&self, id: &str, window: Window, caller: Principal) -> Result<Arc<Slot>, NotOpened> {
-        if let Some(slot) = self.find(id) {
-            return Ok(slot);
+    pub fn open(&self, id: &str, window: Window, caller: Principal) -> Result<Arc<LeaseEntry>, NotOpened> {
+        if let Some(entry) = self.find(id) {
+            return Ok(entry);
         }
-        let place = self.owners.admit(caller).inspect_err(|_| metrics::resource_refused())?;
+        let permit = self.caller_shares.admit(caller).inspect_err(|_| metrics::resource_refused())?;
         let rate = self.client.resource(id).window(window).rate()?;
         let is_charged = self.options.charged.iter().any(|glob| glob.matches(id));
         let now = self.sweeps.load(Ordering::Relaxed);
-        let slot = Slot::new(rate, window, self.options.first_wait, now, place).charged(is_charged);
+        let entry = LeaseEntry::new(rate, window, self.options.first_wait, now, permit).charged(is_charged);
         metrics::resource_opened();
         // Another request may have been faster: then this handle goes, and the lease stays.
-        Ok(self.table.insert(Arc::new(slot)))
+        Ok(self.table.insert(Arc::new(entry)))
     }
 
     /// Lets `many` pass at a resource, or not. Waits only for the first lease of all.
-    pub async fn take(&self, slot: &Arc<Slot>, many: u32) -> Taken {
-        match slot.take(many) {
-            Taken::NoLease if slot.first_lease().await => self.pressing(slot, slot.take(many)),
-            taken => self.pressing(slot, taken),
+    pub async fn take(&self, entry: &Arc<LeaseEntry>, many: u32) -> Taken {
+        match entry.take(many) {
+            Taken::NoLease if entry.first_lease().await => self.pressing(entry, entry.take(many)),
+            taken => self.pressing(entry, taken),
         }
     }
 
     /// As [`take`](Self::take) where nothing is to be waited for.
-    pub fn try_take(&self, slot: &Arc<Slot>, many: u32) -> Taken {
-        self.pressing(slot, slot.take(many))
+    pub fn try_take(&self, entry: &Arc<LeaseEntry>, many: u32) -> Taken {
+        self.pressing(entry, entry.take(many))
     }
 
-    fn pressing(&self, slot: &Arc<Slot>, taken: Taken) -> Taken {
+    fn pressing(&self, entry: &Arc<LeaseEntry>, taken: Taken) -> Taken {
         if taken != Taken::Yes {
-            self.refused(slot);
+            self.refused(entry);
         }
         taken
     }
 
     /// A resource has refused something: it wants more, which is looked at soon.
-    pub fn refused(&self, slot: &Arc<Slot>) {
-        if slot.presses() {
-            self.pressed.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(slot));
+    pub fn refused(&self, entry: &Arc<LeaseEntry>) {
+        if entry.presses() {
+            self.pressed.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(entry));
         }
     }
 
@@ -211,8 +211,8 @@ impl Bridge {
 
     fn look_at_wants(&self) {
         let pressed = std::mem::take(&mut *self.pressed.lock().unwrap_or_else(PoisonError::into_inner));
-        for slot in pressed {
-            slot.look_at_wants();
+        for entry in pressed {
+            entry.look_at_wants();
         }
     }
 
@@ -221,16 +221,16 @@ impl Bridge {
         let idle = u32::try_from(self.options.idle.as_secs().max(1)).unwrap_or(u32::MAX);
         // Where there is little room left a long window protects no more.
         let is_tight = self.resources() > self.options.most_resources / 8 * 7;
-        for slot in self.table.select(|slot| slot.has_fallen(now)) {
-            slot.look_at_wants();
+        for entry in self.table.select(|entry| entry.has_fallen(now)) {
+            entry.look_at_wants();
         }
-        let given_back = self.table.remove_where(|slot| slot.is_idle(now, idle, is_tight));
+        let given_back = self.table.remove_where(|entry| entry.is_idle(now, idle, is_tight));
         metrics::resources_given_back(given_back.len());
         metrics::resources_open(self.resources());
     }
 }
 
-async fn look_after(bridge: std::sync::Weak<Bridge>) {
+async fn look_after(lease_table: std::sync::Weak<LeaseTable>) {
     let (mut look, mut sweep) = (interval(LOOK), interval(SWEEP));
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -239,7 +239,7 @@ async fn look_after(bridge: std::sync::Weak<Bridge>) {
             _ = look.tick() => false,
             _ = sweep.tick() => true,
         };
-        let Some(bridge) = bridge.upgrade() else { return };
-        if sweeps { bridge.sweep() } else { bridge.look_at_wants() }
+        let Some(lease_table) = lease_table.upgrade() else { return };
+        if sweeps { lease_table.sweep() } else { lease_table.look_at_wants() }
     }
 }
