@@ -4,7 +4,7 @@
 //! it as a [`quota`]. It acknowledges nothing, so all that it was told counts as had until its time is over:
 //! [`leaseway_envoy`].
 
-mod attendant;
+mod envoy_session;
 mod leases;
 mod quota;
 pub mod report;

@@ -22,7 +22,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming, metadata::MetadataMap, service::Routes};
 
 use super::{
-    attendant::{Attendant, Command, STOPS, Sink, Stream},
+    envoy_session::{Command, EnvoySession, STOPS, Sink, Stream},
     leases::{ClientLeases, Clock},
     report,
 };
@@ -255,13 +255,13 @@ impl Registry {
         if present.envoys.len() >= most {
             return Err(Status::resource_exhausted(format!("this gateway serves as many Envoys as it may: {most}")));
         }
-        let attendant = Registry::attendant(registry, name);
-        let attendant = attendant.map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let session = Registry::session(registry, name);
+        let session = session.map_err(|error| Status::invalid_argument(error.to_string()))?;
         let (commands, listens) = mpsc::channel(COMMANDS);
         present.envoys.insert(Arc::clone(name), commands.clone());
         metrics::envoys(present.envoys.len());
         drop(present);
-        tokio::spawn(Registry::serve(Arc::clone(registry), Arc::clone(name), attendant, listens));
+        tokio::spawn(Registry::serve(Arc::clone(registry), Arc::clone(name), session, listens));
         Ok(commands)
     }
 
@@ -281,30 +281,30 @@ impl Registry {
     async fn serve(
         registry: Arc<Registry>,
         name: Arc<str>,
-        mut attendant: Attendant,
+        mut session: EnvoySession,
         mut commands: mpsc::Receiver<Command>,
     ) {
         // It has begun for a command that is on its way.
         let mut next = commands.recv().await;
         while let Some(command) = next {
             // Two clients of one id must not be there at the same time: the next Envoy of this name waits.
-            attendant.attend(command, &mut commands).await.close().await;
+            session.serve(command, &mut commands).await.close().await;
             let mut present = registry.present();
             next = commands.try_recv().ok();
-            let another = next.as_ref().and_then(|_| Registry::attendant(&registry, &name).ok());
+            let another = next.as_ref().and_then(|_| Registry::session(&registry, &name).ok());
             let Some(another) = another else {
                 present.envoys.remove(&name);
                 metrics::envoys(present.envoys.len());
                 return;
             };
-            attendant = another;
+            session = another;
         }
     }
 
-    fn attendant(registry: &Arc<Registry>, name: &Arc<str>) -> Result<Attendant, BuildError> {
+    fn session(registry: &Arc<Registry>, name: &Arc<str>) -> Result<EnvoySession, BuildError> {
         let settings = &registry.options.envoy;
         let (clients, called) = (Arc::clone(registry), Arc::clone(name));
-        Ok(Attendant {
+        Ok(EnvoySession {
             envoy: Envoy::new(settings.clone(), registry.clock.now()),
             leases: ClientLeases::new(Box::new(move || clients.client(&called)), registry.clock)?,
             clock: registry.clock,

@@ -56,7 +56,7 @@ pub(super) struct Stream {
 }
 
 /// See the module.
-pub(super) struct Attendant {
+pub(super) struct EnvoySession {
     pub(super) envoy: Envoy<BucketId>,
     pub(super) leases: ClientLeases,
     pub(super) clock: Clock,
@@ -74,10 +74,10 @@ pub(super) struct Attendant {
     pub(super) has_refused: bool,
 }
 
-impl Attendant {
+impl EnvoySession {
     /// Serves it from the first command on. Returns when nothing is left of it, with what is to be closed.
-    pub(super) async fn attend(mut self, first: Command, commands: &mut mpsc::Receiver<Command>) -> Client {
-        self.heed(first);
+    pub(super) async fn serve(mut self, first: Command, commands: &mut mpsc::Receiver<Command>) -> Client {
+        self.apply(first);
         let mut stopping = *self.stop.borrow();
         loop {
             if stopping {
@@ -98,7 +98,7 @@ impl Attendant {
             let blocked = self.stream.as_ref().map(|stream| stream.sink.clone()).filter(|sink| sink.capacity() == 0);
             tokio::select! {
                 command = commands.recv() => match command {
-                    Some(command) => self.heed(command),
+                    Some(command) => self.apply(command),
                     None => break,
                 },
                 () = self.leases.changed() => {}
@@ -110,7 +110,7 @@ impl Attendant {
         self.leases.client().clone()
     }
 
-    fn heed(&mut self, command: Command) {
+    fn apply(&mut self, command: Command) {
         let now = self.clock.now();
         match command {
             Command::Reported { stream, usages, owner } => {
