@@ -12,6 +12,6 @@ mod service;
 #[cfg(test)]
 mod tests;
 
-pub use leaseway_envoy::Settings;
+pub use leaseway_envoy::EnvoySettings;
 
 pub use self::service::{NAME, RlqsOptions, RlqsService};

@@ -6,12 +6,12 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use leaseway_core::{Amount, Millis};
-use leaseway_envoy::{Action, Bucket, Envoy, Lease, Leases, Quota, REPORTS, Settings, TRANSIT, Usage, stays};
+use leaseway_envoy::{Action, Bucket, Envoy, EnvoySettings, Lease, Leases, Quota, REPORTS, TRANSIT, Usage, stays};
 use leaseway_session::{self as session, Mode, Outgoing, Session, Wants as Asked};
 
 /// How gateways serve Envoys here: with short assignments, so that many are under way.
-fn settings() -> Settings {
-    Settings { assignment_secs: 10, idle: Millis(60_000), first_wants: 10.0, buckets: 1 }
+fn settings() -> EnvoySettings {
+    EnvoySettings { assignment_secs: 10, idle: Millis(60_000), first_wants: 10.0, buckets: 1 }
 }
 
 /// Reports are no later than this, until all is well.
@@ -40,7 +40,7 @@ pub(crate) struct EnvoyClient {
 
 /// Makes sessions: each stream begins with one of its own.
 struct Sessions {
-    settings: session::Settings,
+    settings: session::EnvoySettings,
     made: u64,
 }
 
@@ -49,7 +49,7 @@ impl Sessions {
         self.made += 1;
         let settings = self.settings.clone();
         let seed = settings.seed.wrapping_add(self.made);
-        (self.made, Session::new(session::Settings { seed, ..settings }))
+        (self.made, Session::new(session::EnvoySettings { seed, ..settings }))
     }
 }
 
@@ -186,7 +186,7 @@ impl Played {
 }
 
 impl EnvoyClient {
-    pub(crate) fn new(now: Millis, resource: Arc<str>, session: session::Settings, seed: u64) -> EnvoyClient {
+    pub(crate) fn new(now: Millis, resource: Arc<str>, session: session::EnvoySettings, seed: u64) -> EnvoyClient {
         let mut sessions = Sessions { settings: session, made: 0 };
         EnvoyClient {
             resource,

@@ -9,7 +9,7 @@ use leaseway_core::{Glob, Millis, PrincipalShare};
 use leaseway_gateway::{
     GatewayError, HttpOptions, LongWindow, Options, RlsOptions,
     lease_table::{LeaseTableOptions, WithoutLease},
-    rlqs::{RlqsOptions, Settings},
+    rlqs::{EnvoySettings, RlqsOptions},
 };
 use leaseway_server::ListenOption;
 
@@ -202,7 +202,7 @@ struct QuotaFlags {
 
 impl QuotaFlags {
     fn options(&self, listen: ListenOption, idle_secs: u64) -> RlqsOptions {
-        let envoy = Settings {
+        let envoy = EnvoySettings {
             assignment_secs: self.assignment_secs,
             idle: Millis::from_secs(idle_secs),
             first_wants: self.first_wants,

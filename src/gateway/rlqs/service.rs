@@ -8,7 +8,7 @@ use std::{
 
 use leaseway_client::{BuildError, Client, Mode};
 use leaseway_core::escaped;
-use leaseway_envoy::{Envoy, Settings};
+use leaseway_envoy::{Envoy, EnvoySettings};
 use leaseway_proto::envoy::quota::{
     RateLimitQuotaResponse, RateLimitQuotaUsageReports,
     rate_limit_quota_service_server::{RateLimitQuotaService, RateLimitQuotaServiceServer},
@@ -52,7 +52,7 @@ pub struct RlqsOptions {
     /// Where Envoys report.
     pub listen: ListenOption,
     /// How each Envoy is attended.
-    pub envoy: Settings,
+    pub envoy: EnvoySettings,
     /// No more Envoys, those included that have gone and may go by what they were told.
     pub most_envoys: usize,
 }
