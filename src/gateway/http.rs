@@ -107,7 +107,7 @@ impl HttpGateway {
     }
 
     /// Ends reservations whose time is over, until the gateway closes.
-    pub(crate) async fn look_after(self: Arc<HttpGateway>) {
+    pub(crate) async fn run_sweeps(self: Arc<HttpGateway>) {
         let mut closing = self.closing.clone();
         loop {
             tokio::select! {

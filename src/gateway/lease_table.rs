@@ -118,7 +118,7 @@ impl LeaseTable {
             pressed: Mutex::default(),
             options,
         });
-        tokio::spawn(look_after(Arc::downgrade(&lease_table)));
+        tokio::spawn(run_sweeps(Arc::downgrade(&lease_table)));
         Ok(lease_table)
     }
 
@@ -230,7 +230,7 @@ impl LeaseTable {
     }
 }
 
-async fn look_after(lease_table: std::sync::Weak<LeaseTable>) {
+async fn run_sweeps(lease_table: std::sync::Weak<LeaseTable>) {
     let (mut look, mut sweep) = (interval(LOOK), interval(SWEEP));
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -141,7 +141,7 @@ impl Gateway {
             let gateway = HttpGateway::new(options, Arc::clone(&lease_table), to_close);
             let routes = gateway.routes(pages.clone());
             addresses.http = Some(services.serve_http(listen, routes, http::MOST_BODY_BYTES).await?);
-            tokio::spawn(gateway.look_after());
+            tokio::spawn(gateway.run_sweeps());
         }
         if let Some(listen) = metrics {
             addresses.metrics = Some(services.serve_http(listen, pages, 0).await?);

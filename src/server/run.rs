@@ -41,7 +41,7 @@ use crate::{
         arbiter_queue, bind,
         budget::Budget,
         distribute, local,
-        open_connections::{OpenConnections, look_after},
+        open_connections::{OpenConnections, sweep},
         tls::{self, TlsOptions},
     },
     node::{NodeHandle, NodeStart, Parent, Threads, server_info::ServerInfo, spawn},
@@ -271,7 +271,7 @@ impl Server {
         let extra_listeners = guard.listeners()?;
         let mut open = listeners.open();
         open.extend(extra_listeners.open());
-        spawn(look_after(open.clone(), Arc::clone(&guard.accounts)));
+        spawn(sweep(open.clone(), Arc::clone(&guard.accounts)));
         let queues = serve_grpc(&threads, &services, &guard, &stopped);
         let clients = listeners.clients.open.clone();
         let (in_process, local_connections) = InProcess::new(listeners.clients.clone());

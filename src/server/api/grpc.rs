@@ -92,10 +92,10 @@ pub(crate) async fn serve(
             next = connections.recv() => next,
         };
         let Some((accepted, counted)) = next else { return };
-        let attended = server.attend(accepted, stop.clone());
+        let served = server.serve_connection(accepted, stop.clone());
         tokio::spawn(async move {
             let _counted = counted;
-            attended.await;
+            served.await;
         });
     }
 }
@@ -120,7 +120,11 @@ impl Server {
     }
 
     /// Serves one connection from its first byte to its end.
-    fn attend(&self, accepted: Accepted, stop: watch::Receiver<bool>) -> impl Future<Output = ()> + Send + use<> {
+    fn serve_connection(
+        &self,
+        accepted: Accepted,
+        stop: watch::Receiver<bool>,
+    ) -> impl Future<Output = ()> + Send + use<> {
         let (front, http2) = (Arc::clone(&self.front), self.http2.clone());
         async move {
             let open = accepted.open_connection();
@@ -132,14 +136,14 @@ impl Server {
             };
             let Some(connection) = opened else { return };
             let service = ConnectionService::new(front, connection.caller().clone(), Arc::clone(&open));
-            attend(http2.serve_connection(TokioIo::new(connection), service), open).await;
+            serve_connection(http2.serve_connection(TokioIo::new(connection), service), open).await;
         }
     }
 }
 
 type Served = http2::Connection<TokioIo<Connection>, ConnectionService, TokioExecutor>;
 
-async fn attend(served: Served, connection: Arc<OpenConnection>) {
+async fn serve_connection(served: Served, connection: Arc<OpenConnection>) {
     let mut served = pin!(served);
     let ended = tokio::select! {
         biased;
@@ -183,7 +187,7 @@ async fn serve_all(listener: Listener, server: Server, stop: watch::Receiver<boo
     loop {
         tokio::select! {
             () = &mut stopped => return,
-            accepted = listener.accept() => drop(tokio::spawn(server.attend(accepted, stop.clone()))),
+            accepted = listener.accept() => drop(tokio::spawn(server.serve_connection(accepted, stop.clone()))),
         }
     }
 }

@@ -364,7 +364,7 @@ impl OpenConnections {
 }
 
 /// Looks after connections and accounts for as long as the server runs.
-pub(crate) async fn look_after(listeners: Vec<OpenConnections>, accounts: Arc<Accounts>) {
+pub(crate) async fn sweep(listeners: Vec<OpenConnections>, accounts: Arc<Accounts>) {
     let mut interval = tokio::time::interval(LOOK);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     for look in 1_u32.. {

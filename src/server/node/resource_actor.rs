@@ -311,13 +311,13 @@ impl ResourceActor {
     }
 
     fn tick(&mut self, effects: &mut Effects<Ticket>) {
-        self.look_after_notes();
+        self.write_due_notes();
         let may_note = self.notes.as_ref().is_some_and(|notes| notes.turn.has_come());
         self.engine.tick(self.environment.moment(), may_note, effects);
         self.metering.tell(&self.environment.id, self.engine.resource());
     }
 
-    fn look_after_notes(&mut self) {
+    fn write_due_notes(&mut self) {
         let Some(notes) = &mut self.notes else { return };
         match notes.progress.now() {
             Commit::UpTo(number) => self.engine.notes_stored(number),
@@ -329,7 +329,7 @@ impl ResourceActor {
     }
 
     fn part(&mut self, effects: &mut Effects<Ticket>) -> Option<NotesUnderWay> {
-        self.look_after_notes();
+        self.write_due_notes();
         self.engine.part(self.environment.moment(), effects);
         let notes = self.notes.as_ref().filter(|_| self.engine.is_pool())?;
         let newest = effects.notes.as_ref().map_or(notes.newest, |(number, _)| *number);

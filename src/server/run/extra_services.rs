@@ -38,7 +38,7 @@ use crate::{
         bind,
         budget::Budget,
         local,
-        open_connections::{OpenConnections, look_after},
+        open_connections::{OpenConnections, sweep},
         tls::{self, TlsOptions},
     },
     observe::{audit::Event, metrics::CallKind},
@@ -90,7 +90,7 @@ impl ExtraServices {
         let names = HostNames::new(&access.http_names, None);
         let guard = Guard { authorizer, tls, limits, accounts, budget, names };
         let listeners = guard.listeners()?;
-        spawn(look_after(listeners.open(), Arc::clone(&guard.accounts)));
+        spawn(sweep(listeners.open(), Arc::clone(&guard.accounts)));
         if let Some(tls) = &guard.tls {
             spawn(tls::reload(Arc::clone(tls), hangup));
         }

@@ -63,7 +63,7 @@ impl RequestBody {
         self.limits.message_bytes
     }
 
-    fn heed(&mut self, data: &[u8]) -> Result<(), Status> {
+    fn consume(&mut self, data: &[u8]) -> Result<(), Status> {
         self.framing.pass(data, self.limits.message_bytes)?;
         if self.is_stream && self.framing.pending() == 0 {
             self.timer = None;
@@ -108,8 +108,8 @@ impl Body for RequestBody {
         match Pin::new(&mut self.incoming).poll_frame(task) {
             Poll::Ready(Some(Ok(frame))) => {
                 self.coop.takes(frame.data_ref().map_or(0, Bytes::len));
-                let heeded = frame.data_ref().map_or(Ok(()), |data| self.heed(data));
-                Poll::Ready(Some(heeded.map(|()| frame)))
+                let consumed = frame.data_ref().map_or(Ok(()), |data| self.consume(data));
+                Poll::Ready(Some(consumed.map(|()| frame)))
             }
             Poll::Ready(Some(Err(error))) => {
                 let broken = Status::cancelled(format!("the request has broken off: {error}"));

@@ -123,14 +123,14 @@ fn client_ask(
             return Ok(None);
         }
     };
-    let mut heed = EntryReader { client: &sender.id, resource: &resource, problems };
-    let wants = heed.value(amount(wants, || field("wants")))?;
-    let (has, beyond) = heed.known(has, beyond)?;
-    let had = heed.value(had)?.flatten();
+    let mut entry_reader = EntryReader { client: &sender.id, resource: &resource, problems };
+    let wants = entry_reader.value(amount(wants, || field("wants")))?;
+    let (has, beyond) = entry_reader.known(has, beyond)?;
+    let had = entry_reader.value(had)?.flatten();
     let beyond = beyond.unwrap_or_default();
     let outstanding =
         (beyond > Amount::ZERO).then(|| has.map_or(Amount::ZERO, |has| has.capacity).saturating_add(beyond));
-    let news = heed.value(usage(entry.usage, at))?.flatten();
+    let news = entry_reader.value(usage(entry.usage, at))?.flatten();
     let goes_by = wants.unwrap_or_else(|| has.map_or(Amount::ZERO, |has| has.capacity));
     let claims = Claims::from_slice(&[Claim::of_client(goes_by, priority)]);
     let Sender { id, drops_late, is_gateway, life } = sender.clone();
@@ -150,7 +150,7 @@ struct EntryReader<'a> {
 impl EntryReader<'_> {
     #[inline]
     fn value<T>(&mut self, read: Result<T, Invalid>) -> Result<Option<T>, Invalid> {
-        self.problems.heed(Reason::BadValue, self.client, self.resource, read)
+        self.problems.check(Reason::BadValue, self.client, self.resource, read)
     }
 
     /// A holder's report about its leases, all or nothing: an invalid lease confirms nothing, nor does one with an
@@ -266,14 +266,14 @@ fn node_ask(
         }
     };
     let bands = if matches!(claims, Err(Invalid::TooMany { .. })) { Reason::TooManyBands } else { Reason::BadValue };
-    let claims = problems.heed(bands, &sender.id, &resource, claims)?;
-    let mut heed = EntryReader { client: &sender.id, resource: &resource, problems };
-    let heeds_terms = entry.outstanding.is_some();
+    let claims = problems.check(bands, &sender.id, &resource, claims)?;
+    let mut entry_reader = EntryReader { client: &sender.id, resource: &resource, problems };
+    let knows_terms = entry.outstanding.is_some();
     let outstanding = entry.outstanding.map(|held| amount(held, || field("outstanding"))).transpose();
-    let (has, outstanding) = heed.known(has, outstanding)?;
-    let had = heed.value(had)?.flatten();
-    let outstanding = outstanding.flatten().or(heeds_terms.then_some(Amount::ZERO));
-    let news = heed.value(usage(entry.usage, at))?.flatten();
+    let (has, outstanding) = entry_reader.known(has, outstanding)?;
+    let had = entry_reader.value(had)?.flatten();
+    let outstanding = outstanding.flatten().or(knows_terms.then_some(Amount::ZERO));
+    let news = entry_reader.value(usage(entry.usage, at))?.flatten();
     let Sender { id, drops_late, is_gateway, life } = sender.clone();
     let ask = |claims| {
         let learning = entry.learning.unwrap_or_default();

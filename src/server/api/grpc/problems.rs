@@ -54,7 +54,7 @@ impl Problems {
     /// What was read; nothing, and a note, if it makes no sense. What every encoder fills in, and is missing, is wrong
     /// with the request.
     #[inline]
-    pub(super) fn heed<T>(
+    pub(super) fn check<T>(
         &mut self,
         reason: Reason,
         client: &str,

@@ -73,11 +73,11 @@ pub(crate) async fn serve(listener: Listener, serving: Serving, patience: Durati
             () = &mut stopped => return,
             accepted = listener.accept() => accepted,
         };
-        tokio::spawn(attend(accepted, http.clone(), serving.clone()));
+        tokio::spawn(serve_connection(accepted, http.clone(), serving.clone()));
     }
 }
 
-async fn attend(accepted: Accepted, http: auto::Builder<TokioExecutor>, serving: Serving) {
+async fn serve_connection(accepted: Accepted, http: auto::Builder<TokioExecutor>, serving: Serving) {
     let open = accepted.open_connection();
     let opened = tokio::select! {
         opened = Box::pin(accepted.open()) => opened,

@@ -152,7 +152,7 @@ impl Handler<NodeCommand> for NodeActor {
             NodeCommand::LookAtFacts => self.look_at_facts(ctx),
             NodeCommand::HandOver { reply } => self.hand_over(reply),
             NodeCommand::Tick => {
-                self.look_after_uplink();
+                self.supervise_uplink();
                 self.tick();
             }
             NodeCommand::Ping => {}
@@ -268,7 +268,7 @@ impl NodeActor {
     }
 
     /// An uplink that has failed is built anew with the next tick: not at once, for it may fail again.
-    fn look_after_uplink(&mut self) {
+    fn supervise_uplink(&mut self) {
         let has_failed = |uplink: &Uplinked| uplink.task.as_ref().is_some_and(UplinkTask::has_failed);
         if let Some(uplink) = self.uplink.as_ref().filter(|uplink| has_failed(uplink)) {
             metrics::uplink_restarted();
