@@ -34,7 +34,7 @@ const CA_DAYS: u64 = 3650;
 /// Renewed once a year, without a restart.
 const LEAF_DAYS: u64 = 365;
 /// A hundred years.
-const MOST_DAYS: u64 = 36_500;
+const MAX_DAYS: u64 = 36_500;
 
 #[derive(Subcommand)]
 pub(crate) enum CertsCommand {
@@ -128,7 +128,7 @@ impl Place {
 }
 
 fn days() -> RangedU64ValueParser<u64> {
-    RangedU64ValueParser::new().range(1..=MOST_DAYS)
+    RangedU64ValueParser::new().range(1..=MAX_DAYS)
 }
 
 impl Init {

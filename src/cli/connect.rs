@@ -30,7 +30,7 @@ use crate::{
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
 /// An hour. Longer is a mistake.
-const MOST_SECONDS: u64 = 3600;
+const MAX_SECONDS: u64 = 3600;
 
 /// How long to try.
 #[derive(clap::Args, Clone)]
@@ -40,7 +40,7 @@ pub(crate) struct TimeLimit {
         long,
         env = "LEASEWAY_TIMEOUT",
         value_name = "SECONDS",
-        value_parser = clap::value_parser!(u64).range(1..=MOST_SECONDS)
+        value_parser = clap::value_parser!(u64).range(1..=MAX_SECONDS)
     )]
     pub(crate) timeout: Option<u64>,
 }

@@ -41,9 +41,11 @@ fn print(text: &str) -> Result<(), CliError> {
 }
 
 fn exact(value: Value) -> Value {
-    const MOST: u64 = 1 << 53;
+    const MAX_EXACT: u64 = 1 << 53;
     match value {
-        Value::Number(number) if number.as_i64().map_or(number.is_u64(), |number| number.unsigned_abs() > MOST) => {
+        Value::Number(number)
+            if number.as_i64().map_or(number.is_u64(), |number| number.unsigned_abs() > MAX_EXACT) =>
+        {
             Value::String(number.to_string())
         }
         Value::Array(values) => values.into_iter().map(exact).collect(),

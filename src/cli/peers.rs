@@ -199,13 +199,13 @@ fn free_offset(name: &str, on: &str, peers: &ListPeersResponse) -> u16 {
     let used = others.flat_map(|peer| [(&peer.peer_address, PEER_PORT), (&peer.grpc_address, DEFAULT_PORT)]);
     let used = used.filter(|(address, _)| host(address) == on).filter_map(|(address, first)| {
         let port: u16 = address.rsplit_once(':')?.1.parse().ok()?;
-        port.checked_sub(first).filter(|offset| *offset < MOST_OFFSET)
+        port.checked_sub(first).filter(|offset| *offset < MAX_OFFSET)
     });
     used.max().map_or(0, |offset| offset + 1)
 }
 
 /// Beyond that a port has nothing to do with the usual one.
-const MOST_OFFSET: u16 = 20;
+const MAX_OFFSET: u16 = 20;
 
 /// What to start on the new machine. Where clients and operators reach it is for it to say; beside its peer listener is
 /// a good place.

@@ -19,7 +19,7 @@ use tonic::{Code, Status};
 use crate::error::CliError;
 
 /// Finding out what is there takes no longer than this.
-const PATIENCE: Duration = Duration::from_millis(500);
+const TIMEOUT: Duration = Duration::from_millis(500);
 
 /// What a command wanted to talk to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl Wanted {
 
 /// What is wrong with a port on which gRPC broke, if it is the port: it speaks something else.
 pub(crate) async fn speaks_otherwise(address: &str, wanted: Wanted) -> Option<CliError> {
-    let first = timeout(PATIENCE, first_words(address)).await.ok()??;
+    let first = timeout(TIMEOUT, first_words(address)).await.ok()??;
     let place = wanted.place();
     let what = match first.as_slice() {
         words if words.windows(SPEAKS_TLS.len()).any(|part| part == SPEAKS_TLS) => needs_tls(place),
@@ -98,7 +98,7 @@ pub(crate) async fn serves_otherwise(address: &str, channel: Channel, wanted: Wa
         let asked = PoolsClient::new(channel.clone()).get_pool(GetPoolRequest::default()).await;
         is_known(asked.map(drop))
     };
-    let found = timeout(PATIENCE, async { (clients.await, status.await, admin.await) });
+    let found = timeout(TIMEOUT, async { (clients.await, status.await, admin.await) });
     let place = wanted.place();
     let what = match (found.await.ok()?, wanted) {
         ((true, true, _), Wanted::Admin) => format!("is the --listen port of a server, for clients; {place}"),

@@ -7,19 +7,19 @@ use tokio::time::{Instant, sleep};
 use crate::error::CliError;
 
 /// Servers that name each other are not followed for ever.
-pub(crate) const MOST_REDIRECTS: usize = 5;
+pub(crate) const MAX_REDIRECTS: usize = 5;
 
 /// ... and so often they are asked again: for a moment of an election two peers may name each other.
-const MOST_CIRCLES: usize = 5;
+const MAX_CYCLES: usize = 5;
 
 /// In less time none can answer.
-const LAST_MOMENT: Duration = Duration::from_millis(100);
+const MIN_ATTEMPT: Duration = Duration::from_millis(100);
 
 /// Where there is another server to ask, one that says nothing is given so long; twice as long the next time.
-const FIRST_PATIENCE: Duration = Duration::from_secs(1);
+const FIRST_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Before all are asked once more.
-const PAUSE: Duration = Duration::from_millis(200);
+const RETRY_DELAY: Duration = Duration::from_millis(200);
 
 /// How long a command goes on, unless it is told.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -78,14 +78,14 @@ pub(crate) async fn search<T>(
 ) -> Result<T, CliError> {
     let begun = Instant::now();
     let mut said = LastErrors::default();
-    let (mut patience, mut circles) = (FIRST_PATIENCE, 0);
+    let (mut patience, mut circles) = (FIRST_TIMEOUT, 0);
     loop {
         let mut listens = false;
         for address in addresses {
             let mut at = address.clone();
-            for redirects in 0..=MOST_REDIRECTS {
+            for redirects in 0..=MAX_REDIRECTS {
                 let left = limit.saturating_sub(begun.elapsed());
-                if left < LAST_MOMENT && !said.is_empty() {
+                if left < MIN_ATTEMPT && !said.is_empty() {
                     return Err(said.error(limit));
                 }
                 let alone = addresses.len() == 1 && redirects == 0;
@@ -102,9 +102,9 @@ pub(crate) async fn search<T>(
                         said.note(&at, error);
                         break;
                     }
-                    Attempted::Elsewhere(last) if redirects == MOST_REDIRECTS => {
+                    Attempted::Elsewhere(last) if redirects == MAX_REDIRECTS => {
                         (listens, circles) = (true, circles + 1);
-                        said.note(&at, CliError::TooManyRedirects { count: MOST_REDIRECTS, last });
+                        said.note(&at, CliError::TooManyRedirects { count: MAX_REDIRECTS, last });
                     }
                     Attempted::Elsewhere(master) => {
                         listens = true;
@@ -115,10 +115,10 @@ pub(crate) async fn search<T>(
             }
         }
         let spent = begun.elapsed();
-        if spent + PAUSE >= limit || (!listens && spent >= starting) || circles >= MOST_CIRCLES {
+        if spent + RETRY_DELAY >= limit || (!listens && spent >= starting) || circles >= MAX_CYCLES {
             return Err(said.error(spent));
         }
-        sleep(PAUSE).await;
+        sleep(RETRY_DELAY).await;
         patience = (patience * 2).min(limit);
     }
 }
@@ -185,7 +185,7 @@ mod tests {
             }
             _ => Attempted::Answer(begun.elapsed()),
         });
-        assert_eq!(answer.await.ok(), Some(FIRST_PATIENCE));
+        assert_eq!(answer.await.ok(), Some(FIRST_TIMEOUT));
     }
 
     #[tokio::test(start_paused = true)]

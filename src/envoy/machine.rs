@@ -127,7 +127,7 @@ pub fn stays<'u>(begins_stream: bool, mut usages: impl ExactSizeIterator<Item = 
 const RETURN: Millis = Millis(REPORTS.0 + 2_000);
 
 /// When a lease is too short for an assignment, how soon to look whether it has been renewed.
-const AGAIN: Millis = Millis(500);
+const RETRY_INTERVAL: Millis = Millis(500);
 
 impl<Id: Clone> Envoy<Id> {
     /// One that has never been heard of.
@@ -329,7 +329,7 @@ impl<Id: Clone> State<Id> {
         }
         // What there was nothing or not enough of: a lease that is only renewed is no news to the caller.
         let extends = self.told.map_or(now, |(_, end)| settings.extends(end));
-        let extends = if extends <= now { now.plus(AGAIN) } else { extends };
+        let extends = if extends <= now { now.plus(RETRY_INTERVAL) } else { extends };
         falls.min(extends).min(self.active.plus(settings.idle)).min(self.heard.plus(SILENCE))
     }
 }

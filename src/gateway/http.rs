@@ -43,10 +43,10 @@ use self::{
 use crate::lease_table::LeaseTable;
 
 pub use self::permits::LongWindow;
-pub(crate) use self::request::MOST_BODY_BYTES;
+pub(crate) use self::request::MAX_BODY_BYTES;
 
 /// Reservations that have ended are looked for so often.
-const LOOK: Duration = Duration::from_secs(1);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What a gateway for HTTP is to do.
 #[derive(Debug, Clone)]
@@ -112,7 +112,7 @@ impl HttpGateway {
         loop {
             tokio::select! {
                 _ = closing.wait_for(|closing| *closing) => return,
-                () = tokio::time::sleep(LOOK) => {}
+                () = tokio::time::sleep(SWEEP_INTERVAL) => {}
             }
             self.reservations.end_late();
             counters::reservations(self.reservations.count());

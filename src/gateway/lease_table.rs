@@ -29,11 +29,11 @@ use self::shards::Shards;
 use crate::metrics;
 
 /// How often resources are looked at that no caller asks for.
-const SWEEP: Duration = Duration::from_secs(1);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// How often wants are looked at of resources that have refused something.
-const LOOK: Duration = Duration::from_millis(100);
+const WANTS_INTERVAL: Duration = Duration::from_millis(100);
 /// How long giving back may take when a gateway stops. What is not given back ends by itself.
-const FAREWELL: Duration = Duration::from_secs(3);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How a bridge is to be.
 #[derive(Debug, Clone)]
@@ -204,7 +204,7 @@ impl LeaseTable {
     /// Gives everything back, and waits until that is done or takes too long.
     pub async fn close(&self) {
         self.table.clear();
-        if timeout(FAREWELL, self.client.close()).await.is_err() {
+        if timeout(CLOSE_TIMEOUT, self.client.close()).await.is_err() {
             tracing::warn!("leases could not be given back; they end by themselves");
         }
     }
@@ -231,7 +231,7 @@ impl LeaseTable {
 }
 
 async fn run_sweeps(lease_table: std::sync::Weak<LeaseTable>) {
-    let (mut look, mut sweep) = (interval(LOOK), interval(SWEEP));
+    let (mut look, mut sweep) = (interval(WANTS_INTERVAL), interval(SWEEP_INTERVAL));
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {

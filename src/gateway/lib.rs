@@ -140,7 +140,7 @@ impl Gateway {
             let listen = options.listen;
             let gateway = HttpGateway::new(options, Arc::clone(&lease_table), to_close);
             let routes = gateway.routes(pages.clone());
-            addresses.http = Some(services.serve_http(listen, routes, http::MOST_BODY_BYTES).await?);
+            addresses.http = Some(services.serve_http(listen, routes, http::MAX_BODY_BYTES).await?);
             tokio::spawn(gateway.run_sweeps());
         }
         if let Some(listen) = metrics {

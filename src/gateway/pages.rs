@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::lease_table::{LeaseEntry, LeaseTable};
 
 /// A page has no more resources than this.
-const MOST_ROWS: usize = 1_000;
+const MAX_ROWS: usize = 1_000;
 
 #[derive(Clone)]
 struct Pages {
@@ -47,9 +47,9 @@ async fn render_resources(caller: HttpCaller, State(pages): State<Pages>) -> Res
     for_readers(&caller, || {
         let mut entries = pages.lease_table.all();
         let open = entries.len();
-        if open > MOST_ROWS {
-            entries.select_nth_unstable_by(MOST_ROWS, |one, other| one.id().cmp(other.id()));
-            entries.truncate(MOST_ROWS);
+        if open > MAX_ROWS {
+            entries.select_nth_unstable_by(MAX_ROWS, |one, other| one.id().cmp(other.id()));
+            entries.truncate(MAX_ROWS);
         }
         entries.sort_unstable_by(|one, other| one.id().cmp(other.id()));
         let client = pages.lease_table.client();

@@ -13,7 +13,7 @@ use super::{
     authority::{self, Authority, Subject},
     files::{self, CA, Existing},
     names::SubjectName,
-    show::{self, SOON},
+    show::{self, EXPIRY_WARNING},
 };
 use crate::error::CliError;
 
@@ -96,7 +96,7 @@ impl LocalSet {
     fn fits(&self, subject: &Subject, now: SystemTime) -> bool {
         let Member { certificate, key, .. } = self.member(&subject.name);
         let there = show::read(&certificate).ok().and_then(|mut shown| shown.pop()).filter(|_| key.exists());
-        there.is_some_and(|there| there.is_valid_until(now + SOON) && subject.names.iter().all(|name| there.has(name)))
+        there.is_some_and(|there| there.is_valid_until(now + EXPIRY_WARNING) && subject.names.iter().all(|name| there.has(name)))
     }
 }
 

@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Of one that ends sooner it is warned.
-pub(super) const SOON: Duration = Duration::from_secs(30 * 86_400);
+pub(super) const EXPIRY_WARNING: Duration = Duration::from_secs(30 * 86_400);
 
 /// Shows the names, the issuer and the end of every certificate in these files, and warns of those that end within 30
 /// days. Keys are never shown.
@@ -139,7 +139,8 @@ impl Shown {
             return Some(format!("warning: {file} is not valid yet (from {}): is a clock wrong?", utc(self.begins)));
         }
         let days = left / 86_400;
-        (left < SOON.as_secs() as i64).then(|| format!("warning: {file} ends in {days} days ({})", utc(self.ends)))
+        (left < EXPIRY_WARNING.as_secs() as i64)
+            .then(|| format!("warning: {file} ends in {days} days ({})", utc(self.ends)))
     }
 }
 

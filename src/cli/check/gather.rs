@@ -23,13 +23,13 @@ use crate::{
 /// No tree is deeper: parents that name each other would be asked for ever.
 const LEVELS: usize = 16;
 /// Servers of one node that are asked: a node has a few peers.
-const MOST_SERVERS: usize = 64;
+const MAX_SERVERS: usize = 64;
 /// Rows of a page.
 const PAGE: u32 = 1000;
 /// Resources that are looked at.
-const MOST_RESOURCES: usize = 100_000;
+const MAX_RESOURCES: usize = 100_000;
 /// Before a node without a master is asked again: an election may be under way.
-const PAUSE: Duration = Duration::from_millis(500);
+const RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// Asks the node that the target names, then its parent, and so on. An error: no server of the first node answers.
 pub(super) async fn gather(target: &Target, admin_token: Option<&PathBuf>) -> Result<Observation, CliError> {
@@ -56,11 +56,11 @@ async fn settled(target: &Target, admin_token: Option<&PathBuf>) -> (NodeObserva
     let begun = Instant::now();
     loop {
         let (node, error) = look(target, admin_token).await;
-        let is_over = begun.elapsed() + PAUSE >= target.timeout();
+        let is_over = begun.elapsed() + RETRY_DELAY >= target.timeout();
         if node.master().is_some() || error.is_some() || is_over {
             return (node, error);
         }
-        sleep(PAUSE).await;
+        sleep(RETRY_DELAY).await;
     }
 }
 
@@ -92,7 +92,7 @@ async fn ask_all(target: &Target, servers: &mut Vec<ServerObservation>, addresse
             server.address == address || advertised == Some(address)
         })
     };
-    let room = MOST_SERVERS.saturating_sub(servers.len());
+    let room = MAX_SERVERS.saturating_sub(servers.len());
     let new: BTreeSet<String> = addresses.into_iter().filter(|at| !at.is_empty() && !is_known(at)).take(room).collect();
     let mut first = None;
     for (address, answer) in join_all(new.into_iter().map(|address| ask(target, address))).await {
@@ -116,7 +116,7 @@ async fn ask(target: &Target, address: String) -> (String, Answer) {
     let asked = async {
         let request = GetStatusRequest { page_size: PAGE, ..GetStatusRequest::default() };
         let Observed { mut status, channel, .. } = target.observe_at(&address, &request).await?;
-        while !status.next_page_token.is_empty() && status.resources.len() < MOST_RESOURCES {
+        while !status.next_page_token.is_empty() && status.resources.len() < MAX_RESOURCES {
             let page_token = std::mem::take(&mut status.next_page_token);
             let next = get_status(&channel, GetStatusRequest { page_token, ..request.clone() });
             // What is missing is not judged.

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The pause before it asks again when there is no master.
-const PAUSE: Duration = Duration::from_millis(500);
+const RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// Prints what happens in a pool, one event a line, until it is stopped. When the master is lost it goes on with the
 /// next one, and says so: what happened in between is not told. The next one is found from the peers that --admin
@@ -134,7 +134,7 @@ impl Watch {
                     | CliError::NoAnswer { .. }
                     | CliError::TooManyRedirects { .. }
                     | CliError::Refused { code: tonic::Code::DeadlineExceeded | tonic::Code::Cancelled, .. },
-                ) => tokio::time::sleep(PAUSE).await,
+                ) => tokio::time::sleep(RETRY_DELAY).await,
                 other => return other,
             }
         }

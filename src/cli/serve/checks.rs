@@ -9,25 +9,25 @@ use super::Serve;
 use crate::error::CliError;
 
 /// More threads than any machine has cores for; each is a runtime of its own.
-const MOST_THREADS: u64 = 1024;
+const MAX_THREADS: u64 = 1024;
 
 /// A message of its least size still holds a request for one resource.
 const MESSAGE_BYTES: std::ops::RangeInclusive<u64> = 64..=1 << 30;
 
 /// A year.
-const MOST_IDLE_SECS: u64 = 365 * 86_400;
+const MAX_IDLE_SECS: u64 = 365 * 86_400;
 
 /// Times as fast, or as slow.
 const CLOCK_RATES: std::ops::RangeInclusive<f64> = 0.01..=100.0;
 
 /// More than any server serves.
-const MOST_RATE: f64 = 1e9;
+const MAX_RATE: f64 = 1e9;
 
 /// Milliseconds: a hundred years.
-const MOST_CLOCK_OFFSET: i64 = 100 * 366 * 86_400_000;
+const MAX_CLOCK_OFFSET: i64 = 100 * 366 * 86_400_000;
 
 pub(crate) fn threads() -> RangedU64ValueParser<usize> {
-    RangedU64ValueParser::new().range(1..=MOST_THREADS)
+    RangedU64ValueParser::new().range(1..=MAX_THREADS)
 }
 
 /// A bound of 0 would refuse everything.
@@ -40,18 +40,18 @@ pub(crate) fn message_bytes() -> RangedU64ValueParser<usize> {
 }
 
 pub(crate) fn idle_secs() -> RangedU64ValueParser<u64> {
-    RangedU64ValueParser::new().range(0..=MOST_IDLE_SECS)
+    RangedU64ValueParser::new().range(0..=MAX_IDLE_SECS)
 }
 
 /// 0 would refuse everything.
 pub(crate) fn seconds() -> RangedU64ValueParser<u64> {
-    RangedU64ValueParser::new().range(1..=MOST_IDLE_SECS)
+    RangedU64ValueParser::new().range(1..=MAX_IDLE_SECS)
 }
 
 /// Of requests per second.
 pub(crate) fn rate(text: &str) -> Result<f64, String> {
-    let rate = text.parse().ok().filter(|rate| (0.0..=MOST_RATE).contains(rate));
-    rate.ok_or_else(|| format!("expected a number from 0 to {MOST_RATE}"))
+    let rate = text.parse().ok().filter(|rate| (0.0..=MAX_RATE).contains(rate));
+    rate.ok_or_else(|| format!("expected a number from 0 to {MAX_RATE}"))
 }
 
 pub(crate) fn clock_rate(text: &str) -> Result<f64, String> {
@@ -60,7 +60,7 @@ pub(crate) fn clock_rate(text: &str) -> Result<f64, String> {
 }
 
 pub(crate) fn clock_offset_ms(text: &str) -> Result<i64, String> {
-    let offset = text.parse().ok().filter(|offset: &i64| offset.unsigned_abs() <= MOST_CLOCK_OFFSET.unsigned_abs());
+    let offset = text.parse().ok().filter(|offset: &i64| offset.unsigned_abs() <= MAX_CLOCK_OFFSET.unsigned_abs());
     offset.ok_or_else(|| "expected milliseconds, at most a hundred years of them".to_owned())
 }
 

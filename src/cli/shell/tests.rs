@@ -211,7 +211,7 @@ async fn input_that_fails_ends_the_shell_with_failures() {
 }
 
 /// Many times as long as it takes, on a paused clock.
-const PATIENCE: Duration = Duration::from_secs(1000);
+const TIMEOUT: Duration = Duration::from_secs(1000);
 
 /// Ctrl-C after so many seconds, again and again.
 async fn interrupt_each(seconds: u64, interrupt: Arc<Notify>) {
@@ -228,7 +228,7 @@ async fn ctrl_c_gives_up_a_command_that_takes_long_and_then_the_end_if_that_does
     let books = Books { paper: paper.clone(), closes_never: true, ..Books::default() };
     let lines = ["get a far 1", "get a b 1", "quit"].map(|line| Line::Text(line.into())).to_vec();
     let played = async { tokio::join!(carry_out(books, user), play(requests, lines)) };
-    let (ended, ()) = timeout(PATIENCE, played).await.expect("it can be interrupted");
+    let (ended, ()) = timeout(TIMEOUT, played).await.expect("it can be interrupted");
     interrupts.abort();
     let expected = [
         "err: interrupted; it may have been done all the same",
@@ -243,7 +243,7 @@ async fn ctrl_c_ends_a_file_that_is_waited_for_and_gives_everything_back() {
     let (user, _requests, paper) = user(false);
     let interrupts = tokio::spawn(interrupt_each(10, Arc::clone(&user.interrupt)));
     let books = Books { paper: paper.clone(), ..Books::default() };
-    let ended = timeout(PATIENCE, carry_out(books, user)).await.expect("it can be interrupted");
+    let ended = timeout(TIMEOUT, carry_out(books, user)).await.expect("it can be interrupted");
     interrupts.abort();
     let expected = vec!["err: leaseway: line 1: interrupted".to_owned(), "closed: 0".to_owned()];
     assert_eq!((ended, paper.lines()), (Ended::WithFailures, expected));

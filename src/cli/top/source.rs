@@ -18,7 +18,7 @@ use tokio::{
 use crate::{check, connect::Target, error::CliError};
 
 /// Clients of a resource that are looked at.
-const MOST_HOLDERS: u32 = 1000;
+const MAX_HOLDERS: u32 = 1000;
 
 pub(super) enum News {
     Observation(Box<Result<Snapshot, String>>),
@@ -128,7 +128,7 @@ async fn look(target: &Target, token: Option<&PathBuf>, resource: Option<String>
     let status = looked.master().unwrap_or_default();
     let opened = match resource {
         Some(resource_id) => {
-            let request = GetStatusRequest { resource_id, page_size: MOST_HOLDERS, ..GetStatusRequest::default() };
+            let request = GetStatusRequest { resource_id, page_size: MAX_HOLDERS, ..GetStatusRequest::default() };
             target.observe(&request, false).await?.status.resources.pop()
         }
         None => None,

@@ -9,10 +9,10 @@ use tokio::time::sleep;
 use super::process::Served;
 use crate::{error::CliError, pages::Pages};
 
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 /// Far more than such a page has.
-const MOST_BYTES: u64 = 4096;
+const MAX_BYTES: u64 = 4096;
 
 /// How pages of peers are asked for, whose certificates this CA has signed, if they have any.
 pub(super) fn pages(ca: Option<PathBuf>) -> Result<Pages, CliError> {
@@ -26,7 +26,7 @@ pub(super) fn pages(ca: Option<PathBuf>) -> Result<Pages, CliError> {
 pub(super) async fn look_for(peers: Vec<(String, Served)>, pages: Pages) -> String {
     loop {
         for (label, at) in &peers {
-            let Some(page) = pages.get(&at.http, "/readyz", ANSWER_WITHIN, MOST_BYTES).await else { continue };
+            let Some(page) = pages.get(&at.http, "/readyz", ANSWER_WITHIN, MAX_BYTES).await else { continue };
             match named_on(&page) {
                 // Another is, which a policy keeps to itself.
                 None | Some("the master is known") => {}
@@ -38,7 +38,7 @@ pub(super) async fn look_for(peers: Vec<(String, Served)>, pages: Pages) -> Stri
                 }
             }
         }
-        sleep(LOOK_EVERY).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 

@@ -273,7 +273,7 @@ impl Set<'_> {
 
     fn begin_to_stop(&mut self) {
         self.states.iter_mut().filter(|state| matches!(state, State::Waiting)).for_each(|state| *state = State::Ended);
-        self.stop = Some(Instant::now() + tether::PATIENCE);
+        self.stop = Some(Instant::now() + tether::STOP_TIMEOUT);
         self.signal(Signal::TERM);
     }
 
@@ -288,14 +288,14 @@ impl Set<'_> {
 
     fn out_of_patience(&mut self) -> Outcome {
         // Nothing more can be done about a process that survives that.
-        self.stop = Some(Instant::now() + tether::PATIENCE);
+        self.stop = Some(Instant::now() + tether::STOP_TIMEOUT);
         if self.is_killing {
             return Ok(());
         }
         self.kill();
         let running = self.states.iter().zip(&self.peers).filter(|(state, _)| !matches!(state, State::Ended));
         let names: Vec<&str> = running.map(|(_, peer)| &*peer.label).collect();
-        say(format_args!("{} did not stop for {} s: killing", names.join(", "), tether::PATIENCE.as_secs()))
+        say(format_args!("{} did not stop for {} s: killing", names.join(", "), tether::STOP_TIMEOUT.as_secs()))
     }
 }
 

@@ -21,7 +21,7 @@ use super::{
 };
 
 /// The most bytes of a body: two ids, each of its bytes written as six.
-pub(crate) const MOST_BODY_BYTES: usize = 4096;
+pub(crate) const MAX_BODY_BYTES: usize = 4096;
 
 /// In that time a body has come.
 const BODY_PATIENCE: Duration = Duration::from_secs(10);
@@ -73,7 +73,7 @@ async fn read_body(headers: &HeaderMap, body: Body) -> Result<Vec<u8>, Problem> 
         let why = "say `Content-Type: application/json` of the body (curl: --json instead of -d)";
         return Err(Problem::new(ProblemKind::NotJson, why));
     }
-    if body.size_hint().lower() > MOST_BODY_BYTES as u64 {
+    if body.size_hint().lower() > MAX_BODY_BYTES as u64 {
         return Err(too_large());
     }
     let read = async {
@@ -82,7 +82,7 @@ async fn read_body(headers: &HeaderMap, body: Body) -> Result<Vec<u8>, Problem> 
             let chunk = chunk.map_err(|error| {
                 Problem::new(ProblemKind::Malformed, format!("the body broke off: {}", escaped(&error.to_string())))
             })?;
-            if read.len() + chunk.len() > MOST_BODY_BYTES {
+            if read.len() + chunk.len() > MAX_BODY_BYTES {
                 return Err(too_large());
             }
             read.extend_from_slice(&chunk);
@@ -94,7 +94,7 @@ async fn read_body(headers: &HeaderMap, body: Body) -> Result<Vec<u8>, Problem> 
 }
 
 fn too_large() -> Problem {
-    Problem::new(ProblemKind::TooLarge, format!("the body is larger than {MOST_BODY_BYTES} bytes"))
+    Problem::new(ProblemKind::TooLarge, format!("the body is larger than {MAX_BODY_BYTES} bytes"))
 }
 
 /// With or without a charset.

@@ -38,13 +38,13 @@ pub const NAME: &str = "leaseway-client";
 const HOLDER: &str = "envoy";
 
 /// How long giving back may take when the gateway stops.
-const FAREWELL: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// So many reports of an Envoy wait for its task.
 const COMMANDS: usize = 4;
 
 /// Names and domains are no longer.
-const MOST_NAME_BYTES: usize = 128;
+const MAX_NAME_BYTES: usize = 128;
 
 /// What a gateway for RLQS is to do.
 #[derive(Debug, Clone)]
@@ -112,7 +112,8 @@ impl RlqsService {
     pub async fn drain(&self) {
         let registry = &self.0;
         registry.stop.send_replace(true);
-        let deadline = Instant::now() + Duration::from_millis(registry.options.envoy.longest_belief().0) + FAREWELL;
+        let deadline =
+            Instant::now() + Duration::from_millis(registry.options.envoy.longest_belief().0) + CLOSE_TIMEOUT;
         while !registry.present().envoys.is_empty() && Instant::now() < deadline {
             sleep(Duration::from_millis(20)).await;
         }
@@ -149,8 +150,8 @@ impl RateLimitQuotaService for RlqsService {
 /// What an Envoy calls itself, if it says so.
 fn name(metadata: &MetadataMap) -> Result<Option<Arc<str>>, Status> {
     let Some(name) = metadata.get(NAME) else { return Ok(None) };
-    let name = name.to_str().ok().filter(|name| !name.is_empty() && name.len() <= MOST_NAME_BYTES);
-    let bad = || Status::invalid_argument(format!("{NAME} is a name of 1 to {MOST_NAME_BYTES} printable characters"));
+    let name = name.to_str().ok().filter(|name| !name.is_empty() && name.len() <= MAX_NAME_BYTES);
+    let bad = || Status::invalid_argument(format!("{NAME} is a name of 1 to {MAX_NAME_BYTES} printable characters"));
     name.map(Arc::from).map(Some).ok_or_else(bad)
 }
 
@@ -229,8 +230,8 @@ impl Reader {
                 escaped(domain),
                 escaped(&said)
             ))),
-            None if said.is_empty() || said.len() > MOST_NAME_BYTES => Err(Status::invalid_argument(format!(
-                "the first report of a stream names its domain, in 1 to {MOST_NAME_BYTES} bytes"
+            None if said.is_empty() || said.len() > MAX_NAME_BYTES => Err(Status::invalid_argument(format!(
+                "the first report of a stream names its domain, in 1 to {MAX_NAME_BYTES} bytes"
             ))),
             None => Ok(Arc::clone(self.domain.insert(said.into()))),
         }

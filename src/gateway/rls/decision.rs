@@ -43,10 +43,10 @@ pub enum Decision {
 const FEW: usize = 4;
 
 /// In one request. Each is compared with all others.
-const MOST_DESCRIPTORS: usize = 100;
+const MAX_DESCRIPTORS: usize = 100;
 
 /// More than this is as good as this: no limit is as large.
-const MOST_HITS: u64 = u32::MAX as u64;
+const MAX_HITS: u64 = u32::MAX as u64;
 
 /// What a descriptor asks of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +62,7 @@ enum Hits {
 impl Hits {
     fn of(request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> Hits {
         let hits = descriptor.hits_addend.unwrap_or_else(|| u64::from(request.hits_addend.max(1)));
-        match u32::try_from(hits.min(MOST_HITS)).unwrap_or(u32::MAX) {
+        match u32::try_from(hits.min(MAX_HITS)).unwrap_or(u32::MAX) {
             0 => Hits::Look,
             hits if descriptor.is_negative_hits => Hits::GiveBack(hits),
             hits => Hits::Take(hits),
@@ -115,9 +115,9 @@ pub fn decide(
     if request.descriptors.is_empty() {
         return Err(Status::invalid_argument("`descriptors` is empty: there is nothing to decide by"));
     }
-    if request.descriptors.len() > MOST_DESCRIPTORS {
+    if request.descriptors.len() > MAX_DESCRIPTORS {
         let many = request.descriptors.len();
-        let why = format!("`descriptors` has {many} elements, at most {MOST_DESCRIPTORS} are decided at once");
+        let why = format!("`descriptors` has {many} elements, at most {MAX_DESCRIPTORS} are decided at once");
         return Err(Status::invalid_argument(why));
     }
     let Some(domain) = rules.domain(&request.domain) else {

@@ -13,7 +13,7 @@ use super::{CurrentRules, file};
 use crate::metrics;
 
 /// How often files are looked at: that notices every way of replacing them, which watches do not.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What the files look like: which there are, and of each when it was changed, its length and its inode.
 type Look = Vec<(PathBuf, Option<(SystemTime, u64, u64)>)>;
@@ -45,7 +45,7 @@ impl Watched {
 
     /// Puts what changes in force, for as long as there are rules.
     pub async fn reload(mut self, rules: Weak<CurrentRules>) {
-        let (mut seen, mut interval) = (self.read.clone(), interval(LOOK));
+        let (mut seen, mut interval) = (self.read.clone(), interval(POLL_INTERVAL));
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             interval.tick().await;

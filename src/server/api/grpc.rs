@@ -53,7 +53,7 @@ use crate::{
     config::limits::Limits,
     listen::{
         Accepted, ArbiterConnection, Connection, Listener,
-        open_connections::{Ending, FAREWELL, OpenConnection},
+        open_connections::{CLOSE_TIMEOUT, Ending, OpenConnection},
     },
     node::{NotMaster, Refused},
     runtime::signals::until,
@@ -152,7 +152,7 @@ async fn serve_connection(served: Served, connection: Arc<OpenConnection>) {
             Ending::Now => return,
             Ending::Soon => {
                 served.as_mut().graceful_shutdown();
-                tokio::time::timeout(FAREWELL, served).await.unwrap_or(Ok(()))
+                tokio::time::timeout(CLOSE_TIMEOUT, served).await.unwrap_or(Ok(()))
             }
             Ending::WhenDone => {
                 served.as_mut().graceful_shutdown();

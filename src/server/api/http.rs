@@ -47,7 +47,7 @@ use crate::{
 };
 
 /// Pages that look at all holders of a resource at the same time.
-const LOOKING: usize = 2;
+const MAX_SNAPSHOTS: usize = 2;
 
 /// Resources whose series are written in some hundred microseconds.
 const PART: usize = 32;
@@ -79,7 +79,7 @@ pub(crate) struct Snapshots {
 
 impl Default for Snapshots {
     fn default() -> Snapshots {
-        Snapshots { resources: Arc::default(), holders: Arc::new(Semaphore::new(LOOKING)) }
+        Snapshots { resources: Arc::default(), holders: Arc::new(Semaphore::new(MAX_SNAPSHOTS)) }
     }
 }
 

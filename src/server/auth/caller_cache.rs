@@ -53,7 +53,7 @@ struct RefusedToken {
 /// For so long a token that was refused stays so without being looked at.
 const REFUSED_FOR: Duration = Duration::from_secs(1);
 /// A stream looks again at what its caller has proved no sooner than this.
-const SOONEST: Duration = Duration::from_secs(1);
+const MIN_RECHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 impl CallerCache {
     pub(crate) fn new(authorizer: Arc<Authorizer>, caller: Option<Caller>) -> CallerCache {
@@ -264,7 +264,7 @@ impl Admitted {
         match subject.and_then(Subject::expires) {
             None => is_another.await,
             Some(expires) => {
-                let left = expires.duration_since(SystemTime::now()).unwrap_or_default().max(SOONEST);
+                let left = expires.duration_since(SystemTime::now()).unwrap_or_default().max(MIN_RECHECK_INTERVAL);
                 // Boxed: few streams have one.
                 let _ = Box::pin(tokio::time::timeout(left, is_another)).await;
             }

@@ -16,7 +16,7 @@ use super::{
 use crate::{config::secret::read_secret, listen::Caller};
 
 /// A token is looked at again after so long at most, even if it lasts longer.
-const LOOK_AGAIN: Duration = Duration::from_secs(300);
+const RECHECK_INTERVAL: Duration = Duration::from_secs(300);
 
 /// The files that say which tokens prove what.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -148,7 +148,7 @@ impl Credentials {
             return Err(CredentialError::TooMany);
         }
         let (identity, expires) = jwts.verify(token)?;
-        Ok(Proved { identity, expires: Some(expires.min(now + LOOK_AGAIN)) })
+        Ok(Proved { identity, expires: Some(expires.min(now + RECHECK_INTERVAL)) })
     }
 
     /// Whether this is the operator's token, as it is sent; also where there is none.

@@ -15,7 +15,7 @@ const BYTES: usize = 32;
 /// So that a token is recognised for what it is where it should not be.
 const PREFIX: &str = "lwt_";
 /// More are more than a file is for: JWTs need no line each.
-const MOST: usize = 100_000;
+const MAX_TOKENS: usize = 100_000;
 
 type Hash = [u8; 32];
 
@@ -47,7 +47,7 @@ pub(super) enum TokensError {
         /// Where it was before.
         first: usize,
     },
-    #[error("more than {MOST} tokens")]
+    #[error("more than {MAX_TOKENS} tokens")]
     TooMany,
 }
 
@@ -68,7 +68,7 @@ impl Tokens {
                 return Err(TokensError::Twice { line: number, first });
             }
             tokens.insert(hash, identity);
-            if tokens.len() > MOST {
+            if tokens.len() > MAX_TOKENS {
                 return Err(TokensError::TooMany);
             }
         }

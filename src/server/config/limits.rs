@@ -84,9 +84,9 @@ impl Limits {
 
     /// Bytes that may wait for one connection: at least a request of the longest message, and its answer.
     pub(crate) fn bytes_of_connection(&self) -> usize {
-        self.connection_bytes.max(2 * self.message_bytes).min(MOST_OF_CONNECTION)
+        self.connection_bytes.max(2 * self.message_bytes).min(MAX_CONNECTION_BYTES)
     }
 }
 
 /// Bytes of a connection are counted in 32 bits.
-const MOST_OF_CONNECTION: usize = (1 << 31) - 1;
+const MAX_CONNECTION_BYTES: usize = (1 << 31) - 1;

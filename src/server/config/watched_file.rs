@@ -7,7 +7,7 @@ use std::{
 };
 
 /// How often files are looked at.
-pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Identifies a version of the file. `None`: it cannot be read.
 type Stamp = Option<(SystemTime, u64, u64)>;

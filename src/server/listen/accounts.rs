@@ -22,7 +22,7 @@ const TURNS: usize = 4;
 
 /// So many tokens from one address may prove nothing within a second: until the next one no signatures of others are
 /// checked, which takes as long as some requests.
-const MOST_REFUSED: usize = 200;
+const MAX_REFUSED: usize = 200;
 
 /// Where a request comes from.
 #[derive(Debug, Clone, Copy)]
@@ -73,7 +73,7 @@ impl Account {
 
     /// Whether signatures of its tokens are checked.
     pub(crate) fn may_prove(&self) -> bool {
-        self.refused.load(Ordering::Relaxed) < MOST_REFUSED
+        self.refused.load(Ordering::Relaxed) < MAX_REFUSED
     }
 
     fn has_nothing(&self) -> bool {

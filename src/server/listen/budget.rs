@@ -334,7 +334,7 @@ mod tests {
     use super::*;
     use crate::listen::accounts::Accounts;
 
-    const MOST: usize = 1 << 20;
+    const MAX_BYTES: usize = 1 << 20;
 
     struct Payers {
         accounts: Accounts,
@@ -343,7 +343,8 @@ mod tests {
 
     impl Payers {
         fn new(most_of_connection: usize) -> Payers {
-            let budget = Arc::new(Budget::new(MOST, most_of_connection, PrincipalShare::new(0.5).expect("a part")));
+            let budget =
+                Arc::new(Budget::new(MAX_BYTES, most_of_connection, PrincipalShare::new(0.5).expect("a part")));
             Payers { accounts: Accounts::default(), budget }
         }
 
@@ -355,7 +356,7 @@ mod tests {
 
     #[test]
     fn usual_requests_draw_on_nothing_that_is_shared() {
-        let world = Payers::new(MOST);
+        let world = Payers::new(MAX_BYTES);
         let connection = world.connection(1);
         let few: Vec<_> = (0..FREE / REQUEST).map(|_| Charge::request(&connection, REQUEST)).collect();
         assert!(few.iter().all(Result::is_ok) && world.budget.used() == 0);
@@ -367,34 +368,34 @@ mod tests {
 
     #[test]
     fn a_connection_an_address_and_the_process_have_their_bounds() {
-        let world = Payers::new(MOST / 4);
-        let refused = |connection: Arc<ConnectionBudget>| Charge::answer(&connection, MOST / 4).err();
+        let world = Payers::new(MAX_BYTES / 4);
+        let refused = |connection: Arc<ConnectionBudget>| Charge::answer(&connection, MAX_BYTES / 4).err();
         let first = world.connection(1);
-        let _a = Charge::answer(&first, MOST / 4).expect("as much as it may");
-        assert_eq!(Charge::request(&first, 1).err(), Some(BeyondBudget::Connection(MOST / 4)));
-        assert_eq!(Charge::answer(&first, usize::MAX).err(), Some(BeyondBudget::Connection(MOST / 4)));
-        let _b = Charge::answer(&world.connection(1), MOST / 4).expect("half of all");
-        assert_eq!(refused(world.connection(1)), Some(BeyondBudget::Principal(MOST)));
-        let _c = Charge::answer(&world.connection(2), MOST / 4).expect("half of the rest");
-        assert_eq!(refused(world.connection(2)), Some(BeyondBudget::Principal(MOST)));
+        let _a = Charge::answer(&first, MAX_BYTES / 4).expect("as much as it may");
+        assert_eq!(Charge::request(&first, 1).err(), Some(BeyondBudget::Connection(MAX_BYTES / 4)));
+        assert_eq!(Charge::answer(&first, usize::MAX).err(), Some(BeyondBudget::Connection(MAX_BYTES / 4)));
+        let _b = Charge::answer(&world.connection(1), MAX_BYTES / 4).expect("half of all");
+        assert_eq!(refused(world.connection(1)), Some(BeyondBudget::Principal(MAX_BYTES)));
+        let _c = Charge::answer(&world.connection(2), MAX_BYTES / 4).expect("half of the rest");
+        assert_eq!(refused(world.connection(2)), Some(BeyondBudget::Principal(MAX_BYTES)));
         let before = world.budget.used();
-        assert_eq!(refused(world.connection(3)), Some(BeyondBudget::Principal(MOST)));
-        let _d = Charge::answer(&world.connection(3), MOST / 8).expect("half of what is left then");
-        assert!(world.budget.used() > before && world.budget.used() <= MOST);
+        assert_eq!(refused(world.connection(3)), Some(BeyondBudget::Principal(MAX_BYTES)));
+        let _d = Charge::answer(&world.connection(3), MAX_BYTES / 8).expect("half of what is left then");
+        assert!(world.budget.used() > before && world.budget.used() <= MAX_BYTES);
     }
 
     #[test]
     fn what_waits_is_counted_to_whom_the_connection_is_found_to_belong() {
-        let world = Payers::new(MOST);
+        let world = Payers::new(MAX_BYTES);
         let (connection, identity) = (world.connection(1), world.accounts.of_identity(&"web".into()));
         let bytes = |account: &Account| account.bytes.load(Ordering::Relaxed);
         let address = world.accounts.of_address([10, 0, 0, 1].into());
-        let before = Charge::answer(&connection, MOST / 4).expect("there is room");
+        let before = Charge::answer(&connection, MAX_BYTES / 4).expect("there is room");
         let waiting = bytes(&address);
         assert!(waiting > 0);
         connection.count_to(&identity);
         assert_eq!((bytes(&address), bytes(&identity)), (0, waiting));
-        let after = Charge::answer(&connection, MOST / 8).expect("there is room");
+        let after = Charge::answer(&connection, MAX_BYTES / 8).expect("there is room");
         assert!(bytes(&identity) > waiting);
         drop((before, after));
         assert_eq!((bytes(&address), bytes(&identity), world.budget.used()), (0, 0, 0));
@@ -402,16 +403,19 @@ mod tests {
 
     #[test]
     fn a_budget_that_is_used_up_says_so() {
-        let world = Payers { budget: Arc::new(Budget::new(MOST, MOST, PrincipalShare::ALL)), ..Payers::new(MOST) };
-        let _all = Charge::answer(&world.connection(1), MOST).expect("all of it");
+        let world = Payers {
+            budget: Arc::new(Budget::new(MAX_BYTES, MAX_BYTES, PrincipalShare::ALL)),
+            ..Payers::new(MAX_BYTES)
+        };
+        let _all = Charge::answer(&world.connection(1), MAX_BYTES).expect("all of it");
         let _free = Charge::answer(&world.connection(2), FREE).expect("what is free is");
         assert_eq!(Charge::answer(&world.connection(3), FREE + 1).err(), None, "the last block");
-        assert_eq!(Charge::answer(&world.connection(3), 2 * FREE + 1).err(), Some(BeyondBudget::Process(MOST)));
+        assert_eq!(Charge::answer(&world.connection(3), 2 * FREE + 1).err(), Some(BeyondBudget::Process(MAX_BYTES)));
     }
 
     #[test]
     fn what_is_written_is_not_charged_any_more_and_neither_is_what_is_dropped() {
-        let world = Payers::new(MOST);
+        let world = Payers::new(MAX_BYTES);
         let connection = world.connection(1);
         let charged = |bytes: usize| {
             let charge = Charge::request(&connection, REQUEST).and_then(|request| request.answered(bytes));

@@ -31,13 +31,13 @@ use crate::{
 };
 
 /// How often connections are looked at.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// An idle connection that is told to end may take so long to agree.
-pub(crate) const FAREWELL: Duration = Duration::from_secs(5);
-/// So many tokens of a connection may prove nothing; one of them is forgotten each [`LOOK`].
-const MOST_REFUSED: u32 = 20;
+pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// So many tokens of a connection may prove nothing; one of them is forgotten each [`POLL_INTERVAL`].
+const MAX_REFUSED: u32 = 20;
 /// Accounts are looked at every so many looks at connections.
-const SWEEP: u32 = 10;
+const POLLS_PER_SWEEP: u32 = 10;
 
 /// Bounds on the connections of a listener.
 #[derive(Debug, Clone, Copy)]
@@ -162,7 +162,7 @@ impl OpenConnection {
     #[cold]
     pub(crate) fn refused_token(&self) {
         self.account.refused_token();
-        if self.refused.fetch_add(1, Ordering::Relaxed) == MOST_REFUSED {
+        if self.refused.fetch_add(1, Ordering::Relaxed) == MAX_REFUSED {
             metrics::connection_closed(Closed::Refused);
             self.end(Ending::Soon);
         }
@@ -171,7 +171,7 @@ impl OpenConnection {
     /// Time has passed without a refusal, or with fewer.
     fn forget_refused(&self) {
         // One that was told to end ends.
-        let forget = |refused: u32| if refused > MOST_REFUSED { None } else { refused.checked_sub(1) };
+        let forget = |refused: u32| if refused > MAX_REFUSED { None } else { refused.checked_sub(1) };
         let _ = self.refused.fetch_update(Ordering::Relaxed, Ordering::Relaxed, forget);
     }
 
@@ -365,14 +365,14 @@ impl OpenConnections {
 
 /// Looks after connections and accounts for as long as the server runs.
 pub(crate) async fn sweep(listeners: Vec<OpenConnections>, accounts: Arc<Accounts>) {
-    let mut interval = tokio::time::interval(LOOK);
+    let mut interval = tokio::time::interval(POLL_INTERVAL);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     for look in 1_u32.. {
         interval.tick().await;
         let (now, time) = (Instant::now(), SystemTime::now());
         listeners.iter().for_each(|listener| listener.0.look(now, time));
         accounts.forget_refused();
-        if look.is_multiple_of(SWEEP) {
+        if look.is_multiple_of(POLLS_PER_SWEEP) {
             accounts.sweep();
         }
     }

@@ -7,7 +7,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::{config::service::Service, observe::metrics};
 
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What it shows, and whom it trusts.
 #[derive(Debug, Clone, Default)]
@@ -109,7 +109,7 @@ impl Tls {
 
 /// Reads certificates again that have changed, for ever: on SIGHUP at once.
 pub(crate) async fn reload(tls: Arc<Tls>, mut hangup: Signal) {
-    let mut interval = tokio::time::interval(LOOK_EVERY);
+    let mut interval = tokio::time::interval(POLL_INTERVAL);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         let look: fn(&Credentials) -> Looked = tokio::select! {

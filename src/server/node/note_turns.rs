@@ -8,7 +8,7 @@ use std::sync::{
 use tokio::{sync::mpsc, time::Duration};
 
 /// Turns of all pools come so far apart: 1,280 entries and 320 KiB in a second.
-const APART: Duration = Duration::from_millis(50);
+const MIN_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Gives turns, in the order in which they were asked for.
 #[derive(Debug, Clone)]
@@ -23,7 +23,7 @@ impl NoteTurns {
                 // A turn that no pool waits for any more takes no time.
                 if Arc::strong_count(&turn) > 1 {
                     turn.store(true, Ordering::Release);
-                    tokio::time::sleep(APART).await;
+                    tokio::time::sleep(MIN_INTERVAL).await;
                 }
             }
         });

@@ -15,7 +15,7 @@ use crate::{
 /// Resources that are divided at the same time: their holders are in memory twice.
 const TOGETHER: usize = 4;
 /// About so many bytes a plan has at the most; what does not fit is counted.
-const MOST_BYTES: usize = 3 << 20;
+const MAX_BYTES: usize = 3 << 20;
 /// What a row takes besides its names.
 const ROW: usize = 128;
 
@@ -148,7 +148,7 @@ impl Plan {
     fn fill(&mut self, mut planned: Vec<ResourcePlan>) {
         planned
             .sort_by(|one, other| other.part_moved().total_cmp(&one.part_moved()).then_with(|| one.id.cmp(&other.id)));
-        let mut room = Room(MOST_BYTES);
+        let mut room = Room(MAX_BYTES);
         let kept = planned.iter().take_while(|plan| room.take(plan.bytes())).count();
         self.left_out = planned.len() - kept;
         planned.truncate(kept);

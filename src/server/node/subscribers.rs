@@ -23,7 +23,7 @@ use crate::observe::{changes::Changes, metrics};
 /// Events that wait for one stream, at most.
 const QUEUE: usize = 1024;
 /// Streams of all pools, at most.
-const MOST: usize = 256;
+const MAX_SUBSCRIBERS: usize = 256;
 
 #[derive(Debug, Default)]
 pub(crate) struct Subscribers {
@@ -59,7 +59,7 @@ pub(crate) struct QueuedEvent {
 
 /// There are as many as there may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("this server has as many subscribers as it may ({MOST})")]
+#[error("this server has as many subscribers as it may ({MAX_SUBSCRIBERS})")]
 pub(crate) struct TooManySubscribers;
 
 /// This server is not master any more.
@@ -82,7 +82,7 @@ impl Subscribers {
         filter: PoolEventFilter,
     ) -> Result<Subscription, TooManySubscribers> {
         let mut listening = self.listening();
-        if self.count() >= MOST {
+        if self.count() >= MAX_SUBSCRIBERS {
             return Err(TooManySubscribers);
         }
         let subscriber = Arc::new(Subscriber { filter, queue: Mutex::default(), wake: Notify::new() });

@@ -1,7 +1,7 @@
 //! Listeners for hints, each with its pending resources.
 //!
 //! Resources hint holders; streams send the hints. Between them is one [`Watcher`] for each holder that listens: the
-//! resources it should ask for, each once, at most [`MOST_PENDING`] of them, and beyond that "everything". So a slow
+//! resources it should ask for, each once, at most [`MAX_PENDING`] of them, and beyond that "everything". So a slow
 //! listener costs a few hundred bytes and never delays a resource.
 //!
 //! # How resources learn which holders listen
@@ -31,7 +31,7 @@ use tokio::sync::Notify;
 use crate::observe::metrics;
 
 /// The most resources in a hint; with more the listener is told to ask for everything.
-const MOST_PENDING: usize = 64;
+const MAX_PENDING: usize = 64;
 /// How many started streams the log keeps: as many as may start in a second, because every resource reads on with each
 /// tick. A resource that is further behind gets all listeners.
 const LOG: usize = 16_384;
@@ -88,7 +88,7 @@ impl PendingHints {
         if self.everything || self.resources.contains(resource) {
             return;
         }
-        if self.resources.len() < MOST_PENDING {
+        if self.resources.len() < MAX_PENDING {
             self.resources.push(Arc::clone(resource));
         } else {
             self.everything = true;

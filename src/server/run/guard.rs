@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Connections of all listeners that have said too little for a first request.
-const MOST_OPENING: usize = 1024;
+const MAX_PENDING_HANDSHAKES: usize = 1024;
 
 /// How callers prove who they are, and what becomes of it. Who may do what is in the configuration.
 #[derive(Debug, Clone, Default)]
@@ -107,7 +107,7 @@ impl ListenerSet {
         accounts: &Arc<Accounts>,
         budget: &Arc<Budget>,
     ) -> Result<ListenerSet, ServeError> {
-        let pending_handshakes = PendingHandshakes::new(MOST_OPENING, limits.share());
+        let pending_handshakes = PendingHandshakes::new(MAX_PENDING_HANDSHAKES, limits.share());
         let settings = |service: Service| {
             let limits = connection_limits(limits, service);
             Ok::<_, ServeError>(ListenerSettings {

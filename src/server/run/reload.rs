@@ -14,7 +14,7 @@ use crate::{
     auth::{Authorizer, CredentialFiles},
     config::{
         self,
-        watched_file::{LOOK_EVERY, WatchedFile},
+        watched_file::{POLL_INTERVAL, WatchedFile},
     },
     node::NodeHandle,
     observe::{audit::Event, metrics},
@@ -34,7 +34,7 @@ impl Reload {
     pub(crate) fn prepare(config: Option<PathBuf>, credentials: &CredentialFiles) -> io::Result<Reload> {
         let hangup = signal(SignalKind::hangup())?;
         let credentials = credentials.watched().into_iter().map(WatchedFile::new).collect();
-        let mut look = tokio::time::interval(LOOK_EVERY);
+        let mut look = tokio::time::interval(POLL_INTERVAL);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Ok(Reload { config: config.map(WatchedFile::new), credentials, hangup, look })
     }

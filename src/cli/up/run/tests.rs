@@ -150,7 +150,7 @@ async fn asked_twice_it_kills() {
     };
     let outcome = scripts.run(operator).await;
     assert!(outcome.is_ok(), "it was asked for: {outcome:?}");
-    assert!(begun.elapsed() < tether::PATIENCE, "it was not waited for");
+    assert!(begun.elapsed() < tether::STOP_TIMEOUT, "it was not waited for");
 }
 
 #[tokio::test]

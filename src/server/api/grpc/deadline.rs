@@ -17,13 +17,13 @@ use tonic::Status;
 use super::answer::{Answer, refusal};
 
 /// The protocol has no more digits; with more, hours would overflow.
-const MOST_DIGITS: usize = 8;
+const MAX_DIGITS: usize = 8;
 
 /// The deadline in `grpc-timeout`; `None` if it is malformed: as with tonic, such a call has no deadline.
 pub(super) fn timeout(said: &HeaderValue) -> Option<Duration> {
     let text = said.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    if digits.len() > MOST_DIGITS {
+    if digits.len() > MAX_DIGITS {
         return None;
     }
     let number: u64 = digits.parse().ok()?;

@@ -15,7 +15,7 @@ use crate::observe::{
 };
 
 /// The most problems in an answer; all are counted.
-const MOST: usize = 100;
+const MAX_PROBLEMS: usize = 100;
 /// The longest part of an id that is shown.
 const ID_BYTES: usize = 256;
 
@@ -42,7 +42,7 @@ impl Problems {
             }
             _ => warn(&LOGGED, reason, client, resource, message),
         }
-        if self.told.len() < MOST {
+        if self.told.len() < MAX_PROBLEMS {
             self.told.push(Problem {
                 resource_id: Some(resource.to_owned()),
                 reason: Some(reason.name().to_owned()),
@@ -117,11 +117,11 @@ mod tests {
     #[test]
     fn what_is_told_is_bounded() {
         let mut problems = Problems::default();
-        for _ in 0..10 * MOST {
+        for _ in 0..10 * MAX_PROBLEMS {
             problems.note(Reason::BadId, "c", &"ü".repeat(ID_BYTES), "is too long");
         }
         let told = problems.into_wire();
-        assert_eq!(told.len(), MOST);
+        assert_eq!(told.len(), MAX_PROBLEMS);
         assert_eq!(told[0].resource_id(), "ü".repeat(ID_BYTES / 2));
         assert_eq!(cut("aü", 2), "a");
         assert_eq!(cut("aü", 3), "aü");

@@ -109,12 +109,12 @@ fn a_connection_ends_with_its_certificate_whatever_it_does() {
 fn a_connection_with_many_bad_tokens_ends_and_one_with_a_few_goes_on() {
     let open = listener(LIMITS);
     let (few, many) = (open.admit(address(1)).expect("a place"), open.admit(address(1)).expect("a place"));
-    for _ in 0..3 * MOST_REFUSED {
+    for _ in 0..3 * MAX_REFUSED {
         few.connection.refused_token();
         open.0.look(Instant::now(), SystemTime::now());
     }
     assert_eq!(told(&few), None, "one in each second");
-    (0..MOST_REFUSED).for_each(|_| many.connection.refused_token());
+    (0..MAX_REFUSED).for_each(|_| many.connection.refused_token());
     assert_eq!(told(&many), None);
     many.connection.refused_token();
     assert_eq!(told(&many), Some(Ending::Soon));

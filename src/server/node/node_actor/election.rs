@@ -18,14 +18,14 @@ use crate::{
 };
 
 /// How often a peer looks at what the quorum has stored: another may have put a configuration in force.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Tells the node of every change of mastership, and when to look at what the quorum has stored. Goes on until the node
 /// or the quorum is gone.
 async fn follow(quorum: Quorum, node: Addr<NodeActor>) {
     let mut mastership = quorum.mastership();
     mastership.mark_changed();
-    let mut look = tokio::time::interval(LOOK_EVERY);
+    let mut look = tokio::time::interval(POLL_INTERVAL);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         let message = tokio::select! {

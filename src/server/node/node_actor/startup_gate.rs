@@ -15,9 +15,9 @@ use tokio::{
 use super::NodeHandle;
 
 /// For so long after the start.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 /// So many requests; others are answered at once.
-const MOST: usize = 1024;
+const MAX_WAITING: usize = 1024;
 
 #[derive(Debug, Clone)]
 pub(super) struct StartupGate {
@@ -29,7 +29,7 @@ pub(super) struct StartupGate {
 impl StartupGate {
     /// From now on; `known`: whether a master was known at any time.
     pub(super) fn new(known: watch::Receiver<bool>) -> StartupGate {
-        StartupGate { known, places: Arc::new(Semaphore::new(MOST)), until: Instant::now() + PATIENCE }
+        StartupGate { known, places: Arc::new(Semaphore::new(MAX_WAITING)), until: Instant::now() + TIMEOUT }
     }
 
     /// Waits until a master is known for the first time. Whether one is, or was.
@@ -62,17 +62,17 @@ mod tests {
         let gate = StartupGate::new(heard);
         let began = Instant::now();
         let soon = async {
-            tokio::time::sleep(PATIENCE / 4).await;
+            tokio::time::sleep(TIMEOUT / 4).await;
             known.send_replace(true);
         };
         let (waited, ()) = tokio::join!(gate.wait(), soon);
-        assert!(waited && began.elapsed() < PATIENCE / 2);
+        assert!(waited && began.elapsed() < TIMEOUT / 2);
         assert!(gate.wait().await, "it was known before");
 
         let (_known, heard) = watch::channel(false);
         let (gate, began) = (StartupGate::new(heard), Instant::now());
         assert!(!gate.wait().await);
-        assert!(began.elapsed() >= PATIENCE && began.elapsed() < PATIENCE * 2);
+        assert!(began.elapsed() >= TIMEOUT && began.elapsed() < TIMEOUT * 2);
         let again = Instant::now();
         assert!(!gate.wait().await && again.elapsed() == Duration::ZERO, "not twice");
     }
@@ -81,7 +81,7 @@ mod tests {
     async fn those_beyond_its_places_do_not_wait_and_a_caller_that_goes_leaves_its_place() {
         let (_known, heard) = watch::channel(false);
         let gate = StartupGate::new(heard);
-        let mut waiting: Vec<_> = (0..MOST).map(|_| Box::pin(gate.wait())).collect();
+        let mut waiting: Vec<_> = (0..MAX_WAITING).map(|_| Box::pin(gate.wait())).collect();
         for wait in &mut waiting {
             assert!(futures_util::poll!(wait.as_mut()).is_pending());
         }

@@ -8,17 +8,17 @@ use leaseway_quorum::{Fact, Listening, Quorum, Reign};
 use super::{super::directory::Directory, actor::NodeActor};
 
 /// How often a master looks for promises that have ended with no resource left to say so.
-const SWEEP_EVERY: Millis = Millis::from_secs(10);
+const SWEEP_INTERVAL: Millis = Millis::from_secs(10);
 /// A pool that was not asked for so long is not remembered.
 const POOLS_LAST: Millis = Millis::from_secs(24 * 3600);
 /// So many resources are forgotten in one go.
-const SWEEP_MOST: usize = 1000;
+const MAX_SWEPT: usize = 1000;
 
 impl NodeActor {
     /// Proposes to forget what has ended. If that is lost, the next look finds it again.
     pub(super) fn sweep(&mut self, reign: &Reign) {
         let now = self.clock.at();
-        if now.since(self.swept) < SWEEP_EVERY {
+        if now.since(self.swept) < SWEEP_INTERVAL {
             return;
         }
         self.swept = now;
@@ -43,7 +43,7 @@ fn ended(quorum: &Quorum, directory: &Directory, now: Millis, moment: ClusterTim
         let named = facts.promised().filter_map(|resource| Some((resource, facts.promises(resource)?)));
         let ended = named.filter(|(_, promises)| promises.until() <= moment);
         let newest = |promises: &Promises| promises.newest().map(|(epoch, _)| epoch);
-        ended.map(|(resource, promises)| (Arc::clone(resource), newest(promises))).take(SWEEP_MOST).collect()
+        ended.map(|(resource, promises)| (Arc::clone(resource), newest(promises))).take(MAX_SWEPT).collect()
     });
     let forgotten = ended.into_iter().filter(|(resource, _)| directory.get(resource).is_none());
     let mut facts: Vec<Fact> = forgotten
@@ -60,7 +60,7 @@ fn ended(quorum: &Quorum, directory: &Directory, now: Millis, moment: ClusterTim
 fn ended_pools(quorum: &Quorum, directory: &Directory, now: Millis) -> Vec<Fact> {
     let ended: Vec<Arc<str>> = quorum.read(|facts| {
         let ended = facts.pools().filter(|(_, pool)| pool.age(now) >= POOLS_LAST || pool.is_worthless(now));
-        ended.map(|(resource, _)| Arc::clone(resource)).take(SWEEP_MOST).collect()
+        ended.map(|(resource, _)| Arc::clone(resource)).take(MAX_SWEPT).collect()
     });
     let unasked = ended.into_iter().filter(|resource| directory.get(resource).is_none());
     unasked.map(|resource| Fact::ForgetPool { resource }).collect()

@@ -22,9 +22,9 @@ use crate::listen::accounts::RequestOrigin;
 /// after.
 const ROUNDS_IN_A_ROW: usize = 8;
 /// So many requests are answered in one round at the most.
-const ROUND_MOST: usize = 512;
+const MAX_ROUND: usize = 512;
 /// Commands that may be pending.
-const MOST_COMMANDS: usize = 64;
+const MAX_COMMANDS: usize = 64;
 /// Why the locks are never poisoned.
 const CAUGHT: &str = "panics are caught while a resource is held";
 
@@ -111,7 +111,7 @@ impl Combiner {
         pending.push(submission);
         match pending.requests.len() {
             1 => Submitted::Leads,
-            ROUND_MOST.. => {
+            MAX_ROUND.. => {
                 drop(pending);
                 self.run();
                 Submitted::Ran
@@ -126,7 +126,7 @@ impl Combiner {
         if pending.is_closed {
             return Err(SendError::Gone);
         }
-        if pending.commands.len() >= MOST_COMMANDS {
+        if pending.commands.len() >= MAX_COMMANDS {
             return Err(SendError::Busy);
         }
         pending.commands.push(command);
@@ -309,20 +309,20 @@ mod tests {
     fn commands_are_bounded() {
         let combiner = failing();
         let send = || combiner.send(Command::Tick { config: config() });
-        assert!((0..MOST_COMMANDS).all(|_| send().is_ok()));
+        assert!((0..MAX_COMMANDS).all(|_| send().is_ok()));
         assert_eq!(send(), Err(SendError::Busy));
     }
 
     #[test]
     fn the_room_that_a_busy_resource_needs_is_not_left_at_others() {
         let (mut pending, mut scratch) = (Pending::default(), RoundScratch::default());
-        for _ in 0..ROUND_MOST {
+        for _ in 0..MAX_ROUND {
             scratch.batch.push(submission().0.request, submission().0.ticket);
         }
         pending.push(submission().0);
         pending.hand_over(&mut scratch);
-        assert_eq!(scratch.batch.len(), ROUND_MOST + 1);
-        assert!(pending.requests.capacity() < ROUND_MOST && pending.tickets.capacity() < ROUND_MOST);
+        assert_eq!(scratch.batch.len(), MAX_ROUND + 1);
+        assert!(pending.requests.capacity() < MAX_ROUND && pending.tickets.capacity() < MAX_ROUND);
     }
 
     #[test]

@@ -131,7 +131,7 @@ fn a_dismissed_subscriber_gets_what_is_queued_and_then_the_end() {
 fn a_dropped_subscription_makes_room() {
     let subscribers = Arc::<Subscribers>::default();
     let start = || subscribers.start(&"pool".into(), PoolEventFilter::default());
-    let mut there: Vec<_> = (0..MOST).map(|_| start().expect("there is room")).collect();
+    let mut there: Vec<_> = (0..MAX_SUBSCRIBERS).map(|_| start().expect("there is room")).collect();
     assert!(matches!(start(), Err(TooManySubscribers)));
     there.pop();
     assert!(start().is_ok());

@@ -49,12 +49,12 @@ async fn more_than_can_be_named_is_everything() {
     let watchers = watchers(10);
     let watch = start(&watchers, "a");
     let name = |n: usize| -> Arc<str> { format!("r{n}").into() };
-    for n in 0..MOST_PENDING {
+    for n in 0..MAX_PENDING {
         hint(&watchers, &name(n), "a");
     }
     let most = told(&watch).await;
-    assert_eq!((most.resources.len(), most.everything), (MOST_PENDING, false));
-    for n in 0..=MOST_PENDING {
+    assert_eq!((most.resources.len(), most.everything), (MAX_PENDING, false));
+    for n in 0..=MAX_PENDING {
         hint(&watchers, &name(n), "a");
     }
     hint(&watchers, "one more", "a");

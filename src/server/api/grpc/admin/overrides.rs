@@ -24,12 +24,12 @@ use crate::{
 };
 
 /// So many may be in force at the same time: a configuration is for more.
-const MOST: usize = 100;
+const MAX_OVERRIDES: usize = 100;
 /// The longest time, in milliseconds: seven days.
 const LONGEST_MS: u64 = 7 * 86_400_000;
 const SHORTEST_MS: u64 = 1000;
 /// The longest reason, in bytes.
-const WHY_MOST: usize = 500;
+const MAX_WHY_BYTES: usize = 500;
 /// Resources that an answer names.
 const NAMED: usize = 20;
 
@@ -66,9 +66,9 @@ impl AdminService {
                     "nothing is set for `{pattern}`: `leaseway capacity` lists what is"
                 )));
             }
-            Some(_) if others >= MOST => {
+            Some(_) if others >= MAX_OVERRIDES => {
                 return Err(Status::resource_exhausted(format!(
-                    "{MOST} overrides are in force, which is the most: take some back with `leaseway capacity \
+                    "{MAX_OVERRIDES} overrides are in force, which is the most: take some back with `leaseway capacity \
                      RESOURCE --clear`, or change the configuration"
                 )));
             }
@@ -120,7 +120,7 @@ impl AdminService {
                 "1 s to 7 days: what is to last is for the configuration",
             ));
         }
-        if request.why.trim().is_empty() || request.why.len() > WHY_MOST {
+        if request.why.trim().is_empty() || request.why.len() > MAX_WHY_BYTES {
             let length = format!("{} bytes", request.why.len());
             return Err(expected("why", &length, "a reason of 1 to 500 bytes, for those who wonder later"));
         }

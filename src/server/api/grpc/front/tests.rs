@@ -32,9 +32,9 @@ use crate::{
     runtime::clock::Clock,
 };
 
-const MOST: usize = 1000;
+const MAX_BYTES: usize = 1000;
 /// An answer that has not come by then does not come.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A request that comes again is answered again.
 const NEVER_TOO_SOON: &str = "
@@ -65,8 +65,8 @@ async fn both(service: CapacityService, node: NodeHandle) -> [SocketAddr; 2] {
     let listen = async || TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let (fronts, tonics) = (listen().await, listen().await);
     let addresses = [&fronts, &tonics].map(|listener| listener.local_addr().expect("it is bound"));
-    let capacity = CapacityServer::new(service.clone()).max_decoding_message_size(MOST);
-    let limits = BodyLimits { message_bytes: MOST, patience: PATIENCE };
+    let capacity = CapacityServer::new(service.clone()).max_decoding_message_size(MAX_BYTES);
+    let limits = BodyLimits { message_bytes: MAX_BYTES, patience: TIMEOUT };
     let (_stop, stopped) = tokio::sync::watch::channel(false);
     let authorizer = Arc::new(Authorizer::open());
     let clients = Clients { capacity: service, push: PushService::new(node, stopped), authorizer };
@@ -254,8 +254,8 @@ fn calls() -> Vec<Call> {
     with("a flag that means nothing", &changed(0, 2));
     with("said to be long", &changed(1, 1));
     with("no protobuf", &changed(5, 0xff));
-    with("as long as it may be", &frames(vec![long(MOST as u32)]));
-    with("a byte too long", &frames(vec![long(MOST as u32 + 1)]));
+    with("as long as it may be", &frames(vec![long(MAX_BYTES as u32)]));
+    with("a byte too long", &frames(vec![long(MAX_BYTES as u32 + 1)]));
     with("much too long", &frames(vec![long(60_000)]));
     with("with trailers", &|call| call.end = End::WithTrailers);
     with("a deadline that passes", &|call| {
@@ -328,7 +328,7 @@ fn is_wrong_twice(call: &Call) -> bool {
     let mut rest = &body[..];
     while let [flag, a, b, c, d, after @ ..] = rest {
         let length = u32::from_be_bytes([*a, *b, *c, *d]) as usize;
-        if *flag != 0 && length > MOST {
+        if *flag != 0 && length > MAX_BYTES {
             return true;
         }
         match after.get(length..) {
@@ -367,7 +367,7 @@ fn the_front_answers_as_tonic_does() {
         let [front, tonic] = both(CapacityService::new(node.clone(), info, None), node).await;
         let mut differ = Vec::new();
         for call in all {
-            let reply = async |from| format!("{:?}", timeout(PATIENCE, ask(from, &call)).await);
+            let reply = async |from| format!("{:?}", timeout(TIMEOUT, ask(from, &call)).await);
             let (ours, theirs) = (reply(front).await, reply(tonic).await);
             if ours != theirs {
                 differ.push(format!("{}, {call:?}:\n  front {ours}\n  tonic {theirs}", call.name));

@@ -6,7 +6,7 @@ use bytes::BufMut as _;
 use super::*;
 use crate::{api::grpc::framing::framed, node::block_on};
 
-const MOST: usize = 1000;
+const MAX_BYTES: usize = 1000;
 
 fn request() -> GetCapacityRequest {
     let resource = ResourceRequest {
@@ -19,7 +19,7 @@ fn request() -> GetCapacityRequest {
 }
 
 fn parsed(framed: &[u8]) -> Result<GetCapacityRequest, (Code, String)> {
-    block_on(parse(framed, MOST)).map_err(|status| (status.code(), status.message().to_owned()))
+    block_on(parse(framed, MAX_BYTES)).map_err(|status| (status.code(), status.message().to_owned()))
 }
 
 #[test]
@@ -65,6 +65,6 @@ fn the_longest_message_may_be_as_long_as_it_may() {
         framed.resize(PREFIX + length, b'x');
         framed
     };
-    assert_eq!(parsed(&of_length(MOST)), Ok(GetCapacityRequest::default()));
-    assert_eq!(parsed(&of_length(MOST + 1)).expect_err("one too many").0, Code::OutOfRange);
+    assert_eq!(parsed(&of_length(MAX_BYTES)), Ok(GetCapacityRequest::default()));
+    assert_eq!(parsed(&of_length(MAX_BYTES + 1)).expect_err("one too many").0, Code::OutOfRange);
 }

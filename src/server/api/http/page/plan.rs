@@ -18,7 +18,7 @@ use crate::node::plan::{self, Plan, PlanRequest, ResourcePlan, Unplanned};
 /// The most that can be pasted; `leaseway config plan` takes more.
 pub(crate) const PASTED_BYTES: usize = 1 << 20;
 /// For it to come.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// What complaints call it.
 const SOURCE: &str = "pasted";
 /// Resources that are shown, and holders of each.
@@ -36,7 +36,7 @@ pub(super) async fn answer(State(pages): State<Pages>, headers: HeaderMap, body:
         return refuse(StatusCode::FORBIDDEN, "Another site has sent this form: paste the configuration here.");
     }
     let too_large = "That is more than 1 MiB, or did not come within 10 s: use `leaseway config plan FILE`.";
-    let Ok(Ok(bytes)) = timeout(PATIENCE, to_bytes(body, PASTED_BYTES)).await else {
+    let Ok(Ok(bytes)) = timeout(TIMEOUT, to_bytes(body, PASTED_BYTES)).await else {
         return refuse(StatusCode::PAYLOAD_TOO_LARGE, too_large);
     };
     let Ok(body) = std::str::from_utf8(&bytes) else {

@@ -17,7 +17,7 @@ const RIGHT: f64 = 12.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 24.0;
 /// The axis ends at so many times what there is and what is held: wants may be any multiple of that.
-const MOST: f64 = 3.0;
+const MAX_RATIO: f64 = 3.0;
 /// Lines of the axis.
 const STEPS: u32 = 4;
 
@@ -78,7 +78,7 @@ impl Scale {
         let largest = |of: fn(&Sample) -> f64| samples.iter().map(of).fold(0.0, f64::max);
         let there = largest(|sample| sample.capacity.max(sample.held).max(sample.granted));
         let beyond = there.max(largest(|sample| sample.wants));
-        let bound = if there > 0.0 { MOST * there } else { f64::INFINITY };
+        let bound = if there > 0.0 { MAX_RATIO * there } else { f64::INFINITY };
         let most = round_up(beyond.min(bound));
         Scale { end, most, is_cut: beyond > most, beyond }
     }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{super::Pages, PAGE_ROWS};
 
 /// Holders that a resource is asked for at a time: one or two milliseconds of it.
-const LOOK: usize = 10_000;
+const MAX_EXAMINED: usize = 10_000;
 /// Holders that can be reached by paging; those further on by searching.
 const REACHED: usize = 100_000;
 
@@ -168,7 +168,7 @@ pub(in super::super) async fn holders(pages: &Pages, query: &HolderQuery) -> Opt
     let mut selection = Selection::new(query);
     let mut from = 0;
     loop {
-        let status = pages.node.resource_status(&query.resource, from, LOOK).await?;
+        let status = pages.node.resource_status(&query.resource, from, MAX_EXAMINED).await?;
         let (next, at) = (status.next, status.at);
         selection.look_at(status.holders);
         match next {
@@ -205,9 +205,9 @@ mod tests {
     fn page(query: &HolderQuery, number: usize) -> HolderPage {
         let mut selection = Selection::new(query);
         let all: Vec<HolderReport> = (0..number).map(report).collect();
-        all.chunks(LOOK / 10).for_each(|part| {
+        all.chunks(MAX_EXAMINED / 10).for_each(|part| {
             selection.look_at(part.to_vec());
-            assert!(selection.best.len() <= 2 * selection.needed() + LOOK, "what is kept is bounded");
+            assert!(selection.best.len() <= 2 * selection.needed() + MAX_EXAMINED, "what is kept is bounded");
         });
         selection.finish(Millis(5))
     }

@@ -5,7 +5,7 @@ use leaseway_proto::status::{Health, LimitUse};
 use super::{NodeObservation, Outcome, ServerObservation, bad, fine, or_fine, warn};
 
 /// Clocks that are further apart are wrong, beyond what the answers took.
-const APART_MS: u64 = 1_000;
+const MAX_CLOCK_OFFSET_MS: u64 = 1_000;
 /// Seconds before its end within which a certificate should have been replaced, and those within which it has to be.
 const CERTIFICATE_SECS: [i64; 2] = [14 * 86_400, 86_400];
 /// Bytes that should be free where a data directory is.
@@ -25,7 +25,7 @@ fn healths(node: &NodeObservation) -> impl Iterator<Item = (&str, &Health)> {
 pub(super) fn clocks(node: &NodeObservation) -> Vec<Outcome> {
     let of = |server: &ServerObservation| Some((server.status()?.server_id.clone(), server.clock_ms?));
     let all: Vec<(String, (i64, u64))> = node.servers.iter().filter_map(of).collect();
-    let apart = |(ahead, within): (i64, u64)| ahead.unsigned_abs() > APART_MS + within;
+    let apart = |(ahead, within): (i64, u64)| ahead.unsigned_abs() > MAX_CLOCK_OFFSET_MS + within;
     let told = |(server, (ahead, _)): &(String, (i64, u64))| {
         let which = if *ahead > 0 { "ahead of" } else { "behind" };
         format!("that of {server} is {:.1} s {which} this machine's", ahead.unsigned_abs() as f64 / 1000.0)
