@@ -1,16 +1,15 @@
-//! All of actix: thin shells over the machines of `leaseway_engine`. What leaves this folder is handles with `async
-//! fn`s.
+//! The actors of a server. They are the only code that uses actix; other modules call handles with `async fn`s.
 //!
 //! | actor | one per | owns | mailbox | when full | on panic | on stop |
 //! |---|---|---|---|---|---|---|
-//! | [`node_actor`] | process | this peer's role, the directory of resources, the configuration in force, the uplink | [`node_actor::MAILBOX`] | the sender waits | the process ends | what the peers have stored stays; all else is forgotten |
-//! | [`resource_actor`] | resource | its engine: claims, leases, division | the [combiner](resource_actor): `Limits::queue` requests, and 64 commands beside them | requests: RESOURCE_EXHAUSTED; ticks: the next one is heard | the node builds it anew: from its promises, or learning | retired: no holder has anything |
-//! | [`uplink_actor`] | reign of a node with a parent | the engine of the uplink, with the session | 4 | the sender waits; there is one | the node builds it anew with its next tick, without leases | the parent's leases end by themselves |
+//! | [`node_actor`] | process | this peer's role, the directory of resources, the configuration in force, the uplink | [`node_actor::MAILBOX`] | the sender waits | the process exits | only data stored by the peers survives |
+//! | [`resource_actor`] | resource | its engine: claims, leases, division | the [combiner](resource_actor): `Limits::queue` requests and 64 commands | requests: RESOURCE_EXHAUSTED; ticks: dropped, the next one follows | the node restarts it from its promises, or in learning mode | it had no holders |
+//! | [`uplink_actor`] | term of a master with a parent | the uplink's engine, with the session | 4 | the sender waits; there is only one | the node restarts it with its next tick, without leases | the parent's leases expire |
 //!
-//! actix does not restart an actor that panicked, its timers starve under load, and `do_send` drops silently. So the
-//! node supervises: it is told when a resource ends ([`on_end`]), and looks after the uplink with its ticks. Ticks are
-//! messages. What must not be lost to a full mailbox is no message but a list or a number beside a wake-up
-//! ([`notices`], [`commit`]).
+//! actix does not restart an actor that panicked, its timers starve under load, and `do_send` drops messages silently.
+//! So the node supervises: a resource reports its end ([`on_end`]), and the node's ticks check the uplink. Ticks are
+//! messages. Data that must survive a full mailbox is kept in a list or a number next to a wake-up ([`notices`],
+//! [`commit`]).
 
 pub(crate) mod assignment_store;
 pub(crate) mod children;

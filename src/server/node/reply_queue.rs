@@ -1,8 +1,8 @@
-//! Answers on their way to the threads that their requests came in on, from rounds that other threads have run.
+//! Answers for tasks of other threads.
 //!
-//! Each task of another thread that is woken costs a system call, and is run there by itself: its connection would
-//! write each answer alone. So a round leaves all that it has for another thread there, wakes one task of it, and that
-//! wakes the others.
+//! Waking a task of another thread costs a system call, and each answer would be written to its connection separately.
+//! So a round appends all answers for a thread to the reply queue of that thread and wakes one task there, which
+//! delivers them.
 
 use std::{
     cell::Cell,
@@ -17,7 +17,7 @@ use tokio::sync::{Notify, oneshot};
 pub(super) type Reply = Result<Answer, LostMastership>;
 pub(super) type ReplyTx = oneshot::Sender<Reply>;
 
-/// What waits for the tasks of one thread.
+/// Answers for the tasks of one thread.
 #[derive(Debug, Default)]
 pub(super) struct ReplyQueue {
     replies: Mutex<Vec<(ReplyTx, Reply)>>,
@@ -29,9 +29,9 @@ thread_local! {
 }
 
 impl ReplyQueue {
-    /// Delivers what arrives for the tasks of this thread. Never ends by itself.
+    /// Delivers the answers for tasks of this thread. Never returns.
     pub(super) async fn deliver() {
-        // There are as many as threads that serve clients, and those live as long as the process.
+        // Leaked: one per thread, and these threads live as long as the process.
         let own: &'static ReplyQueue = OWN.get().unwrap_or_else(|| Box::leak(Box::default()));
         OWN.set(Some(own));
         let mut arrived = Vec::new();
@@ -39,13 +39,13 @@ impl ReplyQueue {
             own.arrived.notified().await;
             std::mem::swap(&mut *own.replies(), &mut arrived);
             for (reply_tx, reply) in arrived.drain(..) {
-                // It may have gone away meanwhile.
+                // The caller may be gone.
                 let _ = reply_tx.send(reply);
             }
         }
     }
 
-    /// That of this thread. Without one its tasks are woken by the threads that answer them.
+    /// The queue of this thread. Without one, its tasks are woken directly by the threads that answer them.
     pub(super) fn own() -> Option<&'static ReplyQueue> {
         OWN.get()
     }
@@ -55,11 +55,11 @@ impl ReplyQueue {
     }
 }
 
-/// What a round has to send. Others are woken when this is dropped.
+/// The answers of a round. Other threads are woken when this is dropped.
 #[derive(Default)]
 pub(super) struct Outgoing {
     own: Option<&'static ReplyQueue>,
-    /// Those in which something was left.
+    /// Queues of other threads with new answers.
     left_in: Vec<&'static ReplyQueue>,
 }
 
@@ -68,7 +68,7 @@ impl Outgoing {
         Outgoing { own: ReplyQueue::own(), left_in: Vec::new() }
     }
 
-    /// `to`: where the addressee is.
+    /// `to` is the queue of the receiver's thread.
     pub(super) fn send(&mut self, to: Option<&'static ReplyQueue>, reply_tx: ReplyTx, reply: Reply) {
         let is = |other: Option<&'static ReplyQueue>| other.zip(to).is_some_and(|(other, to)| ptr::eq(other, to));
         match to {
@@ -78,7 +78,7 @@ impl Outgoing {
                     self.left_in.push(to);
                 }
             }
-            // It may have gone away meanwhile; the lease counts until it ends.
+            // The caller may be gone; its lease counts until it expires.
             _ => drop(reply_tx.send(reply)),
         }
     }

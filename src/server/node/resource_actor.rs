@@ -1,12 +1,12 @@
 //! The actor of one resource.
 //!
-//! [`ResourceActor`] owns the engine, and with it all that is known of the holders. Its mailbox is the [`combiner`]: it
-//! takes requests on the threads of the connections that they come from, and one of these threads runs the round for
-//! all that wait. What is not a request is handled on the resource's own [`task`].
+//! [`ResourceActor`] owns the engine, and with it everything known about the holders. Its mailbox is the [`combiner`]:
+//! requests are handled on the threads of their connections, and one of these threads runs a round for all pending
+//! requests. Commands are handled on the resource's own [`task`].
 //!
-//! A message makes the engine decide; then the actor carries out what comes of it ([`ResourceActor::carry_out`]).
-//! An incarnation ends in one way, be it by a panic, by a lost commit, or because nothing is left to do: the actor is
-//! dropped, the requests that wait are let go, and the node is told.
+//! Each message makes the engine decide; the actor then carries out the effects ([`ResourceActor::carry_out`]). An
+//! incarnation always ends the same way, whether by a panic, a lost commit or because it has no holders: the actor is
+//! dropped, pending requests are dropped, and the node is notified.
 
 mod combiner;
 mod command;

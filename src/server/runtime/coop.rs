@@ -1,9 +1,11 @@
-//! Stints: what comes over a connection, the body of a request and its entries are worked off in parts. Between them
-//! others go on that are served by the same thread: without that, one that sends as fast as it can is read for as long
-//! as something is there, and all others wait. So do other threads, where all cores are busy: a client on the same
-//! machine need not wait until the slice of a server's thread is over.
+//! Cooperative scheduling: connections, request bodies and long lists are processed in chunks, yielding between them.
 //!
-//! Of many long requests one has its [turn](ChunkPermit) at a time: all others wait for one part, not for one of each.
+//! Without it a client that sends as fast as it can would keep its thread busy as long as bytes are available, and all
+//! other connections of that thread would wait. When all cores are busy, yielding also lets other processes run before
+//! the thread's time slice ends.
+//!
+//! Of several long requests on one thread, one at a time holds the [permit](ChunkPermit) to process a chunk: other
+//! tasks wait for one chunk, not for one chunk of each long request.
 
 use std::{future::Future, pin::pin, sync::Arc, task::Context, thread};
 
@@ -12,13 +14,13 @@ use tokio::{
     task::yield_now,
 };
 
-/// How much is read in a stint: what some hundred usual requests take.
+/// Bytes read before yielding: about a hundred usual requests.
 const BYTES: usize = 32 << 10;
 
-/// How many entries of a request are worked on in a stint: less than a tenth of a millisecond.
+/// Entries of a request processed before yielding: less than a tenth of a millisecond.
 pub(crate) const ENTRIES: usize = 32;
 
-/// Lets others go on before the next part.
+/// Yields to other tasks and threads.
 pub(crate) async fn pause() {
     thread::yield_now();
     yield_now().await;
@@ -28,42 +30,42 @@ thread_local! {
     static TURNS: Arc<Semaphore> = Arc::new(Semaphore::new(1));
 }
 
-/// The turn of a long request to work off a part. It is not kept while something is waited for.
+/// Permits a long request to process one chunk. It must not be held while waiting for anything else.
 pub(crate) struct ChunkPermit(OwnedSemaphorePermit);
 
 impl ChunkPermit {
-    /// The next: others go on before, and other long requests of this thread that wait for theirs.
+    /// Yields, and waits for other long requests of this thread.
     pub(crate) async fn acquire() -> ChunkPermit {
         let permit = TURNS.with(Arc::clone).acquire_owned().await.expect("it is never closed");
         pause().await;
         ChunkPermit(permit)
     }
 
-    /// A part is done: the next turn.
+    /// The chunk is done: waits for the next permit.
     pub(crate) async fn next(self) -> ChunkPermit {
         drop(self.0);
         ChunkPermit::acquire().await
     }
 }
 
-/// How much of a stint is done.
+/// How much a task has read since it last yielded.
 #[derive(Debug, Default)]
 pub(crate) struct CoopBudget {
     taken: usize,
 }
 
 impl CoopBudget {
-    /// So many bytes were read.
+    /// Counts bytes that were read.
     pub(crate) fn takes(&mut self, bytes: usize) {
         self.taken += bytes;
     }
 
-    /// There is nothing to read: others go on anyway.
+    /// Nothing is left to read: the task yields anyway.
     pub(crate) fn ends(&mut self) {
         self.taken = 0;
     }
 
-    /// Whether others are to go on. The task is woken when all have gone on that could, and the thread has looked
+    /// Whether the budget is used up. Then the task is woken after other ready tasks have run and the thread has polled
     /// for I/O.
     pub(crate) fn is_over(&mut self, task: &mut Context<'_>) -> bool {
         if self.taken < BYTES {

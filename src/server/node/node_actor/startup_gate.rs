@@ -1,9 +1,8 @@
-//! Requests that come before this peer knows of any master, because it has only just been started: they wait for that a
-//! little.
+//! Holds requests back for up to a second after the start, until this peer first learns of a master.
 //!
-//! Doorman's clients sleep for more than a second when they hear that no master is known. A peer learns who is master
-//! within a round trip, or there is an election, which is over sooner too. One that has known a master before, or has
-//! waited in vain, answers at once: its clients had better ask others.
+//! Doorman's clients sleep for more than a second when they are told that no master is known, while a peer learns of
+//! the master within a round trip, or an election takes place, which is also faster. A peer that has known a master
+//! before, or has already waited in vain, answers at once, so that its clients ask other peers.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,9 +13,9 @@ use tokio::{
 
 use super::NodeHandle;
 
-/// For so long after the start.
+/// Time after the start during which requests may wait.
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// So many requests; others are answered at once.
+/// Maximum number of waiting requests; beyond it they are answered at once.
 const MAX_WAITING: usize = 1024;
 
 #[derive(Debug, Clone)]
@@ -27,12 +26,12 @@ pub(super) struct StartupGate {
 }
 
 impl StartupGate {
-    /// From now on; `known`: whether a master was known at any time.
+    /// Starts now. `known` becomes true when a master is first known.
     pub(super) fn new(known: watch::Receiver<bool>) -> StartupGate {
         StartupGate { known, places: Arc::new(Semaphore::new(MAX_WAITING)), until: Instant::now() + TIMEOUT }
     }
 
-    /// Waits until a master is known for the first time. Whether one is, or was.
+    /// Waits until a master is first known. Returns whether one is or was known.
     pub(super) async fn wait(&self) -> bool {
         let mut known = self.known.clone();
         if *known.borrow() || Instant::now() >= self.until {

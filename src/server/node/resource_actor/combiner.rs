@@ -1,11 +1,19 @@
-//! The mailbox of a resource's actor: flat combining.
+//! The mailbox of a resource: flat combining instead of a queue with a consumer thread.
 //!
-//! A request does not go to another thread and its answer does not come back from one. The first request of a batch
-//! lets the other connections of its thread submit theirs, then runs the round for all of them. A thread that finds the
-//! lock held enqueues and returns; the holder checks again after unlocking. So rounds grow with the load, as they do
-//! with any mailbox, and no request waits for anything but the round before.
+//! With an ordinary mailbox a request moves to the actor's thread, and its answer moves back: two context switches per
+//! request. Here the actor has no thread. It is state behind a lock, and the threads that have requests take turns to
+//! run it.
 //!
-//! Requests are counted and bounded before they get here ([`super::handle`]).
+//! 1. A request is appended to the pending list. The first one of a batch leads ([`Submitted::Leads`]). 2. The leader
+//! yields once, so that the other connections of its thread append their requests too. 3. It tries the lock. If another
+//! thread holds it, the leader returns: the holder checks the list again after unlocking, so nothing is left behind. 4.
+//! The holder takes the whole list and runs one [`Round`] for it. Answers for tasks of other threads go through their
+//! [reply queues](super::super::reply_queue).
+//!
+//! Rounds therefore grow with the load, and a request waits at most for the round before its own. After
+//! [`ROUNDS_IN_A_ROW`] rounds the holder leaves the rest to the resource's task, because its thread has connections to
+//! serve. A panic or stop of the actor drops it and everything pending ([`Combiner::work`]). Requests are counted and
+//! bounded before they get here ([`super::handle`]).
 
 use std::{
     panic::{self, AssertUnwindSafe},
@@ -18,10 +26,9 @@ use leaseway_core::Request;
 use super::{ResourceActor, Round, Wake, command::Command, queue::Ticket, round_scratch::RoundScratch, wakeup::Wakeup};
 use crate::listen::accounts::RequestOrigin;
 
-/// So many rounds one thread runs in a row before it leaves the rest to the resource's task: it has connections to look
-/// after.
+/// Maximum number of rounds that one thread runs in a row.
 const ROUNDS_IN_A_ROW: usize = 8;
-/// So many requests are answered in one round at the most.
+/// Maximum number of requests in one round.
 const MAX_ROUND: usize = 512;
 /// Commands that may be pending.
 const MAX_COMMANDS: usize = 64;
@@ -35,14 +42,14 @@ pub(super) struct Submission {
     pub(super) ticket: Ticket,
 }
 
-/// What has not been taken up: requests in three lists that belong together, and commands.
+/// Pending requests, as three parallel lists, and commands.
 #[derive(Default)]
 struct Pending {
     requests: Vec<Request>,
     origins: Vec<Option<RequestOrigin>>,
     tickets: Vec<Ticket>,
     commands: Vec<Command>,
-    /// The actor is over: nothing is taken any more.
+    /// The actor has ended; everything is refused.
     is_closed: bool,
 }
 
@@ -59,7 +66,7 @@ impl Pending {
     }
 }
 
-/// What has become of a request.
+/// The outcome of submitting a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Submitted {
     /// Another thread or request runs the round.
@@ -86,7 +93,8 @@ pub(super) struct Combiner {
 }
 
 enum CombinerState {
-    /// To begin on the first thread that needs it, not on the one that creates it: what it inherits may be long.
+    /// Starts on the first thread that needs it, not on the one that creates it, because a resource may inherit many
+    /// leases.
     Starting(Box<dyn FnOnce(&mut RoundScratch) -> ResourceActor + Send>),
     Running(Box<ResourceActor>),
     Over,
@@ -105,7 +113,7 @@ impl Combiner {
     pub(super) fn submit(&self, submission: Submission) -> Submitted {
         let mut pending = self.pending();
         if pending.is_closed {
-            // Its ticket is dropped with it, which tells that.
+            // Dropping its ticket tells the caller.
             return Submitted::Ran;
         }
         pending.push(submission);
@@ -135,14 +143,14 @@ impl Combiner {
         Ok(())
     }
 
-    /// Runs what is pending, unless another thread does: it checks again after unlocking.
+    /// Runs pending requests, unless another thread holds the lock.
     pub(super) fn run(&self) {
         if let Some(state) = self.try_lock() {
             self.run_rounds(state);
         }
     }
 
-    /// Handles commands, then runs what is pending. On the resource's own task. Returns whether the actor goes on.
+    /// Handles commands, then runs pending requests, on the resource's task. Returns whether the actor goes on.
     pub(super) fn wake(&self) -> bool {
         let mut state = self.state.lock().expect(CAUGHT);
         let commands = std::mem::take(&mut self.pending().commands);
@@ -179,9 +187,9 @@ impl Combiner {
         self.wakeup.notify();
     }
 
-    /// Lets the actor work. Should it panic or stop, it is dropped, and what is pending is let go.
+    /// Runs `work` on the actor. If it panics or stops, the actor and everything pending are dropped.
     fn work(&self, state: &mut CombinerState, work: impl FnOnce(&mut ResourceActor, &mut RoundScratch)) {
-        // What a panic has left half done is not seen again: it is dropped.
+        // State that a panic left inconsistent is dropped.
         let before = std::mem::replace(state, CombinerState::Over);
         let worked = panic::catch_unwind(AssertUnwindSafe(move || {
             let mut actor = None;
@@ -203,7 +211,7 @@ impl Combiner {
 
     fn close(&self) {
         let pending = std::mem::replace(&mut *self.pending(), Pending { is_closed: true, ..Pending::default() });
-        // Outside the lock: a request that is let go may be back at once.
+        // Outside the lock: a dropped request may be submitted again at once.
         drop(pending);
     }
 

@@ -1,4 +1,4 @@
-//! What a resource may ask of the world around it: time, mastership, limits, who listens, and facts that outlive it.
+//! What a resource's engine asks its surroundings: time, mastership, limits, watchers, and stored facts.
 
 use std::{
     cmp,

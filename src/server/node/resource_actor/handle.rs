@@ -1,4 +1,4 @@
-//! How others talk to one incarnation of a resource.
+//! Handles to one incarnation of a resource.
 
 use std::{
     pin::Pin,

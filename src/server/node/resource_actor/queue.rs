@@ -1,8 +1,8 @@
-//! Requests of one resource that have no answer yet: how many there may be, and of whom.
+//! Bounds on the unanswered requests of one resource, in total and per principal.
 //!
-//! Nearly always there are few, and one number counts them. So half of the places are for all that come; of the other
-//! half, which fills only when a resource cannot keep up, no principal has more than its share. So one that fills what
-//! it gets leaves room for others, and a request pays for that only where the queue is long.
+//! There are usually few, and one counter is enough. Half of the places are open to all principals. In the other half,
+//! which fills only when a resource cannot keep up, each principal has at most its share. A principal that fills what
+//! it can get leaves room for others, and requests pay for this only when the queue is long.
 
 use std::{
     collections::HashMap,

@@ -1,7 +1,7 @@
-//! The context of a resource's actor: what a message works with, and what it leaves to be carried out.
+//! The buffers of one round: requests, their origins, and the effects to carry out.
 //!
-//! Nothing of it outlives the message. So each thread has one for all the resources that it works for; that keeps it in
-//! the caches, where room of their own would be as cold as a resource that was not asked for a while.
+//! Nothing in them outlives a message, so each thread reuses one set for all resources that it works for. That set
+//! stays in the CPU caches; buffers per resource would be cold.
 
 use std::cell::Cell;
 
@@ -25,8 +25,8 @@ thread_local! {
 }
 
 impl RoundScratch {
-    /// Lends what this thread has; returns whether the actor goes on. Should the work panic, the turn is dropped, and
-    /// the requests in it are let go.
+    /// Lends the buffers of this thread. Returns whether the actor goes on. If `work` panics, the buffers and the
+    /// requests in them are dropped.
     pub(super) fn lend(work: impl FnOnce(&mut RoundScratch)) -> bool {
         let mut scratch = SPARE.take().unwrap_or_default();
         work(&mut scratch);

@@ -1,11 +1,12 @@
-//! The task of a resource, on one of the arbiters: it handles commands, and runs what no request's thread runs.
+//! The task of a resource, on one of the arbiter threads: handles commands, and runs rounds left over by request
+//! threads.
 
 use std::sync::{Arc, Weak};
 
 use super::{combiner::Combiner, wakeup::Wakeup};
 use crate::runtime::clock::Clock;
 
-/// Goes on until the resource is over, or no handle is left.
+/// Runs until the resource has ended or its last handle is gone.
 pub(super) async fn wake(resource: Weak<Combiner>, wakeup: Arc<Wakeup>, clock: Clock) {
     while resource.upgrade().is_some_and(|resource| resource.wake()) {
         wakeup.wait(clock).await;

@@ -1,4 +1,4 @@
-//! How the task of a resource is called: now, or at a time.
+//! Wakes the task of a resource, now or at a given time.
 
 use std::{
     sync::{
@@ -13,10 +13,9 @@ use tokio::sync::Notify;
 
 use crate::runtime::clock::Clock;
 
-/// No wake-up is set.
+/// No wake-up is scheduled.
 const NEVER: u64 = u64::MAX;
 
-/// Calls the task of a resource.
 #[derive(Debug)]
 pub(super) struct Wakeup {
     called: Arc<Notify>,
@@ -30,23 +29,22 @@ impl Default for Wakeup {
 }
 
 impl Wakeup {
-    /// There is something to attend to.
     pub(super) fn notify(&self) {
         self.called.notify_one();
     }
 
-    /// Called whenever this is notified.
+    /// Notified by each wake-up.
     pub(super) fn called(&self) -> Arc<Notify> {
         Arc::clone(&self.called)
     }
 
-    /// There will be something to attend to then.
+    /// Schedules a wake-up. The earliest one counts.
     pub(super) fn notify_at(&self, at: Millis) {
         self.wake_at.fetch_min(at.0, Ordering::AcqRel);
         self.notify();
     }
 
-    /// Whether a wake-up was set for a time that has come. It is not told again.
+    /// Whether a scheduled wake-up is due; clears it.
     pub(super) fn is_woken(&self, now: Millis) -> bool {
         let at = self.wake_at.load(Ordering::Acquire);
         at <= now.0 && self.wake_at.compare_exchange(at, NEVER, Ordering::AcqRel, Ordering::Acquire).is_ok()
