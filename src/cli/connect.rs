@@ -1,6 +1,11 @@
 //! Finding the master, for commands that ask once.
 
+pub(crate) mod pages;
+pub(crate) mod ports;
+pub(crate) mod run_file;
+pub(crate) mod search;
 mod security;
+pub(crate) mod tls_flags;
 
 use std::{cell::RefCell, future::Future, sync::Once, time::Duration};
 
@@ -18,12 +23,17 @@ use tonic::{Code, Status};
 
 pub(crate) use self::security::Security;
 use crate::{
-    error::CliError,
+    connect::{
+        pages::Pages,
+        ports::Wanted,
+        run_file::Found,
+        search::{Attempt, Attempted, Patience, search},
+    },
+    error::{
+        CliError,
+        address_source::{AddressSource, Port},
+    },
     output::note,
-    pages::Pages,
-    ports::{self, Wanted},
-    run_file::{self, Found, Origin, Port},
-    search::{Attempt, Attempted, Patience, search},
 };
 
 /// A server that does not answer a ping for so long is gone.
@@ -205,7 +215,7 @@ pub(crate) fn found(port: Port, told: &[Endpoint]) -> Found {
         return found;
     }
     let addresses = told.iter().map(|server| server.address.clone()).collect();
-    Found { addresses, origin: Origin::of_told(port) }
+    Found { addresses, origin: AddressSource::of_told(port) }
 }
 
 async fn reach<T>(transport: &Transport, address: &str, attempt: Attempt) -> Result<Channel, Attempted<T>> {

@@ -1,7 +1,9 @@
 //! The one place that prints. Nothing that comes from elsewhere - an id, what a server says - moves a cursor, begins a
 //! line or hides: it is written out (see [`escaped`]).
 
+pub(crate) mod files;
 mod form;
+pub(crate) mod format;
 
 use std::{
     fmt::Display,
