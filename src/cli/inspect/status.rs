@@ -73,32 +73,7 @@ impl ShowStatus {
     }
 
     fn print(&self, status: &GetStatusResponse) -> Outcome {
-        say(format_args!(
-            "server {} (leaseway {}), {}, up for {} s",
-            escaped(&status.server_id),
-            escaped(&status.version),
-            standing(status),
-            status.uptime_ms / 1000
-        ))?;
-        if let Some(absence) = &status.takes_no_part {
-            say(escaped(&absence.why))?;
-        }
-        for loss in &status.losses {
-            say(escaped(loss))?;
-        }
-        say(format_args!("configuration: {}, version {}", escaped(&status.config_source), status.config_version))?;
-        if let Some(uplink) = &status.uplink {
-            say(place(uplink))?;
-        }
-        if !status.access.is_empty() {
-            say(format_args!("access: {}", escaped(&status.access)))?;
-        }
-        if !status.config_error.is_empty() {
-            say(format_args!(
-                "the newest configuration was refused, the one before is in force:\n{}",
-                escaped_lines(&status.config_error)
-            ))?;
-        }
+        print_server(status)?;
         say("")?;
         if status.resources.is_empty() && !status.is_master {
             return say("resources are not known here: only the master knows them");
@@ -110,23 +85,7 @@ impl ShowStatus {
             std::iter::once(resource_heading()).chain(status.resources.iter().map(resource_row)).collect();
         say(table(&rows))?;
         if self.resource.is_some() {
-            for resource in &status.resources {
-                if let Some(overridden) = &resource.overridden {
-                    say(overridden_line(overridden))?;
-                }
-                if resource.gateways > 0 {
-                    say(format!("gateways: {}, holding {}", resource.gateways, number(resource.held_by_gateways)))?;
-                }
-                if let Some(pool) = &resource.pool {
-                    say(pool_line(pool))?;
-                }
-                if let Some(supply) = &resource.supply {
-                    say(lent(supply))?;
-                }
-                if let Some(promises) = &resource.promises {
-                    say(promised(promises))?;
-                }
-            }
+            status.resources.iter().try_for_each(print_details)?;
             let holders = status.resources.iter().flat_map(|resource| &resource.holder);
             let rows: Vec<_> = std::iter::once(holder_heading()).chain(holders.map(holder_row)).collect();
             say("")?;
@@ -147,6 +106,57 @@ impl ShowStatus {
         }
         Ok(())
     }
+}
+
+/// The server as a whole.
+fn print_server(status: &GetStatusResponse) -> Outcome {
+    say(format_args!(
+        "server {} (leaseway {}), {}, up for {} s",
+        escaped(&status.server_id),
+        escaped(&status.version),
+        standing(status),
+        status.uptime_ms / 1000
+    ))?;
+    if let Some(absence) = &status.takes_no_part {
+        say(escaped(&absence.why))?;
+    }
+    for loss in &status.losses {
+        say(escaped(loss))?;
+    }
+    say(format_args!("configuration: {}, version {}", escaped(&status.config_source), status.config_version))?;
+    if let Some(uplink) = &status.uplink {
+        say(place(uplink))?;
+    }
+    if !status.access.is_empty() {
+        say(format_args!("access: {}", escaped(&status.access)))?;
+    }
+    if !status.config_error.is_empty() {
+        say(format_args!(
+            "the newest configuration was refused, the one before is in force:\n{}",
+            escaped_lines(&status.config_error)
+        ))?;
+    }
+    Ok(())
+}
+
+/// What only one resource shows beside its row.
+fn print_details(resource: &Resource) -> Outcome {
+    if let Some(overridden) = &resource.overridden {
+        say(overridden_line(overridden))?;
+    }
+    if resource.gateways > 0 {
+        say(format!("gateways: {}, holding {}", resource.gateways, number(resource.held_by_gateways)))?;
+    }
+    if let Some(pool) = &resource.pool {
+        say(pool_line(pool))?;
+    }
+    if let Some(supply) = &resource.supply {
+        say(lent(supply))?;
+    }
+    if let Some(promises) = &resource.promises {
+        say(promised(promises))?;
+    }
+    Ok(())
 }
 
 /// As many rows as a server gives at once.
