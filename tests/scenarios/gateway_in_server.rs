@@ -12,7 +12,7 @@ use crate::harness::{
 };
 
 #[test]
-fn it_serves_http_and_rls_and_its_leases_are_given_back_when_the_server_stops() {
+fn it_serves_http_and_rls_by_leases_of_its_own() {
     let templates = ConfigFile::of(&[Template::fair("*", 100.0)]);
     let rules = ConfigFile::new(
         "domain: shop\ndescriptors:\n- key: user\n  rate_limit: {unit: second, requests_per_unit: 100}\n",
@@ -28,7 +28,7 @@ fn it_serves_http_and_rls_and_its_leases_are_given_back_when_the_server_stops() 
     let status = server.status(&["mysql"]);
     assert_eq!(status["resources"][0]["holder"][0]["id"], "a:gateway", "{status}");
     let metrics = Connected::to(server.gateway("HTTP")).ask("GET", "/metrics", &Value::Null);
-    assert!(metrics.text.contains("leaseway_gateway_resources 2"), "{}", metrics.text);
+    assert!(metrics.text.contains("leaseway_gateway_resources_opened_total 2"), "{}", metrics.text);
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn the_policy_of_the_server_decides_about_callers_and_not_about_the_gateway() {
 resources:
 - identifier_glob: \"*\"
   capacity: 100
-  algorithm: {kind: FAIR_SHARE, lease_length: 60, refresh_interval: 5}
+  algorithm: {kind: FAIR_SHARE, lease_length: 60, refresh_interval: 5, learning_mode_duration: 0}
 access:
 - {who: web, may: [ask, read], resources: \"db/*\"}
 ",
