@@ -64,11 +64,11 @@ impl RlsOptions {
     /// Reads the rules: files, or directories of them, which are read again when they change. Must be called within a
     /// tokio runtime.
     pub fn read(listen: ListenOption, rules: &[PathBuf]) -> Result<RlsOptions, RulesError> {
-        let watched = rls::Watched::new(rules.to_owned());
+        let watched = rls::reload::watch(rules.to_owned());
         let loaded = file::load(rules)?;
         loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         let rules = Arc::new(CurrentRules::new(loaded.rules));
-        tokio::spawn(watched.reload(Arc::downgrade(&rules)));
+        tokio::spawn(rls::reload::reload(watched, Arc::downgrade(&rules)));
         Ok(RlsOptions { listen, rules })
     }
 }

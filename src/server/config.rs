@@ -34,7 +34,7 @@ pub mod limits;
 pub(crate) mod parent_error;
 pub(crate) mod secret;
 pub(crate) mod service;
-pub(crate) mod watched_file;
+pub mod watched_files;
 
 mod access;
 mod algorithm;

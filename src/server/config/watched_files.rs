@@ -1,48 +1,60 @@
-//! A file that is looked at once a second, instead of being watched: that notices every way of replacing it (rename,
-//! symlink swap, network mounts), which watches do not.
+//! Files that are polled for changes. Polling notices every way of replacing a file (rename, symlink swap, network
+//! mounts), which notifications of the system do not.
 
 use std::{
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
 
-/// How often files are looked at.
-pub(crate) const POLL_INTERVAL: Duration = Duration::from_secs(1);
+pub const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Identifies a version of the file. `None`: it cannot be read.
+/// Identifies a version of a file: modification time, length and inode. `None` if it cannot be read.
 type Stamp = Option<(SystemTime, u64, u64)>;
 
-/// A file, and what it looked like when it was last read.
+/// Files, and what they looked like when they were last read.
 #[derive(Debug)]
-pub(crate) struct WatchedFile {
-    path: PathBuf,
-    loaded: Stamp,
-    seen: Stamp,
+pub struct WatchedFiles {
+    paths: Vec<PathBuf>,
+    list: fn(&Path) -> Vec<PathBuf>,
+    loaded: Vec<(PathBuf, Stamp)>,
+    seen: Vec<(PathBuf, Stamp)>,
 }
 
-impl WatchedFile {
-    /// Call it before the file is read: what happens from here on is not missed.
-    pub(crate) fn new(path: PathBuf) -> WatchedFile {
-        let loaded = stamp(&path);
-        WatchedFile { path, loaded, seen: loaded }
+impl WatchedFiles {
+    /// Call it before the files are read, so that no change is missed.
+    pub fn new(paths: Vec<PathBuf>) -> WatchedFiles {
+        WatchedFiles::listed(paths, |path| vec![path.to_owned()])
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
+    /// As [`new`](Self::new); `list` returns the files that a path stands for, such as those of a directory.
+    pub fn listed(paths: Vec<PathBuf>, list: fn(&Path) -> Vec<PathBuf>) -> WatchedFiles {
+        let loaded = stamps(&paths, list);
+        WatchedFiles { paths, list, seen: loaded.clone(), loaded }
     }
 
-    /// Whether it has changed since it was read, and is not being written still: such a file looks different each time.
-    pub(crate) fn has_changed(&mut self) -> bool {
-        let now = stamp(&self.path);
-        let settled = now == std::mem::replace(&mut self.seen, now);
-        settled && now != self.loaded
+    pub fn paths(&self) -> &[PathBuf] {
+        &self.paths
     }
 
-    /// It is read now.
-    pub(crate) fn is_read(&mut self) {
-        self.loaded = stamp(&self.path);
-        self.seen = self.loaded;
+    /// Whether they have changed since they were read. A file that is still being written looks different at each call,
+    /// and does not count until two calls have seen the same.
+    pub fn have_changed(&mut self) -> bool {
+        let now = stamps(&self.paths, self.list);
+        let is_settled = now == self.seen;
+        self.seen = now;
+        is_settled && self.seen != self.loaded
     }
+
+    /// Call it just before they are read again.
+    pub fn mark_read(&mut self) {
+        self.loaded = stamps(&self.paths, self.list);
+        self.seen.clone_from(&self.loaded);
+    }
+}
+
+fn stamps(paths: &[PathBuf], list: fn(&Path) -> Vec<PathBuf>) -> Vec<(PathBuf, Stamp)> {
+    let files = paths.iter().flat_map(|path| list(path));
+    files.map(|file| (file.clone(), stamp(&file))).collect()
 }
 
 fn stamp(path: &Path) -> Stamp {

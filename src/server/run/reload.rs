@@ -14,7 +14,7 @@ use crate::{
     auth::{Authorizer, CredentialFiles},
     config::{
         self,
-        watched_file::{POLL_INTERVAL, WatchedFile},
+        watched_files::{POLL_INTERVAL, WatchedFiles},
     },
     node::NodeHandle,
     observe::{audit::Event, metrics},
@@ -23,8 +23,8 @@ use crate::{
 /// Listens for SIGHUP, and knows what files looked like before they were first read.
 pub(crate) struct Reload {
     /// Without a file SIGHUP means nothing; left alone it would end the server.
-    config: Option<WatchedFile>,
-    credentials: Vec<WatchedFile>,
+    config: Option<WatchedFiles>,
+    credentials: WatchedFiles,
     hangup: Signal,
     look: Interval,
 }
@@ -33,15 +33,16 @@ impl Reload {
     /// Call it before the files are read: what happens from here on is not missed.
     pub(crate) fn prepare(config: Option<PathBuf>, credentials: &CredentialFiles) -> io::Result<Reload> {
         let hangup = signal(SignalKind::hangup())?;
-        let credentials = credentials.watched().into_iter().map(WatchedFile::new).collect();
+        let credentials = WatchedFiles::new(credentials.watched());
         let mut look = tokio::time::interval(POLL_INTERVAL);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Ok(Reload { config: config.map(WatchedFile::new), credentials, hangup, look })
+        let config = config.map(|path| WatchedFiles::new(vec![path]));
+        Ok(Reload { config, credentials, hangup, look })
     }
 
     /// What is to be read again, when that is known. None: nothing, for ever.
     pub(crate) async fn next(&mut self) -> Option<Changed> {
-        if self.config.is_none() && self.credentials.is_empty() {
+        if self.config.is_none() && self.credentials.paths().is_empty() {
             while self.hangup.recv().await.is_some() {
                 tracing::info!("SIGHUP: there is no file to reload");
             }
@@ -55,16 +56,15 @@ impl Reload {
                 }
                 _ = self.look.tick() => false,
             };
-            let credentials = self.credentials.iter_mut().fold(asked, |any, file| file.has_changed() || any);
-            let credentials = credentials && !self.credentials.is_empty();
+            let credentials = self.credentials.have_changed() || (asked && !self.credentials.paths().is_empty());
             if credentials {
-                self.credentials.iter_mut().for_each(WatchedFile::is_read);
+                self.credentials.mark_read();
             }
             let config = self.config.as_mut().and_then(|file| {
-                let is_to_read = file.has_changed() || asked;
+                let is_to_read = file.have_changed() || asked;
                 is_to_read.then(|| {
-                    file.is_read();
-                    file.path().to_owned()
+                    file.mark_read();
+                    file.paths()[0].clone()
                 })
             });
             if credentials || config.is_some() {
