@@ -3,7 +3,7 @@
 //!
 //! `generated/` is committed, so that building needs no protobuf compiler of any kind; `tests/generated.rs` regenerates
 //! it and fails when it has drifted. Deliberately absent: any meaning. What a message must contain is decided where it
-//! is parsed: requests in `src/server/grpc` and `src/gateway`, answers in `src/session/grpc`.
+//! is parsed: requests in `src/server/api/grpc` and `src/gateway`, answers in `src/session/grpc`.
 
 #![warn(missing_docs)]
 

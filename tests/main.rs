@@ -86,6 +86,7 @@ mod scenarios {
     mod gateway_http_conformance;
     mod gateway_http_hostile;
     mod gateway_http_shares;
+    mod gateway_in_server;
     mod gateway_rlqs;
     mod gateway_rls;
     mod gateways_together;

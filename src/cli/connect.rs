@@ -1,6 +1,11 @@
 //! Finding the master, for commands that ask once.
 
+pub(crate) mod pages;
+pub(crate) mod ports;
+pub(crate) mod run_file;
+pub(crate) mod search;
 mod security;
+pub(crate) mod tls_flags;
 
 use std::{cell::RefCell, future::Future, sync::Once, time::Duration};
 
@@ -18,19 +23,24 @@ use tonic::{Code, Status};
 
 pub(crate) use self::security::Security;
 use crate::{
-    error::CliError,
+    connect::{
+        pages::Pages,
+        ports::Wanted,
+        run_file::Found,
+        search::{Attempt, Attempted, Patience, search},
+    },
+    error::{
+        CliError,
+        address_source::{AddressSource, Port},
+    },
     output::note,
-    pages::Pages,
-    ports::{self, Wanted},
-    run_file::{self, Found, Origin, Port},
-    search::{Attempt, Attempted, Patience, search},
 };
 
 /// A server that does not answer a ping for so long is gone.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
 /// An hour. Longer is a mistake.
-const MOST_SECONDS: u64 = 3600;
+const MAX_SECONDS: u64 = 3600;
 
 /// How long to try.
 #[derive(clap::Args, Clone)]
@@ -40,7 +50,7 @@ pub(crate) struct TimeLimit {
         long,
         env = "LEASEWAY_TIMEOUT",
         value_name = "SECONDS",
-        value_parser = clap::value_parser!(u64).range(1..=MOST_SECONDS)
+        value_parser = clap::value_parser!(u64).range(1..=MAX_SECONDS)
     )]
     pub(crate) timeout: Option<u64>,
 }
@@ -205,7 +215,7 @@ pub(crate) fn found(port: Port, told: &[Endpoint]) -> Found {
         return found;
     }
     let addresses = told.iter().map(|server| server.address.clone()).collect();
-    Found { addresses, origin: Origin::of_told(port) }
+    Found { addresses, origin: AddressSource::of_told(port) }
 }
 
 async fn reach<T>(transport: &Transport, address: &str, attempt: Attempt) -> Result<Channel, Attempted<T>> {

@@ -1,5 +1,7 @@
 //! What can go wrong on the command line, and what to do next.
 
+pub(crate) mod address_source;
+
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use leaseway_client::{BadToken, TlsError};
@@ -10,7 +12,9 @@ use leaseway_server::{
 };
 use tonic::Code;
 
-use crate::{format::number, run_file::Origin};
+use leaseway_core::readable as number;
+
+use self::address_source::AddressSource;
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +34,7 @@ pub(crate) enum CliError {
     #[error(transparent)]
     Config(#[from] LoadError),
     #[error("cannot reach a server at {address}: {why}{}", sentence(". ", origin.as_ref()))]
-    Unreachable { address: String, why: String, origin: Option<Origin> },
+    Unreachable { address: String, why: String, origin: Option<AddressSource> },
     /// Several were asked, or one more than once with different answers.
     #[error(
         "no server could answer within {} s; what each said last:{tried}{}",
@@ -42,7 +46,7 @@ pub(crate) enum CliError {
         tried: String,
         /// Some only wait for a master.
         electing: bool,
-        origin: Option<Origin>,
+        origin: Option<AddressSource>,
     },
     #[error("{address} {what}")]
     WrongPort { address: String, what: String },
@@ -54,7 +58,7 @@ pub(crate) enum CliError {
     #[error(
         "nothing answers at the admin address {address}: {why}. Servers with --data have one, at 127.0.0.1:5160 unless their --admin says otherwise; others only with --admin{}", sentence(". ", origin.as_ref())
     )]
-    NoAdmin { address: String, why: String, origin: Option<Origin> },
+    NoAdmin { address: String, why: String, origin: Option<AddressSource> },
     #[error(
         "the server at {address} does not know this: it was started without --data and keeps neither configurations nor peers, or this is not its admin address"
     )]
@@ -174,13 +178,13 @@ pub(crate) enum CliError {
 }
 
 /// Where the addresses come from, if that helps.
-fn sentence(before: &str, origin: Option<&Origin>) -> String {
+fn sentence(before: &str, origin: Option<&AddressSource>) -> String {
     origin.map_or_else(String::new, |origin| format!("{before}{origin}"))
 }
 
 impl CliError {
     /// Says where the addresses come from at which no server was reached.
-    pub(crate) fn with_origin(mut self, of_addresses: Origin) -> CliError {
+    pub(crate) fn with_origin(mut self, of_addresses: AddressSource) -> CliError {
         if let CliError::Unreachable { origin, .. }
         | CliError::NoAdmin { origin, .. }
         | CliError::NoAnswer { origin, .. } = &mut self

@@ -1,40 +1,13 @@
 //! The `leaseway` binary: runs a server, and asks one.
 
-mod access;
-mod admin;
-mod ask;
-mod backup;
-mod capacity;
-mod certs;
-mod check;
-mod config;
+mod client;
 mod connect;
-mod debug;
 mod error;
-mod explain;
-mod files;
-mod format;
-mod gateway;
-mod listen_address;
-mod manual;
+mod inspect;
+mod operate;
 mod output;
-mod pages;
-mod peers;
-#[cfg(feature = "planted")]
-mod planted;
-mod pool;
-mod ports;
-mod quotas;
-mod run_file;
-mod search;
-mod serve;
-mod shell;
-mod status;
-mod tls_flags;
-mod token;
-mod top;
-mod transfer;
-mod up;
+mod run;
+mod setup;
 
 use std::process::ExitCode;
 
@@ -75,58 +48,58 @@ The server speaks the Doorman protocol: Doorman's Go clients work with it unchan
 #[derive(Subcommand)]
 enum Command {
     /// Runs a server until SIGTERM or Ctrl-C; SIGHUP, or a change of its file, reloads the configuration
-    Serve(Box<serve::Serve>),
+    Serve(Box<run::serve::Serve>),
     /// Lets in callers that speak another protocol: HTTP, Envoy's rate limit service
-    Gateway(Box<gateway::RunGateway>),
+    Gateway(Box<run::gateway::RunGateway>),
     /// Runs the peers of a node on this machine, each a process of its own, until Ctrl-C; without a file: three
-    Up(up::Up),
+    Up(run::up::Up),
     /// Works with configuration files, and with the configuration that the peers of a node keep
     #[command(subcommand)]
-    Config(config::ConfigCommand),
+    Config(operate::config::ConfigCommand),
     /// Explains what an access policy lets an identity do
     #[command(subcommand)]
-    Access(access::AccessCommand),
+    Access(operate::access::AccessCommand),
     /// Makes tokens by which callers prove who they are
     #[command(subcommand)]
-    Token(token::TokenCommand),
+    Token(setup::token::TokenCommand),
     /// Shows and changes the peers of a node
     #[command(subcommand)]
-    Peers(peers::PeersCommand),
+    Peers(operate::peers::PeersCommand),
     /// Moves mastership to another peer
-    Transfer(Box<transfer::Transfer>),
+    Transfer(Box<operate::transfer::Transfer>),
     /// Writes what the peers keep into a file, for the loss of all of them
-    Backup(Box<backup::MakeBackup>),
+    Backup(Box<operate::backup::MakeBackup>),
     /// Puts a backup into an empty data directory, for a server to begin with
-    Restore(backup::Restore),
+    Restore(operate::backup::Restore),
     /// Sets capacities for a time, in place of what templates say, and lists what is set
-    Capacity(Box<capacity::Capacity>),
+    Capacity(Box<operate::capacity::Capacity>),
     /// Manages pools (PRIORITY_POOL): assignments, connected clients, events
-    #[command(subcommand, after_help = pool::EXAMPLES)]
-    Pool(pool::PoolCommand),
+    #[command(subcommand, after_help = operate::pool::EXAMPLES)]
+    Pool(operate::pool::PoolCommand),
     /// Makes a private CA and certificates, for TLS without a PKI of one's own
-    #[command(subcommand, after_help = certs::EXAMPLES)]
-    Certs(certs::CertsCommand),
+    #[command(subcommand, after_help = setup::certs::EXAMPLES)]
+    Certs(setup::certs::CertsCommand),
     /// Asks for capacity once, as a client would, and prints the lease
-    Get(ask::Get),
+    Get(client::ask::Get),
     /// Gives capacity back
-    Release(ask::Release),
+    Release(client::ask::Release),
     /// Plays several clients by hand, on a prompt or from a pipe: get, release, show, master, watch
-    Shell(shell::Shell),
+    Shell(client::shell::Shell),
     /// Shows a server and its resources, or one resource and its holders
-    Status(status::ShowStatus),
+    Status(inspect::status::ShowStatus),
     /// Says whether a cluster is well, what is wrong, and what to do
-    Check(check::Check),
+    Check(inspect::check::Check),
     /// Shows a cluster as it is at this moment, at a terminal
-    Top(Box<top::Top>),
+    Top(Box<inspect::top::Top>),
     /// Gathers what a report of a fault needs
     #[command(subcommand)]
-    Debug(debug::DebugCommand),
+    Debug(inspect::debug::DebugCommand),
     /// Explains why a client has what it has, and when that changes
-    Explain(explain::Explain),
+    Explain(inspect::explain::Explain),
     /// Prints what completes commands and flags in a shell
-    Completions(manual::Completions),
+    Completions(setup::manual::Completions),
     /// Writes manual pages: leaseway.1 and one for each command
-    Man(manual::Man),
+    Man(setup::manual::Man),
 }
 
 fn main() -> ExitCode {

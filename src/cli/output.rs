@@ -1,7 +1,9 @@
 //! The one place that prints. Nothing that comes from elsewhere - an id, what a server says - moves a cursor, begins a
 //! line or hides: it is written out (see [`escaped`]).
 
+pub(crate) mod files;
 mod form;
+pub(crate) mod format;
 
 use std::{
     fmt::Display,
@@ -41,9 +43,11 @@ fn print(text: &str) -> Result<(), CliError> {
 }
 
 fn exact(value: Value) -> Value {
-    const MOST: u64 = 1 << 53;
+    const MAX_EXACT: u64 = 1 << 53;
     match value {
-        Value::Number(number) if number.as_i64().map_or(number.is_u64(), |number| number.unsigned_abs() > MOST) => {
+        Value::Number(number)
+            if number.as_i64().map_or(number.is_u64(), |number| number.unsigned_abs() > MAX_EXACT) =>
+        {
             Value::String(number.to_string())
         }
         Value::Array(values) => values.into_iter().map(exact).collect(),

@@ -12,7 +12,7 @@ use leaseway_core::{
 pub const TRANSIT: Millis = Millis(1_000);
 
 /// More are counted as one that is as large as the largest and ends with the last.
-const MOST: usize = 16;
+const MAX_BELIEFS: usize = 16;
 
 /// Assignments that may be believed, each smaller than the one before it and ending later.
 #[derive(Debug, Default)]
@@ -37,7 +37,7 @@ impl Beliefs {
             return;
         }
         self.assignments.retain(|before| before.rate > rate || before.end > end);
-        if self.assignments.len() == MOST
+        if self.assignments.len() == MAX_BELIEFS
             && let Some(Belief { rate, end }) = self.assignments.pop()
             && let Some(last) = self.assignments.last_mut()
         {
@@ -87,10 +87,10 @@ mod tests {
                     let at = now.plus(Millis(later));
                     let most = all.iter().filter(|(_, end)| at < *end).map(|(rate, _)| *rate).fold(0.0, f64::max);
                     prop_assert!(beliefs.most(at) >= most);
-                    prop_assert!(all.len() > MOST || beliefs.most(at) == most, "{beliefs:?}");
+                    prop_assert!(all.len() > MAX_BELIEFS || beliefs.most(at) == most, "{beliefs:?}");
                     prop_assert_eq!(beliefs.falls(at).is_some(), beliefs.end() > at);
                 }
-                prop_assert!(beliefs.assignments.len() <= MOST);
+                prop_assert!(beliefs.assignments.len() <= MAX_BELIEFS);
                 let falls = beliefs.assignments.windows(2).all(|two| two[0].rate > two[1].rate && two[0].end < two[1].end);
                 prop_assert!(falls, "{beliefs:?}");
             }

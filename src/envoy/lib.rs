@@ -10,7 +10,7 @@ mod quota;
 
 pub use self::{
     beliefs::TRANSIT,
-    machine::{Action, Bucket, Envoy, Lease, Leases, STAYS, Settings, stays},
+    machine::{Action, Bucket, Envoy, EnvoySettings, Lease, Leases, STAYS, stays},
     offered::{REPORTS, Usage},
     quota::Quota,
 };

@@ -30,7 +30,7 @@ use crate::{
 
 /// How an Envoy is served.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Settings {
+pub struct EnvoySettings {
     /// The time of an assignment, in whole seconds: an Envoy that is not heard of keeps what it has for so long.
     pub assignment_secs: u32,
     /// A bucket in which nothing happens for so long is given up.
@@ -81,7 +81,7 @@ pub struct Action<Id> {
 /// See the module.
 #[derive(Debug)]
 pub struct Envoy<Id> {
-    settings: Settings,
+    settings: EnvoySettings,
     buckets: BTreeMap<Arc<str>, State<Id>>,
     /// Since when it has its stream, or had its last.
     since: Millis,
@@ -127,11 +127,11 @@ pub fn stays<'u>(begins_stream: bool, mut usages: impl ExactSizeIterator<Item = 
 const RETURN: Millis = Millis(REPORTS.0 + 2_000);
 
 /// When a lease is too short for an assignment, how soon to look whether it has been renewed.
-const AGAIN: Millis = Millis(500);
+const RETRY_INTERVAL: Millis = Millis(500);
 
 impl<Id: Clone> Envoy<Id> {
     /// One that has never been heard of.
-    pub fn new(settings: Settings, now: Millis) -> Envoy<Id> {
+    pub fn new(settings: EnvoySettings, now: Millis) -> Envoy<Id> {
         Envoy { settings, buckets: BTreeMap::new(), since: now, left: Some(now), is_done: false }
     }
 
@@ -242,7 +242,7 @@ impl<Id: Clone> Envoy<Id> {
 }
 
 impl<Id: Clone> State<Id> {
-    fn give_up(&mut self, now: Millis, settings: &Settings, resource: &Arc<str>, leases: &mut impl Leases) {
+    fn give_up(&mut self, now: Millis, settings: &EnvoySettings, resource: &Arc<str>, leases: &mut impl Leases) {
         if self.subscribed && (now >= self.active.plus(settings.idle) || now >= self.heard.plus(SILENCE)) {
             (self.subscribed, self.abandoned, self.told) = (false, true, None);
             leases.want(resource, 0.0);
@@ -252,7 +252,7 @@ impl<Id: Clone> State<Id> {
     fn tell(
         &mut self,
         now: Millis,
-        settings: &Settings,
+        settings: &EnvoySettings,
         resource: &Arc<str>,
         leases: &mut impl Leases,
     ) -> Option<Action<Id>> {
@@ -294,7 +294,7 @@ impl<Id: Clone> State<Id> {
     }
 
     /// What it should be told because of a lease, if that is not what it was told.
-    fn due(&self, now: Millis, settings: &Settings, lease: Lease) -> Option<(Quota, u32)> {
+    fn due(&self, now: Millis, settings: &EnvoySettings, lease: Lease) -> Option<(Quota, u32)> {
         let quota = Quota::of(lease.capacity);
         if quota == Quota::Nothing && now < self.elsewhere {
             // What another gateway has assigned counts for this Envoy anyway: it may use it up.
@@ -321,7 +321,7 @@ impl<Id: Clone> State<Id> {
         self.beliefs.end().max(self.elsewhere).max(returns)
     }
 
-    fn wake(&self, now: Millis, settings: &Settings, is_done: bool) -> Millis {
+    fn wake(&self, now: Millis, settings: &EnvoySettings, is_done: bool) -> Millis {
         let falls = self.beliefs.falls(now).unwrap_or(Millis(u64::MAX));
         let falls = if now < self.elsewhere { falls.min(self.elsewhere) } else { falls };
         if !self.subscribed {
@@ -329,12 +329,12 @@ impl<Id: Clone> State<Id> {
         }
         // What there was nothing or not enough of: a lease that is only renewed is no news to the caller.
         let extends = self.told.map_or(now, |(_, end)| settings.extends(end));
-        let extends = if extends <= now { now.plus(AGAIN) } else { extends };
+        let extends = if extends <= now { now.plus(RETRY_INTERVAL) } else { extends };
         falls.min(extends).min(self.active.plus(settings.idle)).min(self.heard.plus(SILENCE))
     }
 }
 
-impl Settings {
+impl EnvoySettings {
     /// When an assignment that ends then is made longer.
     fn extends(&self, end: Millis) -> Millis {
         Millis(end.0.saturating_sub(u64::from(self.assignment_secs) * 500))

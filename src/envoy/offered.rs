@@ -98,9 +98,9 @@ impl Offered {
     /// In whole requests per second.
     pub(crate) fn wants(&self) -> f64 {
         let Some(rate) = self.rate else { return self.first };
-        (rate + rate.sqrt() * self.spare).ceil().clamp(LEAST, MOST)
+        (rate + rate.sqrt() * self.spare).ceil().clamp(LEAST, MAX_RATE)
     }
 }
 
 /// A number of any size may be reported; no Envoy lets more through.
-const MOST: f64 = 1e12;
+const MAX_RATE: f64 = 1e12;

@@ -20,7 +20,7 @@ pub fn reports(bytes: &[u8]) {
     let Ok(reports) = RateLimitQuotaUsageReports::decode(bytes) else { return };
     for (at, usage) in reports.bucket_quota_usages.into_iter().enumerate() {
         match report::read(&reports.domain, at, &usage) {
-            Ok((bucket, _)) => assert!(!bucket.resource.is_empty() && bucket.resource.len() <= resource_id::MOST_BYTES),
+            Ok((bucket, _)) => assert!(!bucket.resource.is_empty() && bucket.resource.len() <= resource_id::MAX_BYTES),
             Err(why) => assert!(!why.to_string().is_empty()),
         }
     }

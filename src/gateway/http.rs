@@ -19,7 +19,7 @@ mod rate_limit_fields;
 mod request;
 mod reservations;
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -28,7 +28,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{MethodFilter, get, on},
 };
-use leaseway_server::GuestRefusal;
+use leaseway_server::{CallerRefusal, ListenOption};
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -40,19 +40,19 @@ use self::{
     request::Read,
     reservations::Reservations,
 };
-use crate::bridge::Bridge;
+use crate::lease_table::LeaseTable;
 
 pub use self::permits::LongWindow;
-pub(crate) use self::request::MOST_BODY_BYTES;
+pub(crate) use self::request::MAX_BODY_BYTES;
 
 /// Reservations that have ended are looked for so often.
-const LOOK: Duration = Duration::from_secs(1);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What a gateway for HTTP is to do.
 #[derive(Debug, Clone)]
 pub struct HttpOptions {
     /// Where callers ask.
-    pub listen: SocketAddr,
+    pub listen: ListenOption,
     /// Reservations that may wait to be settled.
     pub max_reservations: usize,
     /// Resources with windows longer than a second; the first pattern that matches counts.
@@ -62,7 +62,7 @@ pub struct HttpOptions {
 /// What requests by HTTP are answered from.
 pub(crate) struct HttpGateway {
     cluster: Cluster,
-    bridge: Arc<Bridge>,
+    lease_table: Arc<LeaseTable>,
     reservations: Reservations,
     windows: Vec<LongWindow>,
     counters: RequestCounters,
@@ -73,10 +73,14 @@ pub(crate) struct HttpGateway {
 
 impl HttpGateway {
     /// A gateway whose permits come from `bridge`. It closes when `closing` says so.
-    pub(crate) fn new(options: HttpOptions, bridge: Arc<Bridge>, closing: watch::Receiver<bool>) -> Arc<HttpGateway> {
+    pub(crate) fn new(
+        options: HttpOptions,
+        lease_table: Arc<LeaseTable>,
+        closing: watch::Receiver<bool>,
+    ) -> Arc<HttpGateway> {
         Arc::new(HttpGateway {
-            cluster: Cluster::new(bridge.options()),
-            bridge,
+            cluster: Cluster::new(lease_table.options()),
+            lease_table,
             reservations: Reservations::new(options.max_reservations),
             windows: options.windows,
             counters: RequestCounters::new(),
@@ -103,12 +107,12 @@ impl HttpGateway {
     }
 
     /// Ends reservations whose time is over, until the gateway closes.
-    pub(crate) async fn look_after(self: Arc<HttpGateway>) {
+    pub(crate) async fn run_sweeps(self: Arc<HttpGateway>) {
         let mut closing = self.closing.clone();
         loop {
             tokio::select! {
                 _ = closing.wait_for(|closing| *closing) => return,
-                () = tokio::time::sleep(LOOK) => {}
+                () = tokio::time::sleep(SWEEP_INTERVAL) => {}
             }
             self.reservations.end_late();
             counters::reservations(self.reservations.count());
@@ -123,15 +127,15 @@ impl HttpGateway {
         if self.is_closing() {
             return Err(closing());
         }
-        let Read { guest, parameter, fields } = request::read(operation, request).await?;
+        let Read { caller, parameter, fields } = request::read(operation, request).await?;
         match operation {
-            Operation::GetLease | Operation::KeepLease => leases::get(&self.cluster, &guest, &fields).await,
-            Operation::ReleaseLease => leases::release(&self.cluster, &guest, &fields).await,
-            Operation::Acquire => permits::acquire(self, &guest, &parameter, &fields).await,
-            Operation::Charge => permits::charge(self, &guest, &parameter, &fields).await,
-            Operation::Standing => permits::standing(self, &guest, &parameter),
-            Operation::Reserve => reservations::reserve(self, &guest, &parameter, &fields).await,
-            Operation::Settle => reservations::settle(self, &guest, &parameter, &fields),
+            Operation::GetLease | Operation::KeepLease => leases::get(&self.cluster, &caller, &fields).await,
+            Operation::ReleaseLease => leases::release(&self.cluster, &caller, &fields).await,
+            Operation::Acquire => permits::acquire(self, &caller, &parameter, &fields).await,
+            Operation::Charge => permits::charge(self, &caller, &parameter, &fields).await,
+            Operation::Standing => permits::standing(self, &caller, &parameter),
+            Operation::Reserve => reservations::reserve(self, &caller, &parameter, &fields).await,
+            Operation::Settle => reservations::settle(self, &caller, &parameter, &fields),
         }
     }
 }
@@ -181,11 +185,11 @@ impl IntoResponse for HttpAnswer {
     }
 }
 
-impl From<GuestRefusal> for Problem {
-    fn from(refusal: GuestRefusal) -> Problem {
+impl From<CallerRefusal> for Problem {
+    fn from(refusal: CallerRefusal) -> Problem {
         match refusal {
-            GuestRefusal::Unknown(why) => Problem::new(ProblemKind::Unauthenticated, why),
-            GuestRefusal::Denied(why) => Problem::new(ProblemKind::Denied, why),
+            CallerRefusal::Unknown(why) => Problem::new(ProblemKind::Unauthenticated, why),
+            CallerRefusal::Denied(why) => Problem::new(ProblemKind::Denied, why),
         }
     }
 }

@@ -5,11 +5,11 @@
 //! resources are open, who holds them, and what is given back when none asks any more. Deliberately absent: anything
 //! that divides, or that knows what others hold.
 
-pub mod bridge;
 mod error;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 pub mod http;
+pub mod lease_table;
 mod metrics;
 mod pages;
 pub mod resource_id;
@@ -19,30 +19,30 @@ pub mod rls;
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use leaseway_proto::envoy::ratelimit::rate_limit_service_server::RateLimitServiceServer;
-use leaseway_server::{Frontend, FrontendOptions};
+use leaseway_server::{ExtraServices, ListenOption};
+use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::watch;
 use tonic::service::Routes;
 use tonic_health::{ServingStatus, server::HealthReporter};
 
-use self::{
-    bridge::{Bridge, BridgeOptions},
-    http::HttpGateway,
-    rlqs::{RlqsOptions, RlqsService},
-    rls::{CurrentRules, RlsService, file},
-};
 pub use self::{
     error::GatewayError,
     http::{HttpOptions, LongWindow},
+    metrics::install as install_metrics,
     rls::file::RulesError,
+};
+use self::{
+    http::HttpGateway,
+    lease_table::{LeaseTable, LeaseTableOptions},
+    rlqs::{RlqsOptions, RlqsService},
+    rls::{CurrentRules, RlsService, file},
 };
 
 /// What a gateway is to do.
 #[derive(Debug)]
 pub struct Options {
     /// The cluster, and what may be open.
-    pub bridge: BridgeOptions,
-    /// How listeners are protected.
-    pub frontend: FrontendOptions,
+    pub lease_table: LeaseTableOptions,
     /// Where Envoys ask for each request, and by which rules.
     pub rls: Option<RlsOptions>,
     /// Where Envoys report and are assigned quotas, and how.
@@ -50,16 +50,37 @@ pub struct Options {
     /// Where everything else asks, by HTTP; metrics and health are served there, too.
     pub http: Option<HttpOptions>,
     /// Where metrics and health are served.
-    pub metrics: Option<SocketAddr>,
+    pub metrics: Option<ListenOption>,
 }
 
-/// What a gateway for RLS is to do.
-#[derive(Debug, Clone)]
+/// A gateway for RLS.
+#[derive(Debug)]
 pub struct RlsOptions {
-    /// Where Envoys ask.
-    pub listen: SocketAddr,
-    /// The files of rules, or directories of them.
-    pub rules: Vec<PathBuf>,
+    listen: ListenOption,
+    rules: Arc<CurrentRules>,
+}
+
+impl RlsOptions {
+    /// Reads the rules: files, or directories of them, which are read again when they change. Must be called within a
+    /// tokio runtime.
+    pub fn read(listen: ListenOption, rules: &[PathBuf]) -> Result<RlsOptions, RulesError> {
+        let watched = rls::reload::watch(rules.to_owned());
+        let loaded = file::load(rules)?;
+        loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+        let rules = Arc::new(CurrentRules::new(loaded.rules));
+        tokio::spawn(rls::reload::reload(watched, Arc::downgrade(&rules)));
+        Ok(RlsOptions { listen, rules })
+    }
+}
+
+impl Options {
+    /// All addresses to listen on.
+    pub fn listeners(&self) -> Vec<ListenOption> {
+        let rls = self.rls.as_ref().map(|rls| rls.listen);
+        let rlqs = self.rlqs.as_ref().map(|rlqs| rlqs.listen);
+        let http = self.http.as_ref().map(|http| http.listen);
+        [rls, rlqs, http, self.metrics].into_iter().flatten().collect()
+    }
 }
 
 /// Where a running gateway can be reached.
@@ -73,78 +94,62 @@ pub struct Addresses {
 
 /// How long requests under way may take when a gateway stops.
 const DRAIN: Duration = Duration::from_secs(5);
-/// How often histograms are folded, so that they do not grow without scrapes.
-const METRICS_UPKEEP: Duration = Duration::from_secs(5);
 /// The names that health checkers may ask for: the gateway as a whole, or a service of it.
 const HEALTH: [&str; 3] =
     ["", "envoy.service.ratelimit.v3.RateLimitService", "envoy.service.rate_limit_quota.v3.RateLimitQuotaService"];
 
 #[derive(Debug)]
 pub struct Gateway {
-    bridge: Arc<Bridge>,
+    lease_table: Arc<LeaseTable>,
     rlqs: Option<RlqsService>,
-    frontend: Frontend,
+    services: ExtraServices,
     closing: watch::Sender<bool>,
     health: HealthReporter,
-    /// Read again for as long as they are here.
-    _rules: Option<Arc<CurrentRules>>,
     addresses: Addresses,
 }
 
 impl Gateway {
-    /// Starts all that is asked for, or nothing. Must be called within a tokio runtime.
-    pub async fn start(options: Options) -> Result<Gateway, GatewayError> {
-        let Options { bridge, frontend, rls, rlqs, http, metrics } = options;
-        let prometheus = metrics::install();
-        let listeners = [
-            ("--rls", rls.as_ref().map(|rls| rls.listen)),
-            ("--rlqs", rlqs.as_ref().map(|rlqs| rlqs.listen)),
-            ("--http", http.as_ref().map(|http| http.listen)),
-            ("--metrics", metrics),
-        ];
-        let listeners: Vec<_> = listeners.into_iter().filter_map(|(flag, address)| Some((flag, address?))).collect();
-        // Before anything listens, so that a gateway with bad rules answers no request.
-        let rules = rls.as_ref().map(|rls| read_rules(&rls.rules)).transpose()?;
-        let frontend = Frontend::open(frontend, &listeners)?;
-        let bridge = Bridge::start(bridge)?;
+    /// Starts all that is asked for, or nothing. `prometheus` is the recorder of the process. Must be called within a
+    /// tokio runtime.
+    pub async fn start(
+        options: Options,
+        services: ExtraServices,
+        prometheus: PrometheusHandle,
+    ) -> Result<Gateway, GatewayError> {
+        let Options { lease_table, rls, rlqs, http, metrics } = options;
+        metrics::describe();
+        let lease_table = LeaseTable::start(lease_table)?;
         let health = HealthReporter::new();
         let mut addresses = Addresses::default();
-        if let (Some(rls), Some(rules)) = (&rls, &rules) {
-            let service = RlsService::new(Arc::clone(rules), Arc::clone(&bridge));
+        if let Some(RlsOptions { listen, rules }) = rls {
+            let service = RlsService::new(rules, Arc::clone(&lease_table));
             let shortcuts = vec![service.shortcut()];
             let routes = Routes::new(RateLimitServiceServer::new(service));
-            addresses.rls = Some(frontend.serve_grpc("--rls", rls.listen, routes, shortcuts, health.clone()).await?);
+            addresses.rls = Some(services.serve_grpc(listen, routes, shortcuts, health.clone()).await?);
         }
         let mut quotas = None;
         if let Some(rlqs) = rlqs {
             let listen = rlqs.listen;
-            let service = RlqsService::new(rlqs, &bridge);
-            let routes = service.routes();
-            addresses.rlqs = Some(frontend.serve_grpc("--rlqs", listen, routes, Vec::new(), health.clone()).await?);
+            let service = RlqsService::new(rlqs, &lease_table);
+            addresses.rlqs = Some(services.serve_grpc(listen, service.routes(), Vec::new(), health.clone()).await?);
             quotas = Some(service);
         }
         let (closing, to_close) = watch::channel(false);
-        let pages = pages::routes(prometheus.clone(), Arc::clone(&bridge));
+        let pages = pages::routes(prometheus, Arc::clone(&lease_table));
         if let Some(options) = http {
             let listen = options.listen;
-            let gateway = HttpGateway::new(options, Arc::clone(&bridge), to_close);
+            let gateway = HttpGateway::new(options, Arc::clone(&lease_table), to_close);
             let routes = gateway.routes(pages.clone());
-            addresses.http = Some(frontend.serve_http("--http", listen, routes, http::MOST_BODY_BYTES).await?);
-            tokio::spawn(gateway.look_after());
+            addresses.http = Some(services.serve_http(listen, routes, http::MAX_BODY_BYTES).await?);
+            tokio::spawn(gateway.run_sweeps());
         }
-        if let Some(address) = metrics {
-            addresses.metrics = Some(frontend.serve_http("--metrics", address, pages, 0).await?);
+        if let Some(listen) = metrics {
+            addresses.metrics = Some(services.serve_http(listen, pages, 0).await?);
         }
         for service in HEALTH {
             health.set_service_status(service, ServingStatus::Serving).await;
         }
-        tokio::spawn(async move {
-            loop {
-                tokio::time::sleep(METRICS_UPKEEP).await;
-                prometheus.run_upkeep();
-            }
-        });
-        Ok(Gateway { bridge, rlqs: quotas, frontend, closing, health, _rules: rules, addresses })
+        Ok(Gateway { lease_table, rlqs: quotas, services, closing, health, addresses })
     }
 
     /// Where it can be reached.
@@ -159,22 +164,12 @@ impl Gateway {
             self.health.set_service_status(service, ServingStatus::NotServing).await;
         }
         self.closing.send_replace(true);
-        let farewell = async {
+        let drain_rlqs = async {
             if let Some(rlqs) = &self.rlqs {
                 rlqs.drain().await;
             }
         };
-        tokio::join!(self.frontend.drain(DRAIN), farewell);
-        self.bridge.close().await;
+        tokio::join!(self.services.drain(DRAIN), drain_rlqs);
+        self.lease_table.close().await;
     }
-}
-
-/// The rules of these files, kept up to date.
-fn read_rules(paths: &[PathBuf]) -> Result<Arc<CurrentRules>, GatewayError> {
-    let watched = rls::Watched::new(paths.to_owned());
-    let loaded = file::load(paths)?;
-    loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-    let rules = Arc::new(CurrentRules::new(loaded.rules));
-    tokio::spawn(watched.reload(Arc::downgrade(&rules)));
-    Ok(rules)
 }

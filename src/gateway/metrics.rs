@@ -1,5 +1,7 @@
 //! What a gateway counts.
 
+use std::time::Duration;
+
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
@@ -27,14 +29,23 @@ const COUNTERS: [(&str, &str); 6] = [
 /// Doorman's buckets: the only histograms are the client library's.
 const SECONDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
-/// Installs the recorder; what it returns renders `/metrics`.
-pub(crate) fn install() -> PrometheusHandle {
+/// How often histograms are folded, so that they do not grow without scrapes.
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Installs a recorder for this process, which renders `/metrics`. Must be called within a tokio runtime.
+pub fn install() -> PrometheusHandle {
     let builder = PrometheusBuilder::new().set_buckets(&SECONDS).expect("there are some");
     let recorder = builder.build_recorder();
     let handle = recorder.handle();
     // A second gateway in one process keeps the first one's recorder; both then count together.
     let _ = metrics::set_global_recorder(recorder);
-    describe();
+    let upkeep = handle.clone();
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(UPKEEP_INTERVAL).await;
+            upkeep.run_upkeep();
+        }
+    });
     handle
 }
 
@@ -49,7 +60,7 @@ const OF_CLIENT: [(&str, &str); 6] = [
 ];
 
 /// Explains all of them, and begins counters at zero.
-fn describe() {
+pub(crate) fn describe() {
     for (name, help) in OF_CLIENT {
         describe_counter!(name, help);
     }

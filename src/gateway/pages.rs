@@ -10,71 +10,71 @@ use axum::{
     routing::get,
 };
 use leaseway_client::Basis;
-use leaseway_server::{Guest, GuestRefusal};
+use leaseway_server::{CallerRefusal, HttpCaller};
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde_json::{Value, json};
 
-use crate::bridge::{Bridge, Slot};
+use crate::lease_table::{LeaseEntry, LeaseTable};
 
 /// A page has no more resources than this.
-const MOST_ROWS: usize = 1_000;
+const MAX_ROWS: usize = 1_000;
 
 #[derive(Clone)]
 struct Pages {
     prometheus: PrometheusHandle,
-    bridge: Arc<Bridge>,
+    lease_table: Arc<LeaseTable>,
 }
 
-pub(crate) fn routes(prometheus: PrometheusHandle, bridge: Arc<Bridge>) -> Router {
+pub(crate) fn routes(prometheus: PrometheusHandle, lease_table: Arc<LeaseTable>) -> Router {
     Router::new()
         .route("/metrics", get(render_metrics))
         .route("/debug/resources", get(render_resources))
         // Probes prove nothing.
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
-        .with_state(Pages { prometheus, bridge })
+        .with_state(Pages { prometheus, lease_table })
 }
 
-async fn render_metrics(guest: Guest, State(pages): State<Pages>) -> Response {
-    for_readers(&guest, || {
+async fn render_metrics(caller: HttpCaller, State(pages): State<Pages>) -> Response {
+    for_readers(&caller, || {
         let text = pages.prometheus.render();
         ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
     })
 }
 
 /// What the gateway holds: what it calls itself at the cluster, and its resources by name.
-async fn render_resources(guest: Guest, State(pages): State<Pages>) -> Response {
-    for_readers(&guest, || {
-        let mut slots = pages.bridge.all();
-        let open = slots.len();
-        if open > MOST_ROWS {
-            slots.select_nth_unstable_by(MOST_ROWS, |one, other| one.id().cmp(other.id()));
-            slots.truncate(MOST_ROWS);
+async fn render_resources(caller: HttpCaller, State(pages): State<Pages>) -> Response {
+    for_readers(&caller, || {
+        let mut entries = pages.lease_table.all();
+        let open = entries.len();
+        if open > MAX_ROWS {
+            entries.select_nth_unstable_by(MAX_ROWS, |one, other| one.id().cmp(other.id()));
+            entries.truncate(MAX_ROWS);
         }
-        slots.sort_unstable_by(|one, other| one.id().cmp(other.id()));
-        let client = pages.bridge.client();
+        entries.sort_unstable_by(|one, other| one.id().cmp(other.id()));
+        let client = pages.lease_table.client();
         let health = client.health();
         Json(json!({
             "client": client.id(),
             "server": health.server,
             "failures": health.failures,
             "open": open,
-            "resources": slots.iter().map(|slot| row(slot)).collect::<Vec<_>>(),
+            "resources": entries.iter().map(|entry| row(entry)).collect::<Vec<_>>(),
         }))
         .into_response()
     })
 }
 
-fn row(slot: &Slot) -> Value {
-    let (opened, standing) = (slot.rate().resource(), slot.standing());
+fn row(entry: &LeaseEntry) -> Value {
+    let (opened, standing) = (entry.rate().resource(), entry.standing());
     let told = |number: f64| if number.is_finite() { number.into() } else { Value::Null };
     json!({
-        "resource": slot.id(),
+        "resource": entry.id(),
         "capacity": told(standing.capacity.get()),
         "basis": basis(opened.usable().basis),
         "lease_expires_in": opened.lease().map(|(_, left)| left.as_secs_f64()),
         "remaining": told(standing.available.floor().max(0.0)),
-        "debt": slot.rate().debt(),
+        "debt": entry.rate().debt(),
     })
 }
 
@@ -87,18 +87,18 @@ pub(crate) fn basis(basis: Basis) -> &'static str {
     }
 }
 
-fn for_readers(guest: &Guest, page: impl FnOnce() -> Response) -> Response {
-    match guest.check_reads_everything() {
+fn for_readers(caller: &HttpCaller, page: impl FnOnce() -> Response) -> Response {
+    match caller.check_reads_everything() {
         Ok(()) => page(),
-        Err(refusal @ GuestRefusal::Unknown(_)) => (StatusCode::UNAUTHORIZED, format!("{refusal}\n")).into_response(),
-        Err(refusal @ GuestRefusal::Denied(_)) => (StatusCode::FORBIDDEN, format!("{refusal}\n")).into_response(),
+        Err(refusal @ CallerRefusal::Unknown(_)) => (StatusCode::UNAUTHORIZED, format!("{refusal}\n")).into_response(),
+        Err(refusal @ CallerRefusal::Denied(_)) => (StatusCode::FORBIDDEN, format!("{refusal}\n")).into_response(),
     }
 }
 
 /// Ready means: it decides. What it decides while the cluster is away is its operator's choice, and no other gateway would
 /// know better.
 async fn readyz(State(pages): State<Pages>) -> String {
-    let health = pages.bridge.client().health();
+    let health = pages.lease_table.client().health();
     match health.failures {
         0 => format!("ready: the cluster is asked at {}\n", leaseway_core::escaped(&health.server)),
         failures => format!("ready, but the last {failures} requests to the cluster have failed\n"),

@@ -11,13 +11,13 @@
 use ring::digest::{SHA256, digest};
 
 /// As the servers have it.
-pub const MOST_BYTES: usize = 256;
+pub const MAX_BYTES: usize = 256;
 
 /// Of a digest, in hexadecimal.
 const DIGEST: usize = 64;
 
 /// What is kept of a longer one.
-const KEPT: usize = MOST_BYTES - DIGEST - 1;
+const KEPT: usize = MAX_BYTES - DIGEST - 1;
 
 /// Writes the resource of these entries into `id`, in the place of what is there. The order of the entries counts: a
 /// protocol in which it has no meaning sorts them first.
@@ -32,7 +32,7 @@ pub fn write<'e>(id: &mut String, domain: &str, entries: impl IntoIterator<Item 
         escape(id, value);
         separator = ',';
     }
-    if id.len() > MOST_BYTES {
+    if id.len() > MAX_BYTES {
         shorten(id);
     }
 }
@@ -123,14 +123,14 @@ mod tests {
         let long = "é".repeat(500);
         let (one, other) = (of("d", [("k", &*long)]), of("d", [("k", &*format!("{long}x"))]));
         assert_ne!(one, other);
-        assert!(one.len() <= MOST_BYTES && other.len() <= MOST_BYTES && one.starts_with("d/k=é"), "{one}");
+        assert!(one.len() <= MAX_BYTES && other.len() <= MAX_BYTES && one.starts_with("d/k=é"), "{one}");
         assert_eq!(one, of("d", [("k", &*long)]), "the same each time");
         assert_ne!(
             one,
             of("d", [("k", one.strip_prefix("d/k=").expect("it begins so"))]),
             "it cannot be said outright"
         );
-        let exact = "x".repeat(MOST_BYTES - "d/k=".len());
+        let exact = "x".repeat(MAX_BYTES - "d/k=".len());
         assert!(of("d", [("k", &*exact)]).ends_with(&exact));
     }
 

@@ -4,7 +4,7 @@
 //! it as a [`quota`]. It acknowledges nothing, so all that it was told counts as had until its time is over:
 //! [`leaseway_envoy`].
 
-mod attendant;
+mod envoy_session;
 mod leases;
 mod quota;
 pub mod report;
@@ -12,6 +12,6 @@ mod service;
 #[cfg(test)]
 mod tests;
 
-pub use leaseway_envoy::Settings;
+pub use leaseway_envoy::EnvoySettings;
 
 pub use self::service::{NAME, RlqsOptions, RlqsService};

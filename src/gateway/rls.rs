@@ -9,10 +9,10 @@ pub mod current;
 pub mod decision;
 pub mod file;
 pub mod meters;
-mod reload;
+pub mod reload;
 pub mod rules;
 pub mod service;
 pub mod templates;
 pub mod unit;
 
-pub use self::{current::CurrentRules, reload::Watched, service::RlsService};
+pub use self::{current::CurrentRules, service::RlsService};

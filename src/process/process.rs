@@ -252,10 +252,10 @@ mod tests {
         shell(script).in_group().output(file(), file()).start().expect("there is a shell")
     }
 
-    const PATIENCE: Duration = Duration::from_secs(30);
+    const TIMEOUT: Duration = Duration::from_secs(30);
 
     fn eventually<T>(mut probe: impl FnMut() -> Option<T>) -> T {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             if let Some(found) = probe() {
                 return found;
@@ -268,7 +268,7 @@ mod tests {
     #[test]
     fn what_a_process_says_and_how_it_ends_is_known() {
         let process = kept("echo out; echo cannot bind >&2; exit 3");
-        assert!(process.ends_within(PATIENCE));
+        assert!(process.ends_within(TIMEOUT));
         let status = process.ended().expect("it has ended");
         assert_eq!((status.code(), status.to_string().as_str()), (Some(3), "exit status: 3"));
         assert_eq!(
@@ -276,7 +276,7 @@ mod tests {
             ("out\n".into(), "cannot bind\n".into(), "bind\n".into())
         );
         let process = kept("kill -KILL $$");
-        assert!(process.ends_within(PATIENCE) && process.ended().is_some_and(|status| status.signal() == Some(9)));
+        assert!(process.ends_within(TIMEOUT) && process.ended().is_some_and(|status| status.signal() == Some(9)));
     }
 
     #[test]
@@ -297,7 +297,7 @@ mod tests {
         process.tell("hello\n").expect("it reads");
         assert!(!process.ends_within(Duration::from_millis(100)), "it is paused");
         process.signal(Signal::CONT);
-        assert!(process.ends_within(PATIENCE) && process.output() == "hello\n");
+        assert!(process.ends_within(TIMEOUT) && process.output() == "hello\n");
     }
 
     #[test]

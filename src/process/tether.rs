@@ -12,7 +12,7 @@ use rustix::process::{Signal, getpid, kill_process};
 /// Tells a process that its standard input is such a pipe.
 const VARIABLE: &str = "LEASEWAY_UP_TETHER";
 /// How long stopping may take before it is ended the hard way.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// To be called on what is to be started, whose standard input must be a pipe.
 pub(crate) fn tie(command: &mut Command) {
@@ -26,7 +26,7 @@ pub fn obey() {
             // Nothing is ever sent; an error is as good as an end.
             let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
             stop_with(Signal::TERM);
-            thread::sleep(PATIENCE);
+            thread::sleep(STOP_TIMEOUT);
             stop_with(Signal::KILL);
         });
     }

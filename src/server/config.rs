@@ -27,6 +27,15 @@
 //! it and note what they cannot read (`read`), and reading goes on with a stand-in to the end (`template`,
 //! `algorithm`).
 
+pub(crate) mod error;
+pub(crate) mod exposure;
+pub(crate) mod initial_config;
+pub mod limits;
+pub(crate) mod parent_error;
+pub(crate) mod secret;
+pub(crate) mod service;
+pub mod watched_files;
+
 mod access;
 mod algorithm;
 mod clients;

@@ -1,75 +1,36 @@
 //! Leaseway's server: actors around the core, gRPC and HTTP around the actors.
 //!
-//! [`run`] is the whole of it. The order of things: the configuration is read and refused if it is wrong; ports are
+//! [`Server::start`] is the whole of it. The order of things: the configuration is read and refused if it is wrong; ports are
 //! bound, so that a second server on the same port fails before it can answer a client; then actors start, and only
 //! then are connections accepted. On SIGTERM or SIGINT the way back.
 
-mod access;
-mod accounts;
-pub mod actors;
-mod assignment_store;
-mod audit;
-mod background;
-mod budget;
-mod changes;
-mod children;
-pub mod clock;
+mod api;
+mod auth;
 pub mod config;
-mod error;
-mod exposure;
-mod frontend;
-#[cfg(feature = "fuzzing")]
-pub mod fuzzing;
-mod grpc;
-mod guests;
-mod health;
-mod history;
-mod http;
-mod initial_config;
-pub mod judgement;
-pub mod limits;
 mod listen;
-mod logging;
-mod metrics;
-mod open_connections;
-mod own_status;
-mod parent;
-mod parent_error;
-mod peer_endpoints;
-mod peer_list;
-mod peers;
-mod plan;
-mod reload;
+mod node;
+mod observe;
 mod run;
-mod secret;
-mod server_info;
-mod service;
-mod signals;
-mod stint;
-mod subscribers;
-mod supervisor;
-mod survey;
-mod tls;
-#[cfg(feature = "otlp")]
-mod traces;
-mod watched_file;
-mod watchers;
+mod runtime;
 
-pub use access::{JwtOptions, NewToken};
-pub use actors::Handover;
-pub use audit::AuditTarget;
-pub use error::ServeError;
-pub use frontend::{Frontend, FrontendOptions, Guest, GuestRefusal};
-pub use grpc::admin::AdminOptions;
-pub use grpc::{GrpcGuest, Shortcut};
-pub use guests::{GuestServices, Guests, Host, StartGuests};
+#[cfg(feature = "fuzzing")]
+pub use api::fuzzing;
+pub use api::grpc::admin::AdminOptions;
+pub use api::grpc::{GrpcCaller, Shortcut};
+pub use api::status::checkup;
+pub use auth::{JwtOptions, NewToken};
+pub use config::{error::ServeError, parent_error::ParentError};
 pub use leaseway_raft::{Backup, PlaceError, Timing};
 pub use leaseway_tls::{ClientCertificates, Files as TlsFiles, TlsError};
-pub use listen::Addresses;
-pub use parent::ParentOptions;
-pub use parent_error::ParentError;
-pub use peer_endpoints::PeerEndpoints;
-pub use peers::{PeerOptions, TakeOver};
-pub use run::{AccessOptions, Options, run};
-pub use signals::StopSignals;
-pub use tls::TlsOptions;
+pub use listen::tls::TlsOptions;
+pub use listen::{Addresses, InProcess, ListenOption};
+pub use node::peer_endpoints::PeerEndpoints;
+pub use node::{Handover, block_on};
+pub use observe::audit::AuditTarget;
+pub use run::extra_services::{CallerRefusal, ExtraServices, ExtraServicesOptions, HttpCaller};
+pub use run::guard::AccessOptions;
+pub use run::parent::ParentOptions;
+pub use run::peers::{PeerOptions, TakeOver};
+pub use run::{Options, Server};
+pub use runtime::clock::Skew;
+pub use runtime::signals::StopSignals;

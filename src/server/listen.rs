@@ -4,28 +4,34 @@
 //! happens off the accepting loop, on the thread that will serve the connection, under one deadline
 //! ([`Accepted::open`]): the TLS handshake, and the preface of HTTP/2.
 
+pub(crate) mod accounts;
 mod arbiters;
+pub(crate) mod budget;
 mod caller;
 mod connection;
 mod count;
+mod in_process;
 mod listener;
+pub(crate) mod open_connections;
 mod opening;
-mod openings;
+mod pending_handshakes;
 #[cfg(test)]
 mod tests;
+pub(crate) mod tls;
 
 use std::net::SocketAddr;
 
 use tokio::net::TcpListener;
 
+pub use self::in_process::InProcess;
 pub(crate) use self::{
-    arbiters::{ArbiterConnection, arbiter_queue, distribute},
+    arbiters::{ArbiterConnection, ArbiterQueue, arbiter_queue, distribute},
     caller::Caller,
     connection::Connection,
     listener::{Accepted, Listener, ListenerSettings},
-    openings::Openings,
+    pending_handshakes::PendingHandshakes,
 };
-use crate::error::ServeError;
+use crate::config::error::ServeError;
 
 /// Where a running server can be reached.
 #[derive(Debug, Clone, Copy)]
@@ -36,8 +42,13 @@ pub struct Addresses {
     pub peers: Option<SocketAddr>,
     /// For operators, if they are served.
     pub admin: Option<SocketAddr>,
-    /// Of guests, if there are any.
-    pub guests: Option<SocketAddr>,
+}
+
+/// An address to listen on, and the flag that chooses it.
+#[derive(Debug, Clone, Copy)]
+pub struct ListenOption {
+    pub flag: &'static str,
+    pub address: SocketAddr,
 }
 
 pub(crate) async fn bind(address: SocketAddr, flag: &'static str) -> Result<TcpListener, ServeError> {

@@ -1,5 +1,11 @@
 //! From options to a running server, and back.
 
+pub(crate) mod extra_services;
+pub(crate) mod guard;
+pub(crate) mod parent;
+pub(crate) mod peers;
+mod reload;
+
 use std::{
     net::SocketAddr,
     path::PathBuf,
@@ -7,41 +13,51 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use tokio::sync::{Semaphore, watch};
+use leaseway_raft::Quorum;
+use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::{
+    net::TcpListener,
+    signal::unix::Signal,
+    sync::{Semaphore, watch},
+    task::JoinHandle,
+};
 use tonic_health::{ServingStatus, server::HealthReporter};
 
 use crate::{
-    access::{CredentialFiles, Gate, JwtOptions},
-    accounts::Accounts,
-    actors::{NodeHandle, NodeStart, Threads, block_on, spawn},
-    audit::{Audit, AuditTarget},
-    budget::Budget,
-    clock::{Clock, Skew},
-    error::ServeError,
-    exposure::Exposure,
-    grpc::{
-        self, CapacityService, GrpcServices, PushService, StatusService,
-        admin::{self, AdminOptions, AdminPort, AdminService},
-        pools::PoolService,
+    api::{
+        grpc::{
+            self, CapacityService, GrpcServices, PushService, StatusService,
+            admin::{self, AdminOptions, AdminPort, AdminService},
+            pools::PoolService,
+        },
+        http::{self, HostNames, LivePages, Pages, Snapshots},
+        status::{health::HealthSources, history::History, survey::Surveyor},
     },
-    guests::{Guests, Host},
-    health::HealthSources,
-    history::History,
-    http::{self, HostNames, LivePages, Looks, Pages},
-    initial_config::InitialConfiguration,
-    limits::Limits,
-    listen::{Addresses, Listener, ListenerSettings, Openings, arbiter_queue, bind, distribute, local},
-    metrics,
-    open_connections::{ConnectionLimits, OpenConnections, look_after},
-    parent::ParentOptions,
-    peers::{self, PeerOptions, Peering},
-    reload::Reload,
-    server_info::ServerInfo,
-    service::Service,
-    signals::StopSignals,
-    supervisor,
-    survey::Surveyor,
-    tls::{self, Tls, TlsOptions},
+    auth::CredentialFiles,
+    config::{error::ServeError, initial_config::InitialConfiguration, limits::Limits},
+    listen::{
+        Addresses, ArbiterQueue, InProcess, ListenOption, Listener,
+        accounts::Accounts,
+        arbiter_queue, bind,
+        budget::Budget,
+        distribute, local,
+        open_connections::{OpenConnections, sweep},
+        tls::{self, TlsOptions},
+    },
+    node::{NodeHandle, NodeStart, Parent, Threads, server_info::ServerInfo, spawn},
+    observe::metrics,
+    run::{
+        extra_services::ExtraServices,
+        guard::{AccessOptions, Guard, ListenerSet, authorizer},
+        parent::ParentOptions,
+        peers::{Joined, PeerOptions, Peering},
+        reload::Reload,
+    },
+    runtime::{
+        clock::{Clock, Skew},
+        signals::StopSignals,
+        supervisor,
+    },
 };
 
 /// How often resources look for leases that have ended, besides when they are asked.
@@ -50,8 +66,6 @@ const TICK: Duration = Duration::from_secs(1);
 const METRICS_UPKEEP: Duration = Duration::from_secs(5);
 /// How long requests under way may take when the server stops.
 const DRAIN: Duration = Duration::from_secs(5);
-/// Connections of all listeners that have said too little for a first request.
-const MOST_OPENING: usize = 1024;
 /// The names that health checkers may ask for: the server as a whole, or its main service.
 const HEALTH: [&str; 2] = ["", "doorman.Capacity"];
 
@@ -83,299 +97,362 @@ pub struct Options {
     pub tls: TlsOptions,
     /// A deliberate error of the clock.
     pub skew: Skew,
+    /// Listeners that [`Server::extra_services`] will open: they must not be exposed without protection, either.
+    pub extra_listeners: Vec<ListenOption>,
 }
 
-/// How callers prove who they are, and what becomes of it. Who may do what is in the configuration.
-#[derive(Debug, Clone, Default)]
-pub struct AccessOptions {
-    /// The file of tokens.
-    pub tokens: Option<PathBuf>,
-    /// The file of keys for JWTs, with what is expected of them.
-    pub jwt: Option<JwtOptions>,
-    /// Where it is written down who changed what.
-    pub audit: Option<AuditTarget>,
-    /// Others may reach this server although there is no TLS, or no policy.
-    pub insecure: bool,
-    /// Names under which its HTTP port without TLS is reached, besides its address.
-    pub http_names: Vec<String>,
-}
-
-/// Serves until SIGTERM or SIGINT. `ready` is called once connections are accepted.
-pub fn run(options: Options, guests: Option<Guests>, ready: impl FnOnce(Addresses)) -> Result<(), ServeError> {
-    block_on(serve(options, guests, ready))
-}
-
-async fn serve(options: Options, guests: Option<Guests>, ready: impl FnOnce(Addresses)) -> Result<(), ServeError> {
-    // Before the file is read, so that no change and no signal is missed.
-    let files = CredentialFiles {
-        tokens: options.access.tokens.clone(),
-        jwt: options.access.jwt.clone(),
-        operator: options.admin.as_ref().and_then(|admin| admin.token_file.clone()),
-    };
-    let reload = Reload::prepare(options.config.clone(), &files).map_err(ServeError::Signals)?;
-    let first = Arc::new(match &options.parent {
-        None => InitialConfiguration::read(options.config.as_deref(), options.peers.is_some())?,
-        Some(parent) => InitialConfiguration::of_parent(options.config.as_deref(), &parent.addresses)?,
-    });
-    let mut stop_signals = StopSignals::new().map_err(ServeError::Signals)?;
-    let hangup = tls::hangup().map_err(ServeError::Signals)?;
-    let tls = options.tls.load(options.parent.is_some())?.map(Arc::new);
-    let has_tls = tls.as_ref().is_some_and(|tls| tls.is_of_listeners());
-    let accounts = Arc::<Accounts>::default();
-    let gate = {
-        let mut listeners = vec![("--listen", options.listen), ("--http", options.http)];
-        // Without a token and without a policy the listener refuses by itself.
-        let admin = options.admin.as_ref().filter(|admin| admin.token_file.is_some() || first.loaded.access.is_some());
-        listeners.extend(admin.map(|admin| ("--admin", admin.listen)));
-        listeners.extend(guests.as_ref().map(|guests| (guests.flag, guests.listen)));
-        // What the peers keep is known once this one has joined them; until then nothing is allowed.
-        let is_kept = options.peers.as_ref().is_some_and(|peers| !peers.bootstrap && peers.take_over.is_none());
-        let has_policy = first.loaded.access.is_some() || is_kept;
-        gate(&listeners, has_policy, has_tls, &options.access, &files, &accounts)?
-    };
-    let limits = Arc::new(options.limits);
-    let budget = Arc::new(limits.budget());
-    let listeners = ListenerSet::new(tls.as_deref(), &limits, &accounts, &budget)?;
-    let to_look_after = listeners.open();
-    let to_be_ended = to_look_after.clone();
-    spawn(look_after(to_look_after, Arc::clone(&accounts)));
-    let listener = bind(options.listen, "--listen").await?;
-    let http_listener = bind(options.http, "--http").await?;
-    let mut addresses = Addresses {
-        grpc: local(&listener, options.listen),
-        http: local(&http_listener, options.http),
-        peers: None,
-        admin: None,
-        guests: None,
-    };
-    let clock = Clock::skewed(options.skew);
-    let mut info = ServerInfo::new(options.id.clone(), options.advertise, addresses.grpc, addresses.http);
-    let has_peers = options.peers.as_ref().is_some_and(|peers| !peers.peers.is_empty());
-    let parent = match &options.parent {
-        Some(parent) => Some(parent.check(&info, addresses.grpc, has_peers, tls.as_deref())?),
-        None => None,
-    };
-    let admin = match &options.admin {
-        Some(admin) => {
-            let has_policy = first.loaded.access.is_some();
-            Some(AdminPort::open(admin, &mut info, &mut addresses, has_policy).await?)
-        }
-        None => None,
-    };
-    let joined = match &options.peers {
-        Some(peers) => {
-            let peering = Peering { listener: listeners.peers, tls: tls.as_deref() };
-            let names = (options.id.as_deref(), &info);
-            Some(peers::join(peers, names, peering, &mut addresses, clock, Arc::clone(&first)).await?)
-        }
-        None => None,
-    };
+/// A running server.
+pub struct Server {
+    info: ServerInfo,
+    addresses: Addresses,
+    node: NodeHandle,
+    quorum: Option<Quorum>,
+    guard: Guard,
+    extra_listeners: ListenerSet,
+    in_process: InProcess,
+    health: HealthReporter,
+    prometheus: PrometheusHandle,
+    open: Vec<OpenConnections>,
+    clients: OpenConnections,
+    threads: Threads,
+    accepting: JoinHandle<()>,
+    watching_absence: JoinHandle<()>,
+    stop: watch::Sender<bool>,
+    stop_signals: StopSignals,
+    node_failed: watch::Receiver<bool>,
     #[cfg(feature = "otlp")]
-    let traces = crate::traces::Traces::start(&info.id)?;
-    let prometheus = metrics::install().map_err(|error| ServeError::Metrics(error.to_string()))?;
+    traces: Option<crate::observe::traces::Traces>,
+}
 
-    let threads = Threads::start(thread_count(options.threads));
-    let (failed, mut node_failed) = watch::channel(false);
-    let node = NodeHandle::start(
-        NodeStart {
-            repository: first.loaded.repository.clone(),
-            access: first.loaded.access.clone(),
-            source: first.source.clone(),
-            gate: Arc::clone(&gate),
-            limits: Arc::clone(&limits),
+/// Everything that is read and bound before the first actor starts, so that a server that cannot run answers nobody.
+struct Prepared {
+    info: ServerInfo,
+    addresses: Addresses,
+    clock: Clock,
+    grpc: TcpListener,
+    http: TcpListener,
+    admin: Option<AdminPort>,
+    first: Arc<InitialConfiguration>,
+    parent: Option<Parent>,
+    joined: Option<Joined>,
+    guard: Guard,
+    listeners: ListenerSet,
+    files: CredentialFiles,
+    reload: Reload,
+    hangup: Signal,
+    stop_signals: StopSignals,
+}
+
+impl Prepared {
+    async fn new(options: &Options) -> Result<Prepared, ServeError> {
+        // Watches and signal handlers come first, so that no change and no signal is missed.
+        let files = CredentialFiles {
+            tokens: options.access.tokens.clone(),
+            jwt: options.access.jwt.clone(),
+            operator: options.admin.as_ref().and_then(|admin| admin.token_file.clone()),
+        };
+        let reload = Reload::prepare(options.config.clone(), &files).map_err(ServeError::Signals)?;
+        let first = Arc::new(match &options.parent {
+            None => InitialConfiguration::read(options.config.as_deref(), options.peers.is_some())?,
+            Some(parent) => InitialConfiguration::of_parent(options.config.as_deref(), &parent.addresses)?,
+        });
+        let stop_signals = StopSignals::new().map_err(ServeError::Signals)?;
+        let hangup = tls::hangup().map_err(ServeError::Signals)?;
+        let mut guard = guard(options, &first, &files)?;
+        let listeners = guard.listeners()?;
+        let grpc = bind(options.listen, "--listen").await?;
+        let http = bind(options.http, "--http").await?;
+        let mut addresses = Addresses {
+            grpc: local(&grpc, options.listen),
+            http: local(&http, options.http),
+            peers: None,
+            admin: None,
+        };
+        let clock = Clock::skewed(options.skew);
+        let (id, advertise) = (options.id.clone(), options.advertise.clone());
+        let mut info = ServerInfo::new(id, advertise, addresses.grpc, addresses.http);
+        guard.names = HostNames::new(&options.access.http_names, Some(&info.advertise));
+        let tls = guard.tls.as_deref();
+        let has_peers = options.peers.as_ref().is_some_and(|peers| !peers.peers.is_empty());
+        let parent = options.parent.as_ref().map(|parent| parent.check(&info, addresses.grpc, has_peers, tls));
+        let parent = parent.transpose()?;
+        let admin = match &options.admin {
+            Some(admin) => {
+                let has_policy = first.loaded.access.is_some();
+                Some(AdminPort::open(admin, &mut info, &mut addresses, has_policy).await?)
+            }
+            None => None,
+        };
+        let joined = match &options.peers {
+            Some(peers) => {
+                let peering = Peering { listener: listeners.peers.clone(), tls };
+                let names = (options.id.as_deref(), &info);
+                Some(peers::join(peers, names, peering, &mut addresses, clock, Arc::clone(&first)).await?)
+            }
+            None => None,
+        };
+        Ok(Prepared {
+            info,
+            addresses,
             clock,
+            grpc,
+            http,
+            admin,
+            first,
+            parent,
+            joined,
+            guard,
+            listeners,
+            files,
+            reload,
+            hangup,
+            stop_signals,
+        })
+    }
+
+    /// Starts the node's actors.
+    fn start_node(&mut self, threads: &Threads) -> (NodeHandle, watch::Receiver<bool>) {
+        let (failed, node_failed) = watch::channel(false);
+        let start = NodeStart {
+            repository: self.first.loaded.repository.clone(),
+            access: self.first.loaded.access.clone(),
+            source: self.first.source.clone(),
+            authorizer: Arc::clone(&self.guard.authorizer),
+            limits: Arc::clone(&self.guard.limits),
+            clock: self.clock,
             arbiters: threads.handles(),
             seed: seed(),
-            membership: joined.as_ref().map(|joined| joined.membership.clone()),
-            parent,
-            accounts,
-        },
+            membership: self.joined.as_ref().map(|joined| joined.membership.clone()),
+            parent: self.parent.take(),
+            accounts: Arc::clone(&self.guard.accounts),
+        };
         // Without receivers the server is stopping anyway.
-        move || {
+        let node = NodeHandle::start(start, move || {
             let _ = failed.send(true);
-        },
-    );
-    let (stop, stopped) = watch::channel(false);
-    let health = HealthReporter::new();
-    serves(&health, true).await;
-    let stored = joined.as_ref().map(|joined| (joined.membership.quorum.clone(), Arc::new(joined.data.clone())));
-    let open = listeners.clients.open.clone();
-    let health_sources = HealthSources { connections: open.clone(), budget, stored, tls: tls.clone() };
-    let services = GrpcServices {
-        capacity: CapacityService::new(
-            node.clone(),
-            info.clone(),
-            joined.as_ref().map(|joined| joined.membership.quorum.clone()),
-        ),
-        status: StatusService::new(node.clone(), info.clone(), health_sources.clone()),
-        push: PushService::new(node.clone(), stopped.clone()),
-        health: health.clone(),
-    };
+        });
+        (node, node_failed)
+    }
+
+    fn quorum(&self) -> Option<Quorum> {
+        self.joined.as_ref().map(|joined| joined.membership.quorum.clone())
+    }
+
+    fn health_sources(&self) -> HealthSources {
+        let stored = self.joined.as_ref();
+        HealthSources {
+            connections: self.listeners.clients.open.clone(),
+            budget: Arc::clone(&self.guard.budget),
+            stored: stored.map(|joined| (joined.membership.quorum.clone(), Arc::new(joined.data.clone()))),
+            tls: self.guard.tls.clone(),
+        }
+    }
+}
+
+impl Server {
+    /// Starts a server that accepts connections. Must be called within [`block_on`](crate::block_on).
+    pub async fn start(options: Options) -> Result<Server, ServeError> {
+        let mut prepared = Prepared::new(&options).await?;
+        #[cfg(feature = "otlp")]
+        let traces = crate::observe::traces::Traces::start(&prepared.info.id)?;
+        let prometheus = metrics::install().map_err(|error| ServeError::Metrics(error.to_string()))?;
+        let threads = Threads::start(thread_count(options.threads));
+        let (node, node_failed) = prepared.start_node(&threads);
+        let (stop, stopped) = watch::channel(false);
+        let health = HealthReporter::new();
+        serves(&health, true).await;
+        let (quorum, health_sources) = (prepared.quorum(), prepared.health_sources());
+        let Prepared { info, addresses, guard, listeners, .. } = prepared;
+        let services = GrpcServices {
+            capacity: CapacityService::new(node.clone(), info.clone(), quorum.clone()),
+            status: StatusService::new(node.clone(), info.clone(), health_sources.clone()),
+            push: PushService::new(node.clone(), stopped.clone()),
+            health: health.clone(),
+        };
+        let extra_listeners = guard.listeners()?;
+        let mut open = listeners.open();
+        open.extend(extra_listeners.open());
+        spawn(sweep(open.clone(), Arc::clone(&guard.accounts)));
+        let queues = serve_grpc(&threads, &services, &guard, &stopped);
+        let clients = listeners.clients.open.clone();
+        let (in_process, local_connections) = InProcess::new(listeners.clients.clone());
+        let listener = Listener::new(prepared.grpc, listeners.clients);
+        let accepting = spawn(distribute(listener, local_connections, queues));
+        let http = Listener::new(prepared.http, listeners.pages);
+        serve_http(http, &node, &info, &guard, &prometheus, health_sources, &stopped);
+        spawn(tick(node.clone()));
+        let watching_absence = spawn(watch_absence(node.clone(), health.clone()));
+        spawn(upkeep(prometheus.clone()));
+        spawn(prepared.reload.on_change(node.clone(), prepared.files, quorum.is_some()));
+        if let Some(tls) = &guard.tls {
+            spawn(tls::reload(Arc::clone(tls), prepared.hangup));
+        }
+        if let Some(admin) = prepared.admin {
+            let service = quorum.clone().map(|quorum| AdminService::new(node.clone(), quorum, info.clone()));
+            let pools = PoolService::new(node.clone(), stopped.clone());
+            spawn(admin::serve(admin, Arc::clone(&guard.authorizer), listeners.operators, pools, service, stopped));
+        }
+        Ok(Server {
+            info,
+            addresses,
+            node,
+            quorum,
+            guard,
+            extra_listeners,
+            in_process,
+            health,
+            prometheus,
+            open,
+            clients,
+            threads,
+            accepting,
+            watching_absence,
+            stop,
+            stop_signals: prepared.stop_signals,
+            node_failed,
+            #[cfg(feature = "otlp")]
+            traces,
+        })
+    }
+
+    pub fn addresses(&self) -> Addresses {
+        self.addresses
+    }
+
+    /// The server's id: the address that it advertises, unless it was given another.
+    pub fn id(&self) -> &str {
+        &self.info.id
+    }
+
+    /// Where clients reach it, as `host:port`.
+    pub fn advertised(&self) -> &str {
+        &self.info.advertise
+    }
+
+    /// Connects to the server within its process.
+    pub fn in_process(&self) -> InProcess {
+        self.in_process.clone()
+    }
+
+    /// The recorder of the process, which renders `/metrics`.
+    pub fn prometheus(&self) -> PrometheusHandle {
+        self.prometheus.clone()
+    }
+
+    /// Listeners for services of another crate, under this server's policy, certificates and limits.
+    pub fn extra_services(&self) -> ExtraServices {
+        ExtraServices::within(self.guard.clone(), self.extra_listeners.clone())
+    }
+
+    /// Serves until SIGTERM or SIGINT, or until the node fails, and then hands the mastership to another peer: requests
+    /// that arrive from here on are sent to the next master.
+    pub async fn serve_until_stopped(&mut self) {
+        tracing::info!(grpc = %self.addresses.grpc, http = %self.addresses.http, "ready");
+        supervisor::ready();
+        tokio::select! {
+            () = self.stop_signals.received() => {}
+            _ = self.node_failed.wait_for(|failed| *failed) => {}
+        }
+        tracing::info!("stopping");
+        supervisor::stopping();
+        self.watching_absence.abort();
+        serves(&self.health, false).await;
+        match &self.quorum {
+            Some(quorum) if self.has_failed() => quorum.shutdown().await,
+            _ => self.node.hand_over().await,
+        }
+    }
+
+    /// Whether the node has failed: it answers nobody any more.
+    pub fn has_failed(&self) -> bool {
+        *self.node_failed.borrow()
+    }
+
+    /// Finishes requests under way, and ends. An error if the node has failed.
+    pub async fn stop(self) -> Result<(), ServeError> {
+        let failed = self.has_failed();
+        self.accepting.abort();
+        self.stop.send_replace(true);
+        self.open.iter().for_each(OpenConnections::end_all);
+        drain(&self.clients).await;
+        self.threads.stop();
+        self.guard.authorizer.audit().close();
+        #[cfg(feature = "otlp")]
+        if let Some(traces) = self.traces {
+            traces.stop().await;
+        }
+        if failed { Err(ServeError::NodeFailed) } else { Ok(()) }
+    }
+}
+
+/// Reads policy, credentials and certificates.
+fn guard(options: &Options, first: &InitialConfiguration, files: &CredentialFiles) -> Result<Guard, ServeError> {
+    let tls = options.tls.load(options.parent.is_some())?.map(Arc::new);
+    let has_tls = tls.as_ref().is_some_and(|tls| tls.is_of_listeners());
+    let mut listeners = vec![("--listen", options.listen), ("--http", options.http)];
+    // Without a token and without a policy the listener refuses by itself.
+    let admin = options.admin.as_ref().filter(|admin| admin.token_file.is_some() || first.loaded.access.is_some());
+    listeners.extend(admin.map(|admin| ("--admin", admin.listen)));
+    listeners.extend(options.extra_listeners.iter().map(|extra| (extra.flag, extra.address)));
+    // What the peers keep is known once this one has joined them; until then nothing is allowed.
+    let is_kept = options.peers.as_ref().is_some_and(|peers| !peers.bootstrap && peers.take_over.is_none());
+    let has_policy = first.loaded.access.is_some() || is_kept;
+    let accounts = Arc::<Accounts>::default();
+    let authorizer = authorizer(&listeners, has_policy, has_tls, &options.access, files, &accounts)?;
+    let limits = Arc::new(options.limits.clone());
+    let budget = Arc::new(Budget::within(&limits));
+    Ok(Guard { authorizer, tls, limits, accounts, budget, names: HostNames::new(&options.access.http_names, None) })
+}
+
+/// Serves gRPC on each thread; connections are put into the queues.
+fn serve_grpc(
+    threads: &Threads,
+    services: &GrpcServices,
+    guard: &Guard,
+    stopped: &watch::Receiver<bool>,
+) -> Vec<ArbiterQueue> {
     let mut queues = Vec::new();
     threads.on_each(|| {
         let (queue, connections) = arbiter_queue();
         queues.push(queue);
-        grpc::serve(services.clone(), Arc::clone(&gate), Arc::clone(&limits), connections, stopped.clone())
+        let (authorizer, limits) = (Arc::clone(&guard.authorizer), Arc::clone(&guard.limits));
+        grpc::serve(services.clone(), authorizer, limits, connections, stopped.clone())
     });
-    let for_guests = listeners.clients.clone();
-    let listener = Listener::new(listener, listeners.clients);
-    let distributor = spawn(distribute(listener, queues));
+    queues
+}
+
+fn serve_http(
+    listener: Listener,
+    node: &NodeHandle,
+    info: &ServerInfo,
+    guard: &Guard,
+    prometheus: &PrometheusHandle,
+    health: HealthSources,
+    stopped: &watch::Receiver<bool>,
+) {
+    let limits = &guard.limits;
     let history = Arc::new(History::new(limits.history_resources));
-    let surveyor = Arc::new(Surveyor::new(&limits));
+    let surveyor = Arc::new(Surveyor::new(limits));
     let pages = Pages {
         node: node.clone(),
         info: info.clone(),
         prometheus: prometheus.clone(),
-        health: health_sources,
+        health,
         scrapes: Arc::new(Semaphore::new(1)),
         metrics_resources: limits.metrics_resources,
         history: Arc::clone(&history),
         surveyor: Arc::clone(&surveyor),
         live: Arc::new(LivePages::new(limits.live_pages, stopped.clone())),
-        looks: Looks::default(),
+        snapshots: Snapshots::default(),
     };
     spawn(history.keep(node.clone(), surveyor));
-    let http_listener = Listener::new(http_listener, listeners.pages);
     let patience = Duration::from_secs(limits.request_secs);
     let serving = http::Serving {
         pages: http::router(pages),
-        gate: Arc::clone(&gate),
+        authorizer: Arc::clone(&guard.authorizer),
         body_bytes: http::PASTED_BYTES,
-        names: (!has_tls).then(|| HostNames::new(&options.access.http_names, Some(&info.advertise))),
+        names: guard.names(),
     };
-    spawn(http::serve(http_listener, serving, patience, stopped.clone()));
-    spawn(tick(node.clone()));
-    let watched = spawn(watch_absence(node.clone(), health.clone()));
-    spawn(upkeep(prometheus));
-    spawn(reload.on_change(node.clone(), files, joined.is_some()));
-    if let Some(tls) = tls {
-        spawn(tls::reload(tls, hangup));
-    }
-    let quorum = joined.map(|joined| joined.membership.quorum);
-    if let Some(admin) = admin {
-        let service = quorum.clone().map(|quorum| AdminService::new(node.clone(), quorum, info.clone()));
-        let pools = PoolService::new(node.clone(), stopped.clone());
-        spawn(admin::serve(admin, Arc::clone(&gate), listeners.operators, pools, service, stopped.clone()));
-    }
-    let mut farewell = None;
-    if let Some(Guests { flag, listen, start }) = guests {
-        let tcp = bind(listen, flag).await?;
-        addresses.guests = Some(local(&tcp, listen));
-        let services = start(Host { id: &info.id, address: &info.advertise }).map_err(ServeError::Guests)?;
-        farewell = Some(services.farewell);
-        let (listener, gate) = (Listener::new(tcp, for_guests), Arc::clone(&gate));
-        let (limits, stopped) = (Arc::clone(&limits), stopped.clone());
-        spawn(async move { grpc::serve_guarded(listener, services.routes, Vec::new(), gate, &limits, stopped).await });
-    }
-    tracing::info!(grpc = %addresses.grpc, http = %addresses.http, "ready");
-    ready(addresses);
-    supervisor::ready();
-
-    let failed = tokio::select! {
-        () = stop_signals.received() => false,
-        changed = node_failed.wait_for(|failed| *failed) => changed.is_ok(),
-    };
-    tracing::info!("stopping");
-    supervisor::stopping();
-    watched.abort();
-    serves(&health, false).await;
-    // First, so that a request that comes from here on is sent to the next master.
-    match quorum {
-        Some(quorum) if failed => quorum.shutdown().await,
-        _ => node.hand_over().await,
-    }
-    if let Some(farewell) = farewell.filter(|_| !failed) {
-        farewell.await;
-    }
-    distributor.abort();
-    stop.send_replace(true);
-    to_be_ended.iter().for_each(OpenConnections::end_all);
-    drain(&open).await;
-    threads.stop();
-    gate.audit().close();
-    #[cfg(feature = "otlp")]
-    if let Some(traces) = traces {
-        traces.stop().await;
-    }
-    if failed { Err(ServeError::NodeFailed) } else { Ok(()) }
-}
-
-/// What decides whether calls are allowed; a server that would stand open does not start.
-pub(crate) fn gate(
-    listeners: &[(&'static str, SocketAddr)],
-    has_policy: bool,
-    has_tls: bool,
-    access: &AccessOptions,
-    files: &CredentialFiles,
-    accounts: &Arc<Accounts>,
-) -> Result<Arc<Gate>, ServeError> {
-    let exposure = Exposure { listeners, has_tls, has_policy, insecure: access.insecure };
-    exposure.check()?;
-    if let Some((flag, address)) = exposure.exposed() {
-        tracing::warn!(
-            "--insecure: {flag} {address} can be reached from other machines, which can read and change what passes, \
-             and do what no policy forbids"
-        );
-    }
-    let credentials = files.read().map_err(|error| ServeError::Credentials(error.to_string()))?;
-    let audit = match &access.audit {
-        None => Audit::none(),
-        Some(target) => Audit::open(target).map_err(|error| {
-            let path = if let AuditTarget::File(path) = target { path.clone() } else { "standard output".into() };
-            ServeError::Audit { path, error }
-        })?,
-    };
-    let (opens, is_exposed) = (exposure.opens_without_policy(), exposure.exposed().is_some());
-    Ok(Arc::new(Gate::new(credentials, opens, is_exposed, audit, Arc::clone(accounts))))
-}
-
-/// How each listener accepts.
-pub(crate) struct ListenerSet {
-    pub(crate) clients: ListenerSettings,
-    pub(crate) pages: ListenerSettings,
-    operators: ListenerSettings,
-    peers: ListenerSettings,
-}
-
-impl ListenerSet {
-    pub(crate) fn new(
-        tls: Option<&Tls>,
-        limits: &Limits,
-        accounts: &Arc<Accounts>,
-        budget: &Arc<Budget>,
-    ) -> Result<ListenerSet, ServeError> {
-        let openings = Openings::new(MOST_OPENING, limits.share());
-        let settings = |service: Service| {
-            let limits = connection_limits(limits, service);
-            Ok::<_, ServeError>(ListenerSettings {
-                service,
-                tls: tls.map(|tls| tls.listener(service)).transpose()?.flatten(),
-                open: OpenConnections::new(limits, Arc::clone(accounts), Arc::clone(budget)),
-                openings: openings.clone(),
-            })
-        };
-        Ok(ListenerSet {
-            clients: settings(Service::Clients)?,
-            pages: settings(Service::Pages)?,
-            operators: settings(Service::Operators)?,
-            peers: settings(Service::Peers)?,
-        })
-    }
-
-    /// The open connections of each.
-    pub(crate) fn open(&self) -> Vec<OpenConnections> {
-        [&self.clients, &self.pages, &self.operators, &self.peers].map(|listener| listener.open.clone()).into()
-    }
-}
-
-fn connection_limits(limits: &Limits, service: Service) -> ConnectionLimits {
-    ConnectionLimits {
-        most: if service == Service::Clients { limits.connections } else { limits.page_connections },
-        share: limits.share(),
-        // What peers ask each other is not counted.
-        idle: (service != Service::Peers).then(|| Duration::from_secs(limits.idle_connection_secs)),
-        stalled: Duration::from_secs(limits.answer_secs),
-    }
+    spawn(http::serve(listener, serving, patience, stopped.clone()));
 }
 
 fn thread_count(asked: Option<usize>) -> usize {

@@ -102,6 +102,16 @@ impl Server {
         })
     }
 
+    /// Where a gateway in its process serves RLS, RLQS or HTTP.
+    pub(crate) fn gateway(&self, protocol: &str) -> SocketAddr {
+        let line = format!("\nserving {protocol} on ");
+        eventually("it says where its gateway serves", || {
+            let said = self.said();
+            let (_, after) = said.split_once(&line)?;
+            after.split_once('\n').map(|(address, _)| address.parse().unwrap())
+        })
+    }
+
     /// What it has said on standard output so far.
     pub(crate) fn said(&self) -> String {
         self.process.stdout()

@@ -279,15 +279,11 @@ fn an_envoy_may_ask_for_what_the_policy_permits_its_name() {
 }
 
 #[test]
-fn a_server_may_be_a_gateway_for_quotas_itself() {
+fn a_server_runs_a_gateway_for_quotas_in_its_process() {
     let template = ConfigFile::of(&[Template::fair("shop/*", 100.0)]);
-    let server = Server::with_flags(&["--config", template.path(), "--rlqs", ANYWHERE, "--assignment-secs", "2"]);
-    let said = eventually("it says where", || {
-        let said = server.said();
-        let (_, after) = said.split_once("serving RLQS on ")?;
-        after.split_once('\n').map(|(address, _)| address.parse().unwrap())
-    });
-    let mut stream = quotas::stream(channel(said), Some("envoy-1"));
+    let server =
+        Server::with_flags(&["--config", template.path(), "--gateway-rlqs", ANYWHERE, "--assignment-secs", "2"]);
+    let mut stream = quotas::stream(channel(server.gateway("RLQS")), Some("envoy-1"));
     stream.report("shop", "cart", 0, 0, 1);
     assert_eq!(stream.assigned("cart"), (10.0, 2));
     assert_eq!(held(&server), 10.0);

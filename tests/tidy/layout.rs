@@ -6,7 +6,7 @@ use crate::files::{complain, files, files_below, root, short};
 
 #[test]
 fn actix_is_named_among_the_actors_only() {
-    let actors: [PathBuf; 2] = [root().join("src/server/actors"), root().join("src/server/actors.rs")];
+    let actors: [PathBuf; 2] = [root().join("src/server/node"), root().join("src/server/node.rs")];
     let mut found = Vec::new();
     for (path, text) in files(&["rs"]) {
         if actors.iter().any(|actors| path.starts_with(actors)) {
@@ -19,7 +19,7 @@ fn actix_is_named_among_the_actors_only() {
             }
         }
     }
-    complain("actix outside of src/server/actors", &found);
+    complain("actix outside of src/server/node", &found);
 }
 
 #[test]

@@ -10,7 +10,10 @@ use leaseway_client::{
 
 use leaseway_tls::Protocol;
 
-use crate::{error::CliError, pages::Pages, tls_flags::TlsFlags};
+use crate::{
+    connect::{pages::Pages, tls_flags::TlsFlags},
+    error::CliError,
+};
 
 /// TLS, and who asks. Any of the --tls flags means TLS, and so does https:// before an address.
 #[derive(clap::Args, Clone)]

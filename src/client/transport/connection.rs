@@ -29,6 +29,14 @@ pub struct Transport {
     tls: Option<ClientTls>,
     bearer: Bearer,
     clear_token: bool,
+    in_process: Option<InProcessRoute>,
+}
+
+/// How a server within this process is reached.
+#[derive(Clone)]
+struct InProcessRoute {
+    address: Arc<str>,
+    connect: Arc<dyn Fn() -> tonic::transport::Channel + Send + Sync>,
 }
 
 /// Connections in use, by address.
@@ -80,7 +88,18 @@ impl Transport {
         Transport { by_address: Arc::default(), clear_token: true, ..self }
     }
 
-    /// Whether connections use TLS.
+    /// Another pool. The server at `address` runs in this process: connections to it are made by `connect`.
+    #[must_use]
+    pub fn with_in_process(
+        self,
+        address: &str,
+        connect: impl Fn() -> tonic::transport::Channel + Send + Sync + 'static,
+    ) -> Transport {
+        let route = InProcessRoute { address: address.into(), connect: Arc::new(connect) };
+        Transport { by_address: Arc::default(), in_process: Some(route), ..self }
+    }
+
+    /// Whether connections are made over TLS.
     pub fn is_secured(&self) -> bool {
         self.tls.is_some()
     }
@@ -134,6 +153,9 @@ impl Transport {
     }
 
     fn channel(&self, address: &str) -> Result<Channel, NoConnection> {
+        if let Some(route) = self.in_process.as_ref().filter(|route| *route.address == *address) {
+            return Ok(InterceptedService::new((route.connect)(), Bearer::default()));
+        }
         self.connect_lazy(address, |endpoint| {
             endpoint
                 .connect_timeout(CONNECT_TIMEOUT)

@@ -15,16 +15,16 @@ use tokio::time::{Instant, sleep, timeout};
 use tonic::{Code, Status};
 
 use super::problem::{Problem, ProblemKind};
-use crate::bridge::BridgeOptions;
+use crate::lease_table::LeaseTableOptions;
 
 /// An election is over sooner.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// After so long without an answer another server is asked.
-const OF_ONE: Duration = Duration::from_secs(1);
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Before all are asked once more.
-const PAUSE: Duration = Duration::from_millis(100);
+const RETRY_DELAY: Duration = Duration::from_millis(100);
 /// Servers that name each other are not followed for ever.
-const MOST_REDIRECTS: usize = 4;
+const MAX_REDIRECTS: usize = 4;
 
 /// The servers of a node, and which of them answered as its master.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ enum Heard<T> {
 
 impl Cluster {
     /// The one that the bridge has its leases from.
-    pub(super) fn new(options: &BridgeOptions) -> Cluster {
+    pub(super) fn new(options: &LeaseTableOptions) -> Cluster {
         let servers = options.servers.iter().map(|server| server.as_str().into()).collect();
         Cluster { servers, transport: options.transport.clone(), master: Mutex::default() }
     }
@@ -78,13 +78,13 @@ impl Cluster {
         ask: impl Fn(Channel) -> F,
         mastership: impl Fn(&T) -> Option<&Mastership>,
     ) -> Result<T, Problem> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let mut last = String::new();
         loop {
             let known = self.known_master().map(|connection| Arc::clone(&connection.address));
             for server in known.iter().chain(&self.servers) {
                 let mut at = Arc::clone(server);
-                for _ in 0..=MOST_REDIRECTS {
+                for _ in 0..=MAX_REDIRECTS {
                     if Instant::now() >= deadline {
                         return Err(no_master(&last));
                     }
@@ -99,7 +99,7 @@ impl Cluster {
                     }
                 }
             }
-            sleep(PAUSE).await;
+            sleep(RETRY_DELAY).await;
         }
     }
 
@@ -113,7 +113,7 @@ impl Cluster {
             Ok(connection) => connection,
             Err(why) => return Heard::NotNow(why),
         };
-        let status = match timeout(OF_ONE, ask(connection.channel.clone())).await {
+        let status = match timeout(ATTEMPT_TIMEOUT, ask(connection.channel.clone())).await {
             Ok(Ok(answer)) => {
                 return match mastership(&answer).map(|elsewhere| elsewhere.master_address.as_deref()) {
                     None => {
@@ -152,7 +152,7 @@ impl Cluster {
 }
 
 fn no_master(last: &str) -> Problem {
-    let why = format!("no master answered within {} s: {}", PATIENCE.as_secs(), escaped(last));
+    let why = format!("no master answered within {} s: {}", TIMEOUT.as_secs(), escaped(last));
     Problem::new(ProblemKind::NoMaster, why).retry_after(Duration::from_secs(1))
 }
 

@@ -33,9 +33,9 @@ pub(super) enum FieldKind {
 }
 
 /// As clusters have it, unless they are told otherwise.
-pub(super) const MOST_ID_BYTES: usize = 256;
+pub(super) const MAX_ID_BYTES: usize = 256;
 /// As clusters have it.
-pub(super) const MOST_AMOUNT: f64 = 1e15;
+pub(super) const MAX_AMOUNT: f64 = 1e15;
 
 /// A field of a request.
 #[derive(Debug, Clone, Copy)]
@@ -66,8 +66,8 @@ impl FieldKind {
     /// What is expected, after "expected".
     fn expected(self) -> String {
         match self {
-            FieldKind::Id => format!("a text of 1 to {MOST_ID_BYTES} bytes"),
-            FieldKind::Amount => format!("a number from 0 to {MOST_AMOUNT:e}"),
+            FieldKind::Id => format!("a text of 1 to {MAX_ID_BYTES} bytes"),
+            FieldKind::Amount => format!("a number from 0 to {MAX_AMOUNT:e}"),
             FieldKind::Whole { least, most } => format!("a whole number from {least} to {most}"),
             FieldKind::Seconds { least, most } => format!("a number of seconds from {least} to {most}"),
             FieldKind::LeaseToken => "the `token` of a lease, as it was given".to_owned(),
@@ -86,8 +86,8 @@ impl FieldKind {
     fn accepts(self, value: &Value) -> bool {
         let is_within = |least: f64, most: f64| value.as_f64().is_some_and(|number| (least..=most).contains(&number));
         match self {
-            FieldKind::Id => value.as_str().is_some_and(|id| (1..=MOST_ID_BYTES).contains(&id.len())),
-            FieldKind::Amount => is_within(0.0, MOST_AMOUNT),
+            FieldKind::Id => value.as_str().is_some_and(|id| (1..=MAX_ID_BYTES).contains(&id.len())),
+            FieldKind::Amount => is_within(0.0, MAX_AMOUNT),
             // 3.0 is whole, too.
             FieldKind::Whole { least, most } => {
                 is_within(least as f64, most as f64) && value.as_f64().is_some_and(|number| number.fract() == 0.0)

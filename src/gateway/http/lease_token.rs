@@ -7,7 +7,7 @@ use leaseway_core::Amount;
 use leaseway_proto::doorman::Lease;
 
 /// Longer texts are none.
-const MOST_BYTES: usize = 80;
+const MAX_BYTES: usize = 80;
 
 /// What the cluster said of a lease, to the letter.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -48,7 +48,7 @@ impl LeaseToken {
 
     /// Nothing if it has another form. What no lease can say confirms nothing to the cluster.
     pub(super) fn parse(text: &str) -> Option<LeaseToken> {
-        if text.len() > MOST_BYTES {
+        if text.len() > MAX_BYTES {
             return None;
         }
         let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
@@ -90,7 +90,7 @@ mod tests {
                 remaining_ms: None,
             };
             let told = LeaseToken::of(&lease).expect("it is one").to_string();
-            prop_assert!(told.len() <= MOST_BYTES);
+            prop_assert!(told.len() <= MAX_BYTES);
             prop_assert_eq!(LeaseToken::parse(&told).map(LeaseToken::echo), Some(lease));
         }
 

@@ -12,7 +12,7 @@ use leaseway_proto::doorman::{
     GetCapacityRequest, GetCapacityResponse, Problem as EntryProblem, ReleaseCapacityRequest, ResourceRequest,
     ResourceResponse,
 };
-use leaseway_server::Guest;
+use leaseway_server::HttpCaller;
 use serde_json::{Value, json};
 
 use super::{
@@ -24,11 +24,11 @@ use super::{
 };
 
 /// Asks for a lease, or for the next one if the caller names the one it has.
-pub(super) async fn get(cluster: &Cluster, guest: &Guest, fields: &Fields) -> Result<HttpAnswer, Problem> {
+pub(super) async fn get(cluster: &Cluster, caller: &HttpCaller, fields: &Fields) -> Result<HttpAnswer, Problem> {
     let (client, resource) = (fields.id("client"), fields.id("resource"));
     // The table of fields keeps it within these bounds.
     let priority = fields.number("priority") as i16;
-    guest.check(&AccessRequest { priority: Some(priority), ..as_client(client, resource) })?;
+    caller.check(&AccessRequest { priority: Some(priority), ..as_client(client, resource) })?;
     let entry = ResourceRequest {
         resource_id: Some(resource.to_owned()),
         priority: Some(priority.into()),
@@ -50,9 +50,9 @@ pub(super) async fn get(cluster: &Cluster, guest: &Guest, fields: &Fields) -> Re
 }
 
 /// Gives a lease back.
-pub(super) async fn release(cluster: &Cluster, guest: &Guest, fields: &Fields) -> Result<HttpAnswer, Problem> {
+pub(super) async fn release(cluster: &Cluster, caller: &HttpCaller, fields: &Fields) -> Result<HttpAnswer, Problem> {
     let (client, resource) = (fields.id("client"), fields.id("resource"));
-    guest.check(&as_client(client, resource))?;
+    caller.check(&as_client(client, resource))?;
     let token = fields.lease_if_said("token").and_then(LeaseToken::number);
     let request = ReleaseCapacityRequest {
         client_id: Some(client.to_owned()),

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    fields::{Field, FieldKind, MOST_AMOUNT, MOST_ID_BYTES},
+    fields::{Field, FieldKind, MAX_AMOUNT, MAX_ID_BYTES},
     operation::{Member, MemberKind, Operation},
     problem::{PROBLEM_JSON, ProblemKind},
 };
@@ -87,8 +87,8 @@ fn object(fields: &[Field]) -> Value {
 
 fn schema(kind: FieldKind) -> Value {
     match kind {
-        FieldKind::Id => json!({ "type": "string", "minLength": 1, "maxLength": MOST_ID_BYTES }),
-        FieldKind::Amount => json!({ "type": "number", "minimum": 0, "maximum": MOST_AMOUNT }),
+        FieldKind::Id => json!({ "type": "string", "minLength": 1, "maxLength": MAX_ID_BYTES }),
+        FieldKind::Amount => json!({ "type": "number", "minimum": 0, "maximum": MAX_AMOUNT }),
         FieldKind::Whole { least, most } => json!({ "type": "integer", "minimum": least, "maximum": most }),
         FieldKind::Seconds { least, most } => json!({ "type": "number", "minimum": least, "maximum": most }),
         FieldKind::LeaseToken => json!({ "type": "string", "pattern": "^[0-9a-f]{1,16}(\\.[0-9a-f]{1,16}){3}$" }),

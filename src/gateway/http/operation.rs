@@ -9,11 +9,11 @@ use super::{
 };
 
 /// The most permits that are asked for at once.
-pub(super) const MOST_PERMITS: i64 = 1_000_000_000;
+pub(super) const MAX_PERMITS: i64 = 1_000_000_000;
 /// The longest that a request waits for permits, in seconds.
-pub(super) const MOST_WAIT: f64 = 60.0;
+pub(super) const MAX_WAIT: f64 = 60.0;
 /// The longest that a reservation lasts, in seconds.
-pub(super) const MOST_RESERVED: f64 = 3600.0;
+pub(super) const MAX_RESERVED: f64 = 3600.0;
 /// How long one lasts that does not say.
 const RESERVED: f64 = 60.0;
 
@@ -62,11 +62,11 @@ const PRIORITY: Field = Field::optional(
 )
 .or(0.0);
 const PERMITS: Field =
-    Field::optional("permits", FieldKind::Whole { least: 1, most: MOST_PERMITS }, "How many permits, all at once.")
+    Field::optional("permits", FieldKind::Whole { least: 1, most: MAX_PERMITS }, "How many permits, all at once.")
         .or(1.0);
 const WAIT: Field = Field::optional(
     "wait",
-    FieldKind::Seconds { least: 0.0, most: MOST_WAIT },
+    FieldKind::Seconds { least: 0.0, most: MAX_WAIT },
     "How long to wait for them, in seconds, first come, first served.",
 )
 .or(0.0);
@@ -95,7 +95,7 @@ const RELEASE_LEASE: &[Field] = &[
 const ACQUIRE: &[Field] = &[PERMITS, WAIT];
 const CHARGE: &[Field] = &[Field::required(
     "permits",
-    FieldKind::Whole { least: 1, most: MOST_PERMITS },
+    FieldKind::Whole { least: 1, most: MAX_PERMITS },
     "How many permits were used without being asked for.",
 )];
 const RESERVE: &[Field] = &[
@@ -103,14 +103,14 @@ const RESERVE: &[Field] = &[
     WAIT,
     Field::optional(
         "expires_in",
-        FieldKind::Seconds { least: 1.0, most: MOST_RESERVED },
+        FieldKind::Seconds { least: 1.0, most: MAX_RESERVED },
         "After so many seconds it ends by itself: the permits then count as used.",
     )
     .or(RESERVED),
 ];
 const SETTLE: &[Field] = &[Field::required(
     "used",
-    FieldKind::Whole { least: 0, most: MOST_PERMITS },
+    FieldKind::Whole { least: 0, most: MAX_PERMITS },
     "How many permits were really used; fewer are given back, more are charged.",
 )];
 

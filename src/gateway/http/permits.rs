@@ -8,7 +8,7 @@ use leaseway_client::{
     limiter::{Closed, DebtExceeded},
 };
 use leaseway_core::{Glob, access::Action, escaped};
-use leaseway_server::Guest;
+use leaseway_server::HttpCaller;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -19,7 +19,7 @@ use super::{
     rate_limit_fields::{self, Budget},
 };
 use crate::{
-    bridge::{NotOpened, Slot},
+    lease_table::{LeaseEntry, NotOpened},
     pages::basis,
 };
 
@@ -53,23 +53,23 @@ const FIRST_WAIT: Duration = Duration::from_secs(1);
 const WHILE_UNKNOWN: Duration = Duration::from_secs(1);
 
 /// Whether the caller may ask for a resource.
-pub(super) fn check(guest: &Guest, resource: &str) -> Result<(), Problem> {
-    Ok(guest.check_resource(Action::Ask, resource)?)
+pub(super) fn check(caller: &HttpCaller, resource: &str) -> Result<(), Problem> {
+    Ok(caller.check_resource(Action::Ask, resource)?)
 }
 
 pub(super) async fn acquire(
     gateway: &HttpGateway,
-    guest: &Guest,
+    caller: &HttpCaller,
     resource: &str,
     fields: &Fields,
 ) -> Result<HttpAnswer, Problem> {
-    check(guest, resource)?;
-    let slot = open(gateway, guest, resource, fields).await?;
+    check(caller, resource)?;
+    let entry = open(gateway, caller, resource, fields).await?;
     let permits = fields.number("permits") as u32;
-    if slot.has_capacity() && slot.rate().try_acquire(permits).is_err() {
-        stand_in_line(gateway, &slot, permits, fields, slot.rate().wait_many(permits)).await?;
+    if entry.has_capacity() && entry.rate().try_acquire(permits).is_err() {
+        stand_in_line(gateway, &entry, permits, fields, entry.rate().wait_many(permits)).await?;
     }
-    let quota = quota(&slot);
+    let quota = quota(&entry);
     let json = json!({
         "resource": resource,
         "permits": permits,
@@ -80,44 +80,48 @@ pub(super) async fn acquire(
 }
 
 /// Takes permits that can be given back.
-pub(super) async fn reserve(gateway: &HttpGateway, slot: &Arc<Slot>, fields: &Fields) -> Result<Reservation, Problem> {
+pub(super) async fn reserve(
+    gateway: &HttpGateway,
+    entry: &Arc<LeaseEntry>,
+    fields: &Fields,
+) -> Result<Reservation, Problem> {
     let permits = fields.number("permits") as u32;
-    if let Ok(reserved) = slot.rate().try_reserve(permits) {
+    if let Ok(reserved) = entry.rate().try_reserve(permits) {
         return Ok(reserved);
     }
-    stand_in_line(gateway, slot, permits, fields, slot.rate().reserve(permits)).await
+    stand_in_line(gateway, entry, permits, fields, entry.rate().reserve(permits)).await
 }
 
 /// Counts permits that were used already.
 pub(super) async fn charge(
     gateway: &HttpGateway,
-    guest: &Guest,
+    caller: &HttpCaller,
     resource: &str,
     fields: &Fields,
 ) -> Result<HttpAnswer, Problem> {
-    check(guest, resource)?;
-    let slot = open(gateway, guest, resource, fields).await?;
+    check(caller, resource)?;
+    let entry = open(gateway, caller, resource, fields).await?;
     let permits = fields.number("permits") as u64;
-    told_of_debt(resource, slot.rate().charge(permits))?;
-    let json = json!({ "resource": resource, "permits": permits, "debt": slot.rate().debt() });
+    told_of_debt(resource, entry.rate().charge(permits))?;
+    let json = json!({ "resource": resource, "permits": permits, "debt": entry.rate().debt() });
     Ok(HttpAnswer::of(StatusCode::OK, json))
 }
 
 /// Tells what this gateway has.
-pub(super) fn standing(gateway: &HttpGateway, guest: &Guest, resource: &str) -> Result<HttpAnswer, Problem> {
-    guest.check_resource(Action::Read, resource)?;
-    let Some(slot) = gateway.bridge.look(resource) else {
+pub(super) fn standing(gateway: &HttpGateway, caller: &HttpCaller, resource: &str) -> Result<HttpAnswer, Problem> {
+    caller.check_resource(Action::Read, resource)?;
+    let Some(entry) = gateway.lease_table.look(resource) else {
         let why = "this gateway holds no lease of it: none has asked here for some time";
         return Err(Problem::new(ProblemKind::NotFound, why));
     };
-    let (quota, opened) = (quota(&slot), slot.rate().resource());
+    let (quota, opened) = (quota(&entry), entry.rate().resource());
     let json = json!({
         "resource": resource,
         "capacity": told(quota.per_second),
         "basis": basis(opened.usable().basis),
         "lease_expires_in": opened.lease().map(|(_, left)| left.as_secs_f64()),
         "remaining": told(quota.remaining),
-        "debt": slot.rate().debt(),
+        "debt": entry.rate().debt(),
         "reservations": gateway.reservations.of(resource),
     });
     Ok(HttpAnswer::of(StatusCode::OK, json).with(rate_limit_fields::fields(resource, quota)))
@@ -127,20 +131,20 @@ pub(super) fn standing(gateway: &HttpGateway, guest: &Guest, resource: &str) -> 
 /// is ready to wait for permits. Without any it is as the gateway was started: everything passes, or nothing.
 pub(super) async fn open(
     gateway: &HttpGateway,
-    guest: &Guest,
+    caller: &HttpCaller,
     resource: &str,
     fields: &Fields,
-) -> Result<Arc<Slot>, Problem> {
+) -> Result<Arc<LeaseEntry>, Problem> {
     let window = window_of(&gateway.windows, resource);
-    let slot = gateway.bridge.open(resource, window, guest.principal()).map_err(|why| not_opened(&why))?;
-    let opened = slot.rate().resource();
+    let entry = gateway.lease_table.open(resource, window, caller.principal()).map_err(|why| not_opened(&why))?;
+    let opened = entry.rate().resource();
     if opened.usable().basis == Basis::Unknown {
         let wait = FIRST_WAIT.max(patience_of(fields));
         // Whether it came is looked at below.
         let _ = wait_for(gateway, wait, opened.answered()).await?;
     }
-    if opened.usable().basis == Basis::Lease || slot.has_capacity() || gateway.bridge.passes_without_lease() {
-        return Ok(slot);
+    if opened.usable().basis == Basis::Lease || entry.has_capacity() || gateway.lease_table.passes_without_lease() {
+        return Ok(entry);
     }
     let why = format!(
         "there is no lease of `{}`, and without one nothing passes (--without-lease): no master has answered this gateway",
@@ -167,24 +171,24 @@ fn patience_of(fields: &Fields) -> Duration {
 /// a moment the request is refused then: one that waits in vain would hold up those behind it.
 async fn stand_in_line<T>(
     gateway: &HttpGateway,
-    slot: &Arc<Slot>,
+    entry: &Arc<LeaseEntry>,
     permits: u32,
     fields: &Fields,
     turn: impl Future<Output = Result<T, Closed>>,
 ) -> Result<T, Problem> {
-    gateway.bridge.refused(slot);
+    gateway.lease_table.refused(entry);
     let wait = patience_of(fields);
     if wait.is_zero() {
-        return Err(over_limit(slot, permits));
+        return Err(over_limit(entry, permits));
     }
-    let taken = wait_in_turn(gateway, slot, permits, wait, turn).await?;
-    taken.ok_or_else(|| over_limit(slot, permits))?.map_err(|Closed| closing())
+    let taken = wait_in_turn(gateway, entry, permits, wait, turn).await?;
+    taken.ok_or_else(|| over_limit(entry, permits))?.map_err(|Closed| closing())
 }
 
 /// None: in vain. The turn is given up then, and with it what was being saved for it.
 async fn wait_in_turn<T>(
     gateway: &HttpGateway,
-    slot: &Slot,
+    entry: &LeaseEntry,
     permits: u32,
     wait: Duration,
     turn: impl Future<Output = T>,
@@ -193,15 +197,15 @@ async fn wait_in_turn<T>(
     let first = wait.min(GROWS_WITHIN);
     let taken = wait_for(gateway, first, &mut turn).await?;
     let rest = wait - first;
-    if taken.is_some() || rest.is_zero() || needed(slot, permits) / GROWTH > rest {
+    if taken.is_some() || rest.is_zero() || needed(entry, permits) / GROWTH > rest {
         return Ok(taken);
     }
     wait_for(gateway, rest, turn).await
 }
 
 /// How long it takes until there are so many, if no others take any.
-fn needed(slot: &Slot, permits: u32) -> Duration {
-    let standing = slot.standing();
+fn needed(entry: &LeaseEntry, permits: u32) -> Duration {
+    let standing = entry.standing();
     // With debt it is less than nothing that is there.
     let missing = (f64::from(permits) - standing.available).max(0.0);
     // Without capacity it is not known when there will be some.
@@ -224,28 +228,28 @@ async fn wait_for<T>(
     }
 }
 
-fn over_limit(slot: &Slot, permits: u32) -> Problem {
-    let (resource, burst) = (slot.id(), slot.standing().burst);
-    let needed = needed(slot, permits).max(Duration::from_millis(1));
+fn over_limit(entry: &LeaseEntry, permits: u32) -> Problem {
+    let (resource, burst) = (entry.id(), entry.standing().burst);
+    let needed = needed(entry, permits).max(Duration::from_millis(1));
     let (name, most) = (escaped(resource), burst.floor());
-    let why = if slot.standing().capacity.get() == 0.0 {
+    let why = if entry.standing().capacity.get() == 0.0 {
         format!("there are no permits of `{name}` now: the cluster lends this gateway none")
     } else if f64::from(permits) > most {
         format!("{permits} permits of `{name}` take {needed:.0?}; no more than {most} can be had without waiting")
     } else {
         format!("{permits} permits of `{name}` are there in {needed:.0?}")
     };
-    let quota = Budget { more_in: Some(needed), ..quota(slot) };
+    let quota = Budget { more_in: Some(needed), ..quota(entry) };
     let problem = Problem::new(ProblemKind::OverLimit, why);
     problem.beyond(resource, rate_limit_fields::fields(resource, quota)).retry_after(needed)
 }
 
 /// What there is of it at this gateway.
-pub(super) fn quota(slot: &Slot) -> Budget {
-    let standing = slot.standing();
+pub(super) fn quota(entry: &LeaseEntry) -> Budget {
+    let standing = entry.standing();
     Budget {
         per_second: standing.capacity.get(),
-        window: slot.window(),
+        window: entry.window(),
         remaining: standing.available.floor().max(0.0),
         more_in: None,
     }
@@ -266,5 +270,5 @@ pub(super) fn told_of_debt(resource: &str, charged: Result<(), DebtExceeded>) ->
 
 /// What is owed of a resource.
 pub(super) fn debt(gateway: &HttpGateway, resource: &str) -> u64 {
-    gateway.bridge.look(resource).map_or(0, |slot| slot.rate().debt())
+    gateway.lease_table.look(resource).map_or(0, |entry| entry.rate().debt())
 }

@@ -11,7 +11,7 @@ const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 
 /// Structured fields have integers of fifteen digits.
-const MOST: f64 = 999_999_999_999_999.0;
+const MAX_INTEGER: f64 = 999_999_999_999_999.0;
 
 /// The longest window that is said, for rates of next to nothing.
 const LONGEST_WINDOW: f64 = 31_536_000.0;
@@ -64,7 +64,7 @@ fn policy(per_second: f64, window: u64) -> (u64, u64) {
 
 fn whole(amount: f64) -> u64 {
     // NaN is nothing.
-    amount.clamp(0.0, MOST) as u64
+    amount.clamp(0.0, MAX_INTEGER) as u64
 }
 
 /// A string of structured fields: visible ASCII; all else is written as in an address.

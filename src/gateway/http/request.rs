@@ -9,7 +9,7 @@ use axum::{
     http::{HeaderMap, header, request::Parts},
 };
 use leaseway_core::escaped;
-use leaseway_server::Guest;
+use leaseway_server::HttpCaller;
 use serde_json::Value;
 use tokio::time::timeout;
 use tokio_stream::StreamExt as _;
@@ -21,14 +21,14 @@ use super::{
 };
 
 /// The most bytes of a body: two ids, each of its bytes written as six.
-pub(crate) const MOST_BODY_BYTES: usize = 4096;
+pub(crate) const MAX_BODY_BYTES: usize = 4096;
 
 /// In that time a body has come.
 const BODY_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A request that makes sense.
 pub(super) struct Read {
-    pub(super) guest: Guest,
+    pub(super) caller: HttpCaller,
     /// What stands in its path; empty where nothing does.
     pub(super) parameter: String,
     pub(super) fields: Fields,
@@ -52,9 +52,9 @@ pub(super) async fn read(operation: Operation, request: Request) -> Result<Read,
         [] => in_query,
         table => Fields::of_body(table, &read_body(&parts.headers, body).await?)?,
     };
-    let guest = parts.extensions.remove::<Guest>();
-    let guest = guest.ok_or_else(|| Problem::new(ProblemKind::Unauthenticated, "it is not known who calls"))?;
-    Ok(Read { guest, parameter, fields })
+    let caller = parts.extensions.remove::<HttpCaller>();
+    let caller = caller.ok_or_else(|| Problem::new(ProblemKind::Unauthenticated, "it is not known who calls"))?;
+    Ok(Read { caller, parameter, fields })
 }
 
 async fn read_parameter(name: &str, parts: &mut Parts) -> Result<String, Problem> {
@@ -73,7 +73,7 @@ async fn read_body(headers: &HeaderMap, body: Body) -> Result<Vec<u8>, Problem> 
         let why = "say `Content-Type: application/json` of the body (curl: --json instead of -d)";
         return Err(Problem::new(ProblemKind::NotJson, why));
     }
-    if body.size_hint().lower() > MOST_BODY_BYTES as u64 {
+    if body.size_hint().lower() > MAX_BODY_BYTES as u64 {
         return Err(too_large());
     }
     let read = async {
@@ -82,7 +82,7 @@ async fn read_body(headers: &HeaderMap, body: Body) -> Result<Vec<u8>, Problem> 
             let chunk = chunk.map_err(|error| {
                 Problem::new(ProblemKind::Malformed, format!("the body broke off: {}", escaped(&error.to_string())))
             })?;
-            if read.len() + chunk.len() > MOST_BODY_BYTES {
+            if read.len() + chunk.len() > MAX_BODY_BYTES {
                 return Err(too_large());
             }
             read.extend_from_slice(&chunk);
@@ -94,7 +94,7 @@ async fn read_body(headers: &HeaderMap, body: Body) -> Result<Vec<u8>, Problem> 
 }
 
 fn too_large() -> Problem {
-    Problem::new(ProblemKind::TooLarge, format!("the body is larger than {MOST_BODY_BYTES} bytes"))
+    Problem::new(ProblemKind::TooLarge, format!("the body is larger than {MAX_BODY_BYTES} bytes"))
 }
 
 /// With or without a charset.

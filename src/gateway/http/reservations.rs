@@ -10,7 +10,7 @@ use std::{
 use axum::http::{HeaderValue, StatusCode, header};
 use leaseway_client::Reservation;
 use leaseway_core::{Principal, PrincipalShare};
-use leaseway_server::Guest;
+use leaseway_server::HttpCaller;
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -144,14 +144,14 @@ impl<P> Reservations<P> {
 /// Takes permits, and remembers them.
 pub(super) async fn reserve(
     gateway: &HttpGateway,
-    guest: &Guest,
+    caller: &HttpCaller,
     resource: &str,
     fields: &Fields,
 ) -> Result<HttpAnswer, Problem> {
-    permits::check(guest, resource)?;
-    gateway.reservations.check_room(guest.principal())?;
-    let slot = permits::open(gateway, guest, resource, fields).await?;
-    let permits = permits::reserve(gateway, &slot, fields).await?;
+    permits::check(caller, resource)?;
+    gateway.reservations.check_room(caller.principal())?;
+    let entry = permits::open(gateway, caller, resource, fields).await?;
+    let permits = permits::reserve(gateway, &entry, fields).await?;
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes)
         .map_err(|_| Problem::new(ProblemKind::NoRoom, "the system has no randomness to name a reservation by"))?;
@@ -160,9 +160,14 @@ pub(super) async fn reserve(
     let reserved = permits.reserved();
     gateway.reservations.add(
         name,
-        Reserved { resource: resource.to_owned(), principal: guest.principal(), ends: Instant::now() + lasts, permits },
+        Reserved {
+            resource: resource.to_owned(),
+            principal: caller.principal(),
+            ends: Instant::now() + lasts,
+            permits,
+        },
     );
-    let quota = permits::quota(&slot);
+    let quota = permits::quota(&entry);
     let json = json!({
         "reservation": format!("{name:032x}"),
         "resource": resource,
@@ -179,7 +184,12 @@ pub(super) async fn reserve(
 }
 
 /// Says what one has really cost.
-pub(super) fn settle(gateway: &HttpGateway, guest: &Guest, name: &str, fields: &Fields) -> Result<HttpAnswer, Problem> {
+pub(super) fn settle(
+    gateway: &HttpGateway,
+    caller: &HttpCaller,
+    name: &str,
+    fields: &Fields,
+) -> Result<HttpAnswer, Problem> {
     let unknown = || {
         let why = "there is no such reservation at this gateway: it is settled already, its time is over, or it was made \
                    at another";
@@ -188,7 +198,7 @@ pub(super) fn settle(gateway: &HttpGateway, guest: &Guest, name: &str, fields: &
     let name = Some(name).filter(|name| name.len() == 32).and_then(|name| Name::from_str_radix(name, 16).ok());
     let name = name.ok_or_else(unknown)?;
     // Before it is settled: a caller that may not has changed nothing.
-    permits::check(guest, &gateway.reservations.resource(name).ok_or_else(unknown)?)?;
+    permits::check(caller, &gateway.reservations.resource(name).ok_or_else(unknown)?)?;
     let Reserved { resource, permits, .. } = gateway.reservations.take(name).ok_or_else(unknown)?;
     let (reserved, used) = (permits.reserved(), fields.number("used") as u64);
     let settled = permits.settle(used);

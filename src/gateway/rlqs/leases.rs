@@ -7,7 +7,7 @@ use leaseway_core::Millis;
 use leaseway_envoy::{Lease, Leases};
 use tokio::sync::watch;
 
-use crate::bridge::Place;
+use crate::lease_table::SharePermit;
 
 /// Time as all Envoys of a gateway have it: it goes on while the machine is suspended, as theirs does.
 #[derive(Debug, Clone, Copy)]
@@ -39,7 +39,7 @@ struct Open {
     resource: Resource,
     wants: f64,
     /// Among all that are open at this gateway.
-    _place: Place,
+    _permit: SharePermit,
 }
 
 impl ClientLeases {
@@ -50,8 +50,8 @@ impl ClientLeases {
     }
 
     /// Opens a resource of which nothing is wanted yet.
-    pub(super) fn open(&mut self, resource: &Arc<str>, wants: f64, place: Place) -> Result<(), OpenError> {
-        let open = Open { resource: open(&self.client, resource, wants)?, wants, _place: place };
+    pub(super) fn open(&mut self, resource: &Arc<str>, wants: f64, permit: SharePermit) -> Result<(), OpenError> {
+        let open = Open { resource: open(&self.client, resource, wants)?, wants, _permit: permit };
         self.open.insert(Arc::clone(resource), open);
         Ok(())
     }

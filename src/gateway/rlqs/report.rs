@@ -24,8 +24,8 @@ pub enum BadReport {
     NoBucket(usize),
     /// It could not be told from others, or would take too much memory.
     #[error(
-        "bucket_quota_usages[{at}].bucket_id has {entries} keys of {bytes} bytes: at most {MOST_ENTRIES} keys of \
-         {MOST_BYTES} bytes, together with their values, are read"
+        "bucket_quota_usages[{at}].bucket_id has {entries} keys of {bytes} bytes: at most {MAX_ENTRIES} keys of \
+         {MAX_BYTES} bytes, together with their values, are read"
     )]
     TooLarge {
         at: usize,
@@ -36,10 +36,10 @@ pub enum BadReport {
 }
 
 /// A bucket has no more keys.
-pub const MOST_ENTRIES: usize = 32;
+pub const MAX_ENTRIES: usize = 32;
 
 /// Keys and values of a bucket are no longer, together.
-pub const MOST_BYTES: usize = 1024;
+pub const MAX_BYTES: usize = 1024;
 
 /// An Envoy that is suspended for longer does not report all of it at once.
 const LONGEST_SECS: i64 = 3600;
@@ -59,7 +59,7 @@ pub fn read(domain: &str, at: usize, usage: &[u8]) -> Result<(Bucket, Usage), Ba
     let usage = decode(at, usage)?;
     let id = usage.bucket_id.filter(|id| !id.bucket.is_empty()).ok_or(BadReport::NoBucket(at))?;
     let (entries, bytes) = (id.bucket.len(), id.bucket.iter().map(|(key, value)| key.len() + value.len()).sum());
-    if entries > MOST_ENTRIES || bytes > MOST_BYTES {
+    if entries > MAX_ENTRIES || bytes > MAX_BYTES {
         return Err(BadReport::TooLarge { at, entries, bytes });
     }
     let mut sorted: Vec<(&str, &str)> = id.bucket.iter().map(|(key, value)| (&**key, &**value)).collect();
@@ -116,10 +116,10 @@ mod tests {
         let none = BucketQuotaUsage { bucket_id: None, ..usage(&[], 0) };
         assert_eq!(read("d", 3, &none), Err(BadReport::NoBucket(3)));
         assert_eq!(read("d", 4, &usage(&[], 0)), Err(BadReport::NoBucket(4)));
-        let long = "x".repeat(MOST_BYTES);
-        let expected = BadReport::TooLarge { at: 0, entries: 1, bytes: MOST_BYTES + 1 };
+        let long = "x".repeat(MAX_BYTES);
+        let expected = BadReport::TooLarge { at: 0, entries: 1, bytes: MAX_BYTES + 1 };
         assert_eq!(read("d", 0, &usage(&[("k", &long)], 0)), Err(expected));
-        let keys: Vec<String> = (0..=MOST_ENTRIES).map(|n| n.to_string()).collect();
+        let keys: Vec<String> = (0..=MAX_ENTRIES).map(|n| n.to_string()).collect();
         let many: Vec<_> = keys.iter().map(|key| (&**key, "")).collect();
         assert!(matches!(read("d", 0, &usage(&many, 0)), Err(BadReport::TooLarge { entries: 33, .. })));
         for (said, read_as) in [(-1, 0), (i64::MIN, 0), (i64::MAX, 3_600_000)] {

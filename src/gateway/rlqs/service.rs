@@ -2,19 +2,18 @@
 
 use std::{
     collections::HashMap,
-    net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use leaseway_client::{BuildError, Client, Mode};
 use leaseway_core::escaped;
-use leaseway_envoy::{Envoy, Settings};
+use leaseway_envoy::{Envoy, EnvoySettings};
 use leaseway_proto::envoy::quota::{
     RateLimitQuotaResponse, RateLimitQuotaUsageReports,
     rate_limit_quota_service_server::{RateLimitQuotaService, RateLimitQuotaServiceServer},
 };
-use leaseway_server::GrpcGuest;
+use leaseway_server::{GrpcCaller, ListenOption};
 use tokio::{
     sync::{mpsc, watch},
     time::{Instant, sleep},
@@ -23,12 +22,12 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming, metadata::MetadataMap, service::Routes};
 
 use super::{
-    attendant::{Attendant, Command, STOPS, Sink, Stream},
+    envoy_session::{Command, EnvoySession, STOPS, Sink, Stream},
     leases::{ClientLeases, Clock},
     report,
 };
 use crate::{
-    bridge::{Bridge, BridgeOptions, Owners},
+    lease_table::{CallerShares, LeaseTable, LeaseTableOptions},
     metrics,
 };
 
@@ -39,21 +38,21 @@ pub const NAME: &str = "leaseway-client";
 const HOLDER: &str = "envoy";
 
 /// How long giving back may take when the gateway stops.
-const FAREWELL: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// So many reports of an Envoy wait for its task.
 const COMMANDS: usize = 4;
 
 /// Names and domains are no longer.
-const MOST_NAME_BYTES: usize = 128;
+const MAX_NAME_BYTES: usize = 128;
 
 /// What a gateway for RLQS is to do.
 #[derive(Debug, Clone)]
 pub struct RlqsOptions {
     /// Where Envoys report.
-    pub listen: SocketAddr,
+    pub listen: ListenOption,
     /// How each Envoy is attended.
-    pub envoy: Settings,
+    pub envoy: EnvoySettings,
     /// No more Envoys, those included that have gone and may go by what they were told.
     pub most_envoys: usize,
 }
@@ -66,11 +65,11 @@ pub struct RlqsService(Arc<Registry>);
 struct Registry {
     options: RlqsOptions,
     /// The cluster, and what may be open.
-    bridge: BridgeOptions,
+    lease_table: LeaseTableOptions,
     /// What the gateway is called: its Envoys without a name are called `NUMBER@ID`.
     id: String,
     clock: Clock,
-    owners: Arc<Owners>,
+    caller_shares: Arc<CallerShares>,
     stop: watch::Sender<bool>,
     present: Mutex<Present>,
     /// What streams without a name are called: never as one of a former life of this gateway.
@@ -87,18 +86,18 @@ struct Present {
 
 impl RlqsService {
     /// Of the same cluster as the bridge, and under the bridge's bounds.
-    pub fn new(options: RlqsOptions, bridge: &Bridge) -> RlqsService {
-        let (id, bridge) = (bridge.client().id().to_owned(), bridge.options().clone());
-        let owners = Arc::new(Owners::new(bridge.most_resources, bridge.share));
+    pub fn new(options: RlqsOptions, lease_table: &LeaseTable) -> RlqsService {
+        let (id, lease_table) = (lease_table.client().id().to_owned(), lease_table.options().clone());
+        let caller_shares = Arc::new(CallerShares::new(lease_table.most_resources, lease_table.share));
         let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         RlqsService(Arc::new(Registry {
             clock: Clock::start(),
-            owners,
+            caller_shares,
             stop: watch::Sender::new(false),
             present: Mutex::default(),
             anonymous: format!("stream-{began:x}"),
             options,
-            bridge,
+            lease_table,
             id,
         }))
     }
@@ -113,7 +112,8 @@ impl RlqsService {
     pub async fn drain(&self) {
         let registry = &self.0;
         registry.stop.send_replace(true);
-        let deadline = Instant::now() + Duration::from_millis(registry.options.envoy.longest_belief().0) + FAREWELL;
+        let deadline =
+            Instant::now() + Duration::from_millis(registry.options.envoy.longest_belief().0) + CLOSE_TIMEOUT;
         while !registry.present().envoys.is_empty() && Instant::now() < deadline {
             sleep(Duration::from_millis(20)).await;
         }
@@ -136,13 +136,13 @@ impl RateLimitQuotaService for RlqsService {
         &self,
         request: Request<Streaming<RateLimitQuotaUsageReports>>,
     ) -> Result<Response<Self::StreamRateLimitQuotasStream>, Status> {
-        let guest = GrpcGuest::of(request.extensions())?;
+        let caller = GrpcCaller::of(request.extensions())?;
         let name = name(request.metadata())?;
         if *self.0.stop.borrow() {
             return Err(Status::unavailable(STOPS));
         }
         let (sink, told) = mpsc::channel(1);
-        tokio::spawn(Reader::new(Arc::clone(&self.0), guest, name, sink).read(request.into_inner()));
+        tokio::spawn(Reader::new(Arc::clone(&self.0), caller, name, sink).read(request.into_inner()));
         Ok(Response::new(ReceiverStream::new(told)))
     }
 }
@@ -150,29 +150,29 @@ impl RateLimitQuotaService for RlqsService {
 /// What an Envoy calls itself, if it says so.
 fn name(metadata: &MetadataMap) -> Result<Option<Arc<str>>, Status> {
     let Some(name) = metadata.get(NAME) else { return Ok(None) };
-    let name = name.to_str().ok().filter(|name| !name.is_empty() && name.len() <= MOST_NAME_BYTES);
-    let bad = || Status::invalid_argument(format!("{NAME} is a name of 1 to {MOST_NAME_BYTES} printable characters"));
+    let name = name.to_str().ok().filter(|name| !name.is_empty() && name.len() <= MAX_NAME_BYTES);
+    let bad = || Status::invalid_argument(format!("{NAME} is a name of 1 to {MAX_NAME_BYTES} printable characters"));
     name.map(Arc::from).map(Some).ok_or_else(bad)
 }
 
 /// What reads a stream.
 struct Reader {
     registry: Arc<Registry>,
-    guest: GrpcGuest,
+    caller: GrpcCaller,
     name: Arc<str>,
     domain: Option<Arc<str>>,
     stream: Stream,
 }
 
 impl Reader {
-    fn new(registry: Arc<Registry>, guest: GrpcGuest, name: Option<Arc<str>>, sink: Sink) -> Reader {
+    fn new(registry: Arc<Registry>, caller: GrpcCaller, name: Option<Arc<str>>, sink: Sink) -> Reader {
         let mut present = registry.present();
         present.streams += 1;
         let number = present.streams;
         drop(present);
         let name = name.unwrap_or_else(|| format!("{}-{number}", registry.anonymous).into());
         metrics::stream_opened();
-        Reader { registry, guest, name, domain: None, stream: Stream { number, sink } }
+        Reader { registry, caller, name, domain: None, stream: Stream { number, sink } }
     }
 
     async fn read(mut self, mut incoming: Streaming<RateLimitQuotaUsageReports>) {
@@ -204,13 +204,13 @@ impl Reader {
         for (at, usage) in reports.bucket_quota_usages.into_iter().enumerate() {
             let read = report::read(&domain, at, &usage);
             let (bucket, usage) = read.map_err(|error| Status::invalid_argument(error.to_string()))?;
-            match self.guest.may_ask_as(&bucket.resource, &self.name) {
+            match self.caller.may_ask_as(&bucket.resource, &self.name) {
                 Ok(()) => usages.push((bucket, usage)),
                 // Its other buckets are none the worse for it.
                 Err(_) => metrics::bucket_refused(),
             }
         }
-        let owner = self.guest.principal();
+        let owner = self.caller.principal();
         let mut command = Command::Reported { stream: self.stream.clone(), usages, owner };
         loop {
             let commands = Registry::commands(&self.registry, &self.name)?;
@@ -230,8 +230,8 @@ impl Reader {
                 escaped(domain),
                 escaped(&said)
             ))),
-            None if said.is_empty() || said.len() > MOST_NAME_BYTES => Err(Status::invalid_argument(format!(
-                "the first report of a stream names its domain, in 1 to {MOST_NAME_BYTES} bytes"
+            None if said.is_empty() || said.len() > MAX_NAME_BYTES => Err(Status::invalid_argument(format!(
+                "the first report of a stream names its domain, in 1 to {MAX_NAME_BYTES} bytes"
             ))),
             None => Ok(Arc::clone(self.domain.insert(said.into()))),
         }
@@ -256,13 +256,13 @@ impl Registry {
         if present.envoys.len() >= most {
             return Err(Status::resource_exhausted(format!("this gateway serves as many Envoys as it may: {most}")));
         }
-        let attendant = Registry::attendant(registry, name);
-        let attendant = attendant.map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let session = Registry::session(registry, name);
+        let session = session.map_err(|error| Status::invalid_argument(error.to_string()))?;
         let (commands, listens) = mpsc::channel(COMMANDS);
         present.envoys.insert(Arc::clone(name), commands.clone());
         metrics::envoys(present.envoys.len());
         drop(present);
-        tokio::spawn(Registry::serve(Arc::clone(registry), Arc::clone(name), attendant, listens));
+        tokio::spawn(Registry::serve(Arc::clone(registry), Arc::clone(name), session, listens));
         Ok(commands)
     }
 
@@ -273,7 +273,7 @@ impl Registry {
 
     /// A client of the cluster, for one Envoy. One that has a name is the same holder at every gateway.
     fn client(&self, name: &str) -> Result<Client, BuildError> {
-        let BridgeOptions { servers, transport, .. } = &self.bridge;
+        let LeaseTableOptions { servers, transport, .. } = &self.lease_table;
         let builder = Client::builder().endpoints(servers.iter().cloned()).transport(transport);
         let id = if self.is_named(name) { format!("{name}@{HOLDER}") } else { format!("{name}@{}", self.id) };
         builder.id(id).mode(Mode::Pessimistic).gateway().build()
@@ -282,34 +282,34 @@ impl Registry {
     async fn serve(
         registry: Arc<Registry>,
         name: Arc<str>,
-        mut attendant: Attendant,
+        mut session: EnvoySession,
         mut commands: mpsc::Receiver<Command>,
     ) {
         // It has begun for a command that is on its way.
         let mut next = commands.recv().await;
         while let Some(command) = next {
             // Two clients of one id must not be there at the same time: the next Envoy of this name waits.
-            attendant.attend(command, &mut commands).await.close().await;
+            session.serve(command, &mut commands).await.close().await;
             let mut present = registry.present();
             next = commands.try_recv().ok();
-            let another = next.as_ref().and_then(|_| Registry::attendant(&registry, &name).ok());
+            let another = next.as_ref().and_then(|_| Registry::session(&registry, &name).ok());
             let Some(another) = another else {
                 present.envoys.remove(&name);
                 metrics::envoys(present.envoys.len());
                 return;
             };
-            attendant = another;
+            session = another;
         }
     }
 
-    fn attendant(registry: &Arc<Registry>, name: &Arc<str>) -> Result<Attendant, BuildError> {
+    fn session(registry: &Arc<Registry>, name: &Arc<str>) -> Result<EnvoySession, BuildError> {
         let settings = &registry.options.envoy;
         let (clients, called) = (Arc::clone(registry), Arc::clone(name));
-        Ok(Attendant {
+        Ok(EnvoySession {
             envoy: Envoy::new(settings.clone(), registry.clock.now()),
             leases: ClientLeases::new(Box::new(move || clients.client(&called)), registry.clock)?,
             clock: registry.clock,
-            owners: Arc::clone(&registry.owners),
+            caller_shares: Arc::clone(&registry.caller_shares),
             first_wants: settings.first_wants,
             stream: None,
             has_begun: false,

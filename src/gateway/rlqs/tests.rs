@@ -3,13 +3,13 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use leaseway_core::Millis;
-use leaseway_envoy::{Action, Envoy, Lease, Leases, Quota, STAYS, Settings, TRANSIT, Usage, stays};
+use leaseway_envoy::{Action, Envoy, EnvoySettings, Lease, Leases, Quota, STAYS, TRANSIT, Usage, stays};
 use leaseway_proto::envoy::quota::BucketId;
 
 use super::report::Bucket;
 
-fn settings() -> Settings {
-    Settings { assignment_secs: 10, idle: Millis(60_000), first_wants: 10.0, buckets: 3 }
+fn settings() -> EnvoySettings {
+    EnvoySettings { assignment_secs: 10, idle: Millis(60_000), first_wants: 10.0, buckets: 3 }
 }
 
 fn bucket(name: &str) -> Bucket {

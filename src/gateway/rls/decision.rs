@@ -18,7 +18,7 @@ use super::{
     unit::Unit,
 };
 use crate::{
-    bridge::{Bridge, Slot, Taken},
+    lease_table::{LeaseEntry, LeaseTable, Taken},
     metrics, resource_id,
 };
 
@@ -36,17 +36,17 @@ pub enum Decision {
     /// This is the answer.
     Answered(RateLimitResponse),
     /// To be decided again when these have their first lease, or have waited long enough for it.
-    Awaits(Vec<Arc<Slot>>),
+    Awaits(Vec<Arc<LeaseEntry>>),
 }
 
 /// As many descriptors as requests commonly have.
 const FEW: usize = 4;
 
 /// In one request. Each is compared with all others.
-const MOST_DESCRIPTORS: usize = 100;
+const MAX_DESCRIPTORS: usize = 100;
 
 /// More than this is as good as this: no limit is as large.
-const MOST_HITS: u64 = u32::MAX as u64;
+const MAX_HITS: u64 = u32::MAX as u64;
 
 /// What a descriptor asks of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +62,7 @@ enum Hits {
 impl Hits {
     fn of(request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> Hits {
         let hits = descriptor.hits_addend.unwrap_or_else(|| u64::from(request.hits_addend.max(1)));
-        match u32::try_from(hits.min(MOST_HITS)).unwrap_or(u32::MAX) {
+        match u32::try_from(hits.min(MAX_HITS)).unwrap_or(u32::MAX) {
             0 => Hits::Look,
             hits if descriptor.is_negative_hits => Hits::GiveBack(hits),
             hits => Hits::Take(hits),
@@ -88,7 +88,7 @@ struct Limited<'r> {
     unit: Unit,
     hits: Hits,
     /// None: nothing passes, or there is no room for another resource.
-    slot: Option<Arc<Slot>>,
+    entry: Option<Arc<LeaseEntry>>,
     verdict: Verdict,
     /// Whether the request may pass, as far as this is concerned.
     passes: bool,
@@ -104,7 +104,7 @@ thread_local! {
 /// Decides a request. `may_wait`: one that finds no lease is to come back when there may be one.
 pub fn decide(
     rules: &Rules,
-    bridge: &Bridge,
+    lease_table: &LeaseTable,
     caller: &impl Asking,
     request: &RateLimitRequest,
     may_wait: bool,
@@ -115,9 +115,9 @@ pub fn decide(
     if request.descriptors.is_empty() {
         return Err(Status::invalid_argument("`descriptors` is empty: there is nothing to decide by"));
     }
-    if request.descriptors.len() > MOST_DESCRIPTORS {
+    if request.descriptors.len() > MAX_DESCRIPTORS {
         let many = request.descriptors.len();
-        let why = format!("`descriptors` has {many} elements, at most {MOST_DESCRIPTORS} are decided at once");
+        let why = format!("`descriptors` has {many} elements, at most {MAX_DESCRIPTORS} are decided at once");
         return Err(Status::invalid_argument(why));
     }
     let Some(domain) = rules.domain(&request.domain) else {
@@ -126,17 +126,17 @@ pub fn decide(
     };
     let matched: SmallVec<[Option<Matched<'_>>; FEW]> =
         request.descriptors.iter().map(|descriptor| domain.rule(entries(descriptor))).collect();
-    let mut limited = limits(domain, bridge, caller, request, &matched)?;
+    let mut limited = limits(domain, lease_table, caller, request, &matched)?;
     if may_wait {
         let awaited: Vec<_> = limited.iter().filter_map(Limited::awaits_lease).collect();
         if !awaited.is_empty() {
             return Ok(Decision::Awaits(awaited));
         }
     }
-    let passes = settle(bridge, &mut limited);
+    let passes = settle(lease_table, &mut limited);
     for limited in &limited {
-        if let (Some(slot), Hits::Charge(hits)) = (&limited.slot, limited.hits) {
-            slot.charge(hits);
+        if let (Some(entry), Hits::Charge(hits)) = (&limited.entry, limited.hits) {
+            entry.charge(hits);
         }
         limited.rule.meters.count_of_rule(&limited.rule.path, limited.verdict);
     }
@@ -167,7 +167,7 @@ fn entries(descriptor: &RateLimitDescriptor) -> impl Iterator<Item = (&str, &str
 /// The descriptors that are under a limit, with their resources.
 fn limits<'r>(
     domain: &'r Domain,
-    bridge: &Bridge,
+    lease_table: &LeaseTable,
     caller: &impl Asking,
     request: &RateLimitRequest,
     matched: &[Option<Matched<'r>>],
@@ -180,7 +180,7 @@ fn limits<'r>(
         if Rule::replaced(rules.clone(), rule.name.as_deref()) {
             continue;
         }
-        let slot = match requests {
+        let entry = match requests {
             0 => None,
             _ => ID.with_borrow_mut(|id| {
                 match shares {
@@ -188,40 +188,40 @@ fn limits<'r>(
                     false => resource_id::write(id, &domain.name, entries(descriptor)),
                 }
                 caller.may_ask(id)?;
-                Ok::<_, Status>(open(bridge, id, requests, unit, caller.principal()))
+                Ok::<_, Status>(open(lease_table, id, requests, unit, caller.principal()))
             })?,
         };
         let hits = match Hits::of(request, descriptor) {
-            Hits::Take(hits) if slot.as_ref().is_some_and(|slot| slot.is_charged()) => Hits::Charge(hits),
+            Hits::Take(hits) if entry.as_ref().is_some_and(|entry| entry.is_charged()) => Hits::Charge(hits),
             hits => hits,
         };
         let (verdict, passes, has_taken) = (Verdict::Ok, true, false);
-        limited.push(Limited { place, rule, requests, unit, hits, slot, verdict, passes, has_taken });
+        limited.push(Limited { place, rule, requests, unit, hits, entry, verdict, passes, has_taken });
     }
     Ok(limited)
 }
 
-fn open(bridge: &Bridge, id: &str, requests: u32, unit: Unit, caller: Principal) -> Option<Arc<Slot>> {
+fn open(lease_table: &LeaseTable, id: &str, requests: u32, unit: Unit, caller: Principal) -> Option<Arc<LeaseEntry>> {
     let length = unit.length();
     let window = Window { length, rate: f64::from(requests) / length.as_secs_f64() };
-    if let Some(slot) = bridge.find(id) {
-        slot.keep_to(window);
-        return Some(slot);
+    if let Some(entry) = lease_table.find(id) {
+        entry.keep_to(window);
+        return Some(entry);
     }
-    let opened = bridge.open(id, window, caller);
+    let opened = lease_table.open(id, window, caller);
     opened.inspect_err(|why| tracing::debug!(resource = id, "not opened: {why}")).ok()
 }
 
 /// Takes from all, or from none. Whether the request passes.
-fn settle(bridge: &Bridge, limited: &mut [Limited<'_>]) -> bool {
+fn settle(lease_table: &LeaseTable, limited: &mut [Limited<'_>]) -> bool {
     // Alone, what is taken is looked at as well.
     let mut passes = limited.len() == 1;
     if !passes {
-        let refusing = limited.iter_mut().filter_map(|limited| (!limited.look(bridge)).then_some(()));
+        let refusing = limited.iter_mut().filter_map(|limited| (!limited.look(lease_table)).then_some(()));
         passes = refusing.count() == 0;
     }
     for at in 0..limited.len() {
-        if passes && !limited[at].take(bridge) {
+        if passes && !limited[at].take(lease_table) {
             // Another request was faster.
             passes = false;
             limited[..at].iter_mut().for_each(Limited::give_back);
@@ -232,24 +232,24 @@ fn settle(bridge: &Bridge, limited: &mut [Limited<'_>]) -> bool {
 
 impl Limited<'_> {
     /// What it has to wait for, if there is no lease and one may come.
-    fn awaits_lease(&self) -> Option<Arc<Slot>> {
-        self.slot.as_ref().filter(|slot| slot.awaits_first_lease()).map(|slot| {
+    fn awaits_lease(&self) -> Option<Arc<LeaseEntry>> {
+        self.entry.as_ref().filter(|entry| entry.awaits_first_lease()).map(|entry| {
             // So that it is asked for what comes.
             if let Hits::Take(hits) | Hits::Charge(hits) = self.hits {
-                slot.press(hits);
+                entry.press(hits);
             }
-            Arc::clone(slot)
+            Arc::clone(entry)
         })
     }
 
     /// Whether the request may pass, as far as this is concerned. Takes nothing.
-    fn look(&mut self, bridge: &Bridge) -> bool {
-        let is_there = |slot: &Arc<Slot>| slot.standing().available >= self.hits.needed();
-        match &self.slot {
-            Some(slot) if is_there(slot) => true,
+    fn look(&mut self, lease_table: &LeaseTable) -> bool {
+        let is_there = |entry: &Arc<LeaseEntry>| entry.standing().available >= self.hits.needed();
+        match &self.entry {
+            Some(entry) if is_there(entry) => true,
             // What is refused is wanted all the same: it counts where wants are estimated.
             _ => {
-                let passes = self.take(bridge);
+                let passes = self.take(lease_table);
                 self.give_back();
                 passes
             }
@@ -257,25 +257,25 @@ impl Limited<'_> {
     }
 
     /// Takes what it asks for. Whether the request may pass, as far as this is concerned.
-    fn take(&mut self, bridge: &Bridge) -> bool {
-        let taken = match (&self.slot, self.hits) {
+    fn take(&mut self, lease_table: &LeaseTable) -> bool {
+        let taken = match (&self.entry, self.hits) {
             (None, _) if self.requests == 0 => Taken::No,
             (None, _) => Taken::NoLease,
-            (Some(slot), Hits::Take(hits)) => bridge.try_take(slot, hits),
-            (Some(slot), Hits::GiveBack(hits)) => {
-                slot.rate().refund(hits.into());
+            (Some(entry), Hits::Take(hits)) => lease_table.try_take(entry, hits),
+            (Some(entry), Hits::GiveBack(hits)) => {
+                entry.rate().refund(hits.into());
                 Taken::Yes
             }
-            (Some(slot), Hits::Look | Hits::Charge(_)) => match slot.standing().available >= self.hits.needed() {
+            (Some(entry), Hits::Look | Hits::Charge(_)) => match entry.standing().available >= self.hits.needed() {
                 true => Taken::Yes,
-                false if slot.has_capacity() => Taken::No,
+                false if entry.has_capacity() => Taken::No,
                 false => Taken::NoLease,
             },
         };
         let is_enough = match taken {
             Taken::Yes => true,
             Taken::No => false,
-            Taken::NoLease => bridge.passes_without_lease(),
+            Taken::NoLease => lease_table.passes_without_lease(),
         };
         self.verdict = match taken {
             Taken::NoLease => Verdict::NoLease,
@@ -289,10 +289,10 @@ impl Limited<'_> {
     }
 
     fn give_back(&mut self) {
-        if let (Some(slot), Hits::Take(hits)) = (&self.slot, self.hits)
+        if let (Some(entry), Hits::Take(hits)) = (&self.entry, self.hits)
             && std::mem::take(&mut self.has_taken)
         {
-            slot.rate().refund(hits.into());
+            entry.rate().refund(hits.into());
         }
     }
 
@@ -302,7 +302,7 @@ impl Limited<'_> {
             requests: self.requests,
             unit: self.unit,
             name: self.rule.name.as_deref(),
-            standing: self.slot.as_ref().map(|slot| slot.standing()),
+            standing: self.entry.as_ref().map(|entry| entry.standing()),
         }
     }
 }

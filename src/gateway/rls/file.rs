@@ -56,8 +56,8 @@ const OF_LIMIT: [&str; 5] = ["unit", "requests_per_unit", "unlimited", "name", "
 const OF_REPLACED: [&str; 1] = ["name"];
 
 /// In one list.
-const MOST_DESCRIPTORS: usize = 100_000;
-const MOST_REPLACED: usize = 100;
+const MAX_DESCRIPTORS: usize = 100_000;
+const MAX_REPLACED: usize = 100;
 
 const EXAMPLE: &str = "domain: shop, and descriptors: [{key: user, rate_limit: {unit: second, requests_per_unit: 10}}]";
 const REQUESTS: &str = "a whole number from 0 to 4294967295";
@@ -175,7 +175,7 @@ fn read_level(fields: &Fields<'_, '_>, parent: &str, found: &mut Findings) -> Le
     let mut level = Level::default();
     let Some(list) = fields.optional("descriptors") else { return level };
     let expected = "a list of descriptors, like [{key: user, rate_limit: {unit: second, requests_per_unit: 10}}]";
-    for item in list.elements(MOST_DESCRIPTORS, "a descriptor", expected, found) {
+    for item in list.elements(MAX_DESCRIPTORS, "a descriptor", expected, found) {
         let Some(Placed { key, value, path, node }) = read_descriptor(&item, parent, found) else { continue };
         if !level.add(key, value, node) {
             found.error(item.at(), format!("another descriptor of this list is `{path}` as well"));
@@ -286,7 +286,7 @@ fn read_limit(field: &Field<'_, '_>, fields: &Fields<'_, '_>, found: &mut Findin
 
 fn read_replaced(fields: &Fields<'_, '_>, own: Option<&str>, found: &mut Findings) -> Vec<Box<str>> {
     let Some(list) = fields.optional("replaces") else { return Vec::new() };
-    let items = list.elements(MOST_REPLACED, "an element", "a list of rules by name, like [{name: other}]", found);
+    let items = list.elements(MAX_REPLACED, "an element", "a list of rules by name, like [{name: other}]", found);
     let mut replaced = Vec::new();
     for item in items {
         let Some(fields) = self::fields(&item, &OF_REPLACED, found) else { continue };

@@ -6,45 +6,45 @@ use leaseway_core::Principal;
 use leaseway_proto::envoy::ratelimit::{
     RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
 };
-use leaseway_server::{GrpcGuest, Shortcut};
+use leaseway_server::{GrpcCaller, Shortcut};
 use tonic::{Request, Response, Status};
 
 use super::{
     current::CurrentRules,
     decision::{Asking, Decision, decide},
 };
-use crate::bridge::Bridge;
+use crate::lease_table::LeaseTable;
 
 const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 #[derive(Debug, Clone)]
 pub struct RlsService {
     rules: Arc<CurrentRules>,
-    bridge: Arc<Bridge>,
+    lease_table: Arc<LeaseTable>,
 }
 
 impl RlsService {
     /// By these rules, and what the bridge holds.
-    pub fn new(rules: Arc<CurrentRules>, bridge: Arc<Bridge>) -> RlsService {
-        RlsService { rules, bridge }
+    pub fn new(rules: Arc<CurrentRules>, lease_table: Arc<LeaseTable>) -> RlsService {
+        RlsService { rules, lease_table }
     }
 
     /// What Envoy calls for each request, answered past tonic.
     pub fn shortcut(&self) -> Shortcut {
         let service = self.clone();
-        Shortcut::new(PATH, move |guest, request| {
+        Shortcut::new(PATH, move |caller, request| {
             let service = service.clone();
-            async move { service.answer(&guest, &request).await }
+            async move { service.answer(&caller, &request).await }
         })
     }
 
-    async fn answer(&self, guest: &GrpcGuest, request: &RateLimitRequest) -> Result<RateLimitResponse, Status> {
-        let decision = match self.decide(guest, request, true)? {
-            Decision::Awaits(slots) => {
-                for slot in slots {
-                    slot.first_lease().await;
+    async fn answer(&self, caller: &GrpcCaller, request: &RateLimitRequest) -> Result<RateLimitResponse, Status> {
+        let decision = match self.decide(caller, request, true)? {
+            Decision::Awaits(entries) => {
+                for entry in entries {
+                    entry.first_lease().await;
                 }
-                self.decide(guest, request, false)?
+                self.decide(caller, request, false)?
             }
             decided => decided,
         };
@@ -54,8 +54,8 @@ impl RlsService {
         }
     }
 
-    fn decide(&self, guest: &GrpcGuest, request: &RateLimitRequest, may_wait: bool) -> Result<Decision, Status> {
-        self.rules.with(|rules| decide(rules, &self.bridge, guest, request, may_wait))
+    fn decide(&self, caller: &GrpcCaller, request: &RateLimitRequest, may_wait: bool) -> Result<Decision, Status> {
+        self.rules.with(|rules| decide(rules, &self.lease_table, caller, request, may_wait))
     }
 }
 
@@ -65,17 +65,17 @@ impl RateLimitService for RlsService {
         &self,
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
-        let guest = GrpcGuest::of(request.extensions())?;
-        Ok(Response::new(self.answer(&guest, request.get_ref()).await?))
+        let caller = GrpcCaller::of(request.extensions())?;
+        Ok(Response::new(self.answer(&caller, request.get_ref()).await?))
     }
 }
 
-impl Asking for GrpcGuest {
+impl Asking for GrpcCaller {
     fn may_ask(&self, resource: &str) -> Result<(), Status> {
-        GrpcGuest::may_ask(self, resource)
+        GrpcCaller::may_ask(self, resource)
     }
 
     fn principal(&self) -> Principal {
-        GrpcGuest::principal(self)
+        GrpcCaller::principal(self)
     }
 }

@@ -4,6 +4,7 @@ use tokio::sync::mpsc;
 
 use super::{
     count::{Counted, LiveCount},
+    in_process::LocalConnections,
     listener::{Accepted, Listener},
 };
 
@@ -22,10 +23,13 @@ pub(crate) fn arbiter_queue() -> (ArbiterQueue, mpsc::UnboundedReceiver<ArbiterC
     (ArbiterQueue { connections, open: LiveCount::default() }, dealt)
 }
 
-/// Accepts for ever.
-pub(crate) async fn distribute(listener: Listener, queues: Vec<ArbiterQueue>) {
+/// Accepts for ever, over the network and from this process.
+pub(crate) async fn distribute(listener: Listener, mut local: LocalConnections, queues: Vec<ArbiterQueue>) {
     loop {
-        let accepted = listener.accept().await;
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            accepted = local.accept() => accepted,
+        };
         let Some(queue) = queues.iter().min_by_key(|queue| queue.open.get()) else { return };
         // An arbiter that is gone takes no connections; the client retries.
         let _ = queue.connections.send((accepted, queue.open.one_more()));

@@ -5,7 +5,7 @@ use std::{fmt, net::IpAddr, sync::Arc};
 use leaseway_core::{access::Identity, escaped};
 use leaseway_tls::Names;
 
-use crate::{accounts::Origin, open_connections::OpenConnection};
+use crate::listen::{accounts::RequestOrigin, open_connections::OpenConnection};
 
 /// The other side of a connection, as far as it is known.
 #[derive(Debug, Clone)]
@@ -14,6 +14,8 @@ pub(crate) struct Caller {
     pub(crate) address: IpAddr,
     /// What its certificate proves, if it has shown one.
     pub(crate) names: Option<Arc<Names>>,
+    /// It is part of this process, and may do everything.
+    pub(crate) is_in_process: bool,
     /// The connection as one of those that are open.
     pub(crate) connection: Arc<OpenConnection>,
 }
@@ -25,8 +27,8 @@ impl Caller {
     }
 
     /// Where its requests come from, as far as they say nothing of that themselves.
-    pub(crate) fn origin(&self) -> Origin {
-        Origin { address: self.address, ..self.connection.origin() }
+    pub(crate) fn origin(&self) -> RequestOrigin {
+        RequestOrigin { address: self.address, ..self.connection.origin() }
     }
 
     /// Who its certificate proves it to be.

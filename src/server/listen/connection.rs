@@ -9,21 +9,22 @@ use std::{
 
 use leaseway_tls::ServerStream;
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
+    io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf},
     net::TcpStream,
 };
 use tonic::transport::server::Connected;
 
 use super::{caller::Caller, opening::PREFACE};
 use crate::{
-    open_connections::{Ending, Place},
-    stint::Stint,
+    listen::open_connections::{ConnectionPermit, Ending},
+    runtime::coop::CoopBudget,
 };
 
-/// In the clear, or TLS. Only TLS is in a box: it is large, and what is not TLS need not pay for that.
+/// What is underneath. TLS is in a box because it is large, and connections in the clear need not pay for that.
 pub(super) enum Stream {
     Plain(TcpStream),
     Tls(Box<ServerStream<TcpStream>>),
+    InProcess(Box<DuplexStream>),
 }
 
 /// A connection that is ready to be served. It counts as open for as long as it lives.
@@ -31,19 +32,19 @@ pub(crate) struct Connection {
     stream: Stream,
     /// So much of the end of HTTP/2's preface was read already and is to be read again: it is the same everywhere.
     again: u8,
-    stint: Stint,
+    coop: CoopBudget,
     caller: Caller,
     /// Where what serves it takes no notice of that: done when it is to end soon, and then there is nothing more to be
     /// read from it.
     ending: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    _place: Place,
+    _permit: ConnectionPermit,
 }
 
 impl Connection {
     /// `has_preface`: that of HTTP/2 was read from it.
-    pub(super) fn new(stream: Stream, has_preface: bool, caller: Caller, place: Place) -> Connection {
+    pub(super) fn new(stream: Stream, has_preface: bool, caller: Caller, permit: ConnectionPermit) -> Connection {
         let again = if has_preface { PREFACE.len() as u8 } else { 0 };
-        Connection { stream, again, stint: Stint::default(), caller, ending: None, _place: place }
+        Connection { stream, again, coop: CoopBudget::default(), caller, ending: None, _permit: permit }
     }
 
     /// The same, which ends by itself when it is told to end soon.
@@ -75,6 +76,7 @@ impl AsyncRead for Stream {
         match self.get_mut() {
             Stream::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
             Stream::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+            Stream::InProcess(stream) => Pin::new(stream).poll_read(cx, buf),
         }
     }
 }
@@ -93,14 +95,14 @@ impl AsyncRead for Connection {
             self.ending = Some(Box::pin(std::future::ready(())));
             return Poll::Ready(Ok(()));
         }
-        if self.stint.is_over(cx) {
+        if self.coop.is_over(cx) {
             return Poll::Pending;
         }
         let before = buf.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
         match &read {
-            Poll::Ready(_) => self.stint.takes(buf.filled().len() - before),
-            Poll::Pending => self.stint.ends(),
+            Poll::Ready(_) => self.coop.takes(buf.filled().len() - before),
+            Poll::Pending => self.coop.ends(),
         }
         read
     }
@@ -111,6 +113,7 @@ impl AsyncWrite for Connection {
         match &mut self.stream {
             Stream::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
             Stream::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+            Stream::InProcess(stream) => Pin::new(stream).poll_write(cx, buf),
         }
     }
 
@@ -118,6 +121,7 @@ impl AsyncWrite for Connection {
         match &mut self.stream {
             Stream::Plain(stream) => Pin::new(stream).poll_flush(cx),
             Stream::Tls(stream) => Pin::new(stream).poll_flush(cx),
+            Stream::InProcess(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
@@ -125,6 +129,7 @@ impl AsyncWrite for Connection {
         match &mut self.stream {
             Stream::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
             Stream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+            Stream::InProcess(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 
@@ -136,6 +141,7 @@ impl AsyncWrite for Connection {
         match &mut self.stream {
             Stream::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
             Stream::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Stream::InProcess(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
         }
     }
 
@@ -143,6 +149,7 @@ impl AsyncWrite for Connection {
         match &self.stream {
             Stream::Plain(stream) => stream.is_write_vectored(),
             Stream::Tls(stream) => stream.is_write_vectored(),
+            Stream::InProcess(stream) => stream.is_write_vectored(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Accepts connections, and opens them.
 
 use std::{
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr},
     sync::Arc,
     time::Duration,
 };
@@ -9,6 +9,7 @@ use std::{
 use leaseway_core::access::Identity;
 use leaseway_tls::{HANDSHAKE_DEADLINE, Protocol, ServerTls};
 use tokio::{
+    io::DuplexStream,
     net::{TcpListener, TcpStream},
     sync::mpsc,
     time::timeout,
@@ -19,13 +20,12 @@ use super::{
     caller::Caller,
     connection::{self, Connection},
     opening::{Opening, opening, read_preface, refuse},
-    openings::{OpeningPlace, Openings},
+    pending_handshakes::{HandshakePermit, PendingHandshakes},
 };
 use crate::{
-    logging::Throttle,
-    metrics,
-    open_connections::{OpenConnection, OpenConnections, Place},
-    service::Service,
+    config::service::Service,
+    listen::open_connections::{ConnectionPermit, OpenConnection, OpenConnections},
+    observe::{logging::Throttle, metrics},
 };
 
 /// After an error of `accept` (out of file descriptors, mostly) it is tried again so much later.
@@ -39,7 +39,7 @@ pub(crate) struct ListenerSettings {
     /// Connections of this listener that are open.
     pub(crate) open: OpenConnections,
     /// Connections of all listeners that are being opened.
-    pub(crate) openings: Openings,
+    pub(crate) pending_handshakes: PendingHandshakes,
 }
 
 pub(crate) struct Listener {
@@ -69,15 +69,16 @@ impl Listener {
                     continue;
                 }
             };
-            let ListenerSettings { service, tls, open, openings } = &self.settings;
-            let Some(place) = open.admit(address.ip()) else { continue };
-            let Some(opening) = openings.begin(place.connection.origin().principal) else {
+            let ListenerSettings { service, tls, open, pending_handshakes } = &self.settings;
+            let Some(permit) = open.admit(address.ip()) else { continue };
+            let Some(opening) = pending_handshakes.begin(permit.connection.origin().principal) else {
                 metrics::connection_refused();
                 continue;
             };
             match stream.set_nodelay(true).and_then(|()| stream.into_std()) {
                 Ok(stream) => {
-                    return Accepted { stream, address, service: *service, tls: tls.clone(), place, opening };
+                    let raw = Raw::Tcp { stream, tls: tls.clone(), opening };
+                    return Accepted { raw, address: address.ip().to_canonical(), service: *service, permit };
                 }
                 Err(error) => tracing::debug!(%error, "connection lost while it was accepted"),
             }
@@ -108,12 +109,16 @@ impl Listener {
 
 /// A connection that was accepted and has said nothing yet. It belongs to no runtime: any thread may open it.
 pub(crate) struct Accepted {
-    stream: std::net::TcpStream,
-    address: SocketAddr,
+    raw: Raw,
+    /// IPv4 is never written as IPv6.
+    address: IpAddr,
     service: Service,
-    tls: Option<ServerTls>,
-    place: Place,
-    opening: OpeningPlace,
+    permit: ConnectionPermit,
+}
+
+enum Raw {
+    Tcp { stream: std::net::TcpStream, tls: Option<ServerTls>, opening: HandshakePermit },
+    InProcess(DuplexStream),
 }
 
 /// Why a connection is not served.
@@ -124,16 +129,20 @@ enum Refusal {
 }
 
 impl Accepted {
+    pub(super) fn in_process(stream: DuplexStream, service: Service, permit: ConnectionPermit) -> Accepted {
+        Accepted { raw: Raw::InProcess(stream), address: IpAddr::V4(Ipv4Addr::LOCALHOST), service, permit }
+    }
+
     /// What is known of it as one of the open connections.
     pub(crate) fn open_connection(&self) -> Arc<OpenConnection> {
-        Arc::clone(&self.place.connection)
+        Arc::clone(&self.permit.connection)
     }
 
     /// Waits for what comes before the first request: the TLS handshake, and the preface of HTTP/2. A client that says
     /// something else is told what is expected, and the log says why there is no connection.
     pub(crate) async fn open(self) -> Option<Connection> {
-        let (address, service) = (self.address.ip().to_canonical(), self.service);
-        let opened = timeout(HANDSHAKE_DEADLINE, self.open_in_time(address)).await;
+        let (address, service) = (self.address, self.service);
+        let opened = timeout(HANDSHAKE_DEADLINE, self.open_in_time()).await;
         let why = match opened {
             Ok(Ok(connection)) => return Some(connection),
             Ok(Err(Refusal::Gone)) => return None,
@@ -145,8 +154,17 @@ impl Accepted {
         None
     }
 
-    async fn open_in_time(self, address: IpAddr) -> Result<Connection, Refusal> {
-        let Accepted { stream, service, tls, place, opening: _opening, .. } = self;
+    async fn open_in_time(self) -> Result<Connection, Refusal> {
+        let Accepted { raw, address, service, permit } = self;
+        let (stream, tls, _opening) = match raw {
+            Raw::Tcp { stream, tls, opening } => (stream, tls, opening),
+            Raw::InProcess(stream) => {
+                let connection = Arc::clone(&permit.connection);
+                let caller = Caller { address, names: None, is_in_process: true, connection };
+                let stream = connection::Stream::InProcess(Box::new(stream));
+                return Ok(Connection::new(stream, false, caller, permit));
+            }
+        };
         let stream = TcpStream::from_std(stream).map_err(|_| Refusal::Gone)?;
         let (mut stream, names) = match (opening(&stream).await.map_err(|_| Refusal::Gone)?, tls) {
             (Opening::Closed, _) => return Err(Refusal::Gone),
@@ -166,16 +184,16 @@ impl Accepted {
             return Err(Refusal::Because("it does not begin as HTTP/2 does".to_owned()));
         }
         if let Some(names) = &names {
-            place.connection.ends_at(names.until());
+            permit.connection.ends_at(names.until());
         }
-        let caller = Caller { address, names, connection: Arc::clone(&place.connection) };
+        let caller = Caller { address, names, is_in_process: false, connection: Arc::clone(&permit.connection) };
         if let Some(Identity::Named(name)) = caller.certified()
-            && !place.connection.count_to(&place.accounts().of_identity(&name))
+            && !permit.connection.count_to(&permit.accounts().of_identity(&name))
         {
             let why = format!("`{name}` has as many connections as it may while others could need the rest");
             return Err(Refusal::Because(why));
         }
-        let connection = Connection::new(stream, has_preface, caller, place);
+        let connection = Connection::new(stream, has_preface, caller, permit);
         Ok(if service == Service::Peers { connection.ending_by_itself() } else { connection })
     }
 }

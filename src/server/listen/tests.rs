@@ -10,7 +10,7 @@ use tokio::{
 };
 
 use super::*;
-use crate::{open_connections::OpenConnections, service::Service};
+use crate::{config::service::Service, listen::open_connections::OpenConnections};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -23,8 +23,8 @@ async fn listener(
     let tcp = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = tcp.local_addr().expect("it is bound");
     let open = OpenConnections::at_most(most);
-    let openings = Openings::new(most_opening, PrincipalShare::ALL);
-    (Listener::new(tcp, ListenerSettings { service, tls, open, openings }), address)
+    let pending_handshakes = PendingHandshakes::new(most_opening, PrincipalShare::ALL);
+    (Listener::new(tcp, ListenerSettings { service, tls, open, pending_handshakes }), address)
 }
 
 fn tls() -> ServerTls {

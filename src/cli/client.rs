@@ -1,0 +1,4 @@
+//! What a client does: leases by hand.
+
+pub(crate) mod ask;
+pub(crate) mod shell;

@@ -1,0 +1,114 @@
+//! `leaseway check`: is a cluster well.
+
+mod gather;
+
+use std::path::PathBuf;
+
+use clap::Args;
+use leaseway_core::escaped;
+use leaseway_proto::{admin::ListPeersResponse, status::GetStatusResponse};
+use leaseway_server::checkup::{self, PeersObservation, Severity};
+use serde_json::{Value, json};
+
+use crate::{
+    Outcome,
+    connect::{Target, block_on},
+    error::CliError,
+    output::{Output, progress, say, say_json},
+};
+
+/// Says whether a cluster is well: looks at all peers of the node, at its configuration, clocks, certificates, disks
+/// and limits, and at each node above it. Changes nothing
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Check {
+    /// Only what is not well
+    #[arg(long)]
+    quiet: bool,
+    /// A file with the token of operators that the peers were started with; instead of --token-file
+    #[arg(long, env = "LEASEWAY_ADMIN_TOKEN_FILE", value_name = "FILE")]
+    admin_token_file: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    target: Target,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  leaseway check                                    the server on this machine, its peers and parents
+  leaseway check --server a:5100,b:5100,c:5100      one that is down does not keep it from finding the others
+  leaseway check --quiet                            nothing, if all is well: for cron
+  leaseway check -o json | jq '.verdicts[] | select(.grade != \"ok\")'
+
+Exit codes: 0 all is well, 3 something should be looked at, 4 clients may not get what they should, 69 no server answers.";
+
+/// What was seen of the node that was asked, and the verdicts on it and those above it.
+pub(crate) struct Looked {
+    pub(crate) verdicts: Vec<checkup::Check>,
+    /// Addresses with what each has said, or why there is no answer.
+    pub(crate) servers: Vec<(String, Result<GetStatusResponse, String>)>,
+    pub(crate) peers: Option<ListPeersResponse>,
+}
+
+impl Looked {
+    /// The worst of all verdicts.
+    pub(crate) fn grade(&self) -> Severity {
+        Severity::worst(&self.verdicts)
+    }
+
+    /// Its status knows all resources.
+    pub(crate) fn master(self) -> Option<GetStatusResponse> {
+        self.servers.into_iter().filter_map(|(_, answer)| answer.ok()).find(|status| status.is_master)
+    }
+}
+
+pub(crate) async fn look(target: &Target, admin_token: Option<&PathBuf>) -> Result<Looked, CliError> {
+    let mut seen = gather::gather(target, admin_token).await?;
+    let verdicts = checkup::check(&seen);
+    let node = seen.nodes.swap_remove(0);
+    let peers = match node.peers {
+        PeersObservation::Listed(list) => Some(list),
+        PeersObservation::Alone | PeersObservation::Elsewhere | PeersObservation::Unknown(_) => None,
+    };
+    let servers = node.servers.into_iter().map(|server| (server.address, server.answer)).collect();
+    Ok(Looked { verdicts, servers, peers })
+}
+
+impl Check {
+    pub(crate) fn run(self) -> Outcome {
+        let progress = progress("asking the cluster");
+        let looked = block_on(look(&self.target, self.admin_token_file.as_ref()));
+        drop(progress);
+        let looked = looked?;
+        if self.output.is_json() {
+            say_json(as_json(&looked.verdicts))?;
+        } else {
+            self.print(&looked.verdicts)?;
+        }
+        match looked.grade() {
+            Severity::Ok => Ok(()),
+            Severity::Warn => Err(CliError::Warned),
+            Severity::Bad => Err(CliError::NotWell),
+        }
+    }
+
+    fn print(&self, verdicts: &[checkup::Check]) -> Outcome {
+        let mut node = None;
+        for verdict in verdicts.iter().filter(|verdict| !self.quiet || verdict.grade > Severity::Ok) {
+            if node != Some(&verdict.node) {
+                say(format_args!("node {}", escaped(&verdict.node)))?;
+                node = Some(&verdict.node);
+            }
+            say(format_args!("  {:<4}  {:<13}  {}", verdict.grade.name(), verdict.about, escaped(&verdict.found)))?;
+            if !verdict.next.is_empty() {
+                say(format_args!("{:23}→ {}", "", verdict.next))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn as_json(verdicts: &[checkup::Check]) -> Value {
+    json!({ "grade": Severity::worst(verdicts), "verdicts": verdicts })
+}

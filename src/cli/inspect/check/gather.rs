@@ -1,0 +1,176 @@
+//! Asks the servers of a node, and those above it.
+
+use std::{
+    collections::BTreeSet,
+    path::PathBuf,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use futures_util::future::join_all;
+use leaseway_proto::{
+    admin::{ListPeersRequest, ListPeersResponse},
+    status::{GetStatusRequest, GetStatusResponse},
+};
+use leaseway_server::checkup::{NodeObservation, Observation, PeersObservation, ServerObservation};
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    connect::{Observed, Target, get_status, within},
+    error::CliError,
+    operate::admin::AdminTarget,
+};
+
+/// No tree is deeper: parents that name each other would be asked for ever.
+const LEVELS: usize = 16;
+/// Servers of one node that are asked: a node has a few peers.
+const MAX_SERVERS: usize = 64;
+/// Rows of a page.
+const PAGE: u32 = 1000;
+/// Resources that are looked at.
+const MAX_RESOURCES: usize = 100_000;
+/// Before a node without a master is asked again: an election may be under way.
+const RETRY_DELAY: Duration = Duration::from_millis(500);
+
+/// Asks the node that the target names, then its parent, and so on. An error: no server of the first node answers.
+pub(super) async fn gather(target: &Target, admin_token: Option<&PathBuf>) -> Result<Observation, CliError> {
+    let mut seen = Observation { nodes: Vec::new(), unix: (unix_ms() / 1000) as i64 };
+    let (mut above, mut known) = (None, BTreeSet::new());
+    while seen.nodes.len() < LEVELS {
+        let target = above.as_ref().unwrap_or(target);
+        let (node, first_error) = settled(target, admin_token).await;
+        if seen.nodes.is_empty()
+            && let Some(error) = first_error
+        {
+            return Err(error);
+        }
+        let next = node.statuses().find_map(|(_, status)| status.uplink.as_ref()).map(|uplink| uplink.parent.clone());
+        seen.nodes.push(node);
+        let Some(parent) = next.filter(|parent| known.insert(parent.clone())) else { break };
+        above = Some(target.elsewhere(&parent)?);
+    }
+    Ok(seen)
+}
+
+/// A node with its master, or as it still is when time is up. With an error of a server, if none answers.
+async fn settled(target: &Target, admin_token: Option<&PathBuf>) -> (NodeObservation, Option<CliError>) {
+    let begun = Instant::now();
+    loop {
+        let (node, error) = look(target, admin_token).await;
+        let is_over = begun.elapsed() + RETRY_DELAY >= target.timeout();
+        if node.master().is_some() || error.is_some() || is_over {
+            return (node, error);
+        }
+        sleep(RETRY_DELAY).await;
+    }
+}
+
+/// The servers that were named, the master that they name, and the peers that it lists.
+async fn look(target: &Target, admin_token: Option<&PathBuf>) -> (NodeObservation, Option<CliError>) {
+    let mut node = NodeObservation { name: target.addresses().join(","), ..NodeObservation::default() };
+    let mut error = ask_all(target, &mut node.servers, target.addresses()).await;
+    let masters: Vec<String> = node.statuses().map(|(_, status)| status.master_address.clone()).collect();
+    ask_all(target, &mut node.servers, masters).await;
+    node.peers = peers(target, admin_token, &node).await;
+    if let PeersObservation::Listed(list) = &node.peers {
+        let addresses = list.peer.iter().map(|peer| peer.grpc_address.clone()).collect();
+        ask_all(target, &mut node.servers, addresses).await;
+    }
+    let called = node.statuses().map(|(_, status)| status.uplink.as_ref().map(|uplink| uplink.node.clone())).next();
+    if let Some(called) = called {
+        error = None;
+        node.name = called.unwrap_or(node.name);
+    }
+    (node, error)
+}
+
+/// Asks those that have not been asked, all at once. The first error, if there is one.
+async fn ask_all(target: &Target, servers: &mut Vec<ServerObservation>, addresses: Vec<String>) -> Option<CliError> {
+    let is_known = |address: &str| {
+        servers.iter().any(|server| {
+            let advertised =
+                server.answer.as_ref().ok().filter(|status| status.is_master).map(|status| &*status.master_address);
+            server.address == address || advertised == Some(address)
+        })
+    };
+    let room = MAX_SERVERS.saturating_sub(servers.len());
+    let new: BTreeSet<String> = addresses.into_iter().filter(|at| !at.is_empty() && !is_known(at)).take(room).collect();
+    let mut first = None;
+    for (address, answer) in join_all(new.into_iter().map(|address| ask(target, address))).await {
+        let (answer, clock_ms) = match answer {
+            Ok((status, clock)) => (Ok(status), clock),
+            Err(error) => {
+                let why = error.brief();
+                first.get_or_insert(error);
+                (Err(why), None)
+            }
+        };
+        servers.push(ServerObservation { address, answer, clock_ms });
+    }
+    first
+}
+
+type Answer = Result<(GetStatusResponse, Option<(i64, u64)>), CliError>;
+
+/// One server, with all its resources if it is the master.
+async fn ask(target: &Target, address: String) -> (String, Answer) {
+    let asked = async {
+        let request = GetStatusRequest { page_size: PAGE, ..GetStatusRequest::default() };
+        let Observed { mut status, channel, .. } = target.observe_at(&address, &request).await?;
+        while !status.next_page_token.is_empty() && status.resources.len() < MAX_RESOURCES {
+            let page_token = std::mem::take(&mut status.next_page_token);
+            let next = get_status(&channel, GetStatusRequest { page_token, ..request.clone() });
+            // What is missing is not judged.
+            let Ok(next) = within(target.timeout(), next).await else { break };
+            status.resources.extend(next.resources);
+            status.next_page_token = next.next_page_token;
+        }
+        let clock = clock(target, &channel).await;
+        Ok((status, clock))
+    };
+    let answer = Box::pin(asked).await;
+    (address, answer)
+}
+
+/// How far its clock is ahead: over a connection that is there, with a short answer.
+async fn clock(target: &Target, channel: &leaseway_client::Channel) -> Option<(i64, u64)> {
+    let request = GetStatusRequest { page_size: 1, ..GetStatusRequest::default() };
+    let (before, begun) = (unix_ms(), Instant::now());
+    let status = within(target.timeout(), get_status(channel, request)).await.ok()?;
+    let half = begun.elapsed().as_millis() as u64 / 2;
+    let theirs = status.health?.unix_ms;
+    Some((theirs.wrapping_sub(before.saturating_add(half)) as i64, half + 1))
+}
+
+/// As the master lists them, since it hears from all; else as one does that answers.
+async fn peers(target: &Target, admin_token: Option<&PathBuf>, node: &NodeObservation) -> PeersObservation {
+    let mut statuses: Vec<_> = node.statuses().map(|(_, status)| status).collect();
+    statuses.sort_by_key(|status| !status.is_master);
+    let mut seen = PeersObservation::Alone;
+    for status in statuses {
+        let Some(health) = &status.health else {
+            seen = PeersObservation::Unknown(
+                "only those that may read all resources are told where its operators are".into(),
+            );
+            continue;
+        };
+        if health.admin_address.is_empty() {
+            continue;
+        }
+        match list(target, admin_token, &health.admin_address).await {
+            Ok(list) => return PeersObservation::Listed(list),
+            // A server with --admin alone has an admin port, and no peers.
+            Err(CliError::NotAdmin { .. }) => {}
+            Err(error) => seen = PeersObservation::Unknown(error.to_string()),
+        }
+    }
+    seen
+}
+
+async fn list(target: &Target, admin_token: Option<&PathBuf>, address: &str) -> Result<ListPeersResponse, CliError> {
+    let admin = AdminTarget::beside(target, address, admin_token.cloned())?;
+    admin.ask_at(address, async |mut client| client.list_peers(ListPeersRequest {}).await).await
+}
+
+fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
+}

@@ -1,0 +1,127 @@
+//! `leaseway explain`.
+
+use clap::Args;
+use leaseway_core::escaped;
+use leaseway_proto::status::{ExplainRequest, ExplainResponse, GetStatusRequest, status_client::StatusClient};
+use serde_json::{Value, json};
+
+use crate::{
+    Outcome,
+    connect::{Observed, Target, block_on, refused},
+    error::CliError,
+    inspect::status::overridden_as_json,
+    output::{Output, say, say_json},
+};
+
+/// No tree is deeper: parents that name each other would be asked for ever.
+const LEVELS: usize = 16;
+
+/// Explains why a client has what it has: what it is due and why, what keeps it from having that, when that changes at
+/// the latest, and what it could do. In a tree, at its node and at each one above
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Explain {
+    /// The client, or the child node
+    client: String,
+    /// The resource
+    resource: String,
+    /// It is a child node: its --node
+    #[arg(long)]
+    node: bool,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    target: Target,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  leaseway explain alice mysql                      why alice has what she has
+  leaseway explain east mysql --node                why the node east has what it has, asked at its parent
+  leaseway explain alice mysql -o json | jq .levels[0].rule";
+
+/// One node's answer.
+struct Level {
+    address: String,
+    holder: String,
+    answer: ExplainResponse,
+}
+
+/// What the nodes said, from the first upwards.
+struct Explained {
+    levels: Vec<Level>,
+    /// Why the next one above did not answer.
+    silence: Option<String>,
+}
+
+impl Explain {
+    pub(crate) fn run(self) -> Outcome {
+        let Explained { levels, silence } = block_on(self.ask())?;
+        if self.output.is_json() {
+            let levels = levels.iter().map(as_json).collect::<Vec<_>>();
+            return say_json(json!({ "levels": levels, "silence": silence }));
+        }
+        for (at, level) in levels.iter().enumerate() {
+            if at > 0 {
+                say(format_args!("\n{} has what its parent at {} lends it:", escaped(&level.holder), level.address))?;
+            }
+            for sentence in &level.answer.sentences {
+                // Names in it were made harmless where it was made.
+                say(escaped(sentence))?;
+            }
+            if level.answer.holder.is_none() {
+                say(format_args!(
+                    "{} is not known there: it has not asked, or its lease has ended.",
+                    escaped(&level.holder)
+                ))?;
+            }
+        }
+        match silence {
+            Some(why) => say(format_args!("\nThe parent does not answer: {}", escaped(&why))),
+            None => Ok(()),
+        }
+    }
+
+    /// At the node that was named, and at those above it.
+    async fn ask(&self) -> Result<Explained, CliError> {
+        let first = self.ask_node(&self.target, &self.client, self.node).await?;
+        if first.answer.holder.is_none() {
+            let (client, resource) = (self.client.clone(), self.resource.clone());
+            return Err(CliError::NoSuchHolder { client, resource, address: first.address });
+        }
+        let mut levels = vec![first];
+        while let Some(above) = levels.last().filter(|level| !level.answer.parent.is_empty() && levels.len() < LEVELS) {
+            let target = self.target.elsewhere(&above.answer.parent)?;
+            let node = above.answer.node.clone();
+            match self.ask_node(&target, &node, true).await {
+                Ok(level) => levels.push(level),
+                Err(error) => return Ok(Explained { levels, silence: Some(error.brief()) }),
+            }
+        }
+        Ok(Explained { levels, silence: None })
+    }
+
+    async fn ask_node(&self, target: &Target, holder: &str, is_server: bool) -> Result<Level, CliError> {
+        let of_resource = GetStatusRequest { resource_id: self.resource.clone(), page_size: 1, ..Default::default() };
+        let Observed { address, channel, .. } = target.observe(&of_resource, false).await?;
+        let request = ExplainRequest { resource_id: self.resource.clone(), holder_id: holder.to_owned(), is_server };
+        let answer = StatusClient::new(channel).explain(request).await.map_err(|status| refused(&address, &status))?;
+        Ok(Level { address, holder: holder.to_owned(), answer: answer.into_inner() })
+    }
+}
+
+fn as_json(level: &Level) -> Value {
+    let Level { address, holder, answer } = level;
+    let known = answer.holder.as_ref().map(|holder| {
+        json!({
+            "priority": holder.priority, "subclients": holder.subclients, "wants": holder.wants, "due": holder.due,
+            "has": holder.granted, "held": holder.held, "remaining_ms": holder.remaining_ms,
+        })
+    });
+    json!({
+        "server": address, "holder": holder, "algorithm": answer.algorithm, "template": answer.template,
+        "capacity": answer.capacity, "free": answer.free, "standing": known, "rule": answer.rule,
+        "blocks": answer.blocks, "asks_ms": answer.asks_ms, "latest_ms": answer.latest_ms,
+        "overridden": answer.overridden.as_ref().map(overridden_as_json), "sentences": answer.sentences, "node": answer.node, "parent": answer.parent,
+    })
+}

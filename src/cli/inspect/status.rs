@@ -1,0 +1,405 @@
+//! `leaseway status`.
+
+use clap::Args;
+use leaseway_core::{escaped, escaped_lines};
+use leaseway_proto::status::{
+    GetStatusRequest, GetStatusResponse, Holder, Overridden, Pool, Promises, Resource, Supply, Terms, Uplink,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    Outcome,
+    connect::{Observed, Target, block_on, get_status, refused},
+    error::CliError,
+    output::{
+        Output,
+        format::{learning, number},
+        say, say_json, table,
+    },
+};
+
+/// Shows a server and its resources, or one resource and its holders.
+#[derive(Args)]
+pub(crate) struct ShowStatus {
+    /// Only this resource, with its holders
+    resource: Option<String>,
+    /// At most so many rows: resources, or holders of the one that is named
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    rows: u32,
+    /// All rows, however many
+    #[arg(long, conflicts_with = "rows")]
+    all: bool,
+    #[command(flatten)]
+    output: Output,
+    /// Asks this server alone, also if another is the master
+    #[arg(long)]
+    here: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl ShowStatus {
+    pub(crate) fn run(self) -> Outcome {
+        let status = block_on(self.ask())?;
+        if let (Some(wanted), true) = (&self.resource, status.resources.is_empty()) {
+            return Err(CliError::NoSuchResource(wanted.clone()));
+        }
+        if self.output.is_json() {
+            return say_json(as_json(&status));
+        }
+        self.print(&status)
+    }
+
+    /// Page after page, over one connection.
+    async fn ask(&self) -> Result<GetStatusResponse, CliError> {
+        let mut request = GetStatusRequest {
+            resource_id: self.resource.clone().unwrap_or_default(),
+            page_size: self.most().min(PAGE),
+            page_token: String::new(),
+        };
+        let Observed { mut status, address, channel } = self.target.observe(&request, self.here).await?;
+        while !status.next_page_token.is_empty() && shown(&status) < self.most() {
+            request.page_token = std::mem::take(&mut status.next_page_token);
+            request.page_size = (self.most() - shown(&status)).min(PAGE);
+            let next = get_status(&channel, request.clone()).await.map_err(|status| refused(&address, &status))?;
+            // A resource that has gone meanwhile has no holders any more.
+            append(&mut status, next);
+        }
+        Ok(status)
+    }
+
+    fn most(&self) -> u32 {
+        if self.all { u32::MAX } else { self.rows }
+    }
+
+    fn print(&self, status: &GetStatusResponse) -> Outcome {
+        print_server(status)?;
+        say("")?;
+        if status.resources.is_empty() && !status.is_master {
+            return say("resources are not known here: only the master knows them");
+        }
+        if status.resources.is_empty() {
+            return say("no resources yet: the first request for one creates it");
+        }
+        let rows: Vec<_> =
+            std::iter::once(resource_heading()).chain(status.resources.iter().map(resource_row)).collect();
+        say(table(&rows))?;
+        if self.resource.is_some() {
+            status.resources.iter().try_for_each(print_details)?;
+            let holders = status.resources.iter().flat_map(|resource| &resource.holder);
+            let rows: Vec<_> = std::iter::once(holder_heading()).chain(holders.map(holder_row)).collect();
+            say("")?;
+            say(table(&rows))?;
+        } else if status.resources.iter().any(|resource| resource.overridden.is_some()) {
+            say("* not what the template says: `leaseway capacity` shows who has set it, and why")?;
+        }
+        if !status.next_page_token.is_empty() {
+            let (what, total) = match status.resources.first() {
+                Some(resource) if self.resource.is_some() => ("holders", resource.holders),
+                _ => ("resources", status.resources_total),
+            };
+            say(format_args!(
+                "... {} of {total} {what}: there are more than --rows {}; --all shows all",
+                shown(status),
+                self.rows
+            ))?;
+        }
+        Ok(())
+    }
+}
+
+/// The server as a whole.
+fn print_server(status: &GetStatusResponse) -> Outcome {
+    say(format_args!(
+        "server {} (leaseway {}), {}, up for {} s",
+        escaped(&status.server_id),
+        escaped(&status.version),
+        standing(status),
+        status.uptime_ms / 1000
+    ))?;
+    if let Some(absence) = &status.takes_no_part {
+        say(escaped(&absence.why))?;
+    }
+    for loss in &status.losses {
+        say(escaped(loss))?;
+    }
+    say(format_args!("configuration: {}, version {}", escaped(&status.config_source), status.config_version))?;
+    if let Some(uplink) = &status.uplink {
+        say(place(uplink))?;
+    }
+    if !status.access.is_empty() {
+        say(format_args!("access: {}", escaped(&status.access)))?;
+    }
+    if !status.config_error.is_empty() {
+        say(format_args!(
+            "the newest configuration was refused, the one before is in force:\n{}",
+            escaped_lines(&status.config_error)
+        ))?;
+    }
+    Ok(())
+}
+
+/// What only one resource shows beside its row.
+fn print_details(resource: &Resource) -> Outcome {
+    if let Some(overridden) = &resource.overridden {
+        say(overridden_line(overridden))?;
+    }
+    if resource.gateways > 0 {
+        say(format!("gateways: {}, holding {}", resource.gateways, number(resource.held_by_gateways)))?;
+    }
+    if let Some(pool) = &resource.pool {
+        say(pool_line(pool))?;
+    }
+    if let Some(supply) = &resource.supply {
+        say(lent(supply))?;
+    }
+    if let Some(promises) = &resource.promises {
+        say(promised(promises))?;
+    }
+    Ok(())
+}
+
+/// As many rows as a server gives at once.
+const PAGE: u32 = 1000;
+
+/// Of a resource that was named its holders, else resources.
+fn shown(status: &GetStatusResponse) -> u32 {
+    let holders: usize = status.resources.iter().map(|resource| resource.holder.len()).sum();
+    u32::try_from(holders.max(status.resources.len())).unwrap_or(u32::MAX)
+}
+
+fn append(status: &mut GetStatusResponse, next: GetStatusResponse) {
+    let is_holders = status.resources.iter().any(|resource| !resource.holder.is_empty());
+    match status.resources.first_mut() {
+        Some(resource) if is_holders => {
+            resource.holder.extend(next.resources.into_iter().flat_map(|resource| resource.holder));
+        }
+        _ => status.resources.extend(next.resources),
+    }
+    status.next_page_token = next.next_page_token;
+}
+
+fn standing(status: &GetStatusResponse) -> String {
+    match (status.is_master, status.master_address.as_str()) {
+        (true, _) => "master".to_owned(),
+        (false, "") => "not the master, and knows of none".to_owned(),
+        (false, master) => format!("not the master, {} is", escaped(master)),
+    }
+}
+
+/// The node's place in its tree, and the state of its uplink.
+fn place(uplink: &Uplink) -> String {
+    let (node, parents) = (escaped(&uplink.node), escaped(&uplink.parent.join(", ")).into_owned());
+    if uplink.master.is_empty() {
+        return format!("node {node}, parent at {parents}: the master of this node asks there");
+    }
+    let answered = match uplink.answered_ms {
+        Some(ago) => format!("answered {} ago", seconds(ago)),
+        None => format!("has not answered in {}", seconds(uplink.up_ms)),
+    };
+    let failures = match (uplink.failures, uplink.last_error.as_str()) {
+        (0, _) => String::new(),
+        (failures, error) => format!("\n{failures} failures in a row, the last: {}", escaped(error)),
+    };
+    format!("node {node}, parent at {parents}: {} {answered}{failures}", escaped(&uplink.master))
+}
+
+fn seconds(ms: u64) -> String {
+    format!("{:.1} s", ms as f64 / 1000.0)
+}
+
+/// What a node with a parent has of a resource.
+fn lent(supply: &Supply) -> String {
+    let state = match supply {
+        Supply { edition: 0, .. } => "the parent has lent nothing yet".to_owned(),
+        Supply { remaining_ms: 0, .. } => "what the parent lent has ended".to_owned(),
+        supply => format!("lent by the parent for another {}", seconds(supply.remaining_ms)),
+    };
+    let told = supply.outstanding.map(|told| format!("; it was told that {} is outstanding", number(told)));
+    let terms: String = supply.terms.iter().map(|terms| format!("\nit divides priority {}", said(terms))).collect();
+    format!("{state}{}{terms}", told.unwrap_or_default())
+}
+
+/// What the quorum knows of a resource, and how much of that its master has not heard of.
+fn promised(promises: &Promises) -> String {
+    let Promises { total, estate, inherited_ms, horizon_ms, under_way } = *promises;
+    let (total, horizon) = (number(total), seconds(horizon_ms));
+    let under_way = if under_way > 0 { format!(", {under_way} changes under way") } else { String::new() };
+    let estate = if estate > 0.0 {
+        let (estate, most) = (number(estate), seconds(inherited_ms));
+        format!("; {estate} of it by former masters and not heard of yet, at most {most}")
+    } else {
+        String::new()
+    };
+    format!("promised {total} in all, for at most {horizon}{under_way}{estate}")
+}
+
+fn promises_as_json(promises: &Promises) -> Value {
+    let Promises { total, estate, inherited_ms, horizon_ms, under_way } = *promises;
+    json!({
+        "total": total, "estate": estate, "inherited_ms": inherited_ms, "horizon_ms": horizon_ms,
+        "under_way": under_way,
+    })
+}
+
+fn said(terms: &Terms) -> String {
+    let by = match terms {
+        Terms { level: Some(level), .. } => format!("by the level {} per client", number(*level)),
+        Terms { each: Some(each), .. } => format!("{} for each client", number(*each)),
+        Terms { equal_share: Some(equal), top_up, .. } => {
+            let part = number(top_up.unwrap_or_default());
+            format!("by equal shares of {} and {part} of what is wanted beyond", number(*equal))
+        }
+        Terms { minimum: Some(level), .. } => format!("by minimums alone, up to {} per client", number(*level)),
+        _ => "so that all clients get what they want".to_owned(),
+    };
+    format!("{} {by}", terms.priority)
+}
+
+fn heading(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+fn resource_heading() -> Vec<String> {
+    heading(&["RESOURCE", "CAPACITY", "WANTS", "GRANTED", "HELD", "CLIENTS", "LEARNING", "ALGORITHM", "TEMPLATE"])
+}
+
+fn resource_row(resource: &Resource) -> Vec<String> {
+    vec![
+        resource.resource_id.clone(),
+        // The one who set it, and why, is told with the resource alone.
+        format!("{}{}", capacity(resource), if resource.overridden.is_some() { "*" } else { "" }),
+        number(resource.wants),
+        number(resource.granted),
+        number(resource.held),
+        resource.subclients.to_string(),
+        learning(resource.learning_ms),
+        resource.algorithm.clone(),
+        if resource.template.is_empty() { "(none)".to_owned() } else { resource.template.clone() },
+    ]
+}
+
+/// What there is; a resource that is not limited has no capacity.
+pub(crate) fn capacity(resource: &Resource) -> String {
+    if is_unlimited(resource) { "unlimited".to_owned() } else { number(resource.capacity) }
+}
+
+/// Every request is granted: no template matches, or one with NO_ALGORITHM, and no parent lends it.
+pub(crate) fn is_unlimited(resource: &Resource) -> bool {
+    resource.unbounded && resource.algorithm == "NO_ALGORITHM"
+}
+
+fn overridden_line(overridden: &Overridden) -> String {
+    let Overridden { pattern, set_to, template_capacity, remaining_ms, by, why } = overridden;
+    format!(
+        "* its capacity would be {}: {} has set `{}` to {set_to} for another {}, because: {}",
+        number(*template_capacity),
+        escaped(by),
+        escaped(pattern),
+        seconds(*remaining_ms),
+        escaped(why)
+    )
+}
+
+pub(crate) fn overridden_as_json(overridden: &Overridden) -> Value {
+    let Overridden { pattern, set_to, template_capacity, remaining_ms, by, why } = overridden;
+    json!({
+        "pattern": pattern, "set_to": set_to, "template_capacity": template_capacity, "remaining_ms": remaining_ms,
+        "by": by, "why": why,
+    })
+}
+
+fn pool_line(pool: &Pool) -> String {
+    let Pool { total, connected, priority_connected, priority_assigned, recharging, waiting, overloads } = *pool;
+    let [total, connected, priority] = [total, connected, priority_connected].map(number);
+    let [assigned, used] = [priority_assigned, recharging].map(number);
+    format!(
+        "pool: {connected} of {total} connected, {priority} of it by priority clients; assigned {assigned}, used {used}, waiting \
+         {waiting}, overloads {overloads} (`leaseway pool` knows more)"
+    )
+}
+
+fn pool_as_json(pool: &Pool) -> Value {
+    json!({
+        "total": pool.total, "connected": pool.connected, "priority_connected": pool.priority_connected,
+        "priority_assigned": pool.priority_assigned, "recharging": pool.recharging, "waiting": pool.waiting,
+        "overloads": pool.overloads,
+    })
+}
+
+fn holder_heading() -> Vec<String> {
+    heading(&["CLIENT", "WANTS", "DUE", "HAS", "HELD", "PRIORITY", "CLIENTS", "HELD FOR"])
+}
+
+fn holder_row(holder: &Holder) -> Vec<String> {
+    vec![
+        match holder {
+            Holder { is_server: true, id, .. } => format!("{id} (node)"),
+            Holder { is_gateway: true, id, .. } => format!("{id} (gateway)"),
+            Holder { id, .. } => id.clone(),
+        },
+        number(holder.wants),
+        number(holder.due),
+        number(holder.granted),
+        number(holder.held),
+        holder.priority.to_string(),
+        holder.subclients.to_string(),
+        format!("{} s", holder.remaining_ms / 1000),
+    ]
+}
+
+pub(crate) fn as_json(status: &GetStatusResponse) -> Value {
+    let holder = |holder: &Holder| {
+        json!({
+            "id": holder.id, "is_server": holder.is_server, "priority": holder.priority,
+            "subclients": holder.subclients, "wants": holder.wants, "due": holder.due, "granted": holder.granted,
+            "held": holder.held, "remaining_ms": holder.remaining_ms, "is_gateway": holder.is_gateway,
+        })
+    };
+    let terms = |terms: &Terms| {
+        json!({
+            "priority": terms.priority, "level": terms.level, "equal_share": terms.equal_share,
+            "top_up": terms.top_up, "each": terms.each, "minimum": terms.minimum,
+        })
+    };
+    let supply = |supply: &Supply| {
+        json!({
+            "edition": supply.edition, "remaining_ms": supply.remaining_ms, "outstanding": supply.outstanding,
+            "terms": supply.terms.iter().map(terms).collect::<Vec<_>>(),
+        })
+    };
+    let uplink = |uplink: &Uplink| {
+        json!({
+            "node": uplink.node, "parent": uplink.parent, "master": uplink.master, "up_ms": uplink.up_ms,
+            "answered_ms": uplink.answered_ms, "failures": uplink.failures, "last_error": uplink.last_error,
+            "resources": uplink.resources,
+        })
+    };
+    let resource = |resource: &Resource| {
+        json!({
+            "resource": resource.resource_id, "algorithm": resource.algorithm,
+            "capacity": (!is_unlimited(resource)).then_some(resource.capacity),
+            "wants": resource.wants, "granted": resource.granted, "held": resource.held,
+            "holders": resource.holders, "subclients": resource.subclients, "learning_ms": resource.learning_ms,
+            "gateways": resource.gateways, "held_by_gateways": resource.held_by_gateways,
+            "template": resource.template, "promises": resource.promises.as_ref().map(promises_as_json),
+            "overridden": resource.overridden.as_ref().map(overridden_as_json),
+            "pool": resource.pool.as_ref().map(pool_as_json), "supply": resource.supply.as_ref().map(supply),
+            "holder": resource.holder.iter().map(holder).collect::<Vec<_>>(),
+        })
+    };
+    let absence = status.takes_no_part.as_ref();
+    let absence = absence.map(|absence| json!({ "reason": absence.reason, "why": absence.why }));
+    json!({
+        "version": status.version, "server_id": status.server_id, "is_master": status.is_master,
+        "master_address": status.master_address, "uptime_ms": status.uptime_ms,
+        "config": { "source": status.config_source, "version": status.config_version, "error": status.config_error },
+        "resources_total": status.resources_total,
+        "resources": status.resources.iter().map(resource).collect::<Vec<_>>(),
+        "next_page_token": status.next_page_token,
+        "uplink": status.uplink.as_ref().map(uplink),
+        "access": status.access,
+        "takes_no_part": absence,
+        "losses": status.losses,
+    })
+}

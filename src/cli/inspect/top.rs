@@ -1,0 +1,137 @@
+//! `leaseway top`: a cluster as it is at this moment, at a terminal.
+
+mod screen;
+mod source;
+mod view;
+
+use std::{
+    io::{self, IsTerminal as _},
+    path::PathBuf,
+    sync::mpsc,
+    time::Duration,
+};
+
+use clap::Args;
+use ratatui::{
+    DefaultTerminal,
+    crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers},
+};
+
+use self::{
+    source::{News, Source},
+    view::{Key, Next, View},
+};
+use crate::{Outcome, connect::Target, error::CliError};
+
+/// Shows a cluster as it is at this moment, again and again: whether it is well, the resources that most is wanted of,
+/// and the clients of one
+#[derive(Args)]
+#[command(after_help = "\
+Keys: q or Ctrl-C ends it; arrows, Page Up and Page Down choose; Enter shows the clients of a resource, Esc goes back;
+s sorts by pressure, wants or name. It needs a terminal: `leaseway status -o json` is for programs.")]
+pub(crate) struct Top {
+    /// Seconds between two looks
+    #[arg(long, default_value_t = 2, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    every: u64,
+    /// A file with the token of operators that the peers were started with; instead of --token-file
+    #[arg(long, env = "LEASEWAY_ADMIN_TOKEN_FILE", value_name = "FILE")]
+    admin_token_file: Option<PathBuf>,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// How long a key may take to be seen, and an answer to be shown.
+const TURN: Duration = Duration::from_millis(100);
+
+impl Top {
+    pub(crate) fn run(self) -> Outcome {
+        if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+            return Err(CliError::NoTerminal);
+        }
+        let source = Source::start(self.target, self.admin_token_file, Duration::from_secs(self.every))?;
+        at_terminal(|terminal| show(terminal, &source))
+    }
+}
+
+/// The terminal is set back afterwards, and before a panic is told.
+fn at_terminal(work: impl FnOnce(&mut DefaultTerminal) -> Outcome) -> Outcome {
+    let mut terminal = ratatui::try_init().map_err(CliError::Output)?;
+    let outcome = work(&mut terminal);
+    ratatui::restore();
+    outcome
+}
+
+fn show(terminal: &mut DefaultTerminal, source: &Source) -> Outcome {
+    let mut view = View::default();
+    loop {
+        terminal.draw(|frame| screen::draw(frame, &mut view)).map_err(CliError::Output)?;
+        if event::poll(TURN).map_err(CliError::Output)?
+            && let Event::Key(key) = event::read().map_err(CliError::Output)?
+            && let Some(key) = read(key)
+        {
+            match view.press(key) {
+                Next::Nothing => {}
+                Next::Look => source.look_at(view.resource()),
+                Next::End => return Ok(()),
+            }
+        }
+        match source.news() {
+            Ok(News::Stop) => return Ok(()),
+            Err(mpsc::TryRecvError::Disconnected) => {
+                return Err(CliError::Runtime(io::Error::other("the thread that asks the cluster has failed")));
+            }
+            Ok(News::Observation(seen)) => view.learn(*seen),
+            Err(mpsc::TryRecvError::Empty) => {}
+        }
+    }
+}
+
+fn read(key: KeyEvent) -> Option<Key> {
+    if key.kind == KeyEventKind::Release {
+        return None;
+    }
+    Some(match key.code {
+        KeyCode::Char('c' | 'd') if key.modifiers.contains(KeyModifiers::CONTROL) => Key::End,
+        KeyCode::Char('q') => Key::End,
+        KeyCode::Char('s') => Key::Sort,
+        KeyCode::Char('j') | KeyCode::Down => Key::Down(1),
+        KeyCode::Char('k') | KeyCode::Up => Key::Up(1),
+        KeyCode::PageDown => Key::Down(view::PAGE),
+        KeyCode::PageUp => Key::Up(view::PAGE),
+        KeyCode::Home => Key::Up(usize::MAX),
+        KeyCode::End => Key::Down(usize::MAX),
+        KeyCode::Enter => Key::Open,
+        KeyCode::Esc | KeyCode::Backspace => Key::Back,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        env,
+        process::{Command, Stdio},
+    };
+
+    use super::*;
+
+    /// Set where this test runs itself at a terminal.
+    const AT_TERMINAL: &str = "TEST_AT_TERMINAL";
+
+    #[test]
+    fn a_panic_is_told_after_the_terminal_was_set_back() {
+        if env::var_os(AT_TERMINAL).is_some() {
+            let _ = at_terminal(|_| panic!("this is meant"));
+        }
+        let own = env::current_exe().expect("the test runs").display().to_string();
+        let test = "top::tests::a_panic_is_told_after_the_terminal_was_set_back";
+        let command = format!("{AT_TERMINAL}=1 '{own}' --exact {test} --nocapture; stty -a");
+        let mut script = Command::new("script");
+        script.args(["-qec", &command, "/dev/null"]).env("TERM", "xterm").stdin(Stdio::null());
+        let said = script.output().expect("util-linux is there").stdout;
+        let said = String::from_utf8_lossy(&said);
+        let (drawn, told) = said.split_once("this is meant").expect("it is told");
+        assert!(drawn.contains("\u{1b}[?1049h") && drawn.contains("\u{1b}[?1049l"), "{said:?}");
+        assert!(told.contains(" icanon") && told.contains(" echo "), "{said:?}");
+    }
+}

@@ -1,0 +1,180 @@
+//! `leaseway backup` and `leaseway restore`: what the peers keep, in a file.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use clap::Args;
+use leaseway_core::{Millis, escaped};
+use leaseway_proto::admin::GetBackupRequest;
+use leaseway_server::{Backup, PlaceError, config};
+use serde_json::{Value, json};
+use tonic::Response;
+
+use crate::{
+    Outcome,
+    connect::block_on,
+    error::CliError,
+    operate::admin::AdminTarget,
+    output::{
+        Output,
+        files::write_new,
+        format::{number, utc},
+        progress,
+    },
+};
+
+/// Writes what the peers keep into a file: the configuration in force, overrides, and of pools what is assigned, what
+/// they can serve, balances and costs
+#[derive(Args)]
+#[command(after_help = "\
+What clients hold is not in it: a set that is restored listens to them before it gives anything away. The file shows who
+may do what, and all ids: keep it where the configuration may be kept.")]
+pub(crate) struct MakeBackup {
+    /// The file to write
+    file: PathBuf,
+    /// Puts it in the place of a file that is there
+    #[arg(long)]
+    force: bool,
+    /// As the peer that is asked knows it, also if there is no master: it may lack the last changes
+    #[arg(long)]
+    here: bool,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    target: AdminTarget,
+}
+
+impl MakeBackup {
+    pub(crate) fn run(self) -> Outcome {
+        let progress = progress("getting what the peers keep");
+        let bytes = block_on(self.get())?;
+        drop(progress);
+        // What was cut off on the way is no backup.
+        let backup = Backup::read(&bytes).map_err(|error| damaged(&self.file, &error))?;
+        write_new(&self.file, &bytes, self.force)?;
+        let text = || {
+            let (file, peer) = (self.file.display().to_string(), escaped(&backup.header().peer));
+            format!("{}: {}, as {peer} knows it, in {} bytes", escaped(&file), in_words(&backup), bytes.len())
+        };
+        self.output.print(text, || as_json(&backup))
+    }
+
+    async fn get(&self) -> Result<Vec<u8>, CliError> {
+        let any_peer = self.here;
+        let get = self.target.ask(async |mut client| {
+            let mut parts = client.get_backup(GetBackupRequest { any_peer }).await?.into_inner();
+            let mut bytes = Vec::new();
+            while let Some(part) = parts.message().await? {
+                bytes.extend(part.bytes);
+            }
+            Ok(Response::new(bytes))
+        });
+        get.await
+    }
+}
+
+/// Puts a backup into an empty data directory. The servers that are started there begin with it, as a new node: first
+/// they listen to clients for as long as leases of the lost node may last
+#[derive(Args)]
+#[command(after_help = "\
+Do so for each peer of the node, with the same file; it may have other peers than the lost one had. Then start them as
+for the first time. They answer clients at once, and until they have listened no client gets more than it has.
+
+Never restore while peers of the lost node run: both would give the same capacity away.")]
+pub(crate) struct Restore {
+    /// The backup
+    file: PathBuf,
+    /// The directory that the server is to have as --data; it must be empty, or not be there yet
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+    /// How long to listen, if the lost node gave longer leases after the backup was made: 90s, 10m [default: as long
+    /// as leases could last when it was made]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    listen_for: Option<Duration>,
+    #[command(flatten)]
+    output: Output,
+}
+
+impl Restore {
+    pub(crate) fn run(self) -> Outcome {
+        let bytes = fs::read(&self.file).map_err(|error| CliError::File { path: self.file.clone(), error })?;
+        let mut backup = Backup::read(&bytes).map_err(|error| damaged(&self.file, &error))?;
+        if let Some(length) = self.listen_for {
+            backup = self.listening(backup, Millis(length.as_millis() as u64))?;
+        }
+        if let Some(kept) = backup.configuration() {
+            let unread = |error| CliError::UnreadableVersion { version: kept.version, error };
+            config::parse(&kept.source, &kept.text).map_err(unread)?;
+        }
+        backup.place(&self.data).map_err(|error| match error {
+            PlaceError::NotEmpty(_) => CliError::Flags(error.to_string()),
+            PlaceError::Store(_) => CliError::Client(error.to_string()),
+        })?;
+        self.output.print(|| self.as_text(&backup), || as_json(&backup))
+    }
+
+    /// Less than could be believed would give away what clients hold.
+    fn listening(&self, backup: Backup, length: Millis) -> Result<Backup, CliError> {
+        let least = backup.believed();
+        if length < least {
+            return Err(CliError::Flags(format!(
+                "--listen-for {} is too short: leases from before this backup may last for {}",
+                seconds(length),
+                seconds(least)
+            )));
+        }
+        Ok(backup.believed_for(length))
+    }
+
+    fn as_text(&self, backup: &Backup) -> String {
+        let (header, data) = (backup.header(), self.data.display().to_string());
+        let peers: Vec<_> =
+            header.members.iter().map(|peer| format!("{}={}", peer.name, escaped(&peer.peer_address))).collect();
+        let named = if peers.len() > 1 { format!(" --id NAME --peers {}", peers.join(",")) } else { String::new() };
+        format!(
+            "{}: {}, made by {} on {}\n\
+             It is in {} now. Once the same is done for all peers, start each:\n\n  \
+             leaseway serve --data {}{named}\n\n\
+             They listen for {} before they give anything away",
+            escaped(&self.file.display().to_string()),
+            in_words(backup),
+            escaped(&header.peer),
+            utc(header.at_unix),
+            escaped(&data),
+            escaped(&data),
+            seconds(backup.believed()),
+        )
+    }
+}
+
+fn seconds(length: Millis) -> String {
+    format!("{} s", number((length.0 as f64 / 1000.0).ceil()))
+}
+
+fn damaged(file: &Path, error: &dyn std::error::Error) -> CliError {
+    CliError::Backup(format!("{}: {error}", file.display()))
+}
+
+fn in_words(backup: &Backup) -> String {
+    let counts = backup.counts();
+    let configuration = match backup.configuration() {
+        Some(configuration) => format!("version {} of the configuration", configuration.version),
+        None => "no configuration, which the parent has".to_owned(),
+    };
+    let several = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    let (overrides, assignments) = (several(counts.overrides, "override"), several(counts.assignments, "assignment"));
+    format!("{configuration}, {overrides}, {assignments}, {}", several(counts.pools, "record") + " of pools")
+}
+
+fn as_json(backup: &Backup) -> Value {
+    let (header, counts) = (backup.header(), backup.counts());
+    json!({
+        "cluster_id": header.cluster, "name": header.peer, "made_at_unix": header.at_unix, "program": header.program,
+        "version": backup.configuration().map(|configuration| configuration.version),
+        "overrides": counts.overrides, "assignments": counts.assignments, "loads": counts.loads,
+        "pool_records": counts.pools, "listen_ms": header.believed_ms,
+    })
+}

@@ -1,0 +1,205 @@
+//! `leaseway capacity`: capacities for a time, in place of what templates say.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::{ArgGroup, Args};
+use leaseway_core::escaped;
+use leaseway_proto::admin::{
+    ListOverridesRequest, Override, SetOverrideRequest, SetOverrideResponse, r#override,
+    set_override_request::{Capacity as SetTo, End},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    Outcome,
+    connect::block_on,
+    operate::admin::{AdminTarget, Client},
+    output::{
+        Output,
+        format::{number, utc},
+        note, say, say_json, table,
+    },
+};
+
+/// Sets the capacity of a resource for a time, in place of what its template says; without arguments: lists what is
+/// set. It ends by itself, also when another peer is master by then
+#[derive(Args)]
+#[command(after_help = EXAMPLES, group(ArgGroup::new("end").args(["length", "until"])))]
+pub(crate) struct Capacity {
+    /// The id of the resource, or a pattern as templates have them
+    #[arg(requires = "what")]
+    resource: Option<String>,
+    /// How much there is: a number, or a part of what the template says, like 50%
+    #[arg(value_name = "CAPACITY", group = "what", requires_all = ["end", "why"])]
+    capacity: Option<CapacityArgument>,
+    /// How long: 90s, 10m, 2h
+    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
+    length: Option<Duration>,
+    /// Until when: 2026-05-01T10:30:00Z
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_rfc3339_weak)]
+    until: Option<SystemTime>,
+    /// The reason, for those who wonder later
+    #[arg(long, value_name = "TEXT", requires = "capacity")]
+    why: Option<String>,
+    /// It may be more than the template says
+    #[arg(long, requires = "capacity")]
+    above: bool,
+    /// Takes back what was set for just this resource or pattern
+    #[arg(long, group = "what", conflicts_with_all = ["capacity", "end"])]
+    clear: bool,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    target: AdminTarget,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  leaseway capacity mysql 50% --for 10m --why \"replica is down\"   half of what its template says
+  leaseway capacity 'api-*' 40 --for 2h --why \"vendor asked\"      40 for each resource that matches
+  leaseway capacity                                              what is set, by whom, why, and for how long
+  leaseway capacity mysql --clear                                the template counts again
+
+Leases stay: what is cut is free when they end. Under a parent it lowers what this node passes on.
+What is to last belongs into the configuration: `leaseway config apply`.";
+
+impl Capacity {
+    pub(crate) fn run(self) -> Outcome {
+        block_on(async {
+            match &self.resource {
+                None => self.list().await,
+                Some(resource) => self.set(resource).await,
+            }
+        })
+    }
+
+    async fn list(&self) -> Outcome {
+        let list = async |mut client: Client| client.list_overrides(ListOverridesRequest {}).await;
+        let answer = self.target.ask(list).await?;
+        if self.output.is_json() {
+            return say_json(json!({ "overrides": answer.r#override.iter().map(as_json).collect::<Vec<_>>() }));
+        }
+        if answer.r#override.is_empty() {
+            return say("nothing is set: every resource has what its template says");
+        }
+        let heading = ["RESOURCE", "CAPACITY", "FOR ANOTHER", "UNTIL", "BY", "WHY"].map(str::to_owned).to_vec();
+        let rows: Vec<_> = std::iter::once(heading).chain(answer.r#override.iter().map(row)).collect();
+        say(table(&rows))
+    }
+
+    async fn set(&self, resource: &str) -> Outcome {
+        let request = SetOverrideRequest {
+            pattern: resource.to_owned(),
+            capacity: self.capacity.map(|portion| match portion {
+                CapacityArgument::Amount(amount) => SetTo::Amount(amount),
+                CapacityArgument::Part(part) => SetTo::Factor(part),
+            }),
+            end: self.end(),
+            why: self.why.clone().unwrap_or_default(),
+            above: self.above,
+        };
+        let set = async |mut client: Client| client.set_override(request.clone()).await;
+        let answer = self.target.ask(set).await?;
+        if self.output.is_json() {
+            return say_json(answer_as_json(&answer));
+        }
+        let name = escaped(resource);
+        match &answer.r#override {
+            Some(set) => say(format_args!(
+                "{name} has {} until {}, which is in {}; `leaseway capacity {name} --clear` takes that back",
+                set_to(set),
+                utc((set.until_unix_ms / 1000) as i64),
+                left(set.remaining_ms)
+            ))?,
+            None => say(format_args!("{name} has what its template says again"))?,
+        }
+        if answer.resource.is_empty() {
+            note("No resource that is alive matches: it counts for those that come to life meanwhile");
+            return Ok(());
+        }
+        let heading = ["RESOURCE", "TEMPLATE", "CAPACITY"].map(str::to_owned).to_vec();
+        let row = |one: &leaseway_proto::admin::OverriddenResource| {
+            vec![one.resource_id.clone(), number(one.template_capacity), number(one.capacity)]
+        };
+        let rows: Vec<_> = std::iter::once(heading).chain(answer.resource.iter().map(row)).collect();
+        say(table(&rows))?;
+        let more = answer.resources.saturating_sub(answer.resource.len() as u64);
+        if more > 0 { say(format_args!("... and {more} more")) } else { Ok(()) }
+    }
+
+    fn end(&self) -> Option<End> {
+        let length = self.length.map(|length| End::LengthMs(u64::try_from(length.as_millis()).unwrap_or(u64::MAX)));
+        length.or_else(|| {
+            let until = self.until?.duration_since(UNIX_EPOCH).unwrap_or_default();
+            Some(End::UntilUnix(i64::try_from(until.as_secs()).unwrap_or(i64::MAX)))
+        })
+    }
+}
+
+fn row(set: &Override) -> Vec<String> {
+    vec![
+        set.pattern.clone(),
+        set_to(set),
+        left(set.remaining_ms),
+        utc((set.until_unix_ms / 1000) as i64),
+        set.by.clone(),
+        set.why.clone(),
+    ]
+}
+
+/// As it is written.
+fn set_to(set: &Override) -> String {
+    let above = if set.above { " (also above)" } else { "" };
+    match set.capacity {
+        Some(r#override::Capacity::Amount(amount)) => format!("{}{above}", number(amount)),
+        Some(r#override::Capacity::Factor(factor)) => format!("{}%{above}", number(factor * 100.0)),
+        None => "?".to_owned(),
+    }
+}
+
+fn left(ms: u64) -> String {
+    humantime::format_duration(Duration::from_secs(ms.div_ceil(1000))).to_string()
+}
+
+pub(crate) fn as_json(set: &Override) -> Value {
+    let (capacity, factor) = match set.capacity {
+        Some(r#override::Capacity::Amount(amount)) => (Some(amount), None),
+        Some(r#override::Capacity::Factor(factor)) => (None, Some(factor)),
+        None => (None, None),
+    };
+    json!({
+        "pattern": set.pattern, "capacity": capacity, "factor": factor, "above": set.above,
+        "from_unix_ms": set.from_unix_ms, "until_unix_ms": set.until_unix_ms, "remaining_ms": set.remaining_ms,
+        "by": set.by, "why": set.why,
+    })
+}
+
+fn answer_as_json(answer: &SetOverrideResponse) -> Value {
+    let resources = answer.resource.iter().map(|one| {
+        json!({
+            "resource": one.resource_id, "template_capacity": one.template_capacity, "capacity": one.capacity,
+        })
+    });
+    json!({
+        "override": answer.r#override.as_ref().map(as_json), "replaced": answer.replaced,
+        "resources": resources.collect::<Vec<_>>(), "resources_total": answer.resources,
+    })
+}
+
+/// So much, or such a part.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum CapacityArgument {
+    Amount(f64),
+    Part(f64),
+}
+
+impl std::str::FromStr for CapacityArgument {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<CapacityArgument, String> {
+        let (digits, is_part) = text.strip_suffix('%').map_or((text, false), |digits| (digits, true));
+        let value = digits.trim().parse().ok().filter(|value: &f64| value.is_finite() && *value >= 0.0);
+        let value = value.ok_or_else(|| format!("`{text}`: expected a number like 40, or a part like 50%"))?;
+        Ok(if is_part { CapacityArgument::Part(value / 100.0) } else { CapacityArgument::Amount(value) })
+    }
+}

@@ -1,0 +1,179 @@
+//! `leaseway config`: files before they are in force, and the versions that the peers of a node keep.
+
+mod apply;
+mod check;
+mod differences;
+mod history;
+mod plan;
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use leaseway_gateway::rls::{file, templates};
+use leaseway_proto::admin::{GetConfigRequest, GetConfigResponse};
+use leaseway_server::config::{self, Loaded};
+use serde_json::json;
+use tonic::Code;
+
+use self::differences::Difference;
+use crate::{
+    Outcome,
+    connect::block_on,
+    error::CliError,
+    operate::admin::AdminTarget,
+    output::{Output, note, say, say_json},
+};
+
+/// Where a configuration is, also as Doorman's `-config` has it: `file:PATH`. Any other beginning is part of the name.
+pub(crate) fn file_path(text: &str) -> Result<PathBuf, String> {
+    match text.split_once(':') {
+        Some(("etcd", _)) => {
+            Err("configurations are not kept in etcd, but by the peers themselves (--data); name a file, \
+             and `leaseway config apply` puts it in force on all of them"
+                .to_owned())
+        }
+        Some(("file", path)) => Ok(path.into()),
+        _ => Ok(text.into()),
+    }
+}
+
+#[derive(Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Reads a file as the server would, and says what is wrong with it or what is in it
+    Check(check::CheckFile),
+    /// Prints the templates that the rules of envoyproxy/ratelimit need, for `resources:` of a configuration
+    FromRatelimit {
+        /// The rules: YAML files, or directories of them
+        #[arg(required = true, value_name = "FILE|DIR")]
+        files: Vec<PathBuf>,
+    },
+    /// Prints the configuration that a server without --config uses, to start one's own from
+    Example,
+    /// Shows what a file would change for the clients that are there: who gains, who loses, what has to end first
+    Plan(plan::PlanFile),
+    /// Puts a file in force on all peers of a node, and shows what that changes; at a terminal it asks before
+    Apply(apply::Apply),
+    /// Shows what a file would change
+    Diff(Diff),
+    /// Prints a version that the peers keep; without a number, the one in force
+    Show(history::ShowVersion),
+    /// Lists the versions that the peers keep
+    History(history::History),
+    /// Puts an older version in force again, as a new one
+    Rollback(apply::Rollback),
+}
+
+impl ConfigCommand {
+    pub(crate) fn run(self) -> Outcome {
+        match self {
+            ConfigCommand::Check(check) => check.run(),
+            ConfigCommand::FromRatelimit { files } => from_ratelimit(&files),
+            ConfigCommand::Example => say(config::DEVELOPMENT.trim_end()),
+            ConfigCommand::Plan(plan) => plan.run(),
+            ConfigCommand::Apply(apply) => apply.run(),
+            ConfigCommand::Diff(diff) => diff.run(),
+            ConfigCommand::Show(show) => show.run(),
+            ConfigCommand::History(history) => history.run(),
+            ConfigCommand::Rollback(rollback) => rollback.run(),
+        }
+    }
+}
+
+/// Says on standard error what is probably not meant, so that what is printed can be used as it is.
+fn from_ratelimit(files: &[PathBuf]) -> Outcome {
+    let loaded = file::load(files)?;
+    for warning in &loaded.warnings {
+        note(format_args!("warning: {warning}"));
+    }
+    say(templates::resources(&loaded.rules).trim_end())
+}
+
+/// Shows what a file would change.
+#[derive(Args)]
+pub(crate) struct Diff {
+    /// The file, compared with what is in force
+    #[arg(value_parser = file_path)]
+    file: PathBuf,
+    /// Ends with 1 if there are differences
+    #[arg(long)]
+    exit_code: bool,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    target: AdminTarget,
+}
+
+impl Diff {
+    fn run(self) -> Outcome {
+        let file = read(&self.file)?;
+        let before = block_on(in_force(&self.target, &file))?;
+        let differences = before.compare(&file)?;
+        if self.output.is_json() {
+            let differences: Vec<_> = differences.iter().map(Difference::as_json).collect();
+            say_json(json!({ "version": before.version, "differences": differences }))?;
+        } else {
+            say(differences::as_text(&differences))?;
+        }
+        if self.exit_code && !differences.is_empty() { Err(CliError::Different) } else { Ok(()) }
+    }
+}
+
+/// A file that is fine.
+fn read(path: &Path) -> Result<Loaded, CliError> {
+    let loaded = config::load(path)?;
+    for warning in &loaded.warnings {
+        note(format_args!("warning: {warning}"));
+    }
+    Ok(loaded)
+}
+
+/// What is in force now. Version 0: nothing yet.
+struct InForce {
+    version: u64,
+    text: String,
+}
+
+impl InForce {
+    fn compare(&self, after: &Loaded) -> Result<Vec<Difference>, CliError> {
+        let before = match self.version {
+            0 => None,
+            version => {
+                let unreadable = |error| CliError::UnreadableVersion { version, error };
+                Some(config::parse(&format!("version {version}"), &self.text).map_err(unreadable)?)
+            }
+        };
+        Ok(differences::between_configurations(before.as_ref(), after))
+    }
+}
+
+/// `new`: what it is compared with.
+async fn in_force(target: &AdminTarget, new: &Loaded) -> Result<InForce, CliError> {
+    match get(target, 0).await {
+        Ok(GetConfigResponse { header, text }) => {
+            Ok(InForce { version: header.map_or(0, |header| header.version), text })
+        }
+        Err(CliError::Refused { code: Code::NotFound, .. }) => Ok(InForce { version: 0, text: String::new() }),
+        // A node with a parent keeps who may do what, once that was applied.
+        Err(CliError::HasParent { .. }) if !new.has_templates() => Ok(InForce { version: 0, text: String::new() }),
+        Err(error) => Err(error),
+    }
+}
+
+async fn get(target: &AdminTarget, version: u64) -> Result<GetConfigResponse, CliError> {
+    target.ask(async |mut client| client.get_config(GetConfigRequest { version }).await).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_may_be_named_as_doorman_has_it() {
+        for (text, path) in [("a.yaml", "a.yaml"), ("file:a.yaml", "a.yaml"), ("file:/x/a:b", "/x/a:b"), ("a:b", "a:b")]
+        {
+            assert_eq!(file_path(text), Ok(path.into()), "{text}");
+        }
+        let error = file_path("etcd:/doorman/config").expect_err("there is none");
+        assert!(error.contains("etcd") && error.contains("config apply"), "{error}");
+    }
+}

@@ -1,0 +1,155 @@
+//! `leaseway config apply` and `leaseway config rollback`.
+
+use std::{
+    io::{self, IsTerminal as _},
+    path::PathBuf,
+};
+
+use clap::Args;
+use leaseway_core::escaped;
+use leaseway_proto::admin::ApplyConfigRequest;
+use leaseway_server::config::{self, Loaded};
+use serde_json::json;
+
+use super::{differences, differences::Difference, get, in_force, plan, read};
+use crate::{
+    Outcome,
+    connect::block_on,
+    error::CliError,
+    operate::admin::AdminTarget,
+    output::{Output, ask, in_words, note, progress, say},
+};
+
+/// Puts a file in force on all peers of a node. A file with mistakes is not even sent; one that is in force already,
+/// word for word, is not applied again.
+#[derive(Args)]
+pub(crate) struct Apply {
+    /// The file: YAML, as Doorman has it
+    #[arg(value_parser = super::file_path)]
+    file: PathBuf,
+    /// Only if this is the version in force [default: the one that the changes shown are changes of]
+    #[arg(long, value_name = "VERSION")]
+    expect: Option<u64>,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    consent: Consent,
+    #[command(flatten)]
+    target: AdminTarget,
+}
+
+/// Whether the user is asked.
+#[derive(Args)]
+struct Consent {
+    /// Does not ask; without a terminal that is so anyway
+    #[arg(long)]
+    yes: bool,
+    #[command(flatten)]
+    shown: plan::PlanRows,
+}
+
+impl Apply {
+    pub(crate) fn run(self) -> Outcome {
+        let (loaded, source) = (read(&self.file)?, self.file.display().to_string());
+        let new = NewVersion { loaded, source, expect: self.expect };
+        block_on(put_in_force(&self.target, &self.output, new, &self.consent))
+    }
+}
+
+/// Puts an older version in force again, as a new one.
+#[derive(Args)]
+pub(crate) struct Rollback {
+    /// Which: see `leaseway config history`
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    version: u64,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    consent: Consent,
+    #[command(flatten)]
+    target: AdminTarget,
+}
+
+impl Rollback {
+    pub(crate) fn run(self) -> Outcome {
+        block_on(async {
+            let text = get(&self.target, self.version).await?.text;
+            let source = format!("rollback to version {}", self.version);
+            let unreadable = |error| CliError::UnreadableVersion { version: self.version, error };
+            let loaded = config::parse(&source, &text).map_err(unreadable)?;
+            let new = NewVersion { loaded, source, expect: None };
+            put_in_force(&self.target, &self.output, new, &self.consent).await
+        })
+    }
+}
+
+impl Consent {
+    /// At a terminal: shows what it would do for clients, and asks.
+    async fn obtain(&self, target: &AdminTarget, output: &Output, new: &NewVersion) -> Outcome {
+        if output.is_json() || !io::stdout().is_terminal() {
+            return Ok(());
+        }
+        match plan::ask(target, &new.loaded, &new.source, None, self.shown.holders).await {
+            Ok(plan) => plan::print(&plan, self.shown)?,
+            Err(error @ CliError::ConfigRefused { .. }) => return Err(error),
+            Err(error) => note(format_args!("what clients would gain and lose cannot be shown: {}", in_words(&error))),
+        }
+        if self.yes || !io::stdin().is_terminal() || ask("put it in force? [y/N] ")? {
+            return Ok(());
+        }
+        Err(CliError::Declined)
+    }
+}
+
+/// What is to be in force.
+struct NewVersion {
+    loaded: Loaded,
+    source: String,
+    expect: Option<u64>,
+}
+
+async fn put_in_force(target: &AdminTarget, output: &Output, new: NewVersion, consent: &Consent) -> Outcome {
+    let before = in_force(target, &new.loaded).await?;
+    // A version that is not in force is the server's to refuse, in its words.
+    if before.text == new.loaded.text && new.expect.is_none_or(|expected| expected == before.version) {
+        let text = || format!("version {} is this text already; nothing has changed", before.version);
+        return output
+            .print(text, || json!({ "version": before.version, "changed": false, "differences": [], "warnings": [] }));
+    }
+    let differences = match before.compare(&new.loaded) {
+        Ok(differences) => Some(differences),
+        // Not a reason to leave a bad version of a newer server in force.
+        Err(error) => {
+            note(format_args!("what changes cannot be shown: {}", in_words(&error)));
+            None
+        }
+    };
+    if let (Some(differences), false) = (&differences, output.is_json()) {
+        say(differences::as_text(differences))?;
+    }
+    consent.obtain(target, output, &new).await?;
+    // A concurrent change is not undone by one that was made without knowing it.
+    let expected_version = new.expect.unwrap_or(before.version);
+    let request = ApplyConfigRequest { text: new.loaded.text, source: new.source, expected_version };
+    let progress = progress("putting it in force");
+    let answer = target.ask_once(async |mut client| client.apply_config(request.clone()).await).await;
+    drop(progress);
+    let answer = answer?;
+    for warning in &answer.warnings {
+        note(format_args!("warning: {}", escaped(warning)));
+    }
+    if answer.version == 0 {
+        let (address, mistakes) = (target.addresses(), answer.mistakes.join("\n"));
+        return Err(CliError::ConfigRefused { address, mistakes });
+    }
+    output.print(
+        || format!("version {} is in force", answer.version),
+        || {
+            let differences: Option<Vec<_>> =
+                differences.as_ref().map(|differences| differences.iter().map(Difference::as_json).collect());
+            json!({
+                "version": answer.version, "changed": true, "differences": differences, "warnings": answer.warnings,
+            })
+        },
+    )
+}

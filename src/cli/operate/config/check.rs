@@ -1,0 +1,136 @@
+//! `leaseway config check`.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use leaseway_core::access::{Action, Pattern, Policy, Rule};
+use leaseway_core::{Amount, ClientRule, Template};
+use leaseway_server::config::{self, Loaded};
+use serde_json::{Value, json};
+
+use super::differences::in_words;
+use crate::{
+    Outcome,
+    output::{Output, format::number, say, say_json, table},
+};
+
+/// Reads a file as the server would, and says what is wrong with it or what is in it.
+#[derive(Args)]
+pub(crate) struct CheckFile {
+    /// The file: YAML, as Doorman has it
+    #[arg(value_parser = super::file_path)]
+    file: PathBuf,
+    #[command(flatten)]
+    output: Output,
+}
+
+impl CheckFile {
+    pub(super) fn run(self) -> Outcome {
+        let loaded = config::load(&self.file)?;
+        if self.output.is_json() { say_json(as_json(&self.file, &loaded)) } else { print(&self.file, &loaded) }
+    }
+}
+
+fn client(rule: &ClientRule) -> Value {
+    json!({
+        "glob": &*rule.pattern, "weight": rule.weight, "min": rule.min.get(), "max": rule.max.map(Amount::get),
+    })
+}
+
+fn as_json(file: &Path, loaded: &Loaded) -> Value {
+    let template = |template: &Template| {
+        let settings = &template.settings;
+        json!({
+            "template": template.identifier_glob, "capacity": settings.capacity.get(),
+            "algorithm": settings.kind.name(), "lease_seconds": settings.lease.0 / 1000,
+            "refresh_seconds": settings.refresh.0 / 1000, "clients": settings.clients.iter().map(client).collect::<Vec<_>>(),
+        })
+    };
+    let texts = |patterns: &[Pattern]| patterns.iter().map(|pattern| pattern.text().to_owned()).collect::<Vec<_>>();
+    let rule = |rule: &Rule| {
+        json!({
+            "rule": rule.name, "who": texts(&rule.who), "may": rule.may.to_string(),
+            "resources": texts(&rule.resources), "clients": texts(&rule.clients), "nodes": texts(&rule.nodes),
+            "max_priority": rule.max_priority,
+        })
+    };
+    let rules = loaded.access.as_deref().map(|policy| policy.rules().iter().map(rule).collect::<Vec<_>>());
+    json!({
+        "file": file.display().to_string(), "warnings": loaded.warnings.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "templates": loaded.repository.templates().map(template).collect::<Vec<_>>(), "rules": rules,
+    })
+}
+
+fn print(file: &Path, loaded: &Loaded) -> Outcome {
+    for warning in &loaded.warnings {
+        say(format_args!("warning: {warning}"))?;
+    }
+    let heading = ["TEMPLATE", "CAPACITY", "ALGORITHM", "LEASE", "REFRESH"].map(str::to_owned).to_vec();
+    let rows = loaded.repository.templates().map(|template| {
+        let settings = &template.settings;
+        vec![
+            template.identifier_glob.clone(),
+            number(settings.capacity.get()),
+            settings.kind.name().to_owned(),
+            format!("{} s", settings.lease.0 / 1000),
+            format!("{} s", settings.refresh.0 / 1000),
+        ]
+    });
+    let rows: Vec<Vec<String>> = std::iter::once(heading).chain(rows).collect();
+    let count = rows.len() - 1;
+    let templates = if count == 1 { "template" } else { "templates" };
+    let policy = loaded.access.as_deref();
+    let rules = policy.map_or_else(String::new, |policy| {
+        let count = policy.rules().len();
+        format!(", {count} {} of access", if count == 1 { "rule" } else { "rules" })
+    });
+    say(format_args!("{} is fine: {count} {templates}{rules}", file.display()))?;
+    if loaded.has_templates() {
+        say(table(&rows))?;
+    } else {
+        say("without `resources` it is for a node with a parent")?;
+    }
+    let clients = clients_of(loaded);
+    if clients.len() > 1 {
+        say(table(&clients))?;
+    }
+    policy.map_or(Ok(()), |policy| say(table(&rules_of(policy))))
+}
+
+/// Rules for clients, in the order in which they are looked at.
+fn clients_of(loaded: &Loaded) -> Vec<Vec<String>> {
+    let heading = ["TEMPLATE", "CLIENTS", "WEIGHT", "MIN", "MAX"].map(str::to_owned).to_vec();
+    let row = |template: &Template, rule: &ClientRule| {
+        vec![
+            template.identifier_glob.clone(),
+            rule.pattern.to_string(),
+            rule.weight.to_string(),
+            number(rule.min.get()),
+            rule.max.map_or_else(|| "none".to_owned(), |max| number(max.get())),
+        ]
+    };
+    let rows = loaded
+        .repository
+        .templates()
+        .flat_map(|template| template.settings.clients.iter().map(|rule| row(template, rule)).collect::<Vec<_>>());
+    std::iter::once(heading).chain(rows).collect()
+}
+
+fn rules_of(policy: &Policy) -> Vec<Vec<String>> {
+    let heading = ["RULE", "WHO", "MAY", "RESOURCES", "CLIENTS", "NODES", "MAX PRIORITY"].map(str::to_owned).to_vec();
+    let rows = policy.rules().iter().map(|rule| {
+        let only = |patterns: &[Pattern], action: Action| {
+            if rule.may.has(action) { in_words(patterns) } else { String::new() }
+        };
+        vec![
+            rule.name.clone(),
+            in_words(&rule.who),
+            rule.may.to_string(),
+            in_words(&rule.resources),
+            only(&rule.clients, Action::Ask),
+            only(&rule.nodes, Action::Lend),
+            rule.max_priority.map_or_else(String::new, |most| most.to_string()),
+        ]
+    });
+    std::iter::once(heading).chain(rows).collect()
+}

@@ -1,0 +1,230 @@
+//! `leaseway config plan`: what a file would change for the clients that are there.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use leaseway_core::escaped;
+use leaseway_proto::admin::{DueChange, Foreseen, PlanConfigRequest, PlanConfigResponse, ResourcePlan, SettingChange};
+use leaseway_server::config::Loaded;
+use serde_json::{Value, json};
+
+use super::{differences, in_force, read};
+use crate::{
+    Outcome,
+    connect::block_on,
+    error::CliError,
+    operate::admin::AdminTarget,
+    output::{Output, format::number, progress, say, say_json, table},
+};
+
+/// Shows what a file would change, for the clients that are there and what they want now: which resources would be run
+/// otherwise, who would gain and who would lose, and which leases would have to end first. Nothing is changed
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct PlanFile {
+    /// The file: YAML, as Doorman has it
+    #[arg(value_parser = super::file_path)]
+    file: PathBuf,
+    /// Only this resource
+    #[arg(long, value_name = "RESOURCE")]
+    resource: Option<String>,
+    #[command(flatten)]
+    shown: PlanRows,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    target: AdminTarget,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  leaseway config plan lower.yaml                         the sums of each resource, and who changes most
+  leaseway config plan lower.yaml --resource mysql --holders 1000
+  leaseway config plan lower.yaml --json | jq '.resources[] | select(.foreseen.over > 0) | .resource'";
+
+/// How much of a plan is shown.
+#[derive(Args, Clone, Copy)]
+pub(super) struct PlanRows {
+    /// Shows so many of the resources that would change: those of which the largest part would change hands
+    #[arg(long, default_value_t = 20, value_name = "NUMBER")]
+    rows: u32,
+    /// Shows so many clients of each of them: those whose due would change most
+    #[arg(long, default_value_t = 5, value_name = "NUMBER")]
+    pub(super) holders: u32,
+}
+
+impl PlanFile {
+    pub(crate) fn run(self) -> Outcome {
+        let loaded = read(&self.file)?;
+        let source = self.file.display().to_string();
+        let plan = block_on(ask(&self.target, &loaded, &source, self.resource.as_deref(), self.shown.holders))?;
+        if self.output.is_json() {
+            return say_json(as_json(&plan));
+        }
+        let before = block_on(in_force(&self.target, &loaded))?;
+        say(differences::as_text(&before.compare(&loaded)?))?;
+        print(&plan, self.shown)
+    }
+}
+
+/// Has the master plan it. A file with mistakes is an error.
+pub(super) async fn ask(
+    target: &AdminTarget,
+    loaded: &Loaded,
+    source: &str,
+    resource: Option<&str>,
+    holders: u32,
+) -> Result<PlanConfigResponse, CliError> {
+    let request = PlanConfigRequest {
+        text: loaded.text.clone(),
+        source: source.to_owned(),
+        resource_id: resource.unwrap_or_default().to_owned(),
+        holders,
+    };
+    // It may take seconds: all of the time limit is for one answer.
+    let progress = progress("dividing what clients want");
+    let plan = target.ask_once(async |mut client| client.plan_config(request.clone()).await).await;
+    drop(progress);
+    let plan = plan?;
+    if plan.mistakes.is_empty() {
+        return Ok(plan);
+    }
+    Err(CliError::ConfigRefused { address: target.addresses(), mistakes: plan.mistakes.join("\n") })
+}
+
+/// The sums of every resource, then who changes.
+pub(super) fn print(plan: &PlanConfigResponse, shown: PlanRows) -> Outcome {
+    let changed = plan.resource.len() as u64 + plan.left_out;
+    let of = changed + plan.unchanged;
+    if changed == 0 {
+        return say(format_args!("none of {of} resources would change"));
+    }
+    let rows = plan.resource.iter().take(shown.rows as usize);
+    say("")?;
+    say(table(&std::iter::once(heading()).chain(rows.clone().map(row)).collect::<Vec<_>>()))?;
+    for resource in rows {
+        print_resource(resource)?;
+    }
+    say("")?;
+    if changed > u64::from(shown.rows) {
+        say(format_args!(
+            "... and {} more resources would change; --rows shows more",
+            changed - u64::from(shown.rows)
+        ))?;
+    }
+    let sum = |count: fn(&Foreseen) -> u64| {
+        plan.resource.iter().filter_map(|plan| plan.foreseen.as_ref()).map(count).sum::<u64>()
+    };
+    say(format_args!(
+        "{changed} of {of} resources would change; {} would gain, {} would lose",
+        clients(sum(|foreseen| foreseen.gaining)),
+        clients(sum(|foreseen| foreseen.losing)),
+    ))
+}
+
+fn clients(count: u64) -> String {
+    if count == 1 { "1 client".to_owned() } else { format!("{count} clients") }
+}
+
+fn heading() -> Vec<String> {
+    ["RESOURCE", "CAPACITY", "DUE", "CLIENTS", "GAIN", "LOSE", "TO END FIRST"].map(str::to_owned).to_vec()
+}
+
+fn row(plan: &ResourcePlan) -> Vec<String> {
+    let Some(foreseen) = &plan.foreseen else { return vec![plan.resource_id.clone()] };
+    let moved = |holders: u64, amount: f64| match holders {
+        0 => String::new(),
+        holders => format!("{} ({holders})", number(amount)),
+    };
+    let to_end = foreseen.beyond + foreseen.unnamed;
+    vec![
+        plan.resource_id.clone(),
+        from_to(
+            &capacity(&plan.algorithm_before, foreseen.capacity_before),
+            &capacity(&plan.algorithm_after, foreseen.capacity_after),
+        ),
+        foreseen.due_after.map_or_else(|| "not foreseen".to_owned(), |after| change(foreseen.due_before, after)),
+        foreseen.subclients.to_string(),
+        moved(foreseen.gaining, foreseen.gained),
+        moved(foreseen.losing, foreseen.lost),
+        if to_end > 0.0 { number(to_end) } else { String::new() },
+    ]
+}
+
+fn change(before: f64, after: f64) -> String {
+    from_to(&number(before), &number(after))
+}
+
+fn from_to(before: &str, after: &str) -> String {
+    if before == after { before.to_owned() } else { format!("{before} → {after}") }
+}
+
+/// What there is under an algorithm.
+fn capacity(algorithm: &str, capacity: f64) -> String {
+    if algorithm == "NO_ALGORITHM" { "unlimited".to_owned() } else { number(capacity) }
+}
+
+fn print_resource(plan: &ResourcePlan) -> Outcome {
+    say(format_args!("\n{}: {}", escaped(&plan.resource_id), otherwise(plan)))?;
+    let Some(foreseen) = &plan.foreseen else { return Ok(()) };
+    for sentence in &foreseen.sentences {
+        say(format_args!("  {sentence}"))?;
+    }
+    if foreseen.change.is_empty() {
+        return Ok(());
+    }
+    let heading = ["  CLIENT", "WANTS", "HELD", "DUE NOW", "DUE THEN"].map(str::to_owned).to_vec();
+    let rows: Vec<_> = std::iter::once(heading).chain(foreseen.change.iter().map(holder_row)).collect();
+    say(table(&rows))?;
+    let more = (foreseen.gaining + foreseen.losing).saturating_sub(foreseen.change.len() as u64);
+    if more > 0 { say(format_args!("  ... and {} more; --holders shows more", clients(more))) } else { Ok(()) }
+}
+
+fn holder_row(holder: &DueChange) -> Vec<String> {
+    let node = if holder.is_server { format!(" (node of {})", clients(holder.subclients)) } else { String::new() };
+    let numbers = [holder.wants, holder.held, holder.before, holder.after].map(number);
+    std::iter::once(format!("  {}{node}", holder.id)).chain(numbers).collect()
+}
+
+/// What it would be run by.
+fn otherwise(plan: &ResourcePlan) -> String {
+    let name =
+        |template: &String| if template.is_empty() { "no template".to_owned() } else { format!("template {template}") };
+    let [before, after] = [&plan.template_before, &plan.template_after].map(name);
+    let template = (before != after).then(|| format!("{before} → {after}"));
+    let setting = |SettingChange { field, from, to }: &SettingChange| format!("{field} {from} → {to}");
+    let all = template.into_iter().chain(plan.setting.iter().map(setting));
+    escaped(&all.collect::<Vec<_>>().join(", ")).into_owned()
+}
+
+fn as_json(plan: &PlanConfigResponse) -> Value {
+    let setting = |change: &SettingChange| json!({ "field": change.field, "from": change.from, "to": change.to });
+    let holder = |holder: &DueChange| {
+        json!({
+            "id": holder.id, "is_server": holder.is_server, "subclients": holder.subclients, "wants": holder.wants,
+            "held": holder.held, "due_before": holder.before, "due_after": holder.after,
+        })
+    };
+    let foreseen = |foreseen: &Foreseen| {
+        json!({
+            "capacity_before": foreseen.capacity_before, "capacity_after": foreseen.capacity_after,
+            "holders": foreseen.holders, "subclients": foreseen.subclients, "wants": foreseen.wants,
+            "held": foreseen.held, "due_before": foreseen.due_before, "due_after": foreseen.due_after,
+            "gaining": foreseen.gaining, "gained": foreseen.gained, "losing": foreseen.losing, "lost": foreseen.lost,
+            "over": foreseen.over, "beyond": foreseen.beyond, "unnamed": foreseen.unnamed, "until_ms": foreseen.until_ms,
+            "learning_ms": foreseen.learning_ms, "changes": foreseen.change.iter().map(holder).collect::<Vec<_>>(),
+        })
+    };
+    let resource = |plan: &ResourcePlan| {
+        json!({
+            "resource": plan.resource_id, "template_before": plan.template_before,
+            "template_after": plan.template_after, "algorithm_before": plan.algorithm_before,
+            "algorithm_after": plan.algorithm_after, "settings": plan.setting.iter().map(setting).collect::<Vec<_>>(),
+            "foreseen": plan.foreseen.as_ref().map(foreseen),
+        })
+    };
+    json!({
+        "in_force": plan.in_force, "warnings": plan.warnings, "unchanged": plan.unchanged, "left_out": plan.left_out,
+        "resources": plan.resource.iter().map(resource).collect::<Vec<_>>(),
+    })
+}

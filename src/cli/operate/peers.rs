@@ -1,0 +1,365 @@
+//! `leaseway peers`.
+
+use std::io::{self, IsTerminal as _};
+
+use clap::{Args, Subcommand};
+use leaseway_client::endpoint::{self, DEFAULT_PORT};
+use leaseway_core::escaped;
+use leaseway_proto::admin::{AddPeerRequest, ListPeersRequest, ListPeersResponse, PeerReport, RemovePeerRequest, Role};
+use serde_json::{Value, json};
+use tonic::Code;
+
+use crate::{
+    Outcome,
+    connect::block_on,
+    error::CliError,
+    operate::admin::{AdminTarget, Client},
+    output::{self, Output, format::number, note, progress, say, table},
+};
+
+#[derive(Subcommand)]
+pub(crate) enum PeersCommand {
+    /// Shows the peers, the master, and how far each lags behind, as the peer that is asked sees it
+    List(List),
+    /// Lets a peer in that has been started; says how to start it if it has not
+    Add(Add),
+    /// Sends a peer away for good
+    Remove(Remove),
+}
+
+impl PeersCommand {
+    pub(crate) fn run(self) -> Outcome {
+        match self {
+            PeersCommand::List(list) => list.run(),
+            PeersCommand::Add(add) => block_on(add.run()),
+            PeersCommand::Remove(remove) => block_on(remove.run()),
+        }
+    }
+}
+
+/// Shows the peers, the master, and how far each lags behind, as the peer that is asked sees it.
+#[derive(Args)]
+pub(crate) struct List {
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    target: AdminTarget,
+}
+
+impl List {
+    fn run(self) -> Outcome {
+        let answer = block_on(ask(&self.target))?;
+        self.output.print(|| as_text(&answer), || as_json(&answer))
+    }
+}
+
+/// As the master sees them, since it hears from all; if it cannot be asked, as the peer at hand does.
+async fn ask(target: &AdminTarget) -> Result<ListPeersResponse, CliError> {
+    let list = async |mut client: Client| client.list_peers(ListPeersRequest {}).await;
+    let answer = target.ask(list).await?;
+    if answer.name == answer.master || answer.master_admin_address.is_empty() {
+        return Ok(answer);
+    }
+    Ok(target.ask_at(&answer.master_admin_address, list).await.unwrap_or(answer))
+}
+
+fn as_text(answer: &ListPeersResponse) -> String {
+    let heading = ["NAME", "ROLE", "TERM", "POSITION", "LAG", "LAST CONTACT", "PEERS AT", "CLIENTS AT"];
+    let heading = heading.map(str::to_owned).to_vec();
+    let rows: Vec<_> = std::iter::once(heading).chain(answer.peer.iter().map(row)).collect();
+    let master = match answer.master.as_str() {
+        "" => "no master at the moment".to_owned(),
+        master => format!("{} is master", escaped(master)),
+    };
+    let (cluster, name) = (escaped(&answer.cluster_id), escaped(&answer.name));
+    format!("cluster {cluster}, as {name} sees it: {master}\n\n{}", table(&rows))
+}
+
+fn row(peer: &PeerReport) -> Vec<String> {
+    let contact = match peer.last_contact_ms {
+        _ if peer.self_ => "(asked)".to_owned(),
+        None => "never".to_owned(),
+        Some(ms @ 0..1000) => format!("{ms} ms ago"),
+        Some(ms) => format!("{} s ago", number((ms / 100) as f64 / 10.0)),
+    };
+    let clients = if peer.grpc_address.is_empty() { "-" } else { &peer.grpc_address };
+    vec![
+        peer.name.clone(),
+        role(peer.role()).to_owned(),
+        peer.term.to_string(),
+        known(peer.log_position),
+        known(peer.lag),
+        contact,
+        peer.peer_address.clone(),
+        clients.to_owned(),
+    ]
+}
+
+fn known(number: Option<u64>) -> String {
+    number.map_or_else(|| "-".to_owned(), |number| number.to_string())
+}
+
+fn role(role: Role) -> &'static str {
+    match role {
+        Role::Unspecified => "unknown",
+        Role::Master => "master",
+        Role::Follower => "follower",
+        Role::Learner => "learner",
+        Role::Unreachable => "unreachable",
+    }
+}
+
+pub(crate) fn as_json(answer: &ListPeersResponse) -> Value {
+    let peer = |peer: &PeerReport| {
+        json!({
+            "name": peer.name, "role": role(peer.role()), "term": peer.term, "log_position": peer.log_position,
+            "lag": peer.lag, "last_contact_ms": peer.last_contact_ms, "peer_address": peer.peer_address,
+            "grpc_address": peer.grpc_address, "self": peer.self_,
+        })
+    };
+    json!({
+        "cluster_id": answer.cluster_id, "name": answer.name, "master": answer.master,
+        "master_admin_address": answer.master_admin_address, "peers": answer.peer.iter().map(peer).collect::<Vec<_>>(),
+    })
+}
+
+/// Lets a peer in that has been started with an empty directory. It learns first, and votes once it has caught up.
+#[derive(Args)]
+pub(crate) struct Add {
+    /// What it is called; no other peer is
+    name: String,
+    /// Where its peers will reach it: its peer listener. Without a port it is 5120
+    #[arg(value_name = "HOST:PORT", value_parser = peer_endpoint)]
+    address: String,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    target: AdminTarget,
+}
+
+impl Add {
+    async fn run(self) -> Outcome {
+        let Add { name, address, output, target } = &self;
+        let peers = ask(target).await?;
+        if let Some(other) = peers.peer.iter().find(|peer| peer.name != *name && peer.peer_address == *address) {
+            let (host, offset) = (host(address), free_offset(name, host(address), &peers));
+            return Err(CliError::Flags(format!(
+                "{address} is the address of peer `{}`: name another port, such as {host}:{}",
+                escaped(&other.name),
+                PEER_PORT + offset
+            )));
+        }
+        let request = AddPeerRequest { name: name.clone(), address: address.clone() };
+        let added = target.ask_once(async |mut client| {
+            let request = request.clone();
+            client.add_peer(request).await
+        });
+        let progress = progress("it gets what the others have");
+        let added = added.await;
+        drop(progress);
+        match added {
+            Ok(_) => {
+                let text = || {
+                    format!(
+                        "{} is let in, and votes as soon as it has caught up. Name it in the --peers of the others \
+                         when they are next started",
+                        escaped(name)
+                    )
+                };
+                output.print(text, || json!({ "added": name, "peer_address": address }))
+            }
+            Err(refused @ CliError::Refused { code: Code::Aborted, .. }) => {
+                note(format_args!(
+                    "A peer must run to be let in. If it does not, start it there, and then try again:\n\n  {}\n\n\
+                     with an empty directory, without --bootstrap, and with the --timing, --handover and --peer-secret-file of the others\n",
+                    command(name, address, &peers)
+                ));
+                Err(refused)
+            }
+            Err(other) => Err(other),
+        }
+    }
+}
+
+/// By custom. Peers on one host use the next ports.
+const PEER_PORT: u16 = 5120;
+
+fn peer_endpoint(text: &str) -> Result<String, endpoint::BadEndpoint> {
+    endpoint::parse_with(text, PEER_PORT)
+}
+
+fn host(address: &str) -> &str {
+    address.rsplit_once(':').map_or(address, |(host, _)| host)
+}
+
+/// How far from the usual ports nothing listens on this host, as far as the other peers tell.
+fn free_offset(name: &str, on: &str, peers: &ListPeersResponse) -> u16 {
+    let others = peers.peer.iter().filter(|peer| peer.name != name);
+    let used = others.flat_map(|peer| [(&peer.peer_address, PEER_PORT), (&peer.grpc_address, DEFAULT_PORT)]);
+    let used = used.filter(|(address, _)| host(address) == on).filter_map(|(address, first)| {
+        let port: u16 = address.rsplit_once(':')?.1.parse().ok()?;
+        port.checked_sub(first).filter(|offset| *offset < MAX_OFFSET)
+    });
+    used.max().map_or(0, |offset| offset + 1)
+}
+
+/// Beyond that a port has nothing to do with the usual one.
+const MAX_OFFSET: u16 = 20;
+
+/// What to start on the new machine. Where clients and operators reach it is for it to say; beside its peer listener is
+/// a good place.
+fn command(name: &str, address: &str, peers: &ListPeersResponse) -> String {
+    let others = peers.peer.iter().filter(|peer| peer.name != name);
+    let mut all: Vec<String> = others.map(|peer| format!("{}={}", peer.name, peer.peer_address)).collect();
+    all.push(format!("{name}={address}"));
+    let (host, offset) = (host(address), free_offset(name, host(address), peers));
+    // By default operators are served at 5160 of loopback, which is another peer's if there is one on this host.
+    let admin = if offset > 0 { format!(" --admin 127.0.0.1:{}", 5160 + offset) } else { String::new() };
+    format!(
+        "leaseway serve --id {name} --data ./leaseway-data/{name} --peers {} --listen {host}:{} --http {host}:{}{admin}",
+        all.join(","),
+        DEFAULT_PORT + offset,
+        5150 + offset
+    )
+}
+
+/// Sends a peer away for good: it has no vote any more, and does not come back by itself.
+#[derive(Args)]
+pub(crate) struct Remove {
+    /// Which
+    name: String,
+    /// Does not ask; without a terminal that is so anyway
+    #[arg(long)]
+    yes: bool,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    target: AdminTarget,
+}
+
+impl Remove {
+    async fn run(self) -> Outcome {
+        self.obtain_consent().await?;
+        let request = RemovePeerRequest { name: self.name.clone() };
+        self.target
+            .ask_once(async |mut client| {
+                let request = request.clone();
+                client.remove_peer(request).await
+            })
+            .await?;
+        let text = || {
+            format!(
+                "{} is a peer no more: stop it if it still runs, delete its data directory, and take it out of the \
+                 --peers of the others when they are next started",
+                escaped(&self.name)
+            )
+        };
+        self.output.print(text, || json!({ "removed": self.name }))
+    }
+
+    /// Asks at a terminal, and says how many peers may fail afterwards.
+    async fn obtain_consent(&self) -> Outcome {
+        if self.yes || self.output.is_json() || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+            return Ok(());
+        }
+        let peers = ask(&self.target).await?;
+        say(left_without(&self.name, &peers))?;
+        if output::ask("remove it for good? [y/N] ")? { Ok(()) } else { Err(CliError::Declined) }
+    }
+}
+
+/// What a removal leaves.
+fn left_without(name: &str, peers: &ListPeersResponse) -> String {
+    let voters = peers.peer.iter().filter(|peer| peer.name != name && peer.role() != Role::Learner).count();
+    let may_fail = voters.saturating_sub(1) / 2;
+    let warning = if may_fail == 0 { "; no lease is given while one of them is down" } else { "" };
+    format!("without {} there are {voters} voting peers, of which {may_fail} may fail{warning}", escaped(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer() -> ListPeersResponse {
+        let peer = |name: &str, port, role: Role, last_contact_ms| PeerReport {
+            name: name.into(),
+            peer_address: format!("127.0.0.1:{port}"),
+            grpc_address: format!("127.0.0.1:{}", port - 20),
+            role: role.into(),
+            term: 3,
+            log_position: (role != Role::Unreachable).then_some(120),
+            lag: match role {
+                Role::Master => Some(0),
+                Role::Unreachable => None,
+                _ => Some(2),
+            },
+            last_contact_ms,
+            self_: last_contact_ms.is_none() && role == Role::Master,
+        };
+        ListPeersResponse {
+            cluster_id: "5a".into(),
+            name: "a".into(),
+            master: "a".into(),
+            master_admin_address: "127.0.0.1:5160".into(),
+            peer: vec![
+                peer("a", 5120, Role::Master, None),
+                peer("b", 5121, Role::Follower, Some(40)),
+                PeerReport { grpc_address: String::new(), ..peer("c", 5122, Role::Unreachable, None) },
+                peer("d", 5123, Role::Learner, Some(12_345)),
+            ],
+        }
+    }
+
+    #[test]
+    fn the_list_shows_each_peers_role() {
+        assert_eq!(
+            as_text(&answer()),
+            "cluster 5a, as a sees it: a is master\n\n\
+             NAME         ROLE  TERM  POSITION  LAG  LAST CONTACT        PEERS AT      CLIENTS AT\n\
+             a          master     3       120    0       (asked)  127.0.0.1:5120  127.0.0.1:5100\n\
+             b        follower     3       120    2     40 ms ago  127.0.0.1:5121  127.0.0.1:5101\n\
+             c     unreachable     3         -    -         never  127.0.0.1:5122               -\n\
+             d         learner     3       120    2    12.3 s ago  127.0.0.1:5123  127.0.0.1:5103"
+        );
+        let without_master = ListPeersResponse { master: String::new(), ..answer() };
+        assert!(as_text(&without_master).starts_with("cluster 5a, as a sees it: no master at the moment\n"));
+    }
+
+    #[test]
+    fn json_has_everything() {
+        let json = as_json(&answer());
+        assert_eq!(json["master"], "a");
+        assert_eq!(json["peers"][0]["self"], true);
+        assert_eq!(json["peers"][1]["last_contact_ms"], 40);
+        assert_eq!(json["peers"][2]["last_contact_ms"], Value::Null);
+        assert_eq!(json["peers"][3]["role"], "learner");
+    }
+
+    #[test]
+    fn a_new_peer_is_started_with_all_peers_named_once() {
+        let expected = "leaseway serve --id e --data ./leaseway-data/e --peers \
+            a=127.0.0.1:5120,b=127.0.0.1:5121,c=127.0.0.1:5122,d=127.0.0.1:5123,e=10.0.0.5:5120 \
+            --listen 10.0.0.5:5100 --http 10.0.0.5:5150";
+        assert_eq!(command("e", "10.0.0.5:5120", &answer()), expected);
+        assert_eq!(command("d", "10.0.0.5:5120", &answer()).matches("d=").count(), 1, "it may be listed already");
+    }
+
+    #[test]
+    fn a_new_peer_beside_others_is_given_ports_that_none_of_them_uses() {
+        let said = command("e", "127.0.0.1:5124", &answer());
+        let ports = "--listen 127.0.0.1:5104 --http 127.0.0.1:5154 --admin 127.0.0.1:5164";
+        assert!(said.ends_with(ports), "{said}");
+        assert_eq!(peer_endpoint("127.0.0.1").as_deref(), Ok("127.0.0.1:5120"));
+        assert!(peer_endpoint("127.0.0.1:port").is_err());
+    }
+
+    #[test]
+    fn a_removal_says_how_many_may_fail_afterwards() {
+        assert_eq!(left_without("d", &answer()), "without d there are 3 voting peers, of which 1 may fail");
+        let two = left_without("c", &answer());
+        assert_eq!(
+            two,
+            "without c there are 2 voting peers, of which 0 may fail; no lease is given while one of them is down"
+        );
+    }
+}

@@ -1,0 +1,384 @@
+//! `leaseway pool`: assignments, connected clients and events of a pool.
+
+mod clients;
+mod show;
+mod watch;
+
+use clap::{Args, Subcommand};
+use leaseway_core::escaped;
+use leaseway_proto::pools::{
+    Assigned, GetClientCapacityRequest, Holder, Memory, ReportLoadRequest, ReportLoadResponse, SetAlarmRequest,
+    SetClientCapacityRequest, SetClientCapacityResponse, assigned::Amount, report_load_request::Load,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    Outcome,
+    connect::block_on,
+    error::CliError,
+    operate::admin::AdminTarget,
+    output::{Output, format::number, note, say, say_json},
+};
+
+#[derive(Subcommand)]
+pub(crate) enum PoolCommand {
+    /// Shows a pool at a glance: what may be connected, what is, and what is used
+    Show(show::ShowPool),
+    /// Assigns capacity to a client, which is a priority client from then on; or takes it away
+    Set(SetAssignment),
+    /// Shows what is assigned to a client, and how it stands
+    Get(GetAssignment),
+    /// Lists clients with what they have, should have and have cost
+    Clients(clients::ListClients),
+    /// Prints the events of a pool until it is stopped, also when the master changes
+    Watch(watch::Watch),
+    /// Says how much the protected resource can serve now, for any algorithm; the capacity follows it
+    Load(ReportLoad),
+    /// Has an event come when a client has cost so much
+    Alarm(Alarm),
+}
+
+/// What helps to get going.
+pub(crate) const EXAMPLES: &str = "\
+A pool is a resource whose template says `kind: PRIORITY_POOL`. Who is assigned capacity there is
+a priority client; all others are free clients, which get `min_capacity` where there is room.
+Commands go to the admin address of any peer, and find the master from there.
+
+  leaseway pool show searches                how much there is, who has it, what is used
+  leaseway pool set acme searches 40         acme may have 40, if need be what free clients had
+  leaseway pool set acme searches 25%        ... or a quarter of the total
+  leaseway pool set acme searches none       acme is a free client again
+  leaseway pool clients searches --only assigned
+  leaseway pool watch searches               who comes and goes, and warnings in time to act
+  leaseway pool alarm acme searches 10000    ... one of which comes when acme has cost so much
+  leaseway pool load searches 80%            the backends can serve less for now
+
+A server without --data serves these with --admin ADDRESS, and forgets them when it ends.";
+
+impl PoolCommand {
+    pub(crate) fn run(self) -> Outcome {
+        match self {
+            PoolCommand::Show(show) => block_on(show.run()),
+            PoolCommand::Set(set) => block_on(set.run()),
+            PoolCommand::Get(get) => block_on(get.run()),
+            PoolCommand::Clients(clients) => block_on(clients.run()),
+            PoolCommand::Watch(watch) => block_on(watch.run()),
+            PoolCommand::Load(load) => block_on(load.run()),
+            PoolCommand::Alarm(alarm) => block_on(alarm.run()),
+        }
+    }
+}
+
+/// A holder of capacity in a pool.
+#[derive(Args)]
+struct Who {
+    /// The client, as it calls itself
+    client: String,
+    /// The pool
+    resource: String,
+    /// It is a child node, by the name it has at this one
+    #[arg(long)]
+    node: bool,
+}
+
+impl Who {
+    fn holder(&self) -> Option<Holder> {
+        Some(Holder { id: self.client.clone(), is_server: self.node })
+    }
+}
+
+/// Assigns capacity to a client, which is a priority client from then on. In force at once, whether it is connected or
+/// not.
+#[derive(Args)]
+pub(crate) struct SetAssignment {
+    #[command(flatten)]
+    who: Who,
+    /// How much: a number, a part of the total like 25%, or `none` to make it a free client again
+    #[arg(value_name = "CAPACITY")]
+    capacity: Portion,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    target: AdminTarget,
+}
+
+impl SetAssignment {
+    async fn run(self) -> Outcome {
+        let amount = self.capacity.to_assign();
+        let request = SetClientCapacityRequest {
+            resource_id: self.who.resource.clone(),
+            holder: self.who.holder(),
+            assigned: Some(Assigned { amount: Some(amount) }),
+        };
+        let set = async |mut client: crate::operate::admin::Pools| client.set_client_capacity(request.clone()).await;
+        let answer = self.target.ask_pools(set).await?;
+        if self.output.is_json() {
+            let SetClientCapacityResponse { before, .. } = &answer;
+            return say_json(
+                json!({ "before": assigned_as_json(before.as_ref()), "memory": memory_name(answer.memory()) }),
+            );
+        }
+        let (client, resource) = (escaped(&self.who.client), escaped(&self.who.resource));
+        say(match amount {
+            Amount::Capacity(0.0) => {
+                format!("{client} is a free client of {resource}; it had {}", text(answer.before.as_ref()))
+            }
+            _ => format!(
+                "{client} has {} of {resource} assigned; before: {}",
+                text(request.assigned.as_ref()),
+                text(answer.before.as_ref())
+            ),
+        })?;
+        warn_of_forgetting(answer.memory());
+        Ok(())
+    }
+}
+
+/// Shows what is assigned to a client, in the first line; and how it stands: what it has and has cost, or that it is
+/// not connected.
+#[derive(Args)]
+pub(crate) struct GetAssignment {
+    #[command(flatten)]
+    who: Who,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    target: AdminTarget,
+}
+
+impl GetAssignment {
+    async fn run(self) -> Outcome {
+        let request = GetClientCapacityRequest { resource_id: self.who.resource.clone(), holder: self.who.holder() };
+        let get = async |mut client: crate::operate::admin::Pools| client.get_client_capacity(request.clone()).await;
+        let answer = self.target.ask_pools(get).await?;
+        let assigned = answer.assigned.as_ref();
+        if self.output.is_json() {
+            let client = answer.client.as_ref().map(clients::as_json);
+            return say_json(json!({ "assigned": assigned_as_json(assigned), "client": client }));
+        }
+        say(text(assigned))?;
+        say(clients::stands(answer.client.as_ref()))
+    }
+}
+
+/// Says how much the protected resource can serve now. The capacity follows it, within `capacity_floor` and
+/// `capacity_ceiling` of the template; a template without them has a fixed capacity.
+#[derive(Args)]
+pub(crate) struct ReportLoad {
+    /// The resource; it need not be a pool
+    resource: String,
+    /// How much: a number, a part of what the template says like 80%, or `none` for what the template says
+    #[arg(value_name = "CAPACITY")]
+    capacity: Portion,
+    /// For so many seconds only; without it until the next report, also if the server is started again
+    #[arg(long, value_name = "SECONDS")]
+    valid: Option<u64>,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    target: AdminTarget,
+}
+
+impl ReportLoad {
+    async fn run(self) -> Outcome {
+        let request = ReportLoadRequest {
+            resource_id: self.resource.clone(),
+            load: self.capacity.to_report(),
+            valid_ms: self.valid.map(|seconds| seconds.saturating_mul(1000)),
+        };
+        let report = async |mut client: crate::operate::admin::Pools| client.report_load(request.clone()).await;
+        let answer = self.target.ask_pools(report).await?;
+        let ReportLoadResponse { capacity, floor, ceiling, .. } = answer;
+        if self.output.is_json() {
+            let memory = memory_name(answer.memory());
+            return say_json(json!({ "capacity": capacity, "floor": floor, "ceiling": ceiling, "memory": memory }));
+        }
+        let (now, floor, ceiling) = (number(capacity), number(floor), number(ceiling));
+        say(format_args!(
+            "{} has {now} now; what is reported counts from {floor} to {ceiling}",
+            escaped(&self.resource)
+        ))?;
+        if self.valid.is_none() {
+            warn_of_forgetting(answer.memory());
+        }
+        Ok(())
+    }
+}
+
+/// Has an event come (see `leaseway pool watch`) when a client has cost so much since it was connected. It comes once.
+#[derive(Args)]
+pub(crate) struct Alarm {
+    #[command(flatten)]
+    who: Who,
+    /// How much: capacity times seconds connected, and units used, as the template weighs them; or `none`
+    #[arg(value_name = "COST")]
+    mark: Portion,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    target: AdminTarget,
+}
+
+impl Alarm {
+    async fn run(self) -> Outcome {
+        let mark = self.mark.to_mark()?;
+        let request = SetAlarmRequest { resource_id: self.who.resource.clone(), holder: self.who.holder(), mark };
+        let set = async |mut client: crate::operate::admin::Pools| client.set_alarm(request.clone()).await;
+        self.target.ask_pools(set).await?;
+        let Who { resource, client, node } = &self.who;
+        let text = || match mark {
+            Some(mark) => {
+                let (client, mark) = (escaped(client), number(mark));
+                format!("an alarm comes when {client} has cost {mark}, unless another becomes master before")
+            }
+            None => format!("no alarm comes for {}", escaped(client)),
+        };
+        let json = || json!({ "resource": resource, "client": client, "is_server": node, "mark": mark });
+        self.output.print(text, json)
+    }
+}
+
+/// So much, such a part, or nothing.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Portion {
+    Amount(f64),
+    Part(f64),
+    Nothing,
+}
+
+impl Portion {
+    /// What `set` assigns: of that, 0 is nothing.
+    fn to_assign(self) -> Amount {
+        match self {
+            Portion::Amount(amount) => Amount::Capacity(amount),
+            Portion::Part(part) => Amount::Share(part),
+            Portion::Nothing => Amount::Capacity(0.0),
+        }
+    }
+
+    /// What `load` reports: that 0 can be served is a report like any other, and none takes it back.
+    fn to_report(self) -> Option<Load> {
+        match self {
+            Portion::Amount(amount) => Some(Load::Capacity(amount)),
+            Portion::Part(part) => Some(Load::Factor(part)),
+            Portion::Nothing => None,
+        }
+    }
+
+    /// The mark of `alarm`: one of 0 is passed at once, and none takes it away.
+    fn to_mark(self) -> Result<Option<f64>, CliError> {
+        match self {
+            Portion::Amount(mark) => Ok(Some(mark)),
+            Portion::Part(_) => Err(CliError::PartOfNothing),
+            Portion::Nothing => Ok(None),
+        }
+    }
+}
+
+impl std::str::FromStr for Portion {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Portion, String> {
+        let expected = || format!("`{text}`: expected a number like 40, a part like 25%, or `none`");
+        if text == "none" {
+            return Ok(Portion::Nothing);
+        }
+        let (digits, is_part) = text.strip_suffix('%').map_or((text, false), |digits| (digits, true));
+        let value: f64 = digits.trim().parse().map_err(|_| expected())?;
+        if !value.is_finite() || value < 0.0 {
+            return Err(expected());
+        }
+        Ok(match is_part {
+            true => Portion::Part(value / 100.0),
+            false => Portion::Amount(value),
+        })
+    }
+}
+
+/// For people.
+fn text(assigned: Option<&Assigned>) -> String {
+    match assigned.and_then(|assigned| assigned.amount) {
+        None => "nothing".to_owned(),
+        Some(Amount::Capacity(capacity)) => number(capacity),
+        Some(Amount::Share(share)) => format!("{}%", number(share * 100.0)),
+    }
+}
+
+fn assigned_as_json(assigned: Option<&Assigned>) -> Value {
+    match assigned.and_then(|assigned| assigned.amount) {
+        None => Value::Null,
+        Some(Amount::Capacity(capacity)) => json!({ "capacity": capacity }),
+        Some(Amount::Share(share)) => json!({ "share": share }),
+    }
+}
+
+fn memory_name(memory: Memory) -> &'static str {
+    match memory {
+        Memory::Unspecified => "unknown",
+        Memory::Quorum => "quorum",
+        Memory::Process => "process",
+    }
+}
+
+/// What a pool without a data directory does not outlive.
+const NOT_KEPT: &str = "assignments, balances and costs are forgotten when the server ends, and balances and costs when there was no request for \
+     the pool for a while: it was started without --data";
+
+fn warn_of_forgetting(memory: Memory) {
+    if memory == Memory::Process {
+        note("this is forgotten when the server ends: it was started without --data");
+    }
+}
+
+/// A holder, as tables name it.
+fn name(holder: Option<&Holder>) -> String {
+    match holder {
+        Some(Holder { id, is_server: true }) => format!("{} (node)", escaped(id)),
+        Some(Holder { id, .. }) => escaped(id).into_owned(),
+        None => "?".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn portions_are_written_as_people_write_them() {
+        for (text, portion) in [
+            ("40", Portion::Amount(40.0)),
+            ("2.5", Portion::Amount(2.5)),
+            ("25%", Portion::Part(0.25)),
+            ("12.5 %", Portion::Part(0.125)),
+            ("0", Portion::Amount(0.0)),
+            ("0%", Portion::Part(0.0)),
+            ("none", Portion::Nothing),
+        ] {
+            assert_eq!(text.parse(), Ok(portion), "{text}");
+        }
+        for bad in ["", "%", "-1", "nan", "inf", "forty", "1e999"] {
+            assert!(bad.parse::<Portion>().expect_err(bad).contains("expected a number"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn no_assignment_is_shown_unlike_one_of_nothing() {
+        let zero: Portion = "0".parse().expect("a number");
+        assert_eq!(zero.to_assign(), Amount::Capacity(0.0));
+        assert_eq!(zero.to_report(), Some(Load::Capacity(0.0)), "nothing can be served");
+        assert_eq!(zero.to_mark().ok(), Some(Some(0.0)), "an alarm comes at once");
+        assert_eq!(Portion::Nothing.to_assign(), Amount::Capacity(0.0));
+        assert_eq!(Portion::Nothing.to_report(), None);
+        assert_eq!(Portion::Nothing.to_mark().ok(), Some(None));
+        assert!(Portion::Part(0.5).to_mark().is_err());
+    }
+
+    #[test]
+    fn what_is_assigned_reads_as_it_is_written() {
+        let assigned = |amount| Assigned { amount: Some(amount) };
+        assert_eq!(text(Some(&assigned(Amount::Capacity(40.0)))), "40");
+        assert_eq!(text(Some(&assigned(Amount::Share(0.25)))), "25%");
+        assert_eq!((text(None), assigned_as_json(None)), ("nothing".to_owned(), Value::Null));
+        assert_eq!(assigned_as_json(Some(&assigned(Amount::Share(0.25))))["share"], 0.25);
+    }
+}

@@ -1,0 +1,60 @@
+//! Certificates of a server.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use leaseway_client::Files;
+use leaseway_server::{ClientCertificates, TlsOptions};
+
+use crate::connect::tls_flags::TlsFlags;
+
+/// Certificates are read again when they change, and on SIGHUP; connections that are open stay open.
+#[derive(Args)]
+#[command(next_help_heading = "TLS")]
+pub(crate) struct ListenerTls {
+    #[command(flatten)]
+    files: TlsFlags,
+    /// Whether clients and operators have to show a certificate. /healthz and /readyz are for all [default: require,
+    /// where there is a --tls-ca; else none is asked for]
+    #[arg(
+        long,
+        env = "LEASEWAY_TLS_CLIENT_AUTH",
+        value_name = "WHETHER",
+        value_enum,
+        requires = "tls_ca",
+        requires = "tls_cert"
+    )]
+    tls_client_auth: Option<ClientAuth>,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum ClientAuth {
+    /// Each has to show one
+    Require,
+    /// One that is shown has to be good; none is fine, too
+    Optional,
+}
+
+impl ListenerTls {
+    /// `peer_ca`: the CA of peers, if that is another.
+    pub(crate) fn options(self, peer_ca: Option<PathBuf>) -> TlsOptions {
+        TlsOptions {
+            files: self.files(),
+            clients: self.tls_client_auth.map(|asked| match asked {
+                ClientAuth::Require => ClientCertificates::Required,
+                ClientAuth::Optional => ClientCertificates::Optional,
+            }),
+            peer_ca,
+        }
+    }
+
+    /// The files, as those of a client.
+    pub(crate) fn files(&self) -> Files {
+        self.files.files()
+    }
+
+    /// Whether the listeners speak TLS.
+    pub(crate) fn are_for_listeners(&self) -> bool {
+        self.files().certificate.is_some()
+    }
+}

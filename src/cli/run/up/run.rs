@@ -1,0 +1,303 @@
+//! All peers of a plan as processes, from their start until the last has ended. A node is started when its parent has a
+//! master: what it asks is answered then.
+
+use std::{io, net::TcpListener, ops::Range, path::Path, process::ExitStatus};
+
+use leaseway_process::{Process, Signal, tether};
+use leaseway_server::StopSignals;
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep_until},
+};
+
+use super::{
+    founding, introduction,
+    lines::Speaker,
+    master,
+    plan::{PeerPlan, Plan},
+    process::{self, Event, Served},
+    running::running,
+};
+use crate::{
+    Outcome,
+    connect::run_file::{self, Running, Written},
+    error::CliError,
+    output::{note, say},
+};
+
+/// Before anything is started or deleted: whether every port can be had. All that cannot are told at once.
+pub(super) fn check_ports(plan: &Plan) -> Outcome {
+    let mut taken = Vec::new();
+    for peer in plan.peers() {
+        let at = &peer.addresses;
+        for (key, address) in [("grpc", at.grpc), ("http", at.http), ("admin", at.admin), ("peer", at.peer)] {
+            if let Err(error) = TcpListener::bind(address) {
+                taken.push(format!("\n  {key} of {}: {address}: {error}", peer.label));
+            }
+        }
+    }
+    if taken.is_empty() { Ok(()) } else { Err(CliError::Ports(taken.concat())) }
+}
+
+/// Runs until all have ended; SIGTERM and Ctrl-C stop them. `again` is the command that starts a peer once more,
+/// without its name.
+pub(super) async fn run(plan: &Plan, again: &str) -> Outcome {
+    // Before there is anything to stop.
+    let mut signals = StopSignals::new().map_err(CliError::Runtime)?;
+    let program = std::env::current_exe().map_err(CliError::Runtime)?;
+    supervise(plan, &program, again, run_file::write, async || signals.received().await).await
+}
+
+/// Writes down where the peers serve.
+type WriteRunFile = fn(&Running) -> io::Result<Option<Written>>;
+
+/// Each time `stop` returns, all are asked to stop, and killed the second time.
+async fn supervise(
+    plan: &Plan,
+    program: &Path,
+    again: &str,
+    write: WriteRunFile,
+    mut stop: impl AsyncFnMut(),
+) -> Outcome {
+    let peers: Vec<&PeerPlan> = plan.peers().collect();
+    let width = peers.iter().map(|peer| peer.label.len()).max().unwrap_or_default();
+    // Each peer becomes ready once and ends once, each node gets a master once.
+    let (events, mut arrived) = mpsc::channel(3 * peers.len());
+    let mut set = Set {
+        plan,
+        program,
+        again,
+        width,
+        events,
+        is_killing: false,
+        states: Vec::new(),
+        processes: Vec::new(),
+        has_master: vec![false; plan.nodes.len()],
+        is_introduced: false,
+        write,
+        run_file: None,
+        stop: None,
+        refused: None,
+        failed: Vec::new(),
+        peers,
+    };
+    set.states.resize_with(set.peers.len(), || State::Waiting);
+    set.processes.resize_with(set.peers.len(), || None);
+    set.start()?;
+    while set.states.iter().any(|state| !matches!(state, State::Ended)) {
+        let deadline = set.stop.unwrap_or_else(Instant::now);
+        tokio::select! {
+            Some(event) = arrived.recv() => set.take(event)?,
+            () = stop() => set.asked_to_stop()?,
+            () = sleep_until(deadline), if set.stop.is_some() => set.out_of_patience()?,
+        }
+    }
+    match (set.refused, set.failed.is_empty()) {
+        (Some(error), _) => Err(error),
+        (None, true) => Ok(()),
+        (None, false) => Err(CliError::PeersFailed(set.failed.join(", "))),
+    }
+}
+
+enum State {
+    /// Its node's parent has no master yet.
+    Waiting,
+    Starting,
+    Ready(Served),
+    Ended,
+}
+
+impl State {
+    fn served(&self) -> Option<&Served> {
+        match self {
+            State::Ready(at) => Some(at),
+            State::Waiting | State::Starting | State::Ended => None,
+        }
+    }
+}
+
+/// The processes, and how things stand.
+struct Set<'p> {
+    plan: &'p Plan,
+    /// Those of the first node, then those of the next.
+    peers: Vec<&'p PeerPlan>,
+    program: &'p Path,
+    again: &'p str,
+    /// Of the longest name.
+    width: usize,
+    events: mpsc::Sender<Event>,
+    /// Those that did not stop in time are killed.
+    is_killing: bool,
+    states: Vec<State>,
+    processes: Vec<Option<Process>>,
+    /// Which nodes have been seen with one.
+    has_master: Vec<bool>,
+    is_introduced: bool,
+    write: WriteRunFile,
+    /// Kept until the end of this process.
+    run_file: Option<Written>,
+    /// They are stopping; those that run then are killed.
+    stop: Option<Instant>,
+    /// Why they could not all be started.
+    refused: Option<CliError>,
+    failed: Vec<String>,
+}
+
+impl Set<'_> {
+    /// Starts every node that has nothing left to wait for.
+    fn start(&mut self) -> Outcome {
+        for node in 0..self.plan.nodes.len() {
+            let members = self.members(node);
+            if self.stop.is_some() || self.must_wait(node) || !matches!(self.states[members.start], State::Waiting) {
+                continue;
+            }
+            for index in members {
+                let speaker = Speaker { index, label: self.peers[index].label.clone(), width: self.width };
+                let process = process::start(self.program, self.peers[index], &speaker, self.events.clone())?;
+                self.processes[index] = Some(process);
+                self.states[index] = State::Starting;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether its parent will have a master but has none yet. If it will not (too few of its peers are here) its
+    /// children look for it themselves, as they do later when it is away.
+    fn must_wait(&self, node: usize) -> bool {
+        self.plan.parent_of(&self.plan.nodes[node]).is_some_and(|parent| {
+            let states = &self.states[self.members(parent)];
+            let here = states.iter().filter(|state| !matches!(state, State::Ended)).count();
+            !self.has_master[parent] && here >= self.plan.nodes[parent].majority()
+        })
+    }
+
+    /// The places of a node's peers.
+    fn members(&self, node: usize) -> Range<usize> {
+        let before = self.plan.nodes[..node].iter().map(|node| node.peers.len()).sum();
+        before..before + self.plan.nodes[node].peers.len()
+    }
+
+    fn take(&mut self, event: Event) -> Outcome {
+        match event {
+            Event::Ready { peer, at } => self.ready(peer, at),
+            Event::Ended { peer } => {
+                self.ended(peer)?;
+                self.start()
+            }
+            Event::Master { node, label } => {
+                founding::end(&self.plan.nodes[node].directory);
+                say(format_args!("{label} is master"))?;
+                self.has_master[node] = true;
+                self.start()
+            }
+        }
+    }
+
+    /// When it was the last, all are introduced; when it was the last of its node, that node's master is looked for.
+    fn ready(&mut self, peer: usize, at: Served) -> Outcome {
+        self.states[peer] = State::Ready(at);
+        let serve = |states: &[State]| !states.iter().any(|state| matches!(state, State::Waiting | State::Starting));
+        if self.stop.is_none() && !self.is_introduced && serve(&self.states) {
+            self.is_introduced = true;
+            let served: Vec<_> = self.states.iter().map(State::served).collect();
+            say(introduction::text(self.plan, &served))?;
+            self.run_file = (self.write)(&running(self.plan, &served)).unwrap_or_else(|error| {
+                note(format_args!(
+                    "cannot write down where the peers serve: {error}. Commands need --server and --admin"
+                ));
+                None
+            });
+        }
+        let node = (0..self.plan.nodes.len()).find(|node| self.members(*node).contains(&peer));
+        let node = node.expect("every peer is one of a node");
+        if self.stop.is_none() && serve(&self.states[self.members(node)]) { self.watch(node) } else { Ok(()) }
+    }
+
+    /// Says which peer is master of a node, as soon as one is.
+    fn watch(&self, node: usize) -> Outcome {
+        let (plan, members) = (&self.plan.nodes[node], self.members(node));
+        let (here, size, most) = (plan.peers.len(), plan.members.len(), plan.majority());
+        if here < most {
+            let name = &plan.name;
+            say(format_args!("{here} of {size} peers of {name} run here; it has a master only while {most} run"))?;
+        }
+        let served = members.filter_map(|peer| {
+            let at = self.states[peer].served()?;
+            Some((self.peers[peer].label.clone(), at.clone()))
+        });
+        let (served, pages, events) = (served.collect(), master::pages(plan.ca())?, self.events.clone());
+        tokio::spawn(async move {
+            let label = master::look_for(served, pages).await;
+            // An error means that all have ended.
+            let _ = events.send(Event::Master { node, label }).await;
+        });
+        Ok(())
+    }
+
+    fn ended(&mut self, peer: usize) -> Outcome {
+        let how = self.processes[peer].take().and_then(|process| process.ended());
+        let before = std::mem::replace(&mut self.states[peer], State::Ended);
+        let label = &self.peers[peer].label;
+        let fine = how.as_ref().is_some_and(ExitStatus::success);
+        let how = how.map_or_else(|| "its end is not known".to_owned(), |status| status.to_string());
+        match before {
+            State::Starting if self.stop.is_none() => {
+                self.refused = Some(CliError::PeerDidNotStart { label: label.clone(), how });
+                self.begin_to_stop();
+                return Ok(());
+            }
+            _ if fine || self.is_killing => {}
+            _ => self.failed.push(label.clone()),
+        }
+        if self.stop.is_some() {
+            return if fine { Ok(()) } else { say(format_args!("{label} ended: {how}")) };
+        }
+        let left = self.states.iter().filter(|state| !matches!(state, State::Ended)).count();
+        match left {
+            0 => say(format_args!("{label} ended: {how}; it was the last")),
+            _ => say(format_args!(
+                "{label} ended: {how}; {left} go on. To start it again: {} --only {label}",
+                self.again
+            )),
+        }
+    }
+
+    fn asked_to_stop(&mut self) -> Outcome {
+        if self.stop.is_some() {
+            self.kill();
+            return say("killing");
+        }
+        self.begin_to_stop();
+        say("stopping (once more kills)")
+    }
+
+    fn begin_to_stop(&mut self) {
+        self.states.iter_mut().filter(|state| matches!(state, State::Waiting)).for_each(|state| *state = State::Ended);
+        self.stop = Some(Instant::now() + tether::STOP_TIMEOUT);
+        self.signal(Signal::TERM);
+    }
+
+    fn kill(&mut self) {
+        self.is_killing = true;
+        self.signal(Signal::KILL);
+    }
+
+    fn signal(&self, signal: Signal) {
+        self.processes.iter().flatten().for_each(|process| process.signal(signal));
+    }
+
+    fn out_of_patience(&mut self) -> Outcome {
+        // Nothing more can be done about a process that survives that.
+        self.stop = Some(Instant::now() + tether::STOP_TIMEOUT);
+        if self.is_killing {
+            return Ok(());
+        }
+        self.kill();
+        let running = self.states.iter().zip(&self.peers).filter(|(state, _)| !matches!(state, State::Ended));
+        let names: Vec<&str> = running.map(|(_, peer)| &*peer.label).collect();
+        say(format_args!("{} did not stop for {} s: killing", names.join(", "), tether::STOP_TIMEOUT.as_secs()))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,200 @@
+//! `leaseway certs`: a private CA and certificates that it has signed, for networks without a PKI of their own.
+//!
+//! A set is a directory: `ca.pem` and `ca.key`, and for each name `NAME.pem` and `NAME.key`. Nothing here is known to
+//! servers or clients: they take any PEM files, also of another CA.
+
+mod authority;
+mod files;
+mod names;
+mod set;
+mod show;
+
+use std::{
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+
+use clap::{Args, Subcommand, builder::RangedU64ValueParser};
+use serde_json::json;
+
+pub(crate) use self::set::{LocalSet, Member};
+use self::{
+    authority::{Authority, Subject},
+    files::Existing,
+    names::SubjectName,
+};
+use crate::{
+    Outcome,
+    output::{Output, format::utc, note, say, say_json},
+};
+
+/// A CA is trusted by its file in many places: it lasts.
+const CA_DAYS: u64 = 3650;
+/// Renewed once a year, without a restart.
+const LEAF_DAYS: u64 = 365;
+/// A hundred years.
+const MAX_DAYS: u64 = 36_500;
+
+#[derive(Subcommand)]
+pub(crate) enum CertsCommand {
+    /// Makes a private CA: a certificate that all are given, and a key that none is given
+    Init(Init),
+    /// Makes a certificate that the CA has signed, and its key: for a server, a client or an operator
+    Issue(Issue),
+    /// Shows the names, the issuer and the end of certificates; warns of those that end soon
+    Show(show::ShowCertificates),
+}
+
+impl CertsCommand {
+    pub(crate) fn run(self) -> Outcome {
+        match self {
+            CertsCommand::Init(init) => init.run(),
+            CertsCommand::Issue(issue) => issue.run(),
+            CertsCommand::Show(show) => show.run(),
+        }
+    }
+}
+
+/// What gets going.
+pub(crate) const EXAMPLES: &str = "\
+Three commands make a network with TLS in which servers and clients prove who they are:
+
+  leaseway certs init                              on one machine, which keeps certs/ca.key
+  leaseway certs issue node --host a.internal,b.internal,localhost,127.0.0.1
+  leaseway certs issue alice
+
+  leaseway serve --tls-cert certs/node.pem --tls-key certs/node.key --tls-ca certs/ca.pem
+  leaseway get alice mysql 40 --tls-cert certs/alice.pem --tls-key certs/alice.key --tls-ca certs/ca.pem
+
+A server needs NODE.pem, NODE.key and ca.pem; a client its own two and ca.pem; ca.key stays where it was made.
+To renew one: the same command with --force, then copy the two files over the old ones. Servers and clients that run
+take the new ones within a second or two.";
+
+/// Makes a private CA: DIRECTORY/ca.pem, which all are given, and DIRECTORY/ca.key, which none is given. What it signs
+/// is trusted wherever ca.pem is.
+#[derive(Args)]
+pub(crate) struct Init {
+    #[command(flatten)]
+    place: Place,
+    /// What the CA is called; two CAs of one network should not share a name
+    #[arg(long, default_value = "Leaseway CA", value_parser = names::common_name)]
+    name: String,
+    /// How many days it is valid
+    #[arg(long, default_value_t = CA_DAYS, value_parser = days())]
+    days: u64,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Makes DIRECTORY/NAME.pem, a certificate that the CA of this directory has signed, and DIRECTORY/NAME.key. With
+/// --host it is for a server (and for its connections to peers and to its parent), without it for a client. The other
+/// side knows its holder by the first --uri, else by the first --host that is no address, else by NAME.
+#[derive(Args)]
+pub(crate) struct Issue {
+    /// What the holder is called, and its files
+    #[arg(value_parser = names::file_name)]
+    name: String,
+    /// For a server: every name and address by which clients and peers reach it, without a port. Several, with commas
+    #[arg(long, value_name = "HOST,…", value_delimiter = ',', value_parser = SubjectName::host)]
+    host: Vec<SubjectName>,
+    /// A SPIFFE id, such as spiffe://acme/web/1. Several, with commas
+    #[arg(long, value_name = "URI,…", value_delimiter = ',', value_parser = SubjectName::uri)]
+    uri: Vec<SubjectName>,
+    /// How many days it is valid; it ends with its CA at the latest
+    #[arg(long, default_value_t = LEAF_DAYS, value_parser = days())]
+    days: u64,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Where certificates and keys are kept.
+#[derive(Args)]
+struct Place {
+    /// Where certificates and keys are kept
+    #[arg(long, default_value = "certs", value_name = "DIRECTORY")]
+    dir: PathBuf,
+    /// Takes the place of files that are there already
+    #[arg(long)]
+    force: bool,
+}
+
+impl Place {
+    fn existing(&self) -> Existing {
+        if self.force { Existing::Replaced } else { Existing::Kept }
+    }
+}
+
+fn days() -> RangedU64ValueParser<u64> {
+    RangedU64ValueParser::new().range(1..=MAX_DAYS)
+}
+
+impl Init {
+    fn run(self) -> Outcome {
+        let Place { dir, .. } = &self.place;
+        let ca = authority::generate(&self.name, SystemTime::now(), self.days)?;
+        let ends = ca.ends;
+        let [certificate, key] = files::write(dir, files::CA, &ca, self.place.existing())?;
+        if self.output.is_json() {
+            return say_json(json!({
+                "name": self.name, "certificate": text(&certificate), "key": text(&key), "not_after": utc(ends),
+            }));
+        }
+        say(format_args!(
+            "{certificate}  the CA's certificate: give it to every server and client (--tls-ca); ends {end}\n\
+             {key}  its key: signs certificates, and nothing else needs it. Give it to none",
+            certificate = certificate.display(),
+            key = key.display(),
+            end = utc(ends),
+        ))?;
+        let dir = in_directory(dir);
+        say(format_args!(
+            "\nNext:\n  \
+             leaseway certs issue node --host localhost,127.0.0.1{dir}  for servers: all names and addresses by which \
+             they are reached\n  \
+             leaseway certs issue alice{dir}  for a client, which servers then know as alice"
+        ))
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// What says the directory on the command line, unless it is the default.
+fn in_directory(directory: &Path) -> String {
+    if directory == Path::new("certs") { String::new() } else { format!(" --dir {}", directory.display()) }
+}
+
+impl Issue {
+    fn run(self) -> Outcome {
+        let Place { dir, .. } = &self.place;
+        let subject = Subject { name: self.name, names: [self.uri, self.host].concat() };
+        let now = SystemTime::now();
+        let pair = Authority::read(dir)?.issue(&subject, now, self.days)?;
+        let [certificate, key] = files::write(dir, &subject.name, &pair, self.place.existing())?;
+        let [certificate, key, ca] = [certificate, key, files::certificate(dir, files::CA)].map(|path| text(&path));
+        if self.output.is_json() {
+            return say_json(json!({
+                "identity": subject.identity(), "serves": subject.serves(), "certificate": certificate,
+                "key": key, "ca": ca, "not_after": utc(pair.ends),
+            }));
+        }
+        say(format_args!(
+            "{certificate}  the certificate of `{identity}`, {whom}; ends {end}\n\
+             {key}  its key: for its holder alone",
+            identity = subject.identity(),
+            whom = if subject.serves() { "a server" } else { "a client" },
+            end = utc(pair.ends),
+        ))?;
+        if pair.ends < authority::after(now, self.days) {
+            note(format_args!("it ends with its CA, sooner than in {} days", self.days));
+        }
+        let command = if subject.serves() { "serve".to_owned() } else { format!("get {} mysql 40", subject.name) };
+        say(format_args!(
+            "\nIts holder needs these two and {ca}:\n  \
+             leaseway {command} --tls-cert {certificate} --tls-key {key} --tls-ca {ca}"
+        ))
+    }
+}

@@ -1,0 +1,168 @@
+//! `leaseway certs show`.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use clap::Args;
+use leaseway_core::escaped;
+use leaseway_tls::Description;
+use serde_json::{Value, json};
+
+use super::names::SubjectName;
+use crate::{
+    Outcome,
+    error::CliError,
+    output::{Output, format::utc, note, say, say_json},
+};
+
+/// Of one that ends sooner it is warned.
+pub(super) const EXPIRY_WARNING: Duration = Duration::from_secs(30 * 86_400);
+
+/// Shows the names, the issuer and the end of every certificate in these files, and warns of those that end within 30
+/// days. Keys are never shown.
+#[derive(Args)]
+pub(crate) struct ShowCertificates {
+    /// Files in PEM form, or directories with .pem files
+    #[arg(value_name = "FILE", default_value = "certs")]
+    paths: Vec<PathBuf>,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// One certificate of a file.
+#[derive(Debug, PartialEq)]
+pub(super) struct Shown {
+    file: String,
+    subject: String,
+    issuer: String,
+    names: Vec<String>,
+    begins: i64,
+    ends: i64,
+}
+
+impl ShowCertificates {
+    pub(super) fn run(self) -> Outcome {
+        let mut shown = Vec::new();
+        for path in &self.paths {
+            for file in files_of(path)? {
+                shown.extend(read(&file)?);
+            }
+        }
+        let now = SystemTime::now();
+        if self.output.is_json() {
+            say_json(Value::Array(shown.iter().map(Shown::as_json).collect()))?;
+        } else {
+            say(shown.iter().map(Shown::as_text).collect::<Vec<_>>().join("\n\n"))?;
+        }
+        shown.iter().filter_map(|shown| shown.warning(now)).for_each(note);
+        Ok(())
+    }
+}
+
+/// Of a directory its .pem files, by name.
+fn files_of(path: &Path) -> Result<Vec<PathBuf>, CliError> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let unreadable = |error| CliError::Certificates(format!("cannot read {}: {error}", path.display()));
+    let entries = fs::read_dir(path).and_then(|entries| entries.collect::<Result<Vec<_>, _>>()).map_err(unreadable)?;
+    let mut files: Vec<_> = entries.into_iter().map(|entry| entry.path()).collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "pem"));
+    files.sort();
+    if files.is_empty() {
+        return Err(CliError::Certificates(format!("{}: there are no .pem files in it", path.display())));
+    }
+    Ok(files)
+}
+
+/// Every certificate of a file.
+pub(super) fn read(path: &Path) -> Result<Vec<Shown>, CliError> {
+    let shown = |certificate| {
+        let malformed = |error| CliError::Certificates(format!("{}: {error}", path.display()));
+        Ok(Shown::of(path, leaseway_tls::describe(certificate).map_err(malformed)?))
+    };
+    leaseway_tls::certificates(path, "certificate")?.iter().map(|certificate| shown(certificate)).collect()
+}
+
+impl Shown {
+    fn of(file: &Path, certificate: Description) -> Shown {
+        let Description { uris, dns, addresses, common_name, issuer, from, until } = certificate;
+        let addresses = addresses.iter().map(ToString::to_string);
+        let nameless = || "(without a name)".to_owned();
+        Shown {
+            file: file.display().to_string(),
+            subject: common_name.unwrap_or_else(nameless),
+            issuer: issuer.unwrap_or_else(nameless),
+            names: uris.into_iter().chain(dns).chain(addresses).collect(),
+            begins: seconds(from),
+            ends: seconds(until),
+        }
+    }
+
+    pub(super) fn is_valid_until(&self, at: SystemTime) -> bool {
+        self.ends > seconds(at)
+    }
+
+    pub(super) fn has(&self, name: &SubjectName) -> bool {
+        self.names.contains(&name.to_string())
+    }
+
+    fn as_text(&self) -> String {
+        let mut lines = vec![format!("{}: {}", escaped(&self.file), escaped(&self.subject))];
+        if !self.names.is_empty() {
+            lines.push(format!("  names   {}", escaped(&self.names.join(", "))));
+        }
+        let itself = if self.issuer == self.subject { " (itself: a CA)" } else { "" };
+        lines.push(format!("  issuer  {}{itself}", escaped(&self.issuer)));
+        lines.push(format!("  valid   from {} to {}", utc(self.begins), utc(self.ends)));
+        lines.join("\n")
+    }
+
+    fn as_json(&self) -> Value {
+        json!({
+            "file": self.file, "subject": self.subject, "issuer": self.issuer, "names": self.names,
+            "not_before": utc(self.begins), "not_after": utc(self.ends),
+        })
+    }
+
+    fn warning(&self, now: SystemTime) -> Option<String> {
+        let now = seconds(now);
+        let (file, left) = (escaped(&self.file), self.ends - now);
+        if left <= 0 {
+            return Some(format!("warning: {file} has ended ({}): no connection is made with it", utc(self.ends)));
+        }
+        if self.begins > now {
+            return Some(format!("warning: {file} is not valid yet (from {}): is a clock wrong?", utc(self.begins)));
+        }
+        let days = left / 86_400;
+        (left < EXPIRY_WARNING.as_secs() as i64)
+            .then(|| format!("warning: {file} ends in {days} days ({})", utc(self.ends)))
+    }
+}
+
+fn seconds(at: SystemTime) -> i64 {
+    at.duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(begins: i64, ends: i64) -> Shown {
+        Shown { file: "a.pem".into(), subject: "CN=a".into(), issuer: "CN=ca".into(), names: Vec::new(), begins, ends }
+    }
+
+    #[test]
+    fn it_warns_of_what_ends_soon_has_ended_or_has_not_begun() {
+        const DAY: i64 = 86_400;
+        let now = UNIX_EPOCH + Duration::from_secs(100 * 86_400);
+        let warning = |begins, ends| shown(begins * DAY, ends * DAY).warning(now);
+        assert_eq!(warning(0, 200), None);
+        assert!(warning(0, 129).is_some_and(|said| said.contains("ends in 29 days")));
+        assert!(warning(0, 100).is_some_and(|said| said.contains("has ended")));
+        assert!(warning(101, 200).is_some_and(|said| said.contains("not valid yet")));
+    }
+}

@@ -1,0 +1,422 @@
+//! The Doorman service: parse, ask the resources, answer in the order of the request.
+
+use std::{sync::Arc, time::Instant};
+
+use leaseway_core::{
+    Answer, Request as Asked,
+    access::{AccessRequest, Identity},
+};
+use leaseway_proto::doorman::{
+    self as wire, DiscoveryRequest, DiscoveryResponse, GetCapacityRequest, GetCapacityResponse,
+    GetServerCapacityRequest, GetServerCapacityResponse, Mastership, ReleaseCapacityRequest, ReleaseCapacityResponse,
+    capacity_server::Capacity,
+};
+use leaseway_raft::RaftHandle;
+use tonic::{Request, Response, Status};
+
+use super::{
+    admitted,
+    convert::{self, ForResource, Parsed},
+    entries::INNER_LIKE_AN_ENTRY,
+    invalid::Invalid,
+    not_master,
+    problems::Problems,
+};
+use crate::{
+    auth::Subject,
+    listen::{
+        Caller,
+        accounts::RequestOrigin,
+        budget::{BeyondBudget, Charge, ConnectionBudget, ENTRY},
+    },
+    node::{NodeHandle, NotMaster, Refused, peer_endpoints::PeerEndpoints, server_info::ServerInfo},
+    observe::metrics::{CallKind, Reason, RequestMethod},
+    runtime::coop::{ChunkPermit, ENTRIES},
+};
+
+#[derive(Clone)]
+pub(crate) struct CapacityService {
+    node: NodeHandle,
+    info: ServerInfo,
+    /// The peers of this node, if it has any.
+    quorum: Option<RaftHandle>,
+}
+
+impl CapacityService {
+    pub(crate) fn new(node: NodeHandle, info: ServerInfo, quorum: Option<RaftHandle>) -> CapacityService {
+        CapacityService { node, info, quorum }
+    }
+
+    /// Where clients reach the peers of this node.
+    fn endpoints(&self) -> Vec<String> {
+        let peers = self.quorum.iter().flat_map(RaftHandle::peers);
+        let endpoints = peers.map(|peer| PeerEndpoints::from(peer.advertise.as_str()).grpc);
+        endpoints.filter(|endpoint| !endpoint.is_empty()).collect()
+    }
+
+    /// Answers a GetCapacity.
+    pub(super) async fn answer_get(
+        &self,
+        request: GetCapacityRequest,
+        caller: Option<&Caller>,
+        subject: Option<&Subject>,
+    ) -> Result<GetCapacityResponse, Status> {
+        let since = Instant::now();
+        let from = subject.and_then(Subject::origin).or_else(|| caller.map(Caller::origin));
+        metered(RequestMethod::GetCapacity, since, self.get(request, from, subject).await)
+    }
+
+    /// Leaves out what the caller may not do. `subject`: none while everything is allowed.
+    #[inline]
+    fn admit(&self, subject: Option<&Subject>, call: CallKind, parsed: &mut Parsed) -> Result<(), Status> {
+        let Some(subject) = subject else { return Ok(()) };
+        let Parsed { requests, problems } = parsed;
+        if requests.is_empty() {
+            return self.node.authorizer().check_known(subject, call);
+        }
+        self.node.authorizer().retain(subject, call, requests, access_request, |(resource, request), why| {
+            problems.note(Reason::Denied, holder(request), resource, why);
+        })
+    }
+
+    /// Names a client that has asked again too soon in the audit log.
+    #[inline]
+    fn record_haste(&self, problems: &Problems, from: Option<RequestOrigin>, subject: Option<&Subject>) {
+        let Some((client, resource)) = problems.too_soon() else { return };
+        let who = subject.map_or(&Identity::Anonymous, |subject| subject.permissions().identity());
+        self.node.authorizer().audit().too_soon(who, from.map(|from| from.address), client, resource);
+    }
+
+    async fn parse_in_turns(&self, request: GetCapacityRequest) -> Result<Parsed, Invalid> {
+        let mut permit = ChunkPermit::acquire().await;
+        let mut reading = convert::Reading::new(request, &self.node.limits)?;
+        while reading.read(ENTRIES, &self.node.limits)? {
+            permit = permit.next().await;
+        }
+        Ok(reading.finish(&self.node.limits))
+    }
+
+    async fn ask_all(&self, requests: &[ForResource], from: Option<RequestOrigin>) -> Vec<Result<Answer, Refused>> {
+        if let [(resource, request)] = requests {
+            let answer = self.node.submit_from(resource, request, from).await;
+            return vec![answer];
+        }
+        // Boxed: most requests are for one resource, and need no room for this.
+        Box::pin(self.node.submit_all(requests, from)).await
+    }
+
+    /// Asks again once a peer that was only just started knows the master.
+    async fn ask_later(
+        &self,
+        requests: &[ForResource],
+        from: Option<RequestOrigin>,
+        mastership: Mastership,
+    ) -> Result<Vec<Result<Answer, Refused>>, Mastership> {
+        if mastership.master_address.is_some() || !self.node.until_first_master().await {
+            return Err(mastership);
+        }
+        let answers = self.ask_all(requests, from).await;
+        elsewhere(&answers).map_or(Ok(answers), Err)
+    }
+
+    async fn get(
+        &self,
+        request: GetCapacityRequest,
+        from: Option<RequestOrigin>,
+        subject: Option<&Subject>,
+    ) -> Result<GetCapacityResponse, Status> {
+        let mut parsed = match request.resource.len() {
+            ..=ENTRIES => convert::get_capacity(request, &self.node.limits)?,
+            // Boxed: as [`ask_all`](Self::ask_all).
+            _ => Box::pin(self.parse_in_turns(request)).await?,
+        };
+        self.admit(subject, CallKind::GetCapacity, &mut parsed)?;
+        let Parsed { requests, mut problems } = parsed;
+        if requests.is_empty()
+            && let Err(why) = self.node.check()
+        {
+            return Ok(GetCapacityResponse { mastership: Some(mastership(&why)), ..Default::default() });
+        }
+        let mut answers = self.ask_all(&requests, from).await;
+        if let Some(elsewhere) = elsewhere(&answers) {
+            // Boxed: a master never needs it.
+            match Box::pin(self.ask_later(&requests, from, elsewhere)).await {
+                Ok(later) => answers = later,
+                Err(elsewhere) => return Ok(GetCapacityResponse { mastership: Some(elsewhere), ..Default::default() }),
+            }
+        }
+        let response = granted(requests, answers, &mut problems, convert::resource_response).await?;
+        self.record_haste(&problems, from, subject);
+        Ok(GetCapacityResponse { response, mastership: None, problem: problems.into_wire() })
+    }
+
+    async fn get_server(
+        &self,
+        request: GetServerCapacityRequest,
+        from: Option<RequestOrigin>,
+        subject: Option<&Subject>,
+    ) -> Result<GetServerCapacityResponse, Status> {
+        let child = request.server_id.clone().unwrap_or_default();
+        let mut parsed = convert::get_server_capacity(request, &self.node.limits)?;
+        self.admit(subject, CallKind::GetServerCapacity, &mut parsed)?;
+        let Parsed { mut requests, mut problems } = parsed;
+        requests.retain(|request| !convert::asks_for_nothing(request));
+        if requests.is_empty()
+            && let Err(why) = self.node.check()
+        {
+            return Ok(GetServerCapacityResponse { mastership: Some(mastership(&why)), ..Default::default() });
+        }
+        let mut answers = self.ask_all(&requests, from).await;
+        if let Some(elsewhere) = elsewhere(&answers) {
+            match Box::pin(self.ask_later(&requests, from, elsewhere)).await {
+                Ok(later) => answers = later,
+                Err(elsewhere) => {
+                    return Ok(GetServerCapacityResponse { mastership: Some(elsewhere), ..Default::default() });
+                }
+            }
+        }
+        let at = self.node.clock.at();
+        self.node.children().asked(&child, requests.len(), at);
+        if answers.iter().any(|answer| matches!(answer, Ok(Answer::NameTaken))) {
+            self.node.children().refused(&child, at);
+        }
+        let response = granted(requests, answers, &mut problems, convert::server_response).await?;
+        self.record_haste(&problems, from, subject);
+        let page = Some(self.info.http.to_string()).filter(|page| !page.is_empty());
+        Ok(GetServerCapacityResponse { response, mastership: None, problem: problems.into_wire(), page })
+    }
+
+    /// All entries are tried. If one could not be carried out now, the answer is an error, so that the client repeats
+    /// the request.
+    async fn release(
+        &self,
+        request: ReleaseCapacityRequest,
+        subject: Option<&Subject>,
+    ) -> Result<ReleaseCapacityResponse, Status> {
+        let mut parsed = convert::release_capacity(request, &self.node.limits)?;
+        self.admit(subject, CallKind::ReleaseCapacity, &mut parsed)?;
+        let Parsed { requests, mut problems } = parsed;
+        let mut error = None;
+        for (resource, request) in requests {
+            let client = Arc::clone(holder(&request));
+            // A release does not create a resource.
+            match self.node.submit_to_living(&resource, request).await {
+                Ok(_) => {}
+                Err(Refused::NotMaster(mut why)) => {
+                    if why.master.is_none() && self.node.until_first_master().await {
+                        match self.node.check() {
+                            // A new master: there is no resource here yet.
+                            Ok(()) => continue,
+                            Err(now) => why = now,
+                        }
+                    }
+                    return Ok(ReleaseCapacityResponse { mastership: Some(mastership(&why)), problem: Vec::new() });
+                }
+                Err(why) => error = passing(&why, &client, &resource, &mut problems).or(error),
+            }
+        }
+        match error {
+            Some(error) => Err(error),
+            None => Ok(ReleaseCapacityResponse { mastership: None, problem: problems.into_wire() }),
+        }
+    }
+}
+
+/// The master to ask instead, if one of the answers is a redirect: leases of two masters do not belong into one answer.
+fn elsewhere(answers: &[Result<Answer, Refused>]) -> Option<Mastership> {
+    answers.iter().find_map(|answer| match answer {
+        Err(Refused::NotMaster(why)) => Some(mastership(why)),
+        _ => None,
+    })
+}
+
+fn mastership(why: &NotMaster) -> Mastership {
+    Mastership { master_address: why.master.as_ref().map(|master| master.grpc.clone()) }
+}
+
+/// What was granted, in order. Resources that could not answer are left out, and named. If none could answer, and one
+/// of the causes is temporary, that is an error: callers ask again after a pause. Lasting causes are no error:
+/// Doorman's clients repeat a failed request and do nothing else before it succeeds.
+async fn granted<T>(
+    requests: Vec<ForResource>,
+    answers: Vec<Result<Answer, Refused>>,
+    problems: &mut Problems,
+    response: impl Fn(String, &Answer) -> Option<T>,
+) -> Result<Vec<T>, Status> {
+    let mut grants = Grants { granted: Vec::with_capacity(answers.len()), error: None };
+    let mut answered = requests.into_iter().zip(answers);
+    grants.add(answered.by_ref().take(ENTRIES), problems, &response);
+    if answered.len() > 0 {
+        // Boxed: as [`CapacityService::ask_all`].
+        let rest = async {
+            let mut permit = ChunkPermit::acquire().await;
+            while answered.len() > 0 {
+                grants.add(answered.by_ref().take(ENTRIES), problems, &response);
+                permit = permit.next().await;
+            }
+        };
+        Box::pin(rest).await;
+    }
+    match grants.error {
+        Some(error) if grants.granted.is_empty() => Err(error),
+        _ => Ok(grants.granted),
+    }
+}
+
+/// What was granted so far.
+struct Grants<T> {
+    granted: Vec<T>,
+    error: Option<Status>,
+}
+
+impl<T> Grants<T> {
+    fn add(
+        &mut self,
+        answered: impl Iterator<Item = (ForResource, Result<Answer, Refused>)>,
+        problems: &mut Problems,
+        response: impl Fn(String, &Answer) -> Option<T>,
+    ) {
+        for ((resource, request), answer) in answered {
+            match answer {
+                Ok(answer @ (Answer::Granted(_) | Answer::Supplied(_))) => {
+                    self.granted.extend(response(resource, &answer));
+                }
+                Ok(answer) => {
+                    if let Some((reason, message)) = left_out(&answer) {
+                        problems.note(reason, holder(&request), &resource, message);
+                    }
+                }
+                Err(why) => {
+                    self.error = passing(&why, holder(&request), &resource, problems).or(self.error.take());
+                }
+            }
+        }
+    }
+}
+
+fn holder(request: &Asked) -> &Arc<str> {
+    match request {
+        Asked::Ask(ask) | Asked::Renew(ask) => &ask.id,
+        Asked::Release(release) => &release.id,
+    }
+}
+
+/// What an entry asks for.
+fn access_request((resource, request): &ForResource) -> AccessRequest<'_> {
+    AccessRequest::of(resource, request)
+}
+
+/// Why an answer has no lease.
+fn left_out(answer: &Answer) -> Option<(Reason, &'static str)> {
+    match answer {
+        Answer::Full => Some((
+            Reason::TooManyClients,
+            "this resource, or this server, has as many clients as it may; \
+             it can be started with a larger --max-clients-per-resource or --max-clients",
+        )),
+        Answer::NameTaken => Some((
+            Reason::NameTaken,
+            "another node has this name here, and leases under it: every node needs a --node of its own; if this is the \
+             same node, started again without its data directory, it is served when those leases have ended",
+        )),
+        Answer::ShareFull => Some((
+            Reason::TooManyClients,
+            "you have as many clients as one identity or address may while others could need the rest; the server can \
+             be started with a larger --max-clients or --address-share",
+        )),
+        Answer::TooSoon => Some((Reason::TooSoon, "asked again too soon, and nothing has changed: the lease stays")),
+        Answer::NotYet => Some((Reason::NotYet, "this node has no lease of its own yet; ask again in a second")),
+        // No client waits for a stale answer; the problem of an unreadable one was recorded before.
+        Answer::Stale | Answer::Unknown | Answer::Released | Answer::Granted(_) | Answer::Supplied(_) => None,
+    }
+}
+
+/// Records why there is no answer; returns an error if the cause is temporary.
+fn passing(why: &Refused, client: &str, resource: &str, problems: &mut Problems) -> Option<Status> {
+    let reason = match why {
+        Refused::TooManyResources(_) | Refused::ResourceShare(_) => Reason::TooManyResources,
+        Refused::Busy(_) | Refused::QueueShare(_) => Reason::Busy,
+        Refused::Failed(_) => Reason::Failed,
+        Refused::ShuttingDown | Refused::NotMaster(_) => return Some(refused(why)),
+    };
+    problems.note(reason, client, resource, &why.to_string());
+    (reason != Reason::TooManyResources).then(|| refused(why))
+}
+
+pub(super) fn refused(why: &Refused) -> Status {
+    let text = why.to_string();
+    match why {
+        Refused::NotMaster(why) => not_master(why),
+        Refused::Busy(_) | Refused::QueueShare(_) | Refused::TooManyResources(_) | Refused::ResourceShare(_) => {
+            Status::resource_exhausted(text)
+        }
+        Refused::Failed(_) => Status::internal(text),
+        Refused::ShuttingDown => Status::unavailable(text),
+    }
+}
+
+fn metered<T>(method: RequestMethod, since: Instant, result: Result<T, Status>) -> Result<T, Status> {
+    method.answered(since.elapsed(), result.is_err());
+    result
+}
+
+/// Charges the entries of a request of a child node.
+fn entries_under_way(request: &Request<GetServerCapacityRequest>) -> Result<Option<Charge>, BeyondBudget> {
+    let Some(budget) = request.extensions().get::<Arc<ConnectionBudget>>() else { return Ok(None) };
+    let entries = request.get_ref().resource.iter().map(|entry| 1 + entry.wants.len() / INNER_LIKE_AN_ENTRY);
+    Charge::part(budget, ENTRY * entries.sum::<usize>()).map(Some)
+}
+
+#[tonic::async_trait]
+impl Capacity for CapacityService {
+    async fn discovery(&self, request: Request<DiscoveryRequest>) -> Result<Response<DiscoveryResponse>, Status> {
+        let admitted = admitted(&request, self.node.authorizer());
+        admitted.check_known(CallKind::Discovery)?;
+        let (is_master, mastership, reign) = match self.node.reign() {
+            Ok(reign) => (
+                true,
+                Mastership { master_address: Some(self.info.advertise.to_string()) },
+                reign.map(|one| one.term()),
+            ),
+            Err(why) => (false, mastership(&why), None),
+        };
+        let response = wire::DiscoveryResponse {
+            mastership: Some(mastership),
+            is_master: Some(is_master),
+            endpoint: self.endpoints(),
+            reign,
+        };
+        metered(RequestMethod::Discovery, Instant::now(), Ok(response)).map(Response::new)
+    }
+
+    async fn get_capacity(
+        &self,
+        request: Request<GetCapacityRequest>,
+    ) -> Result<Response<GetCapacityResponse>, Status> {
+        let admitted = admitted(&request, self.node.authorizer());
+        let caller = Caller::of(&request).cloned();
+        self.answer_get(request.into_inner(), caller.as_ref(), admitted.subject()).await.map(Response::new)
+    }
+
+    async fn get_server_capacity(
+        &self,
+        request: Request<GetServerCapacityRequest>,
+    ) -> Result<Response<GetServerCapacityResponse>, Status> {
+        let since = Instant::now();
+        let admitted = admitted(&request, self.node.authorizer());
+        let from = admitted.origin();
+        let _under_way = entries_under_way(&request)?;
+        let answer = self.get_server(request.into_inner(), from, admitted.subject()).await;
+        metered(RequestMethod::GetServerCapacity, since, answer).map(Response::new)
+    }
+
+    async fn release_capacity(
+        &self,
+        request: Request<ReleaseCapacityRequest>,
+    ) -> Result<Response<ReleaseCapacityResponse>, Status> {
+        let since = Instant::now();
+        let admitted = admitted(&request, self.node.authorizer());
+        let answer = self.release(request.into_inner(), admitted.subject()).await;
+        metered(RequestMethod::ReleaseCapacity, since, answer).map(Response::new)
+    }
+}

@@ -1,0 +1,440 @@
+//! The conversion between wire and core types, in one place. What passes is valid; errors name the field.
+//!
+//! A missing required field is an error, not a silent zero: nothing of that request is carried out. Numbers are finite,
+//! not negative and not absurd, ids are neither empty nor long; an invalid entry is left out, or answered by what is
+//! known of its holder, and does not affect the others (see [`super::problems`]).
+
+use std::{
+    hash::{BuildHasher as _, RandomState},
+    iter::Enumerate,
+    sync::Arc,
+};
+
+use leaseway_core::{
+    Amount, Answer, Ask, ChargedTo, Claim, Claims, Has, HolderKind, Lease, Millis, News, NodeInstance, PoolStanding,
+    PoolState, Release, Request, Settings, Terms, Token, Usage, clamp_priority,
+};
+use leaseway_proto::{doorman as wire, push::WatchRequest};
+
+use super::{
+    invalid::{Invalid, invalid, required},
+    problems::Problems,
+};
+use crate::{config::limits::Limits, observe::metrics::Reason};
+
+pub(super) fn amount(value: f64, field: impl FnOnce() -> String) -> Result<Amount, Invalid> {
+    Amount::new(value).map_err(|error| invalid(field(), format!("is {value}, {error}")))
+}
+
+pub(super) fn id(value: Option<String>, limits: &Limits, field: impl Fn() -> String) -> Result<String, Invalid> {
+    allowed(required(value, &field)?, limits, field).map_err(|(_, why)| why)
+}
+
+/// An id that may be used; or it, and why not.
+fn allowed(value: String, limits: &Limits, field: impl Fn() -> String) -> Result<String, (String, Invalid)> {
+    let problem = match value.len() {
+        0 => "must not be empty".to_owned(),
+        bytes if bytes > limits.id_bytes => {
+            format!("is {bytes} bytes long, at most {} are allowed", limits.id_bytes)
+        }
+        _ => return Ok(value),
+    };
+    Err((value, invalid(field(), problem)))
+}
+
+fn count(found: usize, most: usize, field: &str, flag: &'static str) -> Result<(), Invalid> {
+    if found <= most { Ok(()) } else { Err(Invalid::TooMany { field: field.into(), count: found, most, flag }) }
+}
+
+/// A resource and what to ask it.
+pub(crate) type ForResource = (String, Request);
+
+/// What can be carried out of a request, and what is wrong with the rest.
+#[derive(Debug, Default)]
+pub(crate) struct Parsed {
+    pub(crate) requests: Vec<ForResource>,
+    pub(crate) problems: Problems,
+}
+
+/// What a request says of its sender, for all its entries.
+#[derive(Clone)]
+struct Sender {
+    id: Arc<str>,
+    drops_late: bool,
+    is_gateway: bool,
+    /// Of a child node.
+    instance: Option<NodeInstance>,
+}
+
+pub(crate) fn get_capacity(request: wire::GetCapacityRequest, limits: &Limits) -> Result<Parsed, Invalid> {
+    let mut reading = Reading::new(request, limits)?;
+    reading.read(usize::MAX, limits)?;
+    Ok(reading.finish(limits))
+}
+
+/// A GetCapacity of which not all entries are read yet: many are read in turns.
+pub(super) struct Reading {
+    sender: Sender,
+    entries: Enumerate<std::vec::IntoIter<wire::ResourceRequest>>,
+    parsed: Parsed,
+}
+
+impl Reading {
+    pub(super) fn new(request: wire::GetCapacityRequest, limits: &Limits) -> Result<Reading, Invalid> {
+        let (drops_late, is_gateway) = (request.drops_late(), request.is_gateway());
+        let client = id(request.client_id, limits, || "client_id".into())?.into();
+        let sender = Sender { id: client, drops_late, is_gateway, instance: None };
+        let parsed = Parsed { requests: Vec::with_capacity(request.resource.len()), ..Parsed::default() };
+        Ok(Reading { sender, entries: request.resource.into_iter().enumerate(), parsed })
+    }
+
+    /// Reads some more. `false`: there are no more.
+    pub(super) fn read(&mut self, most: usize, limits: &Limits) -> Result<bool, Invalid> {
+        for (at, entry) in self.entries.by_ref().take(most) {
+            self.parsed.requests.extend(client_ask(at, entry, &self.sender, limits, &mut self.parsed.problems)?);
+        }
+        Ok(self.entries.len() > 0)
+    }
+
+    pub(super) fn finish(self, limits: &Limits) -> Parsed {
+        let Parsed { requests, mut problems } = self.parsed;
+        Parsed { requests: at_most(requests, limits, &self.sender.id, &mut problems), problems }
+    }
+}
+
+fn client_ask(
+    at: usize,
+    entry: wire::ResourceRequest,
+    sender: &Sender,
+    limits: &Limits,
+    problems: &mut Problems,
+) -> Result<Option<ForResource>, Invalid> {
+    let field = |name: &str| format!("resource[{at}].{name}");
+    let resource = required(entry.resource_id, || field("resource_id"))?;
+    let priority = required(entry.priority, || field("priority"))?;
+    let wants = required(entry.wants, || field("wants"))?;
+    let (has, had) = (has(entry.has, || field("has")), has(entry.had, || field("had")));
+    let beyond = amount(entry.outstanding.unwrap_or_default(), || field("outstanding"));
+    let resource = match allowed(resource, limits, || field("resource_id")) {
+        Ok(resource) => resource,
+        Err((resource, why)) => {
+            has?;
+            problems.note(Reason::BadId, &sender.id, &resource, &why.to_string());
+            return Ok(None);
+        }
+    };
+    let mut entry_reader = EntryReader { client: &sender.id, resource: &resource, problems };
+    let wants = entry_reader.value(amount(wants, || field("wants")))?;
+    let (has, beyond) = entry_reader.known(has, beyond)?;
+    let had = entry_reader.value(had)?.flatten();
+    let beyond = beyond.unwrap_or_default();
+    let outstanding =
+        (beyond > Amount::ZERO).then(|| has.map_or(Amount::ZERO, |has| has.capacity).saturating_add(beyond));
+    let news = entry_reader.value(usage(entry.usage, at))?.flatten();
+    let goes_by = wants.unwrap_or_else(|| has.map_or(Amount::ZERO, |has| has.capacity));
+    let claims = Claims::from_slice(&[Claim::of_client(goes_by, priority)]);
+    let Sender { id, drops_late, is_gateway, instance } = sender.clone();
+    let (kind, charged_to) = (HolderKind::Client, ChargedTo::default());
+    let learning = false;
+    let ask =
+        Ask { kind, id, claims, has, had, outstanding, learning, drops_late, is_gateway, instance, news, charged_to };
+    Ok(Some((resource, if wants.is_some() { Request::Ask(ask) } else { Request::Renew(ask) })))
+}
+
+/// Reads the fields of one entry and records problems.
+struct EntryReader<'a> {
+    client: &'a str,
+    resource: &'a str,
+    problems: &'a mut Problems,
+}
+
+impl EntryReader<'_> {
+    #[inline]
+    fn value<T>(&mut self, read: Result<T, Invalid>) -> Result<Option<T>, Invalid> {
+        self.problems.check(Reason::BadValue, self.client, self.resource, read)
+    }
+
+    /// A holder's report about its leases, all or nothing: an invalid lease confirms nothing, nor does one with an
+    /// invalid report of use. The request is still answered, with a new lease.
+    #[inline]
+    fn known<T>(
+        &mut self,
+        has: Result<Option<Has>, Invalid>,
+        in_use: Result<T, Invalid>,
+    ) -> Result<(Option<Has>, Option<T>), Invalid> {
+        let (has, in_use) = (self.value(has)?, self.value(in_use)?);
+        Ok((has.flatten().filter(|_| in_use.is_some()), in_use))
+    }
+}
+
+/// As many entries as one answer may have: those without a lease first, then those whose leases end first, so that all
+/// have their turn. Ties are broken at random.
+fn at_most(mut requests: Vec<ForResource>, limits: &Limits, client: &str, problems: &mut Problems) -> Vec<ForResource> {
+    let (count, most) = (requests.len(), limits.resources_per_request);
+    if count <= most {
+        return requests;
+    }
+    let chance = RandomState::new();
+    let key = |(at, (_, request)): (usize, &ForResource)| {
+        let ends = match request {
+            Request::Ask(ask) | Request::Renew(ask) => ask.has.map(|has| has.expiry_time),
+            Request::Release(_) => None,
+        };
+        (ends, chance.hash_one(at), at)
+    };
+    let mut keys: Vec<_> = requests.iter().enumerate().map(key).collect();
+    keys.select_nth_unstable(most);
+    let mut answered = vec![false; count];
+    keys[..most].iter().for_each(|(_, _, at)| answered[*at] = true);
+    let turn = format!(
+        "resource: {count} entries, this server answers {most} at a time \
+         (--max-resources-per-request raises that); this one has its turn when its lease is the next to end"
+    );
+    let mut answered = answered.into_iter();
+    requests.retain(|(resource, _)| {
+        let stays = answered.next().unwrap_or_default();
+        if !stays {
+            problems.note(Reason::TooManyInRequest, client, resource, &turn);
+        }
+        stays
+    });
+    requests
+}
+
+/// What a resource is told of use with the entry at this place.
+fn usage(usage: Option<wire::Usage>, at: usize) -> Result<Option<Box<News>>, Invalid> {
+    let Some(usage) = usage else { return Ok(None) };
+    let usage = read_usage(&usage, |name| format!("resource[{at}].usage.{name}"))?;
+    Ok(Some(Box::new(News { key: None, usage: Some(usage) })))
+}
+
+fn read_usage(usage: &wire::Usage, field: impl Fn(&str) -> String) -> Result<Usage, Invalid> {
+    let name = "recharging_fraction";
+    // A report without this field counts as none.
+    let recharging = usage.recharging_fraction.unwrap_or(1.0);
+    if !(0.0..=1.0).contains(&recharging) {
+        return Err(invalid(field(name), format!("is {recharging}, expected a part from 0 to 1")));
+    }
+    let request_cost = amount(usage.request_cost.unwrap_or_default(), || field("request_cost"))?;
+    let interval = usage.interval_ms.map(|ms| {
+        let ms = u64::try_from(ms).map_err(|_| invalid(field("interval_ms"), format!("is {ms}, must not be negative")));
+        ms.map(Millis)
+    });
+    Ok(Usage { recharging, request_cost, interval: interval.transpose()? })
+}
+
+fn has(lease: Option<wire::Lease>, field: impl Fn() -> String) -> Result<Option<Has>, Invalid> {
+    let Some(lease) = lease else { return Ok(None) };
+    let expiry_time = required(lease.expiry_time, || format!("{}.expiry_time", field()))?;
+    required(lease.refresh_interval, || format!("{}.refresh_interval", field()))?;
+    let capacity = required(lease.capacity, || format!("{}.capacity", field()))?;
+    let capacity = amount(capacity, || format!("{}.capacity", field()))?;
+    Ok(Some(Has { token: lease.token.and_then(Token::new), capacity, expiry_time }))
+}
+
+pub(crate) fn get_server_capacity(request: wire::GetServerCapacityRequest, limits: &Limits) -> Result<Parsed, Invalid> {
+    let node = id(request.server_id, limits, || "server_id".into())?.into();
+    let instance = NodeInstance::new(request.node.unwrap_or_default(), request.reign.unwrap_or_default());
+    let sender = Sender { id: node, drops_late: request.drops_late.unwrap_or_default(), is_gateway: false, instance };
+    let mut problems = Problems::default();
+    let mut requests = Vec::with_capacity(request.resource.len());
+    for (at, entry) in request.resource.into_iter().enumerate() {
+        requests.extend(node_ask(at, entry, &sender, limits, &mut problems)?);
+    }
+    Ok(Parsed { requests: at_most(requests, limits, &sender.id, &mut problems), problems })
+}
+
+fn node_ask(
+    at: usize,
+    entry: wire::ServerCapacityResourceRequest,
+    sender: &Sender,
+    limits: &Limits,
+    problems: &mut Problems,
+) -> Result<Option<ForResource>, Invalid> {
+    let field = |name: &str| format!("resource[{at}].{name}");
+    let resource = required(entry.resource_id, || field("resource_id"))?;
+    let minimums = claims(at, "minimums", entry.minimums, limits);
+    let claims = claims(at, "wants", entry.wants, limits).and_then(|mut claims| {
+        claims.extend(minimums?.into_iter().map(Claim::as_minimum));
+        Ok(claims)
+    });
+    let (has, had) = (has(entry.has, || field("has")), has(entry.had, || field("had")));
+    let resource = match allowed(resource, limits, || field("resource_id")) {
+        Ok(resource) => resource,
+        Err((resource, why)) => {
+            problems.note(Reason::BadId, &sender.id, &resource, &why.to_string());
+            return Ok(None);
+        }
+    };
+    let bands = if matches!(claims, Err(Invalid::TooMany { .. })) { Reason::TooManyBands } else { Reason::BadValue };
+    let claims = problems.check(bands, &sender.id, &resource, claims)?;
+    let mut entry_reader = EntryReader { client: &sender.id, resource: &resource, problems };
+    let knows_terms = entry.outstanding.is_some();
+    let outstanding = entry.outstanding.map(|held| amount(held, || field("outstanding"))).transpose();
+    let (has, outstanding) = entry_reader.known(has, outstanding)?;
+    let had = entry_reader.value(had)?.flatten();
+    let outstanding = outstanding.flatten().or(knows_terms.then_some(Amount::ZERO));
+    let news = entry_reader.value(usage(entry.usage, at))?.flatten();
+    let Sender { id, drops_late, is_gateway, instance } = sender.clone();
+    let ask = |claims| {
+        let learning = entry.learning.unwrap_or_default();
+        let (kind, charged_to) = (HolderKind::Node, ChargedTo::default());
+        Ask { kind, id, claims, has, had, outstanding, learning, drops_late, is_gateway, instance, news, charged_to }
+    };
+    let request = match claims {
+        Some(claims) => Request::Ask(ask(claims)),
+        None => {
+            let wants = has.map_or(Amount::ZERO, |has| has.capacity);
+            Request::Renew(ask(Claims::from_slice(&[Claim::new(wants, 1, 0)])))
+        }
+    };
+    Ok(Some((resource, request)))
+}
+
+/// The claims of a node. A missing field is reported before a wrong one, because it fails the request.
+fn claims(at: usize, list: &str, bands: Vec<wire::PriorityBandAggregate>, limits: &Limits) -> Result<Claims, Invalid> {
+    let field = |n: usize, name: &str| format!("resource[{at}].{list}[{n}].{name}");
+    for (n, band) in bands.iter().enumerate() {
+        required(band.priority, || field(n, "priority"))?;
+        required(band.num_clients, || field(n, "num_clients"))?;
+        required(band.wants, || field(n, "wants"))?;
+    }
+    count(bands.len(), limits.bands, &format!("resource[{at}].{list}"), "--max-bands")?;
+    bands.into_iter().enumerate().map(|(n, band)| claim(band, |name| field(n, name))).collect()
+}
+
+/// Doorman's child nodes ask for nothing of `*` while they have no clients, to have something to ask for. No resource
+/// comes to life for that: left out of the answer, they ask again a little later.
+pub(crate) fn asks_for_nothing((resource, request): &ForResource) -> bool {
+    let nothing = |ask: &Ask| ask.has.is_none() && ask.claims.iter().all(|claim| claim.wants == Amount::ZERO);
+    resource == "*"
+        && matches!(request, Request::Ask(ask) | Request::Renew(ask) if ask.kind == HolderKind::Node && nothing(ask))
+}
+
+fn claim(band: wire::PriorityBandAggregate, field: impl Fn(&str) -> String) -> Result<Claim, Invalid> {
+    let priority = clamp_priority(required(band.priority, || field("priority"))?);
+    let clients = required(band.num_clients, || field("num_clients"))?;
+    let wants = amount(required(band.wants, || field("wants"))?, || field("wants"))?;
+    let subclients = u32::try_from(clients).ok().filter(|n| (1..=Claim::MAX_SUBCLIENTS).contains(n));
+    let subclients = subclients.ok_or_else(|| {
+        let problem = format!("is {clients}, subclients should be > 0 and at most {}", Claim::MAX_SUBCLIENTS);
+        invalid(field("num_clients"), problem)
+    })?;
+    Ok(Claim::new(wants, subclients, priority))
+}
+
+/// Empty resource ids are skipped: Doorman's Go client sends one for each resource it closes.
+pub(crate) fn release_capacity(request: wire::ReleaseCapacityRequest, limits: &Limits) -> Result<Parsed, Invalid> {
+    let client: Arc<str> = id(request.client_id, limits, || "client_id".into())?.into();
+    let kind = if request.is_server.unwrap_or_default() { HolderKind::Node } else { HolderKind::Client };
+    let instance = NodeInstance::new(request.node.unwrap_or_default(), request.reign.unwrap_or_default());
+    let tokens = request.token;
+    let named = request.resource_id.into_iter().enumerate().filter(|(_, resource)| !resource.is_empty());
+    let mut parsed = Parsed::default();
+    for (at, resource) in named {
+        match allowed(resource, limits, || format!("resource_id[{at}]")) {
+            Ok(resource) => {
+                let token = tokens.get(at).copied().and_then(Token::new);
+                let release = Release { kind, id: Arc::clone(&client), token, instance };
+                parsed.requests.push((resource, Request::Release(release)));
+            }
+            Err((resource, why)) => parsed.problems.note(Reason::BadId, &client, &resource, &why.to_string()),
+        }
+    }
+    let (count, most) = (parsed.requests.len(), limits.resources_per_request);
+    for (resource, _) in parsed.requests.drain(most.min(count)..) {
+        let late = Invalid::TooMany { field: "resource_id".into(), count, most, flag: "--max-resources-per-request" };
+        parsed.problems.note(Reason::TooManyInRequest, &client, &resource, &late.to_string());
+    }
+    Ok(parsed)
+}
+
+/// The holder to be watched.
+pub(crate) fn watch(request: WatchRequest, limits: &Limits) -> Result<(HolderKind, Arc<str>), Invalid> {
+    let (kind, value, field) = match (request.client_id, request.server_id) {
+        (Some(_), Some(_)) => return Err(invalid("server_id", "must not be given together with client_id")),
+        (None, None) => return Err(invalid("client_id", "is missing, and so is server_id: one of them is required")),
+        (None, node) => (HolderKind::Node, node, "server_id"),
+        (client, None) => (HolderKind::Client, client, "client_id"),
+    };
+    Ok((kind, id(value, limits, || field.into())?.into()))
+}
+
+fn lease(lease: &Lease) -> wire::Lease {
+    wire::Lease {
+        expiry_time: Some(lease.expiry_time),
+        refresh_interval: Some((lease.refresh.0 / 1000) as i64),
+        capacity: Some(lease.capacity.get()),
+        token: Some(lease.token.get()),
+        remaining_ms: Some(lease.length.0 as i64),
+    }
+}
+
+pub(crate) fn resource_response(resource: String, answer: &Answer) -> Option<wire::ResourceResponse> {
+    let granted = answer.lease()?;
+    Some(wire::ResourceResponse {
+        resource_id: Some(resource),
+        gets: Some(lease(granted)),
+        safe_capacity: Some(granted.safe_capacity),
+        priority: Some(granted.priority.into()),
+        pool: granted.pool.as_ref().map(pool_state),
+    })
+}
+
+fn pool_state(state: &PoolState) -> wire::PoolState {
+    use wire::pool_state::State;
+    let standing = match state.standing {
+        PoolStanding::Waiting => State::Waiting,
+        PoolStanding::Free => State::Free,
+        PoolStanding::Priority => State::Priority,
+        PoolStanding::Revoking => State::Revoking,
+    };
+    wire::PoolState {
+        state: Some(standing.into()),
+        assigned: (state.assigned > Amount::ZERO).then(|| state.assigned.get()),
+        min_capacity: Some(state.min_capacity.get()),
+        reason: state.reason.map(|reason| reason.name().to_owned()),
+        burst_seconds: Some(state.burst.0 as f64 / 1000.0),
+    }
+}
+
+pub(crate) fn server_response(resource: String, answer: &Answer) -> Option<wire::ServerCapacityResourceResponse> {
+    let Answer::Supplied(supplied) = answer else { return None };
+    Some(wire::ServerCapacityResourceResponse {
+        resource_id: Some(resource),
+        gets: Some(lease(&supplied.lease)),
+        algorithm: Some(algorithm(&supplied.settings)),
+        safe_capacity: Some(supplied.lease.safe_capacity),
+        terms: supplied.terms.iter().map(|(priority, terms)| wire_terms(*priority, terms)).collect(),
+    })
+}
+
+fn wire_terms(priority: i16, terms: &Terms) -> wire::Terms {
+    let mut wire = wire::Terms { priority: Some(priority.into()), ..wire::Terms::default() };
+    match *terms {
+        Terms::Wants => {}
+        Terms::Each(most) => wire.each = Some(most.get()),
+        Terms::Level(level) => wire.level = Some(level),
+        Terms::Share { equal, top_up } => (wire.equal_share, wire.top_up) = (Some(equal), Some(top_up)),
+        Terms::Minimums(level) => wire.minimum = Some(level),
+    }
+    wire
+}
+
+/// How a resource is run, as child nodes are told it.
+fn algorithm(settings: &Settings) -> wire::Algorithm {
+    wire::Algorithm {
+        kind: Some(settings.kind.number()),
+        lease_length: Some((settings.lease.0 / 1000) as i64),
+        refresh_interval: Some((settings.refresh.0 / 1000) as i64),
+        parameters: settings
+            .parameters()
+            .into_iter()
+            .map(|parameter| wire::NamedParameter { name: Some(parameter.name), value: parameter.value })
+            .collect(),
+        learning_mode_duration: settings.learning.map(|learning| (learning.0 / 1000) as i64),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,379 @@
+//! The front and tonic are asked the same, byte for byte, and answer the same.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use hyper::server::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use leaseway_proto::doorman::{
+    GetCapacityRequest, GetCapacityResponse, ResourceRequest, capacity_server::CapacityServer,
+};
+use proptest::{
+    collection::vec,
+    prelude::any,
+    sample::{Index, select, subsequence},
+    strategy::{Strategy, ValueTree as _},
+    test_runner::TestRunner,
+};
+use prost::Message;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    time::timeout,
+};
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::Server;
+
+use super::*;
+use crate::{
+    auth::Authorizer,
+    config::{self, limits::Limits},
+    listen::open_connections::OpenConnections,
+    node::{NodeHandle, NodeStart, Threads, block_on, server_info::ServerInfo},
+    runtime::clock::Clock,
+};
+
+const MAX_BYTES: usize = 1000;
+/// An answer that has not come by then does not come.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A request that comes again is answered again.
+const NEVER_TOO_SOON: &str = "
+resources:
+- identifier_glob: '*'
+  capacity: 100
+  algorithm:
+    {kind: NO_ALGORITHM, lease_length: 60, refresh_interval: 5, parameters: {min_request_interval: 0}}
+";
+
+#[test]
+fn only_plain_calls_of_two_methods_are_answered_here() {
+    let answered_here = |request: http::request::Builder| {
+        let request = request.body(()).expect("a request");
+        to_be_answered_here(&request, &Extras::of(request.headers())).is_some()
+    };
+    assert!(answered_here(Request::post(GET_CAPACITY).header("grpc-timeout", "1S")));
+    assert!(answered_here(Request::post(WATCH)));
+    for path in ["/doorman.Capacity/GetCapacity/", "/doorman.Capacity/Discovery", "/doorman.capacity/GetCapacity", "/"]
+    {
+        assert!(!answered_here(Request::post(path)), "{path}");
+    }
+    assert!(!answered_here(Request::post(GET_CAPACITY).header("grpc-encoding", "gzip")));
+}
+
+/// The same service behind the front, and behind tonic's own server.
+async fn both(service: CapacityService, node: NodeHandle) -> [SocketAddr; 2] {
+    let listen = async || TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let (fronts, tonics) = (listen().await, listen().await);
+    let addresses = [&fronts, &tonics].map(|listener| listener.local_addr().expect("it is bound"));
+    let capacity = CapacityServer::new(service.clone()).max_decoding_message_size(MAX_BYTES);
+    let limits = BodyLimits { message_bytes: MAX_BYTES, patience: TIMEOUT };
+    let (_stop, stopped) = tokio::sync::watch::channel(false);
+    let authorizer = Arc::new(Authorizer::open());
+    let clients = Clients { capacity: service, push: PushService::new(node, stopped), authorizer };
+    let front = Arc::new(Front::new(Some(clients), limits, Routes::new(capacity.clone())));
+    let open = OpenConnections::at_most(100);
+    tokio::spawn(async move {
+        while let Ok((stream, from)) = fronts.accept().await {
+            let place = open.admit(from.ip()).expect("there is room");
+            let caller = Caller {
+                address: from.ip(),
+                names: None,
+                is_in_process: false,
+                connection: Arc::clone(&place.connection),
+            };
+            let gateway = ConnectionService::new(Arc::clone(&front), caller, Arc::clone(&place.connection));
+            let served = http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), gateway);
+            tokio::spawn(async move {
+                let _place = place;
+                served.await
+            });
+        }
+    });
+    tokio::spawn(Server::builder().add_service(capacity).serve_with_incoming(TcpListenerStream::new(tonics)));
+    addresses
+}
+
+/// A call as it goes over the wire.
+#[derive(Clone, Debug)]
+struct Call {
+    name: &'static str,
+    method: &'static str,
+    headers: Vec<(&'static str, &'static str)>,
+    frames: Vec<Bytes>,
+    end: End,
+}
+
+/// How a call ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum End {
+    WithItsMessage,
+    WithTrailers,
+    /// The server waits for more, in vain.
+    Never,
+}
+
+/// What comes back: all that a caller can tell two servers apart by, but for the words of an error.
+#[derive(Debug, PartialEq)]
+struct Reply {
+    http: u16,
+    content_type: Option<String>,
+    grpc: Option<String>,
+    in_trailers: bool,
+    /// What was granted of each resource.
+    granted: Option<Vec<f64>>,
+}
+
+/// The error is that of HTTP/2.
+async fn ask(address: SocketAddr, call: &Call) -> Result<Reply, h2::Error> {
+    let stream = TcpStream::connect(address).await.expect("it listens");
+    let (client, connection) = h2::client::handshake(stream).await.expect("it speaks HTTP/2");
+    tokio::spawn(connection);
+    let mut client = client.ready().await.expect("it is ready");
+    let uri = format!("http://{address}{GET_CAPACITY}");
+    let mut request = Request::builder().method(call.method).uri(uri);
+    for (name, value) in &call.headers {
+        request = request.header(*name, *value);
+    }
+    let (response, mut body) = client.send_request(request.body(()).expect("a request"), false).expect("it is sent");
+    for frame in &call.frames {
+        // A server that has refused the call may have closed the stream.
+        if body.send_data(frame.clone(), false).is_err() {
+            break;
+        }
+    }
+    match call.end {
+        End::WithItsMessage => drop(body.send_data(Bytes::new(), true)),
+        End::WithTrailers => {
+            let trailers = [(http::HeaderName::from_static("x-checksum"), http::HeaderValue::from_static("1"))];
+            drop(body.send_trailers(trailers.into_iter().collect()));
+        }
+        End::Never => {}
+    }
+    let (head, mut body) = response.await?.into_parts();
+    let mut framed = Vec::new();
+    while let Some(data) = body.data().await {
+        framed.extend_from_slice(&data?);
+    }
+    let trailers = body.trailers().await?.unwrap_or_default();
+    let text = |headers: &http::HeaderMap, name: &str| {
+        headers.get(name).map(|value| value.to_str().expect("a text").to_owned())
+    };
+    let message = framed.get(5..).map(|message| GetCapacityResponse::decode(message).expect("a message"));
+    let leases = |answer: GetCapacityResponse| {
+        answer
+            .response
+            .into_iter()
+            .map(|entry| entry.gets.and_then(|lease| lease.capacity).unwrap_or_default())
+            .collect()
+    };
+    Ok(Reply {
+        http: head.status.as_u16(),
+        content_type: text(&head.headers, "content-type"),
+        grpc: text(&trailers, "grpc-status").or_else(|| text(&head.headers, "grpc-status")),
+        in_trailers: trailers.contains_key("grpc-status"),
+        granted: message.map(leases),
+    })
+}
+
+fn message() -> Bytes {
+    let resource = |id: &str| ResourceRequest {
+        resource_id: Some(id.into()),
+        priority: Some(0),
+        wants: Some(1.0),
+        ..ResourceRequest::default()
+    };
+    let request = GetCapacityRequest {
+        client_id: Some("c".into()),
+        resource: vec![resource("r"), resource("s")],
+        drops_late: None,
+        is_gateway: None,
+    };
+    let mut framed = vec![0, 0, 0, 0, u8::try_from(request.encoded_len()).expect("short")];
+    request.encode(&mut framed).expect("a vector grows");
+    framed.into()
+}
+
+/// So many bytes that say they are a message; a field that is unknown is skipped.
+fn long(bytes: u32) -> Bytes {
+    let mut framed = vec![0];
+    framed.extend_from_slice(&bytes.to_be_bytes());
+    framed.extend_from_slice(&[0xfa, 0x7f]);
+    prost::encoding::encode_varint(u64::from(bytes) - 4, &mut framed);
+    framed.resize(5 + bytes as usize, b'x');
+    framed.into()
+}
+
+fn calls() -> Vec<Call> {
+    const GRPC: (&str, &str) = ("content-type", "application/grpc");
+    let plain = Call {
+        name: "plain",
+        method: "POST",
+        headers: vec![GRPC, ("te", "trailers")],
+        frames: vec![message()],
+        end: End::WithItsMessage,
+    };
+    let mut calls = vec![plain.clone()];
+    let mut with = |name, change: &dyn Fn(&mut Call)| {
+        let mut call = Call { name, ..plain.clone() };
+        change(&mut call);
+        calls.push(call);
+    };
+    for method in ["GET", "PUT", "HEAD", "OPTIONS"] {
+        with(method, &|call| call.method = method);
+    }
+    for kind in ["application/grpc+proto", "application/grpc+json", "application/json", "text/plain"] {
+        with(kind, &|call| call.headers[0].1 = kind);
+    }
+    with("no content-type", &|call| call.headers.clear());
+    with("no te", &|call| call.headers.truncate(1));
+    for encoding in ["identity", "gzip", "snappy"] {
+        with(encoding, &|call| call.headers.push(("grpc-encoding", encoding)));
+    }
+    with("gzip would be accepted", &|call| call.headers.push(("grpc-accept-encoding", "gzip")));
+    for timeout in ["10S", "1x", "123456789S", ""] {
+        with(timeout, &|call| call.headers.push(("grpc-timeout", timeout)));
+    }
+    let good = message();
+    let frames = |frames: Vec<Bytes>| move |call: &mut Call| call.frames.clone_from(&frames);
+    with("no frame", &frames(vec![]));
+    with("an empty message", &frames(vec![Bytes::from_static(&[0; 5])]));
+    with("a prefix that breaks off", &frames(vec![good.slice(..4)]));
+    with("a message that breaks off", &frames(vec![good.slice(..good.len() - 1)]));
+    with("in two frames", &frames(vec![good.slice(..7), good.slice(7..)]));
+    with("a byte a frame", &frames((0..good.len()).map(|at| good.slice(at..=at)).collect()));
+    with("two messages", &frames(vec![good.clone(), good.clone()]));
+    with("two messages in one frame", &frames(vec![[&good[..], &good[..]].concat().into()]));
+    with("a message and no protobuf", &frames(vec![good.clone(), Bytes::from_static(&[0, 0, 0, 0, 1, 0xff])]));
+    with("a message and half a message", &frames(vec![good.clone(), good.slice(..9)]));
+    let changed = |at: usize, byte: u8| {
+        let mut bytes = good.to_vec();
+        bytes[at] = byte;
+        frames(vec![bytes.into()])
+    };
+    with("said to be compressed", &changed(0, 1));
+    with("a flag that means nothing", &changed(0, 2));
+    with("said to be long", &changed(1, 1));
+    with("no protobuf", &changed(5, 0xff));
+    with("as long as it may be", &frames(vec![long(MAX_BYTES as u32)]));
+    with("a byte too long", &frames(vec![long(MAX_BYTES as u32 + 1)]));
+    with("much too long", &frames(vec![long(60_000)]));
+    with("with trailers", &|call| call.end = End::WithTrailers);
+    with("a deadline that passes", &|call| {
+        call.end = End::Never;
+        call.headers.push(("grpc-timeout", "20m"));
+    });
+    calls
+}
+
+/// Any call: fields, and a message of which bytes are changed, in any frames.
+fn any_call() -> impl Strategy<Value = Call> {
+    const METHODS: [&str; 4] = ["POST", "POST", "POST", "GET"];
+    const FIELDS: [(&str, &str); 11] = [
+        ("content-type", "application/grpc"),
+        ("content-type", "application/grpc"),
+        ("content-type", "application/grpc+proto"),
+        ("content-type", "text/html"),
+        ("te", "trailers"),
+        ("grpc-timeout", "10S"),
+        ("grpc-timeout", "S"),
+        ("grpc-encoding", "identity"),
+        ("grpc-encoding", "gzip"),
+        ("grpc-accept-encoding", "gzip,identity"),
+        ("x-other", "any"),
+    ];
+    let fields = subsequence(FIELDS.to_vec(), 0..=4);
+    let changes = vec((any::<Index>(), any::<u8>()), 0..4);
+    let cuts = vec(any::<Index>(), 0..4);
+    let parts = (select(METHODS.to_vec()), fields, any::<bool>(), changes, cuts, 0..3_usize, any::<bool>());
+    parts.prop_map(|(method, mut headers, is_usual, changes, cuts, more, has_trailers)| {
+        if is_usual {
+            headers.retain(|(name, _)| *name != "content-type");
+            headers.push(FIELDS[0]);
+        }
+        let mut bytes = message().to_vec();
+        for (at, byte) in changes {
+            *at.get_mut(&mut bytes) = byte;
+        }
+        for _ in 0..more {
+            bytes.extend_from_slice(&message());
+        }
+        let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len())).collect();
+        cuts.extend([0, bytes.len()]);
+        cuts.sort_unstable();
+        let bytes = Bytes::from(bytes);
+        let frames = cuts.windows(2).map(|ends| bytes.slice(ends[0]..ends[1])).collect();
+        let end = if has_trailers { End::WithTrailers } else { End::WithItsMessage };
+        Call { name: "any", method, headers, frames, end }
+    })
+}
+
+/// Tonic does not notice that a body ends within a message that follows the first.
+fn breaks_off_later(call: &Call) -> bool {
+    let body = call.frames.concat();
+    let mut rest = &body[..];
+    let mut messages = 0;
+    while let [_, a, b, c, d, after @ ..] = rest {
+        match after.get(u32::from_be_bytes([*a, *b, *c, *d]) as usize..) {
+            Some(next) => rest = next,
+            None => break,
+        }
+        messages += 1;
+    }
+    messages > 0 && !rest.is_empty()
+}
+
+/// Whether a message is said to be compressed and is too long: which of the two is told differs.
+fn is_wrong_twice(call: &Call) -> bool {
+    let body = call.frames.concat();
+    let mut rest = &body[..];
+    while let [flag, a, b, c, d, after @ ..] = rest {
+        let length = u32::from_be_bytes([*a, *b, *c, *d]) as usize;
+        if *flag != 0 && length > MAX_BYTES {
+            return true;
+        }
+        match after.get(length..) {
+            Some(next) => rest = next,
+            None => break,
+        }
+    }
+    false
+}
+
+#[test]
+fn the_front_answers_as_tonic_does() {
+    let mut runner = TestRunner::default();
+    let any = (0..runner.config().cases).map(|_| any_call().new_tree(&mut runner).expect("a call").current());
+    let mut all = calls();
+    all.extend(any.filter(|call| !breaks_off_later(call) && !is_wrong_twice(call)));
+    block_on(async {
+        let threads = Threads::start(1);
+        let node = NodeHandle::start(
+            NodeStart {
+                repository: config::parse("test", NEVER_TOO_SOON).expect("nothing is wrong with it").repository,
+                access: None,
+                authorizer: Arc::new(Authorizer::open()),
+                source: "test".into(),
+                limits: Arc::new(Limits::default()),
+                clock: Clock::start(),
+                arbiters: threads.handles(),
+                seed: 1,
+                membership: None,
+                parent: None,
+                accounts: Arc::default(),
+            },
+            || {},
+        );
+        let info = ServerInfo { id: "a".into(), advertise: "127.0.0.1:1".into(), admin: "".into(), http: "".into() };
+        let [front, tonic] = both(CapacityService::new(node.clone(), info, None), node).await;
+        let mut differ = Vec::new();
+        for call in all {
+            let reply = async |from| format!("{:?}", timeout(TIMEOUT, ask(from, &call)).await);
+            let (ours, theirs) = (reply(front).await, reply(tonic).await);
+            if ours != theirs {
+                differ.push(format!("{}, {call:?}:\n  front {ours}\n  tonic {theirs}", call.name));
+            }
+        }
+        assert!(differ.is_empty(), "{}", differ.join("\n"));
+        threads.stop();
+    });
+}

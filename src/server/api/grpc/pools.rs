@@ -1,0 +1,422 @@
+//! The management of pools: assignments, connected clients, events. Served beside the admin service, on its address.
+//!
+//! Only the master has pools, so that it answers everything here; another peer says where it is, as it does for
+//! configurations. A change is applied by the resource first and stored then: should storing fail, the resource returns
+//! to what is stored.
+
+pub(super) mod convert;
+
+use std::sync::Arc;
+
+use futures_util::{Stream, stream};
+use leaseway_core::{
+    AlgorithmKind, AssignError, Load, LoadError, LoadReport, Millis, Resource as Core, Settings,
+    access::{AccessRequest, Action},
+    escaped,
+};
+use leaseway_proto::pools::{
+    GetClientCapacityRequest, GetClientCapacityResponse, GetPoolRequest, GetPoolResponse, ListClientsRequest,
+    ListClientsResponse, Memory, PoolEvent, ReportLoadRequest, ReportLoadResponse, SetAlarmRequest, SetAlarmResponse,
+    SetClientCapacityRequest, SetClientCapacityResponse, SubscribeRequest, assigned::Amount as Portion,
+    pools_server::Pools, report_load_request::Load as ReportedLoad,
+};
+use leaseway_raft::{MasterLease, ProposeError};
+use serde_json::{Value, json};
+use tokio::sync::{Mutex, watch};
+use tonic::{Request, Response, Status};
+
+use super::{
+    admitted,
+    operators::{elsewhere, unsure},
+};
+use crate::{
+    auth::Admitted,
+    config::limits::Limits,
+    node::{
+        NodeHandle, Refused,
+        assignment_store::HolderName,
+        subscribers::{Dismissed, Subscription},
+    },
+    observe::metrics::CallKind,
+    runtime::clock::Clock,
+};
+
+#[derive(Clone)]
+pub(crate) struct PoolService {
+    node: NodeHandle,
+    stopped: watch::Receiver<bool>,
+    /// One change after the other, so that the last one stored is the one in force.
+    changing: Arc<Mutex<()>>,
+}
+
+impl PoolService {
+    /// Streams end once `stopped` says so.
+    pub(crate) fn new(node: NodeHandle, stopped: watch::Receiver<bool>) -> PoolService {
+        PoolService { node, stopped, changing: Arc::default() }
+    }
+
+    /// Whether a call may look at a pool.
+    fn may_read<T>(&self, request: &Request<T>, resource: &str) -> Result<Admitted, Status> {
+        let admitted = admitted(request, self.node.authorizer());
+        admitted.check_any(CallKind::Pools, &reads(resource))?;
+        Ok(admitted)
+    }
+
+    fn may<T>(&self, request: &Request<T>, action: Action, resource: &str) -> Result<Admitted, Status> {
+        let admitted = admitted(request, self.node.authorizer());
+        admitted.check(CallKind::Pools, &AccessRequest::on(action, resource))?;
+        Ok(admitted)
+    }
+
+    fn record<T>(&self, admitted: &Admitted, what: &'static str, outcome: &Result<T, Status>, details: Value) {
+        let outcome = outcome.as_ref().map(|_| ()).map_err(|status| status.message().to_owned());
+        self.node.authorizer().record(admitted.event(what, outcome, details));
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.node.limits
+    }
+
+    fn reign(&self) -> Result<Option<MasterLease>, Status> {
+        self.node.reign().map_err(|why| elsewhere(&why))
+    }
+
+    /// Does something with a resource.
+    async fn manage<T: Send + 'static>(
+        &self,
+        resource: &Arc<str>,
+        work: impl Fn(&mut Core, Millis) -> T + Clone + Send + 'static,
+    ) -> Result<T, Status> {
+        self.node.operate(resource, work).await.map_err(|why| match why {
+            Refused::NotMaster(why) => elsewhere(&why),
+            other => super::capacity::refused(&other),
+        })
+    }
+
+    /// As [`manage`](Self::manage), for a pool. Does not create a resource that would be none.
+    async fn manage_pool<T: Send + 'static>(
+        &self,
+        resource: &Arc<str>,
+        work: impl Fn(&mut Core, Millis) -> T + Clone + Send + 'static,
+    ) -> Result<T, Status> {
+        self.reign()?;
+        let is_pool = |settings: &Settings| settings.kind == AlgorithmKind::PriorityPool;
+        let settings = self.node.settings(resource);
+        if let Some(settings) = settings.filter(|settings| !is_pool(settings)) {
+            return Err(no_pool(resource, settings.kind));
+        }
+        let work = move |core: &mut Core, now| match is_pool(core.settings()) {
+            true => Ok(work(core, now)),
+            false => Err(core.settings().kind),
+        };
+        self.manage(resource, work).await?.map_err(|kind| no_pool(resource, kind))
+    }
+
+    fn memory(&self) -> Memory {
+        if self.node.assignment_store().is_kept() { Memory::Quorum } else { Memory::Process }
+    }
+
+    async fn show(&self, request: GetPoolRequest) -> Result<GetPoolResponse, Status> {
+        let resource = convert::resource(request.resource_id, &self.node.limits)?;
+        let look = |core: &mut Core, now| (core.pool(), core.reported_load(), now);
+        let (pool, load, now) = self.manage_pool(&resource, look).await?;
+        let pool = pool.ok_or_else(|| Status::internal("a pool says nothing about itself"))?;
+        Ok(GetPoolResponse {
+            reported_load: load.map(|(capacity, _)| capacity.get()),
+            reported_load_ms: load.and_then(|(_, until)| until).map(|until| until.since(now).0),
+            memory: self.memory().into(),
+            subscribers: self.node.subscribers().count_of(&resource) as u64,
+            ..convert::pool(&resource, &pool, now)
+        })
+    }
+
+    async fn set(&self, request: SetClientCapacityRequest) -> Result<SetClientCapacityResponse, Status> {
+        let resource = convert::resource(request.resource_id, &self.node.limits)?;
+        let holder = convert::holder(request.holder, &self.node.limits)?;
+        let assigned = convert::assigned(request.assigned)?;
+        let _alone = self.changing.lock().await;
+        let reign = self.reign()?;
+        let (kind, id) = holder.clone();
+        let before = self.manage_pool(&resource, move |core, now| core.assign(now, kind, &id, assigned)).await?;
+        let before = before.map_err(|error| not_assigned(&resource, &error))?;
+        let written = self.node.assignment_store().assign(reign.as_ref(), &resource, holder.clone(), assigned).await;
+        self.agree(&resource, holder, written).await?;
+        Ok(SetClientCapacityResponse { before: before.map(convert::to_assigned), memory: self.memory().into() })
+    }
+
+    /// Brings a resource back to what is stored, if storing has failed or the resource was recreated meanwhile.
+    async fn agree(
+        &self,
+        resource: &Arc<str>,
+        holder: HolderName,
+        written: Result<(), ProposeError>,
+    ) -> Result<(), Status> {
+        let fact = self.node.assignment_store().assigned(resource, &holder);
+        let put = move |core: &mut Core, now| {
+            let (kind, id) = holder.clone();
+            match fact {
+                _ if core.assigned(kind, &id) == fact => {}
+                Some(assigned) => core.remember_assignments([(kind, id, assigned)]),
+                // Taking something away is never refused.
+                None => drop(core.assign(now, kind, &id, None)),
+            }
+        };
+        let put = self.manage_pool(resource, put).await;
+        written.map_err(|error| unsure(&error))?;
+        put
+    }
+
+    async fn get(&self, request: GetClientCapacityRequest) -> Result<GetClientCapacityResponse, Status> {
+        let resource = convert::resource(request.resource_id, &self.node.limits)?;
+        let (kind, id) = convert::holder(request.holder, &self.node.limits)?;
+        let holder = (kind, Arc::clone(&id));
+        let member = self.manage_pool(&resource, move |core, _| core.pool_member(kind, &id)).await?;
+        // The pool knows of an assignment before a quorum has stored it. The reign is asked for last: a peer that has
+        // lost it may not know the newest.
+        let assigned = self.node.assignment_store().assigned(&resource, &holder);
+        self.reign()?;
+        let client = member.as_ref().map(convert::client);
+        Ok(GetClientCapacityResponse { assigned: assigned.map(convert::to_assigned), client })
+    }
+
+    async fn list(&self, request: ListClientsRequest) -> Result<ListClientsResponse, Status> {
+        let filter = convert::filter(request.filter());
+        let from = convert::place(&request.page_token)?;
+        let limit = convert::page_size(request.page_size);
+        let resource = convert::resource(request.resource_id, &self.node.limits)?;
+        let page = self.manage_pool(&resource, move |core, _| core.pool_members(filter, from.as_ref(), limit)).await?;
+        Ok(ListClientsResponse {
+            client: page.members.iter().map(convert::client).collect(),
+            next_page_token: page.next.as_ref().map(convert::page_token).unwrap_or_default(),
+        })
+    }
+
+    async fn alarm(&self, request: SetAlarmRequest) -> Result<SetAlarmResponse, Status> {
+        let resource = convert::resource(request.resource_id, &self.node.limits)?;
+        let (kind, id) = convert::holder(request.holder, &self.node.limits)?;
+        let mark = convert::mark(request.mark)?;
+        let set = self.manage_pool(&resource, move |core, now| core.set_alarm(now, kind, &id, mark)).await?;
+        set.map(|()| SetAlarmResponse {}).map_err(|error| not_assigned(&resource, &error))
+    }
+
+    async fn load(&self, request: ReportLoadRequest) -> Result<ReportLoadResponse, Status> {
+        let load = convert::load(request.load.as_ref())?;
+        let valid = request.valid_ms;
+        let resource = convert::resource(request.resource_id, &self.node.limits)?;
+        let _alone = self.changing.lock().await;
+        let reign = self.reign()?;
+        if self.node.settings(&resource).is_some_and(|settings| settings.load_bounds == (None, None)) {
+            return Err(not_moved(&resource, &LoadError::NotAllowed));
+        }
+        let report = move |core: &mut Core, now: Millis| {
+            let until = valid.map(|valid| now.plus(Millis(valid)));
+            // Without a report the template's capacity counts.
+            let load = load.unwrap_or(Load::Factor(1.0));
+            let capacity = core.report_load(now, LoadReport { load, until })?;
+            Ok((capacity, core.load_bounds()))
+        };
+        let moved = self.manage(&resource, report).await?.map_err(|error| not_moved(&resource, &error))?;
+        let (capacity, (floor, ceiling)) = moved;
+        // Only the newest report counts: one with an expiry replaces one that would be stored.
+        let remembered = load.filter(|_| valid.is_none());
+        let written = self.node.assignment_store().load(reign.as_ref(), &resource, remembered).await;
+        written.map_err(|error| unsure(&error))?;
+        let memory = if valid.is_none() { self.memory() } else { Memory::Process };
+        Ok(ReportLoadResponse {
+            capacity: capacity.get(),
+            floor: floor.get(),
+            ceiling: ceiling.get(),
+            memory: memory.into(),
+        })
+    }
+
+    async fn begin(&self, request: SubscribeRequest, admitted: Admitted) -> Result<EventStream, Status> {
+        let filter = convert::event_filter(&request)?;
+        let resource = convert::resource(request.resource_id, &self.node.limits)?;
+        // Before the pool is read, so that no event is missed in between.
+        let subscription = self.node.subscribers().start(&resource, filter);
+        let subscription = subscription.map_err(|why| Status::resource_exhausted(why.to_string()))?;
+        let look = |core: &mut Core, now| (core.pool(), now);
+        let (pool, now) = self.manage_pool(&resource, look).await?;
+        let pool = pool.ok_or_else(|| Status::internal("a pool says nothing about itself"))?;
+        subscription.expect(pool.deadline);
+        Ok(EventStream {
+            subscription,
+            stopped: self.stopped.clone(),
+            admitted,
+            resource,
+            first: Some(convert::begin(&pool, now, &self.node.clock)),
+            clock: self.node.clock,
+            ended: false,
+        })
+    }
+}
+
+/// What may look at a pool.
+fn reads(resource: &str) -> [AccessRequest<'_>; 2] {
+    [Action::Read, Action::Pools].map(|action| AccessRequest::on(action, resource))
+}
+
+fn assignment_in_words(request: &SetClientCapacityRequest) -> Value {
+    let assigned = request.assigned.and_then(|assigned| assigned.amount).map(|amount| match amount {
+        Portion::Capacity(capacity) => json!(capacity),
+        Portion::Share(share) => json!(format!("{}%", 100.0 * share)),
+    });
+    let holder = request.holder.as_ref().map(|holder| &holder.id);
+    json!({ "resource": request.resource_id, "client": holder, "assigned": assigned })
+}
+
+fn load_in_words(load: Option<&ReportedLoad>) -> Value {
+    match load {
+        None => Value::Null,
+        Some(ReportedLoad::Capacity(capacity)) => json!(capacity),
+        Some(ReportedLoad::Factor(factor)) => json!(format!("{}%", 100.0 * factor)),
+    }
+}
+
+/// Completes a change even if the caller does not wait for it: what a resource applies has to be stored.
+async fn to_its_end<T: Send + 'static>(
+    change: impl Future<Output = Result<T, Status>> + Send + 'static,
+) -> Result<T, Status> {
+    let made = tokio::spawn(change).await;
+    made.unwrap_or_else(|_| {
+        Err(Status::unavailable("this server is shutting down, or has failed; check what is in force"))
+    })
+}
+
+/// A stream, between two events.
+struct EventStream {
+    subscription: Subscription,
+    stopped: watch::Receiver<bool>,
+    admitted: Admitted,
+    resource: Arc<str>,
+    first: Option<PoolEvent>,
+    clock: Clock,
+    ended: bool,
+}
+
+impl EventStream {
+    async fn next(mut self) -> Option<(Result<PoolEvent, Status>, EventStream)> {
+        if self.ended {
+            return None;
+        }
+        if let Some(first) = self.first.take() {
+            return Some((Ok(first), self));
+        }
+        let event = self.wait().await;
+        // The policy may be another by now, and a token may have ended.
+        let event = event.and_then(|event| self.check_again().map(|()| event));
+        self.ended = event.is_err();
+        Some((event, self))
+    }
+
+    /// Waits for an event, for as long as the caller may.
+    async fn wait(&mut self) -> Result<PoolEvent, Status> {
+        loop {
+            tokio::select! {
+                biased;
+                told = self.subscription.next() => return match told {
+                    Ok(told) => Ok(convert::event(&told.event, told.deadline, &self.clock)),
+                    Err(Dismissed) => Err(Status::unavailable("this server is not the master any more")),
+                },
+                // An error means that the sender is gone, which is as good as a stop.
+                _ = self.stopped.wait_for(|stop| *stop) => {
+                    return Err(Status::unavailable("this server is shutting down"));
+                }
+                () = self.admitted.until_outdated() => {}
+            }
+            self.check_again()?;
+        }
+    }
+
+    fn check_again(&mut self) -> Result<(), Status> {
+        self.admitted.check_again(CallKind::Pools, &reads(&self.resource))
+    }
+}
+
+fn no_pool(resource: &str, kind: AlgorithmKind) -> Status {
+    Status::not_found(format!(
+        "`{}` is no pool, its algorithm is {}: the template that matches it has to say PRIORITY_POOL",
+        escaped(resource),
+        kind.name()
+    ))
+}
+
+fn not_assigned(resource: &str, error: &AssignError) -> Status {
+    let text = format!("`{}`: {error}", escaped(resource));
+    match error {
+        AssignError::NoPool => Status::not_found(text),
+        AssignError::BelowMinimum { .. } | AssignError::BadShare { .. } => Status::invalid_argument(text),
+        AssignError::OverTotal { .. } => Status::aborted(text),
+        AssignError::TooMany | AssignError::TooManyMarks => Status::resource_exhausted(text),
+    }
+}
+
+fn not_moved(resource: &str, error: &LoadError) -> Status {
+    let text = format!("`{}`: {error}", escaped(resource));
+    match error {
+        LoadError::BadFactor => Status::invalid_argument(text),
+        LoadError::NotAllowed | LoadError::HasParent => Status::aborted(text),
+    }
+}
+
+#[tonic::async_trait]
+impl Pools for PoolService {
+    type SubscribeStream = std::pin::Pin<Box<dyn Stream<Item = Result<PoolEvent, Status>> + Send>>;
+
+    async fn get_pool(&self, request: Request<GetPoolRequest>) -> Result<Response<GetPoolResponse>, Status> {
+        self.may_read(&request, &request.get_ref().resource_id)?;
+        self.show(request.into_inner()).await.map(Response::new)
+    }
+
+    async fn set_client_capacity(
+        &self,
+        request: Request<SetClientCapacityRequest>,
+    ) -> Result<Response<SetClientCapacityResponse>, Status> {
+        let admitted = self.may(&request, Action::Pools, &request.get_ref().resource_id)?;
+        let (service, request) = (self.clone(), request.into_inner());
+        let details = assignment_in_words(&request);
+        let set = to_its_end(async move { service.set(request).await }).await;
+        self.record(&admitted, "assigned", &set, details);
+        set.map(Response::new)
+    }
+
+    async fn get_client_capacity(
+        &self,
+        request: Request<GetClientCapacityRequest>,
+    ) -> Result<Response<GetClientCapacityResponse>, Status> {
+        self.may_read(&request, &request.get_ref().resource_id)?;
+        self.get(request.into_inner()).await.map(Response::new)
+    }
+
+    async fn list_clients(
+        &self,
+        request: Request<ListClientsRequest>,
+    ) -> Result<Response<ListClientsResponse>, Status> {
+        self.may_read(&request, &request.get_ref().resource_id)?;
+        self.list(request.into_inner()).await.map(Response::new)
+    }
+
+    async fn subscribe(&self, request: Request<SubscribeRequest>) -> Result<Response<Self::SubscribeStream>, Status> {
+        let admitted = self.may_read(&request, &request.get_ref().resource_id)?;
+        let streaming = self.begin(request.into_inner(), admitted).await?;
+        Ok(Response::new(Box::pin(stream::unfold(streaming, EventStream::next))))
+    }
+
+    async fn set_alarm(&self, request: Request<SetAlarmRequest>) -> Result<Response<SetAlarmResponse>, Status> {
+        self.may(&request, Action::Pools, &request.get_ref().resource_id)?;
+        self.alarm(request.into_inner()).await.map(Response::new)
+    }
+
+    async fn report_load(&self, request: Request<ReportLoadRequest>) -> Result<Response<ReportLoadResponse>, Status> {
+        let admitted = self.may(&request, Action::Override, &request.get_ref().resource_id)?;
+        let (service, request) = (self.clone(), request.into_inner());
+        let details = json!({ "resource": request.resource_id, "load": load_in_words(request.load.as_ref()) });
+        let reported = to_its_end(async move { service.load(request).await }).await;
+        self.record(&admitted, "load_reported", &reported, details);
+        reported.map(Response::new)
+    }
+}
+
+#[cfg(test)]
+mod tests;

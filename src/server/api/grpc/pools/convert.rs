@@ -1,0 +1,325 @@
+//! Between the messages of managing pools and the core. What makes no sense is refused by the name of its field.
+
+use std::sync::Arc;
+
+use leaseway_core::{
+    Amount, Assigned, HolderKind, Load, Millis, PoolCursor, PoolEventFilter, PoolEventKind, PoolFilter, PoolMember,
+    PoolReport, PoolStanding, Sum,
+};
+use leaseway_proto::pools::{
+    self as wire, Client, EventClient, EventKind, Filter, GetPoolResponse, Holder, PoolEvent, Standing,
+    SubscribeRequest, Totals, assigned::Amount as Portion, report_load_request::Load as Reported,
+};
+
+use super::super::{
+    convert::{amount, id},
+    invalid::{Invalid, invalid, required},
+};
+use crate::{config::limits::Limits, node::assignment_store::HolderName, runtime::clock::Clock};
+
+/// Rows of a page when the request does not say, and at the most.
+const PAGE: usize = 100;
+const PAGE_MOST: usize = 1000;
+
+pub(in super::super) fn resource(value: String, limits: &Limits) -> Result<Arc<str>, Invalid> {
+    id(Some(value), limits, || "resource_id".into()).map(Into::into)
+}
+
+pub(in super::super) fn holder(holder: Option<Holder>, limits: &Limits) -> Result<HolderName, Invalid> {
+    let holder = required(holder, || "holder".into())?;
+    let kind = if holder.is_server { HolderKind::Node } else { HolderKind::Client };
+    Ok((kind, id(Some(holder.id), limits, || "holder.id".into())?.into()))
+}
+
+/// `None`: nothing is assigned any more.
+pub(in super::super) fn assigned(assigned: Option<wire::Assigned>) -> Result<Option<Assigned>, Invalid> {
+    let portion = required(assigned.and_then(|assigned| assigned.amount), || "assigned".into())?;
+    match portion {
+        Portion::Capacity(0.0) => Ok(None),
+        Portion::Capacity(capacity) => {
+            let capacity = amount(capacity, || "assigned.capacity".into())?;
+            Ok(Some(Assigned::Capacity(capacity)))
+        }
+        Portion::Share(share) if share > 0.0 && share <= 1.0 => Ok(Some(Assigned::Share(share))),
+        Portion::Share(share) => {
+            Err(invalid("assigned.share", format!("is {share}, expected a part of the total: more than 0, at most 1")))
+        }
+    }
+}
+
+pub(in super::super) fn to_assigned(assigned: Assigned) -> wire::Assigned {
+    let amount = match assigned {
+        Assigned::Capacity(capacity) => Portion::Capacity(capacity.get()),
+        Assigned::Share(share) => Portion::Share(share),
+    };
+    wire::Assigned { amount: Some(amount) }
+}
+
+pub(in super::super) fn load(load: Option<&Reported>) -> Result<Option<Load>, Invalid> {
+    let load = match load {
+        None => return Ok(None),
+        Some(Reported::Capacity(capacity)) => Load::Capacity(amount(*capacity, || "capacity".into())?),
+        Some(Reported::Factor(factor)) if factor.is_finite() && *factor >= 0.0 => Load::Factor(*factor),
+        Some(Reported::Factor(factor)) => {
+            return Err(invalid("factor", format!("is {factor}, expected a finite number that is not negative")));
+        }
+    };
+    Ok(Some(load))
+}
+
+pub(in super::super) fn mark(mark: Option<f64>) -> Result<Option<f64>, Invalid> {
+    mark.map(|mark| amount(mark, || "mark".into()).map(Amount::get)).transpose()
+}
+
+pub(in super::super) fn filter(filter: Filter) -> PoolFilter {
+    match filter {
+        Filter::Known => PoolFilter::Known,
+        Filter::Connected => PoolFilter::Connected,
+        Filter::Assigned => PoolFilter::Assigned,
+        Filter::PriorityConnected => PoolFilter::PriorityConnected,
+    }
+}
+
+pub(in super::super) fn page_size(asked: u32) -> usize {
+    if asked == 0 { PAGE } else { (asked as usize).min(PAGE_MOST) }
+}
+
+/// Where a page goes on, as text: `s` and a number, or `c` or `n` and the holder before.
+pub(in super::super) fn page_token(place: &PoolCursor) -> String {
+    match place {
+        PoolCursor::Slot(slot) => format!("s{slot}"),
+        PoolCursor::After(HolderKind::Client, id) => format!("c{id}"),
+        PoolCursor::After(HolderKind::Node, id) => format!("n{id}"),
+    }
+}
+
+pub(in super::super) fn place(token: &str) -> Result<Option<PoolCursor>, Invalid> {
+    let strange = || invalid("page_token", "is none of ours; take next_page_token of the page before");
+    let Some(first) = token.chars().next() else { return Ok(None) };
+    let rest = &token[first.len_utf8()..];
+    let place = match first {
+        's' => PoolCursor::Slot(rest.parse().map_err(|_| strange())?),
+        'c' => PoolCursor::After(HolderKind::Client, rest.into()),
+        'n' => PoolCursor::After(HolderKind::Node, rest.into()),
+        _ => return Err(strange()),
+    };
+    Ok(Some(place))
+}
+
+pub(in super::super) fn event_filter(request: &SubscribeRequest) -> Result<PoolEventFilter, Invalid> {
+    let kinds: Result<Vec<_>, Invalid> = request.kind().map(event_kind).collect();
+    Ok(PoolEventFilter { priority_only: request.priority_only, only_underrun: request.underrun_only, kinds: kinds? })
+}
+
+/// A subscriber that names only kinds that are always sent gets no others: an empty list would mean all kinds.
+fn event_kind(kind: EventKind) -> Result<PoolEventKind, Invalid> {
+    Ok(match kind {
+        EventKind::Unspecified => return Err(invalid("kind", "is none that this server knows")),
+        EventKind::Begin | EventKind::Gap => PoolEventKind::Gap,
+        EventKind::ConnectedNow => PoolEventKind::Connected,
+        EventKind::Disconnected => PoolEventKind::Disconnected,
+        EventKind::Update => PoolEventKind::Update,
+        EventKind::Total => PoolEventKind::Total,
+        EventKind::Underrun => PoolEventKind::Underrun,
+        EventKind::Relieved => PoolEventKind::Relieved,
+        EventKind::Downgraded => PoolEventKind::Downgraded,
+        EventKind::Alarm => PoolEventKind::Alarm,
+    })
+}
+
+fn to_event_kind(kind: PoolEventKind) -> EventKind {
+    match kind {
+        PoolEventKind::Connected => EventKind::ConnectedNow,
+        PoolEventKind::Disconnected => EventKind::Disconnected,
+        PoolEventKind::Update => EventKind::Update,
+        PoolEventKind::Total => EventKind::Total,
+        PoolEventKind::Underrun => EventKind::Underrun,
+        PoolEventKind::Relieved => EventKind::Relieved,
+        PoolEventKind::Downgraded => EventKind::Downgraded,
+        PoolEventKind::Alarm => EventKind::Alarm,
+        PoolEventKind::Gap => EventKind::Gap,
+    }
+}
+
+fn totals(total: Amount, connected: Sum, priority: Sum, deadline: Option<Millis>, now: Millis) -> Totals {
+    Totals {
+        total: total.get(),
+        connected: connected.get(),
+        priority_connected: priority.get(),
+        underrun_ms: deadline.map(|deadline| deadline.since(now).0),
+    }
+}
+
+pub(in super::super) fn pool(resource: &str, pool: &PoolReport, now: Millis) -> GetPoolResponse {
+    GetPoolResponse {
+        resource_id: resource.to_owned(),
+        totals: Some(totals(pool.total, pool.connected, pool.priority_connected, pool.deadline, now)),
+        min_capacity: pool.min_capacity.get(),
+        free_capacity: pool.free_capacity.get(),
+        base_capacity: pool.base.get(),
+        max_capacity: pool.max.get(),
+        priority_assigned: pool.priority_assigned.get(),
+        recharging: pool.used.get(),
+        overloads: pool.overloads,
+        overloaded: pool.is_overloaded,
+        learning: pool.is_learning,
+        free_waiting: pool.free_waiting as u64,
+        priority_waiting: pool.priority_waiting as u64,
+        revoking: pool.revoking as u64,
+        remembered: pool.remembered as u64,
+        ..GetPoolResponse::default()
+    }
+}
+
+fn to_holder(kind: HolderKind, id: &str) -> Option<Holder> {
+    Some(Holder { id: id.to_owned(), is_server: kind == HolderKind::Node })
+}
+
+pub(in super::super) fn client(member: &PoolMember) -> Client {
+    let standing = match member.standing {
+        PoolStanding::Waiting => Standing::Waiting,
+        PoolStanding::Free => Standing::Free,
+        PoolStanding::Priority => Standing::Priority,
+        PoolStanding::Revoking => Standing::Revoking,
+    };
+    Client {
+        holder: to_holder(member.kind, &member.id),
+        standing: standing.into(),
+        capacity: member.capacity.get(),
+        due: member.due.get(),
+        assigned: member.assigned.map(to_assigned),
+        balance: member.balance,
+        time_cost: member.time_cost,
+        request_cost: member.request_cost,
+    }
+}
+
+/// The first of a stream: how the pool stands.
+pub(in super::super) fn begin(pool: &PoolReport, now: Millis, clock: &Clock) -> PoolEvent {
+    PoolEvent {
+        kind: EventKind::Begin.into(),
+        seq: pool.newest_event,
+        at_unix_ms: unix_ms(now, clock),
+        totals: Some(totals(pool.total, pool.connected, pool.priority_connected, pool.deadline, now)),
+        ..PoolEvent::default()
+    }
+}
+
+/// `deadline` is when priority clients will be cut off, as far as known after the event.
+pub(in super::super) fn event(event: &leaseway_core::PoolEvent, deadline: Option<Millis>, clock: &Clock) -> PoolEvent {
+    let client = event.client.as_ref().map(|client| EventClient {
+        holder: to_holder(client.kind, &client.id),
+        capacity: client.capacity.get(),
+        is_priority: client.is_priority,
+        time_cost: client.time_cost,
+        request_cost: client.request_cost,
+    });
+    PoolEvent {
+        kind: to_event_kind(event.kind).into(),
+        seq: event.seq,
+        at_unix_ms: unix_ms(event.at, clock),
+        // What is left of it when this leaves: it may have waited.
+        totals: Some(totals(event.total, event.connected, event.priority_connected, deadline, clock.at())),
+        client,
+        cause: event.cause.map(|cause| cause.name().to_owned()).unwrap_or_default(),
+    }
+}
+
+/// What the wall clock showed, or would have shown if it had not been set since.
+fn unix_ms(at: Millis, clock: &Clock) -> i64 {
+    clock.unix_ms().saturating_sub(clock.at().since(at).0) as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn portion(portion: Portion) -> Option<wire::Assigned> {
+        Some(wire::Assigned { amount: Some(portion) })
+    }
+
+    #[test]
+    fn what_is_assigned_is_an_amount_or_a_part_or_nothing() {
+        let ten = Assigned::Capacity(Amount::clamped(10.0));
+        for (given, expected) in [
+            (Portion::Capacity(10.0), Some(ten)),
+            (Portion::Capacity(0.0), None),
+            (Portion::Capacity(-0.0), None),
+            (Portion::Share(0.25), Some(Assigned::Share(0.25))),
+            (Portion::Share(1.0), Some(Assigned::Share(1.0))),
+        ] {
+            let read = assigned(portion(given));
+            assert_eq!(read, Ok(expected), "{given:?}");
+            if let Ok(Some(read)) = read {
+                assert_eq!(assigned(Some(to_assigned(read))), Ok(Some(read)), "and back");
+            }
+        }
+        for bad in [Portion::Capacity(-1.0), Portion::Capacity(f64::NAN), Portion::Share(0.0), Portion::Share(1.1)] {
+            assert!(assigned(portion(bad)).expect_err("nonsense").to_string().starts_with("assigned."), "{bad:?}");
+        }
+        assert!(assigned(portion(Portion::Share(f64::NAN))).is_err());
+        assert!(assigned(None).is_err() && assigned(Some(wire::Assigned { amount: None })).is_err());
+    }
+
+    #[test]
+    fn loads_are_amounts_or_parts_or_what_the_template_says() {
+        assert_eq!(load(None), Ok(None));
+        assert_eq!(load(Some(&Reported::Factor(0.5))), Ok(Some(Load::Factor(0.5))));
+        assert_eq!(load(Some(&Reported::Capacity(80.0))), Ok(Some(Load::Capacity(Amount::clamped(80.0)))));
+        for bad in [Reported::Factor(-0.1), Reported::Factor(f64::INFINITY), Reported::Capacity(f64::NAN)] {
+            assert!(load(Some(&bad)).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn pages_go_on_where_they_ended_for_any_ids() {
+        for at in [
+            PoolCursor::Slot(17),
+            PoolCursor::After(HolderKind::Client, "ä:1 s".into()),
+            PoolCursor::After(HolderKind::Node, "".into()),
+        ] {
+            assert_eq!(place(&page_token(&at)), Ok(Some(at)));
+        }
+        assert_eq!(place(""), Ok(None));
+        for strange in ["17", "sx", "ä"] {
+            assert!(place(strange).is_err(), "{strange}");
+        }
+    }
+
+    #[test]
+    fn every_kind_of_event_can_be_asked_for_and_is_told() {
+        for number in 1..=10 {
+            let kind = EventKind::try_from(number).expect("they are numbered from 1");
+            let known = event_kind(kind).expect("it is one");
+            let told = if kind == EventKind::Begin { EventKind::Gap } else { kind };
+            assert_eq!(to_event_kind(known), told);
+        }
+        assert!(event_kind(EventKind::Unspecified).is_err());
+    }
+
+    #[test]
+    fn a_subscriber_to_kinds_that_are_always_sent_gets_no_others() {
+        let asks = |kind: &[EventKind]| {
+            let kind = kind.iter().map(|kind| (*kind).into()).collect();
+            event_filter(&SubscribeRequest { kind, ..SubscribeRequest::default() }).expect("they are known").kinds
+        };
+        assert_eq!(asks(&[]), [], "all");
+        assert_eq!(asks(&[EventKind::Begin]), [PoolEventKind::Gap]);
+        assert_eq!(asks(&[EventKind::Gap, EventKind::Alarm]), [PoolEventKind::Gap, PoolEventKind::Alarm]);
+    }
+
+    #[test]
+    fn a_deadline_is_told_as_what_is_left_of_it() {
+        let left = |now| totals(Amount::ZERO, Sum::ZERO, Sum::ZERO, Some(Millis(1_000)), Millis(now)).underrun_ms;
+        assert_eq!((left(400), left(1_500)), (Some(600), Some(0)));
+        assert_eq!(totals(Amount::ZERO, Sum::ZERO, Sum::ZERO, None, Millis(0)).underrun_ms, None);
+    }
+
+    #[test]
+    fn what_happened_is_dated_when_it_happened() {
+        let clock = Clock::start();
+        let (now, unix) = (clock.at(), clock.unix_ms() as i64);
+        assert!((unix_ms(now, &clock) - unix).abs() < 60_000);
+        assert!(unix_ms(Millis(0), &clock) <= unix_ms(now, &clock));
+    }
+}

@@ -1,0 +1,244 @@
+//! The status service: reports about this server, a page at a time.
+
+use std::sync::Arc;
+
+use leaseway_core::{
+    self as core, Amount, Explanation, HolderKind, HolderReport, Millis, Overridden, PoolReport, PromiseReport,
+    SupplyReport,
+    access::{AccessRequest, Action},
+};
+use leaseway_proto::status::{
+    self as wire, ExplainRequest, ExplainResponse, GetStatusRequest, GetStatusResponse, Holder, Pool, Promises,
+    Resource, Supply, Terms, status_server::Status as Service,
+};
+use tokio::sync::Semaphore;
+use tonic::{Request, Response, Status};
+
+use super::admitted;
+use crate::{
+    api::status::{health::HealthSources, own_status::own_status},
+    auth::Admitted,
+    listen::budget::{Charge, ConnectionBudget},
+    node::{self, NodeHandle, server_info::ServerInfo},
+    observe::metrics::CallKind,
+};
+
+/// Rows of a page when the request does not say, and at the most.
+const PAGE: usize = 100;
+const PAGE_MOST: usize = 1000;
+/// A row of usual length, in bytes: so much is charged for each until the page is made.
+const ROW: usize = 512;
+/// Pages that are made at the same time.
+const MAKING: usize = 4;
+
+#[derive(Clone)]
+pub(crate) struct StatusService {
+    node: NodeHandle,
+    info: ServerInfo,
+    health: HealthSources,
+    making: Arc<Semaphore>,
+}
+
+impl StatusService {
+    pub(crate) fn new(node: NodeHandle, info: ServerInfo, health: HealthSources) -> StatusService {
+        StatusService { node, info, health, making: Arc::new(Semaphore::new(MAKING)) }
+    }
+
+    /// The rows that the caller may see.
+    async fn rows(&self, request: &GetStatusRequest, admitted: &Admitted) -> Result<(Vec<Resource>, String), Status> {
+        let limit = rows_of(request);
+        if request.resource_id.is_empty() {
+            let is_shown = |id: &str| admitted.may(&AccessRequest::on(Action::Read, id));
+            let (statuses, next) = self.node.statuses_of(&request.page_token, limit, is_shown).await;
+            let next = next.map(|next| next.to_string()).unwrap_or_default();
+            return Ok((statuses.iter().map(resource).collect(), next));
+        }
+        admitted.check(CallKind::GetStatus, &AccessRequest::on(Action::Read, &request.resource_id))?;
+        let from = match request.page_token.as_str() {
+            "" => 0,
+            token => token.parse().map_err(|_| {
+                Status::invalid_argument("page_token: is none of ours; take next_page_token of the page before")
+            })?,
+        };
+        let status = self.node.resource_status(&request.resource_id, from, limit).await;
+        let next = status.as_ref().and_then(|status| status.next).map(|next| next.to_string());
+        Ok((status.iter().map(resource).collect(), next.unwrap_or_default()))
+    }
+}
+
+/// In place of a sentence that may name resources.
+const WITHHELD: &str = "told to those that may read all resources";
+
+fn withheld(text: String) -> String {
+    if text.is_empty() { text } else { WITHHELD.to_owned() }
+}
+
+impl StatusService {
+    /// To a caller that may read some resources: how many those are, and no sentence that may name others.
+    fn limit(&self, status: &mut GetStatusResponse, admitted: &Admitted) {
+        let resources = self.node.resources_shown(|id| admitted.may(&AccessRequest::on(Action::Read, id))) as u64;
+        status.resources_total = resources;
+        status.config_error = withheld(std::mem::take(&mut status.config_error));
+        status.names_taken.clear();
+        if let Some(uplink) = &mut status.uplink {
+            uplink.resources = uplink.resources.min(resources);
+            uplink.last_error = withheld(std::mem::take(&mut uplink.last_error));
+        }
+    }
+}
+
+fn rows_of(request: &GetStatusRequest) -> usize {
+    if request.page_size == 0 { PAGE } else { (request.page_size as usize).min(PAGE_MOST) }
+}
+
+fn resource(status: &node::Status) -> Resource {
+    let report = &status.report;
+    Resource {
+        resource_id: status.id.to_string(),
+        algorithm: report.settings.kind.name().to_owned(),
+        capacity: report.settings.capacity.get(),
+        wants: report.sums.wants.get(),
+        held: report.sums.held.get(),
+        granted: report.sums.granted.get(),
+        holders: report.holders as u64,
+        subclients: report.sums.subclients,
+        gateways: report.sums.gateways,
+        held_by_gateways: report.sums.held_by_gateways.get(),
+        learning_ms: report.learning.0,
+        template: status.template.clone().unwrap_or_default(),
+        promises: status.promises.map(|report| promises(&report, status.at)),
+        pool: status.pool.as_ref().map(pool),
+        holder: status.holders.iter().map(|holder| self::holder(holder, status.at)).collect(),
+        supply: report.supply.as_ref().map(supply),
+        overridden: report.overridden.as_ref().map(|overridden| self::overridden(overridden, status.at)),
+        unbounded: !report.is_divided(),
+    }
+}
+
+fn overridden(overridden: &Overridden, at: Millis) -> wire::Overridden {
+    let Overridden { by, template, .. } = overridden;
+    wire::Overridden {
+        pattern: by.pattern.to_string(),
+        set_to: by.set_to(),
+        template_capacity: template.get(),
+        remaining_ms: by.ends.since(at).0,
+        by: by.by.to_string(),
+        why: by.why.to_string(),
+    }
+}
+
+fn pool(pool: &PoolReport) -> Pool {
+    Pool {
+        total: pool.total.get(),
+        connected: pool.connected.get(),
+        priority_connected: pool.priority_connected.get(),
+        priority_assigned: pool.priority_assigned.get(),
+        recharging: pool.used.get(),
+        waiting: (pool.free_waiting + pool.priority_waiting) as u64,
+        overloads: pool.overloads,
+    }
+}
+
+fn promises(report: &PromiseReport, at: Millis) -> Promises {
+    Promises {
+        total: report.total.get(),
+        estate: report.unclaimed.get(),
+        inherited_ms: report.unclaimed_until.since(at).0,
+        horizon_ms: report.horizon.since(at).0,
+        under_way: report.under_way,
+    }
+}
+
+fn supply(supply: &SupplyReport) -> Supply {
+    Supply {
+        edition: supply.version,
+        remaining_ms: supply.remaining.0,
+        outstanding: supply.told.map(Amount::get),
+        terms: supply.terms.iter().map(|(priority, terms)| self::terms(*priority, terms)).collect(),
+    }
+}
+
+fn terms(priority: i16, terms: &core::Terms) -> Terms {
+    let mut wire = Terms { priority: priority.into(), ..Terms::default() };
+    match *terms {
+        core::Terms::Wants => {}
+        core::Terms::Each(most) => wire.each = Some(most.get()),
+        core::Terms::Level(level) => wire.level = Some(level),
+        core::Terms::Share { equal, top_up } => (wire.equal_share, wire.top_up) = (Some(equal), Some(top_up)),
+        core::Terms::Minimums(level) => wire.minimum = Some(level),
+    }
+    wire
+}
+
+fn holder(holder: &HolderReport, at: Millis) -> Holder {
+    Holder {
+        id: holder.id.to_string(),
+        is_server: holder.kind == HolderKind::Node,
+        priority: holder.priority.into(),
+        subclients: holder.subclients,
+        wants: holder.wants.get(),
+        due: holder.due.get(),
+        granted: holder.granted.get(),
+        held: holder.held.get(),
+        remaining_ms: holder.end.since(at).0,
+        is_gateway: holder.is_gateway,
+    }
+}
+
+fn explained(explanation: &Explanation) -> ExplainResponse {
+    let ahead = |at: Option<Millis>| at.map(|at| at.since(explanation.at).0);
+    ExplainResponse {
+        holder: Some(holder(&explanation.holder, explanation.at)),
+        capacity: explanation.capacity.get(),
+        free: explanation.free.get(),
+        rule: explanation.rule.name().to_owned(),
+        blocks: explanation.blocks.iter().map(|block| block.name().to_owned()).collect(),
+        asks_ms: ahead(explanation.asks),
+        latest_ms: ahead(explanation.latest),
+        sentences: explanation.sentences(),
+        overridden: explanation.overridden.as_ref().map(|overridden| self::overridden(overridden, explanation.at)),
+        ..ExplainResponse::default()
+    }
+}
+
+#[tonic::async_trait]
+impl Service for StatusService {
+    async fn explain(&self, request: Request<ExplainRequest>) -> Result<Response<ExplainResponse>, Status> {
+        let admitted = admitted(&request, self.node.authorizer());
+        let ExplainRequest { resource_id, holder_id, is_server } = request.into_inner();
+        admitted.check(CallKind::GetStatus, &AccessRequest::on(Action::Read, &resource_id))?;
+        // It looks at many holders, as a page does.
+        let _turn = self.making.acquire().await;
+        let kind = if is_server { HolderKind::Node } else { HolderKind::Client };
+        let known = self.node.explain(&resource_id, kind, holder_id).await;
+        let mut response = known.as_ref().map(explained).unwrap_or_default();
+        if let Some(status) = self.node.resource_status(&resource_id, 0, 0).await {
+            response.algorithm = status.report.settings.kind.name().to_owned();
+            response.template = status.template.unwrap_or_default();
+        }
+        if let Some(parent) = self.node.parent() {
+            response.node = parent.node.to_string();
+            response.parent = parent.addresses.iter().map(ToString::to_string).collect();
+        }
+        Ok(Response::new(response))
+    }
+
+    async fn get_status(&self, request: Request<GetStatusRequest>) -> Result<Response<GetStatusResponse>, Status> {
+        let admitted = admitted(&request, self.node.authorizer());
+        admitted.check(CallKind::GetStatus, &AccessRequest::to(Action::Read))?;
+        // Before it is made, so that what is beyond the budget costs nothing.
+        let budget = request.extensions().get::<Arc<ConnectionBudget>>();
+        let _page = budget.map(|budget| Charge::part(budget, ROW * rows_of(request.get_ref()))).transpose()?;
+        let _turn = self.making.acquire().await;
+        let (resources, next_page_token) = self.rows(request.get_ref(), &admitted).await?;
+        let health = match admitted.reads_everything() {
+            true => Some(self.health.look(&self.node, &self.info).await),
+            false => None,
+        };
+        let mut status = own_status(&self.node, &self.info, health);
+        if !admitted.reads_everything() {
+            self.limit(&mut status, &admitted);
+        }
+        Ok(Response::new(GetStatusResponse { resources, next_page_token, ..status }))
+    }
+}

@@ -1,0 +1,161 @@
+//! `/api/v1`: what the pages show, as JSON. docs/reference/api.md explains each field.
+
+use axum::{
+    Json, Router,
+    extract::{Query, State, rejection::QueryRejection},
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{
+    Pages,
+    view::{self, HolderQuery, PAGE_ROWS, ResourceQuery, WhyQuery},
+};
+use crate::{
+    api::status::survey::{SAMPLE_EVERY, Sample},
+    observe::changes::{Change, ChangeKind},
+};
+
+pub(super) fn routes() -> Router<Pages> {
+    Router::new()
+        .route("/api/v1/status", get(status))
+        .route("/api/v1/peers", get(peers))
+        .route("/api/v1/resources", get(resources))
+        .route("/api/v1/resource", get(resource))
+        .route("/api/v1/holders", get(holders))
+        .route("/api/v1/history", get(history))
+        .route("/api/v1/explain", get(explain))
+        .route("/api/v1/changes", get(changes))
+        .route("/api/{*unknown}", get(unknown))
+}
+
+/// Why there is no answer.
+struct ApiError(StatusCode, String);
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        (self.0, [(header::CACHE_CONTROL, "no-store")], Json(json!({ "error": self.1 }))).into_response()
+    }
+}
+
+impl From<QueryRejection> for ApiError {
+    fn from(rejection: QueryRejection) -> ApiError {
+        let why = rejection.body_text();
+        ApiError(StatusCode::BAD_REQUEST, format!("{why}; docs/reference/api.md says what may be asked for"))
+    }
+}
+
+type JsonAnswer = Result<([(header::HeaderName, &'static str); 1], Json<Value>), ApiError>;
+type Asked<T> = Result<Query<T>, QueryRejection>;
+
+fn answer(value: Value) -> JsonAnswer {
+    Ok(([(header::CACHE_CONTROL, "no-store")], Json(value)))
+}
+
+fn not_known(what: &str) -> ApiError {
+    let why = format!("{what} is not known at this peer; the master knows all resources that were asked for");
+    ApiError(StatusCode::NOT_FOUND, why)
+}
+
+async fn unknown() -> ApiError {
+    let known = "status, peers, resources, resource, holders, history, explain and changes";
+    ApiError(StatusCode::NOT_FOUND, format!("there is no such path; below /api/v1 there are {known}"))
+}
+
+async fn status(State(pages): State<Pages>) -> JsonAnswer {
+    let view = view::node(&pages).await;
+    let (grade, verdict) = view::verdict(&view);
+    let mut value = json!(view);
+    for part in ["peers", "parent", "children"] {
+        value.as_object_mut().map(|fields| fields.remove(part));
+    }
+    value["verdict"] = verdict.into();
+    value["grade"] = json!(grade);
+    answer(value)
+}
+
+async fn peers(State(pages): State<Pages>) -> JsonAnswer {
+    let view = view::node(&pages).await;
+    answer(json!({ "peers": view.peers, "parent": view.parent, "children": view.children }))
+}
+
+async fn resources(State(pages): State<Pages>, asked: Asked<ResourceQuery>) -> JsonAnswer {
+    let Query(query) = asked?;
+    let rows = pages.snapshots.resources.get(&pages).await;
+    let (page, matching) = rows.page(&query);
+    answer(json!({
+        "resources": page, "matching": matching, "page": query.page.max(1), "pages": matching.div_ceil(PAGE_ROWS),
+    }))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OneResource {
+    resource: String,
+}
+
+async fn resource(State(pages): State<Pages>, asked: Asked<OneResource>) -> JsonAnswer {
+    let Query(OneResource { resource }) = asked?;
+    let detail = view::resource(&pages, &resource).await.ok_or_else(|| not_known("this resource"))?;
+    answer(json!(detail))
+}
+
+async fn holders(State(pages): State<Pages>, asked: Asked<HolderQuery>) -> JsonAnswer {
+    let Query(query) = asked?;
+    let page = view::holders(&pages, &query).await.ok_or_else(|| not_known("this resource"))?;
+    answer(json!({
+        "holders": page.rows, "matching": page.matching, "page": query.page.max(1), "pages": page.pages,
+    }))
+}
+
+async fn history(State(pages): State<Pages>, asked: Asked<OneResource>) -> JsonAnswer {
+    let Query(OneResource { resource }) = asked?;
+    let samples: Vec<Value> = pages.history.of(&resource).iter().map(sample).collect();
+    answer(json!({ "resource": resource, "every_ms": SAMPLE_EVERY.as_millis() as u64, "samples": samples }))
+}
+
+fn sample(sample: &Sample) -> Value {
+    let at = humantime::format_rfc3339_seconds(sample.at).to_string();
+    json!({
+        "at": at, "capacity": sample.capacity, "wants": sample.wants, "granted": sample.granted, "held": sample.held,
+    })
+}
+
+async fn explain(State(pages): State<Pages>, asked: Asked<WhyQuery>) -> JsonAnswer {
+    let Query(query) = asked?;
+    if !["", "client", "node"].contains(&query.kind.as_str()) {
+        return Err(ApiError(StatusCode::BAD_REQUEST, "kind: must be `client` or `node`".to_owned()));
+    }
+    let explained = view::explain(&pages, &query).await.ok_or_else(|| not_known("this holder of this resource"))?;
+    answer(json!(explained))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WhichChanges {
+    #[serde(default)]
+    kind: String,
+}
+
+async fn changes(State(pages): State<Pages>, asked: Asked<WhichChanges>) -> JsonAnswer {
+    let Query(WhichChanges { kind }) = asked?;
+    let which = ChangeKind::named(&kind);
+    if which.is_none() && !kind.is_empty() {
+        let known = ChangeKind::ALL.map(ChangeKind::name).join(", ");
+        return Err(ApiError(StatusCode::BAD_REQUEST, format!("kind: there is none of that name, but {known}")));
+    }
+    let all: Vec<Value> = pages.node.authorizer().audit().changes().list(which).iter().map(change).collect();
+    answer(json!({ "changes": all }))
+}
+
+fn change(change: &Change) -> Value {
+    json!({
+        "at": humantime::format_rfc3339_millis(change.at).to_string(), "kind": change.kind.name(),
+        "what": change.what, "outcome": change.outcome, "who": change.who,
+        "address": change.address.map(|address| address.to_string()), "resource": change.resource,
+        "times": change.times,
+    })
+}

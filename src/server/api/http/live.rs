@@ -1,0 +1,300 @@
+//! Pages that are kept up to date, by server-sent events: what has changed of a page, about once a second.
+//!
+//! Pages that show the same share one task that renders it. It rests for much longer than it works, and the longer the
+//! more it has to say, so that what pages cost is bounded by how many different ones are open. Each page has a stream,
+//! which holds one message at a time: one that reads slowly misses what was between, and is told all of it anew.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use axum::{
+    Router,
+    body::Body,
+    extract::{Extension, Query, RawQuery, State},
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use bytes::Bytes;
+use futures_util::stream;
+use leaseway_core::access::{AccessRequest, Action};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use tokio::sync::watch;
+
+use super::{
+    Pages,
+    page::{Parts, Showing},
+    serving::Streamed,
+};
+use crate::{auth::Admitted, observe::metrics::CallKind};
+
+/// A page is rendered no sooner than this after the last time.
+const PACE: Duration = Duration::from_secs(1);
+/// Nor sooner than so many times as long as that took.
+const REST: u32 = 20;
+/// Nor sooner than a second for each so many bytes that have changed.
+const BYTES_PER_SECOND: usize = 64 << 10;
+/// The keep-alive interval of an idle stream, for the page's script and for proxies.
+const SILENCE: Duration = Duration::from_secs(5);
+
+pub(super) fn routes() -> Router<Pages> {
+    Router::new().route("/live", get(follow))
+}
+
+/// The pages that are kept up to date.
+pub(crate) struct LivePages {
+    most: usize,
+    open: AtomicUsize,
+    views: Mutex<HashMap<Showing, watch::Receiver<Option<Arc<Frame>>>>>,
+    stopped: watch::Receiver<bool>,
+}
+
+/// As many pages are open as may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "this server keeps as many pages up to date as it may ({0}): close some, or reload this one now and then; the \
+     server can be started with a larger --max-live-pages"
+)]
+struct TooManyPages(usize);
+
+/// A place among the open pages.
+struct Seat(Arc<LivePages>);
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What a page shows at a moment, and what of that is new.
+struct Frame {
+    number: u64,
+    parts: Parts,
+    /// What has changed since the frame before.
+    change: Bytes,
+    /// Made for the first stream that asks for it.
+    whole: OnceLock<Bytes>,
+}
+
+impl LivePages {
+    /// Streams end once `stopped` says so.
+    pub(crate) fn new(most: usize, stopped: watch::Receiver<bool>) -> LivePages {
+        LivePages { most, open: AtomicUsize::new(0), views: Mutex::default(), stopped }
+    }
+
+    /// How many pages are open.
+    pub(super) fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    fn views(&self) -> MutexGuard<'_, HashMap<Showing, watch::Receiver<Option<Arc<Frame>>>>> {
+        self.views.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_seat(self: &Arc<Self>) -> Result<Seat, TooManyPages> {
+        let more = |open: usize| (open < self.most).then_some(open + 1);
+        match self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
+            Ok(_) => Ok(Seat(Arc::clone(self))),
+            Err(_) => Err(TooManyPages(self.most)),
+        }
+    }
+
+    /// What is shown, from now on; the first to look has it rendered.
+    fn look(self: &Arc<Self>, pages: &Pages, showing: Showing) -> watch::Receiver<Option<Arc<Frame>>> {
+        let mut views = self.views();
+        if let Some(view) = views.get(&showing) {
+            return view.clone();
+        }
+        let (frames, view) = watch::channel(None);
+        views.insert(showing.clone(), view.clone());
+        tokio::spawn(render(pages.clone(), showing, frames));
+        view
+    }
+
+    /// Whether no page shows this any more; then it is forgotten.
+    fn is_over(&self, showing: &Showing, frames: &watch::Sender<Option<Arc<Frame>>>) -> bool {
+        let mut views = self.views();
+        // One is in the table.
+        let is_over = frames.receiver_count() <= 1 || *self.stopped.borrow();
+        if is_over {
+            views.remove(showing);
+        }
+        is_over
+    }
+}
+
+/// Renders for as long as any page shows it.
+async fn render(pages: Pages, showing: Showing, frames: watch::Sender<Option<Arc<Frame>>>) {
+    while !pages.live.is_over(&showing, &frames) {
+        let began = Instant::now();
+        let parts = showing.parts(&pages).await;
+        let last = frames.borrow().clone();
+        let mut rest = PACE.max(began.elapsed() * REST);
+        let change = last.as_ref().map_or_else(Map::new, |last| difference(&last.parts, &parts));
+        if last.is_none() || !change.is_empty() {
+            let change = message(&Value::Object(change));
+            rest = rest.max(PACE * (change.len() / BYTES_PER_SECOND) as u32);
+            let number = last.map_or(0, |last| last.number + 1);
+            frames.send_replace(Some(Arc::new(Frame { number, parts, change, whole: OnceLock::new() })));
+        }
+        tokio::time::sleep(rest).await;
+    }
+}
+
+/// Parts and rows that differ, in the words of the script.
+fn difference(before: &Parts, now: &Parts) -> Map<String, Value> {
+    let mut change = Map::new();
+    if now.frame_id() != before.frame_id() {
+        change.insert("frame".to_owned(), json!(now.frame_id()));
+    }
+    for (id, part) in now.whole.iter().filter(|(id, part)| before.whole.get(*id) != Some(part)) {
+        change.insert((*id).to_owned(), json!(part));
+    }
+    for (id, rows) in &now.rows {
+        let old = before.rows.get(id).map(Vec::as_slice).unwrap_or_default();
+        let differs = |(place, row): &(usize, &String)| old.get(*place) != Some(*row);
+        let rows_now: BTreeMap<usize, &String> = rows.iter().enumerate().filter(differs).collect();
+        if !rows_now.is_empty() || rows.len() != old.len() {
+            change.insert((*id).to_owned(), json!({ "count": rows.len(), "rows": rows_now }));
+        }
+    }
+    change
+}
+
+impl Frame {
+    fn whole(&self) -> Bytes {
+        let made = || message(&Value::Object(difference(&Parts::default(), &self.parts)));
+        self.whole.get_or_init(made).clone()
+    }
+}
+
+/// An event; JSON has no line breaks.
+fn message(value: &Value) -> Bytes {
+    format!("data: {value}\n\n").into()
+}
+
+#[derive(Deserialize)]
+struct WhichView {
+    view: String,
+}
+
+async fn follow(
+    State(pages): State<Pages>,
+    Extension(admitted): Extension<Admitted>,
+    RawQuery(query): RawQuery,
+    Query(WhichView { view }): Query<WhichView>,
+) -> Response {
+    let query = query.unwrap_or_default();
+    let rest: Vec<&str> = query.split('&').filter(|pair| !pair.starts_with("view=")).collect();
+    let showing = match Showing::of(&view, &rest.join("&")) {
+        Ok(showing) => showing,
+        Err(why) => return (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
+    };
+    let seat = match pages.live.take_seat() {
+        Ok(seat) => seat,
+        Err(why) => return (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response(),
+    };
+    let frames = pages.live.look(&pages, showing);
+    let stopped = pages.live.stopped.clone();
+    let page = LivePage { frames, admitted, stopped, seen: None, _seat: seat };
+    let body = Body::from_stream(stream::unfold(page, LivePage::next));
+    let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
+    (headers, Extension(Streamed), body).into_response()
+}
+
+/// A page that is kept up to date, between two messages.
+struct LivePage {
+    frames: watch::Receiver<Option<Arc<Frame>>>,
+    admitted: Admitted,
+    stopped: watch::Receiver<bool>,
+    /// The number of the last frame that it was sent.
+    seen: Option<u64>,
+    _seat: Seat,
+}
+
+impl LivePage {
+    async fn next(mut self) -> Option<(Result<Bytes, std::convert::Infallible>, LivePage)> {
+        let message = self.wait().await?;
+        Some((Ok(message), self))
+    }
+
+    /// The next message; none: the stream is over.
+    async fn wait(&mut self) -> Option<Bytes> {
+        loop {
+            let changed = async {
+                let seen = self.seen;
+                let is_new =
+                    |frame: &Option<Arc<Frame>>| frame.as_ref().is_some_and(|frame| Some(frame.number) != seen);
+                self.frames.wait_for(is_new).await.ok().and_then(|frame| frame.clone())
+            };
+            tokio::select! {
+                biased;
+                _ = self.stopped.wait_for(|stop| *stop) => return None,
+                () = self.admitted.until_outdated() => {}
+                frame = changed => {
+                    let frame = frame?;
+                    let follows = self.seen.is_some_and(|seen| seen + 1 == frame.number);
+                    self.seen = Some(frame.number);
+                    return Some(if follows { frame.change.clone() } else { frame.whole() });
+                }
+                () = tokio::time::sleep(SILENCE) => return Some(Bytes::from_static(b"event: alive\ndata:\n\n")),
+            }
+            self.check_again()?;
+        }
+    }
+
+    /// Whether the caller may still read it; otherwise its next attempt is told why not.
+    fn check_again(&mut self) -> Option<()> {
+        self.admitted.check_again(CallKind::Http, &[AccessRequest::to(Action::Read)]).ok()?;
+        self.admitted.check_reads_everything(CallKind::Http).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(whole: &str, rows: &[&str]) -> Parts {
+        let mut parts = Parts::default();
+        parts.whole.insert("a", whole.to_owned());
+        parts.rows.insert("b", rows.iter().map(|row| (*row).to_owned()).collect());
+        parts
+    }
+
+    #[test]
+    fn a_page_is_told_when_it_is_put_together_otherwise() {
+        let of = |title| Parts::sentence(StatusCode::OK, title, "It is so.");
+        let change = difference(&of("a"), &of("b"));
+        assert_eq!(change.into_iter().collect::<Vec<_>>(), [("frame".to_owned(), json!(of("b").frame_id()))]);
+        assert!(difference(&of("a"), &of("a")).is_empty());
+        let lost = Parts::sentence(StatusCode::NOT_FOUND, "a", "It is so.");
+        assert_ne!(lost.frame_id(), of("a").frame_id());
+    }
+
+    #[test]
+    fn only_what_has_changed_is_said() {
+        let before = parts("x", &["1", "2", "3"]);
+        assert!(difference(&before, &parts("x", &["1", "2", "3"])).is_empty());
+        let change = Value::Object(difference(&before, &parts("x", &["1", "two"])));
+        assert_eq!(change, json!({ "b": { "count": 2, "rows": { "1": "two" } } }));
+        let change = Value::Object(difference(&before, &parts("y\n", &["1", "2", "3"])));
+        assert_eq!(message(&change), "data: {\"a\":\"y\\n\"}\n\n");
+    }
+
+    #[test]
+    fn there_are_no_more_pages_than_may_be() {
+        let live = Arc::new(LivePages::new(2, watch::channel(false).1));
+        let first = live.take_seat();
+        let _second = live.take_seat();
+        assert_eq!(live.take_seat().err(), Some(TooManyPages(2)));
+        drop(first);
+        assert!(live.take_seat().is_ok());
+    }
+}

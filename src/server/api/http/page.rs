@@ -1,0 +1,316 @@
+//! The pages at `/`: made whole by the server, readable without a script, and kept up to date by one where there is.
+//!
+//! A page consists of [`Parts`]. A browser that runs the script is sent those that have changed ([`super::live`]).
+
+mod assets;
+mod changes;
+mod overview;
+mod plan;
+mod plot;
+mod resource;
+mod resources;
+mod text;
+mod why;
+
+use std::{
+    collections::BTreeMap,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+};
+
+use axum::{
+    Router,
+    extract::{Query, RawQuery, State},
+    http::{HeaderName, HeaderValue, StatusCode, Uri, header},
+    response::{Html, IntoResponse, Response},
+    routing::get,
+};
+use leaseway_core::escaped;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use serde::de::DeserializeOwned;
+
+pub(super) use self::assets::path as asset_path;
+use self::changes::ChangesQuery;
+pub(crate) use self::plan::PASTED_BYTES;
+use super::{
+    Pages,
+    view::{HolderQuery, MasterSeen, MasterView, ResourceQuery, WhyQuery},
+};
+
+/// Nothing but what this server serves, and nothing inline.
+const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; \
+                      form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+
+pub(super) fn routes() -> Router<Pages> {
+    Router::new()
+        .route("/", get(show))
+        .route("/resources", get(show))
+        .route("/resource", get(show))
+        .route("/why", get(show))
+        .route("/changes", get(show))
+        .route("/plan", get(plan::form).post(plan::answer))
+        .route("/assets/{name}", get(assets::serve))
+}
+
+/// What a page shows: the same to all that ask for the same.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Showing {
+    Overview,
+    Resources(ResourceQuery),
+    Resource(HolderQuery),
+    Why(WhyQuery),
+    Changes(ChangesQuery),
+}
+
+impl Showing {
+    /// Of a path and its query; what is wrong with it, in a sentence.
+    pub(super) fn of(path: &str, query: &str) -> Result<Showing, String> {
+        Ok(match path {
+            "/" => Showing::Overview,
+            "/resources" => Showing::Resources(parsed(query)?),
+            "/resource" => Showing::Resource(parsed(query)?),
+            "/why" => Showing::Why(parsed(query)?),
+            "/changes" => Showing::Changes(parsed(query)?),
+            _ => return Err("there is no such page".to_owned()),
+        })
+    }
+
+    /// What is shown now.
+    pub(super) async fn parts(&self, pages: &Pages) -> Parts {
+        let mut parts = match self {
+            Showing::Overview => overview::parts(pages).await,
+            Showing::Resources(query) => resources::parts(pages, query).await,
+            Showing::Resource(query) => resource::parts(pages, query).await,
+            Showing::Why(query) => why::parts(pages, query).await,
+            Showing::Changes(query) => changes::parts(pages, query),
+        };
+        parts.put("notice", &notice(&MasterSeen::of(pages)));
+        parts
+    }
+
+    fn title(&self) -> String {
+        match self {
+            Showing::Overview => "Overview".to_owned(),
+            Showing::Resources(_) => "Resources".to_owned(),
+            Showing::Resource(query) => format!("Resource {}", escaped(&query.resource)),
+            Showing::Why(query) if query.holder.is_empty() => "Why".to_owned(),
+            Showing::Why(query) => format!("Why: {}", escaped(&query.holder)),
+            Showing::Changes(_) => "Changes".to_owned(),
+        }
+    }
+}
+
+fn parsed<T: DeserializeOwned>(query: &str) -> Result<T, String> {
+    let uri = format!("/?{query}").parse::<Uri>().map_err(|error| error.to_string())?;
+    let Query(parsed) = Query::try_from_uri(&uri).map_err(|rejection| rejection.body_text())?;
+    Ok(parsed)
+}
+
+/// The parts of a page that change, by the ids of the elements that they are in.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Parts {
+    /// What is inside of an element.
+    pub(super) whole: BTreeMap<&'static str, String>,
+    /// What is inside of each row of the body of a table.
+    pub(super) rows: BTreeMap<&'static str, Vec<String>>,
+    /// The page around its parts, with a [`MARK`] in place of each. An open page is loaded again when this changes, for
+    /// example when a follower has become master and now knows the resource.
+    frame: String,
+    status: StatusCode,
+}
+
+/// Begins the place of a part: a comment, which escaped text never contains.
+const MARK: &str = "<!--";
+const MARK_END: &str = "-->";
+
+impl Parts {
+    fn put(&mut self, id: &'static str, markup: &Markup) {
+        self.whole.insert(id, markup.0.clone());
+    }
+
+    fn put_rows(&mut self, id: &'static str, rows: impl Iterator<Item = Markup>) {
+        self.rows.insert(id, rows.map(|row| row.0).collect());
+    }
+
+    /// The place of a part in a frame.
+    fn place(id: &'static str) -> Markup {
+        html! { div.part id=(id) { (PreEscaped(format!("{MARK}{id}{MARK_END}"))) } }
+    }
+
+    /// The place of rows in a frame.
+    fn place_rows(id: &'static str) -> Markup {
+        html! { tbody id=(id) { (PreEscaped(format!("{MARK}{id}{MARK_END}"))) } }
+    }
+
+    /// The frame with the parts in their places.
+    fn filled(&self) -> Markup {
+        let mut pieces = self.frame.split(MARK);
+        let mut page = pieces.next().unwrap_or_default().to_owned();
+        for (id, rest) in pieces.filter_map(|piece| piece.split_once(MARK_END)) {
+            page.push_str(self.whole.get(id).map_or("", String::as_str));
+            for row in self.rows.get(id).into_iter().flatten() {
+                page.extend(["<tr>", row, "</tr>"]);
+            }
+            page.push_str(rest);
+        }
+        PreEscaped(page)
+    }
+
+    /// A hash of the frame and the status.
+    pub(super) fn frame_id(&self) -> String {
+        let mut hasher = DefaultHasher::new();
+        (&self.frame, self.status.as_u16()).hash(&mut hasher);
+        format!("{:016x}", hasher.finish())
+    }
+
+    fn framed(mut self, frame: Markup) -> Parts {
+        self.frame = frame.into_string();
+        self
+    }
+
+    /// A page that is a sentence.
+    pub(super) fn sentence(status: StatusCode, title: &str, sentence: &str) -> Parts {
+        let frame = html! { h1 { (escaped(title)) } p { (escaped(sentence)) } };
+        Parts { status, ..Parts::default() }.framed(frame)
+    }
+}
+
+async fn show(State(pages): State<Pages>, uri: Uri, RawQuery(query): RawQuery) -> Response {
+    let query = query.unwrap_or_default();
+    match Showing::of(uri.path(), &query) {
+        Ok(showing) => {
+            let parts = showing.parts(&pages).await;
+            page(&pages, &showing.title(), Some((uri.path(), &query)), &parts)
+        }
+        Err(why) => page(&pages, "Not a page", None, &Parts::sentence(StatusCode::BAD_REQUEST, "Not a page", &why)),
+    }
+}
+
+/// `live`: the path and the query of what is kept up to date.
+fn page(pages: &Pages, title: &str, live: Option<(&str, &str)>, parts: &Parts) -> Response {
+    let path = live.map_or("", |(path, _)| path);
+    // A plan is of the moment it was asked for.
+    let live = live.filter(|(path, _)| *path != "/plan").map(|(path, query)| match query {
+        "" => format!("/live?view={}", text::encoded(path)),
+        query => format!("/live?view={}&{query}", text::encoded(path)),
+    });
+    let body = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) " · " (escaped(&pages.info.id)) " · Leaseway" }
+                link rel="icon" type="image/svg+xml" href=(assets::path("icon.svg"));
+                link rel="stylesheet" href=(assets::path("page.css"));
+                script defer src=(assets::path("page.js")) {}
+            }
+            body data-live=[live] data-frame=(parts.frame_id()) {
+                a.skip href="#main" { "Skip to content" }
+                (head(pages, path))
+                main #main tabindex="-1" {
+                    p #lost .notice role="status" hidden {}
+                    div.part #notice { (notice(&MasterSeen::of(pages))) }
+                    (parts.filled())
+                }
+                (foot(pages))
+            }
+        }
+    };
+    (parts.status, Html(body.into_string())).into_response()
+}
+
+/// What browsers are told of every response, whichever page it is. A page that may be kept has said so.
+const HEADERS: [(HeaderName, HeaderValue); 5] = [
+    (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
+    (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+    (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+    (header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
+    (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
+];
+
+pub(super) async fn protected(mut response: Response) -> Response {
+    for (name, value) in HEADERS {
+        response.headers_mut().entry(name).or_insert(value);
+    }
+    response
+}
+
+fn head(pages: &Pages, path: &str) -> Markup {
+    let views = [
+        ("/", "Overview"),
+        ("/resources", "Resources"),
+        ("/why", "Why"),
+        ("/changes", "Changes"),
+        ("/plan", "What if"),
+    ];
+    let current = if path == "/resource" { "/resources" } else { path };
+    html! {
+        header {
+            a.name href="/" { "Leaseway" }
+            nav aria-label="Views" {
+                ul {
+                    @for (view, name) in views {
+                        li { a href=(view) aria-current=[(view == current).then_some("page")] { (name) } }
+                    }
+                }
+            }
+            span.where { (escaped(&pages.info.id)) }
+            span #live .live hidden {
+                span #live-said role="status" { "Live" }
+                button #pause type="button" aria-pressed="false" { "Pause" }
+            }
+        }
+    }
+}
+
+/// What a peer that is not the master shows is not what clients are told.
+fn notice(master: &MasterSeen) -> Markup {
+    html! {
+        @match master {
+            MasterSeen::Here => {}
+            MasterSeen::At(MasterView { grpc, http }) => p.notice {
+                "This peer is not the master: it does not know the resources. The master is "
+                @if http.is_empty() {
+                    strong { (escaped(grpc)) } "."
+                } @else {
+                    a href={ "//" (http) "/" } { (escaped(http)) } "."
+                }
+            }
+            MasterSeen::Silent(Some(ago)) => p.notice.warn {
+                "This peer is not the master, and has not heard from the last one for " (text::ago(*ago))
+                ": it does not know the resources, nor which peer is master now."
+            }
+            MasterSeen::Silent(None) | MasterSeen::Unknown => p.notice.warn {
+                "This peer is not the master, and knows of none: it does not know the resources."
+            }
+        }
+    }
+}
+
+fn foot(pages: &Pages) -> Markup {
+    html! {
+        footer {
+            span { "leaseway " (env!("CARGO_PKG_VERSION")) }
+            span { "as of " (text::clock(std::time::SystemTime::now())) " UTC" }
+            @if !pages.node.authorizer().in_words().is_empty() { span { "access " (pages.node.authorizer().in_words()) } }
+            a href="/metrics" { "Metrics" }
+            a href="/debug/status" { "Plain pages" }
+            a href="/api/v1/status" { "JSON" }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_question_is_the_same_view() {
+        let one = Showing::of("/resource", "resource=a%20b&page=2");
+        assert_eq!(one, Showing::of("/resource", "page=2&resource=a+b"));
+        assert!(Showing::of("/resource", "page=two").is_err());
+        assert!(Showing::of("/resources", "sort=size").expect_err("no such").contains("unknown variant"));
+        assert!(Showing::of("/debug", "").is_err());
+    }
+}

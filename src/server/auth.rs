@@ -1,0 +1,220 @@
+//! Who may do what on this server: the policy in force, what callers prove, and the decisions that follow.
+//!
+//! A call is decided in two steps. A connection's [`CallerCache`] finds out who calls: from a bearer token, else from the
+//! certificate, else it is anonymous; it remembers that until token, policy or the files of tokens change. The
+//! [`Subject`] that it finds then says of each thing that the call asks for whether it is allowed.
+//!
+//! Without a policy nothing of that happens: [`Authorizer::is_open`] is a load of one number.
+
+mod cache;
+mod caller_cache;
+mod credentials;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
+mod jwt;
+mod operators;
+mod subject;
+mod tokens;
+
+use std::{
+    net::IpAddr,
+    sync::{
+        Arc, RwLock, RwLockReadGuard,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use http::{HeaderMap, header::AUTHORIZATION};
+use leaseway_core::access::{AccessRequest, Policy};
+use tokio::sync::watch;
+use tonic::Status;
+
+use self::cache::DecisionCache;
+use self::credentials::CredentialError;
+pub(crate) use self::{
+    caller_cache::{Admitted, CallerCache},
+    credentials::{CredentialFiles, Credentials},
+    subject::Subject,
+};
+pub use self::{jwt::JwtOptions, tokens::NewToken};
+use crate::{
+    listen::accounts::Accounts,
+    observe::{
+        audit::{Audit, Event},
+        metrics::{self, CallKind},
+    },
+};
+
+/// Why nothing is allowed.
+const CLOSED: &str = "closed: there is no policy, and this server listens beyond loopback";
+
+/// What decides whether calls are allowed. Shared by all listeners of a server.
+pub(crate) struct Authorizer {
+    /// Counts changes of the policy and of credentials; 0: everything is allowed.
+    version: AtomicU64,
+    /// The same, for those that wait for another.
+    versions: watch::Sender<u64>,
+    state: RwLock<AuthorizerState>,
+    decided: DecisionCache,
+    /// Whether everything is allowed while there is no policy; otherwise nothing is.
+    opens_without_policy: bool,
+    /// Others reach the server, and it lacks TLS or a policy.
+    is_exposed: bool,
+    audit: Audit,
+    accounts: Arc<Accounts>,
+}
+
+#[derive(Clone)]
+struct AuthorizerState {
+    changes: u64,
+    policy: Option<Arc<Policy>>,
+    credentials: Arc<Credentials>,
+}
+
+impl Authorizer {
+    pub(crate) fn new(
+        credentials: Credentials,
+        opens_without_policy: bool,
+        is_exposed: bool,
+        audit: Audit,
+        accounts: Arc<Accounts>,
+    ) -> Authorizer {
+        let credentials = Arc::new(credentials);
+        let authorizer = Authorizer {
+            version: AtomicU64::new(0),
+            versions: watch::Sender::new(0),
+            state: RwLock::new(AuthorizerState { changes: 0, policy: None, credentials }),
+            decided: DecisionCache::new(),
+            opens_without_policy,
+            is_exposed,
+            audit,
+            accounts,
+        };
+        authorizer.set_policy(None);
+        authorizer
+    }
+
+    /// Everything is allowed as long as no policy is in force; there are no tokens and no audit log.
+    #[cfg(test)]
+    pub(crate) fn open() -> Authorizer {
+        Authorizer::new(Credentials::default(), true, false, Audit::none(), Arc::default())
+    }
+
+    fn state(&self) -> RwLockReadGuard<'_, AuthorizerState> {
+        self.state.read().expect("no panic while the state of the gate is locked")
+    }
+
+    fn change(&self, change: impl FnOnce(&mut AuthorizerState)) {
+        let mut state = self.state.write().expect("no panic while the state of the gate is locked");
+        change(&mut state);
+        state.changes += 1;
+        let is_open = state.policy.is_none() && self.opens_without_policy;
+        let version = if is_open { 0 } else { state.changes };
+        self.version.store(version, Ordering::Release);
+        self.versions.send_replace(version);
+    }
+
+    /// Puts a policy in force: calls that begin from here on are decided by it, and streams under way at once.
+    pub(crate) fn set_policy(&self, policy: Option<Arc<Policy>>) {
+        self.change(|state| state.policy = policy);
+    }
+
+    /// Callers prove who they are by these from here on.
+    pub(crate) fn set_credentials(&self, credentials: Credentials) {
+        self.change(|state| state.credentials = Arc::new(credentials));
+    }
+
+    /// Whether a call carries the operator's token, or there is none.
+    pub(crate) fn is_operators(&self, headers: &HeaderMap) -> bool {
+        self.state().credentials.is_operators(headers.get(AUTHORIZATION))
+    }
+
+    /// Whether everything is allowed.
+    pub(crate) fn is_open(&self) -> bool {
+        self.version() == 0
+    }
+
+    fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// Whether nothing is allowed, because there has to be a policy and is none.
+    fn is_closed(&self) -> bool {
+        !self.opens_without_policy && self.state().policy.is_none()
+    }
+
+    /// Refuses a configuration by which nothing would be allowed here any more.
+    pub(crate) fn check_policy(&self, source: &str, policy: Option<&Arc<Policy>>) -> Result<(), String> {
+        if policy.is_some() || self.opens_without_policy {
+            return Ok(());
+        }
+        Err(format!(
+            "{source}:1:1: no `access`: this server listens beyond loopback, and without it nothing is allowed"
+        ))
+    }
+
+    /// What is in force, in words; nothing where everything is allowed, and only this machine reaches the server.
+    pub(crate) fn in_words(&self) -> String {
+        let policy = match &self.state().policy {
+            Some(policy) if policy.rules().len() == 1 => "by 1 rule".to_owned(),
+            Some(policy) => format!("by {} rules", policy.rules().len()),
+            None if !self.opens_without_policy => CLOSED.to_owned(),
+            None if self.is_exposed => "open: there is no policy".to_owned(),
+            None => String::new(),
+        };
+        if self.is_exposed { format!("{policy} (--insecure: others reach this server)") } else { policy }
+    }
+
+    fn accounts(&self) -> &Accounts {
+        &self.accounts
+    }
+
+    /// Whether this caller may do something to some resource, as some holder or as any; the answer is
+    /// remembered.
+    fn allows(&self, subject: &Subject, request: &AccessRequest<'_>) -> bool {
+        /// No holder is called that.
+        const ANY: &str = "";
+        let permissions = subject.permissions();
+        let (holder, resource) = (request.holder.unwrap_or(ANY), request.resource.unwrap_or_default());
+        let question = (subject.version(), permissions.identity(), request.action, holder, resource);
+        self.decided.get(question, || permissions.check(request).is_ok().then_some(0)).is_some()
+    }
+
+    pub(crate) fn audit(&self) -> &Audit {
+        &self.audit
+    }
+
+    /// Whether this caller may do something to some resource; the answer is remembered.
+    fn ceiling(&self, subject: &Subject, request: &AccessRequest<'_>) -> Option<i16> {
+        let (resource, holder) = (request.resource.unwrap_or_default(), request.holder.unwrap_or_default());
+        let permissions = subject.permissions();
+        self.decided.get((subject.version(), permissions.identity(), request.action, holder, resource), || {
+            permissions.ceiling(request.action, resource, holder)
+        })
+    }
+
+    /// Counts a denial, and writes it down.
+    #[cold]
+    fn deny(&self, subject: &Subject, call: CallKind, why: &str) -> Status {
+        metrics::access_denied(call);
+        self.audit.denied(subject.permissions().identity(), subject.address(), call.name(), why);
+        Status::permission_denied(format!("denied: {why}"))
+    }
+
+    /// Writes down what an allowed call has changed.
+    pub(crate) fn record(&self, event: Event) {
+        self.audit.record(event);
+    }
+
+    /// A credential that is none.
+    #[cold]
+    fn refuse(&self, address: Option<IpAddr>, call: CallKind, error: &CredentialError) -> Status {
+        metrics::access_denied(call);
+        let why = error.to_string();
+        self.audit.refused(address, call.name(), &why);
+        match error {
+            CredentialError::TooMany => Status::resource_exhausted(why),
+            _ => Status::unauthenticated(why),
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! What callers can prove: bearer tokens by the server's files, names by certificates.
+
+use std::{
+    path::PathBuf,
+    time::{Duration, SystemTime},
+};
+
+use http::HeaderValue;
+use leaseway_core::access::Identity;
+
+use super::{
+    jwt::{JwtError, JwtOptions, Jwts},
+    operators::OperatorToken,
+    tokens::Tokens,
+};
+use crate::{config::secret::read_secret, listen::Caller};
+
+/// A token is looked at again after so long at most, even if it lasts longer.
+const RECHECK_INTERVAL: Duration = Duration::from_secs(300);
+
+/// The files that say which tokens prove what.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct CredentialFiles {
+    /// `--tokens`.
+    pub(crate) tokens: Option<PathBuf>,
+    /// `--jwks`, with what is expected of a token.
+    pub(crate) jwt: Option<JwtOptions>,
+    /// `--admin-token-file`.
+    pub(crate) operator: Option<PathBuf>,
+}
+
+#[derive(Default)]
+pub(crate) struct Credentials {
+    operator: Option<OperatorToken>,
+    tokens: Option<Tokens>,
+    jwts: Option<Jwts>,
+}
+
+/// Why a caller is not let in at all.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CredentialError {
+    /// Not a bearer token.
+    #[error("the authorization is not understood: `Bearer` and a token are expected")]
+    Scheme,
+    /// A token that proves nothing here.
+    #[error(
+        "the token is not known to this server: it is mistyped or was withdrawn, or its line is missing in the file \
+         that the server has with --tokens"
+    )]
+    Unknown,
+    /// A JWT that is not looked at.
+    #[error(
+        "the token was not looked at: too many from this address have proved nothing within this second; try again in \
+         the next"
+    )]
+    TooMany,
+    /// A JWT that proves nothing.
+    #[error("the token is not accepted: {0}")]
+    Jwt(#[from] JwtError),
+}
+
+/// Who a caller is.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Proved {
+    pub(super) identity: Identity,
+    /// When that has to be proved again.
+    pub(super) expires: Option<SystemTime>,
+}
+
+impl CredentialFiles {
+    /// Reads all of them.
+    pub(crate) fn read(&self) -> Result<Credentials, UnusableFile> {
+        let unusable = |path: &PathBuf, why: String| UnusableFile { path: path.clone(), why };
+        let text = |path: &PathBuf| std::fs::read_to_string(path).map_err(|error| unusable(path, error.to_string()));
+        let tokens = match &self.tokens {
+            Some(path) => Some(Tokens::parse(&text(path)?).map_err(|error| unusable(path, error.to_string()))?),
+            None => None,
+        };
+        let jwts = match &self.jwt {
+            Some(options) => {
+                let jwks = text(&options.jwks)?;
+                Some(Jwts::new(options, &jwks).map_err(|error| unusable(&options.jwks, error.to_string()))?)
+            }
+            None => None,
+        };
+        let operator = match &self.operator {
+            Some(path) => {
+                let token = read_secret(path).map_err(|error| unusable(path, error.to_string()))?;
+                Some(OperatorToken::new(&token))
+            }
+            None => None,
+        };
+        Ok(Credentials { operator, tokens, jwts })
+    }
+
+    /// Those that are read again when they change.
+    pub(crate) fn watched(&self) -> Vec<PathBuf> {
+        self.tokens.iter().chain(self.jwt.as_ref().map(|jwt| &jwt.jwks)).cloned().collect()
+    }
+}
+
+/// A file that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot use {}: {why}", path.display())]
+pub(crate) struct UnusableFile {
+    path: PathBuf,
+    why: String,
+}
+
+impl Credentials {
+    /// Who calls. A token wins over a certificate: it is what the caller says itself, and not what is between.
+    pub(super) fn identify(
+        &self,
+        header: Option<&HeaderValue>,
+        caller: Option<&Caller>,
+        now: SystemTime,
+    ) -> Result<Proved, CredentialError> {
+        // Where no token could be known, the header is meant for others.
+        match header.filter(|_| self.operator.is_some() || self.tokens.is_some() || self.jwts.is_some()) {
+            Some(header) => self.bearer(header, caller, now),
+            None => {
+                let certified = caller.and_then(Caller::certified);
+                Ok(Proved { identity: certified.unwrap_or(Identity::Anonymous), expires: None })
+            }
+        }
+    }
+
+    fn bearer(
+        &self,
+        header: &HeaderValue,
+        caller: Option<&Caller>,
+        now: SystemTime,
+    ) -> Result<Proved, CredentialError> {
+        let (scheme, token) = header.as_bytes().split_at_checked("Bearer ".len()).ok_or(CredentialError::Scheme)?;
+        if !scheme.eq_ignore_ascii_case(b"Bearer ") {
+            return Err(CredentialError::Scheme);
+        }
+        if self.operator.as_ref().is_some_and(|operator| operator.is(token)) {
+            return Ok(Proved { identity: Identity::Operator, expires: None });
+        }
+        if let Some(identity) = self.tokens.as_ref().and_then(|tokens| tokens.holder(token)) {
+            return Ok(Proved { identity: identity.clone(), expires: None });
+        }
+        let Some(jwts) = self.jwts.as_ref().filter(|_| token.iter().filter(|byte| **byte == b'.').count() == 2) else {
+            return Err(CredentialError::Unknown);
+        };
+        if caller.is_some_and(|caller| !caller.connection.may_prove()) {
+            return Err(CredentialError::TooMany);
+        }
+        let (identity, expires) = jwts.verify(token)?;
+        Ok(Proved { identity, expires: Some(expires.min(now + RECHECK_INTERVAL)) })
+    }
+
+    /// Whether this is the operator's token, as it is sent; also where there is none.
+    pub(crate) fn is_operators(&self, header: Option<&HeaderValue>) -> bool {
+        let Some(operator) = &self.operator else { return true };
+        let sent = header.map_or(&b""[..], |header| header.as_bytes());
+        sent.split_at_checked("Bearer ".len()).is_some_and(|(scheme, token)| scheme == b"Bearer " && operator.is(token))
+    }
+
+    /// How many there are, in words.
+    pub(crate) fn in_words(&self) -> String {
+        let tokens = self.tokens.as_ref().map(|tokens| format!("{} tokens", tokens.len()));
+        let keys = self.jwts.as_ref().map(|jwts| format!("{} keys of JWTs", jwts.keys()));
+        tokens.into_iter().chain(keys).collect::<Vec<_>>().join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::listen::open_connections::OpenConnections;
+
+    /// A key that signs nothing here: the generator of P-256.
+    const KEYS: &str = r#"{"keys": [{"kty": "EC", "crv": "P-256",
+        "x": "axfR8uEsQkf4vOblY6RA8ncDfYEt6zOg9KE5RdiYwpY", "y": "T-NC4v4af5uO5-tKfA-eFivOM1drMV7Oy7ZAaDe_UfU"}]}"#;
+    /// `{"alg":"ES256"}`, and nothing that is signed.
+    const JWT: &str = "Bearer eyJhbGciOiJFUzI1NiJ9.e30.AAAA";
+
+    #[test]
+    fn a_jwt_is_not_looked_at_if_too_many_of_its_address_have_proved_nothing() {
+        let [issuer, audience, claim] = ["issuer", "leaseway", "sub"].map(str::to_owned);
+        let options = JwtOptions { jwks: "keys".into(), issuer, audience, claim };
+        let jwts = Some(Jwts::new(&options, KEYS).expect("keys"));
+        let tokens = Some(Tokens::parse("").expect("none"));
+        let credentials = Credentials { operator: None, tokens, jwts };
+        let open = OpenConnections::at_most(10);
+        let places = [1, 2].map(|last| open.admit([10, 0, 0, last].into()).expect("a place"));
+        let looked_at = |place: usize, header: &'static str| {
+            let connection = Arc::clone(&places[place].connection);
+            let caller = Caller { address: connection.origin().address, names: None, is_in_process: false, connection };
+            let header = HeaderValue::from_static(header);
+            let refused = credentials.identify(Some(&header), Some(&caller), SystemTime::now()).expect_err("no token");
+            !matches!(refused, CredentialError::TooMany)
+        };
+        assert!(looked_at(0, JWT));
+        while places[0].connection.may_prove() {
+            places[0].connection.refused_token();
+        }
+        assert!(!looked_at(0, JWT));
+        assert!(looked_at(1, JWT), "of another address");
+        assert!(looked_at(0, "Bearer lwt_unknown"), "no signature is checked for it");
+    }
+}

@@ -1,0 +1,98 @@
+//! The configuration that a server starts with if no other is in force.
+
+use std::{
+    path::Path,
+    time::{Duration, SystemTime},
+};
+
+use leaseway_core::{Millis, Repository, Settings};
+use leaseway_raft::Configuration;
+
+use crate::{
+    config::{self, LoadError, Loaded},
+    runtime::clock::Clock,
+};
+
+/// The longest that a lease given under this configuration may be believed.
+pub(crate) fn longest_lease(repository: &Repository) -> Millis {
+    let settings = repository.templates().map(|template| &template.settings);
+    let lengths = settings.map(|settings| settings.last_lease_over(Millis(0)));
+    lengths.max().unwrap_or_else(|| Settings::unmatched().last_lease_over(Millis(0)))
+}
+
+/// For how long holders may believe in leases of this length.
+pub(crate) fn believed(lease: Millis) -> Millis {
+    Settings { lease, ..Settings::unmatched() }.last_lease_over(Millis(0))
+}
+
+/// The configuration file's content, or a substitute for it.
+pub(crate) struct InitialConfiguration {
+    pub(crate) loaded: Loaded,
+    pub(crate) source: String,
+    /// The operator has named a file.
+    pub(crate) is_file: bool,
+}
+
+impl InitialConfiguration {
+    /// `remembers`: this server keeps its state over restarts.
+    pub(crate) fn read(path: Option<&Path>, remembers: bool) -> Result<InitialConfiguration, LoadError> {
+        let Some(path) = path else {
+            if !remembers {
+                tracing::warn!(
+                    "no --config: this is a development server. Every resource has capacity 100, shared fairly; \
+                     nothing is remembered over a restart, and nothing is learnt after one"
+                );
+            }
+            return Ok(InitialConfiguration {
+                loaded: config::development(),
+                source: "development default".into(),
+                is_file: false,
+            });
+        };
+        let read = InitialConfiguration::of_file(path, false)?;
+        let learning = read
+            .loaded
+            .repository
+            .templates()
+            .filter(|template| template.settings.shares())
+            .map(|template| template.settings.learning_until(Millis(0)));
+        if let Some(learning) = learning.max().filter(|learning| !remembers && learning.0 > 0) {
+            tracing::warn!(
+                "without --data this server remembers nothing. It is learning until {}: for {} s clients keep what they \
+                 have from before, and others get nothing, because leases from before this start may still be in use. \
+                 --data DIRECTORY avoids that at later starts; `learning_mode_duration: 0` in a template ends it at once, \
+                 and is safe only if no client can have a lease of an earlier server",
+                humantime::format_rfc3339_seconds(SystemTime::now() + Duration::from_millis(learning.0)),
+                learning.0.div_ceil(1000)
+            );
+        }
+        Ok(read)
+    }
+
+    /// The configuration of a node whose parent has the templates. A file says only who may do what.
+    pub(crate) fn of_parent(path: Option<&Path>, addresses: &[String]) -> Result<InitialConfiguration, LoadError> {
+        let Some(path) = path else {
+            let source = format!("the parent at {}", addresses.join(", "));
+            return Ok(InitialConfiguration { loaded: Loaded::nothing(), source, is_file: false });
+        };
+        InitialConfiguration::of_file(path, true)
+    }
+
+    fn of_file(path: &Path, has_parent: bool) -> Result<InitialConfiguration, LoadError> {
+        let (loaded, source) = (config::load(path)?, path.display().to_string());
+        loaded.check_place(&source, has_parent)?;
+        for warning in &loaded.warnings {
+            tracing::warn!("{warning}");
+        }
+        Ok(InitialConfiguration { loaded, source, is_file: true })
+    }
+
+    /// The first version for the peers to keep; `None` where the parent has the templates.
+    pub(crate) fn fact(&self, clock: Clock, by: &str) -> Option<Configuration> {
+        if self.loaded.text.is_empty() {
+            return None;
+        }
+        let (text, source) = (self.loaded.text.as_str().into(), self.source.as_str().into());
+        Some(Configuration { version: 1, text, source, at_unix: clock.now().unix, by: by.into() })
+    }
+}

@@ -1,0 +1,388 @@
+//! The open connections of a listener: how many there may be, of whom, and for how long they may do nothing.
+//!
+//! A principal has no more than its share of them. A connection comes from an address, and is counted to the identity
+//! that it first proves once it has: by its certificate, or by the token of a call. Where all are taken, a newcomer
+//! takes the place of a connection that is idle, of the principal that has most: that one connects again when it needs
+//! to. What costs a client nothing costs no place for long: a connection that asks for nothing, one that does not read
+//! its answers. What comes before the first request has a deadline of its own ([`crate::listen`]).
+//!
+//! One task looks at all of them once a second. A request sets no timer, and takes no lock.
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant, SystemTime},
+};
+
+use leaseway_core::{Principal, PrincipalShare};
+use slab::Slab;
+use tokio::sync::watch;
+
+use crate::{
+    listen::{
+        accounts::{Account, Accounts, RequestOrigin},
+        budget::{Activity, Budget, ConnectionBudget},
+    },
+    observe::metrics::{self, Closed},
+};
+
+/// How often connections are looked at.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// An idle connection that is told to end may take so long to agree.
+pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// So many tokens of a connection may prove nothing; one of them is forgotten each [`POLL_INTERVAL`].
+const MAX_REFUSED: u32 = 20;
+/// Accounts are looked at every so many looks at connections.
+const POLLS_PER_SWEEP: u32 = 10;
+
+/// Bounds on the connections of a listener.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ConnectionLimits {
+    pub(crate) most: usize,
+    pub(crate) share: PrincipalShare,
+    /// For how long it may have no request under way. None where that is not known: none is ended for that, nor
+    /// displaced.
+    pub(crate) idle: Option<Duration>,
+    /// For how long it may have answers waiting without taking any.
+    pub(crate) stalled: Duration,
+}
+
+/// The connections of a listener.
+#[derive(Clone)]
+pub(crate) struct OpenConnections(Arc<Connections>);
+
+struct Connections {
+    limits: ConnectionLimits,
+    accounts: Arc<Accounts>,
+    budget: Arc<Budget>,
+    count: AtomicUsize,
+    table: Mutex<ConnectionTable>,
+}
+
+#[derive(Default)]
+struct ConnectionTable {
+    connections: Slab<ConnectionEntry>,
+    /// Those that are not leaving: in all, and by principal.
+    taken: usize,
+    by_principal: HashMap<Principal, usize>,
+}
+
+struct ConnectionEntry {
+    connection: Arc<OpenConnection>,
+    /// What it had done when it was looked at, and since when it has done nothing else.
+    activity: Activity,
+    quiet_since: Instant,
+    /// It was told to end, and takes no place any more.
+    is_leaving: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct OpenConnection {
+    address: IpAddr,
+    /// That of the address.
+    account: Arc<Account>,
+    /// To whom it is counted. Written with the table locked.
+    principal: AtomicU32,
+    /// That is an identity.
+    is_known: AtomicBool,
+    listener: Weak<Connections>,
+    key: usize,
+    pub(crate) budget: Arc<ConnectionBudget>,
+    /// When what its certificate proves ends.
+    ends: OnceLock<SystemTime>,
+    /// Tokens that prove nothing, as far as they are not forgotten.
+    refused: AtomicU32,
+    ending: watch::Sender<Option<Ending>>,
+}
+
+/// How a connection is to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// When what is under way is done.
+    WhenDone,
+    /// The same, but soon.
+    Soon,
+    Now,
+}
+
+impl OpenConnection {
+    /// Where what comes over it comes from, as far as no call says more.
+    pub(crate) fn origin(&self) -> RequestOrigin {
+        RequestOrigin { address: self.address, principal: self.principal() }
+    }
+
+    fn principal(&self) -> Principal {
+        Principal(self.principal.load(Ordering::Relaxed))
+    }
+
+    /// It is counted to an identity from here on, unless it is to one already. `false`: that one has its share.
+    pub(crate) fn count_to(&self, account: &Arc<Account>) -> bool {
+        if self.is_known.load(Ordering::Relaxed) {
+            return true;
+        }
+        let Some(listener) = self.listener.upgrade() else { return true };
+        let mut table = listener.table();
+        if table.connections.get(self.key).is_none_or(|entry| entry.is_leaving) {
+            return true;
+        }
+        let (before, identity) = (self.principal(), account.principal());
+        // It has a place itself; where all are taken, another has given way for it.
+        let is_full = table.taken >= listener.limits.most;
+        let may_have = table.may_have(identity, table.taken - 1, &listener.limits);
+        if !(may_have || is_full && table.has_fewer(identity)) {
+            drop(table);
+            metrics::connection_refused();
+            return false;
+        }
+        table.leaves(before);
+        table.comes(identity);
+        self.principal.store(identity.0, Ordering::Relaxed);
+        self.is_known.store(true, Ordering::Relaxed);
+        drop(table);
+        self.budget.count_to(account);
+        true
+    }
+
+    /// What it was opened with is valid until then: it ends itself when that is over.
+    pub(crate) fn ends_at(&self, end: SystemTime) {
+        self.ends.get_or_init(|| end);
+    }
+
+    /// Whether a token is looked at whose signature would have to be checked.
+    pub(crate) fn may_prove(&self) -> bool {
+        self.account.may_prove()
+    }
+
+    /// A token was looked at and proves nothing. That may cost a check of a signature, so a connection with many of
+    /// them ends, and an address with many has to wait.
+    #[cold]
+    pub(crate) fn refused_token(&self) {
+        self.account.refused_token();
+        if self.refused.fetch_add(1, Ordering::Relaxed) == MAX_REFUSED {
+            metrics::connection_closed(Closed::Refused);
+            self.end(Ending::Soon);
+        }
+    }
+
+    /// Time has passed without a refusal, or with fewer.
+    fn forget_refused(&self) {
+        // One that was told to end ends.
+        let forget = |refused: u32| if refused > MAX_REFUSED { None } else { refused.checked_sub(1) };
+        let _ = self.refused.fetch_update(Ordering::Relaxed, Ordering::Relaxed, forget);
+    }
+
+    /// Waits until it is to end.
+    pub(crate) async fn told_to_end(&self) -> Ending {
+        let mut ending = self.ending.subscribe();
+        let told = ending.wait_for(Option::is_some).await.ok().and_then(|told| *told);
+        told.unwrap_or(Ending::Now)
+    }
+
+    pub(crate) fn end(&self, how: Ending) {
+        self.ending.send_replace(Some(how));
+    }
+}
+
+/// Counts a connection for as long as it lives.
+pub(crate) struct ConnectionPermit {
+    pub(crate) connection: Arc<OpenConnection>,
+    listener: Arc<Connections>,
+    key: usize,
+}
+
+impl ConnectionPermit {
+    /// What all principals have.
+    pub(crate) fn accounts(&self) -> &Accounts {
+        &self.listener.accounts
+    }
+}
+
+impl Drop for ConnectionPermit {
+    fn drop(&mut self) {
+        self.listener.count.fetch_sub(1, Ordering::Relaxed);
+        let mut table = self.listener.table();
+        let entry = table.connections.remove(self.key);
+        if !entry.is_leaving {
+            table.leaves(entry.connection.principal());
+        }
+    }
+}
+
+impl ConnectionTable {
+    fn of(&self, principal: Principal) -> usize {
+        self.by_principal.get(&principal).copied().unwrap_or_default()
+    }
+
+    fn comes(&mut self, principal: Principal) {
+        self.taken += 1;
+        *self.by_principal.entry(principal).or_default() += 1;
+    }
+
+    fn leaves(&mut self, principal: Principal) {
+        self.taken -= 1;
+        if let Some(count) = self.by_principal.get_mut(&principal) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_principal.remove(&principal);
+            }
+        }
+    }
+
+    /// Whether a principal may have one more than it has, where so many are taken.
+    fn may_have(&self, principal: Principal, taken: usize, limits: &ConnectionLimits) -> bool {
+        limits.share.allows(self.of(principal), 1, taken, limits.most)
+    }
+
+    /// Whether another principal has more than this one would have with one more.
+    fn has_fewer(&self, principal: Principal) -> bool {
+        let own = self.of(principal);
+        self.by_principal.values().any(|count| *count > own + 1)
+    }
+
+    /// Ends the connection that has been idle for longest, of the principal that has most, if that has more than the
+    /// newcomer would have.
+    fn make_room(&mut self, newcomer: Principal) -> bool {
+        let own = self.of(newcomer);
+        let largest = self.by_principal.iter().max_by_key(|(principal, count)| (**count, **principal));
+        let Some(largest) = largest.filter(|(_, count)| **count > own + 1).map(|(principal, _)| *principal) else {
+            return false;
+        };
+        let idle = self.connections.iter_mut().map(|(_, entry)| entry).filter(|entry| {
+            let connection = &entry.connection;
+            !entry.is_leaving && connection.principal() == largest && connection.budget.activity().is_idle()
+        });
+        let Some(entry) = idle.min_by_key(|entry| entry.quiet_since) else { return false };
+        entry.is_leaving = true;
+        entry.connection.end(Ending::Soon);
+        metrics::connection_closed(Closed::Displaced);
+        self.leaves(largest);
+        true
+    }
+}
+
+impl Connections {
+    fn table(&self) -> MutexGuard<'_, ConnectionTable> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends connections that have done nothing for too long, and those whose certificate has ended.
+    fn look(&self, now: Instant, time: SystemTime) {
+        let mut table = self.table();
+        let mut left = Vec::new();
+        for (_, entry) in &mut table.connections {
+            let connection = &entry.connection;
+            let activity = connection.budget.activity();
+            if activity != entry.activity {
+                (entry.activity, entry.quiet_since) = (activity, now);
+            }
+            connection.forget_refused();
+            if entry.is_leaving {
+                continue;
+            }
+            let quiet = now.saturating_duration_since(entry.quiet_since);
+            let (why, how) = if activity.has_answers() && quiet >= self.limits.stalled {
+                (Closed::Stalled, Ending::Now)
+            } else if connection.ends.get().is_some_and(|end| *end <= time) {
+                (Closed::Expired, Ending::Soon)
+            } else if activity.is_idle() && self.limits.idle.is_some_and(|idle| quiet >= idle) {
+                (Closed::Idle, Ending::Soon)
+            } else {
+                continue;
+            };
+            metrics::connection_closed(why);
+            tracing::debug!(address = %connection.address, why = why.name(), "connection closed");
+            entry.is_leaving = true;
+            connection.end(how);
+            left.push(connection.principal());
+        }
+        left.into_iter().for_each(|principal| table.leaves(principal));
+    }
+}
+
+impl OpenConnections {
+    pub(crate) fn new(limits: ConnectionLimits, accounts: Arc<Accounts>, budget: Arc<Budget>) -> OpenConnections {
+        let (count, table) = (AtomicUsize::new(0), Mutex::default());
+        OpenConnections(Arc::new(Connections { limits, accounts, budget, count, table }))
+    }
+
+    /// Bounded in nothing but their number.
+    #[cfg(test)]
+    pub(crate) fn at_most(most: usize) -> OpenConnections {
+        let (share, stalled) = (PrincipalShare::ALL, Duration::from_secs(60));
+        let limits = ConnectionLimits { most, share, idle: None, stalled };
+        OpenConnections::new(limits, Arc::default(), Arc::new(Budget::new(1 << 20, 1 << 20, share)))
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.0.count.load(Ordering::Relaxed)
+    }
+
+    /// Takes a connection in; none if there is no place for it.
+    pub(crate) fn admit(&self, address: IpAddr) -> Option<ConnectionPermit> {
+        let listener = &self.0;
+        let account = listener.accounts.of_address(address);
+        let principal = account.principal();
+        let mut table = listener.table();
+        let may_displace = listener.limits.idle.is_some() && table.taken >= listener.limits.most;
+        let has_place = table.may_have(principal, table.taken, &listener.limits);
+        if !(has_place || may_displace && table.make_room(principal)) {
+            drop(table);
+            metrics::connection_refused();
+            return None;
+        }
+        table.comes(principal);
+        let connection = Arc::new(OpenConnection {
+            address,
+            account: Arc::clone(&account),
+            principal: AtomicU32::new(principal.0),
+            is_known: AtomicBool::new(false),
+            listener: Arc::downgrade(listener),
+            key: table.connections.vacant_key(),
+            budget: Arc::new(ConnectionBudget::new(Arc::clone(&listener.budget), account)),
+            ends: OnceLock::new(),
+            refused: AtomicU32::new(0),
+            ending: watch::Sender::new(None),
+        });
+        let (activity, quiet_since) = (Activity::default(), Instant::now());
+        let entry = ConnectionEntry { connection: Arc::clone(&connection), activity, quiet_since, is_leaving: false };
+        let key = table.connections.insert(entry);
+        drop(table);
+        listener.count.fetch_add(1, Ordering::Relaxed);
+        Some(ConnectionPermit { connection, listener: Arc::clone(listener), key })
+    }
+
+    /// Tells all of them to end when what is under way is done.
+    pub(crate) fn end_all(&self) {
+        let table = self.0.table();
+        table.connections.iter().for_each(|(_, entry)| entry.connection.end(Ending::WhenDone));
+    }
+}
+
+/// Looks after connections and accounts for as long as the server runs.
+pub(crate) async fn sweep(listeners: Vec<OpenConnections>, accounts: Arc<Accounts>) {
+    let mut interval = tokio::time::interval(POLL_INTERVAL);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    for look in 1_u32.. {
+        interval.tick().await;
+        let (now, time) = (Instant::now(), SystemTime::now());
+        listeners.iter().for_each(|listener| listener.0.look(now, time));
+        accounts.forget_refused();
+        if look.is_multiple_of(POLLS_PER_SWEEP) {
+            accounts.sweep();
+        }
+    }
+}
+
+impl std::fmt::Debug for OpenConnections {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpenConnections").field("count", &self.count()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

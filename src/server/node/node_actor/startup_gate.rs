@@ -1,0 +1,92 @@
+//! Holds requests back for up to a second after the start, until this peer first learns of a master.
+//!
+//! Doorman's clients sleep for more than a second when they are told that no master is known, while a peer learns of
+//! the master within a round trip, or an election takes place, which is also faster. A peer that has known a master
+//! before, or has already waited in vain, answers at once, so that its clients ask other peers.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{
+    sync::{Semaphore, watch},
+    time::{Instant, timeout_at},
+};
+
+use super::NodeHandle;
+
+/// Time after the start during which requests may wait.
+const TIMEOUT: Duration = Duration::from_secs(1);
+/// Maximum number of waiting requests; beyond it they are answered at once.
+const MAX_WAITING: usize = 1024;
+
+#[derive(Debug, Clone)]
+pub(super) struct StartupGate {
+    known: watch::Receiver<bool>,
+    places: Arc<Semaphore>,
+    until: Instant,
+}
+
+impl StartupGate {
+    /// Starts now. `known` becomes true when a master is first known.
+    pub(super) fn new(known: watch::Receiver<bool>) -> StartupGate {
+        StartupGate { known, places: Arc::new(Semaphore::new(MAX_WAITING)), until: Instant::now() + TIMEOUT }
+    }
+
+    /// Waits until a master is first known. Returns whether one is or was known.
+    pub(super) async fn wait(&self) -> bool {
+        let mut known = self.known.clone();
+        if *known.borrow() || Instant::now() >= self.until {
+            return *known.borrow();
+        }
+        let Ok(_place) = self.places.try_acquire() else { return false };
+        // An error means that the node is gone.
+        timeout_at(self.until, known.wait_for(|known| *known)).await.is_ok_and(|known| known.is_ok())
+    }
+}
+
+impl NodeHandle {
+    /// Waits, if this peer has only just been started, until it knows of a master for the first time. Whether one is
+    /// known, or was: then it is worth another try.
+    pub(crate) async fn until_first_master(&self) -> bool {
+        self.startup_gate.wait().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn it_waits_until_a_master_is_known_and_no_longer_than_its_patience() {
+        let (known, heard) = watch::channel(false);
+        let gate = StartupGate::new(heard);
+        let began = Instant::now();
+        let soon = async {
+            tokio::time::sleep(TIMEOUT / 4).await;
+            known.send_replace(true);
+        };
+        let (waited, ()) = tokio::join!(gate.wait(), soon);
+        assert!(waited && began.elapsed() < TIMEOUT / 2);
+        assert!(gate.wait().await, "it was known before");
+
+        let (_known, heard) = watch::channel(false);
+        let (gate, began) = (StartupGate::new(heard), Instant::now());
+        assert!(!gate.wait().await);
+        assert!(began.elapsed() >= TIMEOUT && began.elapsed() < TIMEOUT * 2);
+        let again = Instant::now();
+        assert!(!gate.wait().await && again.elapsed() == Duration::ZERO, "not twice");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn those_beyond_its_places_do_not_wait_and_a_caller_that_goes_leaves_its_place() {
+        let (_known, heard) = watch::channel(false);
+        let gate = StartupGate::new(heard);
+        let mut waiting: Vec<_> = (0..MAX_WAITING).map(|_| Box::pin(gate.wait())).collect();
+        for wait in &mut waiting {
+            assert!(futures_util::poll!(wait.as_mut()).is_pending());
+        }
+        let began = Instant::now();
+        assert!(!gate.wait().await && began.elapsed() == Duration::ZERO);
+        waiting.pop();
+        assert!(futures_util::poll!(Box::pin(gate.wait())).is_pending());
+    }
+}

@@ -1,0 +1,51 @@
+//! What a resource tells metrics and the log.
+
+use std::sync::Arc;
+
+use leaseway_core::{Counters, Resource};
+
+use crate::observe::{
+    logging::worth_logging,
+    metrics::{self, ResourceMeters},
+};
+
+/// What has been told.
+pub(super) struct Metering {
+    counters: Counters,
+    overloads: u64,
+    meters: ResourceMeters,
+}
+
+impl Metering {
+    pub(super) fn new() -> Metering {
+        Metering { counters: Counters::default(), overloads: 0, meters: ResourceMeters::new() }
+    }
+
+    /// Tells what has happened since it was last told: with every tick, and when a report is asked for. Not with every
+    /// round: threads that count in the same place wait for each other.
+    pub(super) fn tell(&mut self, id: &Arc<str>, resource: &Resource) {
+        let now = resource.counters();
+        let before = std::mem::replace(&mut self.counters, now);
+        self.meters.counted(&before, &now);
+        if let Some(pool) = resource.pool() {
+            metrics::pool_overloaded(pool.overloads.saturating_sub(self.overloads));
+            self.overloads = pool.overloads;
+        }
+        if worth_logging(before.learning_excess, now.learning_excess) {
+            let times = now.learning_excess;
+            tracing::warn!(resource = %id, times, "learning mode: holders say they have more than the capacity; they were given what is left");
+        }
+        if worth_logging(before.unaccounted, now.unaccounted) {
+            let times = now.unaccounted;
+            tracing::warn!(resource = %id, times, "a request came with a lease that this master does not know of");
+        }
+        if worth_logging(before.share_full, now.share_full) {
+            let (times, holders) = (now.share_full, resource.holders());
+            tracing::warn!(resource = %id, times, holders, "an identity or address has its share of all holders: its new ones are refused");
+        }
+        if worth_logging(before.full, now.full) {
+            let (times, holders) = (now.full, resource.holders());
+            tracing::warn!(resource = %id, times, holders, "too many holders: new ones are refused");
+        }
+    }
+}

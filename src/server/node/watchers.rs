@@ -1,0 +1,277 @@
+//! Listeners for hints, each with its pending resources.
+//!
+//! Resources hint holders; streams send the hints. Between them is one [`Watcher`] for each holder that listens: the
+//! resources it should ask for, each once, at most [`MAX_PENDING`] of them, and beyond that "everything". So a slow
+//! listener costs a few hundred bytes and never delays a resource.
+//!
+//! # How resources learn which holders listen
+//! A request is not looked up here: that would cost every request something, though few holders are ever hinted.
+//! Instead
+//! - a holder that is new to a resource is looked up when it comes ([`Watchers::is_watched`]);
+//! - a stream that starts is written into a log ([`Watchers::started_since`]). A resource reads on from where it was
+//!   with its next round or tick, and asks its own books whether it knows the holder. A round that finds nothing new in
+//!   the log pays one read of a number that rarely changes;
+//! - a stream that ends is not announced: a resource that hints its holder learns it then ([`Watchers::hint`]), and
+//!   stops watching.
+//!
+//! Deliberately absent: a list of resources for each listener. It would have to be kept for all holders, also those
+//! that do not listen, or be asked of all resources whenever a stream starts.
+
+use std::{
+    collections::{HashMap, VecDeque, hash_map::Entry},
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use leaseway_core::{Hint, HolderKind, Principal, PrincipalShare};
+use tokio::sync::Notify;
+
+use crate::observe::metrics;
+
+/// The most resources in a hint; with more the listener is told to ask for everything.
+const MAX_PENDING: usize = 64;
+/// How many started streams the log keeps: as many as may start in a second, because every resource reads on with each
+/// tick. A resource that is further behind gets all listeners.
+const LOG: usize = 16_384;
+
+#[derive(Debug)]
+pub(crate) struct Watchers {
+    listening: Mutex<Listeners>,
+    /// How many streams have ever started. Read without the lock: most often there is nothing new.
+    started: AtomicU64,
+    most: usize,
+    share: PrincipalShare,
+}
+
+#[derive(Debug, Default)]
+struct Listeners {
+    clients: HashMap<Arc<str>, Arc<Watcher>>,
+    nodes: HashMap<Arc<str>, Arc<Watcher>>,
+    /// The newest starts; the last is number `started`.
+    log: VecDeque<(HolderKind, Arc<str>)>,
+    by_principal: HashMap<Principal, usize>,
+}
+
+impl Listeners {
+    fn of(&mut self, kind: HolderKind) -> &mut HashMap<Arc<str>, Arc<Watcher>> {
+        match kind {
+            HolderKind::Client => &mut self.clients,
+            HolderKind::Node => &mut self.nodes,
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.clients.len() + self.nodes.len()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Watcher {
+    pending: Mutex<PendingHints>,
+    wake: Notify,
+}
+
+/// The pending hints of a listener.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct PendingHints {
+    /// Resources to be asked for now, in the order of their hints.
+    pub(crate) resources: Vec<Arc<str>>,
+    /// There were too many to name.
+    pub(crate) everything: bool,
+    ended: Option<Ended>,
+}
+
+impl PendingHints {
+    fn add(&mut self, resource: &Arc<str>) {
+        if self.everything || self.resources.contains(resource) {
+            return;
+        }
+        if self.resources.len() < MAX_PENDING {
+            self.resources.push(Arc::clone(resource));
+        } else {
+            self.everything = true;
+            self.resources = Vec::new();
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.resources.is_empty() && !self.everything
+    }
+}
+
+/// There are as many listeners as there may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum TooManyWatchers {
+    #[error("this server has as many watchers as it may ({0}); it can be started with a larger --max-watchers")]
+    InAll(usize),
+    #[error(
+        "you have as many watchers as one identity or address may while others could need the rest of {0}; this server \
+         can be started with a larger --max-watchers or --address-share"
+    )]
+    OfPrincipal(usize),
+}
+
+/// Why a watch is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// Another stream for the same holder has started.
+    Replaced,
+    /// This server is not master any more.
+    Dismissed,
+}
+
+impl Watchers {
+    pub(crate) fn new(most: usize, share: PrincipalShare) -> Watchers {
+        Watchers { listening: Mutex::default(), started: AtomicU64::new(0), most, share }
+    }
+
+    fn listening(&self) -> MutexGuard<'_, Listeners> {
+        self.listening.lock().expect("no panic while the list of watchers is locked")
+    }
+
+    /// Watches a holder until the result is dropped, or until another stream for the same holder starts.
+    pub(crate) fn start(
+        self: &Arc<Self>,
+        kind: HolderKind,
+        id: Arc<str>,
+        principal: Principal,
+    ) -> Result<Watch, TooManyWatchers> {
+        let watcher = Arc::<Watcher>::default();
+        let mut listening = self.listening();
+        let (used, own) = (listening.count(), listening.by_principal.get(&principal).copied().unwrap_or_default());
+        if !self.share.allows(own, 1, used, self.most) && !listening.of(kind).contains_key(&id) {
+            drop(listening);
+            metrics::watcher_refused();
+            let is_full = used >= self.most;
+            return Err(if is_full { TooManyWatchers::InAll } else { TooManyWatchers::OfPrincipal }(self.most));
+        }
+        *listening.by_principal.entry(principal).or_default() += 1;
+        let before = listening.of(kind).insert(Arc::clone(&id), Arc::clone(&watcher));
+        if listening.log.len() == LOG {
+            listening.log.pop_front();
+        }
+        listening.log.push_back((kind, Arc::clone(&id)));
+        self.started.fetch_add(1, Ordering::Release);
+        drop(listening);
+        if let Some(before) = before {
+            before.end(Ended::Replaced);
+        }
+        Ok(Watch { watchers: Arc::clone(self), watcher, kind, id, principal })
+    }
+
+    /// Another peer is master: every watch ends.
+    pub(crate) fn dismiss(&self) {
+        let mut listening = self.listening();
+        let Listeners { clients, nodes, .. } = &mut *listening;
+        for (_, watcher) in clients.drain().chain(nodes.drain()) {
+            watcher.end(Ended::Dismissed);
+        }
+    }
+
+    /// The number of listeners.
+    pub(crate) fn count(&self) -> usize {
+        self.listening().count()
+    }
+
+    pub(crate) fn is_watched(&self, kind: HolderKind, id: &str) -> bool {
+        self.started() > 0 && self.listening().of(kind).contains_key(id)
+    }
+
+    /// The end of the log, for a resource that has nothing to catch up with.
+    pub(crate) fn started(&self) -> u64 {
+        self.started.load(Ordering::Acquire)
+    }
+
+    /// The holders whose streams have started since `heard`, which is advanced. Some may have ended again.
+    pub(crate) fn started_since(&self, heard: &mut u64) -> Vec<(HolderKind, Arc<str>)> {
+        if *heard == self.started() {
+            return Vec::new();
+        }
+        let listening = self.listening();
+        let started = self.started();
+        let missed = usize::try_from(started - std::mem::replace(heard, started)).unwrap_or(usize::MAX);
+        if let Some(known) = listening.log.len().checked_sub(missed) {
+            return listening.log.range(known..).cloned().collect();
+        }
+        let clients = listening.clients.keys().map(|id| (HolderKind::Client, Arc::clone(id)));
+        clients.chain(listening.nodes.keys().map(|id| (HolderKind::Node, Arc::clone(id)))).collect()
+    }
+
+    /// Hands hints to listeners and removes them from `hints`: holders that remain there do not listen any more.
+    pub(crate) fn hint(&self, resource: &Arc<str>, hints: &mut Vec<Hint>) {
+        let mut listening = self.listening();
+        hints.retain(|hint| {
+            let Some(watcher) = listening.of(hint.kind).get(&hint.id) else { return true };
+            watcher.pending().add(resource);
+            watcher.wake.notify_one();
+            metrics::hinted(hint.why);
+            false
+        });
+    }
+}
+
+impl Watcher {
+    fn end(&self, why: Ended) {
+        self.pending().ended = Some(why);
+        self.wake.notify_one();
+    }
+
+    fn pending(&self) -> MutexGuard<'_, PendingHints> {
+        self.pending.lock().expect("no panic while pending hints are locked")
+    }
+}
+
+/// A watch; it ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    watchers: Arc<Watchers>,
+    watcher: Arc<Watcher>,
+    kind: HolderKind,
+    id: Arc<str>,
+    principal: Principal,
+}
+
+impl Watch {
+    pub(crate) fn holder(&self) -> (HolderKind, &str) {
+        (self.kind, &self.id)
+    }
+
+    /// Waits for pending hints and takes them.
+    pub(crate) async fn pending(&self) -> Result<PendingHints, Ended> {
+        loop {
+            {
+                let mut pending = self.watcher.pending();
+                if let Some(why) = pending.ended {
+                    return Err(why);
+                }
+                if !pending.is_empty() {
+                    return Ok(std::mem::take(&mut *pending));
+                }
+            }
+            // `Notify` remembers a wake-up that comes before this.
+            self.watcher.wake.notified().await;
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let mut listening = self.watchers.listening();
+        if let Entry::Occupied(mut own) = listening.by_principal.entry(self.principal) {
+            *own.get_mut() -= 1;
+            if *own.get() == 0 {
+                own.remove();
+            }
+        }
+        let map = listening.of(self.kind);
+        // Another stream may have replaced it by now.
+        if map.get(&self.id).is_some_and(|watcher| Arc::ptr_eq(watcher, &self.watcher)) {
+            map.remove(&self.id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

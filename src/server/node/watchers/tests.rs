@@ -1,0 +1,166 @@
+//! PendingHints hints stay small in all cases, and only listeners are hinted.
+
+use super::*;
+use leaseway_core::Why;
+
+const CLIENT: HolderKind = HolderKind::Client;
+
+fn watchers(most: usize) -> Arc<Watchers> {
+    Arc::new(Watchers::new(most, PrincipalShare::ALL))
+}
+
+fn start(watchers: &Arc<Watchers>, id: &str) -> Watch {
+    watchers.start(CLIENT, id.into(), Principal::NONE).expect("there is room")
+}
+
+/// Hints the client; true if it listens.
+fn hint(watchers: &Watchers, resource: &str, id: &str) -> bool {
+    let mut hints = vec![Hint { kind: CLIENT, id: id.into(), why: Why::Grow }];
+    watchers.hint(&resource.into(), &mut hints);
+    hints.is_empty()
+}
+
+/// What is pending now.
+async fn told(watch: &Watch) -> PendingHints {
+    let waiting = tokio::time::timeout(std::time::Duration::from_secs(1), watch.pending());
+    waiting.await.expect("something is pending").expect("it was not replaced")
+}
+
+async fn is_told_nothing(watch: &Watch) -> bool {
+    tokio::time::timeout(std::time::Duration::from_secs(1), watch.pending()).await.is_err()
+}
+
+#[tokio::test(start_paused = true)]
+async fn resources_are_told_once_each_in_the_order_of_their_hints() {
+    let watchers = watchers(10);
+    let watch = start(&watchers, "a");
+    assert!(is_told_nothing(&watch).await);
+    for resource in ["r2", "r1", "r2"] {
+        assert!(hint(&watchers, resource, "a"));
+    }
+    assert_eq!(told(&watch).await.resources, ["r2".into(), "r1".into()]);
+    assert!(is_told_nothing(&watch).await, "what was told is not told again");
+    assert!(hint(&watchers, "r2", "a"));
+    assert_eq!(told(&watch).await.resources, ["r2".into()]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_than_can_be_named_is_everything() {
+    let watchers = watchers(10);
+    let watch = start(&watchers, "a");
+    let name = |n: usize| -> Arc<str> { format!("r{n}").into() };
+    for n in 0..MAX_PENDING {
+        hint(&watchers, &name(n), "a");
+    }
+    let most = told(&watch).await;
+    assert_eq!((most.resources.len(), most.everything), (MAX_PENDING, false));
+    for n in 0..=MAX_PENDING {
+        hint(&watchers, &name(n), "a");
+    }
+    hint(&watchers, "one more", "a");
+    assert_eq!(told(&watch).await, PendingHints { everything: true, ..PendingHints::default() });
+    hint(&watchers, "r", "a");
+    assert_eq!(told(&watch).await.resources, ["r".into()]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listener_that_waits_is_woken() {
+    let watchers = watchers(10);
+    let watch = start(&watchers, "a");
+    let hints = async {
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        hint(&watchers, "r", "a")
+    };
+    let (told, listens) = tokio::join!(told(&watch), hints);
+    assert!(listens);
+    assert_eq!(told.resources, ["r".into()]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_newer_watch_takes_the_place_of_the_older_and_survives_its_end() {
+    let watchers = watchers(1);
+    let older = start(&watchers, "a");
+    hint(&watchers, "r", "a");
+    let newer = start(&watchers, "a");
+    assert_eq!(older.pending().await, Err(Ended::Replaced));
+    drop(older);
+    assert_eq!(watchers.count(), 1);
+    assert!(hint(&watchers, "r", "a"));
+    assert_eq!(told(&newer).await.resources, ["r".into()]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listener_that_waits_is_woken_when_its_place_is_taken() {
+    let watchers = watchers(1);
+    let older = start(&watchers, "a");
+    let waiting = tokio::time::timeout(std::time::Duration::from_secs(1), older.pending());
+    let (told, _newer) = tokio::join!(waiting, async {
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        start(&watchers, "a")
+    });
+    assert_eq!(told.expect("it is woken"), Err(Ended::Replaced));
+}
+
+#[test]
+fn watchers_are_limited_and_room_comes_back() {
+    let watchers = watchers(2);
+    let (first, _second) = (start(&watchers, "a"), start(&watchers, "b"));
+    let refused = watchers.start(CLIENT, "c".into(), Principal::NONE).expect_err("there is no room");
+    assert!(refused.to_string().contains("(2)") && refused.to_string().contains("--max-watchers"), "{refused}");
+    drop(first);
+    let node =
+        watchers.start(HolderKind::Node, "b".into(), Principal::NONE).expect("a node is not the client of its name");
+    assert_eq!(watchers.count(), 2);
+    drop(node);
+    assert!(!watchers.is_watched(HolderKind::Node, "b") && watchers.is_watched(CLIENT, "b"));
+}
+
+#[test]
+fn hints_without_a_listener_are_returned() {
+    let watchers = watchers(2);
+    assert!(!hint(&watchers, "r", "a"));
+    drop(start(&watchers, "a"));
+    assert!(!hint(&watchers, "r", "a"));
+}
+
+#[test]
+fn a_reader_of_the_log_gets_every_start_once() {
+    let watchers = watchers(10);
+    let mut heard = watchers.started();
+    let _a = start(&watchers, "a");
+    let _b = start(&watchers, "b");
+    let ids = |starts: Vec<(HolderKind, Arc<str>)>| starts.iter().map(|(_, id)| id.to_string()).collect::<Vec<_>>();
+    assert_eq!(ids(watchers.started_since(&mut heard)), ["a", "b"]);
+    assert_eq!(ids(watchers.started_since(&mut heard)), Vec::<String>::new());
+    let _a_again = start(&watchers, "a");
+    assert_eq!(ids(watchers.started_since(&mut heard)), ["a"]);
+}
+
+#[test]
+fn a_reader_that_is_too_far_behind_gets_all_listeners() {
+    let watchers = watchers(10);
+    let (mut far_behind, mut just_in_time) = (watchers.started(), watchers.started() + 1);
+    let _first = start(&watchers, "first");
+    for _ in 0..LOG {
+        drop(start(&watchers, "flapping"));
+    }
+    assert_eq!(watchers.started_since(&mut just_in_time).len(), LOG);
+    assert_eq!(watchers.started_since(&mut far_behind), [(CLIENT, "first".into())]);
+    assert_eq!(far_behind, watchers.started());
+}
+
+#[test]
+fn a_principal_has_its_share_of_watchers_and_gets_it_back_as_they_end() {
+    let watchers = Arc::new(Watchers::new(8, PrincipalShare::default()));
+    let start = |id: usize, principal| watchers.start(CLIENT, id.to_string().into(), Principal(principal));
+    let mut streams: Vec<Watch> = (0..).map_while(|id| start(id, 1).ok()).collect();
+    assert_eq!(streams.len(), 7);
+    assert_eq!(start(100, 1).expect_err("it has its share"), TooManyWatchers::OfPrincipal(8));
+    let other = start(200, 2).expect("there is room for another");
+    assert_eq!(start(300, 3).expect_err("there is none any more"), TooManyWatchers::InAll(8));
+    // One that takes the place of its former self needs no other.
+    streams.push(start(0, 1).expect("it is known"));
+    drop((other, streams));
+    assert!(watchers.listening().by_principal.is_empty());
+    start(400, 1).expect("there is room again");
+}

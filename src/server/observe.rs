@@ -1,0 +1,8 @@
+//! What a server says about its work: metrics, the audit log, recent changes, traces and throttled log lines.
+
+pub(crate) mod audit;
+pub(crate) mod changes;
+pub(crate) mod logging;
+pub(crate) mod metrics;
+#[cfg(feature = "otlp")]
+pub(crate) mod traces;

@@ -1,0 +1,320 @@
+//! The audit log: who changed what, and who was denied what. One line of JSON each, to a file or to standard output.
+//!
+//! Calls hand their line to a bounded queue and go on; a thread writes. A line that finds the queue full is lost, and
+//! so is one that cannot be written: the next that can be says how many were. Denials are as many as strangers like to
+//! cause, so that only some of them are written in each second; the next says how many were left out.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Write},
+    net::IpAddr,
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+        mpsc::{SyncSender, TrySendError, sync_channel},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant, SystemTime},
+};
+
+use leaseway_core::access::Identity;
+use serde_json::{Map, Value, json};
+
+use crate::observe::{
+    changes::{Change, ChangeKind, Changes},
+    metrics,
+};
+
+/// Lines that wait to be written.
+const AUDIT_QUEUE: usize = 1024;
+/// Denials, and requests that came too soon, that are written in a second.
+const DENIALS_PER_SECOND: u32 = 20;
+
+/// Where the audit log goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AuditTarget {
+    Stdout,
+    /// The end of a file, which is made if need be.
+    File(PathBuf),
+}
+
+/// Something that was done, or refused.
+#[derive(Debug)]
+pub(crate) struct Event {
+    pub(crate) who: Identity,
+    pub(crate) address: Option<IpAddr>,
+    /// `config_applied`, `peer_added`, …
+    pub(crate) what: &'static str,
+    /// `done`, or why not.
+    pub(crate) outcome: String,
+    /// What it was done to or with; never a secret.
+    pub(crate) details: Value,
+}
+
+impl Event {
+    /// What the server does by itself, because a file has changed.
+    pub(crate) fn of_server(what: &'static str, outcome: String, details: Value) -> Event {
+        Event { who: Identity::Operator, address: None, what, outcome, details }
+    }
+}
+
+/// The log. Without one nothing is written; what is recorded is shown on pages in any case.
+#[derive(Clone, Default)]
+pub(crate) struct Audit {
+    log: Option<Arc<AuditLog>>,
+    changes: Arc<Changes>,
+}
+
+struct AuditLog {
+    lines: Mutex<Option<SyncSender<String>>>,
+    lost: Arc<AtomicU64>,
+    denials: Mutex<DenialRate>,
+    writer: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// How many denials were written in the second that began then.
+struct DenialRate {
+    since: Instant,
+    written: u32,
+    left_out: u64,
+}
+
+impl Audit {
+    pub(crate) fn none() -> Audit {
+        Audit::default()
+    }
+
+    /// Opens the log.
+    pub(crate) fn open(target: &AuditTarget) -> io::Result<Audit> {
+        let out: Box<dyn Write + Send> = match target {
+            AuditTarget::Stdout => Box::new(io::stdout()),
+            AuditTarget::File(path) => Box::new(append(path)?),
+        };
+        let (lines, waiting) = sync_channel(AUDIT_QUEUE);
+        let lost = Arc::<AtomicU64>::default();
+        let writer = {
+            let lost = Arc::clone(&lost);
+            let write = move || waiting.iter().fold(out, |out, line: String| write_line(out, &line, &lost));
+            std::thread::Builder::new().name("audit".into()).spawn(move || drop(write()))?
+        };
+        let log = Arc::new(AuditLog {
+            lines: Mutex::new(Some(lines)),
+            lost,
+            denials: Mutex::new(DenialRate { since: Instant::now(), written: 0, left_out: 0 }),
+            writer: Mutex::new(Some(writer)),
+        });
+        Ok(Audit { log: Some(log), changes: Arc::default() })
+    }
+
+    /// Writes down what was done.
+    pub(crate) fn record(&self, event: Event) {
+        let Event { who, address, what, outcome, details } = event;
+        self.changes.tell(Change {
+            outcome: outcome.clone(),
+            who: who.to_string(),
+            address,
+            resource: details["resource"].as_str().unwrap_or_default().to_owned(),
+            ..Change::new(ChangeKind::of_audited(what), in_words(what, &details))
+        });
+        let Some(log) = &self.log else { return };
+        log.put(what, &who.to_string(), address, &outcome, details);
+    }
+
+    /// Writes down what an identity was denied, if there are not too many.
+    pub(crate) fn denied(&self, who: &Identity, address: Option<IpAddr>, call: &str, why: &str) {
+        self.some("denied", who.text(), address, call, why);
+    }
+
+    /// Writes down that a credential was not accepted.
+    pub(crate) fn refused(&self, address: Option<IpAddr>, call: &str, why: &str) {
+        self.some("not_known", Identity::Anonymous.text(), address, call, why);
+    }
+
+    fn some(&self, what: &'static str, who: &str, address: Option<IpAddr>, call: &str, why: &str) {
+        self.changes.tell(Change {
+            outcome: why.to_owned(),
+            who: who.to_owned(),
+            address,
+            ..Change::new(ChangeKind::Denial, call)
+        });
+        self.put_limited(what, who, address, why, json!({ "call": call }));
+    }
+
+    /// Writes down which client has asked again too soon, if there are not too many.
+    pub(crate) fn too_soon(&self, who: &Identity, address: Option<IpAddr>, client: &str, resource: &str) {
+        let details = json!({ "client": client, "resource": resource });
+        self.put_limited("asked_too_soon", who.text(), address, "left out of the answer: its lease stays", details);
+    }
+
+    /// Writes no more than some lines in a second; the next one says how many were left out.
+    fn put_limited(&self, what: &str, who: &str, address: Option<IpAddr>, outcome: &str, mut details: Value) {
+        let Some(log) = &self.log else { return };
+        let left_out = {
+            let mut rate = log.denials.lock().expect("no panic while denials are counted");
+            if rate.since.elapsed() >= Duration::from_secs(1) {
+                (rate.since, rate.written) = (Instant::now(), 0);
+            }
+            if rate.written >= DENIALS_PER_SECOND {
+                rate.left_out += 1;
+                return;
+            }
+            rate.written += 1;
+            std::mem::take(&mut rate.left_out)
+        };
+        if left_out > 0 {
+            details["left_out"] = left_out.into();
+        }
+        log.put(what, who, address, outcome, details);
+    }
+
+    /// What has changed lately.
+    pub(crate) fn changes(&self) -> &Arc<Changes> {
+        &self.changes
+    }
+
+    /// Waits until all that was handed over is written.
+    pub(crate) fn close(&self) {
+        let Some(log) = &self.log else { return };
+        log.lines.lock().expect("no panic while a line is handed over").take();
+        if let Some(writer) = log.writer.lock().expect("no panic while the log is closed").take() {
+            let _ = writer.join();
+        }
+    }
+}
+
+impl AuditLog {
+    fn put(&self, what: &str, who: &str, address: Option<IpAddr>, outcome: &str, details: Value) {
+        let mut line = Map::new();
+        let time = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
+        line.insert("time".into(), time.into());
+        line.insert("who".into(), who.into());
+        if let Some(address) = address {
+            line.insert("address".into(), address.to_string().into());
+        }
+        line.insert("what".into(), what.into());
+        if let Value::Object(details) = details {
+            line.extend(details);
+        }
+        line.insert("outcome".into(), outcome.into());
+        let lines = self.lines.lock().expect("no panic while a line is handed over");
+        let sent = lines.as_ref().map(|lines| lines.try_send(Value::Object(line).to_string()));
+        if let Some(Err(TrySendError::Full(_) | TrySendError::Disconnected(_))) = sent {
+            lose(&self.lost);
+        }
+    }
+}
+
+/// `config_applied` and its details as people read them; the resource stands for itself.
+fn in_words(what: &str, details: &Value) -> String {
+    let mut words = what.replace('_', " ");
+    for (name, value) in details.as_object().into_iter().flatten().filter(|(name, _)| *name != "resource") {
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        words.push_str(&format!(", {} {value}", name.replace('_', " ")));
+    }
+    words
+}
+
+fn lose(lost: &AtomicU64) {
+    lost.fetch_add(1, Ordering::Relaxed);
+    metrics::audit_lost();
+}
+
+/// Names of identities and resources are for the server's user only.
+fn append(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+}
+
+fn write_line(mut out: Box<dyn Write + Send>, line: &str, lost: &AtomicU64) -> Box<dyn Write + Send> {
+    let before = lost.swap(0, Ordering::Relaxed);
+    let mut text = String::new();
+    if before > 0 {
+        let time = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
+        text = format!("{}\n", json!({ "time": time, "what": "lines_lost", "count": before }));
+    }
+    text.push_str(&leaseway_core::escaped(line));
+    text.push('\n');
+    if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        if before == 0 {
+            tracing::error!(%error, "the audit log cannot be written; lines are lost and counted until it can");
+        }
+        lost.fetch_add(before, Ordering::Relaxed);
+        lose(lost);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(path: &Path) -> Vec<Value> {
+        let text = std::fs::read_to_string(path).expect("the log is there");
+        text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
+    }
+
+    fn event(details: Value) -> Event {
+        let who = Identity::named("web").expect("a name");
+        let address = Some("192.0.2.1".parse().expect("an address"));
+        Event { who, address, what: "config_applied", outcome: "done".into(), details }
+    }
+
+    #[test]
+    fn a_line_says_who_did_what_and_how_it_ended() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("audit.jsonl");
+        for version in [3, 4] {
+            let audit = Audit::open(&AuditTarget::File(path.clone())).expect("it can be opened");
+            audit.record(event(json!({ "version": version, "source": "a\n\u{202e}b" })));
+            audit.close();
+        }
+        let lines = lines(&path);
+        assert_eq!(lines.len(), 2, "a file is gone on with: {lines:?}");
+        let line = &lines[1];
+        assert_eq!((&line["who"], &line["address"]), (&json!("web"), &json!("192.0.2.1")));
+        assert_eq!((&line["what"], &line["outcome"]), (&json!("config_applied"), &json!("done")));
+        assert_eq!((&line["version"], &line["source"]), (&json!(4), &json!("a\n\u{202e}b")));
+        let text = std::fs::read_to_string(&path).expect("the log is there");
+        assert!(!text.contains('\u{202e}'), "nothing in it moves a cursor");
+        use std::os::unix::fs::PermissionsExt as _;
+        assert_eq!(std::fs::metadata(&path).expect("it is there").permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn denials_beyond_some_in_a_second_are_counted() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("audit.jsonl");
+        let audit = Audit::open(&AuditTarget::File(path.clone())).expect("it can be opened");
+        let many = u64::from(10 * DENIALS_PER_SECOND);
+        let deny = || audit.denied(&Identity::Anonymous, None, "GetCapacity", "no");
+        (0..many).for_each(|_| deny());
+        // As if a second had passed: the next says what was left out.
+        audit.log.as_ref().expect("a log").denials.lock().expect("unlocked").since -= Duration::from_secs(2);
+        deny();
+        audit.close();
+        let lines = lines(&path);
+        let left_out: u64 = lines.iter().filter_map(|line| line["left_out"].as_u64()).sum();
+        assert_eq!(lines.len() as u64 + left_out, many + 1, "each is written or counted");
+        assert!(left_out > 0 && lines.last().expect("some")["left_out"].is_u64());
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_written_stops_nothing_and_loses_with_count() {
+        let target = AuditTarget::File("/dev/full".into());
+        let Ok(audit) = Audit::open(&target) else { return };
+        for _ in 0..10 {
+            audit.record(event(json!({})));
+        }
+        audit.close();
+        assert_eq!(audit.log.expect("a log").lost.load(Ordering::Relaxed), 10);
+    }
+
+    #[test]
+    fn without_a_log_nothing_happens() {
+        let audit = Audit::none();
+        audit.record(event(json!({})));
+        audit.denied(&Identity::Anonymous, None, "GetCapacity", "no");
+        audit.close();
+    }
+}

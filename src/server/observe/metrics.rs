@@ -1,0 +1,374 @@
+//! Every metric, declared once. Doorman's names are kept (also where Prometheus would now name them differently);
+//! ours stand beside them as `leaseway_…`. Gauges are set at each scrape, see `http/gauges.rs`; [`requests`] are
+//! counted past the registry.
+
+mod call_kind;
+pub(crate) mod process;
+mod reason;
+mod requests;
+
+use std::sync::LazyLock;
+
+use leaseway_core::{Counters, Why};
+use metrics::{Counter, Unit, counter, describe_counter, describe_gauge, describe_histogram, histogram};
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
+use metrics_util::MetricKindMask;
+
+pub(crate) use self::{
+    call_kind::CallKind,
+    process::free_bytes,
+    reason::Reason,
+    requests::{RequestMethod, put_requests},
+};
+use crate::config::service::Service;
+
+/// Doorman's buckets: those of the old Go client library.
+const SECONDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
+/// From a write to one fast disk to an election.
+const COMMIT_SECONDS: [f64; 12] = [0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0];
+
+/// Gauges of peers that are gone disappear after so long: all others are set at each scrape.
+const FORGET: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// Installs the recorder; what it returns renders `/metrics`.
+pub(crate) fn install() -> Result<PrometheusHandle, BuildError> {
+    let recorder = PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Full("leaseway_uplink_seconds".into()), &SECONDS)?
+        .set_buckets_for_metric(Matcher::Prefix("leaseway_quorum_".into()), &COMMIT_SECONDS)?
+        .idle_timeout(MetricKindMask::GAUGE, Some(FORGET))
+        .build_recorder();
+    let handle = recorder.handle();
+    // A second server in one process keeps the first one's recorder; both then count together.
+    let _ = metrics::set_global_recorder(recorder);
+    describe();
+    Ok(handle)
+}
+
+fn describe() {
+    process::describe();
+    describe_gauge!("leaseway_build_info", "1, with the version of this program.");
+    describe_counter!("leaseway_config_reloads_total", "Attempts to reload the configuration, by outcome.");
+    describe_counter!("leaseway_hints_total", "Times a watcher was to ask for a resource at once, by reason.");
+    for why in Why::ALL {
+        counter!("leaseway_hints_total", "reason" => why.name()).absolute(0);
+    }
+    describe_counter!(
+        "leaseway_entry_problems_total",
+        "Entries of requests with which something was wrong, by reason."
+    );
+    for reason in Reason::ALL {
+        counter!("leaseway_entry_problems_total", "reason" => reason.name()).absolute(0);
+    }
+    describe_counter!("leaseway_connections_closed_total", "Connections closed by this server, by reason.");
+    for why in Closed::ALL {
+        counter!("leaseway_connections_closed_total", "reason" => why.name()).absolute(0);
+    }
+    describe_counter!(
+        "leaseway_openings_failed_total",
+        "Connections that came to nothing before the first request, by listener: handshakes and wrong protocols."
+    );
+    for service in Service::ALL {
+        counter!("leaseway_openings_failed_total", "listener" => service.name()).absolute(0);
+    }
+    for outcome in RELOADS {
+        counter!("leaseway_config_reloads_total", "outcome" => outcome).absolute(0);
+    }
+    describe_counter!("leaseway_access_denied_total", "What callers asked for and may not do, by call.");
+    for call in CallKind::ALL {
+        counter!("leaseway_access_denied_total", "call" => call.name()).absolute(0);
+    }
+    describe_counter!("leaseway_tokens_reloads_total", "Attempts to read files of tokens and keys again, by outcome.");
+    for outcome in ["applied", "rejected"] {
+        counter!("leaseway_tokens_reloads_total", "outcome" => outcome).absolute(0);
+    }
+    for outcome in ParentOutcome::ALL {
+        counter!("leaseway_uplink_requests_total", "outcome" => outcome.name()).absolute(0);
+    }
+    describe_counter!("leaseway_uplink_requests_total", "Requests to the parent, by outcome.");
+    describe_histogram!("leaseway_uplink_seconds", Unit::Seconds, "Time until the parent has answered.");
+    for (name, help) in leaseway_raft::METRICS {
+        match name {
+            _ if name.ends_with("_total") => describe_counter!(name, help),
+            _ if name.ends_with("_seconds") => describe_histogram!(name, Unit::Seconds, help),
+            _ => describe_gauge!(name, help),
+        }
+    }
+    leaseway_raft::begin_counters();
+    for (name, help) in GAUGES {
+        describe_gauge!(name, help);
+    }
+    for (name, help) in COUNTERS {
+        describe_counter!(name, help);
+        // Shown from the start, so that a rate over it begins with the first event.
+        counter!(name).absolute(0);
+    }
+}
+
+/// What is said of a gauge that is written past the registry.
+pub(crate) fn help_of_gauge(name: &str) -> &'static str {
+    GAUGES.iter().find(|(known, _)| *known == name).map_or("", |(_, help)| help)
+}
+
+const GAUGES: [(&str, &str); 42] = [
+    ("doorman_server_has", "Capacity of the newest leases of all clients, by resource."),
+    ("doorman_server_wants", "Capacity all clients want, by resource."),
+    ("doorman_server_subclients", "Clients, those behind child nodes included, by resource."),
+    ("leaseway_resource_capacity", "Capacity there is, by resource; absent where it does not bind."),
+    ("leaseway_resource_held", "Capacity that must be assumed in use, by resource."),
+    ("leaseway_resource_learning", "1 while the resource learns what was lent before, by resource."),
+    ("leaseway_resource_promised", "The most that all holders together may have, as the peers keep it, by resource."),
+    ("leaseway_resource_estate", "What earlier masters promised and no holder has named yet, by resource."),
+    ("leaseway_resource_lent_seconds", "For how long the parent has lent the capacity, by resource."),
+    ("leaseway_resource_awaits_supply", "1 while the parent has not lent anything yet, by resource."),
+    (
+        "leaseway_resource_override_seconds",
+        "For how long what an operator has set counts in place of the template's capacity, by resource.",
+    ),
+    ("leaseway_pool_total", "Capacity that may be connected, by pool."),
+    ("leaseway_pool_connected", "Capacity that connected clients have, by pool."),
+    ("leaseway_pool_priority_connected", "Capacity that connected priority clients have, by pool."),
+    ("leaseway_pool_priority_assigned", "Capacity that is assigned, connected or not, by pool."),
+    ("leaseway_pool_recharging", "Capacity that is counted as used, by pool."),
+    ("leaseway_pool_waiting", "Clients that wait for a place, by pool."),
+    ("leaseway_pool_subscribers", "Streams of events of pools."),
+    ("leaseway_uplink_resources", "Resources that the parent is asked for."),
+    ("leaseway_uplink_failures", "Requests to the parent that have failed since it last answered."),
+    ("leaseway_peer_takes_no_part", "1 while this peer takes no part in its node, by reason."),
+    ("leaseway_is_master", "1 if this server answers for its node."),
+    ("leaseway_resources", "Resources alive."),
+    (
+        "leaseway_resources_over_capacity",
+        "Resources that hold more than their capacity, those without series of their own included.",
+    ),
+    ("leaseway_metrics_resources_left_out", "Resources without series of their own, because there are too many."),
+    ("leaseway_left_out_capacity", "Capacity of the resources without series of their own."),
+    ("leaseway_left_out_wants", "Capacity that clients want of the resources without series of their own."),
+    ("leaseway_left_out_has", "Capacity of the newest leases of the resources without series of their own."),
+    ("leaseway_left_out_held", "Capacity in use, at the most, of the resources without series of their own."),
+    ("leaseway_left_out_subclients", "Clients of the resources without series of their own."),
+    ("leaseway_peer_lag_entries", "Entries of the log that a peer is not known to have, by peer, on the master."),
+    ("leaseway_peer_last_contact_seconds", "How long ago another peer was heard of, by peer."),
+    ("leaseway_data_free_bytes", "Bytes that may still be written where the data directory is."),
+    ("leaseway_data_failed", "1 once writing to the data directory has failed: nothing is stored any more."),
+    ("leaseway_peers", "Peers of this node, this one included, as far as it knows."),
+    ("leaseway_config_version", "How often a configuration has been put in force."),
+    ("leaseway_overrides", "Capacities that operators have set for a time, for resources or patterns."),
+    ("leaseway_config_rejected", "1 if the newest configuration was refused and an older one is in force."),
+    ("leaseway_connections", "Open gRPC connections."),
+    ("leaseway_waiting_bytes", "Bytes that wait to be read or sent, as they are charged to --max-waiting-bytes."),
+    (
+        "leaseway_tls_certificate_expires_seconds",
+        "Seconds until this server's certificate ends; below 0: it has ended.",
+    ),
+    ("leaseway_watchers", "Clients and child nodes that listen for hints."),
+];
+
+const COUNTERS: [(&str, &str); 21] = [
+    ("leaseway_audit_lost_total", "Lines of the audit log that could not be written."),
+    (
+        "leaseway_connections_refused_total",
+        "Connections closed at once because there were too many, in all or of one address.",
+    ),
+    ("leaseway_tls_reload_failures_total", "Times that new certificates could not be used, and those before stayed."),
+    ("leaseway_watchers_refused_total", "Watchers refused because there are too many."),
+    ("leaseway_rounds_total", "Rounds of all resources."),
+    ("leaseway_leases_granted_total", "Leases granted."),
+    ("leaseway_leases_expired_total", "Holders forgotten because their leases ended."),
+    ("leaseway_requests_too_soon_total", "Requests for a resource ignored because they came too soon."),
+    ("leaseway_requests_stale_total", "Requests dropped because their holder has confirmed newer leases."),
+    ("leaseway_holders_refused_total", "Requests refused because a resource has too many holders."),
+    ("leaseway_holder_shares_refused_total", "Requests refused because their address has its share of all holders."),
+    ("leaseway_learning_excess_total", "Times a holder came to a learning resource with more than was left."),
+    ("leaseway_unaccounted_leases_total", "Requests with a lease that this server knows nothing of."),
+    ("leaseway_resources_unmatched_total", "Resources that came to life without a template."),
+    ("leaseway_resources_refused_total", "Resources refused because there are too many."),
+    ("leaseway_pool_overloads_total", "Times that more was used in a pool than can be served."),
+    ("leaseway_pool_events_dropped_total", "Events of pools that a subscriber was too slow for."),
+    ("leaseway_uplink_supplies_total", "Leases from the parent, each of which replaces the one before."),
+    ("leaseway_uplink_impossible_total", "Times that a resource could not be run as the parent says."),
+    ("leaseway_uplink_restarts_total", "Times that the uplink was built anew because it failed."),
+    ("leaseway_resource_restarts_total", "Resources built anew because they failed."),
+];
+
+/// What resources count, looked up once for each life of one: a look-up costs more than a round of one request.
+pub(crate) struct ResourceMeters([(Counter, Count); 9]);
+
+/// Which of the counters.
+type Count = fn(&Counters) -> u64;
+
+impl ResourceMeters {
+    pub(crate) fn new() -> ResourceMeters {
+        ResourceMeters([
+            (counter!("leaseway_rounds_total"), |counters| counters.rounds),
+            (counter!("leaseway_leases_granted_total"), |counters| counters.granted),
+            (counter!("leaseway_leases_expired_total"), |counters| counters.expired),
+            (counter!("leaseway_requests_too_soon_total"), |counters| counters.too_soon),
+            (counter!("leaseway_requests_stale_total"), |counters| counters.stale),
+            (counter!("leaseway_holders_refused_total"), |counters| counters.full),
+            (counter!("leaseway_holder_shares_refused_total"), |counters| counters.share_full),
+            (counter!("leaseway_learning_excess_total"), |counters| counters.learning_excess),
+            (counter!("leaseway_unaccounted_leases_total"), |counters| counters.unaccounted),
+        ])
+    }
+
+    pub(crate) fn counted(&self, before: &Counters, now: &Counters) {
+        for (meter, count) in &self.0 {
+            let more = count(now) - count(before);
+            if more > 0 {
+                meter.increment(more);
+            }
+        }
+    }
+}
+
+pub(crate) fn entry_has_problem(reason: Reason) {
+    // Looked up once: one request may have as many as fit into a message.
+    static METERS: LazyLock<[Counter; Reason::ALL.len()]> = LazyLock::new(|| {
+        Reason::ALL.map(|reason| counter!("leaseway_entry_problems_total", "reason" => reason.name()))
+    });
+    METERS[reason as usize].increment(1);
+}
+
+pub(crate) fn access_denied(call: CallKind) {
+    entries_denied(call, 1);
+}
+
+pub(crate) fn entries_denied(call: CallKind, entries: usize) {
+    counter!("leaseway_access_denied_total", "call" => call.name()).increment(entries as u64);
+}
+
+pub(crate) fn audit_lost() {
+    counter!("leaseway_audit_lost_total").increment(1);
+}
+
+pub(crate) fn credentials_reloaded(outcome: &'static str) {
+    counter!("leaseway_tokens_reloads_total", "outcome" => outcome).increment(1);
+}
+
+pub(crate) fn resource_unmatched() {
+    counter!("leaseway_resources_unmatched_total").increment(1);
+}
+
+pub(crate) fn resource_refused() {
+    counter!("leaseway_resources_refused_total").increment(1);
+}
+
+pub(crate) fn resource_restarted() {
+    counter!("leaseway_resource_restarts_total").increment(1);
+}
+
+/// The outcomes of an attempt to reload the configuration.
+const RELOADS: [&str; 4] = ["applied", "unchanged", "kept", "rejected"];
+
+/// How a request to the parent ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum ParentOutcome {
+    Answered,
+    /// Another is the master.
+    Redirected,
+    /// With an error.
+    Failed,
+    /// There was no answer in time.
+    Late,
+}
+
+impl ParentOutcome {
+    const ALL: [ParentOutcome; 4] =
+        [ParentOutcome::Answered, ParentOutcome::Redirected, ParentOutcome::Failed, ParentOutcome::Late];
+
+    fn name(self) -> &'static str {
+        match self {
+            ParentOutcome::Answered => "answered",
+            ParentOutcome::Redirected => "redirected",
+            ParentOutcome::Failed => "failed",
+            ParentOutcome::Late => "late",
+        }
+    }
+}
+
+pub(crate) fn parent_asked(outcome: ParentOutcome, took: std::time::Duration) {
+    counter!("leaseway_uplink_requests_total", "outcome" => outcome.name()).increment(1);
+    if let ParentOutcome::Answered = outcome {
+        histogram!("leaseway_uplink_seconds").record(took.as_secs_f64());
+    }
+}
+
+pub(crate) fn supplied() {
+    counter!("leaseway_uplink_supplies_total").increment(1);
+}
+
+pub(crate) fn parent_misunderstood() {
+    counter!("leaseway_uplink_impossible_total").increment(1);
+}
+
+pub(crate) fn uplink_restarted() {
+    counter!("leaseway_uplink_restarts_total").increment(1);
+}
+
+pub(crate) fn pool_overloaded(times: u64) {
+    if times > 0 {
+        counter!("leaseway_pool_overloads_total").increment(times);
+    }
+}
+
+pub(crate) fn pool_events_dropped(events: usize) {
+    counter!("leaseway_pool_events_dropped_total").increment(events as u64);
+}
+
+pub(crate) fn connection_refused() {
+    counter!("leaseway_connections_refused_total").increment(1);
+}
+
+/// Why a connection was closed before its client wanted that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Closed {
+    /// It asked for nothing for long.
+    Idle,
+    /// It did not read its answers.
+    Stalled,
+    /// It was idle, and a newcomer needed its place.
+    Displaced,
+    /// The certificate that it was opened with has ended.
+    Expired,
+    /// Too many tokens that came over it prove nothing.
+    Refused,
+}
+
+impl Closed {
+    const ALL: [Closed; 5] = [Closed::Idle, Closed::Stalled, Closed::Displaced, Closed::Expired, Closed::Refused];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Closed::Idle => "idle",
+            Closed::Stalled => "stalled",
+            Closed::Displaced => "displaced",
+            Closed::Expired => "expired",
+            Closed::Refused => "refused",
+        }
+    }
+}
+
+pub(crate) fn connection_closed(why: Closed) {
+    counter!("leaseway_connections_closed_total", "reason" => why.name()).increment(1);
+}
+
+pub(crate) fn opening_failed(service: Service) {
+    counter!("leaseway_openings_failed_total", "listener" => service.name()).increment(1);
+}
+
+pub(crate) fn certificates_refused() {
+    counter!("leaseway_tls_reload_failures_total").increment(1);
+}
+
+pub(crate) fn watcher_refused() {
+    counter!("leaseway_watchers_refused_total").increment(1);
+}
+
+pub(crate) fn hinted(why: Why) {
+    counter!("leaseway_hints_total", "reason" => why.name()).increment(1);
+}
+
+pub(crate) fn config_reloaded(outcome: &'static str) {
+    counter!("leaseway_config_reloads_total", "outcome" => outcome).increment(1);
+}

@@ -1,0 +1,260 @@
+//! Listeners for services of another crate, as a gateway's. They have the limits, the authentication and the policy of
+//! a server's own listeners, with a server in the process or without.
+
+mod grpc;
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    extract::{FromRequestParts, Request},
+    middleware::{self, Next},
+    response::Response,
+};
+use http::request::Parts;
+use leaseway_core::{
+    Principal,
+    access::{AccessRequest, Action, Policy},
+};
+use tokio::{
+    sync::watch,
+    task::spawn,
+    time::{Instant, sleep},
+};
+use tonic::{Code, Status};
+
+use crate::{
+    api::http::{HostNames, Serving, certified, serve},
+    auth::{Admitted, Authorizer, CallerCache, CredentialFiles},
+    config::{self, LoadError, error::ServeError, limits::Limits},
+    listen::{
+        Caller, ListenOption, Listener,
+        accounts::Accounts,
+        bind,
+        budget::Budget,
+        local,
+        open_connections::{OpenConnections, sweep},
+        tls::{self, TlsOptions},
+    },
+    observe::{audit::Event, metrics::CallKind},
+    run::{
+        guard::{AccessOptions, Guard, ListenerSet, authorizer},
+        reload::{Reload, reload_credentials},
+    },
+};
+
+/// How listeners are protected.
+#[derive(Debug, Clone, Default)]
+pub struct ExtraServicesOptions {
+    /// A configuration whose `access:` says who may do what. Its templates are ignored.
+    pub config: Option<PathBuf>,
+    /// How callers prove who they are.
+    pub access: AccessOptions,
+    /// Certificates of the listeners. Without any, connections are in the clear.
+    pub tls: TlsOptions,
+    /// Bounds on connections and on waiting bytes.
+    pub limits: Limits,
+}
+
+/// Listeners of one process, under one policy.
+pub struct ExtraServices {
+    guard: Guard,
+    listeners: ListenerSet,
+    /// The policy is this process's own, not that of a server.
+    owns_gate: bool,
+    stop: watch::Sender<bool>,
+}
+
+impl ExtraServices {
+    /// Reads policy, credentials and certificates. `listeners` are bound later; one that is exposed without protection
+    /// is refused.
+    pub fn open(options: ExtraServicesOptions, listeners: &[ListenOption]) -> Result<ExtraServices, ServeError> {
+        let ExtraServicesOptions { config, access, tls, limits } = options;
+        let files = CredentialFiles { tokens: access.tokens.clone(), jwt: access.jwt.clone(), operator: None };
+        // Before files are read, so that no change is missed.
+        let reload = Reload::prepare(config.clone(), &files).map_err(ServeError::Signals)?;
+        let hangup = tls::hangup().map_err(ServeError::Signals)?;
+        let policy = config.as_deref().map(read_policy).transpose()?.flatten();
+        let tls = tls.load(true)?.map(Arc::new);
+        let has_tls = tls.as_ref().is_some_and(|tls| tls.is_of_listeners());
+        let accounts = Arc::<Accounts>::default();
+        let listeners: Vec<_> = listeners.iter().map(|listener| (listener.flag, listener.address)).collect();
+        let authorizer = authorizer(&listeners, policy.is_some(), has_tls, &access, &files, &accounts)?;
+        authorizer.set_policy(policy);
+        let (limits, budget) = (Arc::new(limits.clone()), Arc::new(Budget::within(&limits)));
+        let names = HostNames::new(&access.http_names, None);
+        let guard = Guard { authorizer, tls, limits, accounts, budget, names };
+        let listeners = guard.listeners()?;
+        spawn(sweep(listeners.open(), Arc::clone(&guard.accounts)));
+        if let Some(tls) = &guard.tls {
+            spawn(tls::reload(Arc::clone(tls), hangup));
+        }
+        spawn(reload_on_change(reload, Arc::clone(&guard.authorizer), files));
+        Ok(ExtraServices { owns_gate: true, ..ExtraServices::within(guard, listeners) })
+    }
+
+    /// Beside a server that sees to policy, credentials and certificates.
+    pub(crate) fn within(guard: Guard, listeners: ListenerSet) -> ExtraServices {
+        ExtraServices { guard, listeners, owns_gate: false, stop: watch::Sender::new(false) }
+    }
+
+    /// Serves HTTP; answers where. Requests carry a [`HttpCaller`]. Where certificates are required, /healthz and /readyz
+    /// are for callers without one, too. No body is larger than `body_bytes`, which the routes have to see to.
+    pub async fn serve_http(
+        &self,
+        listen: ListenOption,
+        routes: Router,
+        body_bytes: usize,
+    ) -> Result<SocketAddr, ServeError> {
+        let tcp = bind(listen.address, listen.flag).await?;
+        let address = local(&tcp, listen.address);
+        let tls = self.guard.tls.as_ref();
+        let requires_certificates = tls.is_some_and(|tls| tls.requires_certificates());
+        let pages = routes
+            .layer(middleware::from_fn(admit))
+            .layer(middleware::from_fn_with_state(requires_certificates, certified));
+        let listener = Listener::new(tcp, self.listeners.pages.clone());
+        let patience = Duration::from_secs(self.guard.limits.request_secs);
+        let serving =
+            Serving { pages, authorizer: Arc::clone(&self.guard.authorizer), body_bytes, names: self.guard.names() };
+        spawn(serve(listener, serving, patience, self.stop.subscribe()));
+        Ok(address)
+    }
+
+    /// Connections that are open.
+    pub fn connections(&self) -> usize {
+        self.listeners.open().iter().map(OpenConnections::count).sum()
+    }
+
+    /// Accepts no more, and waits until what is under way is done, but not for longer than this.
+    pub async fn drain(&self, patience: Duration) {
+        self.stop.send_replace(true);
+        self.listeners.open().iter().for_each(OpenConnections::end_all);
+        let deadline = Instant::now() + patience;
+        while self.connections() > 0 && Instant::now() < deadline {
+            sleep(Duration::from_millis(20)).await;
+        }
+        if self.owns_gate {
+            self.guard.authorizer.audit().close();
+        }
+    }
+}
+
+/// Rules, if the file has any.
+fn read_policy(path: &Path) -> Result<Option<Arc<Policy>>, LoadError> {
+    let loaded = config::load(path)?;
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
+    Ok(loaded.access)
+}
+
+/// Puts rules and tokens in force that have changed.
+async fn reload_on_change(mut reload: Reload, authorizer: Arc<Authorizer>, files: CredentialFiles) {
+    while let Some(changed) = reload.next().await {
+        if changed.credentials {
+            reload_credentials(&files, &authorizer);
+        }
+        let Some(path) = changed.config else { continue };
+        let file = path.display().to_string();
+        let read = read_policy(&path).map_err(|error| error.to_string());
+        let outcome = match read.and_then(|policy| authorizer.check_policy(&file, policy.as_ref()).map(|()| policy)) {
+            Ok(policy) => {
+                tracing::info!(%file, "access policy reloaded");
+                authorizer.set_policy(policy);
+                "done".to_owned()
+            }
+            Err(error) => {
+                tracing::error!("access policy refused, the one before stays in force:\n{error}");
+                error
+            }
+        };
+        authorizer.record(Event::of_server("config_reloaded", outcome, serde_json::json!({ "source": file })));
+    }
+}
+
+/// Adds to a request what is known of its caller.
+async fn admit(mut request: Request, next: Next) -> Response {
+    let caller_cache = request.extensions().get::<Arc<CallerCache>>().cloned();
+    if let Some(caller_cache) = caller_cache {
+        let admitted = caller_cache.admit(request.headers(), CallKind::Http).map_err(CallerRefusal::from);
+        let origin = match &admitted {
+            Ok(admitted) => admitted.origin(),
+            Err(_) => request.extensions().get::<Caller>().map(Caller::origin),
+        };
+        let principal = origin.map_or(Principal::NONE, |origin| origin.principal);
+        request.extensions_mut().insert(HttpCaller { admitted, principal });
+    }
+    next.run(request).await
+}
+
+/// The caller of a request, and what it may do.
+#[derive(Clone)]
+pub struct HttpCaller {
+    admitted: Result<Admitted, CallerRefusal>,
+    principal: Principal,
+}
+
+/// Why a caller may not do something.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CallerRefusal {
+    /// It is not known who it is.
+    #[error("{0}")]
+    Unknown(String),
+    /// No rule lets it; the nearest is named.
+    #[error("{0}")]
+    Denied(String),
+}
+
+impl From<Status> for CallerRefusal {
+    fn from(status: Status) -> CallerRefusal {
+        let why = status.message().to_owned();
+        if status.code() == Code::PermissionDenied { CallerRefusal::Denied(why) } else { CallerRefusal::Unknown(why) }
+    }
+}
+
+impl HttpCaller {
+    /// Whether it may do this.
+    pub fn check(&self, request: &AccessRequest<'_>) -> Result<(), CallerRefusal> {
+        Ok(self.admitted()?.check(CallKind::Http, request)?)
+    }
+
+    /// Whether it may do this to a resource, under any name: remembered, for what is asked again and again.
+    pub fn check_resource(&self, action: Action, resource: &str) -> Result<(), CallerRefusal> {
+        Ok(self.admitted()?.check_remembered(CallKind::Gateway, &AccessRequest::on(action, resource))?)
+    }
+
+    /// Whether it may read all there is.
+    pub fn check_reads_everything(&self) -> Result<(), CallerRefusal> {
+        Ok(self.admitted()?.check_reads_everything(CallKind::Http)?)
+    }
+
+    /// To whom what it leaves behind is counted.
+    pub fn principal(&self) -> Principal {
+        self.principal
+    }
+
+    fn admitted(&self) -> Result<&Admitted, CallerRefusal> {
+        self.admitted.as_ref().map_err(Clone::clone)
+    }
+}
+
+/// A request that did not come in by a [`ExtraServices`] has none.
+impl<S: Sync> FromRequestParts<S> for HttpCaller {
+    type Rejection = http::StatusCode;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<HttpCaller, http::StatusCode> {
+        parts.extensions.get().cloned().ok_or(http::StatusCode::INTERNAL_SERVER_ERROR)
+    }
+}
+
+impl std::fmt::Debug for ExtraServices {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ExtraServices").field("connections", &self.connections()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,142 @@
+//! What protects the listeners of a process: who may do what, certificates, and limits.
+
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+
+use crate::{
+    api::http::HostNames,
+    auth::{Authorizer, CredentialFiles, JwtOptions},
+    config::{error::ServeError, exposure::Exposure, limits::Limits, service::Service},
+    listen::{
+        ListenerSettings, PendingHandshakes,
+        accounts::Accounts,
+        budget::Budget,
+        open_connections::{ConnectionLimits, OpenConnections},
+        tls::Tls,
+    },
+    observe::audit::{Audit, AuditTarget},
+};
+
+/// Connections of all listeners that have said too little for a first request.
+const MAX_PENDING_HANDSHAKES: usize = 1024;
+
+/// How callers prove who they are, and what becomes of it. Who may do what is in the configuration.
+#[derive(Debug, Clone, Default)]
+pub struct AccessOptions {
+    /// The file of tokens.
+    pub tokens: Option<PathBuf>,
+    /// The file of keys for JWTs, with what is expected of them.
+    pub jwt: Option<JwtOptions>,
+    /// Where it is written down who changed what.
+    pub audit: Option<AuditTarget>,
+    /// Others may reach this server although there is no TLS, or no policy.
+    pub insecure: bool,
+    /// Names under which its HTTP port without TLS is reached, besides its address.
+    pub http_names: Vec<String>,
+}
+
+/// What protects the listeners of a process: who may do what, certificates, and limits.
+#[derive(Clone)]
+pub(crate) struct Guard {
+    pub(crate) authorizer: Arc<Authorizer>,
+    pub(crate) tls: Option<Arc<Tls>>,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) accounts: Arc<Accounts>,
+    pub(crate) budget: Arc<Budget>,
+    /// Host names of HTTP listeners without TLS.
+    pub(crate) names: HostNames,
+}
+
+impl Guard {
+    pub(crate) fn has_tls(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.is_of_listeners())
+    }
+
+    /// The host names that an HTTP listener answers to. With TLS the certificate decides.
+    pub(crate) fn names(&self) -> Option<HostNames> {
+        (!self.has_tls()).then(|| self.names.clone())
+    }
+
+    /// Settings for one listener of each kind.
+    pub(crate) fn listeners(&self) -> Result<ListenerSet, ServeError> {
+        ListenerSet::new(self.tls.as_deref(), &self.limits, &self.accounts, &self.budget)
+    }
+}
+
+/// What decides whether calls are allowed; a server that would stand open does not start.
+pub(crate) fn authorizer(
+    listeners: &[(&'static str, SocketAddr)],
+    has_policy: bool,
+    has_tls: bool,
+    access: &AccessOptions,
+    files: &CredentialFiles,
+    accounts: &Arc<Accounts>,
+) -> Result<Arc<Authorizer>, ServeError> {
+    let exposure = Exposure { listeners, has_tls, has_policy, insecure: access.insecure };
+    exposure.check()?;
+    if let Some((flag, address)) = exposure.exposed() {
+        tracing::warn!(
+            "--insecure: {flag} {address} can be reached from other machines, which can read and change what passes, \
+             and do what no policy forbids"
+        );
+    }
+    let credentials = files.read().map_err(|error| ServeError::Credentials(error.to_string()))?;
+    let audit = match &access.audit {
+        None => Audit::none(),
+        Some(target) => Audit::open(target).map_err(|error| {
+            let path = if let AuditTarget::File(path) = target { path.clone() } else { "standard output".into() };
+            ServeError::Audit { path, error }
+        })?,
+    };
+    let (opens, is_exposed) = (exposure.opens_without_policy(), exposure.exposed().is_some());
+    Ok(Arc::new(Authorizer::new(credentials, opens, is_exposed, audit, Arc::clone(accounts))))
+}
+
+/// How each listener accepts.
+#[derive(Clone)]
+pub(crate) struct ListenerSet {
+    pub(crate) clients: ListenerSettings,
+    pub(crate) pages: ListenerSettings,
+    pub(crate) operators: ListenerSettings,
+    pub(crate) peers: ListenerSettings,
+}
+
+impl ListenerSet {
+    pub(crate) fn new(
+        tls: Option<&Tls>,
+        limits: &Limits,
+        accounts: &Arc<Accounts>,
+        budget: &Arc<Budget>,
+    ) -> Result<ListenerSet, ServeError> {
+        let pending_handshakes = PendingHandshakes::new(MAX_PENDING_HANDSHAKES, limits.share());
+        let settings = |service: Service| {
+            let limits = connection_limits(limits, service);
+            Ok::<_, ServeError>(ListenerSettings {
+                service,
+                tls: tls.map(|tls| tls.listener(service)).transpose()?.flatten(),
+                open: OpenConnections::new(limits, Arc::clone(accounts), Arc::clone(budget)),
+                pending_handshakes: pending_handshakes.clone(),
+            })
+        };
+        Ok(ListenerSet {
+            clients: settings(Service::Clients)?,
+            pages: settings(Service::Pages)?,
+            operators: settings(Service::Operators)?,
+            peers: settings(Service::Peers)?,
+        })
+    }
+
+    /// The open connections of each.
+    pub(crate) fn open(&self) -> Vec<OpenConnections> {
+        [&self.clients, &self.pages, &self.operators, &self.peers].map(|listener| listener.open.clone()).into()
+    }
+}
+
+fn connection_limits(limits: &Limits, service: Service) -> ConnectionLimits {
+    ConnectionLimits {
+        most: if service == Service::Clients { limits.connections } else { limits.page_connections },
+        share: limits.share(),
+        // What peers ask each other is not counted.
+        idle: (service != Service::Peers).then(|| Duration::from_secs(limits.idle_connection_secs)),
+        stalled: Duration::from_secs(limits.answer_secs),
+    }
+}

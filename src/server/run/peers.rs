@@ -1,0 +1,159 @@
+//! This server as one of the peers of its node: from options to a quorum.
+
+use std::{net::SocketAddr, path::PathBuf, sync::Arc};
+
+use leaseway_core::Millis;
+use leaseway_raft::{
+    self as quorum, Accept, Backup, PeerConnection, RaftHandle, Secret, StartError, StateOrigin, Timing,
+};
+use tokio_stream::StreamExt as _;
+
+use crate::{
+    config::{
+        error::ServeError,
+        initial_config::{InitialConfiguration, believed, longest_lease},
+        secret::read_secret,
+    },
+    listen::{Addresses, Caller, Listener, ListenerSettings, tls::Tls},
+    node::{Handover, Membership, peer_endpoints::PeerEndpoints, server_info::ServerInfo},
+    runtime::clock::Clock,
+};
+
+/// A lone peer's name, unless it is given one.
+const ALONE: &str = "alone";
+
+/// The data directory and the peers of this node.
+#[derive(Debug, Clone)]
+pub struct PeerOptions {
+    /// Where it is kept.
+    pub data: PathBuf,
+    /// All peers by name, with the addresses at which they listen for each other, this one included. Empty: it is
+    /// alone.
+    pub peers: Vec<(String, String)>,
+    /// Where to listen for them; none: at this peer's address among them.
+    pub listen: Option<SocketAddr>,
+    /// The file with the secret that all of them share.
+    pub secret_file: Option<PathBuf>,
+    /// This is the first start: nothing was ever promised.
+    pub bootstrap: bool,
+    /// The first start, in place of another server with clients.
+    pub take_over: Option<TakeOver>,
+    /// What a new master starts from.
+    pub handover: Handover,
+    /// How soon a silent master is replaced.
+    pub timing: Timing,
+}
+
+/// For how long leases of another server may last, in whose place this node begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TakeOver {
+    /// As long as the longest under the configuration.
+    LongestLease,
+    For(Millis),
+}
+
+impl PeerOptions {
+    /// The secret of the peers.
+    fn secret(&self) -> Result<Option<Secret>, ServeError> {
+        let Some(path) = &self.secret_file else { return Ok(None) };
+        read_secret(path).map(|secret| Some(Secret::new(secret)))
+    }
+
+    /// Where to listen for peers; none if it is alone.
+    fn listen(&self, name: &str) -> Result<Option<SocketAddr>, ServeError> {
+        if self.listen.is_some() || self.peers.is_empty() {
+            return Ok(self.listen);
+        }
+        let own = self.peers.iter().find(|(other, _)| other == name).map(|(_, address)| address);
+        let address = own.ok_or_else(|| ServeError::NotAmongPeers {
+            name: name.to_owned(),
+            peers: self.peers.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", "),
+        })?;
+        address.parse().map(Some).map_err(|_| ServeError::PeerListen { address: address.clone() })
+    }
+}
+
+/// A peer whose quorum runs, and that does not serve yet.
+pub(crate) struct Joined {
+    pub(crate) membership: Membership,
+    /// Where it keeps what it knows.
+    pub(crate) data: PathBuf,
+}
+
+/// How it talks to the other peers.
+pub(crate) struct Peering<'a> {
+    pub(crate) listener: ListenerSettings,
+    pub(crate) tls: Option<&'a Tls>,
+}
+
+/// `id` is as it was given; without one it is alone.
+pub(crate) async fn join(
+    options: &PeerOptions,
+    (id, info): (Option<&str>, &ServerInfo),
+    peering: Peering<'_>,
+    addresses: &mut Addresses,
+    clock: Clock,
+    first: Arc<InitialConfiguration>,
+) -> Result<Joined, ServeError> {
+    let (grpc, admin, http) = (info.advertise.to_string(), info.admin.to_string(), info.http.to_string());
+    let services = PeerEndpoints { grpc, admin, http };
+    let quorum = enter(options, (id, &services), peering, clock, &first).await?;
+    addresses.peers = quorum.local_addr();
+    let membership = Membership { quorum, handover: options.handover, initial: first };
+    Ok(Joined { membership, data: options.data.clone() })
+}
+
+/// Peers come in as all others do.
+fn accept(settings: ListenerSettings) -> Accept {
+    Arc::new(move |tcp| {
+        let connections = Listener::new(tcp, settings.clone()).connections();
+        Box::pin(connections.map(|opened| {
+            opened.map(|connection| {
+                let Caller { address, names, .. } = connection.caller().clone();
+                PeerConnection::new(connection, address, names)
+            })
+        }))
+    })
+}
+
+/// Starts the quorum. Which peer is master shows later.
+async fn enter(
+    options: &PeerOptions,
+    (id, services): (Option<&str>, &PeerEndpoints),
+    peering: Peering<'_>,
+    clock: Clock,
+    first: &InitialConfiguration,
+) -> Result<RaftHandle, ServeError> {
+    let restored = Backup::placed(&options.data).map_err(StartError::Store)?;
+    if options.handover == Handover::Learning && (options.take_over.is_some() || restored.is_some()) {
+        return Err(ServeError::TakeOverLearning);
+    }
+    let name = id.unwrap_or(ALONE);
+    let mut settings = quorum::Settings::new(name, options.data.clone(), Arc::new(move || clock.at()));
+    settings.listen = options.listen(name)?;
+    settings.advertise = services.to_string();
+    settings.peers = options.peers.clone();
+    settings.bootstrap = options.bootstrap || options.take_over.is_some();
+    settings.take_over = options.take_over.is_some();
+    settings.listening = match options.take_over {
+        Some(TakeOver::For(lease)) => believed(lease),
+        Some(TakeOver::LongestLease) | None => longest_lease(&first.loaded.repository),
+    };
+    if let Some(backup) = restored {
+        (settings.bootstrap, settings.take_over, settings.listening) = (true, true, backup.believed());
+        settings.restored = Some(Arc::new(backup));
+    }
+    settings.first_configuration = first.fact(clock, id.unwrap_or(&services.grpc));
+    settings.secret = options.secret()?;
+    settings.tls = peering.tls.map(Tls::to_peers).transpose()?.flatten();
+    settings.accept = accept(peering.listener);
+    settings.timing = options.timing;
+    let quorum = quorum::start(settings).await?;
+    if options.take_over.is_some() && quorum.origin() == StateOrigin::Resumed {
+        tracing::warn!(
+            "--take-over has no effect any more: {} has been used; if it is still learning, it goes on",
+            options.data.display()
+        );
+    }
+    Ok(quorum)
+}

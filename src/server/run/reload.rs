@@ -1,0 +1,155 @@
+//! Files that change are read again: on SIGHUP, and when one has changed. A bad file changes nothing.
+//!
+//! The configuration file: leases stay. The files of tokens and keys: callers are looked at again with their next call.
+
+use std::{io, path::PathBuf};
+
+use serde_json::json;
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    time::{Interval, MissedTickBehavior},
+};
+
+use crate::{
+    auth::{Authorizer, CredentialFiles},
+    config::{
+        self,
+        watched_files::{POLL_INTERVAL, WatchedFiles},
+    },
+    node::NodeHandle,
+    observe::{audit::Event, metrics},
+};
+
+/// Listens for SIGHUP, and knows what files looked like before they were first read.
+pub(crate) struct Reload {
+    /// Without a file SIGHUP means nothing; left alone it would end the server.
+    config: Option<WatchedFiles>,
+    credentials: WatchedFiles,
+    hangup: Signal,
+    look: Interval,
+}
+
+impl Reload {
+    /// Call it before the files are read: what happens from here on is not missed.
+    pub(crate) fn prepare(config: Option<PathBuf>, credentials: &CredentialFiles) -> io::Result<Reload> {
+        let hangup = signal(SignalKind::hangup())?;
+        let credentials = WatchedFiles::new(credentials.watched());
+        let mut look = tokio::time::interval(POLL_INTERVAL);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let config = config.map(|path| WatchedFiles::new(vec![path]));
+        Ok(Reload { config, credentials, hangup, look })
+    }
+
+    /// What is to be read again, when that is known. None: nothing, for ever.
+    pub(crate) async fn next(&mut self) -> Option<Changed> {
+        if self.config.is_none() && self.credentials.paths().is_empty() {
+            while self.hangup.recv().await.is_some() {
+                tracing::info!("SIGHUP: there is no file to reload");
+            }
+            return None;
+        }
+        loop {
+            let asked = tokio::select! {
+                received = self.hangup.recv() => {
+                    received?;
+                    true
+                }
+                _ = self.look.tick() => false,
+            };
+            let credentials = self.credentials.have_changed() || (asked && !self.credentials.paths().is_empty());
+            if credentials {
+                self.credentials.mark_read();
+            }
+            let config = self.config.as_mut().and_then(|file| {
+                let is_to_read = file.have_changed() || asked;
+                is_to_read.then(|| {
+                    file.mark_read();
+                    file.paths()[0].clone()
+                })
+            });
+            if credentials || config.is_some() {
+                return Some(Changed { credentials, config });
+            }
+        }
+    }
+
+    /// Runs until the node is gone.
+    ///
+    /// Among peers the configuration is what they keep: a file that changes is only told about.
+    pub(crate) async fn on_change(mut self, node: NodeHandle, files: CredentialFiles, among_peers: bool) {
+        while let Some(changed) = self.next().await {
+            if changed.credentials {
+                reload_credentials(&files, node.authorizer());
+            }
+            if let Some(path) = changed.config
+                && reload_config(&path, &node, among_peers).await.is_err()
+            {
+                return;
+            }
+        }
+    }
+}
+
+/// What is to be read again.
+pub(crate) struct Changed {
+    /// Files of tokens and keys.
+    pub(crate) credentials: bool,
+    pub(crate) config: Option<PathBuf>,
+}
+
+pub(crate) fn reload_credentials(files: &CredentialFiles, authorizer: &Authorizer) {
+    let outcome = match files.read() {
+        Ok(credentials) => {
+            let found = credentials.in_words();
+            tracing::info!(%found, "tokens reloaded");
+            authorizer.set_credentials(credentials);
+            metrics::credentials_reloaded("applied");
+            "done".to_owned()
+        }
+        Err(error) => {
+            tracing::error!("tokens refused, those of before stay in force: {error}");
+            metrics::credentials_reloaded("rejected");
+            error.to_string()
+        }
+    };
+    authorizer.record(Event::of_server("tokens_reloaded", outcome, json!({})));
+}
+
+async fn reload_config(path: &std::path::Path, node: &NodeHandle, among_peers: bool) -> Result<(), crate::node::Gone> {
+    let file = path.display().to_string();
+    let loaded = config::load(path).and_then(|loaded| {
+        loaded.check_place(&file, node.parent().is_some())?;
+        Ok(loaded)
+    });
+    let loaded = loaded.map_err(|error| error.to_string()).and_then(|loaded| {
+        node.authorizer().check_policy(&file, loaded.access.as_ref())?;
+        Ok(loaded)
+    });
+    match loaded {
+        Ok(loaded) => {
+            for warning in &loaded.warnings {
+                tracing::warn!("{warning}");
+            }
+            if node.config().says_the_same_as(&loaded) && node.config().rejected.is_none() {
+                metrics::config_reloaded("unchanged");
+                return Ok(());
+            }
+            if among_peers {
+                metrics::config_reloaded("kept");
+                tracing::warn!(%file, "the file differs from what is in force, which the peers keep: `leaseway config apply {file}` changes that");
+                return Ok(());
+            }
+            metrics::config_reloaded("applied");
+            tracing::info!(%file, "configuration reloaded; leases stay as they are");
+            node.authorizer().record(Event::of_server("config_reloaded", "done".into(), json!({ "source": file })));
+            node.configure(loaded.repository, loaded.access).await
+        }
+        Err(error) => {
+            metrics::config_reloaded("rejected");
+            tracing::error!("configuration refused, the one before stays in force:\n{error}");
+            let details = json!({ "source": file });
+            node.authorizer().record(Event::of_server("config_reloaded", error.clone(), details));
+            node.reject(error).await
+        }
+    }
+}

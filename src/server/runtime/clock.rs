@@ -1,0 +1,66 @@
+//! The clock that leases are counted on. (Other code only measures durations.)
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use leaseway_client::transport::BootInstant;
+use leaseway_core::{Millis, Now};
+
+/// Monotonic time since the process started, also while the machine is suspended, and wall-clock seconds for the wire.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Clock {
+    origin: BootInstant,
+    skew: Skew,
+}
+
+/// A deliberate error of the clock, for tests of its effects.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Skew {
+    /// Added to the wall clock, in milliseconds.
+    pub offset_ms: i64,
+    /// How many times as fast as time it runs.
+    pub rate: f64,
+}
+
+impl Default for Skew {
+    fn default() -> Skew {
+        Skew { offset_ms: 0, rate: 1.0 }
+    }
+}
+
+impl Clock {
+    /// Starts at zero.
+    #[cfg(test)]
+    pub(crate) fn start() -> Clock {
+        Clock::skewed(Skew::default())
+    }
+
+    /// Starts at zero, with an error.
+    pub(crate) fn skewed(skew: Skew) -> Clock {
+        Clock { origin: BootInstant::now(), skew }
+    }
+
+    /// The moment, on both clocks.
+    pub(crate) fn now(&self) -> Now {
+        Now { at: self.at(), unix: (self.unix_ms() / 1000) as i64 }
+    }
+
+    pub(crate) fn at(&self) -> Millis {
+        let elapsed = self.origin.elapsed();
+        // Exact unless skewed.
+        if self.skew.rate == 1.0 {
+            Millis(elapsed.as_millis() as u64)
+        } else {
+            Millis((elapsed.as_secs_f64() * 1000.0 * self.skew.rate) as u64)
+        }
+    }
+
+    /// Milliseconds since the epoch.
+    pub(crate) fn unix_ms(&self) -> u64 {
+        (since_epoch().as_millis() as u64).saturating_add_signed(self.skew.offset_ms)
+    }
+}
+
+/// A clock set before 1970 reads as 1970.
+fn since_epoch() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
