@@ -13,7 +13,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use leaseway_raft::Quorum;
+use leaseway_raft::RaftHandle;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::{
     net::TcpListener,
@@ -106,7 +106,7 @@ pub struct Server {
     info: ServerInfo,
     addresses: Addresses,
     node: NodeHandle,
-    quorum: Option<Quorum>,
+    quorum: Option<RaftHandle>,
     guard: Guard,
     extra_listeners: ListenerSet,
     in_process: InProcess,
@@ -233,7 +233,7 @@ impl Prepared {
         (node, node_failed)
     }
 
-    fn quorum(&self) -> Option<Quorum> {
+    fn quorum(&self) -> Option<RaftHandle> {
         self.joined.as_ref().map(|joined| joined.membership.quorum.clone())
     }
 

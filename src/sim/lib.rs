@@ -9,8 +9,8 @@
 //!
 //! All code that decides anything is the code that ships:
 //!
-//! - each master's [`ResourceEngine`](leaseway_engine::ResourceEngine), with the core inside,
-//! - each child node's [`UplinkEngine`](leaseway_engine::uplink::UplinkEngine),
+//! - each master's [`ResourceEngine`](leaseway_core::engine::ResourceEngine), with the core inside,
+//! - each child node's [`UplinkEngine`](leaseway_uplink::UplinkEngine),
 //! - each client's [`Session`](leaseway_client::session::Session), limiter
 //!   ([`Bucket`](leaseway_client::limiter::Bucket)) and estimate of demand
 //!   ([`WindowDemand`](leaseway_client::limiter::WindowDemand)),

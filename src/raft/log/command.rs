@@ -138,19 +138,19 @@ pub(crate) mod stored_changes {
         total: Amount,
         horizon: Option<ClusterTime>,
         lease: Option<Millis>,
-        floor: Option<Token>,
+        counted_from: Option<Token>,
         wants: Option<Claims>,
         parts: Vec<Part>,
     }
 
     pub(crate) fn serialize<S: Serializer>(changes: &Changes, serializer: S) -> Result<S::Ok, S::Error> {
-        let Changes { epoch, number, total, horizon, lease, floor, wants, parts } = changes.clone();
-        StoredChanges { epoch, number, total, horizon, lease, floor, wants, parts }.serialize(serializer)
+        let Changes { epoch, number, total, horizon, lease, counted_from, wants, parts } = changes.clone();
+        StoredChanges { epoch, number, total, horizon, lease, counted_from, wants, parts }.serialize(serializer)
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Changes, D::Error> {
-        let StoredChanges { epoch, number, total, horizon, lease, floor, wants, parts } =
+        let StoredChanges { epoch, number, total, horizon, lease, counted_from, wants, parts } =
             StoredChanges::deserialize(deserializer)?;
-        Ok(Changes { epoch, number, total, horizon, lease, floor, wants, parts })
+        Ok(Changes { epoch, number, total, horizon, lease, counted_from, wants, parts })
     }
 }

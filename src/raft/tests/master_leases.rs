@@ -41,7 +41,16 @@ fn promises(epoch: u64, number: u64, total: f64) -> Command {
     let (epoch, total, horizon) = (Epoch(epoch), Amount::clamped(total), Some(ClusterTime(1000)));
     Command::Promises {
         resource: "r".into(),
-        changes: Changes { epoch, number, total, horizon, lease: None, counted_from: None, wants: None, parts: Vec::new() },
+        changes: Changes {
+            epoch,
+            number,
+            total,
+            horizon,
+            lease: None,
+            counted_from: None,
+            wants: None,
+            parts: Vec::new(),
+        },
     }
 }
 

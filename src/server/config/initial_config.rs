@@ -88,7 +88,7 @@ impl InitialConfiguration {
     }
 
     /// The first version for the peers to keep; `None` where the parent has the templates.
-    pub(crate) fn fact(&self, clock: Clock, by: &str) -> Option<Configuration> {
+    pub(crate) fn configuration(&self, clock: Clock, by: &str) -> Option<Configuration> {
         if self.loaded.text.is_empty() {
             return None;
         }

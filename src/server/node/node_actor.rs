@@ -20,19 +20,19 @@ use actix::{Addr, ArbiterHandle};
 use futures_util::future::join_all;
 use leaseway_core::engine::LostMastership;
 use leaseway_core::{Answer, HolderKind, Millis, Principal, Repository, Request, Resource, Settings, access::Policy};
-use leaseway_raft::{Ineligible, RaftHandle, MasterLease};
+use leaseway_raft::{Ineligible, MasterLease, RaftHandle};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
 pub(crate) use self::refused::Refused;
 use self::{
-    actor::{NodeActor, NodeCommand},
+    actor::{NodeActor, NodeMessage},
     startup_gate::StartupGate,
 };
 use super::{
     config_in_force::ConfigInForce,
     directory::{Directory, NotMaster, Role},
     on_end::OnEnd,
-    resource_actor::{Command, Full, PendingAnswer, ResourceHandle, SendError, YieldOnce},
+    resource_actor::{Full, PendingAnswer, ResourceHandle, ResourceMessage, SendError, YieldOnce},
     uplink_actor::{Parent, UplinkReport, UplinkStatus},
 };
 use crate::{
@@ -330,7 +330,7 @@ impl NodeHandle {
                 // The caller may have gone away meanwhile.
                 let _ = reply.send(work(core, now));
             });
-            match handle.send(Command::Operate { work }) {
+            match handle.send(ResourceMessage::Operate { work }) {
                 Err(SendError::Busy) => return Err(Refused::Busy(id.to_string())),
                 Err(SendError::Gone) => {}
                 Ok(()) => {
@@ -411,13 +411,13 @@ impl NodeHandle {
         from: Option<RequestOrigin>,
     ) -> Result<ResourceHandle, Refused> {
         let (reply, handle) = oneshot::channel();
-        let open = NodeCommand::Open { id: Arc::clone(id), dead, from, reply };
+        let open = NodeMessage::Open { id: Arc::clone(id), dead, from, reply };
         self.tell(open).await.map_err(|Gone| Refused::ShuttingDown)?;
         handle.await.map_err(|_| Refused::ShuttingDown)?
     }
 
-    async fn tell(&self, command: NodeCommand) -> Result<(), Gone> {
-        self.addr.send(command).await.map_err(|_| Gone)
+    async fn tell(&self, message: NodeMessage) -> Result<(), Gone> {
+        self.addr.send(message).await.map_err(|_| Gone)
     }
 
     /// Where the capacity comes from; nothing for a root.
@@ -440,22 +440,22 @@ impl NodeHandle {
         let version = self.config().version + 1;
         let source = self.config().source.clone();
         let config = ConfigInForce { repository, access, version, source, ..ConfigInForce::default() };
-        self.tell(NodeCommand::Configure(config)).await
+        self.tell(NodeMessage::Configure(config)).await
     }
 
     /// Has the node look at what the quorum has stored, before it does so anyway.
     pub(crate) async fn look_at_facts(&self) -> Result<(), Gone> {
-        self.tell(NodeCommand::LookAtFacts).await
+        self.tell(NodeMessage::LookAtFacts).await
     }
 
     /// Remembers why a configuration was refused; the old one stays in force.
     pub(crate) async fn reject(&self, why: String) -> Result<(), Gone> {
-        self.tell(NodeCommand::Reject(why)).await
+        self.tell(NodeMessage::Reject(why)).await
     }
 
     /// Time passes: leases end, idle resources retire.
     pub(crate) async fn tick(&self) -> Result<(), Gone> {
-        self.tell(NodeCommand::Tick).await
+        self.tell(NodeMessage::Tick).await
     }
 
     /// The holder listens for hints until what is returned is dropped.
@@ -475,7 +475,7 @@ impl NodeHandle {
 
     /// Returns once the node has come round to it: it is not merely there, it makes progress.
     pub(crate) async fn ping(&self) -> Result<(), Gone> {
-        self.tell(NodeCommand::Ping).await
+        self.tell(NodeMessage::Ping).await
     }
 
     /// How many resources are alive.

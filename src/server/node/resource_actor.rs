@@ -9,9 +9,9 @@
 //! dropped, pending requests are dropped, and the node is notified.
 
 mod combiner;
-mod command;
 mod environment;
 mod handle;
+mod message;
 mod metering;
 mod queue;
 mod round_scratch;
@@ -28,13 +28,13 @@ use leaseway_core::engine::{Effects, Ended, ResourceEngine, Setup};
 use leaseway_core::{
     Epoch, FreeKey, HolderKind, HolderReport, Millis, Overrides, PoolReport, PromiseReport, Request, ResourceReport,
 };
-use leaseway_raft::{Command, RaftHandle};
+use leaseway_raft::RaftHandle;
 use leaseway_uplink::Notice;
 
 use self::{
     combiner::Combiner,
-    command::NotesUnderWay,
     handle::{CallsWhenDropped, Incarnation},
+    message::NotesUnderWay,
     metering::Metering,
     queue::{RequestQueue, Ticket},
     round_scratch::RoundScratch,
@@ -42,9 +42,9 @@ use self::{
 };
 pub(super) use self::{
     combiner::SendError,
-    command::Command,
     environment::{HoldersShare, ResourceEnvironment},
     handle::{PendingAnswer, ResourceHandle, YieldOnce},
+    message::ResourceMessage,
     queue::Full,
 };
 use super::{
@@ -194,37 +194,39 @@ impl Handler<Wake> for ResourceActor {
     }
 }
 
-impl Handler<Command> for ResourceActor {
+impl Handler<ResourceMessage> for ResourceActor {
     type Result = ();
 
-    fn handle(&mut self, command: Command, scratch: &mut RoundScratch) {
+    fn handle(&mut self, message: ResourceMessage, scratch: &mut RoundScratch) {
         self.catch_up(scratch);
         let moment = self.environment.moment();
         let RoundScratch { batch, effects, .. } = scratch;
-        match command {
-            Command::Tick { config } => {
+        match message {
+            ResourceMessage::Tick { config } => {
                 self.follow(&config, effects);
                 self.follow_overrides(&config, effects);
                 self.tick(effects);
             }
-            Command::Supply { supply, settings } => self.engine.supply(moment, supply, *settings, batch, effects),
-            Command::Condense { reply } => {
+            ResourceMessage::Supply { supply, settings } => {
+                self.engine.supply(moment, supply, *settings, batch, effects)
+            }
+            ResourceMessage::Condense { reply } => {
                 if let Some(summary) = self.engine.summarize(moment) {
                     // If it comes too late the next request tells it.
                     let _ = reply.send(summary);
                 }
             }
-            Command::Operate { work } => {
+            ResourceMessage::Operate { work } => {
                 // If this node may not decide, the operator is told so by its closure being dropped.
                 self.engine.operate(moment, work, effects);
             }
-            Command::Part { reply } => {
+            ResourceMessage::Part { reply } => {
                 let last = self.part(effects);
                 self.carry_out(scratch);
                 // The server may wait no longer.
                 let _ = reply.send(last);
             }
-            Command::Report { from, limit, reply } => {
+            ResourceMessage::Report { from, limit, reply } => {
                 // The caller may have gone away meanwhile.
                 let _ = reply.send(self.status(from, limit));
             }
@@ -270,8 +272,8 @@ impl ResourceActor {
         let RoundScratch { batch, origins, .. } = scratch;
         for (request, from) in batch.requests_mut().iter_mut().zip(origins.drain(..)) {
             let (Some(from), Request::Ask(ask) | Request::Renew(ask)) = (from, request) else { continue };
-            ask.charged.principal = from.principal;
-            ask.charged.is_full = shares_bind && self.environment.has_its_share(from.principal);
+            ask.charged_to.principal = from.principal;
+            ask.charged_to.is_full = shares_bind && self.environment.has_its_share(from.principal);
             if by_address && ask.kind == HolderKind::Client {
                 let news = ask.news.get_or_insert_default();
                 news.key = Some(key(from.address));
@@ -341,8 +343,8 @@ impl ResourceActor {
     fn carry_out(&mut self, scratch: &mut RoundScratch) {
         let RoundScratch { effects, .. } = scratch;
         self.environment.holders.set(self.engine.resource().places());
-        for passage in self.engine.drain_passages() {
-            self.environment.holders.pass(passage);
+        for delta in self.engine.drain_slot_deltas() {
+            self.environment.holders.pass(delta);
         }
         let resource = &self.environment.id;
         if let (Some(changes), Some((quorum, progress)), Some(reign)) =
@@ -401,7 +403,10 @@ impl ResourceActor {
         if ended == Ended::Retired
             && let (Some((quorum, _)), Some(reign)) = (&self.promises, &self.environment.reign)
         {
-            let fact = Command::ForgetPromises { resource: Arc::clone(&self.environment.id), epoch: self.epoch };
+            let command = leaseway_raft::Command::ForgetPromises {
+                resource: Arc::clone(&self.environment.id),
+                epoch: self.epoch,
+            };
             // Should that get lost, a sweep finds it.
             quorum.submit(reign, vec![command], drop);
         }

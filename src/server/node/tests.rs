@@ -100,7 +100,7 @@ fn what_is_built_anew_from_its_promises_waits_for_leases_given_just_before_it_fa
         let initial = Arc::new(InitialConfiguration::read(None, true).expect("there is no file"));
         let settings = leaseway_raft::Settings {
             bootstrap: true,
-            first_configuration: initial.fact(clock, "alone"),
+            first_configuration: initial.configuration(clock, "alone"),
             ..leaseway_raft::Settings::new("alone", data.path(), Arc::new(move || clock.at()))
         };
         let quorum = leaseway_raft::start(settings).await.expect("a quorum of one");
@@ -136,7 +136,7 @@ fn a_new_master_counts_former_leases_from_when_any_former_reign_has_ended() {
             let initial = Arc::new(InitialConfiguration::read(None, true).expect("there is no file"));
             let settings = leaseway_raft::Settings {
                 bootstrap: true,
-                first_configuration: initial.fact(clock, "alone"),
+                first_configuration: initial.configuration(clock, "alone"),
                 listen: Some("127.0.0.1:0".parse().expect("an address")),
                 peers: vec![("alone".into(), "127.0.0.1:1".into())],
                 timing: match timing {

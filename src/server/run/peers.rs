@@ -143,7 +143,7 @@ async fn enter(
         (settings.bootstrap, settings.take_over, settings.listening) = (true, true, backup.believed());
         settings.restored = Some(Arc::new(backup));
     }
-    settings.first_configuration = first.fact(clock, id.unwrap_or(&services.grpc));
+    settings.first_configuration = first.configuration(clock, id.unwrap_or(&services.grpc));
     settings.secret = options.secret()?;
     settings.tls = peering.tls.map(Tls::to_peers).transpose()?.flatten();
     settings.accept = accept(peering.listener);

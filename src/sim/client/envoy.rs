@@ -7,11 +7,11 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use leaseway_client::session::{self, Mode, Outgoing, Session, Wants as Asked};
 use leaseway_core::{Amount, Millis};
-use leaseway_envoy::{Action, Bucket, Envoy, Lease, Leases, Quota, REPORTS, Settings, TRANSIT, Usage, stays};
+use leaseway_envoy::{Action, Bucket, Envoy, EnvoySettings, Lease, Leases, Quota, REPORTS, TRANSIT, Usage, stays};
 
 /// Gateways give short assignments, so that many are in flight.
-fn settings() -> Settings {
-    Settings { assignment_secs: 10, idle: Millis(60_000), first_wants: 10.0, buckets: 1 }
+fn settings() -> EnvoySettings {
+    EnvoySettings { assignment_secs: 10, idle: Millis(60_000), first_wants: 10.0, buckets: 1 }
 }
 
 /// Maximum delay of reports, until faults end.

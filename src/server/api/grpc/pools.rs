@@ -151,11 +151,11 @@ impl PoolService {
         holder: HolderName,
         written: Result<(), ProposeError>,
     ) -> Result<(), Status> {
-        let fact = self.node.assignment_store().assigned(resource, &holder);
+        let assigned = self.node.assignment_store().assigned(resource, &holder);
         let put = move |core: &mut Core, now| {
             let (kind, id) = holder.clone();
-            match fact {
-                _ if core.assigned(kind, &id) == fact => {}
+            match assigned {
+                _ if core.assigned(kind, &id) == assigned => {}
                 Some(assigned) => core.remember_assignments([(kind, id, assigned)]),
                 // Taking something away is never refused.
                 None => drop(core.assign(now, kind, &id, None)),

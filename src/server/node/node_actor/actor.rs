@@ -19,7 +19,7 @@ use super::{
         note_turns::NoteTurns,
         notices::Notices,
         on_end::OnEnd,
-        resource_actor::{Command, ResourceHandle},
+        resource_actor::{ResourceHandle, ResourceMessage},
         uplink_actor::{self, Parent, UplinkContext, UplinkStatus, UplinkTask},
     },
     MAILBOX, Membership, NodeStart, Refused,
@@ -36,7 +36,7 @@ use crate::{
     runtime::clock::Clock,
 };
 
-pub(super) enum NodeCommand {
+pub(super) enum NodeMessage {
     /// A resource is needed.
     Open {
         id: Arc<str>,
@@ -62,7 +62,7 @@ pub(super) enum NodeCommand {
     Ping,
 }
 
-impl Message for NodeCommand {
+impl Message for NodeMessage {
     type Result = ();
 }
 
@@ -135,27 +135,27 @@ impl Actor for NodeActor {
     }
 }
 
-impl Handler<NodeCommand> for NodeActor {
+impl Handler<NodeMessage> for NodeActor {
     type Result = ();
 
-    fn handle(&mut self, command: NodeCommand, ctx: &mut Context<Self>) {
-        match command {
-            NodeCommand::Open { id, dead, from, reply } => {
+    fn handle(&mut self, message: NodeMessage, ctx: &mut Context<Self>) {
+        match message {
+            NodeMessage::Open { id, dead, from, reply } => {
                 let opened = self.open(id, dead, from, ctx);
                 // The caller may have gone away meanwhile.
                 let _ = reply.send(opened);
             }
-            NodeCommand::Ended { id, generation } => self.ended(&id, generation, ctx),
-            NodeCommand::Configure(config) => self.put_in_force(config),
-            NodeCommand::Reject(why) => self.reject(why),
-            NodeCommand::Mastership(mastership) => self.elected(mastership, ctx),
-            NodeCommand::LookAtFacts => self.look_at_facts(ctx),
-            NodeCommand::HandOver { reply } => self.hand_over(reply),
-            NodeCommand::Tick => {
+            NodeMessage::Ended { id, generation } => self.ended(&id, generation, ctx),
+            NodeMessage::Configure(config) => self.put_in_force(config),
+            NodeMessage::Reject(why) => self.reject(why),
+            NodeMessage::Mastership(mastership) => self.elected(mastership, ctx),
+            NodeMessage::LookAtFacts => self.look_at_facts(ctx),
+            NodeMessage::HandOver { reply } => self.hand_over(reply),
+            NodeMessage::Tick => {
                 self.supervise_uplink();
                 self.tick();
             }
-            NodeCommand::Ping => {}
+            NodeMessage::Ping => {}
         }
     }
 }
@@ -229,7 +229,7 @@ impl NodeActor {
     fn tick(&mut self) {
         let config = self.config();
         for handle in self.shared.directory.resources() {
-            let _ = handle.send(Command::Tick { config: Arc::clone(&config) });
+            let _ = handle.send(ResourceMessage::Tick { config: Arc::clone(&config) });
         }
     }
 

@@ -10,7 +10,7 @@ use leaseway_raft::{Command, Listening, MasterLease, Mastership, RaftHandle};
 use super::{
     super::{config_in_force::ConfigInForce, directory::Role},
     Handover,
-    actor::{NodeActor, NodeCommand},
+    actor::{NodeActor, NodeMessage},
 };
 use crate::{
     config::{self, initial_config::longest_lease},
@@ -30,10 +30,10 @@ async fn follow(quorum: RaftHandle, node: Addr<NodeActor>) {
     loop {
         let message = tokio::select! {
             changed = mastership.changed() => match changed {
-                Ok(()) => NodeCommand::Mastership(mastership.borrow_and_update().clone()),
+                Ok(()) => NodeMessage::Mastership(mastership.borrow_and_update().clone()),
                 Err(_) => return,
             },
-            _ = look.tick() => NodeCommand::LookAtFacts,
+            _ = look.tick() => NodeMessage::LookAtFacts,
         };
         if node.send(message).await.is_err() {
             return;

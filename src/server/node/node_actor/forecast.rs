@@ -3,7 +3,7 @@
 use leaseway_core::{Foreseen, Millis, Resource, Settings};
 use tokio::{sync::oneshot, task::spawn_blocking};
 
-use super::{super::resource_actor::Command, NodeHandle};
+use super::{super::resource_actor::ResourceMessage, NodeHandle};
 
 /// Holders copied at once: less than a millisecond of the resource's time.
 const COPIED: usize = 1000;
@@ -21,7 +21,7 @@ impl NodeHandle {
             // The caller may have gone away meanwhile.
             let _ = reply.send(look(resource, now));
         });
-        handle.send(Command::Operate { work }).ok()?;
+        handle.send(ResourceMessage::Operate { work }).ok()?;
         seen.await.ok()
     }
 

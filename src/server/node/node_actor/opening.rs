@@ -5,7 +5,7 @@ use std::sync::{Arc, atomic::Ordering};
 use actix::{Addr, AsyncContext as _, Context, dev::SendError};
 use leaseway_core::engine::{Predecessor, Setup};
 use leaseway_core::{AlgorithmKind, Amount, Birth, ClusterClock, Epoch, Inherited, Millis, Promises, Settings, Source};
-use leaseway_raft::{RaftHandle, MasterLease};
+use leaseway_raft::{MasterLease, RaftHandle};
 use leaseway_uplink::Notice;
 
 use super::{
@@ -16,7 +16,7 @@ use super::{
         resource_actor::{self, HoldersShare, ResourceEnvironment, ResourceHandle},
     },
     Handover, Membership, Refused,
-    actor::{NodeActor, NodeCommand, NodeShared},
+    actor::{NodeActor, NodeMessage, NodeShared},
 };
 use crate::{
     listen::accounts::{RequestOrigin, ResourcePlace},
@@ -255,7 +255,7 @@ fn placeholder() -> Settings {
 /// Called on the thread on which an incarnation ended; waiting is not possible there, so what a full mailbox does not
 /// take is noticed when the resource is next needed.
 fn tell_ended(node: &Addr<NodeActor>, id: Arc<str>, generation: u64) {
-    if let Err(SendError::Full(NodeCommand::Ended { id, .. })) = node.try_send(NodeCommand::Ended { id, generation }) {
+    if let Err(SendError::Full(NodeMessage::Ended { id, .. })) = node.try_send(NodeMessage::Ended { id, generation }) {
         tracing::warn!(resource = %id, "the node is busy; it will notice later that this resource is gone");
     }
 }

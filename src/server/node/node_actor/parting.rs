@@ -8,10 +8,10 @@ use tokio::sync::oneshot;
 use super::{
     super::{
         directory::Directory,
-        resource_actor::{Command, ResourceHandle},
+        resource_actor::{ResourceHandle, ResourceMessage},
     },
     NodeHandle,
-    actor::{NodeActor, NodeCommand},
+    actor::{NodeActor, NodeMessage},
 };
 
 /// How long a server that stops waits for its pools.
@@ -24,7 +24,7 @@ impl NodeHandle {
     /// that yet, and the mastership is handed over. Returns when that is done, or after a moment.
     pub(crate) async fn hand_over(&self) {
         let (reply, done) = oneshot::channel();
-        if self.tell(NodeCommand::HandOver { reply }).await.is_ok() {
+        if self.tell(NodeMessage::HandOver { reply }).await.is_ok() {
             // An error means that the node is gone, and with it what could be handed over.
             let _ = done.await;
         }
@@ -53,7 +53,7 @@ async fn part(directory: &Directory) {
         let part = |handle: &ResourceHandle| {
             let (reply, parted) = oneshot::channel();
             // One that has too many commands pending has said what was due a tick ago.
-            handle.send(Command::Part { reply }).is_ok().then_some(parted)
+            handle.send(ResourceMessage::Part { reply }).is_ok().then_some(parted)
         };
         for under_way in join_all(some.iter().filter_map(part)).await.into_iter().flatten().flatten() {
             while !under_way.is_over() {

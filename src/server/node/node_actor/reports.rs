@@ -8,7 +8,7 @@ use leaseway_raft::RaftHandle;
 use tokio::sync::oneshot;
 
 use super::{
-    super::resource_actor::{Command, Status},
+    super::resource_actor::{ResourceMessage, Status},
     NodeHandle,
 };
 use crate::runtime::coop::{ENTRIES, pause};
@@ -46,7 +46,7 @@ impl NodeHandle {
     pub(crate) async fn resource_status(&self, id: &str, from: usize, limit: usize) -> Option<Status> {
         let handle = self.lookup(id)?;
         let (reply, status) = oneshot::channel();
-        handle.send(Command::Report { from, limit, reply }).ok()?;
+        handle.send(ResourceMessage::Report { from, limit, reply }).ok()?;
         status.await.ok()
     }
 

@@ -23,7 +23,9 @@ use std::{
 use actix::Handler as _;
 use leaseway_core::Request;
 
-use super::{ResourceActor, Round, Wake, command::Command, queue::Ticket, round_scratch::RoundScratch, wakeup::Wakeup};
+use super::{
+    ResourceActor, Round, Wake, message::ResourceMessage, queue::Ticket, round_scratch::RoundScratch, wakeup::Wakeup,
+};
 use crate::listen::accounts::RequestOrigin;
 
 /// Maximum number of rounds that one thread runs in a row.
@@ -31,7 +33,7 @@ const ROUNDS_IN_A_ROW: usize = 8;
 /// Maximum number of requests in one round.
 const MAX_ROUND: usize = 512;
 /// Commands that may be pending.
-const MAX_COMMANDS: usize = 64;
+const MAX_MESSAGES: usize = 64;
 /// Why the locks are never poisoned.
 const CAUGHT: &str = "panics are caught while a resource is held";
 
@@ -42,13 +44,13 @@ pub(super) struct Submission {
     pub(super) ticket: Ticket,
 }
 
-/// Pending requests, as three parallel lists, and commands.
+/// Pending requests, as three parallel lists, and messages.
 #[derive(Default)]
 struct Pending {
     requests: Vec<Request>,
     origins: Vec<Option<RequestOrigin>>,
     tickets: Vec<Ticket>,
-    commands: Vec<Command>,
+    messages: Vec<ResourceMessage>,
     /// The actor has ended; everything is refused.
     is_closed: bool,
 }
@@ -77,7 +79,7 @@ pub(super) enum Submitted {
     Ran,
 }
 
-/// Why a command was not taken.
+/// Why a message was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum SendError {
     /// Too many are pending.
@@ -128,16 +130,16 @@ impl Combiner {
         }
     }
 
-    /// Enqueues a command for the resource's task.
-    pub(super) fn send(&self, command: Command) -> Result<(), SendError> {
+    /// Enqueues a message for the resource's task.
+    pub(super) fn send(&self, message: ResourceMessage) -> Result<(), SendError> {
         let mut pending = self.pending();
         if pending.is_closed {
             return Err(SendError::Gone);
         }
-        if pending.commands.len() >= MAX_COMMANDS {
+        if pending.messages.len() >= MAX_MESSAGES {
             return Err(SendError::Busy);
         }
-        pending.commands.push(command);
+        pending.messages.push(message);
         drop(pending);
         self.wakeup.notify();
         Ok(())
@@ -150,15 +152,15 @@ impl Combiner {
         }
     }
 
-    /// Handles commands, then runs pending requests, on the resource's task. Returns whether the actor goes on.
+    /// Handles messages, then runs pending requests, on the resource's task. Returns whether the actor goes on.
     pub(super) fn wake(&self) -> bool {
         let mut state = self.state.lock().expect(CAUGHT);
-        let commands = std::mem::take(&mut self.pending().commands);
+        let messages = std::mem::take(&mut self.pending().messages);
         self.work(&mut state, |actor, scratch| {
             actor.handle(Wake, scratch);
-            for command in commands {
+            for message in messages {
                 if !scratch.is_stopped() {
-                    actor.handle(command, scratch);
+                    actor.handle(message, scratch);
                 }
             }
         });
@@ -306,7 +308,7 @@ mod tests {
         assert!(!combiner.wake());
         assert_eq!(answer.try_recv().err(), Some(TryRecvError::Closed));
         assert_eq!(submit(&combiner).try_recv().err(), Some(TryRecvError::Closed), "from now on at once");
-        assert_eq!(combiner.send(Command::Tick { config: config() }), Err(SendError::Gone));
+        assert_eq!(combiner.send(ResourceMessage::Tick { config: config() }), Err(SendError::Gone));
     }
 
     fn config() -> Arc<super::super::ConfigInForce> {
@@ -314,10 +316,10 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_bounded() {
+    fn messages_are_bounded() {
         let combiner = failing();
-        let send = || combiner.send(Command::Tick { config: config() });
-        assert!((0..MAX_COMMANDS).all(|_| send().is_ok()));
+        let send = || combiner.send(ResourceMessage::Tick { config: config() });
+        assert!((0..MAX_MESSAGES).all(|_| send().is_ok()));
         assert_eq!(send(), Err(SendError::Busy));
     }
 

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::{
     combiner::{Combiner, SendError, Submission, Submitted},
-    command::Command,
+    message::ResourceMessage,
     queue::{Full, RequestQueue},
     wakeup::Wakeup,
 };
@@ -160,7 +160,7 @@ impl ResourceHandle {
     }
 
     /// Sends what is not a request.
-    pub(in super::super) fn send(&self, command: Command) -> Result<(), SendError> {
-        self.0.combiner.send(command)
+    pub(in super::super) fn send(&self, message: ResourceMessage) -> Result<(), SendError> {
+        self.0.combiner.send(message)
     }
 }

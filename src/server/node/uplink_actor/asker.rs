@@ -11,10 +11,8 @@ use leaseway_client::{
     },
 };
 use leaseway_core::{DemandSummary, Millis};
-use leaseway_uplink::{
-    Aggregate, Granted, Lent, Notice, ParentReply, UplinkEffects, UplinkEngine, UplinkInput,
-};
 use leaseway_proto::doorman::{GetServerCapacityRequest, ReleaseCapacityRequest, capacity_client::CapacityClient};
+use leaseway_uplink::{Aggregate, Granted, Lent, Notice, ParentReply, UplinkEffects, UplinkEngine, UplinkInput};
 use tokio::{sync::oneshot, time::Instant};
 use tonic::Status;
 
@@ -25,7 +23,7 @@ use super::{
     wire::{self, ParentAnswer},
 };
 use crate::{
-    node::resource_actor::Command,
+    node::resource_actor::ResourceMessage,
     observe::{
         logging::worth_logging,
         metrics::{self, ParentOutcome},
@@ -172,8 +170,8 @@ impl UplinkAsker {
         for Lent { id, supply, settings } in lent {
             metrics::supplied();
             let resource = self.context.directory.get(&id);
-            let command = Command::Supply { supply, settings: Box::new(settings) };
-            if resource.and_then(|resource| resource.send(command).ok()).is_none() {
+            let message = ResourceMessage::Supply { supply, settings: Box::new(settings) };
+            if resource.and_then(|resource| resource.send(message).ok()).is_none() {
                 self.asking.push(id);
             }
         }
@@ -184,7 +182,7 @@ impl UplinkAsker {
     async fn summarize(&self, due: Vec<Arc<str>>) -> Vec<(Arc<str>, DemandSummary)> {
         let ask = |id: Arc<str>| async move {
             let (reply, summary) = oneshot::channel();
-            self.context.directory.get(&id)?.send(Command::Condense { reply }).ok()?;
+            self.context.directory.get(&id)?.send(ResourceMessage::Condense { reply }).ok()?;
             let summary = tokio::time::timeout(CONDENSING, summary).await.ok()?.ok()?;
             Some((id, summary))
         };

@@ -8,8 +8,8 @@ use leaseway_client::{
     transport::wire as shared,
 };
 use leaseway_core::{Amount, Claim, NodeInstance, Terms, Usage, clamp_priority};
-use leaseway_uplink::{Aggregate, Granted};
 use leaseway_proto::doorman as wire;
+use leaseway_uplink::{Aggregate, Granted};
 
 use super::settings::{Complaint, instructed};
 

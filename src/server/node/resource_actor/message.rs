@@ -15,7 +15,7 @@ use super::{
 };
 
 /// Everything but requests.
-pub(in super::super) enum Command {
+pub(in super::super) enum ResourceMessage {
     /// Time has passed.
     Tick {
         config: Arc<ConfigInForce>,
@@ -44,7 +44,7 @@ pub(in super::super) enum Command {
     },
 }
 
-impl Message for Command {
+impl Message for ResourceMessage {
     type Result = ();
 }
 
