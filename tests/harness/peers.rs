@@ -2,10 +2,7 @@
 //!
 //! The timing is slow enough for machines on which tests crowd; no test says how fast anything is.
 
-use std::{
-    net::SocketAddr,
-    path::{Path, PathBuf},
-};
+use std::{net::SocketAddr, path::PathBuf};
 
 use leaseway_process::link::Link;
 use leaseway_proto::doorman::{GetCapacityResponse, Lease};

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseway_client::{Client, Rate, Standing};
+use leaseway_client::{Client, PoolStanding, Rate};
 use serde_json::Value;
 
 use crate::harness::{
@@ -87,21 +87,21 @@ fn a_priority_client_displaces_a_free_one_and_the_next_master_keeps_the_assignme
     thread::sleep(Duration::from_millis(20)); // tom has been served longer
     let tim = rate(&tim, "searches", 10.0);
     gets(&tim, 10.0);
-    assert_eq!(tom.resource().pool().unwrap().standing, Standing::Free);
+    assert_eq!(tom.resource().pool().unwrap().standing, PoolStanding::Free);
 
     let set = peers.operated(operator, &["pool", "set", "acme", "searches", "10"]);
     assert!(set.starts_with("acme has 10 of searches assigned"), "{set}");
     let acme = rate(&acme, "searches", 15.0);
     gets(&acme, 10.0);
     let state = acme.resource().pool().unwrap();
-    assert_eq!((state.standing, state.assigned, state.min_capacity), (Standing::Priority, 10.0, 10.0));
+    assert_eq!((state.standing, state.assigned, state.min_capacity), (PoolStanding::Priority, 10.0, 10.0));
     seen("acme has 10 (priority", 1);
     let out = eventually("one of the strangers is out", || {
         [(&tom, "tom"), (&tim, "tim")].into_iter().find(|(rate, _)| rate.resource().capacity().get() == 0.0)
     });
     eventually("and is told so", || {
         let state = out.0.resource().pool()?;
-        (state.standing == Standing::Waiting && state.reason.is_some()).then_some(())
+        (state.standing == PoolStanding::Waiting && state.reason.is_some()).then_some(())
     });
     seen(&format!("{} has 0 (free", out.1), 1);
 

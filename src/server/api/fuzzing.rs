@@ -21,13 +21,13 @@ pub fn configuration(bytes: &[u8]) {
 /// A file of tokens, and a token.
 pub fn tokens(bytes: &[u8]) {
     if let Ok(text) = str::from_utf8(bytes) {
-        access::fuzzing::tokens(text);
+        auth::fuzzing::tokens(text);
     }
 }
 
 /// A JWT. None of those that are made up is right: the key that would sign it is not here.
 pub fn jwt(bytes: &[u8]) {
     if let Ok(text) = str::from_utf8(bytes) {
-        access::fuzzing::jwt(text);
+        auth::fuzzing::jwt(text);
     }
 }
