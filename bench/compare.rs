@@ -16,17 +16,27 @@ use std::{
 
 use indicatif::ProgressBar;
 
-pub(crate) use self::report::{CompareReport, ComparedCase, Pair, RunSpreads, Summary};
 use crate::{
-    error::Error,
-    load::{self, Common, Crowd, Dialer, Options, find_master},
-    machine::Machine,
-    output::{arguments, note, print, progress, write_json},
-    server::Server,
-    signal::Interrupt,
+    common::{
+        error::Error,
+        machine::Machine,
+        output::{arguments, note, print, progress, write_json},
+        server::Server,
+        signal::Interrupt,
+    },
+    compare::report::{CompareReport, ComparedCase, Pair, Summary},
+    load::{
+        crowd::Crowd,
+        master::find_master,
+        measurement::Measurement,
+        options::{Common, Options, warning},
+        run::run,
+        socket::Dialer,
+    },
 };
 
-mod report;
+pub(crate) mod ceiling;
+pub(crate) mod report;
 
 /// How often a server that is starting is asked whether it is ready.
 const READY_POLL: Duration = Duration::from_millis(50);
@@ -212,7 +222,7 @@ impl<'a> Comparison<'a> {
         let sides = self.mixes.iter().flat_map(|mix| [(mix.clients.a, mix.shape), (mix.clients.b, mix.shape)]);
         sides
             .filter_map(|(clients, Shape { connections, in_flight })| {
-                load::warning(clients.get(), connections.get(), in_flight.get())
+                warning(clients.get(), connections.get(), in_flight.get())
             })
             .collect()
     }
@@ -286,9 +296,9 @@ impl Runner<'_> {
         filled
     }
 
-    fn measure(&mut self, interrupt: &Interrupt) -> Result<load::Measurement, Error> {
+    fn measure(&mut self, interrupt: &Interrupt) -> Result<Measurement, Error> {
         let (label, bar) = (self.label(), self.bar);
-        let measured = load::run(&self.options, &mut self.crowd, interrupt, |_, live| {
+        let measured = run(&self.options, &mut self.crowd, interrupt, |_, live| {
             bar.set_message(format!("{label}: {}", live.text()));
         });
         self.server.check()?;
@@ -297,7 +307,7 @@ impl Runner<'_> {
     }
 
     /// How many clients there were, and the runs of this server.
-    fn summary<'m>(&self, runs: impl Iterator<Item = &'m load::Measurement>) -> Summary {
+    fn summary<'m>(&self, runs: impl Iterator<Item = &'m Measurement>) -> Summary {
         Summary::of(self.options.clients, self.crowd.filled, &runs.collect::<Vec<_>>())
     }
 }

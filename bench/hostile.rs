@@ -1,43 +1,42 @@
-//! A real server, well-behaved clients, and a stranger that means harm: what an attack costs the server, and whether
+//! A real server, well-behaved clients, and a attacker that means harm: what an attack costs the server, and whether
 //! others notice.
 //!
-//! `attack` has the attacks, `stranger` is the thread that makes them, over a `wire` that counts, as a `caller` of
-//! methods or with `frames` of its own. `victim` is the server, `newcomers` come to it while it is attacked, `siege`
+//! `attack` has the attacks, `attacker` is the thread that makes them, over a `wire` that counts, as a `caller` of
+//! methods or with `frames` of its own. `target` is the server, `newcomers` come to it while it is attacked, `run`
 //! puts them together, `apart` on cores if that is wanted, and `report` is what comes of it.
 
 use std::{num::NonZeroU32, path::PathBuf, time::Duration};
 
-use self::{apart::Apart, attack::Attack, report::HostileReport, siege::Siege};
 use crate::{
-    error::Error,
-    flags::seconds,
-    load::rate,
-    machine::Machine,
-    output::{arguments, print, progress, write_json},
-    signal::Interrupt,
+    common::{
+        error::Error,
+        flags::seconds,
+        machine::Machine,
+        output::{arguments, print, progress, write_json},
+        signal::Interrupt,
+    },
+    hostile::{attack::Attack, attacker::OwnCore, report::HostileReport, run::AttackRun},
+    load::options::rate,
 };
 
-mod apart;
-mod attack;
-mod caller;
-mod frames;
-mod newcomers;
-mod report;
-mod sent;
-mod siege;
-mod stranger;
-mod victim;
-mod wire;
+pub(crate) mod attack;
+pub(crate) mod attacker;
+pub(crate) mod caller;
+pub(crate) mod frames;
+pub(crate) mod newcomers;
+pub(crate) mod report;
+pub(crate) mod run;
+pub(crate) mod target;
 
-/// Attacks a server as strangers could, and measures what its well-behaved clients notice.
+/// Attacks a server as attackers could, and measures what its well-behaved clients notice.
 ///
 /// For each attack a server is started on free loopback ports. Well-behaved clients at 127.0.0.1 ask it at a steady
-/// rate, in an open loop; for a while nothing else happens, and then a stranger at 127.0.0.2 attacks it, in turns.
+/// rate, in an open loop; for a while nothing else happens, and then a attacker at 127.0.0.2 attacks it, in turns.
 /// Meanwhile newcomers from 127.0.0.3 make connections, ask for leases, and read /healthz. The table has what the
 /// attacker sent, what that cost the server, and the p99 of the well-behaved, undisturbed and under attack, with the
 /// ratio of neighbouring runs.
 ///
-/// Attacker, clients and server share the cores of this machine, so an attacker without bounds would measure nothing
+/// AttackThread, clients and server share the cores of this machine, so an attacker without bounds would measure nothing
 /// but their lack. --attack-rate bounds it, and the table shows how many cores it and the server kept busy: where both
 /// together come near what there is, the ratio is that of a busy machine, and says nothing about the server.
 ///
@@ -52,7 +51,7 @@ pub(crate) struct HostileArgs {
     /// Only these attacks. [default: all]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     only: Vec<Attack>,
-    /// TLS on all listeners, with certificates that `leaseway certs` makes. The stranger needs none: the server asks
+    /// TLS on all listeners, with certificates that `leaseway certs` makes. The attacker needs none: the server asks
     /// its callers for no certificates.
     #[arg(long)]
     tls: bool,
@@ -105,14 +104,14 @@ Examples:
   # More connections than a server takes by default:
   leaseway-bench hostile --only silent,half-headers --attack-connections 9000
 
-What bounds each attack: docs/internals/strangers.md.";
+What bounds each attack: docs/internals/attackers.md.";
 
 pub(crate) fn main(args: &HostileArgs) -> Result<(), Error> {
     if args.seconds.is_zero() {
         return Err(Error::Usage("--seconds 0 measures nothing".into()));
     }
     let interrupt = Interrupt::watch()?;
-    let apart = args.apart.then(Apart::arrange).transpose()?;
+    let apart = args.apart.then(OwnCore::arrange).transpose()?;
     let attacks = match &args.only[..] {
         [] => <Attack as clap::ValueEnum>::value_variants(),
         only => only,
@@ -120,7 +119,7 @@ pub(crate) fn main(args: &HostileArgs) -> Result<(), Error> {
     let bar = progress(attacks.len() as u64 * u64::from(args.reps.get()) * 2, "{bar:40} {pos}/{len} {msg}");
     let mut done = Vec::new();
     let outcome = attacks.iter().try_for_each(|&attack| {
-        done.push(Siege::lay(args, attack, apart, &interrupt, &bar)?.raise()?);
+        done.push(AttackRun::lay(args, attack, apart, &interrupt, &bar)?.raise()?);
         Ok(())
     });
     bar.finish_and_clear();

@@ -15,40 +15,35 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    error::Error,
-    machine::Machine,
-    output::{arguments, json, millis, note, print, progress},
-    signal::Interrupt,
+    common::{
+        error::Error,
+        machine::Machine,
+        output::{arguments, json, millis, note, print, progress},
+        signal::Interrupt,
+    },
+    load::{
+        crowd::Crowd,
+        master::{find_master, follow_to_master},
+        measurement::{Filled, Measurement},
+        options::{Common, Options, warning},
+        run::run,
+        socket::Dialer,
+    },
 };
 
-pub(crate) use self::{
-    connection::{CONNECT_PATIENCE, Connection, Failure, Path, framed},
-    crowd::{Crowd, now},
-    master::{find_master, follow_to_master},
-    measurement::{Filled, Measurement, Second},
-    options::{Common, Options, rate, warning},
-    run::run,
-    socket::{Dialer, Socket},
-};
-#[cfg(test)]
-pub(crate) use self::{
-    measurement::{Kept, ServerUse},
-    tally::Counts,
-};
-
-mod connection;
-mod crowd;
-mod generator;
-mod live;
-mod master;
-mod measurement;
-mod options;
-mod run;
-mod schedule;
-mod socket;
-mod tally;
-mod worker;
-mod workload;
+pub(crate) mod connection;
+pub(crate) mod crowd;
+pub(crate) mod generator;
+pub(crate) mod live;
+pub(crate) mod master;
+pub(crate) mod measurement;
+pub(crate) mod options;
+pub(crate) mod run;
+pub(crate) mod schedule;
+pub(crate) mod socket;
+pub(crate) mod tally;
+pub(crate) mod worker;
+pub(crate) mod workload;
 
 /// Asks a running server for capacity, and reports throughput, latency and cost.
 ///

@@ -1,32 +1,31 @@
-//! `simulate`: the command line of the simulator ([`leaseway_simulator`]), and what it prints, draws and writes.
+//! `simulate`: the command line of the simulator ([`leaseway_simulator`]), and what it prints and writes.
 //!
 //! A run is the same to the bit for the same scenario and seed, so what goes wrong in one of ten thousand can be
 //! looked at again; the command for that is printed.
 
-mod args;
-mod curve;
-mod file;
+pub(crate) mod args;
+pub(crate) mod file;
 #[cfg(feature = "planted")]
-mod plant;
-mod report;
-mod sets;
-mod sweep;
+pub(crate) mod plant;
+pub(crate) mod report;
+pub(crate) mod sets;
 
 use std::time::Duration;
 
 use indicatif::ProgressBar;
 use leaseway_simulator::{BUILT_IN, Observer, Outcomes, Plan, Scenario, run_all};
 
-use self::{args::Case, report::Simulated};
-pub(crate) use self::{
-    args::SimulateArgs,
-    report::{SimulateReport, SimulatedCase, SimulatedTable},
-};
 use crate::{
-    error::Error,
-    output::{self, note, print, write, write_json},
-    signal::Interrupt,
-    table,
+    common::{
+        error::Error,
+        output::{self, note, print, write_json},
+        signal::Interrupt,
+        table,
+    },
+    simulate::{
+        args::{Case, SimulateArgs},
+        report::{SimulateReport, Simulated},
+    },
 };
 
 #[cfg(feature = "planted")]
@@ -58,9 +57,6 @@ pub(crate) fn main(args: &SimulateArgs) -> Result<(), Error> {
     let cases = args.cases()?;
     let outcomes = run(&cases, args)?;
     let simulated: Vec<_> = cases.iter().zip(outcomes).map(|(case, outcomes)| Simulated::of(case, outcomes)).collect();
-    if let Some(path) = &args.svg {
-        write(path, &sweep::draw(&simulated).unwrap_or_else(|| curve::draw(&simulated, args.seed)))?;
-    }
     let report = SimulateReport::new(&simulated);
     write_json(args.json.as_deref(), &report)?;
     print(&report.table(args.wide))?;
@@ -94,7 +90,7 @@ fn run(cases: &[Case], args: &SimulateArgs) -> Result<Vec<Outcomes>, Error> {
     let runs = cases.len() as u64 * (seeds.end - seeds.start);
     let progress = Progress { bar: bar(runs), interrupt: Interrupt::watch()? };
     let plans: Vec<&Plan> = cases.iter().map(|case| &case.plan).collect();
-    let outcomes = run_all(&plans, seeds, args.svg.is_some(), &progress);
+    let outcomes = run_all(&plans, seeds, false, &progress);
     progress.bar.finish_and_clear();
     outcomes.ok_or(Error::Interrupted)
 }

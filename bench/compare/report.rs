@@ -4,10 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    load::{Filled, Measurement},
-    machine::Machine,
-    spread::Spread,
-    table,
+    common::{machine::Machine, spread::Spread, table},
+    load::measurement::{Filled, Measurement},
 };
 
 /// Everything, as JSON has it; the table is a view of it.

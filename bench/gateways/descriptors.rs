@@ -10,19 +10,21 @@ use leaseway_process::usage;
 use serde::Serialize;
 use tokio::task::LocalSet;
 
-use super::{
-    AskArgs, Protocol,
-    cluster::{GatewayCluster, Running},
-    lanes::{Heard, ask_all, listen, pause},
-    wire::HttpLane,
-};
 use crate::{
-    error::Error,
-    machine::Machine,
-    output::{arguments, note, print, write_json},
-    runtime::current_thread,
-    signal::Interrupt,
-    table::render,
+    common::{
+        current_thread,
+        error::Error,
+        machine::Machine,
+        output::{arguments, note, print, write_json},
+        signal::Interrupt,
+        table::render,
+    },
+    gateways::{
+        AskArgs, Protocol,
+        cluster::{GatewayCluster, Running},
+        lanes::{Heard, ask_all, listen, pause},
+        wire::HttpLane,
+    },
 };
 
 /// Many descriptors at one gateway: how soon all have a lease, what each costs, and how soon they are given back.
@@ -40,10 +42,10 @@ pub(crate) struct DescriptorsArgs {
     #[arg(long, default_value = "60,16", value_name = "LEASE,REFRESH", value_delimiter = ',', num_args = 1)]
     lease: Vec<u32>,
     /// `--idle-secs` of the gateway: longer than it takes to ask for all of them.
-    #[arg(long, default_value = "60", value_name = "S", value_parser = crate::flags::seconds)]
+    #[arg(long, default_value = "60", value_name = "S", value_parser = crate::common::flags::seconds)]
     idle: Duration,
     /// When to give up, in seconds.
-    #[arg(long, default_value = "300", value_name = "S", value_parser = crate::flags::seconds)]
+    #[arg(long, default_value = "300", value_name = "S", value_parser = crate::common::flags::seconds)]
     patience: Duration,
     /// The command of the server, up to `serve`; default: `leaseway` beside this program, or in PATH.
     #[arg(long, value_name = "COMMAND")]
@@ -79,7 +81,7 @@ struct DescriptorsReport {
     resident_after: f64,
 }
 
-pub(super) fn main(args: &DescriptorsArgs) -> Result<(), Error> {
+pub(crate) fn main(args: &DescriptorsArgs) -> Result<(), Error> {
     let interrupt = Interrupt::watch()?;
     let [lease, refresh] = args.lease[..] else {
         return Err(Error::Usage("--lease expects two numbers of seconds, as 60,16".into()));

@@ -1,11 +1,11 @@
 //! One limit at three Envoys in front of one backend, whose traffic is uneven and moves: by quotas of a gateway, with an
 //! even part of the limit each, and counted in Redis.
 
-mod backend;
-mod config;
-pub(super) mod failures;
-mod flow;
-mod peers;
+pub(crate) mod backend;
+pub(crate) mod config;
+pub(crate) mod failures;
+pub(crate) mod flow;
+pub(crate) mod peers;
 
 use std::{net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
 
@@ -14,32 +14,28 @@ use serde::Serialize;
 use tempfile::TempDir;
 use tokio::{task::LocalSet, time::sleep};
 
-use self::{
-    backend::Backend,
-    config::Limiting,
-    flow::{Flow, pour_over},
-    peers::Trio,
-};
-use super::{
-    Protocol,
-    cluster::{await_listening, free, process, redis, service},
-    pour::Poured,
-};
 use crate::{
-    chart::{
-        axis::{linear, round_up},
-        lines::{ChartLine, Join, lines},
-        stacked,
+    common::{
+        current_thread,
+        error::Error,
+        flags::seconds,
+        machine::Machine,
+        output::{arguments, note, print, write_json},
+        server::Server,
+        signal::Interrupt,
+        table::render,
     },
-    error::Error,
-    flags::seconds,
-    machine::Machine,
-    output::{arguments, note, print, write_json},
-    runtime::current_thread,
-    server::Server,
-    signal::Interrupt,
-    spread::Spread,
-    table::render,
+    gateways::{
+        Protocol,
+        cluster::{await_listening, free, process, redis, service},
+        envoys::{
+            backend::Backend,
+            config::Limiting,
+            flow::{Flow, pour_over},
+            peers::Trio,
+        },
+        pour::Poured,
+    },
 };
 
 /// One limit at three Envoys with uneven traffic that moves, the master killed meanwhile: what comes to the backend.
@@ -67,9 +63,6 @@ pub(crate) struct EnvoysArgs {
     /// Measure the quotas alone.
     #[arg(long)]
     alone: bool,
-    /// Also draw what passed in each second.
-    #[arg(long, value_name = "FILE")]
-    svg: Option<PathBuf>,
     /// Also write everything that was measured to a file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -114,7 +107,7 @@ struct LimitedBy {
     failed: u64,
 }
 
-pub(super) fn main(args: &EnvoysArgs) -> Result<(), Error> {
+pub(crate) fn main(args: &EnvoysArgs) -> Result<(), Error> {
     if args.phase < args.settling + SPAN {
         return Err(Error::Usage(format!("--phase has to be {} s longer than --settling", SPAN.as_secs())));
     }
@@ -149,9 +142,6 @@ pub(super) fn main(args: &EnvoysArgs) -> Result<(), Error> {
     let phase_s = args.phase.as_secs();
     let report = EnvoysReport { arguments: arguments(), machine: Machine::read(), capacity, phase_s, systems };
     print(&report.text())?;
-    if let Some(file) = &args.svg {
-        std::fs::write(file, report.picture()).map_err(Error::io(format!("write {}", file.display())))?;
-    }
     write_json(args.json.as_deref(), &report)
 }
 
@@ -271,27 +261,5 @@ impl EnvoysReport {
         row("a request takes, p99", &|system| format!("{} µs", system.p99_us));
         row("failed", &|system| system.failed.to_string());
         format!("{}\n{}", render(&head, 1, &rows), self.machine.text())
-    }
-
-    fn picture(&self) -> String {
-        let span = (self.phase_s * PHASES.len() as u64) as f64;
-        let most = self.systems.iter().flat_map(|system| &system.passed).copied().max().unwrap_or_default();
-        let across = linear("seconds", [0.0, span], 8.0);
-        let up = linear("requests a second", [0.0, round_up((most as f64).max(f64::from(self.capacity)))], 6.0);
-        let exact = |value: f64| Spread { median: value, min: value, max: value };
-        let could = (0..=PHASES.len()).map(|nth| {
-            let could = could(nth.min(PHASES.len() - 1)) * f64::from(self.capacity);
-            (nth as f64 * self.phase_s as f64, exact(could))
-        });
-        let mut drawn = vec![ChartLine { series: 0, points: could.collect(), join: Join::Stepped }];
-        for (nth, system) in self.systems.iter().enumerate() {
-            let points = system.passed.iter().enumerate().map(|(at, passed)| (at as f64, exact(*passed as f64)));
-            drawn.push(ChartLine { series: nth + 1, points: points.collect(), join: Join::Straight });
-        }
-        let mut names = vec!["what could pass"];
-        names.extend(self.systems.iter().map(|system| system.name));
-        let note = format!("traffic moves every {} s; the master is killed with the last phase", self.phase_s);
-        let chart = lines("Requests that came to the backend", &note, [&across, &up], &names, &drawn);
-        stacked("Three Envoys, one limit", &[&chart])
     }
 }

@@ -12,18 +12,20 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
-use super::{Served, wire::Line};
-use crate::{error::Error, signal::Interrupt};
+use crate::{
+    common::{error::Error, signal::Interrupt},
+    gateways::{Served, wire::Line},
+};
 
 /// How fine traffic is spread.
 const TICK: Duration = Duration::from_millis(2);
 
 /// What passed, at any gateway, and how long answers took.
-pub(super) struct Poured {
+pub(crate) struct Poured {
     /// Milliseconds from the beginning, in order.
-    pub(super) passed_ms: Vec<u32>,
-    pub(super) latency_us: Histogram<u64>,
-    pub(super) failed: u64,
+    pub(crate) passed_ms: Vec<u32>,
+    pub(crate) latency_us: Histogram<u64>,
+    pub(crate) failed: u64,
 }
 
 struct Basin {
@@ -32,7 +34,7 @@ struct Basin {
 }
 
 /// For `phase` each, so many requests a second at each gateway. All ask under the same descriptor.
-pub(super) async fn pour(
+pub(crate) async fn pour(
     gateways: &[Served],
     phases: &[Vec<f64>],
     phase: Duration,
@@ -95,7 +97,7 @@ fn ask(line: &Line, basin: &Rc<Basin>) {
 
 impl Poured {
     /// The most that passed in any second, wherever it begins.
-    pub(super) fn most_in_a_second(&self) -> usize {
+    pub(crate) fn most_in_a_second(&self) -> usize {
         let passed = &self.passed_ms;
         let mut first = 0;
         let windows = passed.iter().enumerate().map(|(at, end)| {
@@ -108,7 +110,7 @@ impl Poured {
     }
 
     /// The most by which, in any span of time, more passed than so many per second.
-    pub(super) fn excess(&self, rate: f64) -> f64 {
+    pub(crate) fn excess(&self, rate: f64) -> f64 {
         let (mut lowest, mut excess) = (f64::INFINITY, 0.0_f64);
         for (before, ms) in self.passed_ms.iter().enumerate() {
             let above = before as f64 - f64::from(*ms) / 1000.0 * rate;
@@ -119,7 +121,7 @@ impl Poured {
     }
 
     /// How many passed from one moment to another.
-    pub(super) fn passed(&self, from: Duration, to: Duration) -> usize {
+    pub(crate) fn passed(&self, from: Duration, to: Duration) -> usize {
         let at = |moment: Duration| self.passed_ms.partition_point(|ms| u128::from(*ms) < moment.as_millis());
         at(to) - at(from)
     }

@@ -17,7 +17,7 @@ const QUEUE: usize = 1024;
 
 /// Counts over one connection, on which many requests are under way.
 #[derive(Clone)]
-pub(super) struct Redis(mpsc::Sender<Count>);
+pub(crate) struct Redis(mpsc::Sender<Count>);
 
 struct Count {
     key: String,
@@ -26,7 +26,7 @@ struct Count {
 }
 
 impl Redis {
-    pub(super) async fn connect(address: SocketAddr) -> io::Result<Redis> {
+    pub(crate) async fn connect(address: SocketAddr) -> io::Result<Redis> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         let (read, write) = stream.into_split();
@@ -38,7 +38,7 @@ impl Redis {
     }
 
     /// How often a key was counted, this time included. None: Redis is gone.
-    pub(super) async fn count(&self, key: String, hits: u32) -> Option<u64> {
+    pub(crate) async fn count(&self, key: String, hits: u32) -> Option<u64> {
         let (counted, answer) = oneshot::channel();
         self.0.send(Count { key, hits, counted }).await.ok()?;
         answer.await.ok()

@@ -21,8 +21,10 @@ use tonic::{
     transport::{Server, server::TcpIncoming},
 };
 
-use super::{Protocol, redis::Redis};
-use crate::{error::Error, output::print, signal::Signals};
+use crate::{
+    common::{error::Error, output::print, signal::Signals},
+    gateways::{Protocol, redis::Redis},
+};
 
 /// Serves what gateways are measured against.
 ///

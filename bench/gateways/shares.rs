@@ -5,19 +5,21 @@ use std::{num::NonZeroU32, path::PathBuf, time::Duration};
 use serde::Serialize;
 use tokio::task::LocalSet;
 
-use super::{
-    Protocol,
-    cluster::{GatewayCluster, Running, redis, service},
-    pour::{Poured, pour},
-};
 use crate::{
-    error::Error,
-    flags::seconds,
-    machine::Machine,
-    output::{arguments, note, print, write_json},
-    runtime::current_thread,
-    signal::Interrupt,
-    table::render,
+    common::{
+        current_thread,
+        error::Error,
+        flags::seconds,
+        machine::Machine,
+        output::{arguments, note, print, write_json},
+        signal::Interrupt,
+        table::render,
+    },
+    gateways::{
+        Protocol,
+        cluster::{GatewayCluster, Running, redis, service},
+        pour::{Poured, pour},
+    },
 };
 
 /// One limit at five gateways with uneven traffic that moves: what all of them let pass together, and how long callers
@@ -74,7 +76,7 @@ struct SharesOf {
     failed: u64,
 }
 
-pub(super) fn main(args: &SharesArgs) -> Result<(), Error> {
+pub(crate) fn main(args: &SharesArgs) -> Result<(), Error> {
     if args.phase <= SETTLING {
         return Err(Error::Usage(format!("--phase has to be longer than {} s", SETTLING.as_secs())));
     }

@@ -5,19 +5,21 @@ use std::{num::NonZeroU32, path::PathBuf};
 use serde::Serialize;
 use tokio::task::LocalSet;
 
-use super::{
-    AskArgs, Protocol,
-    cluster::{GatewayCluster, Running, service},
-    lanes::{Heard, ask_all, listen},
-};
 use crate::{
-    error::Error,
-    machine::Machine,
-    output::{arguments, note, print, write_json},
-    runtime::current_thread,
-    signal::Interrupt,
-    spread::Spread,
-    table::render,
+    common::{
+        current_thread,
+        error::Error,
+        machine::Machine,
+        output::{arguments, note, print, write_json},
+        signal::Interrupt,
+        spread::Spread,
+        table::render,
+    },
+    gateways::{
+        AskArgs, Protocol,
+        cluster::{GatewayCluster, Running, service},
+        lanes::{Heard, ask_all, listen},
+    },
 };
 
 /// A gateway beside a bare service that says OK to everything: CPU time for each request, and how long callers wait.
@@ -53,7 +55,7 @@ struct VersusReport {
     bare: Vec<Heard>,
 }
 
-pub(super) fn main(protocol: Protocol, args: &VersusArgs) -> Result<(), Error> {
+pub(crate) fn main(protocol: Protocol, args: &VersusArgs) -> Result<(), Error> {
     let interrupt = Interrupt::watch()?;
     let cluster = GatewayCluster::start(args.server.as_deref(), CAPACITY, [300, 5], &interrupt)?;
     let gateway = cluster.gateway(protocol, &["--first-wait-ms", "5000"], &interrupt)?;

@@ -12,14 +12,19 @@ use tokio::{
     task::spawn_local,
 };
 
-use super::{Protocol, Served};
-use crate::load::{Connection, Dialer, Failure, Path};
+use crate::{
+    gateways::{Protocol, Served},
+    load::{
+        connection::{Connection, Failure, Path},
+        socket::Dialer,
+    },
+};
 
 /// The domain of all descriptors.
-pub(super) const DOMAIN: &str = "bench";
+pub(crate) const DOMAIN: &str = "bench";
 
 /// The key of their only entry.
-pub(super) const KEY: &str = "k";
+pub(crate) const KEY: &str = "k";
 
 const SHOULD_RATE_LIMIT: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
@@ -27,20 +32,20 @@ const SHOULD_RATE_LIMIT: &str = "envoy.service.ratelimit.v3.RateLimitService/Sho
 const HEAD_MAX: usize = 4096;
 
 /// What a lane asks with.
-pub(super) enum GatewayAsker {
+pub(crate) enum GatewayAsker {
     Rls { connection: Connection, path: Path, request: RateLimitRequest },
     Http(HttpLane),
 }
 
 /// A connection, shared by as many lanes as requests are in flight on it.
 #[derive(Clone)]
-pub(super) enum Line {
+pub(crate) enum Line {
     Rls { connection: Connection, path: Path },
     Http(Rc<RefCell<Option<HttpLane>>>),
 }
 
 impl Line {
-    pub(super) async fn open(served: Served) -> Result<Line, String> {
+    pub(crate) async fn open(served: Served) -> Result<Line, String> {
         match served.protocol {
             Protocol::Rls => {
                 let dialer = Dialer::default();
@@ -57,7 +62,7 @@ impl Line {
     }
 
     /// Of HTTP/1.1 there is one for each connection.
-    pub(super) fn asker(&self) -> Option<GatewayAsker> {
+    pub(crate) fn asker(&self) -> Option<GatewayAsker> {
         match self {
             Line::Rls { connection, path } => {
                 let entry = Entry { key: KEY.to_owned(), value: String::new() };
@@ -73,7 +78,7 @@ impl Line {
 
 impl GatewayAsker {
     /// Whether one more passes under this descriptor.
-    pub(super) async fn passes(&mut self, descriptor: u32) -> Result<bool, Failure> {
+    pub(crate) async fn passes(&mut self, descriptor: u32) -> Result<bool, Failure> {
         match self {
             GatewayAsker::Rls { connection, path, request } => {
                 let value = &mut request.descriptors[0].entries[0].value;
@@ -95,14 +100,14 @@ impl GatewayAsker {
 }
 
 /// A connection that speaks HTTP/1.1.
-pub(super) struct HttpLane {
+pub(crate) struct HttpLane {
     stream: TcpStream,
     host: String,
     buffer: Vec<u8>,
 }
 
 impl HttpLane {
-    pub(super) async fn open(address: SocketAddr) -> Result<HttpLane, String> {
+    pub(crate) async fn open(address: SocketAddr) -> Result<HttpLane, String> {
         let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
         Ok(HttpLane { stream, host: address.to_string(), buffer: Vec::new() })
@@ -118,12 +123,12 @@ impl HttpLane {
     }
 
     /// A page, as text.
-    pub(super) async fn get(&mut self, path: &str) -> Result<String, String> {
+    pub(crate) async fn get(&mut self, path: &str) -> Result<String, String> {
         Ok(self.get_whole(path).await?.1)
     }
 
     /// The status of a page.
-    pub(super) async fn status(&mut self, path: &str) -> Result<u16, String> {
+    pub(crate) async fn status(&mut self, path: &str) -> Result<u16, String> {
         Ok(self.get_whole(path).await?.0)
     }
 

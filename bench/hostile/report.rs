@@ -2,46 +2,49 @@
 
 use serde::Serialize;
 
-use super::{attack::Attack, newcomers::NewcomerCount, sent::SentCount, victim::Refused};
-use crate::{error::Error, flags::word, load::Measurement, machine::Machine, spread::Spread, table};
+use crate::{
+    common::{error::Error, flags::word, machine::Machine, spread::Spread, table},
+    hostile::{attack::Attack, attacker::SentCount, newcomers::NewcomerCount, target::Refused},
+    load::measurement::Measurement,
+};
 
 /// What `hostile` writes.
 #[derive(Serialize)]
-pub(super) struct HostileReport {
+pub(crate) struct HostileReport {
     /// The whole command line, so that it can be repeated.
-    pub(super) arguments: Vec<String>,
-    pub(super) machine: Machine,
-    pub(super) tls: bool,
-    pub(super) attacks: Vec<AttackResult>,
+    pub(crate) arguments: Vec<String>,
+    pub(crate) machine: Machine,
+    pub(crate) tls: bool,
+    pub(crate) attacks: Vec<AttackResult>,
 }
 
 /// An attack and what was there before, measured one after the other.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct AttackPair {
-    pub(super) undisturbed: Measurement,
-    pub(super) attacked: Measurement,
+pub(crate) struct AttackPair {
+    pub(crate) undisturbed: Measurement,
+    pub(crate) attacked: Measurement,
     /// What the attacker did in so many seconds, and the cores that it kept busy.
-    pub(super) sent: SentCount,
-    pub(super) sent_in_s: f64,
-    pub(super) attacker_cores: Option<f64>,
-    pub(super) newcomers: NewcomerCount,
+    pub(crate) sent: SentCount,
+    pub(crate) sent_in_s: f64,
+    pub(crate) attacker_cores: Option<f64>,
+    pub(crate) newcomers: NewcomerCount,
 }
 
 /// One attack on one server.
 #[derive(Serialize)]
-pub(super) struct AttackResult {
-    pub(super) attack: Attack,
-    pub(super) pairs: Vec<AttackPair>,
+pub(crate) struct AttackResult {
+    pub(crate) attack: Attack,
+    pub(crate) pairs: Vec<AttackPair>,
     /// What the server says it has refused, by kind.
-    pub(super) refused: Refused,
+    pub(crate) refused: Refused,
     /// Resident: before the first attack, at most, and after the last.
-    pub(super) memory_before_mib: f64,
-    pub(super) memory_peak_mib: f64,
-    pub(super) memory_after_mib: f64,
+    pub(crate) memory_before_mib: f64,
+    pub(crate) memory_peak_mib: f64,
+    pub(crate) memory_after_mib: f64,
     /// By how much it may grow.
-    pub(super) budget_mib: u64,
+    pub(crate) budget_mib: u64,
     /// Files and sockets of the server, at most.
-    pub(super) descriptors: usize,
+    pub(crate) descriptors: usize,
 }
 
 const HEAD: [&str; 14] = [
@@ -68,7 +71,7 @@ without the attack. MiB more: of the server's resident memory, at most, of what 
 out of answers), connections ended or refused: the attacker's. failed: of all well-behaved requests and newcomers.";
 
 impl HostileReport {
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let rows: Vec<_> = self.attacks.iter().map(AttackResult::row).collect();
         let tls = if self.tls { "over TLS" } else { "in the clear" };
         let table = table::render(&HEAD, 1, &rows);
@@ -79,7 +82,7 @@ impl HostileReport {
     }
 
     /// An error if there was harm.
-    pub(super) fn verdict(&self) -> Result<(), Error> {
+    pub(crate) fn verdict(&self) -> Result<(), Error> {
         match self.attacks.iter().filter(|attack| !attack.harm().is_empty()).count() {
             0 => Ok(()),
             attacks => Err(Error::Harmed { attacks }),

@@ -12,7 +12,7 @@ use prost::Message;
 use tokio::time::timeout;
 use tonic::{Code, Status};
 
-use super::socket::{Dialer, Socket};
+use crate::load::socket::{Dialer, Socket};
 
 /// Loopback answers at once; silence for this long means a host that drops packets.
 pub(crate) const CONNECT_PATIENCE: Duration = Duration::from_secs(5);

@@ -2,14 +2,16 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use super::{
-    generator::{Generator, Purpose},
-    live::Live,
-    measurement::Filled,
-    options::Options,
-    workload::{Population, Workload},
+use crate::{
+    common::{error::Error, signal::Interrupt},
+    load::{
+        generator::{Generator, Purpose},
+        live::Live,
+        measurement::Filled,
+        options::Options,
+        workload::{Population, Workload},
+    },
 };
-use crate::{error::Error, signal::Interrupt};
 
 /// A server that lets no further client in for so long will not do it.
 const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 15 });
@@ -21,7 +23,7 @@ const MANY: u32 = 10_000;
 pub(crate) struct Crowd {
     population: Population,
     /// One for each generator thread.
-    pub(super) parts: Vec<Workload>,
+    pub(crate) parts: Vec<Workload>,
     pub(crate) filled: Option<Filled>,
 }
 
@@ -32,7 +34,7 @@ impl Crowd {
     }
 
     /// One part for each of so many threads.
-    pub(super) fn take(&mut self, threads: u32) -> Vec<Workload> {
+    pub(crate) fn take(&mut self, threads: u32) -> Vec<Workload> {
         if self.parts.len() != threads as usize {
             self.parts = (0..threads).map(|part| Workload::part(self.population.clone(), part, threads)).collect();
         }
@@ -40,17 +42,12 @@ impl Crowd {
     }
 
     /// Clients whose lease has not ended.
-    pub(super) fn leased(&self) -> u64 {
-        self.leased_beyond(now())
+    pub(crate) fn leased(&self) -> u64 {
+        self.parts.iter().map(|part| part.leased_beyond(now())).sum()
     }
 
-    /// Clients whose lease ends later than that, in seconds since the epoch.
-    pub(crate) fn leased_beyond(&self, moment: i64) -> u64 {
-        self.parts.iter().map(|part| part.leased_beyond(moment)).sum()
-    }
-
-    /// What clients believe they may use of all resources together.
-    pub(crate) fn believed(&self) -> f64 {
+    /// The sum of all leases that have not ended, over all resources.
+    pub(crate) fn held(&self) -> f64 {
         self.parts.iter().map(|part| part.held_beyond(now())).sum()
     }
 
@@ -88,7 +85,7 @@ impl Crowd {
 }
 
 /// In seconds since the epoch.
-pub(crate) fn now() -> i64 {
+fn now() -> i64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs().cast_signed()
 }
 

@@ -15,43 +15,45 @@ use tokio::{
     sync::watch,
 };
 
-use super::{
-    live::{Beat, Live},
-    options::Options,
-    schedule::Schedule,
-    tally::Tally,
-    worker::{Done, Servers, Shared, ThreadPlan, work},
-    workload::Workload,
+use crate::{
+    common::{current_thread, error::Error},
+    load::{
+        live::{Beat, Live},
+        options::Options,
+        schedule::Schedule,
+        tally::Tally,
+        worker::{Done, Servers, Shared, ThreadPlan, work},
+        workload::Workload,
+    },
 };
-use crate::{error::Error, runtime::current_thread};
 
 /// What a load is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(crate) enum Purpose {
     /// Every client is to have a lease, soon: a closed loop at any rate, and none leaves.
     Fill,
     Measure,
 }
 
 /// The threads that make the load. Dropping it stops them, soon, without waiting.
-pub(super) struct Generator {
-    pub(super) threads: Vec<Thread>,
-    pub(super) shared: Arc<Shared>,
+pub(crate) struct Generator {
+    pub(crate) threads: Vec<Thread>,
+    pub(crate) shared: Arc<Shared>,
     over: watch::Sender<()>,
 }
 
-pub(super) struct Thread {
+pub(crate) struct Thread {
     handle: JoinHandle<Done>,
-    pub(super) metrics: RuntimeMetrics,
+    pub(crate) metrics: RuntimeMetrics,
     beat: Arc<Beat>,
-    pub(super) schedule: Option<Arc<Schedule>>,
+    pub(crate) schedule: Option<Arc<Schedule>>,
     /// The system's number for it, where it has one.
-    pub(super) id: Option<u32>,
+    pub(crate) id: Option<u32>,
 }
 
 impl Generator {
     /// Returns once all threads are there and begin to connect.
-    pub(super) fn start(options: &Options<'_>, workloads: Vec<Workload>, purpose: Purpose) -> Result<Generator, Error> {
+    pub(crate) fn start(options: &Options<'_>, workloads: Vec<Workload>, purpose: Purpose) -> Result<Generator, Error> {
         let parts = options.threads();
         let (over, _) = watch::channel(());
         let mut generator = Generator { threads: Vec::new(), shared: Arc::default(), over };
@@ -95,12 +97,12 @@ impl Generator {
         Ok(())
     }
 
-    pub(super) fn live(&self) -> Live {
+    pub(crate) fn live(&self) -> Live {
         Live::new(self.threads.iter().map(|thread| Arc::clone(&thread.beat)).collect())
     }
 
     /// Ends all threads and gives their clients back.
-    pub(super) fn stop(self) -> (Tally, Vec<Workload>) {
+    pub(crate) fn stop(self) -> (Tally, Vec<Workload>) {
         drop(self.over);
         let (mut total, mut workloads) = (Tally::new(), Vec::new());
         for thread in self.threads {

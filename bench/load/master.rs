@@ -5,11 +5,13 @@ use std::net::SocketAddr;
 use leaseway_proto::doorman::{DiscoveryRequest, DiscoveryResponse, Mastership};
 use tokio::{net::lookup_host, time::timeout};
 
-use super::{
-    connection::{CONNECT_PATIENCE, Connection, Failure, Path},
-    socket::Dialer,
+use crate::{
+    common::{current_thread, error::Error},
+    load::{
+        connection::{CONNECT_PATIENCE, Connection, Failure, Path},
+        socket::Dialer,
+    },
 };
-use crate::{error::Error, runtime::current_thread};
 
 /// Servers that name each other in a circle are not followed longer than this.
 const HOPS_MAX: usize = 8;

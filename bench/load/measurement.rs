@@ -6,8 +6,10 @@ use hdrhistogram::Histogram;
 use leaseway_process::usage::Memory;
 use serde::{Deserialize, Serialize};
 
-use super::tally::{Counts, SecondTally, Tally};
-use crate::spread::number_or_null;
+use crate::{
+    common::spread::number_or_null,
+    load::tally::{Counts, SecondTally, Tally},
+};
 
 /// From this share of its cores on, the load generator may be what was measured.
 const LIMIT_SHARE: f64 = 0.85;
@@ -29,6 +31,9 @@ const COARSE: &str = "the server used so little CPU time that the ticks of 10 ms
 /// Milliseconds that requests may begin late without a word: what a timer takes, and a little more.
 const LATE_MS: f64 = 2.0;
 
+/// A server that answers nothing for at least this long has probably been replaced.
+const SILENCE_MS: f64 = 100.0;
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Measurement {
     pub(crate) seconds: f64,
@@ -45,6 +50,9 @@ pub(crate) struct Measurement {
     pub(crate) counts: Counts,
     /// Clients whose lease had not ended when the measurement did.
     pub(crate) leased: u64,
+    /// The sum of these leases: what clients believe that they may use.
+    #[serde(default)]
+    pub(crate) held: f64,
     /// How an open loop kept its schedule.
     pub(crate) schedule: Option<Kept>,
     pub(crate) server: Option<ServerUse>,
@@ -105,6 +113,9 @@ pub(crate) struct ServerUse {
     /// Cores kept busy: 1.5 is one and a half.
     pub(crate) cores: f64,
     pub(crate) memory: Memory,
+    /// By how much its resident memory grew while it was measured.
+    #[serde(default)]
+    pub(crate) grown_kib: i64,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -139,16 +150,17 @@ impl Measurement {
     pub(crate) fn new(
         tally: &Tally,
         elapsed: Duration,
-        server: Option<(Duration, Memory)>,
+        server: Option<(Duration, [Memory; 2])>,
         generator: GeneratorUse,
     ) -> Measurement {
         let seconds = elapsed.as_secs_f64();
         let requests = tally.requests();
-        let server = server.map(|(cpu, memory)| ServerUse {
+        let server = server.map(|(cpu, [before, memory])| ServerUse {
             // Infinite if nothing was answered: a dash in tables, null in JSON.
             cpu_us_per_request: cpu.as_secs_f64() * 1e6 / (requests + tally.counts.releases) as f64,
             cores: cpu.as_secs_f64() / seconds,
             memory,
+            grown_kib: memory.now_kib.cast_signed() - before.now_kib.cast_signed(),
         });
         Measurement {
             seconds,
@@ -158,6 +170,7 @@ impl Measurement {
             unanswered_ms: tally.unanswered.as_secs_f64() * 1e3,
             counts: tally.counts.clone(),
             leased: 0,
+            held: 0.0,
             schedule: None,
             server,
             generator,
@@ -176,10 +189,13 @@ impl Measurement {
             format!("{:.0} requests/s ({} in {:.2} s)", self.requests_per_second, self.requests, self.seconds),
             format!("latency p50 {p50:.2} ms, p99 {p99:.2} ms, p99.9 {p999:.2} ms, max {max:.2} ms"),
             format!("{} resources granted, {}", self.counts.granted, self.counts.errors_text()),
-            format!("{} clients hold a lease", self.leased),
+            format!("{} clients hold leases of {:.1} in all", self.leased, self.held),
         ];
         if let Some(schedule) = &self.schedule {
             lines.insert(2, schedule.line());
+        }
+        if self.silence_ms >= SILENCE_MS {
+            lines.push(format!("the longest time without an answer: {:.0} ms", self.silence_ms));
         }
         if self.counts.newcomers > 0 {
             let Counts { newcomers, releases, .. } = self.counts;
@@ -227,10 +243,11 @@ impl ServerUse {
     fn line(&self) -> String {
         let mib = |kib: u64| kib as f64 / 1024.0;
         format!(
-            "server: {:.1} us of CPU per request, {:.2} cores, {:.1} MiB resident ({:.1} at most)",
+            "server: {:.1} us of CPU per request, {:.2} cores, {:.1} MiB resident ({:+.1} since the warm-up, {:.1} at most)",
             self.cpu_us_per_request,
             self.cores,
             mib(self.memory.now_kib),
+            self.grown_kib as f64 / 1024.0,
             mib(self.memory.peak_kib),
         )
     }
@@ -376,7 +393,7 @@ mod tests {
     fn a_few_ticks_of_cpu_time_are_doubted() {
         let memory = Memory { peak_kib: 1, now_kib: 1 };
         let doubts = |cores| {
-            let server = Some(ServerUse { cpu_us_per_request: 1.0, cores, memory });
+            let server = Some(ServerUse { cpu_us_per_request: 1.0, cores, memory, grown_kib: 0 });
             Measurement { seconds: 2.0, requests: 9, server, ..Measurement::example() }.doubts(None)
         };
         assert_eq!((doubts(0.05), doubts(0.11)), (vec![COARSE], vec![]));
@@ -397,8 +414,12 @@ mod tests {
 
     #[test]
     fn what_is_written_can_be_read_again() {
-        let server =
-            ServerUse { cpu_us_per_request: f64::INFINITY, cores: 0.5, memory: Memory { peak_kib: 2, now_kib: 1 } };
+        let server = ServerUse {
+            cpu_us_per_request: f64::INFINITY,
+            cores: 0.5,
+            memory: Memory { peak_kib: 2, now_kib: 1 },
+            grown_kib: 0,
+        };
         let written = Measurement { server: Some(server), ..Measurement::example() };
         let json = serde_json::to_string(&written).unwrap();
         let read: Measurement = serde_json::from_str(&json).unwrap();

@@ -4,14 +4,16 @@ use std::{net::SocketAddr, num::NonZeroU32, time::Duration};
 
 use leaseway_process::usage::{self, Memory};
 
-use super::{
-    socket::Dialer,
-    workload::{Population, WantsPattern},
-};
 use crate::{
-    error::Error,
-    flags::{percent, seconds},
-    tls::TlsFlags,
+    common::{
+        error::Error,
+        flags::{percent, seconds},
+        tls::TlsFlags,
+    },
+    load::{
+        socket::Dialer,
+        workload::{Population, WantsPattern},
+    },
 };
 
 /// What `load` and `compare` have in common.
@@ -85,24 +87,6 @@ impl Common {
         }
     }
 
-    /// A closed loop of clients that each ask again.
-    pub(crate) fn refreshes(seconds: Duration) -> Common {
-        Common { rate: None, drops_late: true, ..Common::steady(1.0, seconds) }
-    }
-
-    /// A closed loop of clients for resources of their own.
-    pub(crate) fn rush(seconds: Duration, churn: f64, resources_per_request: NonZeroU32) -> Common {
-        Common {
-            warmup: Duration::ZERO,
-            rate: None,
-            fill: false,
-            churn,
-            resources_per_request,
-            resource_prefix: "rush".into(),
-            ..Common::steady(1.0, seconds)
-        }
-    }
-
     pub(crate) fn check(&self, resources: NonZeroU32) -> Result<(), Error> {
         let Common { resources_per_request, seconds, .. } = self;
         if *resources_per_request > resources {
@@ -156,11 +140,11 @@ impl Options<'_> {
         self.server_pid.map(|pid| usage::memory(pid).map_err(Error::process(pid))).transpose()
     }
 
-    pub(super) fn cpu_time(&self) -> Result<Option<Duration>, Error> {
+    pub(crate) fn cpu_time(&self) -> Result<Option<Duration>, Error> {
         self.server_pid.map(|pid| usage::cpu_time(pid).map_err(Error::process(pid))).transpose()
     }
 
-    pub(super) fn threads(&self) -> u32 {
+    pub(crate) fn threads(&self) -> u32 {
         self.common.threads.get().min(self.clients).min(self.connections)
     }
 }

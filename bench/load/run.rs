@@ -3,17 +3,19 @@
 
 use std::time::{Duration, Instant};
 
-use leaseway_process::usage;
+use leaseway_process::usage::{self, Memory};
 
-use super::{
-    crowd::Crowd,
-    generator::{Generator, Purpose},
-    live::Live,
-    measurement::{GeneratorUse, Kept, Measurement},
-    options::Options,
-    worker::Phase,
+use crate::{
+    common::{error::Error, signal::Interrupt},
+    load::{
+        crowd::Crowd,
+        generator::{Generator, Purpose},
+        live::Live,
+        measurement::{GeneratorUse, Kept, Measurement},
+        options::Options,
+        worker::Phase,
+    },
 };
-use crate::{error::Error, signal::Interrupt};
 
 /// Loads the server with the requests of `crowd`; `observe` is called now and then meanwhile.
 pub(crate) fn run(
@@ -35,7 +37,6 @@ pub(crate) fn run(
     let after = Used::read(options, &generator)?;
     generator.shared.enter(Phase::Over);
 
-    let memory = options.memory()?;
     let threads = generator.threads.len();
     let (mut tally, workloads) = generator.stop();
     crowd.parts = workloads;
@@ -47,9 +48,11 @@ pub(crate) fn run(
     let in_tasks = share(after.own_busy.saturating_sub(before.own_busy));
     let busy_share = own_cpu.map_or(in_tasks, |cpu| cpu.max(in_tasks));
     let generator = GeneratorUse { threads, cpu_share: own_cpu, busy_share };
+    let memory = before.memory.zip(after.memory).map(|(before, after)| [before, after]);
     let cpu = before.server_cpu.zip(after.server_cpu).map(|(before, after)| after.saturating_sub(before));
     let mut measurement = Measurement::new(&tally, elapsed, cpu.zip(memory), generator);
     measurement.leased = crowd.leased();
+    measurement.held = crowd.held();
     measurement.schedule = options.common.rate.map(|rate| Kept {
         rate,
         due: after.due - before.due,
@@ -64,6 +67,7 @@ pub(crate) fn run(
 struct Used {
     at: Instant,
     server_cpu: Option<Duration>,
+    memory: Option<Memory>,
     own_cpu: Option<Duration>,
     own_busy: Duration,
     /// Of an open loop's schedule.
@@ -79,6 +83,7 @@ impl Used {
         let schedules = || generator.threads.iter().filter_map(|thread| thread.schedule.as_ref());
         Ok(Used {
             server_cpu: options.cpu_time()?,
+            memory: options.memory()?,
             own_cpu: generator.threads.iter().map(|thread| usage::own_thread_cpu_time(thread.id?)).sum(),
             own_busy: generator.threads.iter().map(|thread| thread.metrics.worker_total_busy_duration(0)).sum(),
             due: schedules().map(|schedule| schedule.due_by(at)).sum(),

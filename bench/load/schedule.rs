@@ -15,7 +15,7 @@ use std::{
 
 use tokio::sync::{Semaphore, watch};
 
-use crate::error::Error;
+use crate::common::error::Error;
 
 /// How long the end of a run may go unnoticed.
 const GLANCE: Duration = Duration::from_millis(20);

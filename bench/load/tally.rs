@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use super::workload::Settled;
+use crate::load::workload::Settled;
 
 /// Latencies are kept in microseconds to three digits; what takes longer counts as this long.
 const LATENCY_MAX: Duration = Duration::from_secs(60);

@@ -24,7 +24,7 @@ use tokio::{
     time::sleep,
 };
 
-use super::{
+use crate::load::{
     connection::{Connection, Failure, Path},
     live::Beat,
     master::address_of,

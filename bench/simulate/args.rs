@@ -6,13 +6,15 @@ use clap::ValueEnum;
 use leaseway_core::Reuse;
 use leaseway_simulator::{Algorithm, Between, Part, Plan, Scenario, Span};
 
-use super::{
-    file,
-    sets::{self, Chosen, Setting},
-};
 use crate::{
-    error::Error,
-    flags::{Handover, word},
+    common::{
+        error::Error,
+        flags::{Handover, word},
+    },
+    simulate::{
+        file,
+        sets::{self, Chosen, Setting},
+    },
 };
 
 fn some_time(text: &str) -> Result<Span, String> {
@@ -28,26 +30,26 @@ fn some_time(text: &str) -> Result<Span, String> {
 pub(crate) struct SimulateArgs {
     /// Those that come with the harness (see --list), or files.
     #[arg(required_unless_present_any = ["list", "plant"], value_name = "SCENARIO")]
-    pub(super) scenarios: Vec<String>,
+    pub(crate) scenarios: Vec<String>,
     /// Names the scenarios that come with the harness.
     #[arg(long)]
-    pub(super) list: bool,
+    pub(crate) list: bool,
     /// Prints the file of a scenario, to copy and change.
     #[arg(long)]
-    pub(super) show: bool,
+    pub(crate) show: bool,
     /// Leaves out a rule of the protocol (`all`: each in turn) and looks for a run that shows it: in the scenarios that
     /// are named, or in those that show most. --seeds: how many are tried.
     ///
     /// Only a build with the feature `planted` can leave rules out:
     /// `cargo run --release -p leaseway-bench --features planted -- simulate --plant all --seeds 40`.
     #[arg(long, value_name = "FAULT")]
-    pub(super) plant: Option<String>,
+    pub(crate) plant: Option<String>,
     /// So many runs of each case.
     #[arg(long, default_value = "1", value_name = "N")]
     seeds: NonZeroU64,
     /// The first of their seeds.
     #[arg(long, default_value = "1", value_name = "S")]
-    pub(super) seed: u64,
+    pub(crate) seed: u64,
     /// Instead of the file's; several, for a case with each.
     #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
     algorithm: Vec<Algorithm>,
@@ -84,14 +86,10 @@ pub(crate) struct SimulateArgs {
     length: Option<Span>,
     /// Also write everything that was measured to a file.
     #[arg(long, value_name = "FILE")]
-    pub(super) json: Option<PathBuf>,
+    pub(crate) json: Option<PathBuf>,
     /// All figures in one table, however wide.
     #[arg(long)]
-    pub(super) wide: bool,
-    /// Also draw what was wanted and what was had, of the first seed of each case; with --set to several numbers: what
-    /// the parameter changes, of all seeds.
-    #[arg(long, value_name = "FILE")]
-    pub(super) svg: Option<PathBuf>,
+    pub(crate) wide: bool,
 }
 
 /// When freed capacity may be given to another holder.
@@ -110,27 +108,27 @@ enum Switch {
 }
 
 /// A scenario in one way of running it.
-pub(super) struct Case {
-    pub(super) scenario: String,
+pub(crate) struct Case {
+    pub(crate) scenario: String,
     /// What --set has made of the parameters.
-    pub(super) set: Chosen,
-    pub(super) reuse: String,
+    pub(crate) set: Chosen,
+    pub(crate) reuse: String,
     /// What repeats it, but for the seed.
-    pub(super) command: String,
-    pub(super) plan: Plan,
+    pub(crate) command: String,
+    pub(crate) plan: Plan,
 }
 
 impl Case {
-    pub(super) fn algorithm(&self) -> Algorithm {
+    pub(crate) fn algorithm(&self) -> Algorithm {
         self.plan.scenario().resource.algorithm
     }
 
-    pub(super) fn push(&self) -> bool {
+    pub(crate) fn push(&self) -> bool {
         self.plan.scenario().push
     }
 
     /// The scenario, and what was set.
-    pub(super) fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         let set = self.set.iter().map(|(name, value)| format!(" {name}={value}"));
         std::iter::once(self.scenario.clone()).chain(set).collect()
     }
@@ -138,7 +136,7 @@ impl Case {
 
 impl SimulateArgs {
     #[cfg(test)]
-    pub(super) fn parse(words: &[&str]) -> Result<SimulateArgs, Error> {
+    pub(crate) fn parse(words: &[&str]) -> Result<SimulateArgs, Error> {
         #[derive(clap::Parser)]
         struct CommandLine {
             #[command(flatten)]
@@ -147,12 +145,12 @@ impl SimulateArgs {
         clap::Parser::try_parse_from(words).map(|line: CommandLine| line.args).map_err(Error::usage)
     }
 
-    pub(super) fn seeds(&self) -> Range<u64> {
+    pub(crate) fn seeds(&self) -> Range<u64> {
         self.seed..self.seed.saturating_add(self.seeds.get())
     }
 
     /// Every scenario in every way that was asked for.
-    pub(super) fn cases(&self) -> Result<Vec<Case>, Error> {
+    pub(crate) fn cases(&self) -> Result<Vec<Case>, Error> {
         let mut cases = Vec::new();
         for name in &self.scenarios {
             let scenario = self.changed(file::load(name)?);

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use leaseway_simulator::{BUILT_IN, Scenario, built_in};
 
-use crate::error::Error;
+use crate::common::error::Error;
 
 /// The text of a scenario: one that comes with the harness, or a file.
-pub(super) fn text(name: &str) -> Result<String, Error> {
+pub(crate) fn text(name: &str) -> Result<String, Error> {
     if let Some(text) = built_in(name) {
         return Ok(text.to_owned());
     }
@@ -20,7 +20,7 @@ pub(super) fn text(name: &str) -> Result<String, Error> {
 }
 
 /// Reads and checks a scenario. Complaints name file and line.
-pub(super) fn load(name: &str) -> Result<Scenario, Error> {
+pub(crate) fn load(name: &str) -> Result<Scenario, Error> {
     Scenario::parse(name, &text(name)?).map_err(Error::Usage)
 }
 

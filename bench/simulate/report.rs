@@ -1,4 +1,4 @@
-//! What was measured, case by case: a table for people, JSON for programs, and for the page that `report` makes.
+//! What was measured, case by case: a table for people, JSON for programs and for `report`.
 
 use std::collections::BTreeMap;
 
@@ -6,18 +6,20 @@ use leaseway_simulator::{Broken, Figures, Outcomes, PoolFigures};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::args::Case;
-use crate::{spread::Spread, table};
+use crate::{
+    common::{spread::Spread, table},
+    simulate::args::Case,
+};
 
 /// A case, and what became of its runs.
-pub(super) struct Simulated<'c> {
-    pub(super) case: &'c Case,
-    pub(super) runs: Vec<Figures>,
-    pub(super) broken: Vec<Broken>,
+pub(crate) struct Simulated<'c> {
+    pub(crate) case: &'c Case,
+    pub(crate) runs: Vec<Figures>,
+    pub(crate) broken: Vec<Broken>,
 }
 
 impl<'c> Simulated<'c> {
-    pub(super) fn of(case: &'c Case, outcomes: Outcomes) -> Simulated<'c> {
+    pub(crate) fn of(case: &'c Case, outcomes: Outcomes) -> Simulated<'c> {
         let (mut runs, mut broken) = (Vec::new(), Vec::new());
         for outcome in outcomes {
             match outcome {
@@ -55,7 +57,7 @@ impl<'c> Simulated<'c> {
     }
 
     /// What happened in the first run that broke a promise, what led to it, and how to see it again.
-    pub(super) fn complaint(&self) -> Option<String> {
+    pub(crate) fn complaint(&self) -> Option<String> {
         let Broken { seed, at, violation, trace } = self.broken.first()?;
         let (seconds, trace, command) = (at.0 as f64 / 1000.0, trace.join("\n"), &self.case.command);
         let name = self.case.name();
@@ -147,9 +149,6 @@ const OF_POOLS: [Metric; 11] = [
     metric("speed", "M events/s", 2, speed),
 ];
 
-/// So many of each are shown on a page.
-const ON_PAGES: usize = 6;
-
 fn pool(run: &Figures, figure: fn(&PoolFigures) -> f64) -> Option<f64> {
     run.pool.as_ref().map(figure)
 }
@@ -164,27 +163,19 @@ fn metrics(is_pool: bool) -> &'static [Metric] {
 }
 
 /// The head and the rows of a table of cases that are all of pools, or none.
-pub(crate) struct SimulatedTable {
-    pub(crate) head: Vec<&'static str>,
-    pub(crate) rows: Vec<Vec<String>>,
+struct SimulatedTable {
+    head: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
 }
 
 impl SimulatedTable {
-    /// As a page shows it.
-    pub(crate) fn for_page(cases: &[SimulatedCase], is_pool: bool) -> SimulatedTable {
-        SimulatedTable::of(cases, is_pool, &["scenario", "seeds", "broke a promise"], ON_PAGES, |case| {
-            vec![case.label()]
-        })
-    }
-
     fn of(
         cases: &[SimulatedCase],
         is_pool: bool,
         words: &[&'static str],
-        most: usize,
         name: impl Fn(&SimulatedCase) -> Vec<String>,
     ) -> SimulatedTable {
-        let metrics = &metrics(is_pool)[..metrics(is_pool).len().min(most)];
+        let metrics = metrics(is_pool);
         let row = |case: &SimulatedCase| {
             let seeds = case.runs.len() + case.broken.len();
             let mut row = name(case);
@@ -205,26 +196,21 @@ impl SimulatedCase {
         let set = self.set.iter().map(|(name, value)| format!(" {name}={value}"));
         std::iter::once(self.scenario.clone()).chain(set).collect()
     }
-
-    pub(crate) fn label(&self) -> String {
-        let push = if self.push { "with hints" } else { "without hints" };
-        format!("{}: {}, {}, {push}", self.name(), self.algorithm, self.reuse)
-    }
 }
 
 impl SimulateReport {
-    pub(super) fn new(simulated: &[Simulated<'_>]) -> SimulateReport {
+    pub(crate) fn new(simulated: &[Simulated<'_>]) -> SimulateReport {
         SimulateReport { cases: simulated.iter().map(Simulated::written).collect() }
     }
 
     /// Pools have a table of their own. Unless it is to be `wide`, a table fits a terminal.
-    pub(super) fn table(&self, wide: bool) -> String {
+    pub(crate) fn table(&self, wide: bool) -> String {
         let words = ["scenario", "algorithm", "reuse", "push", "seeds", "broken"];
         let name = |case: &SimulatedCase| {
             let push = if case.push { "on" } else { "off" };
             vec![case.name(), case.algorithm.clone(), case.reuse.clone(), push.to_owned()]
         };
-        let tables = [false, true].map(|is_pool| SimulatedTable::of(&self.cases, is_pool, &words, usize::MAX, name));
+        let tables = [false, true].map(|is_pool| SimulatedTable::of(&self.cases, is_pool, &words, name));
         let tables = tables.iter().filter(|table| !table.rows.is_empty());
         let render = if wide { table::render::<Vec<String>, String> } else { table::fitted };
         tables.map(|table| render(&table.head, 4, &table.rows)).collect::<Vec<_>>().join("\n\n")

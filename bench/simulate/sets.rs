@@ -4,13 +4,13 @@ use std::{collections::BTreeMap, str::FromStr};
 
 /// A parameter, and the values it is to have one after the other: `raise_tc_s=900,3600`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Setting {
+pub(crate) struct Setting {
     name: String,
     values: Vec<String>,
 }
 
 /// What each parameter is set to.
-pub(super) type Chosen = BTreeMap<String, String>;
+pub(crate) type Chosen = BTreeMap<String, String>;
 
 impl FromStr for Setting {
     type Err = String;
@@ -27,7 +27,7 @@ impl FromStr for Setting {
 }
 
 /// Every value of each together with every value of the others; once nothing, if nothing is set.
-pub(super) fn each(settings: &[Setting]) -> Vec<Chosen> {
+pub(crate) fn each(settings: &[Setting]) -> Vec<Chosen> {
     settings.iter().fold(vec![Chosen::new()], |all, setting| {
         let with = |chosen: &Chosen, value: &String| {
             let mut chosen = chosen.clone();

@@ -8,16 +8,16 @@ use tokio::{
     task::spawn_local,
 };
 
-use crate::error::Error;
+use crate::common::error::Error;
 
 /// It serves as long as its `LocalSet` runs.
-pub(super) struct Backend {
+pub(crate) struct Backend {
     address: SocketAddr,
     came: Rc<RefCell<Vec<Instant>>>,
 }
 
 impl Backend {
-    pub(super) async fn start() -> Result<Backend, Error> {
+    pub(crate) async fn start() -> Result<Backend, Error> {
         let listener = TcpListener::bind("127.0.0.1:0").await.map_err(Error::io("listen"))?;
         let address = listener.local_addr().map_err(Error::io("listen"))?;
         let came = Rc::<RefCell<Vec<Instant>>>::default();
@@ -30,12 +30,12 @@ impl Backend {
         Ok(Backend { address, came })
     }
 
-    pub(super) fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// What has come, in milliseconds from then on.
-    pub(super) fn came(&self, since: Instant) -> Vec<u32> {
+    pub(crate) fn came(&self, since: Instant) -> Vec<u32> {
         self.came.borrow().iter().map(|at| at.saturating_duration_since(since).as_millis() as u32).collect()
     }
 }

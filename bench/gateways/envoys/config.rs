@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 /// What an Envoy goes by.
-pub(super) enum Limiting {
+pub(crate) enum Limiting {
     /// Quotas of the gateways at these addresses: of the first that is alive.
     Quotas(Vec<SocketAddr>),
     /// So many a second of its own.
@@ -56,7 +56,7 @@ impl Limiting {
     }
 }
 
-pub(super) fn of(name: &str, limiting: &Limiting, listener: SocketAddr, backend: SocketAddr) -> String {
+pub(crate) fn of(name: &str, limiting: &Limiting, listener: SocketAddr, backend: SocketAddr) -> String {
     let (filter, services) = limiting.filter(name);
     let actions = match limiting {
         Limiting::Counted(_) => ", rate_limits: [{actions: [{generic_key: {descriptor_value: cart}}]}]",

@@ -10,22 +10,27 @@ use tokio::{
     time::sleep,
 };
 
-use super::{
-    ENVOYS, Edge,
-    backend::Backend,
-    config::Limiting,
-    flow::{Flow, pour_over},
-    peers::{QuotaGateway, Trio},
-};
 use crate::{
-    error::Error,
-    flags::seconds,
-    gateways::{cluster::free, pour::Poured},
-    machine::Machine,
-    output::{arguments, note, print, write_json},
-    runtime::current_thread,
-    signal::Interrupt,
-    table::render,
+    common::{
+        current_thread,
+        error::Error,
+        flags::seconds,
+        machine::Machine,
+        output::{arguments, note, print, write_json},
+        signal::Interrupt,
+        table::render,
+    },
+    gateways::{
+        cluster::free,
+        envoys::{
+            ENVOYS, Edge,
+            backend::Backend,
+            config::Limiting,
+            flow::{Flow, pour_over},
+            peers::{QuotaGateway, Trio},
+        },
+        pour::Poured,
+    },
 };
 
 /// Three Envoys under one limit: what comes to the backend after a gateway of two is killed, the only gateway is stopped or

@@ -13,20 +13,22 @@ use tokio::{
     time::{sleep, sleep_until},
 };
 
-use super::{super::wire::HttpLane, backend::Backend};
-use crate::{error::Error, gateways::pour::Poured, signal::Interrupt};
+use crate::{
+    common::{error::Error, signal::Interrupt},
+    gateways::{envoys::backend::Backend, pour::Poured, wire::HttpLane},
+};
 
 /// Connections to each Envoy, of which each has its part of the requests.
 const LANES: u32 = 4;
 
 /// So many requests a second at each Envoy, for `phase` each.
-pub(super) struct Flow {
-    pub(super) phases: Vec<Vec<f64>>,
-    pub(super) phase: Duration,
+pub(crate) struct Flow {
+    pub(crate) phases: Vec<Vec<f64>>,
+    pub(crate) phase: Duration,
 }
 
 /// Pours over all phases. `event` runs meanwhile.
-pub(super) async fn pour_over(
+pub(crate) async fn pour_over(
     envoys: &[SocketAddr],
     flow: &Flow,
     backend: &Backend,

@@ -6,18 +6,20 @@ use leaseway_process::Signal;
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 
-use super::super::cluster::{await_listening, free, process};
 use crate::{
-    error::Error,
-    load::{Dialer, follow_to_master},
-    server::{Server, server_words},
-    signal::Interrupt,
+    common::{
+        error::Error,
+        server::{Server, server_words},
+        signal::Interrupt,
+    },
+    gateways::cluster::{await_listening, free, process},
+    load::{master::follow_to_master, socket::Dialer},
 };
 
 /// Until there is a master.
 const ELECTION: Duration = Duration::from_secs(30);
 
-pub(super) struct Trio {
+pub(crate) struct Trio {
     _directory: TempDir,
     program: Vec<String>,
     servers: Vec<Server>,
@@ -26,7 +28,7 @@ pub(super) struct Trio {
 
 impl Trio {
     /// All buckets have this capacity. Returns when there is a master.
-    pub(super) fn start(command: Option<&str>, capacity: u32, interrupt: &Interrupt) -> Result<Trio, Error> {
+    pub(crate) fn start(command: Option<&str>, capacity: u32, interrupt: &Interrupt) -> Result<Trio, Error> {
         let directory = tempfile::tempdir().map_err(Error::io("make a directory"))?;
         let config = directory.path().join("cluster.yaml");
         let text = format!(
@@ -62,14 +64,14 @@ impl Trio {
     }
 
     /// A gateway for quotas that listens there.
-    pub(super) fn gateway(&self, id: &str, address: SocketAddr, interrupt: &Interrupt) -> Result<QuotaGateway, Error> {
+    pub(crate) fn gateway(&self, id: &str, address: SocketAddr, interrupt: &Interrupt) -> Result<QuotaGateway, Error> {
         let gateway = self.begin_gateway(id, address)?;
         await_listening(&gateway.process, address, interrupt)?;
         Ok(gateway)
     }
 
     /// As [`gateway`](Self::gateway), without waiting until it listens.
-    pub(super) fn begin_gateway(&self, id: &str, address: SocketAddr) -> Result<QuotaGateway, Error> {
+    pub(crate) fn begin_gateway(&self, id: &str, address: SocketAddr) -> Result<QuotaGateway, Error> {
         let servers: Vec<String> = self.addresses.iter().map(SocketAddr::to_string).collect();
         let (listen, servers) = (address.to_string(), servers.join(","));
         let program = self.program.iter().map(String::as_str).take_while(|word| *word != "serve");
@@ -78,7 +80,7 @@ impl Trio {
     }
 
     /// Sends a signal to the master, and returns it.
-    pub(super) async fn signal_master(&mut self, signal: Signal) -> Result<&Server, Error> {
+    pub(crate) async fn signal_master(&mut self, signal: Signal) -> Result<&Server, Error> {
         let addresses = self.addresses.clone();
         let found = spawn_blocking(move || follow_to_master(&addresses, &Dialer::default()));
         let master = found.await.expect("it does not panic")?;
@@ -91,7 +93,7 @@ impl Trio {
 }
 
 /// A gateway for quotas. It ends with this value.
-pub(super) struct QuotaGateway {
-    pub(super) process: Server,
-    pub(super) address: SocketAddr,
+pub(crate) struct QuotaGateway {
+    pub(crate) process: Server,
+    pub(crate) address: SocketAddr,
 }

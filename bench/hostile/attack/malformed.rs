@@ -8,14 +8,11 @@ use tokio::{
     time::timeout,
 };
 
-use super::{
-    super::{
-        caller::{Caller, WIDE},
-        frames::{DATA, END_HEADERS, HEADERS, WINDOW_UPDATE, call_headers, frame, opening},
-        stranger::Stranger,
-    },
-    on_lanes,
-    tables::GET_CAPACITY,
+use crate::hostile::{
+    attack::{on_lanes, tables::GET_CAPACITY},
+    attacker::Attacker,
+    caller::{Caller, WIDE},
+    frames::{DATA, END_HEADERS, HEADERS, WINDOW_UPDATE, call_headers, frame, opening},
 };
 
 const CALL: &[(&str, &str)] = &[("content-type", "application/grpc"), ("te", "trailers")];
@@ -54,19 +51,19 @@ const CALLS: &[OddCall] = &[
     ("POST", GET_CAPACITY, CALL, &[0; 10]),
 ];
 
-pub(super) async fn malformed(stranger: Rc<Stranger>) {
-    on_lanes(stranger, |stranger, lane| async move {
+pub(crate) async fn malformed(attacker: Rc<Attacker>) {
+    on_lanes(attacker, |attacker, lane| async move {
         match lane {
-            0 => bytes(stranger).await,
-            _ => calls(stranger).await,
+            0 => bytes(attacker).await,
+            _ => calls(attacker).await,
         }
     })
     .await;
 }
 
-async fn calls(stranger: Rc<Stranger>) {
+async fn calls(attacker: Rc<Attacker>) {
     loop {
-        let Some(mut caller) = Caller::open(&stranger, WIDE).await else { continue };
+        let Some(mut caller) = Caller::open(&attacker, WIDE).await else { continue };
         for (method, path, headers, body) in CALLS.iter().cycle() {
             let request = caller.request(method, path, headers);
             if caller.ask(request, Bytes::from_static(body)).await.is_err() {
@@ -77,7 +74,7 @@ async fn calls(stranger: Rc<Stranger>) {
 }
 
 /// Connections that begin with something else, or go on so.
-async fn bytes(stranger: Rc<Stranger>) {
+async fn bytes(attacker: Rc<Attacker>) {
     let mut random = fastrand::Rng::with_seed(1);
     let headers = call_headers(GET_CAPACITY);
     loop {
@@ -95,7 +92,7 @@ async fn bytes(stranger: Rc<Stranger>) {
             [opening(0), frame(HEADERS, END_HEADERS, 1, &vec![0x82; 20_000])].concat(),
         ];
         for (n, beginning) in beginnings.into_iter().enumerate() {
-            let wire = if n < 3 { stranger.connect_barely().await } else { stranger.connect().await };
+            let wire = if n < 3 { attacker.connect_barely().await } else { attacker.connect().await };
             let Some(mut wire) = wire else { continue };
             let _ = wire.write_all(&beginning).await;
             let _ = wire.flush().await;

@@ -1,0 +1,138 @@
+//! Clients of 2016: they know no tokens, one question at a time, and believe in a lease until its expiry time.
+
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use leaseway_client::{Entry, Transport};
+use leaseway_proto::doorman::Lease;
+use tokio::{runtime::Handle, sync::watch, task::JoinHandle, time::timeout_at};
+
+use crate::chaos::clients::{
+    SCARCE, draw,
+    raw::{CapacityRequest, Grant, RawClient},
+};
+
+/// After a question that was not answered.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// How many, and how they live.
+#[derive(Clone, Copy)]
+pub(crate) struct LegacyClientsArgs {
+    pub(crate) number: usize,
+    pub(crate) seed: u64,
+    pub(crate) refresh: Duration,
+    pub(crate) lease: Duration,
+}
+
+pub(crate) struct LegacyClients {
+    leave: watch::Sender<bool>,
+    clients: Vec<JoinHandle<Vec<Entry>>>,
+}
+
+impl LegacyClients {
+    /// Names begin with `name`.
+    pub(crate) fn gather(
+        name: &str,
+        of: LegacyClientsArgs,
+        transport: &Transport,
+        peers: &[SocketAddr],
+        runtime: &Handle,
+    ) -> LegacyClients {
+        // Connections belong to a runtime.
+        let _inside = runtime.enter();
+        let (leave, _) = watch::channel(false);
+        let client = |n: usize| LegacyClient {
+            peers: peers.iter().map(|peer| RawClient::to(transport, *peer)).collect(),
+            turn: n,
+            request: CapacityRequest {
+                client: format!("{name}:{n}").into(),
+                resource: SCARCE.into(),
+                wants: f64::NAN,
+                drops_late: false,
+            },
+            random: fastrand::Rng::with_seed(of.seed.wrapping_add(n as u64)),
+            refresh: of.refresh,
+            length: of.lease,
+            has: None,
+            book: Vec::new(),
+        };
+        let clients = (0..of.number).map(|n| runtime.spawn(client(n).live(leave.subscribe()))).collect();
+        LegacyClients { leave, clients }
+    }
+
+    /// All leave; their books.
+    pub(crate) async fn leave(self) -> Vec<Entry> {
+        self.leave.send_replace(true);
+        let mut entries = Vec::new();
+        for client in self.clients {
+            entries.extend(client.await.expect("a client of ours does not panic"));
+        }
+        entries
+    }
+}
+
+struct LegacyClient {
+    peers: Vec<RawClient>,
+    /// The peer that is asked: another one after each question that was not answered.
+    turn: usize,
+    request: CapacityRequest,
+    random: fastrand::Rng,
+    refresh: Duration,
+    length: Duration,
+    /// What it has, and until when it believes so.
+    has: Option<(Grant, Instant)>,
+    book: Vec<Entry>,
+}
+
+impl LegacyClient {
+    async fn live(mut self, mut left: watch::Receiver<bool>) -> Vec<Entry> {
+        while !*left.borrow() {
+            let pause = if self.refresh().await { self.refresh } else { PAUSE };
+            let _ = timeout_at((Instant::now() + pause).into(), left.wait_for(|left| *left)).await;
+            self.expire();
+        }
+        if let Some((grant, _)) = self.has.take() {
+            self.note(Instant::now(), 0.0);
+            let peer = self.turn % self.peers.len();
+            self.peers[peer].release(&self.request, &grant).await;
+        }
+        self.book
+    }
+
+    /// Asks one peer. What is granted comes without what this client does not know.
+    async fn refresh(&mut self) -> bool {
+        self.request.wants = draw(&mut self.random);
+        let has = self.has.as_ref().map(|(grant, _)| grant.lease);
+        let asking = self.turn % self.peers.len();
+        let Some(mut grant) = self.peers[asking].ask(&self.request, has, self.length).await else {
+            self.turn += 1;
+            return false;
+        };
+        let Lease { expiry_time, refresh_interval, capacity, .. } = grant.lease;
+        grant.lease = Lease { expiry_time, refresh_interval, capacity, ..Lease::default() };
+        let ends = grant.at + until(expiry_time.unwrap_or(0));
+        self.expire();
+        self.note(grant.at, capacity.unwrap_or(0.0));
+        self.has = Some((grant, ends));
+        true
+    }
+
+    /// A lease that has ended is worth nothing.
+    fn expire(&mut self) {
+        if let Some((_, ends)) = self.has.take_if(|(_, ends)| *ends <= Instant::now()) {
+            self.note(ends, 0.0);
+        }
+    }
+
+    fn note(&mut self, at: Instant, capacity: f64) {
+        self.book.push(self.request.entry(at, capacity));
+    }
+}
+
+/// How long it is until this time of the wall clock, which all processes of a machine share.
+fn until(expiry_unix: i64) -> Duration {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Duration::from_secs(expiry_unix.unsigned_abs()).saturating_sub(now)
+}

@@ -1,0 +1,230 @@
+//! The clients of a run: some stay and change what they want, some crash and come back, some come in herds.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use leaseway_client::{Basis, Book, Client, Entry, Resource, Transport};
+use tokio::{runtime::Handle, task::JoinHandle};
+
+use crate::{
+    chaos::{
+        args::ChaosArgs,
+        clients::{
+            SCARCE, draw,
+            legacy::{LegacyClients, LegacyClientsArgs},
+        },
+        cluster::{Cluster, POOL},
+    },
+    common::error::Error,
+};
+
+/// How often a client wants something else.
+const STIR: Duration = Duration::from_millis(50);
+
+/// What each client of a herd wants.
+const HERD_WANTS: f64 = 100.0;
+
+/// So many clients at the root share the pool and want so much each.
+pub(crate) const POOL_CLIENTS: usize = 12;
+const POOL_WANTS: f64 = 200.0;
+
+pub(crate) struct LibraryClients {
+    seats: Arc<Mutex<Vec<Seat>>>,
+    legacy_clients: Vec<LegacyClients>,
+    pool: Vec<(Client, Resource)>,
+    herds: Vec<(usize, Vec<(Client, Resource)>)>,
+    stirring: JoinHandle<()>,
+    leaving: Vec<JoinHandle<()>>,
+    book: Book,
+    transport: Transport,
+    runtime: Handle,
+}
+
+/// The place of a client, also while it is away.
+struct Seat {
+    id: String,
+    endpoints: Vec<String>,
+    wants: f64,
+    client: Option<(Client, Resource)>,
+}
+
+impl LibraryClients {
+    /// Those that stay, in turns at each node.
+    pub(crate) fn gather(
+        args: &ChaosArgs,
+        seed: u64,
+        legacy_clients: usize,
+        cluster: &Cluster,
+        book: &Book,
+        runtime: &Handle,
+    ) -> Result<LibraryClients, Error> {
+        let _inside = runtime.enter();
+        let mut random = fastrand::Rng::with_seed(seed);
+        let transport = cluster.transport()?;
+        let nodes = &cluster.nodes;
+        let mut seats = Vec::new();
+        for number in 0..args.clients.get() {
+            let endpoints = cluster.endpoints(nodes[number % nodes.len()].clone());
+            let wants = draw(&mut random);
+            seats.push(Seat { id: format!("client:{number}"), endpoints, wants, client: None });
+        }
+        for seat in &mut seats {
+            seat.sit(book, &transport)?;
+        }
+        let refresh = Duration::from_secs(args.refresh.get().into());
+        let of = |node: usize| LegacyClientsArgs {
+            number: (legacy_clients + nodes.len() - 1 - node) / nodes.len(),
+            seed: seed.wrapping_add(node as u64),
+            refresh,
+            lease: args.lease(),
+        };
+        let legacy_clients = (0..nodes.len()).map(|node| {
+            let peers: Vec<_> = cluster.peers[nodes[node].clone()].iter().map(|peer| peer.grpc).collect();
+            LegacyClients::gather(&format!("original:{node}"), of(node), &transport, &peers, runtime)
+        });
+        let legacy_clients = legacy_clients.collect();
+        let member = |number: usize| {
+            let builder = Client::builder().endpoints(cluster.endpoints(nodes[0].clone())).book(book);
+            let client = builder.id(pool_client(number)).transport(&transport).build().map_err(Error::usage)?;
+            let resource = client.resource(POOL).wants(POOL_WANTS).open().map_err(Error::usage)?;
+            Ok((client, resource))
+        };
+        let pool = (0..POOL_CLIENTS).map(member).collect::<Result<_, Error>>()?;
+        let seats = Arc::new(Mutex::new(seats));
+        let stirring = runtime.spawn(stir(Arc::clone(&seats), random));
+        let (herds, leaving, book, runtime) = (Vec::new(), Vec::new(), book.clone(), runtime.clone());
+        Ok(LibraryClients { seats, legacy_clients, pool, herds, stirring, leaving, book, transport, runtime })
+    }
+
+    /// These many crash, from this one on: no server is told anything.
+    pub(crate) fn crash(&self, first: usize, number: usize) -> Vec<usize> {
+        let mut seats = lock(&self.seats);
+        let all = seats.len();
+        let hit: Vec<usize> = (0..number.min(all)).map(|n| (first + n) % all).collect();
+        for &place in &hit {
+            if let Some((client, _)) = seats[place].client.take() {
+                client.abandon();
+            }
+        }
+        hit
+    }
+
+    /// Those that are away come back under their names.
+    pub(crate) fn come_back(&self, places: &[usize]) -> Result<(), Error> {
+        let _inside = self.runtime.enter();
+        let mut seats = lock(&self.seats);
+        let away = |place: &&usize| seats[**place].client.is_none();
+        let away: Vec<usize> = places.iter().filter(away).copied().collect();
+        away.into_iter().try_for_each(|place| seats[place].sit(&self.book, &self.transport))
+    }
+
+    /// So many clients that no server knows, for a resource of their own.
+    pub(crate) fn herd(&mut self, number: usize, size: usize, endpoints: &[String]) -> Result<(), Error> {
+        let _inside = self.runtime.enter();
+        let mut herd = Vec::new();
+        for member in 0..size {
+            let builder = Client::builder().endpoints(endpoints.iter().cloned()).book(&self.book);
+            let client = builder.id(format!("herd:{number}:{member}")).transport(&self.transport);
+            let client = client.build().map_err(Error::usage)?;
+            let resource = client.resource(format!("herd-{number}")).wants(HERD_WANTS).open().map_err(Error::usage)?;
+            herd.push((client, resource));
+        }
+        self.herds.push((number, herd));
+        Ok(())
+    }
+
+    /// Every other one of them gives back what it has; the others crash.
+    pub(crate) fn scatter(&mut self, number: usize) {
+        let Some(at) = self.herds.iter().position(|(herd, _)| *herd == number) else { return };
+        let (_, herd) = self.herds.swap_remove(at);
+        for (place, (client, _resource)) in herd.into_iter().enumerate() {
+            if place % 2 == 0 {
+                self.leaving.push(self.runtime.spawn(async move { client.close().await }));
+            } else {
+                client.abandon();
+            }
+        }
+    }
+
+    /// From now on all want what they want.
+    pub(crate) fn calm(&self) {
+        self.stirring.abort();
+    }
+
+    /// Why not all is well; `part` of what can be given has to be had.
+    pub(crate) fn complaint(&self, capacity: f64, part: f64) -> Option<String> {
+        let seats = lock(&self.seats);
+        let without =
+            seats.iter().filter(|seat| !seat.client.as_ref().is_some_and(|(_, resource)| has_lease(resource)));
+        let without: Vec<&Seat> = without.collect();
+        if let Some(seat) = without.first() {
+            let why = seat.client.as_ref().and_then(|(client, _)| client.health().last_error);
+            let why = why.unwrap_or_else(|| "no error".into());
+            return Some(format!("{} clients have no lease; {} says: {why}", without.len(), seat.id));
+        }
+        let leases = seats.iter().filter_map(|seat| seat.client.as_ref()?.1.lease());
+        let had: f64 = leases.map(|(capacity, _)| capacity.get()).sum();
+        let wanted: f64 = seats.iter().map(|seat| seat.wants).sum();
+        let least = wanted.min(capacity) * part;
+        (had < least).then(|| format!("clients have {had:.1} of `{SCARCE}`; expected at least {least:.1}"))
+    }
+
+    /// All leave. What is in the books of clients without a library.
+    pub(crate) async fn leave(self) -> Vec<Entry> {
+        self.stirring.abort();
+        let seats = std::mem::take(&mut *lock(&self.seats));
+        let herds = self.herds.into_iter().flat_map(|(_, herd)| herd);
+        let clients = seats.into_iter().filter_map(|seat| seat.client).chain(herds).chain(self.pool);
+        let leaving = clients.map(|(client, _resource)| tokio::spawn(async move { client.close().await }));
+        let leaving: Vec<_> = leaving.chain(self.leaving).collect();
+        let mut entries = Vec::new();
+        for legacy_clients in self.legacy_clients {
+            entries.extend(legacy_clients.leave().await);
+        }
+        for one in leaving {
+            // A client that cannot give back what it has leaves all the same.
+            let _ = one.await;
+        }
+        entries
+    }
+}
+
+impl Seat {
+    fn sit(&mut self, book: &Book, transport: &Transport) -> Result<(), Error> {
+        let builder = Client::builder().endpoints(self.endpoints.iter().cloned()).book(book).id(self.id.clone());
+        let client = builder.transport(transport).build().map_err(Error::usage)?;
+        let resource = client.resource(SCARCE).wants(self.wants).open().map_err(Error::usage)?;
+        self.client = Some((client, resource));
+        Ok(())
+    }
+}
+
+pub(crate) fn pool_client(number: usize) -> String {
+    format!("pool:{number}")
+}
+
+fn lock(seats: &Mutex<Vec<Seat>>) -> MutexGuard<'_, Vec<Seat>> {
+    seats.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Capacity has to move for rules about moving it to be broken.
+async fn stir(seats: Arc<Mutex<Vec<Seat>>>, mut random: fastrand::Rng) {
+    let mut beat = tokio::time::interval(STIR);
+    loop {
+        beat.tick().await;
+        let mut seats = lock(&seats);
+        let place = random.usize(..seats.len().max(1));
+        let Some(seat) = seats.get_mut(place) else { return };
+        seat.wants = draw(&mut random);
+        if let Some((_, resource)) = &seat.client {
+            // Refused only once the client is closed.
+            let _ = resource.set_wants(seat.wants);
+        }
+    }
+}
+
+fn has_lease(resource: &Resource) -> bool {
+    resource.usable().basis == Basis::Lease
+}

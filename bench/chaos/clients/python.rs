@@ -1,0 +1,70 @@
+//! Clients of the Python package, in a process of their own. They reach the peers over the links that clients' troubles
+//! are made with.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use leaseway_process::Signal;
+
+use crate::{
+    chaos::{
+        accounting::{LeaseTrace, read},
+        clients::SCARCE,
+        cluster::Cluster,
+    },
+    common::{error::Error, server::Server},
+};
+
+const CLIENTS: usize = 3;
+
+/// How long they may take to give back what they have.
+const PARTING: Duration = Duration::from_secs(20);
+
+pub(crate) struct PythonClients {
+    process: Server,
+    book: PathBuf,
+}
+
+impl PythonClients {
+    /// With this interpreter, which needs the package.
+    pub(crate) fn start(python: &Path, cluster: &Cluster, seed: u64) -> Result<PythonClients, Error> {
+        let script = cluster.write_file(include_str!("python.py"), "python.py")?;
+        let book = script.with_extension("book");
+        let servers = cluster.endpoints(cluster.nodes[0].clone()).join(",");
+        let flags = [
+            ("--servers", servers),
+            ("--resource", SCARCE.to_owned()),
+            ("--clients", CLIENTS.to_string()),
+            ("--seed", seed.to_string()),
+            ("--book", book.display().to_string()),
+        ];
+        let flags = flags.into_iter().chain(cluster.client_flags());
+        let program = [python.display().to_string(), script.display().to_string()];
+        let words: Vec<_> =
+            program.into_iter().chain(flags.flat_map(|(flag, value)| [flag.to_owned(), value])).collect();
+        let log = tempfile::tempfile().map_err(Error::io("create a temporary file"))?;
+        Ok(PythonClients { process: Server::start(&words, &log)?, book })
+    }
+
+    /// Fails if they have ended by themselves.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.process.check()
+    }
+
+    /// They leave; their books.
+    pub(crate) fn leave(mut self) -> Result<Vec<LeaseTrace>, Error> {
+        self.check()?;
+        self.process.expect_end();
+        self.process.signal(Signal::TERM);
+        if !self.process.ends_within(PARTING) {
+            return Err(Error::Usage(format!("the Python clients have not left within {} s", PARTING.as_secs())));
+        }
+        let mut lines = Vec::new();
+        read(&self.book, &mut lines)?;
+        let _ = fs::remove_file(&self.book);
+        Ok(lines)
+    }
+}

@@ -1,0 +1,238 @@
+//! Envoys that ask the gateway for each request (RLS). Of each route several ask at the same time, half of the time for
+//! more than there is. [Competitor](super::beside) them a client wants all of the same: what the gateway lets pass and should
+//! not, that one has, too.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use leaseway_client::Transport;
+use leaseway_proto::envoy::ratelimit::{
+    RateLimitDescriptor, RateLimitRequest, rate_limit_descriptor::Entry, rate_limit_response::Code,
+    rate_limit_service_client::RateLimitServiceClient,
+};
+use tokio::{
+    runtime::Handle,
+    sync::watch,
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
+use tonic::transport::Endpoint;
+
+use crate::{
+    chaos::{
+        args::ChaosArgs,
+        clients::{
+            competitor::Competitor,
+            raw::{CapacityRequest, RawClient},
+        },
+        cluster::{Cluster, ROUTE_DOMAIN, ROUTE_KEY, ROUTES, route},
+    },
+    common::error::Error,
+};
+
+/// So many ask for each route.
+const ASKERS: usize = 4;
+
+/// How long an answer is waited for, and after one that was none.
+const DEADLINE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// For so long a route is asked for at one pace: a gateway is lent more within seconds.
+const SPELL: Duration = Duration::from_secs(4);
+
+/// For so long after a request has passed a route counts as served: seldom asked for it is seldom let through.
+const GAP: Duration = Duration::from_secs(2);
+
+pub(crate) struct Routes {
+    away: watch::Sender<Away>,
+    leave: watch::Sender<bool>,
+    seats: Vec<RouteSeat>,
+}
+
+struct RouteSeat {
+    tally: Arc<Mutex<RouteTally>>,
+    askers: Vec<JoinHandle<()>>,
+    beside: JoinHandle<Vec<(Instant, f64)>>,
+}
+
+/// Every other asker is away, from this one on; none: all are here.
+type Away = Option<usize>;
+
+/// What was answered of a route.
+#[derive(Default)]
+pub(crate) struct RouteTally {
+    /// When requests that passed were sent, and when they were answered.
+    pub(crate) passed: Vec<(Instant, Instant)>,
+    pub(crate) denied: usize,
+    /// What the client beside the gateway believed in, from when on.
+    pub(crate) believed: Vec<(Instant, f64)>,
+    last: String,
+}
+
+/// The rules of the gateway, as envoyproxy/ratelimit has them.
+pub(crate) fn rules() -> String {
+    let rule = |(number, limit): (usize, f64)| {
+        format!(
+            "- key: {ROUTE_KEY}
+  value: \"{number}\"
+  rate_limit: {{unit: second, requests_per_unit: {limit}}}
+"
+        )
+    };
+    let rules: String = ROUTES.into_iter().enumerate().map(rule).collect();
+    format!("domain: {ROUTE_DOMAIN}\ndescriptors:\n{rules}")
+}
+
+impl Routes {
+    /// At this gateway.
+    pub(crate) fn gather(
+        args: &ChaosArgs,
+        seed: u64,
+        gateway: SocketAddr,
+        cluster: &Cluster,
+        runtime: &Handle,
+    ) -> Result<Routes, Error> {
+        let _inside = runtime.enter();
+        let transport = cluster.transport()?;
+        let (away, leave) = (watch::Sender::new(None), watch::Sender::new(false));
+        let began = Instant::now();
+        let seat = |number: usize| {
+            let tally = Arc::<Mutex<RouteTally>>::default();
+            let asker = |place: usize| {
+                let random = fastrand::Rng::with_seed(seed.wrapping_add((number * ASKERS + place) as u64));
+                let asker = RouteAsker { gateway, number, place, seed, began, random, tally: Arc::clone(&tally) };
+                tokio::spawn(asker.live(away.subscribe()))
+            };
+            let askers = (0..ASKERS).map(asker).collect();
+            let beside = tokio::spawn(beside(args, number, &transport, cluster).live(leave.subscribe()));
+            RouteSeat { tally, askers, beside }
+        };
+        let seats = (0..ROUTES.len()).map(seat).collect();
+        Ok(Routes { away, leave, seats })
+    }
+
+    /// Every other one loses its connection. The others go on: a route that none asks for is given back, and begins
+    /// full again.
+    pub(crate) fn crash(&self, dice: u32) {
+        self.away.send_replace(Some(dice as usize % 2));
+    }
+
+    pub(crate) fn come_back(&self) {
+        self.away.send_replace(None);
+    }
+
+    /// Of which route nothing passes.
+    pub(crate) fn complaint(&self) -> Option<String> {
+        self.seats.iter().enumerate().find_map(|(number, seat)| {
+            let tally = lock(&seat.tally);
+            let is_served = tally.passed.last().is_some_and(|(_, answered)| answered.elapsed() <= GAP);
+            (!is_served).then(|| format!("of `{}` the gateway lets nothing pass: {}", route(number), tally.last))
+        })
+    }
+
+    /// All leave. What each route was told.
+    pub(crate) async fn close(self) -> Vec<RouteTally> {
+        self.seats.iter().flat_map(|seat| &seat.askers).for_each(JoinHandle::abort);
+        self.leave.send_replace(true);
+        let mut tallies = Vec::new();
+        for seat in self.seats {
+            let believed = seat.beside.await.expect("a client of ours does not panic");
+            tallies.push(RouteTally { believed, ..std::mem::take(&mut *lock(&seat.tally)) });
+        }
+        tallies
+    }
+}
+
+/// Routes are shared at all nodes in turn.
+fn beside(args: &ChaosArgs, number: usize, transport: &Transport, cluster: &Cluster) -> Competitor {
+    let peers = &cluster.peers[cluster.nodes[number % cluster.nodes.len()].clone()];
+    let peers = peers.iter().map(|peer| RawClient::to(transport, peer.grpc)).collect();
+    let request = CapacityRequest {
+        client: format!("beside:{number}").into(),
+        resource: route(number).into(),
+        wants: 2.0 * ROUTES[number],
+        drops_late: true,
+    };
+    Competitor::of(peers, request, Duration::from_secs(args.refresh.get().into()), args.lease())
+}
+
+struct RouteAsker {
+    gateway: SocketAddr,
+    number: usize,
+    /// Among those that ask for it.
+    place: usize,
+    seed: u64,
+    began: Instant,
+    random: fastrand::Rng,
+    tally: Arc<Mutex<RouteTally>>,
+}
+
+impl RouteAsker {
+    async fn live(mut self, mut away: watch::Receiver<Away>) {
+        let place = self.place;
+        let is_here = |away: &Away| away.is_none_or(|first| place % 2 != first);
+        while away.wait_for(is_here).await.is_ok() {
+            tokio::select! {
+                () = self.ask() => {}
+                _ = away.wait_for(|away| !is_here(away)) => {}
+            }
+        }
+    }
+
+    /// Over a connection of its own, for as long as it is here.
+    async fn ask(&mut self) {
+        let channel =
+            Transport::new().connect_lazy(&self.gateway.to_string(), |endpoint: Endpoint| endpoint.tcp_nodelay(true));
+        let channel = channel.expect("a socket address makes a URI, and there is no token");
+        let mut client = RateLimitServiceClient::new(channel);
+        let entries = vec![Entry { key: ROUTE_KEY.to_owned(), value: self.number.to_string() }];
+        let descriptors = vec![RateLimitDescriptor { entries, ..RateLimitDescriptor::default() }];
+        let request = RateLimitRequest { domain: ROUTE_DOMAIN.to_owned(), descriptors, hits_addend: 1 };
+        loop {
+            let sent = Instant::now();
+            let answer = timeout(DEADLINE, client.should_rate_limit(request.clone())).await;
+            let answer = answer.map(|answer| answer.map(|response| response.into_inner().overall_code()));
+            let pause = match answer {
+                Ok(Ok(code)) => {
+                    self.note(sent, code);
+                    self.pause()
+                }
+                Ok(Err(status)) => self.complain(status.to_string()),
+                Err(_) => self.complain("no answer within a second".to_owned()),
+            };
+            sleep(pause).await;
+        }
+    }
+
+    fn note(&self, sent: Instant, code: Code) {
+        let answered = Instant::now();
+        let mut tally = lock(&self.tally);
+        match code {
+            Code::Ok => tally.passed.push((sent, answered)),
+            _ => tally.denied += 1,
+        }
+        tally.last = format!("it answers {}", code.as_str_name());
+    }
+
+    fn complain(&self, why: String) -> Duration {
+        lock(&self.tally).last = why;
+        PAUSE
+    }
+
+    /// Until its next request. All that ask for a route keep to one pace, fast or slow.
+    fn pause(&mut self) -> Duration {
+        let spell = (self.began.elapsed().as_secs_f64() / SPELL.as_secs_f64()) as u64;
+        let of_route = self.seed.wrapping_mul(31).wrapping_add(spell).wrapping_mul(31).wrapping_add(self.number as u64);
+        let mut pace = fastrand::Rng::with_seed(of_route);
+        let part = if pace.bool() { 1.2 + 1.8 * pace.f64() } else { 0.2 + 0.4 * pace.f64() };
+        let mean = ASKERS as f64 / (ROUTES[self.number] * part);
+        Duration::from_secs_f64(mean * (0.5 + self.random.f64()))
+    }
+}
+
+fn lock(tally: &Mutex<RouteTally>) -> MutexGuard<'_, RouteTally> {
+    tally.lock().unwrap_or_else(PoisonError::into_inner)
+}
