@@ -5,7 +5,7 @@ use std::time::Duration;
 use leaseway_session::Capacity;
 
 /// How late a waiter may be woken without any capacity being lost. tokio's timer wakes one to two milliseconds late,
-/// and a busy machine later still. Measured with `leaseway-bench limiter` on two cores, which the load of a million per
+/// and a busy machine later still. Measured on two cores, which the load of a million per
 /// second alone can fill: with 5 ms a run at 20,000/s lost a thirteenth and one at a million a sixth; with 10 ms the
 /// worst lost a twentieth of a million; with 20 ms 20,000/s lost a thousandth, and the worst run a twenty-fifth of a
 /// million.
