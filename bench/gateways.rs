@@ -19,7 +19,7 @@ pub(crate) mod shares;
 pub(crate) mod versus;
 pub(crate) mod wire;
 
-/// Measures gateways: the cost of a request, many descriptors, and one limit at several gateways.
+/// Measure gateways: the cost of a request, many descriptors, and one limit at several gateways.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct GatewaysArgs {
@@ -56,33 +56,32 @@ enum GatewaysCommand {
     Serve(services::ServiceArgs),
 }
 
-/// What is asked of a server, and for how long.
+/// The load.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct AskArgs {
-    /// Connections to open.
+    /// The number of connections.
     #[arg(long, default_value = "4", value_name = "C")]
     pub(crate) connections: NonZeroU32,
-    /// Requests in flight on each connection of gRPC; HTTP/1.1 has one.
+    /// Requests in flight on each gRPC connection; an HTTP/1.1 connection has one.
     #[arg(long, default_value = "16", value_name = "F")]
     pub(crate) in_flight: NonZeroU32,
-    /// How long to measure.
+    /// The length of the measurement, in seconds.
     #[arg(long, default_value = "5", value_name = "S", value_parser = seconds)]
     pub(crate) seconds: Duration,
-    /// How long to run before measuring, in seconds.
+    /// The length of the warm-up, in seconds.
     #[arg(long, default_value = "1", value_name = "S", value_parser = seconds)]
     pub(crate) warmup: Duration,
 }
 
-/// Which protocol a gateway speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Protocol {
     /// Envoy's ShouldRateLimit.
     Rls,
-    /// Permits by HTTP.
+    /// Permits over HTTP.
     Http,
 }
 
-/// Where something is served, and by which process.
+/// The address of a service, and its process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Served {
     pub(crate) protocol: Protocol,

@@ -1,7 +1,6 @@
-//! `simulate`: the command line of the simulator ([`leaseway_simulator`]), and what it prints and writes.
+//! The command line of the simulator ([`leaseway_simulator`]), and its output.
 //!
-//! A run is the same to the bit for the same scenario and seed, so what goes wrong in one of ten thousand can be
-//! looked at again; the command for that is printed.
+//! A run is the same to the bit for the same scenario and seed, so the command that repeats a failure is printed.
 
 pub(crate) mod args;
 pub(crate) mod file;
@@ -33,7 +32,7 @@ fn plant(name: &str, args: &SimulateArgs) -> Result<(), Error> {
     plant::search(name, args, &Interrupt::watch()?)
 }
 
-/// Servers do not even contain the code that would leave a rule out, and neither does this build.
+/// Neither servers nor this build contain the code that leaves rules out.
 #[cfg(not(feature = "planted"))]
 fn plant(name: &str, args: &SimulateArgs) -> Result<(), Error> {
     let seeds = args.seeds();
@@ -69,7 +68,6 @@ pub(crate) fn main(args: &SimulateArgs) -> Result<(), Error> {
     }
 }
 
-/// What many runs show of themselves, and whether they were interrupted.
 struct Progress {
     bar: ProgressBar,
     interrupt: Interrupt,

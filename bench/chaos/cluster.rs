@@ -1,5 +1,5 @@
-//! The processes of a run, and the links between them: how they are started, ended and reached. What is done to them is
-//! decided elsewhere.
+//! The processes of a run, the links between them, and how they are started, stopped and reached. Which faults they
+//! suffer is decided elsewhere.
 
 use std::{
     collections::BTreeSet,
@@ -28,13 +28,12 @@ use crate::{
     },
 };
 
-/// What is shared as a pool.
 pub(crate) const POOL: &str = "pool";
 
-/// Routes of which a gateway is asked for each request: how many requests there are of each per second, at first.
+/// The routes for which a gateway is asked, by their limits per second at first.
 pub(crate) const ROUTES: [f64; 3] = [20.0, 50.0, 100.0];
 
-/// What the rules of the gateway call a route.
+/// The domain and key of routes in the rules of the gateway.
 pub(crate) const ROUTE_DOMAIN: &str = "asked";
 pub(crate) const ROUTE_KEY: &str = "route";
 
@@ -43,7 +42,6 @@ pub(crate) fn route(number: usize) -> String {
     format!("{ROUTE_DOMAIN}/{ROUTE_KEY}={number}")
 }
 
-/// Which nodes there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ClusterShape {
@@ -51,11 +49,11 @@ pub(crate) enum ClusterShape {
     Three,
     /// One node of five peers.
     Five,
-    /// A root of three peers above two leaves of one peer each; clients ask all three.
+    /// A root of three peers above two leaves of one peer each. Clients ask all three nodes.
     Tree,
 }
 
-/// A node. The first is the root; the others are below it.
+/// The first node is the root; the others are below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NodeLayout {
     pub(crate) name: &'static str,
@@ -76,7 +74,7 @@ impl ClusterShape {
         }
     }
 
-    /// How many leases may lie between a decision of the root and the last client that does not know it.
+    /// The number of leases between a decision of the root and the last client that does not know it.
     pub(crate) fn levels(self) -> u32 {
         if self.nodes().len() > 1 { 2 } else { 1 }
     }
@@ -84,7 +82,7 @@ impl ClusterShape {
 
 const CONFIGURATION: &str = "leaseway.yaml";
 
-/// All nodes. Peers are counted through all of them.
+/// All nodes. Peers are counted over all of them.
 pub(crate) struct Cluster {
     pub(crate) peers: Vec<PeerProcess>,
     /// The places of the peers of each node.
@@ -93,32 +91,31 @@ pub(crate) struct Cluster {
     pub(crate) links: Vec<Vec<Link>>,
     server: Vec<String>,
     pub(crate) timing: PeerTiming,
-    /// None: nothing is said over TLS.
+    /// None: no TLS.
     pub(crate) certificates: Option<Certificates>,
-    /// Without a C compiler disks are never bad.
+    /// Degrading disks needs a C compiler.
     pub(crate) has_bad_disks: bool,
-    /// What peers that ended by themselves said, before they were started again.
+    /// The errors of peers that ended by themselves and were restarted since.
     ended: Vec<String>,
     directory: TempDir,
 }
 
-/// A peer, whether it runs or not.
 pub(crate) struct PeerProcess {
     pub(crate) node: usize,
     pub(crate) name: String,
-    /// Where it listens for clients, and where they reach it: over a link.
+    /// Where it listens for clients, and the link over which they reach it.
     pub(crate) grpc: SocketAddr,
     pub(crate) front: Link,
     pub(crate) admin: SocketAddr,
     words: Vec<String>,
     directory: PathBuf,
     pub(crate) server: Option<Server>,
-    /// How long its log was when it was last started.
+    /// The length of its log when it was last started.
     logged: usize,
 }
 
 impl Cluster {
-    /// Everything but the processes. Links are served on `runtime`.
+    /// Prepares everything but the processes. Links run on `runtime`.
     pub(crate) fn prepare(args: &ChaosArgs, seed: u64, runtime: &Handle) -> Result<Cluster, Error> {
         let mut directory = tempfile::tempdir().map_err(Error::io("create a directory for the peers"))?;
         if args.keep {
@@ -194,7 +191,7 @@ impl Cluster {
             }
             if let Some(certificates) = &self.certificates {
                 flags.extend(certificates.flags());
-                // The gateway shows none.
+                // The gateway has no certificate.
                 flags.push(("--tls-client-auth", "optional".into()));
             }
             let mut words = vec!["env".to_owned()];
@@ -218,22 +215,22 @@ impl Cluster {
         Ok(())
     }
 
-    /// What peers and gateways are started with.
+    /// The command that starts peers and gateways.
     pub(crate) fn program(&self) -> &[String] {
         &self.server
     }
 
-    /// Over it a peer reaches another one of its node.
+    /// The link over which one peer reaches another of its node.
     pub(crate) fn link(&self, from: usize, to: usize) -> &Link {
         &self.links[from][to - self.nodes[self.peers[from].node].start]
     }
 
-    /// Where clients of a node, or nodes below it, find its peers.
+    /// Where clients of a node, and its child nodes, find its peers.
     pub(crate) fn endpoints(&self, peers: std::ops::Range<usize>) -> Vec<String> {
         self.peers[peers].iter().map(|peer| peer.front.address()).collect()
     }
 
-    /// Starts a peer with these flags besides its own.
+    /// `flags` are added to the flags of the peer.
     pub(crate) fn start(&mut self, number: usize, flags: &[String]) -> Result<(), Error> {
         let peer = &mut self.peers[number];
         let log = OpenOptions::new().create(true).append(true).read(true).open(peer.directory.join("log"));
@@ -244,14 +241,14 @@ impl Cluster {
         Ok(())
     }
 
-    /// From now on its end is no failure. That it had ended before by itself is not forgotten.
+    /// From now on its end is no failure. An earlier end by itself is still reported.
     pub(crate) fn expect_end(&mut self, number: usize) {
         let peer = &mut self.peers[number];
         self.ended.extend(peer.end());
         peer.server.iter_mut().for_each(Server::expect_end);
     }
 
-    /// SIGKILL, and until it has ended.
+    /// Sends SIGKILL and waits for the end.
     pub(crate) fn kill(&mut self, number: usize) {
         self.expect_end(number);
         self.signal(number, Signal::KILL);
@@ -262,7 +259,7 @@ impl Cluster {
         self.peers[number].server.iter().for_each(|server| server.signal(signal));
     }
 
-    /// What is to be said of two peers that decided at once, in a run that began then.
+    /// Describes two masters at the same time, in a run that began at `began_us`.
     pub(crate) fn told(&self, both: &TwoMasters, began_us: u64) -> String {
         let TwoMasters { masters: [one, other], from_us, lasted_us, claims } = both;
         let named = |(peer, reign): (usize, u64)| format!("{} (reign {reign})", self.peers[peer].called());
@@ -276,7 +273,7 @@ impl Cluster {
         )
     }
 
-    /// What an operator's command says, given to the peers of a node.
+    /// An operator's command, sent to the peers of a node.
     pub(crate) fn operator(&self, node: usize, words: &[&str]) -> Operator {
         let admins: Vec<_> = self.peers[self.nodes[node].clone()].iter().map(|peer| peer.admin.to_string()).collect();
         let words = words.iter().map(|&word| word.to_owned());
@@ -285,23 +282,22 @@ impl Cluster {
         Operator { server: self.server.clone(), words: words.collect() }
     }
 
-    /// What commands and clients need to reach the peers.
+    /// The flags with which commands and clients reach the peers.
     pub(crate) fn client_flags(&self) -> impl Iterator<Item = (&'static str, String)> {
         self.certificates.iter().flat_map(Certificates::client_flags)
     }
 
-    /// What checks the certificates of the peers, if they have any.
+    /// The CA of the peers' certificates.
     pub(crate) fn ca(&self) -> Option<String> {
         self.client_flags().find(|(flag, _)| *flag == "--tls-ca").map(|(_, file)| file)
     }
 
-    /// Connections of some clients to the peers.
     pub(crate) fn transport(&self) -> Result<Transport, Error> {
         Ok(tls::transport(self.certificates.as_ref().map(Certificates::client).transpose()?))
     }
 
-    /// Whether a master says that all peers of its node take part and know what it knows. What it does not say itself
-    /// proves nothing: a peer that has lost its data has the name of the one that it was.
+    /// Whether the master says that all peers of its node take part and are up to date. What other peers say does not
+    /// count: a peer that has lost its data may be listed under its old identity.
     pub(crate) fn is_whole(&self, node: usize) -> bool {
         let size = self.nodes[node].len();
         if size == 1 {
@@ -314,14 +310,14 @@ impl Cluster {
         peers.len() == size && list["name"] == list["master"] && count("master") == 1 && count("follower") == size - 1
     }
 
-    /// Into the directory of the run.
+    /// Writes into the directory of the run.
     pub(crate) fn write_file(&self, text: &str, name: &str) -> Result<PathBuf, Error> {
         let path = self.directory.path().join(name);
         fs::write(&path, text).map_err(Error::io("write a file"))?;
         Ok(path)
     }
 
-    /// Those that have ended and were not asked to, and those that have said that they panicked.
+    /// Peers that ended unexpectedly, and peers that panicked.
     pub(crate) fn complaints(&self) -> Vec<String> {
         let ended = self.ended.iter().cloned().chain(self.peers.iter().filter_map(PeerProcess::end));
         let panicked = self.peers.iter().filter_map(|peer| {
@@ -342,13 +338,13 @@ impl PeerProcess {
         self.server.as_ref().is_some_and(|server| !server.has_ended())
     }
 
-    /// What is to be said of it if it has ended and was not asked to.
+    /// Why its end was unexpected.
     fn end(&self) -> Option<String> {
         let error = self.server.as_ref()?.check().err()?;
         Some(format!("{}: {error}", self.called()))
     }
 
-    /// Why it has ended, in its words; or what it said, if that is none.
+    /// The error with which it ended, or all of its output if there is no error.
     pub(crate) fn refusal(&self) -> Result<String, String> {
         let log = self.log();
         let said = log.get(self.logged..).unwrap_or_default();
@@ -356,17 +352,17 @@ impl PeerProcess {
         why.filter(|_| !said.contains("panicked at")).map(str::to_owned).ok_or_else(|| said.to_owned())
     }
 
-    /// All that it has said, over all its lives.
+    /// Its log, over all restarts.
     pub(crate) fn log(&self) -> String {
         fs::read(self.directory.join("log"))
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
             .unwrap_or_default()
     }
 
-    /// Makes its disk a bad one: full, or so slow.
+    /// Makes the disk slow, or full if `slow` is none.
     pub(crate) fn spoil_disk(&self, slow: Option<Duration>) -> Result<(), Error> {
         let text = slow.map_or_else(String::new, |slow| slow.as_millis().to_string());
-        // All at once: a file that has nothing in it yet says that the disk is full.
+        // Atomically: an empty file would say that the disk is full.
         let new = self.directory.join("disk.new");
         let written = fs::write(&new, text).and_then(|()| fs::rename(new, self.directory.join("disk")));
         written.map_err(Error::io("spoil the disk of a peer"))
@@ -392,7 +388,7 @@ impl PeerProcess {
     }
 }
 
-/// A command of an operator, to be run where waiting does no harm.
+/// A command that can be run on another thread.
 pub(crate) struct Operator {
     server: Vec<String>,
     words: Vec<String>,
@@ -404,7 +400,7 @@ impl Operator {
     }
 }
 
-/// The library that makes bad disks of good ones, if it can be made.
+/// Compiles the library that degrades disks. None without a C compiler.
 fn bad_disks(directory: &Path) -> Option<PathBuf> {
     let (source, library) = (directory.join("disk.c"), directory.join("disk.so"));
     fs::write(&source, include_str!("disk.c")).ok()?;
@@ -412,21 +408,20 @@ fn bad_disks(directory: &Path) -> Option<PathBuf> {
     made.is_ok_and(|made| made.status.success() && File::open(&library).is_ok()).then_some(library)
 }
 
-/// Each peer has a loopback address to itself, where no outgoing connection takes its port while it is away. Where
-/// there is but one such address (outside of Linux), that has to do.
+/// A loopback address for each peer, so that no outgoing connection takes its port while it is down. Platforms with
+/// only one such address use that.
 fn host(peer: usize) -> Ipv4Addr {
     let [high, low] = [std::process::id() >> 8, std::process::id()].map(|part| (part & 0xff) as u8);
     Ipv4Addr::new(127, 100 + high % 100, low, 1 + u8::try_from(peer).unwrap_or(u8::MAX - 1))
 }
 
-/// Where a peer listens, for clients, for peers and for operators, as long as the set lives: it comes back where it
-/// was.
+/// The addresses for clients, for peers and for operators. They stay the same over restarts.
 pub(crate) fn addresses(peer: usize) -> Result<[SocketAddr; 3], Error> {
     let found = ports::free(host(peer), 3).or_else(|_| ports::free(Ipv4Addr::LOCALHOST, 3));
     found.map(|found| [found[0], found[1], found[2]]).map_err(Error::io("find free ports"))
 }
 
-/// Everything that peers and clients dial: peers reach each other over links on loopback.
+/// Every address that peers and clients dial.
 pub(crate) fn hosts(addresses: &[[SocketAddr; 3]]) -> Vec<String> {
     let own = addresses.iter().flatten().map(|address| address.ip().to_string());
     own.chain(["127.0.0.1".to_owned()]).collect::<BTreeSet<_>>().into_iter().collect()
@@ -443,7 +438,7 @@ mod tests {
 
     use super::*;
 
-    /// Peers that do what this says instead of serving; the first has ended.
+    /// Peers that run this command instead of a server. The first has ended.
     fn cluster(server: &str, runtime: &Runtime) -> Cluster {
         let args = ChaosArgs { server: Some(server.to_owned()), ..ChaosArgs::of("") };
         let mut cluster = Cluster::prepare(&args, 1, runtime.handle()).unwrap();

@@ -1,25 +1,25 @@
-//! How much clients together may believe in, while operators change the capacity.
+//! How much clients together may believe in while operators change the capacity.
 //!
-//! A raise counts from when it is asked for. A cut counts when it has been acknowledged and what was leased before has
-//! had time to end. One of which it is not known whether it was stored counts as both.
+//! A raise counts from when it is requested. A cut counts when it has been acknowledged and older leases have had time
+//! to end. A change with an unknown outcome counts as both.
 
-/// A change of the capacity, in microseconds of the machine's clock.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct CapacityChange {
     pub(crate) asked_us: u64,
-    /// When it was acknowledged; none: it failed, or that is not known.
+    /// None: it failed, or the outcome is unknown.
     pub(crate) stored_us: Option<u64>,
     pub(crate) capacity: f64,
 }
 
-/// From when on there is how much, beginning with `first`; `changes` in their order. A capacity counts for so long
-/// after it was replaced.
+/// The capacities that count, and the times from which they do. `changes` are in order; a capacity counts until
+/// `settle_us` after it was replaced.
 pub(crate) fn limits(first: f64, changes: &[CapacityChange], settle_us: u64) -> Vec<(u64, f64)> {
     let begins = std::iter::once((0, first)).chain(changes.iter().map(|change| (change.asked_us, change.capacity)));
     let spans: Vec<(u64, u64, f64)> = begins
         .enumerate()
         .map(|(place, (from, capacity))| {
-            // The first that is known to have replaced it. Before `changes[place]` come `place` others and the first.
+            // The first change that is known to have replaced it. Before `changes[place]` are `place` changes and the
+            // first capacity.
             let replaced = changes[place..].iter().find_map(|change| change.stored_us);
             (from, replaced.map_or(u64::MAX, |at| at.saturating_add(settle_us)), capacity)
         })
@@ -34,7 +34,7 @@ pub(crate) fn limits(first: f64, changes: &[CapacityChange], settle_us: u64) -> 
     moments.into_iter().map(|at| (at, most(at))).collect()
 }
 
-/// What may be in force at the end: the last that was stored, and all that were tried after it.
+/// The capacities that may be in force at the end: the last that was stored, and all that were tried after it.
 pub(crate) fn may_be_in_force(first: f64, changes: &[CapacityChange]) -> Vec<f64> {
     let last = changes.iter().rposition(|change| change.stored_us.is_some());
     let stored = last.map_or(first, |last| changes[last].capacity);

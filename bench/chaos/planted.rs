@@ -1,4 +1,5 @@
-//! Rules that are left out, each with what suits it, and the seed whose books show it.
+//! Planted rules: for each rule that a server can leave out, the arguments that suit it, and the first seed that shows
+//! it.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::{
     },
 };
 
-/// What brings a rule into play.
+/// The arguments that bring a rule into play.
 struct Suited {
     rule: &'static str,
     shape: ClusterShape,
@@ -20,7 +21,6 @@ struct Suited {
     lease: u32,
 }
 
-/// How long each run lasts.
 const LENGTH: Duration = Duration::from_secs(40);
 
 const MASTERS: &[Fault] = &[Fault::Kill, Fault::Pause, Fault::Herd, Fault::Crash];
@@ -48,7 +48,7 @@ const ALL: [Suited; 13] = [
     suited("uses-ended-lease", ClusterShape::Three, GATEWAY_ALONE, 3),
 ];
 
-/// One after the other, as far as there are seeds.
+/// Tries each rule with all seeds until one shows it.
 pub(crate) fn table(args: &ChaosArgs, interrupt: &Interrupt, say: &dyn Fn(String)) -> Result<(), Error> {
     let mut rows = Vec::new();
     let mut missed = Vec::new();

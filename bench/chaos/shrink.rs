@@ -1,8 +1,8 @@
-//! A failing schedule made small: parts of it are left out for as long as it still fails.
+//! Shrinking: leaves out parts of a failing schedule as long as it still fails.
 
-/// Leaves out halves, then quarters, and so on down to single ones, as long as what is left still `fails`, which is
-/// asked no more than `tries` times. A failure in real processes takes luck: what does not fail once may be needed, or
-/// not. So the result is small, and not the smallest.
+/// Leaves out halves, then quarters, and so on down to single items, as long as the rest still `fails`, which is called
+/// at most `tries` times. Failures of real processes need luck, so an item that seems necessary may not be: the result
+/// is small, but not minimal.
 pub(crate) fn shrink<T: Clone>(whole: &[T], tries: usize, mut fails: impl FnMut(&[T]) -> bool) -> Vec<T> {
     let mut left = whole.to_vec();
     let mut tries = tries;

@@ -1,4 +1,4 @@
-//! Certificates for the servers of a run and for its clients, made by the program that is tested.
+//! Certificates for the servers and clients of a run, made by the program under test.
 
 use std::{
     fs,
@@ -10,22 +10,22 @@ use leaseway_tls::Protocol;
 
 use crate::common::{error::Error, server::said_by, tls};
 
-/// A set in a directory of the run: what is in use, and beside it what each CA has made.
+/// The certificates of a run in a directory: those in use, and those of each CA.
 pub(crate) struct Certificates {
     directory: PathBuf,
     server: Vec<String>,
     hosts: String,
-    /// CAs are counted: the newest, and the one whose certificates are in use.
+    /// The numbers of the newest CA and of the CA whose certificates are in use.
     newest: usize,
     in_use: usize,
 }
 
-/// What servers and clients show, in the order in which it is replaced: as when files are copied one by one, a key does
-/// not belong to its certificate for a moment.
+/// The files in use, in the order in which they are replaced. As when files are copied one by one, a key briefly does
+/// not match its certificate.
 const SHOWN: [&str; 4] = ["peer.key", "client.key", "peer.pem", "client.pem"];
 
 impl Certificates {
-    /// For servers that are reached at these hosts. `server` is the command that starts one.
+    /// For servers at these hosts. `server` is the command that starts one.
     pub(crate) fn make(server: &[String], directory: &Path, hosts: &[String]) -> Result<Certificates, Error> {
         let (directory, server) = (directory.join("certs"), server.to_vec());
         fs::create_dir(&directory).map_err(Error::io("create a directory for certificates"))?;
@@ -35,7 +35,7 @@ impl Certificates {
         Ok(certificates)
     }
 
-    /// Puts other certificates of the CA that is in use in the place of those that are.
+    /// Replaces the certificates in use with new ones of the same CA.
     pub(crate) fn renew(&self) -> Result<(), Error> {
         self.issue(self.in_use)?;
         self.deploy()
@@ -54,7 +54,7 @@ impl Certificates {
         self.put("ca.pem", &trusted)
     }
 
-    /// Puts certificates of the newest CA in the place of those that are in use.
+    /// Replaces the certificates in use with those of the newest CA.
     pub(crate) fn exchange(&mut self) -> Result<(), Error> {
         self.in_use = self.newest;
         self.deploy()
@@ -87,7 +87,7 @@ impl Certificates {
         put.map_err(Error::io("put a certificate in its place"))
     }
 
-    /// Of a server that asks its callers for certificates, too.
+    /// Flags of a server that asks for client certificates.
     pub(crate) fn flags(&self) -> [(&'static str, String); 3] {
         self.flags_of("peer")
     }
@@ -102,7 +102,7 @@ impl Certificates {
         self.flags_of("client")
     }
 
-    /// Of a server that does not.
+    /// Flags of a server that does not.
     pub(crate) fn server_flags(&self) -> impl Iterator<Item = (&'static str, String)> {
         self.flags().into_iter().filter(|(flag, _)| *flag != "--tls-ca")
     }
@@ -111,7 +111,7 @@ impl Certificates {
         tls::client(self.files("client"), None)
     }
 
-    /// The same client, as it reads pages.
+    /// The client for pages over HTTP/1.1.
     pub(crate) fn reader(&self) -> Result<ClientTls, Error> {
         let credentials = Credentials::load(self.files("client")).map_err(Error::usage)?;
         ClientTls::speaking(Protocol::Http1, &credentials, None).map_err(Error::usage)

@@ -1,5 +1,5 @@
-//! What can go wrong outside the measured requests, worded for the person who typed the command. Errors of measured
-//! requests are results, not errors: they are counted.
+//! Errors outside the measured requests, for the person who typed the command. Errors of measured requests are results,
+//! and are counted.
 
 use std::{io, net::SocketAddr};
 
@@ -56,12 +56,12 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// For `map_err`: what is wrong is in the error's own words.
+    /// For `map_err`: uses the text of the error.
     pub(crate) fn usage(error: impl std::fmt::Display) -> Error {
         Error::Usage(error.to_string())
     }
 
-    /// For `map_err`: what a process has used cannot be read.
+    /// For `map_err`: the resource usage of a process cannot be read.
     pub(crate) fn process(pid: u32) -> impl FnOnce(io::Error) -> Error {
         move |source| Error::Proc { pid, reason: source.to_string() }
     }

@@ -1,4 +1,4 @@
-//! Values of flags that several commands have.
+//! Flags that several commands have.
 
 use std::time::Duration;
 
@@ -15,15 +15,15 @@ pub(crate) fn percent(text: &str) -> Result<f64, String> {
 /// What a new master knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub(crate) enum Handover {
-    /// What the one before it promised.
+    /// What its predecessor promised.
     #[default]
     Promises,
-    /// Nothing: it listens first.
+    /// Nothing: it learns from clients first.
     Learning,
 }
 
 impl Handover {
-    /// As the simulator calls it.
+    /// The value in the simulator.
     pub(crate) fn simulated(self) -> leaseway_simulator::Handover {
         match self {
             Handover::Promises => leaseway_simulator::Handover::Promises,

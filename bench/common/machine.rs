@@ -1,10 +1,9 @@
-//! What a measurement was made on, so that its figures can be compared.
+//! The machine on which something was measured.
 
 use std::{fs, thread, time::SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-/// This machine, and what runs here.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Machine {
     /// Cores that this process may use.
@@ -30,7 +29,7 @@ impl Machine {
         }
     }
 
-    /// In one line, but for the time: the same for all that was measured here.
+    /// One line, without the time.
     pub(crate) fn text(&self) -> String {
         let Machine { cores, cpu, kernel, version, optimised, .. } = self;
         let cpu = cpu.as_ref().map_or(String::new(), |cpu| format!(" ({cpu})"));

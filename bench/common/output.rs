@@ -1,5 +1,4 @@
-//! The one place that prints and writes results. Results go to stdout, whole and flushed, so that a reader at the other
-//! end of a pipe gets them at once; everything a person needs to know meanwhile goes to stderr.
+//! Prints and writes results. Results go to standard output, flushed; everything else goes to standard error.
 
 use std::{
     fs,
@@ -13,7 +12,7 @@ use serde::Serialize;
 
 use crate::common::error::Error;
 
-/// Prints a result. A reader that has gone away (`| head`) is an error, so that a long run does not go on unread.
+/// Prints a result. A closed pipe (`| head`) is an error, so that a long run does not go on unread.
 pub(crate) fn print(text: &str) -> Result<(), Error> {
     let mut stdout = io::stdout().lock();
     writeln!(stdout, "{text}")
@@ -21,7 +20,7 @@ pub(crate) fn print(text: &str) -> Result<(), Error> {
         .map_err(|source| Error::Io { what: "print".into(), source })
 }
 
-/// Tells the person at the terminal something. A terminal that is gone is no reason to stop.
+/// Prints a message. A closed terminal is not an error.
 pub(crate) fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
@@ -34,17 +33,15 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<(), Error> {
     fs::write(path, text).map_err(Error::io(format!("write {}", path.display())))
 }
 
-/// Writes a result, if it is to be written.
 pub(crate) fn write_json(path: Option<&Path>, result: &impl Serialize) -> Result<(), Error> {
     path.map_or(Ok(()), |path| write(path, &(json(result) + "\n")))
 }
 
-/// The command line, so that a result can be repeated.
+/// The command line, so that a result can be reproduced.
 pub(crate) fn arguments() -> Vec<String> {
     std::env::args().skip(1).collect()
 }
 
-/// How far a run is, in so many steps.
 pub(crate) fn progress(steps: u64, template: &str) -> ProgressBar {
     let bar = ProgressBar::new(steps);
     bar.set_style(ProgressStyle::with_template(template).expect("templates are constants"));

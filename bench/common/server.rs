@@ -1,21 +1,21 @@
-//! Servers of our own: started from a command, watched, quoted when they fail, and gone with their values.
+//! Processes under test: started from a command, watched, and ended when dropped. Errors quote their output.
 
 use std::{
     fs::File,
     net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
     process::Command,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use leaseway_process::{Output, Process, Signal, Start, ports};
 
-use crate::common::error::Error;
+use crate::common::{error::Error, signal::Interrupt};
 
-/// How much of a failed process's output is repeated.
+/// The maximum length of quoted output, in bytes.
 const SAID_MAX: u64 = 2_000;
 
-/// A server as a process. It and what it starts end with this value.
+/// The process and its children end with this value.
 pub(crate) struct Server {
     process: Process,
     command: String,
@@ -23,7 +23,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Runs `words` as they stand, without a shell. What it says goes to `log`, which is added to.
+    /// Runs `words` without a shell. Output is appended to `log`.
     pub(crate) fn start(words: &[String], log: &File) -> Result<Server, Error> {
         let command = words.join(" ");
         let copy = || log.try_clone().map(Output::Kept).map_err(Error::io("use the output file of a process"));
@@ -32,7 +32,7 @@ impl Server {
         Ok(Server { process, command, may_end: false })
     }
 
-    /// Starts `template` with `{port}` replaced by a free port of this machine, which it returns.
+    /// Runs `template` with `{port}` replaced by a free port. Returns the address.
     pub(crate) fn listening(template: &str) -> Result<(Server, SocketAddr), Error> {
         let address = ports::free(Ipv4Addr::LOCALHOST, 1).map_err(Error::io("find a free port"))?[0];
         let log = tempfile::tempfile().map_err(Error::io("create a temporary file"))?;
@@ -47,7 +47,7 @@ impl Server {
         self.process.signal(signal);
     }
 
-    /// From now on its end is no failure.
+    /// From now on its end is not a failure.
     pub(crate) fn expect_end(&mut self) {
         self.may_end = true;
     }
@@ -60,7 +60,28 @@ impl Server {
         self.process.ends_within(patience)
     }
 
-    /// Fails, with what it said last, if it has ended unexpectedly.
+    /// Polls until `probe` succeeds. Fails if the process ends, or if that takes longer than `patience`.
+    pub(crate) fn await_ready(
+        &self,
+        patience: Duration,
+        interrupt: &Interrupt,
+        mut probe: impl FnMut() -> Result<(), String>,
+    ) -> Result<(), Error> {
+        let deadline = Instant::now() + patience;
+        loop {
+            // Checked first: if another process has taken the port, its answer is not that of our server.
+            self.check()?;
+            match probe() {
+                Ok(()) => return self.check(),
+                Err(error) if Instant::now() >= deadline => {
+                    return Err(self.failed(format!("is not ready after {} s: {error}", patience.as_secs())));
+                }
+                Err(_) => interrupt.poll(|| {})?,
+            }
+        }
+    }
+
+    /// Fails with its last output if it has ended unexpectedly.
     pub(crate) fn check(&self) -> Result<(), Error> {
         match self.process.ended() {
             Some(status) if !self.may_end => Err(self.failed(format!("ended ({status})"))),
@@ -75,7 +96,7 @@ impl Server {
     }
 }
 
-/// The command as a shell would split it, but with no shell: the process id must be the server's own.
+/// Splits the command as a shell would, but without a shell, so that the process id is that of the server.
 fn words(template: &str, port: u16) -> Result<Vec<String>, Error> {
     let words = shlex::split(template).ok_or_else(|| Error::Usage(format!("`{template}` has an unfinished quote")))?;
     if !words.iter().any(|word| word.contains("{port}")) {
@@ -87,7 +108,7 @@ fn words(template: &str, port: u16) -> Result<Vec<String>, Error> {
     Ok(words.into_iter().map(|word| word.replace("{port}", &port.to_string())).collect())
 }
 
-/// The command of `--server`, up to `serve`; without one, `leaseway` beside this program, or in PATH.
+/// The command of `--server` with `serve`. Without one, `leaseway` beside this program or in PATH.
 pub(crate) fn server_words(command: Option<&str>) -> Result<Vec<String>, Error> {
     let mut words = match command {
         Some(command) => shlex::split(command)
@@ -106,7 +127,7 @@ fn beside_us() -> Option<PathBuf> {
     beside.is_file().then_some(beside)
 }
 
-/// What the program of such a command says when it is run with other words.
+/// Runs the program of such a command with other arguments, and returns its output.
 pub(crate) fn said_by(server: &[String], words: &[&str]) -> Result<String, Error> {
     let program = server.iter().map(String::as_str).take_while(|word| *word != "serve");
     let words: Vec<&str> = program.chain(words.iter().copied()).collect();

@@ -1,5 +1,4 @@
-//! Ctrl-C and SIGTERM. Everything that runs for long asks here whether it should stop, so that child processes are
-//! ended by their guards instead of being left behind.
+//! Ctrl-C and SIGTERM. Long waits check here whether to stop, so that guards end child processes.
 
 use std::{
     io,
@@ -15,15 +14,15 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::common::error::Error;
 
-/// How long a stop may go unnoticed.
-const GLANCE: Duration = Duration::from_millis(25);
+/// How often waits look for an interrupt, and for what they wait for.
+const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
 /// Set once a signal asks this process to stop.
 #[derive(Clone, Default)]
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// Watches for signals from a thread of its own, for callers that block.
+    /// Watches for signals on a thread of its own, for callers that block.
     pub(crate) fn watch() -> Result<Interrupt, Error> {
         let interrupt = Interrupt::default();
         let flag = interrupt.clone();
@@ -43,12 +42,12 @@ impl Interrupt {
         if self.0.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
     }
 
-    /// Sleeps for a moment.
-    pub(crate) fn glance(&self, meanwhile: impl FnMut()) -> Result<(), Error> {
-        self.sleep_until(Instant::now() + GLANCE, meanwhile)
+    /// Sleeps for one poll interval.
+    pub(crate) fn poll(&self, meanwhile: impl FnMut()) -> Result<(), Error> {
+        self.sleep_until(Instant::now() + POLL_INTERVAL, meanwhile)
     }
 
-    /// Sleeps until `when`, calling `meanwhile` now and then, unless interrupted.
+    /// Sleeps until `when` and calls `meanwhile` at every poll interval, unless interrupted.
     pub(crate) fn sleep_until(&self, when: Instant, mut meanwhile: impl FnMut()) -> Result<(), Error> {
         loop {
             self.check()?;
@@ -57,19 +56,19 @@ impl Interrupt {
             if left.is_zero() {
                 return Ok(());
             }
-            thread::sleep(left.min(GLANCE));
+            thread::sleep(left.min(POLL_INTERVAL));
         }
     }
 }
 
-/// SIGINT and SIGTERM, as one event.
+/// SIGINT or SIGTERM.
 pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
 }
 
 impl Signals {
-    /// From here on the signals no longer end the process. Must be called inside a runtime.
+    /// From now on these signals no longer end the process. Must be called inside a runtime.
     pub(crate) fn new() -> io::Result<Signals> {
         Ok(Signals { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }

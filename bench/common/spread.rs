@@ -1,4 +1,4 @@
-//! A figure of several runs: the median, and how far the runs were apart.
+//! The median and range of several runs.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -12,13 +12,13 @@ pub(crate) struct Spread {
     pub(crate) max: f64,
 }
 
-/// What is no finite number is written as null.
+/// Infinite and undefined numbers are written as null.
 pub(crate) fn number_or_null<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or(f64::NAN))
 }
 
 impl Spread {
-    /// `None` of nothing.
+    /// None of no values.
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
         let mut values: Vec<_> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
@@ -29,7 +29,7 @@ impl Spread {
         Some(Spread { median, min, max })
     }
 
-    /// `median (min..max)`, or the one value there is, or a dash: a server that answered nothing has no latency.
+    /// `median (min..max)`, the only value, or a dash if it is not finite.
     pub(crate) fn text(self, number: impl Fn(f64) -> String) -> String {
         let Spread { median, min, max } = self;
         match (median.is_finite(), number(min) == number(max)) {
@@ -43,7 +43,7 @@ impl Spread {
         self.text(|value| format!("{value:.digits$}"))
     }
 
-    /// As [`digits`](Self::digits), and a dash where there is none.
+    /// Like [`digits`](Self::digits), with a dash for none.
     pub(crate) fn show(spread: Option<Spread>, digits: usize) -> String {
         spread.map_or("-".into(), |spread| spread.digits(digits))
     }

@@ -1,9 +1,9 @@
-//! Tables that read well in a terminal and, pasted unchanged, are Markdown.
+//! Markdown tables that are readable in a terminal.
 
-/// As many characters as a table has that is made to fit a terminal.
+/// The width of a table that fits a terminal, in characters.
 const WIDTH: usize = 130;
 
-/// Renders `rows` below `head`. The first `left` columns are words, the others numbers.
+/// The first `left` columns are text, the others numbers.
 pub(crate) fn render<R: AsRef<[T]>, T: AsRef<str>>(head: &[&str], left: usize, rows: &[R]) -> String {
     let widths: Vec<usize> = (0..head.len()).map(|column| width(head, rows, column)).collect();
     let line = |cells: &mut dyn Iterator<Item = &str>| {
@@ -27,8 +27,8 @@ fn width<R: AsRef<[T]>, T: AsRef<str>>(head: &[&str], rows: &[R], column: usize)
     cells.chain([head[column]]).map(|cell| cell.chars().count()).max().unwrap_or_default()
 }
 
-/// As [`render`], where there are more columns than fit a terminal: a single row becomes a line for each column; of
-/// several the columns that fit are shown, from the left, and the others named.
+/// Like [`render`], for tables that may be too wide: a single row becomes one line per column; of several rows only the
+/// columns that fit are shown, and the others are named.
 pub(crate) fn fitted(head: &[&str], left: usize, rows: &[Vec<String>]) -> String {
     if let [row] = rows {
         let pairs: Vec<_> = head.iter().zip(row).map(|(title, cell)| [*title, cell.as_str()]).collect();
@@ -61,7 +61,7 @@ mod tests {
 |-----|------:|
 | A   |    12 |
 | A/B | 1.500 |";
-        // The head follows its column.
+        // The head is aligned like its column.
         assert_eq!(render(&["row", "ms"], 1, &[["A", "12"], ["A/B", "1.500"]]), expected.replace("ms    ", "   ms "));
     }
 

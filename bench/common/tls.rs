@@ -1,4 +1,4 @@
-//! TLS towards the servers that are measured: the same flags for all commands that ask some.
+//! TLS towards servers, by the same flags for all commands.
 
 use std::path::PathBuf;
 
@@ -6,19 +6,19 @@ use leaseway_client::{ClientTls, Credentials, Files, Transport};
 
 use crate::common::error::Error;
 
-/// How servers are reached: over TLS if any of these is given.
+/// Any of these turns TLS on.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct TlsFlags {
-    /// Ask over TLS; the CA that signs the servers' certificates, as PEM.
+    /// Use TLS; the CA of the servers' certificates, as PEM.
     #[arg(long, value_name = "FILE")]
     tls_ca: Option<PathBuf>,
-    /// The certificate to show to servers that ask for one, as PEM.
+    /// The client certificate, as PEM.
     #[arg(long, value_name = "FILE", requires = "tls_ca")]
     tls_cert: Option<PathBuf>,
     /// Its key, as PEM.
     #[arg(long, value_name = "FILE", requires = "tls_ca")]
     tls_key: Option<PathBuf>,
-    /// What the servers' certificates are for, if not for the addresses that are asked.
+    /// The name in the servers' certificates, if it is not the address.
     #[arg(long, value_name = "NAME", requires = "tls_ca")]
     tls_server_name: Option<String>,
 }
@@ -35,7 +35,6 @@ pub(crate) fn client(files: Files, server_name: Option<&str>) -> Result<ClientTl
     ClientTls::new(&credentials, server_name).map_err(Error::usage)
 }
 
-/// A pool of connections, made so.
 pub(crate) fn transport(tls: Option<ClientTls>) -> Transport {
     match tls {
         Some(tls) => Transport::new().with_tls(tls),

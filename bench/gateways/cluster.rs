@@ -1,9 +1,9 @@
-//! A server, gateways before it, and what they are measured against, as processes of their own.
+//! The processes: a server, gateways, and the services to compare with.
 
 use std::{
     fs,
     net::{Ipv4Addr, SocketAddr, TcpStream},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use leaseway_process::ports;
@@ -24,7 +24,6 @@ use crate::{
 /// How long a process may take until it accepts connections.
 const STARTUP: Duration = Duration::from_secs(15);
 
-/// Files and a server; gateways are added.
 pub(crate) struct GatewayCluster {
     directory: TempDir,
     server: Server,
@@ -32,10 +31,10 @@ pub(crate) struct GatewayCluster {
     program: Vec<String>,
 }
 
-/// A process that is asked. It ends with this value.
+/// The process ends with this value.
 pub(crate) struct Running {
     pub(crate) served: Served,
-    /// Pages of a gateway.
+    /// The pages of a gateway.
     pub(crate) pages: SocketAddr,
     process: Server,
 }
@@ -47,7 +46,7 @@ impl Running {
 }
 
 impl GatewayCluster {
-    /// Each resource has this capacity, and leases that last so long; what gateways are told of a limit is the same.
+    /// Each resource has this capacity, and so have the limits of gateways.
     pub(crate) fn start(
         command: Option<&str>,
         capacity: u32,
@@ -103,7 +102,7 @@ impl GatewayCluster {
     }
 }
 
-/// A service of this program, with flags of its own.
+/// Starts a bare service.
 pub(crate) fn service(protocol: Protocol, flags: &[&str], interrupt: &Interrupt) -> Result<Running, Error> {
     let address = free()?;
     let program = std::env::current_exe().map_err(Error::io("find this program"))?.display().to_string();
@@ -116,7 +115,7 @@ pub(crate) fn service(protocol: Protocol, flags: &[&str], interrupt: &Interrupt)
     running(process(own.into_iter().chain(flags.iter().copied()))?, protocol, address, address, interrupt)
 }
 
-/// A Redis that keeps nothing.
+/// Starts a Redis without persistence.
 pub(crate) fn redis(program: &str, interrupt: &Interrupt) -> Result<(Server, SocketAddr), Error> {
     let address = free()?;
     let port = address.port().to_string();
@@ -147,13 +146,5 @@ fn running(
 }
 
 pub(crate) fn await_listening(process: &Server, address: SocketAddr, interrupt: &Interrupt) -> Result<(), Error> {
-    let deadline = Instant::now() + STARTUP;
-    while TcpStream::connect(address).is_err() {
-        process.check()?;
-        interrupt.glance(|| {})?;
-        if Instant::now() > deadline {
-            return Err(process.failed(format!("accepts no connection after {} s", STARTUP.as_secs())));
-        }
-    }
-    process.check()
+    process.await_ready(STARTUP, interrupt, || TcpStream::connect(address).map(drop).map_err(|error| error.to_string()))
 }

@@ -1,5 +1,5 @@
-//! One limit at three Envoys in front of one backend, whose traffic is uneven and moves: by quotas of a gateway, with an
-//! even part of the limit each, and counted in Redis.
+//! One limit at three Envoys in front of one backend, with uneven traffic that moves: by quotas of a gateway, by an
+//! even share of the limit, and counted in Redis.
 
 pub(crate) mod backend;
 pub(crate) mod config;
@@ -38,39 +38,39 @@ use crate::{
     },
 };
 
-/// One limit at three Envoys with uneven traffic that moves, the master killed meanwhile: what comes to the backend.
-/// Beside it Envoys that have an even part of the limit each, and Envoys that ask a service that counts in Redis.
+/// Measure three Envoys under one limit with uneven traffic that moves; the master is killed in the last phase.
+/// Compares quotas of a gateway with an even share for each Envoy, and with a service that counts in Redis.
 #[derive(clap::Args)]
 pub(crate) struct EnvoysArgs {
-    /// Requests a second that may pass, all Envoys together.
+    /// The limit in requests per second, over all Envoys.
     #[arg(long, default_value = "300", value_name = "N")]
     capacity: NonZeroU32,
-    /// Each of the four phases of the traffic.
+    /// The length of each of the four phases, in seconds.
     #[arg(long, default_value = "40", value_name = "S", value_parser = seconds)]
     phase: Duration,
-    /// From so long after it begins a phase counts as settled.
+    /// When a phase counts as settled, in seconds after it begins.
     #[arg(long, default_value = "25", value_name = "S", value_parser = seconds)]
     settling: Duration,
-    /// Envoy, 1.40 or newer.
+    /// The Envoy program, 1.40 or newer.
     #[arg(long, default_value = "envoy", value_name = "PROGRAM")]
     envoy: String,
-    /// Redis' server.
+    /// The Redis server program.
     #[arg(long, default_value = "redis-server", value_name = "PROGRAM")]
     redis: String,
-    /// The command of the servers, up to `serve`; default: `leaseway` beside this program, or in PATH.
+    /// The command of the servers, up to `serve`. [default: `leaseway` beside this program, or in PATH]
     #[arg(long, value_name = "COMMAND")]
     server: Option<String>,
-    /// Measure the quotas alone.
+    /// Measure the quotas only.
     #[arg(long)]
     alone: bool,
-    /// Also write everything that was measured to a file.
+    /// Also write all results to a file, as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
 const ENVOYS: usize = 3;
 
-/// What is offered to each Envoy, in parts of the capacity.
+/// The load on each Envoy, as a fraction of the limit.
 const PHASES: [(&str, [f64; ENVOYS]); 4] = [
     ("uneven, 14/15 of the capacity", [2.0 / 3.0, 0.2, 1.0 / 15.0]),
     ("moved, 0.8 of the capacity", [1.0 / 15.0, 2.0 / 3.0, 1.0 / 15.0]),
@@ -78,7 +78,7 @@ const PHASES: [(&str, [f64; ENVOYS]); 4] = [
     ("the same, the master is killed", [1.0 / 3.0, 0.2, 1.0]),
 ];
 
-/// It has settled once so much passes of what could, in every span from then on.
+/// A phase has settled once this fraction of what could pass does, in every span from then on.
 const ENOUGH: f64 = 0.97;
 const SPAN: Duration = Duration::from_secs(5);
 
@@ -94,12 +94,13 @@ struct EnvoysReport {
 #[derive(Serialize)]
 struct LimitedBy {
     name: &'static str,
-    /// That came to the backend, second by second.
+    /// Requests at the backend, by second.
     passed: Vec<usize>,
     most_in_a_second: usize,
-    /// The most that came in any span of time, beyond so many a second.
+    /// The largest excess over the limit in any span of time.
     excess: f64,
-    /// Of what could pass, by phase, once it counts as settled; and after how many seconds that was so.
+    /// The fraction of what could pass that did, by phase, once it counts as settled; and after how many seconds that
+    /// was so.
     settled: Vec<f64>,
     settled_after_s: Vec<Option<u64>>,
     p50_us: u64,
@@ -209,12 +210,12 @@ impl EnvoysArgs {
     }
 }
 
-/// What could pass in a phase, in parts of the capacity.
+/// What can pass in a phase, as a fraction of the limit.
 fn could(nth: usize) -> f64 {
     PHASES[nth].1.iter().sum::<f64>().min(1.0)
 }
 
-/// A real Envoy. It ends with this value.
+/// A real Envoy. The process ends with this value.
 struct Edge {
     process: Server,
     address: SocketAddr,

@@ -1,4 +1,4 @@
-//! Traffic on several gateways that does not wait for answers: so many requests a second at each, and what passed when.
+//! An open loop on several gateways, and when requests passed.
 
 use std::{
     cell::RefCell,
@@ -17,12 +17,12 @@ use crate::{
     gateways::{Served, wire::Line},
 };
 
-/// How fine traffic is spread.
+/// The granularity of traffic.
 const TICK: Duration = Duration::from_millis(2);
 
-/// What passed, at any gateway, and how long answers took.
+/// The requests that passed at any gateway, and the latency of answers.
 pub(crate) struct Poured {
-    /// Milliseconds from the beginning, in order.
+    /// Milliseconds since the beginning, in order.
     pub(crate) passed_ms: Vec<u32>,
     pub(crate) latency_us: Histogram<u64>,
     pub(crate) failed: u64,
@@ -33,7 +33,7 @@ struct Basin {
     poured: RefCell<Poured>,
 }
 
-/// For `phase` each, so many requests a second at each gateway. All ask under the same descriptor.
+/// `phases` are the rates at each gateway. All requests have the same descriptor.
 pub(crate) async fn pour(
     gateways: &[Served],
     phases: &[Vec<f64>],
@@ -96,7 +96,7 @@ fn ask(line: &Line, basin: &Rc<Basin>) {
 }
 
 impl Poured {
-    /// The most that passed in any second, wherever it begins.
+    /// The most that passed in any second.
     pub(crate) fn most_in_a_second(&self) -> usize {
         let passed = &self.passed_ms;
         let mut first = 0;
@@ -109,7 +109,7 @@ impl Poured {
         windows.max().unwrap_or_default()
     }
 
-    /// The most by which, in any span of time, more passed than so many per second.
+    /// The largest excess over this rate in any span of time.
     pub(crate) fn excess(&self, rate: f64) -> f64 {
         let (mut lowest, mut excess) = (f64::INFINITY, 0.0_f64);
         for (before, ms) in self.passed_ms.iter().enumerate() {
@@ -120,7 +120,7 @@ impl Poured {
         excess
     }
 
-    /// How many passed from one moment to another.
+    /// The requests that passed in this span.
     pub(crate) fn passed(&self, from: Duration, to: Duration) -> usize {
         let at = |moment: Duration| self.passed_ms.partition_point(|ms| u128::from(*ms) < moment.as_millis());
         at(to) - at(from)

@@ -1,5 +1,5 @@
-//! How a gateway is asked: by gRPC, or by HTTP/1.1 on a connection that stays open. No more than that stands between a
-//! request and the socket, for the generator shares the machine with what it measures.
+//! Connections to gateways, over gRPC or HTTP/1.1 keep-alive, with little code between a request and the socket: the
+//! load generator shares the machine with the gateway.
 
 use std::{cell::RefCell, fmt::Write as _, net::SocketAddr, rc::Rc};
 
@@ -28,16 +28,15 @@ pub(crate) const KEY: &str = "k";
 
 const SHOULD_RATE_LIMIT: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// The longest head of an answer.
+/// The maximum length of the head of an answer.
 const HEAD_MAX: usize = 4096;
 
-/// What a lane asks with.
 pub(crate) enum GatewayAsker {
     Rls { connection: Connection, path: Path, request: RateLimitRequest },
     Http(HttpLane),
 }
 
-/// A connection, shared by as many lanes as requests are in flight on it.
+/// A connection, shared by as many lanes as it has requests in flight.
 #[derive(Clone)]
 pub(crate) enum Line {
     Rls { connection: Connection, path: Path },
@@ -61,7 +60,7 @@ impl Line {
         }
     }
 
-    /// Of HTTP/1.1 there is one for each connection.
+    /// HTTP/1.1 has one lane for each connection.
     pub(crate) fn asker(&self) -> Option<GatewayAsker> {
         match self {
             Line::Rls { connection, path } => {
@@ -77,7 +76,7 @@ impl Line {
 }
 
 impl GatewayAsker {
-    /// Whether one more passes under this descriptor.
+    /// Whether one request passes under this descriptor.
     pub(crate) async fn passes(&mut self, descriptor: u32) -> Result<bool, Failure> {
         match self {
             GatewayAsker::Rls { connection, path, request } => {
@@ -99,7 +98,7 @@ impl GatewayAsker {
     }
 }
 
-/// A connection that speaks HTTP/1.1.
+/// An HTTP/1.1 connection.
 pub(crate) struct HttpLane {
     stream: TcpStream,
     host: String,
@@ -122,7 +121,7 @@ impl HttpLane {
         Ok(self.exchange(&request).await?.0)
     }
 
-    /// A page, as text.
+    /// Reads a page.
     pub(crate) async fn get(&mut self, path: &str) -> Result<String, String> {
         Ok(self.get_whole(path).await?.1)
     }
@@ -164,7 +163,7 @@ impl HttpLane {
     }
 }
 
-/// Status, where the body begins and how long it is, once the head is there.
+/// The status, the offset of the body and its length, once the head is complete.
 fn head(buffer: &[u8]) -> Result<Option<(u16, usize, usize)>, String> {
     const END: &[u8] = b"\r\n\r\n";
     let Some(end) = buffer.windows(END.len()).position(|window| window == END) else { return Ok(None) };

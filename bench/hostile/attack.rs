@@ -1,4 +1,4 @@
-//! The attacks: what each does, what the server is started with, and what it may cost.
+//! The attacks: what each does, how the server is started, and how far its memory may grow.
 
 use std::rc::Rc;
 
@@ -16,7 +16,6 @@ pub(crate) mod tables;
 pub(crate) mod tokens;
 pub(crate) mod unread;
 
-/// What a attacker does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Attack {
@@ -74,11 +73,11 @@ pub(crate) enum Attack {
     BadJwts,
 }
 
-/// Connections that are kept busy at a time, by attacks that do not consist of connections.
+/// Connections in parallel, of attacks that do not consist of connections.
 const LANES: u32 = 4;
 
 impl Attack {
-    /// Never ends by itself.
+    /// Never returns.
     pub(crate) async fn make(self, attacker: Rc<Attacker>) {
         match self {
             Attack::UnreadStatus => unread::status(attacker).await,
@@ -110,7 +109,7 @@ impl Attack {
         }
     }
 
-    /// Flags of the server, besides the usual ones: tables that are full in seconds, not in minutes.
+    /// Flags of the server that make tables full in seconds instead of minutes.
     pub(crate) fn flags(self) -> &'static [&'static str] {
         match self {
             Attack::Holders => &["--max-clients", "30000"],
@@ -119,34 +118,33 @@ impl Attack {
         }
     }
 
-    /// Whether the server has a policy: without one it takes no notice of tokens.
+    /// Whether the server needs a policy. Without one it ignores tokens.
     pub(crate) fn meets_policy(self) -> bool {
         matches!(self, Attack::BadTokens | Attack::BadJwts)
     }
 
-    /// By how many MiB the server's memory may grow.
+    /// How far the server's memory may grow, in MiB.
     pub(crate) fn budget_mib(self) -> u64 {
         match self {
-            // Four connections, each of which may have 16 MiB waiting; what an allocator keeps, and what is made before
-            // it is refused, is more.
+            // Four connections with up to 16 MiB of unsent answers each, and what the allocator keeps.
             Attack::UnreadStatus | Attack::UnreadCapacity | Attack::EndlessBodies => 250,
             Attack::HpackBomb | Attack::Malformed | Attack::Holders | Attack::Scrapes => 100,
-            // 7,500 of them, at 10 KiB.
+            // 7,500 at 10 KiB each.
             Attack::Resources => 150,
             Attack::Silent | Attack::HalfPreface | Attack::HalfHeaders | Attack::Handshakes => 100,
-            // 15,000 of them, at 4 KiB.
+            // 15,000 at 4 KiB each.
             Attack::Watchers => 150,
             _ => 60,
         }
     }
 }
 
-/// Does it on several connections at a time.
+/// Runs several lanes in parallel.
 async fn on_lanes<F: Future<Output = ()> + 'static>(attacker: Rc<Attacker>, lane: impl Fn(Rc<Attacker>, u32) -> F) {
     on_many(attacker, LANES, lane).await;
 }
 
-/// Does it so many times at a time.
+/// Runs this many lanes in parallel.
 async fn on_many<F: Future<Output = ()> + 'static>(
     attacker: Rc<Attacker>,
     number: u32,
@@ -154,7 +152,7 @@ async fn on_many<F: Future<Output = ()> + 'static>(
 ) {
     let lanes: Vec<_> = (0..number).map(|number| spawn_local(lane(Rc::clone(&attacker), number))).collect();
     for lane in lanes {
-        // They end with this task alone.
+        // Lanes end only with this task.
         let _ = lane.await;
     }
 }

@@ -1,4 +1,4 @@
-//! The attacker: a thread with an address of its own, whose pace is bounded, and which counts what it sends.
+//! The attacker: a thread with an address of its own and a bounded rate, which counts what it sends.
 
 use std::{
     cell::Cell,
@@ -32,33 +32,32 @@ use crate::{
     load::socket::{Dialer, Socket},
 };
 
-/// Where it comes from. What is shared by addresses is shared between this one and that of all others.
+/// The address of the attacker. The server bounds what one address may use.
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
-/// A server that refuses connections is tried again so soon.
+/// The pause after a refused connection.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What it did not do in time it makes up for no longer than this.
+/// The attacker catches up for at most this long.
 const SLACK: Duration = Duration::from_millis(10);
 
-/// A connection that is not made within this time is given up.
+/// The timeout for connecting.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How it attacks, and whom.
 #[derive(Clone)]
 pub(crate) struct AttackPlan {
     pub(crate) grpc: SocketAddr,
     pub(crate) http: SocketAddr,
     pub(crate) dialer: Dialer,
-    /// The same, to read pages.
+    /// For pages over HTTP/1.1.
     pub(crate) reader: Dialer,
-    /// Acts a second, at most.
+    /// The maximum number of acts per second.
     pub(crate) rate: f64,
     /// Connections at a time, of attacks that consist of connections.
     pub(crate) connections: u32,
 }
 
-/// The attacker, as its own thread sees it.
+/// The attacker, as attacks see it.
 pub(crate) struct Attacker {
     pub(crate) plan: AttackPlan,
     sent: Arc<Sent>,
@@ -67,7 +66,7 @@ pub(crate) struct Attacker {
 }
 
 impl Attacker {
-    /// Waits until so many acts may be done.
+    /// Waits until this many acts may be done.
     pub(crate) async fn acts(&self, number: u32) {
         self.sent.acts.fetch_add(number.into(), Relaxed);
         let now = Instant::now();
@@ -78,27 +77,25 @@ impl Attacker {
         }
     }
 
-    /// A call was answered with an error.
     pub(crate) fn was_refused(&self) {
         self.sent.refused.fetch_add(1, Relaxed);
     }
 
-    /// The server has refused a connection, or ended it.
     pub(crate) fn was_ended(&self) {
         self.sent.ended.fetch_add(1, Relaxed);
     }
 
-    /// A connection as clients have it, with TLS if the server has it.
+    /// A connection as clients make it, with TLS if the server uses it.
     pub(crate) async fn connect(&self) -> Option<CountedWire> {
         self.wire(self.plan.grpc, &self.plan.dialer).await
     }
 
-    /// One that says nothing by itself.
+    /// A TCP connection.
     pub(crate) async fn connect_barely(&self) -> Option<CountedWire> {
         self.wire(self.plan.grpc, &Dialer::default()).await
     }
 
-    /// One to the pages.
+    /// A connection for pages.
     pub(crate) async fn connect_to_pages(&self) -> Option<CountedWire> {
         self.wire(self.plan.http, &self.plan.reader).await
     }
@@ -115,7 +112,7 @@ impl Attacker {
     }
 }
 
-/// A connection whose port is free as soon as it ends: an attacker does not wait for its ports.
+/// The port is free as soon as the connection ends, so that the attacker does not run out of ports.
 async fn tcp(to: SocketAddr) -> io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     socket.bind((ADDRESS, 0).into())?;
@@ -124,12 +121,12 @@ async fn tcp(to: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// The thread of the attacker. It and its connections end when this is dropped.
+/// The thread of the attacker. Dropping it ends the thread and its connections.
 pub(crate) struct AttackThread {
     over: Option<watch::Sender<()>>,
     handle: Option<JoinHandle<()>>,
     sent: Arc<Sent>,
-    /// The system's number for it, where it has one.
+    /// The id of the thread, where the system has one.
     thread: Option<u32>,
 }
 
@@ -160,7 +157,7 @@ impl AttackThread {
         Ok(attacker)
     }
 
-    /// CPU time so far, where the system tells.
+    /// CPU time so far, where the system reports it.
     pub(crate) fn cpu(&self) -> Option<Duration> {
         self.thread.and_then(usage::own_thread_cpu_time)
     }
@@ -179,7 +176,7 @@ impl Drop for AttackThread {
     }
 }
 
-/// Bytes are counted before TLS makes more of them.
+/// Counts bytes before TLS encrypts them.
 pub(crate) struct CountedWire {
     socket: Socket,
     sent: Arc<Sent>,
@@ -216,7 +213,7 @@ impl AsyncWrite for CountedWire {
     }
 }
 
-/// What the attacker has done so far.
+/// Counters of the attacker.
 #[derive(Default)]
 pub(crate) struct Sent {
     pub(crate) connections: AtomicU64,
@@ -226,17 +223,16 @@ pub(crate) struct Sent {
     pub(crate) ended: AtomicU64,
 }
 
-/// The same, in some time.
+/// The same, over a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct SentCount {
-    /// Connections that were made.
     pub(crate) connections: u64,
     pub(crate) bytes: u64,
-    /// Frames, calls and connections; of long messages each 16 KiB, of long calls every 20 entries.
+    /// Frames, calls and connections; each 16 KiB of long messages, and each 20 entries of long calls.
     pub(crate) acts: u64,
     /// Calls that were answered with an error.
     pub(crate) refused: u64,
-    /// Connections that the server refused or ended.
+    /// Connections that the server refused or closed.
     pub(crate) ended: u64,
 }
 
@@ -261,14 +257,14 @@ impl Sent {
     }
 }
 
-/// The core that is the attacker's.
+/// A core that only the attacker uses.
 #[derive(Clone, Copy)]
 pub(crate) struct OwnCore {
     core: usize,
 }
 
 impl OwnCore {
-    /// Keeps this process, and what it starts from here on, off the last core.
+    /// Keeps this process, and processes that it starts later, off the last core.
     pub(crate) fn arrange() -> Result<OwnCore, Error> {
         match thread::available_parallelism().map_or(1, usize::from) {
             0 | 1 => Err(Error::Usage("--apart: there is one core, which attacker and server have to share".into())),
@@ -280,7 +276,6 @@ impl OwnCore {
         }
     }
 
-    /// Puts a thread on it.
     pub(crate) fn set(self, thread: u32) -> Result<(), Error> {
         taskset(&[], &self.core.to_string(), thread)
     }

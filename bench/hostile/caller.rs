@@ -1,5 +1,4 @@
-//! Calls that are well formed one by one. What is wrong with them is their number, their content, or that their answers
-//! are not read.
+//! Calls that are well formed. What is wrong is their number, their content, or that their answers are not read.
 
 use std::{future::pending, rc::Rc};
 
@@ -13,13 +12,13 @@ use tokio::task::{AbortHandle, spawn_local};
 
 use crate::hostile::attacker::Attacker;
 
-/// Answers come without further questions.
+/// A window that never blocks answers.
 pub(crate) const WIDE: u32 = 1 << 30;
 
-/// Streams of one connection that are waited for at most.
+/// The maximum number of pending streams of a connection.
 const CALLS: u32 = 1000;
 
-/// A connection of the attacker that makes calls. Dropping it ends the connection.
+/// Dropping it closes the connection.
 pub(crate) struct Caller {
     attacker: Rc<Attacker>,
     requests: SendRequest<Bytes>,
@@ -30,7 +29,7 @@ pub(crate) struct Caller {
 pub(crate) type Begun = (ResponseFuture, SendStream<Bytes>);
 
 impl Caller {
-    /// Of each answer it takes `window` bytes.
+    /// It accepts `window` bytes of each answer.
     pub(crate) async fn open(attacker: &Rc<Attacker>, window: u32) -> Option<Caller> {
         let wire = attacker.connect().await?;
         let mut builder = h2::client::Builder::new();
@@ -46,7 +45,7 @@ impl Caller {
         Some(Caller { attacker: Rc::clone(attacker), requests, driver })
     }
 
-    /// A request as gRPC has it; `headers` are added.
+    /// A gRPC request with additional headers.
     pub(crate) fn post(&self, path: &str, headers: &[(&str, &str)]) -> Request<()> {
         let usual = [("content-type", "application/grpc"), ("te", "trailers")];
         self.request("POST", path, &[&usual, headers].concat())
@@ -60,7 +59,6 @@ impl Caller {
         request.body(()).expect("requests of attacks are made of constants")
     }
 
-    /// Whether the connection is gone.
     pub(crate) fn has_ended(&self) -> bool {
         self.driver.is_finished()
     }
@@ -71,7 +69,7 @@ impl Caller {
         ready.send_request(request, false)
     }
 
-    /// A call with its whole message. Its answer is read and thrown away.
+    /// Makes a call, and discards the answer.
     pub(crate) async fn ask(&mut self, request: Request<()>, message: Bytes) -> Result<(), h2::Error> {
         let (answer, mut body) = self.begin(request).await?;
         // It may have been refused already.
@@ -90,7 +88,7 @@ impl Drop for Caller {
 }
 
 impl Attacker {
-    /// Reads an answer to its end. A stream that was reset is an answer, too.
+    /// Reads an answer to its end. A reset stream counts as an answer.
     pub(crate) async fn read(&self, answer: ResponseFuture) -> Result<(), h2::Error> {
         let outcome = async {
             let (head, mut body) = answer.await?.into_parts();
@@ -116,7 +114,7 @@ impl Attacker {
         }
     }
 
-    /// Ends when a call is refused. An answer that has begun is kept and not read.
+    /// Ends when a call is refused. Answers that have begun are kept and not read.
     pub(crate) async fn leave_unread(&self, (answer, body): Begun) {
         let Ok(response) = answer.await else { return };
         if !response.headers().contains_key(STATUS) {
@@ -133,7 +131,7 @@ fn is_refusal(headers: &HeaderMap) -> bool {
     headers.get(STATUS).is_some_and(|status| status != "0")
 }
 
-/// Does it again and again, over a new connection when one has broken.
+/// Repeats this, and reconnects when the connection breaks.
 pub(crate) async fn repeat(
     attacker: Rc<Attacker>,
     window: u32,

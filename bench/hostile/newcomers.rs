@@ -1,5 +1,5 @@
-//! Clients that were not there before the attack: each makes a connection, asks for a lease of a resource of its own,
-//! and looks whether the server is alive.
+//! Newcomers: clients that arrive during the attack. Each connects, asks for a lease of a resource of its own, and
+//! reads the liveness probe.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -23,31 +23,30 @@ use crate::{
     },
 };
 
-/// Where they come from: neither where the well-behaved are nor where the attacker is.
+/// An address that neither the well-behaved clients nor the attacker use.
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 
-/// The next one comes so long after the one before is done.
+/// The pause between two newcomers.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What became of them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct NewcomerCount {
     pub(crate) came: u64,
     pub(crate) failed: u64,
-    /// Why the first of these failed.
+    /// The error of the first that failed.
     pub(crate) why: Option<String>,
-    /// From its beginning until it had a lease.
+    /// From the attempt to connect until it had a lease.
     pub(crate) slowest_ms: f64,
 }
 
-/// They come until this is dropped or asked what became of them.
+/// Newcomers arrive until this is dropped.
 pub(crate) struct Newcomers {
     over: watch::Sender<()>,
     handle: JoinHandle<NewcomerCount>,
 }
 
 impl Newcomers {
-    /// `name`: what no others are called.
+    /// `name` has to be unique.
     pub(crate) fn come(target: &Target, name: String) -> Result<Newcomers, Error> {
         let runtime = current_thread().map_err(Error::io("start a runtime"))?;
         let (over, is_over) = watch::channel(());

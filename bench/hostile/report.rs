@@ -1,4 +1,4 @@
-//! What the attacks came to.
+//! The results of all attacks.
 
 use serde::Serialize;
 
@@ -8,42 +8,41 @@ use crate::{
     load::measurement::Measurement,
 };
 
-/// What `hostile` writes.
 #[derive(Serialize)]
 pub(crate) struct HostileReport {
-    /// The whole command line, so that it can be repeated.
+    /// The command line.
     pub(crate) arguments: Vec<String>,
     pub(crate) machine: Machine,
     pub(crate) tls: bool,
     pub(crate) attacks: Vec<AttackResult>,
 }
 
-/// An attack and what was there before, measured one after the other.
+/// An undisturbed run, and the run under attack after it.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct AttackPair {
     pub(crate) undisturbed: Measurement,
     pub(crate) attacked: Measurement,
-    /// What the attacker did in so many seconds, and the cores that it kept busy.
+    /// What the attacker sent in this many seconds, and the cores that it used.
     pub(crate) sent: SentCount,
     pub(crate) sent_in_s: f64,
     pub(crate) attacker_cores: Option<f64>,
     pub(crate) newcomers: NewcomerCount,
 }
 
-/// One attack on one server.
+/// All runs of one attack.
 #[derive(Serialize)]
 pub(crate) struct AttackResult {
     pub(crate) attack: Attack,
     pub(crate) pairs: Vec<AttackPair>,
-    /// What the server says it has refused, by kind.
+    /// What the server refused, by kind.
     pub(crate) refused: Refused,
-    /// Resident: before the first attack, at most, and after the last.
+    /// Resident memory before the first attack, at its peak, and after the last.
     pub(crate) memory_before_mib: f64,
     pub(crate) memory_peak_mib: f64,
     pub(crate) memory_after_mib: f64,
-    /// By how much it may grow.
+    /// How far memory may grow.
     pub(crate) budget_mib: u64,
-    /// Files and sockets of the server, at most.
+    /// The maximum number of file descriptors of the server.
     pub(crate) descriptors: usize,
 }
 
@@ -81,7 +80,7 @@ impl HostileReport {
         format!("{table}\n\n{WORDS}\n{}; {tls}.\n\n{harm}", self.machine.text())
     }
 
-    /// An error if there was harm.
+    /// Fails if an attack did harm.
     pub(crate) fn verdict(&self) -> Result<(), Error> {
         match self.attacks.iter().filter(|attack| !attack.harm().is_empty()).count() {
             0 => Ok(()),
@@ -131,7 +130,6 @@ impl AttackResult {
         self.pairs.iter().map(|pair| pair.newcomers.clone()).fold(NewcomerCount::default(), NewcomerCount::and)
     }
 
-    /// Requests under attack, and newcomers.
     fn asked(&self) -> u64 {
         self.pairs.iter().map(|pair| pair.attacked.requests).sum::<u64>() + self.newcomers().came
     }
@@ -141,7 +139,7 @@ impl AttackResult {
         self.pairs.iter().map(of).sum::<u64>() + self.newcomers().failed
     }
 
-    /// In words, if any.
+    /// Describes the harm, if any.
     fn harm(&self) -> Vec<String> {
         let mut harm = Vec::new();
         let name = word(&self.attack);

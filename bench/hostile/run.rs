@@ -1,4 +1,4 @@
-//! One attack on one server: undisturbed and attacked in turns.
+//! One attack on one server: undisturbed runs and runs under attack, in turns.
 
 use std::{
     collections::BTreeMap,
@@ -26,16 +26,16 @@ use crate::{
     },
 };
 
-/// Resources of the well-behaved.
+/// Resources of the well-behaved clients.
 const RESOURCES: u32 = 10;
 
-/// Requests of each connection under way, at most.
+/// The maximum number of requests in flight on each connection.
 const IN_FLIGHT: u32 = 256;
 
-/// An attack is under way for so long before it is measured what others notice.
+/// How long an attack lasts before its effect is measured.
 const RISE: Duration = Duration::from_millis(500);
 
-/// How often it is looked how many descriptors the server has.
+/// How often the file descriptors of the server are counted.
 const COUNT: Duration = Duration::from_millis(200);
 
 /// A server with its well-behaved clients.
@@ -47,14 +47,14 @@ pub(crate) struct AttackRun<'a> {
     bar: &'a ProgressBar,
     target: Target,
     common: Common,
-    /// What the server's memory was when all clients had a lease.
+    /// The server's memory when all clients had a lease.
     before_kib: u64,
     descriptors: usize,
     refused: Refused,
 }
 
 impl<'a> AttackRun<'a> {
-    pub(crate) fn lay(
+    pub(crate) fn start(
         args: &'a HostileArgs,
         attack: Attack,
         apart: Option<OwnCore>,
@@ -68,8 +68,8 @@ impl<'a> AttackRun<'a> {
         Ok(AttackRun { args, attack, apart, interrupt, bar, target, common, before_kib: 0, descriptors: 0, refused })
     }
 
-    /// All of it, until the server is gone.
-    pub(crate) fn raise(mut self) -> Result<AttackResult, Error> {
+    /// Runs the attack. The server ends with it.
+    pub(crate) fn run(mut self) -> Result<AttackResult, Error> {
         let common = self.common.clone();
         let options = self.options(&common);
         let mut crowd = Crowd::new(&options);

@@ -1,11 +1,11 @@
-//! The server that is attacked, and what it says of itself.
+//! The server under attack, and its metrics.
 
 use std::{
     collections::BTreeMap,
     fs,
     net::{Ipv4Addr, SocketAddr},
     path::Path,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use leaseway_process::ports;
@@ -27,7 +27,7 @@ use crate::{
     load::{connection::CONNECT_PATIENCE, master::find_master, socket::Dialer},
 };
 
-/// Leases last for longer than a run; attacks know the pool by its name.
+/// Leases outlast a run. Attacks know the name of the pool.
 const CONFIGURATION: &str = "\
 resources:
 - identifier_glob: \"pool-*\"
@@ -40,22 +40,21 @@ resources:
               parameters: {min_request_interval: 0}}
 ";
 
-/// All that are not known may ask and read.
+/// Anonymous callers may ask and read.
 const POLICY: &str = "\
 access:
 - {name: all, who: anonymous, may: [ask, read], clients: [\"*\"]}
 - {name: known, who: alice, may: ask}
 ";
 
-/// A key whose owner signs nothing here: the generator of P-256.
+/// A public key with an unused private key: the generator of P-256.
 const KEYS: &str = r#"{"keys": [{"kty": "EC", "crv": "P-256", "kid": "1", "alg": "ES256", "use": "sig",
 "x": "axfR8uEsQkf4vOblY6RA8ncDfYEt6zOg9KE5RdiYwpY", "y": "T-NC4v4af5uO5-tKfA-eFivOM1drMV7Oy7ZAaDe_UfU"}]}"#;
 
-/// How long it may take until the server answers.
+/// How long the server may take until it answers.
 const STARTUP: Duration = Duration::from_secs(15);
-const READY_POLL: Duration = Duration::from_millis(50);
 
-/// Counters of what was refused: their names in the result, and the series they are the sum of.
+/// Counters of refusals: the name in the report, and the series to sum.
 const REFUSED: [(&str, &str); 7] = [
     ("calls", "doorman_server_request_errors"),
     ("entries", "leaseway_entry_problems_total"),
@@ -66,7 +65,7 @@ const REFUSED: [(&str, &str); 7] = [
     ("resources", "leaseway_resources_refused_total"),
 ];
 
-/// What was refused, by kind.
+/// Refusals by kind.
 pub(crate) type Refused = BTreeMap<String, u64>;
 
 pub(crate) struct Target {
@@ -74,9 +73,9 @@ pub(crate) struct Target {
     pub(crate) grpc: SocketAddr,
     pub(crate) http: SocketAddr,
     pub(crate) dialer: Dialer,
-    /// The same, for pages.
+    /// For pages over HTTP/1.1.
     pub(crate) reader: Dialer,
-    /// Last: its files belong to the process.
+    /// Dropped last, because the process uses its files.
     _directory: TempDir,
 }
 
@@ -102,26 +101,12 @@ impl Target {
             reader: Dialer::new(certificates.as_ref().map(Certificates::reader).transpose()?),
             _directory: directory,
         };
-        target.await_ready(interrupt)?;
+        let probe = || find_master(target.grpc, &target.dialer).map_err(|error| error.to_string());
+        target.server.await_ready(STARTUP, interrupt, probe)?;
         Ok(target)
     }
 
-    fn await_ready(&self, interrupt: &Interrupt) -> Result<(), Error> {
-        let deadline = Instant::now() + STARTUP;
-        loop {
-            self.server.check()?;
-            match find_master(self.grpc, &self.dialer) {
-                Ok(()) => return self.server.check(),
-                Err(error) if Instant::now() >= deadline => {
-                    let patience = STARTUP.as_secs();
-                    return Err(self.server.failed(format!("is not ready after {patience} s: {error}")));
-                }
-                Err(_) => interrupt.sleep_until(Instant::now() + READY_POLL, || {})?,
-            }
-        }
-    }
-
-    /// What it has refused since it started.
+    /// Refusals since the start.
     pub(crate) fn refused(&self) -> Result<Refused, Error> {
         let runtime = current_thread().map_err(Error::io("start a runtime"))?;
         let page = runtime.block_on(page(&self.reader, self.http, "/metrics"));
@@ -134,7 +119,7 @@ fn certificates(server: &[String], directory: &Path) -> Result<Certificates, Err
     Certificates::make(server, directory, &["127.0.0.1".to_owned()])
 }
 
-/// The configuration, and who there is.
+/// Writes the configuration and the credentials.
 fn files(server: &[String], directory: &Path, configuration: &str) -> Result<Vec<(&'static str, String)>, Error> {
     let path = |name: &str| directory.join(name).display().to_string();
     let (config, tokens, keys, token) = (path("leaseway.yaml"), path("tokens"), path("keys.json"), path("token"));
@@ -147,7 +132,7 @@ fn files(server: &[String], directory: &Path, configuration: &str) -> Result<Vec
     Ok(files.into_iter().chain([issuer("--jwt-issuer"), issuer("--jwt-audience")]).collect())
 }
 
-/// Reads a page over a connection of its own.
+/// Reads a page over a new connection.
 pub(crate) async fn page(reader: &Dialer, address: SocketAddr, path: &str) -> Result<String, String> {
     let read = async {
         let mut stream = reader.dial(address).await?;
@@ -166,7 +151,7 @@ pub(crate) async fn page(reader: &Dialer, address: SocketAddr, path: &str) -> Re
     timeout(CONNECT_PATIENCE, read).await.unwrap_or_else(|_| Err("no answer in time".into()))
 }
 
-/// Of all series of a name, with or without labels.
+/// Sums all series of a name.
 fn sum(page: &str, name: &str) -> u64 {
     let lines = page.lines().filter_map(|line| line.strip_prefix(name));
     let values = lines.filter(|rest| rest.starts_with(['{', ' '])).filter_map(|rest| rest.rsplit_once(' '));

@@ -1,4 +1,4 @@
-//! The threads that make a load: how they are started, and what they give back.
+//! The threads that generate load.
 
 use std::{
     sync::{
@@ -27,15 +27,14 @@ use crate::{
     },
 };
 
-/// What a load is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Every client is to have a lease, soon: a closed loop at any rate, and none leaves.
+    /// Every client gets a lease as soon as possible: a closed loop without churn.
     Fill,
     Measure,
 }
 
-/// The threads that make the load. Dropping it stops them, soon, without waiting.
+/// Dropping it stops the threads soon, without waiting.
 pub(crate) struct Generator {
     pub(crate) threads: Vec<Thread>,
     pub(crate) shared: Arc<Shared>,
@@ -47,12 +46,12 @@ pub(crate) struct Thread {
     pub(crate) metrics: RuntimeMetrics,
     beat: Arc<Beat>,
     pub(crate) schedule: Option<Arc<Schedule>>,
-    /// The system's number for it, where it has one.
+    /// The id of the thread, where the system has one.
     pub(crate) id: Option<u32>,
 }
 
 impl Generator {
-    /// Returns once all threads are there and begin to connect.
+    /// Returns once all threads run and begin to connect.
     pub(crate) fn start(options: &Options<'_>, workloads: Vec<Workload>, purpose: Purpose) -> Result<Generator, Error> {
         let parts = options.threads();
         let (over, _) = watch::channel(());
@@ -101,7 +100,7 @@ impl Generator {
         Live::new(self.threads.iter().map(|thread| Arc::clone(&thread.beat)).collect())
     }
 
-    /// Ends all threads and gives their clients back.
+    /// Stops all threads and returns their clients.
     pub(crate) fn stop(self) -> (Tally, Vec<Workload>) {
         drop(self.over);
         let (mut total, mut workloads) = (Tally::new(), Vec::new());
@@ -115,7 +114,7 @@ impl Generator {
 }
 
 fn drive(runtime: &Runtime, plan: ThreadPlan, ready: &Sender<Option<u32>>, over: watch::Receiver<()>) -> Done {
-    // An error means that the run was given up: then `over` says so too.
+    // An error means that the run was interrupted.
     let _ = ready.send(usage::thread_id());
     runtime.block_on(work(plan, over))
 }

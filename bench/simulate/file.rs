@@ -6,7 +6,7 @@ use leaseway_simulator::{BUILT_IN, Scenario, built_in};
 
 use crate::common::error::Error;
 
-/// The text of a scenario: one that comes with the harness, or a file.
+/// The text of a built-in scenario, or of a file.
 pub(crate) fn text(name: &str) -> Result<String, Error> {
     if let Some(text) = built_in(name) {
         return Ok(text.to_owned());
@@ -19,7 +19,7 @@ pub(crate) fn text(name: &str) -> Result<String, Error> {
     std::fs::read_to_string(path).map_err(Error::io(format!("read {name}")))
 }
 
-/// Reads and checks a scenario. Complaints name file and line.
+/// Reads and checks a scenario. Errors name file and line.
 pub(crate) fn load(name: &str) -> Result<Scenario, Error> {
     Scenario::parse(name, &text(name)?).map_err(Error::Usage)
 }

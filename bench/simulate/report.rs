@@ -1,4 +1,4 @@
-//! What was measured, case by case: a table for people, JSON for programs and for `report`.
+//! Results by case: a table, JSON, and the input of `report`.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::{
     simulate::args::Case,
 };
 
-/// A case, and what became of its runs.
+/// A case, and its runs.
 pub(crate) struct Simulated<'c> {
     pub(crate) case: &'c Case,
     pub(crate) runs: Vec<Figures>,
@@ -56,7 +56,7 @@ impl<'c> Simulated<'c> {
         }
     }
 
-    /// What happened in the first run that broke a promise, what led to it, and how to see it again.
+    /// Describes the first run that broke a promise, with its trace and the command that repeats it.
     pub(crate) fn complaint(&self) -> Option<String> {
         let Broken { seed, at, violation, trace } = self.broken.first()?;
         let (seconds, trace, command) = (at.0 as f64 / 1000.0, trace.join("\n"), &self.case.command);
@@ -68,7 +68,6 @@ impl<'c> Simulated<'c> {
     }
 }
 
-/// Everything, as JSON has it; the table is a view of it.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct SimulateReport {
     pub(crate) cases: Vec<SimulatedCase>,
@@ -77,16 +76,16 @@ pub(crate) struct SimulateReport {
 #[derive(Serialize, Deserialize)]
 pub(crate) struct SimulatedCase {
     pub(crate) scenario: String,
-    /// What --set has made of the parameters.
+    /// The values that --set gave to parameters.
     #[serde(default)]
     pub(crate) set: BTreeMap<String, String>,
     pub(crate) algorithm: String,
     pub(crate) reuse: String,
     pub(crate) push: bool,
     handover: String,
-    /// What repeats it, but for the seed.
+    /// The command that repeats it, without the seed.
     pub(crate) command: String,
-    /// A pool is overbooked on purpose, and no client of it is due a part: other figures say how well it does.
+    /// Pools have figures of their own: they are overbooked on purpose, and no client is due a share.
     pub(crate) is_pool: bool,
     /// By the names of metrics.
     pub(crate) spreads: BTreeMap<String, Spread>,
@@ -102,7 +101,7 @@ pub(crate) struct FailedRun {
     what: String,
 }
 
-/// A figure of a run, and how it is shown.
+/// A figure of a run, and its column.
 pub(crate) struct Metric {
     pub(crate) name: &'static str,
     pub(crate) head: &'static str,
@@ -114,7 +113,7 @@ const fn metric(name: &'static str, head: &'static str, digits: usize, of: fn(&F
     Metric { name, head, digits, of }
 }
 
-/// What matters most comes first.
+/// The most important first.
 const OF_DIVISIONS: [Metric; 17] = [
     metric("of_wanted", "of min(wants, capacity) %", 2, |run| Some(run.usage.of_wanted)),
     metric("over_seconds", "over s", 1, |run| Some(run.usage.over_seconds)),
@@ -153,7 +152,7 @@ fn pool(run: &Figures, figure: fn(&PoolFigures) -> f64) -> Option<f64> {
     run.pool.as_ref().map(figure)
 }
 
-/// Of one thread, in millions of events a second.
+/// Millions of events per second, on one thread.
 fn speed(run: &Figures) -> Option<f64> {
     Some(run.events as f64 / run.took_s / 1e6)
 }
@@ -162,7 +161,7 @@ fn metrics(is_pool: bool) -> &'static [Metric] {
     if is_pool { &OF_POOLS } else { &OF_DIVISIONS }
 }
 
-/// The head and the rows of a table of cases that are all of pools, or none.
+/// A table of cases that are either all of pools, or none.
 struct SimulatedTable {
     head: Vec<&'static str>,
     rows: Vec<Vec<String>>,
@@ -191,7 +190,7 @@ impl SimulatedTable {
 }
 
 impl SimulatedCase {
-    /// The scenario, and what was set.
+    /// The scenario, and the parameters that were set.
     fn name(&self) -> String {
         let set = self.set.iter().map(|(name, value)| format!(" {name}={value}"));
         std::iter::once(self.scenario.clone()).chain(set).collect()
@@ -203,7 +202,7 @@ impl SimulateReport {
         SimulateReport { cases: simulated.iter().map(Simulated::written).collect() }
     }
 
-    /// Pools have a table of their own. Unless it is to be `wide`, a table fits a terminal.
+    /// Pools have a table of their own. Unless `wide`, tables are cut to fit a terminal.
     pub(crate) fn table(&self, wide: bool) -> String {
         let words = ["scenario", "algorithm", "reuse", "push", "seeds", "broken"];
         let name = |case: &SimulatedCase| {

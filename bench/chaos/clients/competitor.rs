@@ -1,5 +1,5 @@
-//! A client that shares a limit with a gateway and wants all of it. It asks past the links that clients' troubles are made
-//! with: what the gateway is lent and cannot renew, this one has next.
+//! A client that shares a limit with a gateway and wants all of it. It bypasses the degraded links, so what is lent to
+//! the gateway and not renewed goes to this client next.
 
 use std::time::{Duration, Instant};
 
@@ -7,12 +7,12 @@ use tokio::{sync::watch, time::timeout_at};
 
 use crate::chaos::clients::raw::{CapacityRequest, Grant, RawClient};
 
-/// After a question that was not answered.
+/// After a request without an answer.
 const PAUSE: Duration = Duration::from_millis(100);
 
 pub(crate) struct Competitor {
     peers: Vec<RawClient>,
-    /// The peer that is asked: another one after each question that was not answered.
+    /// The peer to ask. It changes after each request without an answer.
     turn: usize,
     request: CapacityRequest,
     refresh: Duration,
@@ -31,7 +31,7 @@ impl Competitor {
         Competitor { peers, turn: 0, request, refresh, lease, has: None, believed: Vec::new() }
     }
 
-    /// What it has believed in, from when on. What it has when it leaves counts to its end.
+    /// Returns what it believed in, and from when on. Its last lease counts until it ends.
     pub(crate) async fn live(mut self, mut left: watch::Receiver<bool>) -> Vec<(Instant, f64)> {
         while !*left.borrow() {
             let pause = if self.ask().await { self.refresh } else { PAUSE };
@@ -42,7 +42,7 @@ impl Competitor {
         self.believed
     }
 
-    /// An answer that comes after the end of the lease that was named does not count.
+    /// An answer that arrives after the end of the named lease is ignored.
     async fn ask(&mut self) -> bool {
         let named = self.has.as_ref().map(|has| has.lease);
         let place = self.turn % self.peers.len();

@@ -1,4 +1,5 @@
-//! Clients of 2016: they know no tokens, one question at a time, and believe in a lease until its expiry time.
+//! Clients of the protocol of 2016: they know no tokens, send one request at a time, and believe in a lease until its
+//! expiry time.
 
 use std::{
     net::SocketAddr,
@@ -14,10 +15,9 @@ use crate::chaos::clients::{
     raw::{CapacityRequest, Grant, RawClient},
 };
 
-/// After a question that was not answered.
+/// After a request without an answer.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How many, and how they live.
 #[derive(Clone, Copy)]
 pub(crate) struct LegacyClientsArgs {
     pub(crate) number: usize,
@@ -32,7 +32,7 @@ pub(crate) struct LegacyClients {
 }
 
 impl LegacyClients {
-    /// Names begin with `name`.
+    /// Client ids begin with `name`.
     pub(crate) fn gather(
         name: &str,
         of: LegacyClientsArgs,
@@ -40,7 +40,6 @@ impl LegacyClients {
         peers: &[SocketAddr],
         runtime: &Handle,
     ) -> LegacyClients {
-        // Connections belong to a runtime.
         let _inside = runtime.enter();
         let (leave, _) = watch::channel(false);
         let client = |n: usize| LegacyClient {
@@ -62,7 +61,7 @@ impl LegacyClients {
         LegacyClients { leave, clients }
     }
 
-    /// All leave; their books.
+    /// Stops all clients. Returns their records.
     pub(crate) async fn leave(self) -> Vec<Entry> {
         self.leave.send_replace(true);
         let mut entries = Vec::new();
@@ -75,13 +74,13 @@ impl LegacyClients {
 
 struct LegacyClient {
     peers: Vec<RawClient>,
-    /// The peer that is asked: another one after each question that was not answered.
+    /// The peer to ask. It changes after each request without an answer.
     turn: usize,
     request: CapacityRequest,
     random: fastrand::Rng,
     refresh: Duration,
     length: Duration,
-    /// What it has, and until when it believes so.
+    /// The lease, and when it ends by the wall clock.
     has: Option<(Grant, Instant)>,
     book: Vec<Entry>,
 }
@@ -101,7 +100,7 @@ impl LegacyClient {
         self.book
     }
 
-    /// Asks one peer. What is granted comes without what this client does not know.
+    /// Asks one peer. Fields that this client does not know are dropped from the lease.
     async fn refresh(&mut self) -> bool {
         self.request.wants = draw(&mut self.random);
         let has = self.has.as_ref().map(|(grant, _)| grant.lease);
@@ -119,7 +118,6 @@ impl LegacyClient {
         true
     }
 
-    /// A lease that has ended is worth nothing.
     fn expire(&mut self) {
         if let Some((_, ends)) = self.has.take_if(|(_, ends)| *ends <= Instant::now()) {
             self.note(ends, 0.0);
@@ -131,7 +129,7 @@ impl LegacyClient {
     }
 }
 
-/// How long it is until this time of the wall clock, which all processes of a machine share.
+/// The time until a wall-clock time in seconds.
 fn until(expiry_unix: i64) -> Duration {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Duration::from_secs(expiry_unix.unsigned_abs()).saturating_sub(now)

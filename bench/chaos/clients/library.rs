@@ -1,4 +1,4 @@
-//! The clients of a run: some stay and change what they want, some crash and come back, some come in herds.
+//! Clients of the library: some stay and change what they want, some crash and come back, some come in herds.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -20,18 +20,17 @@ use crate::{
     common::error::Error,
 };
 
-/// How often a client wants something else.
+/// How often some client changes what it wants.
 const STIR: Duration = Duration::from_millis(50);
 
-/// What each client of a herd wants.
 const HERD_WANTS: f64 = 100.0;
 
-/// So many clients at the root share the pool and want so much each.
+/// The clients at the root that share the pool, and what each wants.
 pub(crate) const POOL_CLIENTS: usize = 12;
 const POOL_WANTS: f64 = 200.0;
 
 pub(crate) struct LibraryClients {
-    seats: Arc<Mutex<Vec<Seat>>>,
+    slots: Arc<Mutex<Vec<ClientSlot>>>,
     legacy_clients: Vec<LegacyClients>,
     pool: Vec<(Client, Resource)>,
     herds: Vec<(usize, Vec<(Client, Resource)>)>,
@@ -42,8 +41,8 @@ pub(crate) struct LibraryClients {
     runtime: Handle,
 }
 
-/// The place of a client, also while it is away.
-struct Seat {
+/// A client, or its place while it is down.
+struct ClientSlot {
     id: String,
     endpoints: Vec<String>,
     wants: f64,
@@ -51,7 +50,7 @@ struct Seat {
 }
 
 impl LibraryClients {
-    /// Those that stay, in turns at each node.
+    /// Starts the clients that stay, at each node in turn.
     pub(crate) fn gather(
         args: &ChaosArgs,
         seed: u64,
@@ -64,14 +63,14 @@ impl LibraryClients {
         let mut random = fastrand::Rng::with_seed(seed);
         let transport = cluster.transport()?;
         let nodes = &cluster.nodes;
-        let mut seats = Vec::new();
+        let mut slots = Vec::new();
         for number in 0..args.clients.get() {
             let endpoints = cluster.endpoints(nodes[number % nodes.len()].clone());
             let wants = draw(&mut random);
-            seats.push(Seat { id: format!("client:{number}"), endpoints, wants, client: None });
+            slots.push(ClientSlot { id: format!("client:{number}"), endpoints, wants, client: None });
         }
-        for seat in &mut seats {
-            seat.sit(book, &transport)?;
+        for slot in &mut slots {
+            slot.connect(book, &transport)?;
         }
         let refresh = Duration::from_secs(args.refresh.get().into());
         let of = |node: usize| LegacyClientsArgs {
@@ -92,35 +91,35 @@ impl LibraryClients {
             Ok((client, resource))
         };
         let pool = (0..POOL_CLIENTS).map(member).collect::<Result<_, Error>>()?;
-        let seats = Arc::new(Mutex::new(seats));
-        let stirring = runtime.spawn(stir(Arc::clone(&seats), random));
+        let slots = Arc::new(Mutex::new(slots));
+        let stirring = runtime.spawn(stir(Arc::clone(&slots), random));
         let (herds, leaving, book, runtime) = (Vec::new(), Vec::new(), book.clone(), runtime.clone());
-        Ok(LibraryClients { seats, legacy_clients, pool, herds, stirring, leaving, book, transport, runtime })
+        Ok(LibraryClients { slots, legacy_clients, pool, herds, stirring, leaving, book, transport, runtime })
     }
 
-    /// These many crash, from this one on: no server is told anything.
+    /// Crashes `number` clients, beginning with `first`, without telling any server. Returns their places.
     pub(crate) fn crash(&self, first: usize, number: usize) -> Vec<usize> {
-        let mut seats = lock(&self.seats);
-        let all = seats.len();
+        let mut slots = lock(&self.slots);
+        let all = slots.len();
         let hit: Vec<usize> = (0..number.min(all)).map(|n| (first + n) % all).collect();
         for &place in &hit {
-            if let Some((client, _)) = seats[place].client.take() {
+            if let Some((client, _)) = slots[place].client.take() {
                 client.abandon();
             }
         }
         hit
     }
 
-    /// Those that are away come back under their names.
+    /// Restarts the clients that are down, under their ids.
     pub(crate) fn come_back(&self, places: &[usize]) -> Result<(), Error> {
         let _inside = self.runtime.enter();
-        let mut seats = lock(&self.seats);
-        let away = |place: &&usize| seats[**place].client.is_none();
+        let mut slots = lock(&self.slots);
+        let away = |place: &&usize| slots[**place].client.is_none();
         let away: Vec<usize> = places.iter().filter(away).copied().collect();
-        away.into_iter().try_for_each(|place| seats[place].sit(&self.book, &self.transport))
+        away.into_iter().try_for_each(|place| slots[place].connect(&self.book, &self.transport))
     }
 
-    /// So many clients that no server knows, for a resource of their own.
+    /// Starts clients that no server knows, for a resource of their own.
     pub(crate) fn herd(&mut self, number: usize, size: usize, endpoints: &[String]) -> Result<(), Error> {
         let _inside = self.runtime.enter();
         let mut herd = Vec::new();
@@ -135,7 +134,7 @@ impl LibraryClients {
         Ok(())
     }
 
-    /// Every other one of them gives back what it has; the others crash.
+    /// Ends a herd: every other client releases its lease, and the others crash.
     pub(crate) fn scatter(&mut self, number: usize) {
         let Some(at) = self.herds.iter().position(|(herd, _)| *herd == number) else { return };
         let (_, herd) = self.herds.swap_remove(at);
@@ -148,35 +147,35 @@ impl LibraryClients {
         }
     }
 
-    /// From now on all want what they want.
+    /// From now on no client changes what it wants.
     pub(crate) fn calm(&self) {
         self.stirring.abort();
     }
 
-    /// Why not all is well; `part` of what can be given has to be had.
+    /// Why clients do not hold the fraction `part` of what can be given.
     pub(crate) fn complaint(&self, capacity: f64, part: f64) -> Option<String> {
-        let seats = lock(&self.seats);
+        let slots = lock(&self.slots);
         let without =
-            seats.iter().filter(|seat| !seat.client.as_ref().is_some_and(|(_, resource)| has_lease(resource)));
-        let without: Vec<&Seat> = without.collect();
-        if let Some(seat) = without.first() {
-            let why = seat.client.as_ref().and_then(|(client, _)| client.health().last_error);
+            slots.iter().filter(|slot| !slot.client.as_ref().is_some_and(|(_, resource)| has_lease(resource)));
+        let without: Vec<&ClientSlot> = without.collect();
+        if let Some(slot) = without.first() {
+            let why = slot.client.as_ref().and_then(|(client, _)| client.health().last_error);
             let why = why.unwrap_or_else(|| "no error".into());
-            return Some(format!("{} clients have no lease; {} says: {why}", without.len(), seat.id));
+            return Some(format!("{} clients have no lease; {} says: {why}", without.len(), slot.id));
         }
-        let leases = seats.iter().filter_map(|seat| seat.client.as_ref()?.1.lease());
+        let leases = slots.iter().filter_map(|slot| slot.client.as_ref()?.1.lease());
         let had: f64 = leases.map(|(capacity, _)| capacity.get()).sum();
-        let wanted: f64 = seats.iter().map(|seat| seat.wants).sum();
+        let wanted: f64 = slots.iter().map(|slot| slot.wants).sum();
         let least = wanted.min(capacity) * part;
         (had < least).then(|| format!("clients have {had:.1} of `{SCARCE}`; expected at least {least:.1}"))
     }
 
-    /// All leave. What is in the books of clients without a library.
+    /// Stops all clients. Returns the records of legacy clients.
     pub(crate) async fn leave(self) -> Vec<Entry> {
         self.stirring.abort();
-        let seats = std::mem::take(&mut *lock(&self.seats));
+        let slots = std::mem::take(&mut *lock(&self.slots));
         let herds = self.herds.into_iter().flat_map(|(_, herd)| herd);
-        let clients = seats.into_iter().filter_map(|seat| seat.client).chain(herds).chain(self.pool);
+        let clients = slots.into_iter().filter_map(|slot| slot.client).chain(herds).chain(self.pool);
         let leaving = clients.map(|(client, _resource)| tokio::spawn(async move { client.close().await }));
         let leaving: Vec<_> = leaving.chain(self.leaving).collect();
         let mut entries = Vec::new();
@@ -184,15 +183,15 @@ impl LibraryClients {
             entries.extend(legacy_clients.leave().await);
         }
         for one in leaving {
-            // A client that cannot give back what it has leaves all the same.
+            // A client that cannot release its lease stops all the same.
             let _ = one.await;
         }
         entries
     }
 }
 
-impl Seat {
-    fn sit(&mut self, book: &Book, transport: &Transport) -> Result<(), Error> {
+impl ClientSlot {
+    fn connect(&mut self, book: &Book, transport: &Transport) -> Result<(), Error> {
         let builder = Client::builder().endpoints(self.endpoints.iter().cloned()).book(book).id(self.id.clone());
         let client = builder.transport(transport).build().map_err(Error::usage)?;
         let resource = client.resource(SCARCE).wants(self.wants).open().map_err(Error::usage)?;
@@ -205,22 +204,22 @@ pub(crate) fn pool_client(number: usize) -> String {
     format!("pool:{number}")
 }
 
-fn lock(seats: &Mutex<Vec<Seat>>) -> MutexGuard<'_, Vec<Seat>> {
-    seats.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(slots: &Mutex<Vec<ClientSlot>>) -> MutexGuard<'_, Vec<ClientSlot>> {
+    slots.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Capacity has to move for rules about moving it to be broken.
-async fn stir(seats: Arc<Mutex<Vec<Seat>>>, mut random: fastrand::Rng) {
+/// Changes what clients want, so that capacity has to move.
+async fn stir(slots: Arc<Mutex<Vec<ClientSlot>>>, mut random: fastrand::Rng) {
     let mut beat = tokio::time::interval(STIR);
     loop {
         beat.tick().await;
-        let mut seats = lock(&seats);
-        let place = random.usize(..seats.len().max(1));
-        let Some(seat) = seats.get_mut(place) else { return };
-        seat.wants = draw(&mut random);
-        if let Some((_, resource)) = &seat.client {
-            // Refused only once the client is closed.
-            let _ = resource.set_wants(seat.wants);
+        let mut slots = lock(&slots);
+        let place = random.usize(..slots.len().max(1));
+        let Some(slot) = slots.get_mut(place) else { return };
+        slot.wants = draw(&mut random);
+        if let Some((_, resource)) = &slot.client {
+            // Fails only if the client is closed.
+            let _ = resource.set_wants(slot.wants);
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Operators that assign capacity and ask what is assigned, each at any peer of the root, and what each was told when.
+//! Operators that assign capacity and read assignments, each at any peer of the root. What each was told has to be
+//! linearizable.
 
 use std::{
     net::SocketAddr,
@@ -21,16 +22,16 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// A pool of its own: of what its clients have nothing is asked.
+/// A pool of its own, in which no client holds anything.
 const POOL: &str = "pool-registers";
 const OPERATORS: usize = 8;
 const REGISTERS: usize = 3;
 
-/// Between two calls of one operator, and how long an answer may take.
+/// The pause between two calls of one operator, and the timeout of a call.
 const PAUSE: Duration = Duration::from_millis(20);
 const DEADLINE: Duration = Duration::from_secs(1);
 
-/// What stands for the first value, and for each more: the least that may be assigned, and so little that all fit.
+/// The amount that stands for the first value, and the step between values: small enough that all assignments fit.
 const LEAST: f64 = 20.0;
 const UNIT: f64 = 1e-3;
 
@@ -40,7 +41,7 @@ pub(crate) struct Operators {
 }
 
 impl Operators {
-    /// `peers` are their operators' addresses.
+    /// `peers` are the admin addresses.
     pub(crate) fn gather(peers: &[SocketAddr], transport: &Transport, seed: u64, runtime: &Handle) -> Operators {
         let _inside = runtime.enter();
         let (leave, _) = watch::channel(false);
@@ -60,7 +61,7 @@ impl Operators {
         Operators { at_work: at_work.collect(), leave }
     }
 
-    /// They stop. What each was told.
+    /// Stops all operators. Returns their calls.
     pub(crate) async fn leave(self) -> Vec<RegisterCall> {
         self.leave.send_replace(true);
         let mut calls = Vec::new();
@@ -73,10 +74,10 @@ impl Operators {
 
 struct RegisterOperator {
     peers: Vec<PoolsClient<Channel>>,
-    /// The peer that is asked: another one after each call that has failed, and now and then.
+    /// The peer to ask next. It changes after a failed call, and at random.
     turn: usize,
     random: fastrand::Rng,
-    /// The newest value of all operators.
+    /// The newest value, over all operators.
     newest: Arc<AtomicU64>,
     began: Instant,
 }
@@ -107,7 +108,7 @@ impl RegisterOperator {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// What is there, or was written. `None`: no answer, or one that says no more than that it failed.
+    /// The value that was read or written. None: no answer, or an error.
     async fn call(&mut self, register: usize, write: Option<u64>) -> Option<Value> {
         let peer = self.turn % self.peers.len();
         let holder = Some(Holder { id: format!("register:{register}"), ..Holder::default() });

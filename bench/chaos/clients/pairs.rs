@@ -1,8 +1,8 @@
-//! Pairs of clients that show what servers have forgotten, for a resource that no server has heard of.
+//! Pairs of clients that reveal what servers have forgotten, each for a resource of its own.
 //!
-//! The first is given all of it, and believes in its lease to the end, as its [`Manner`] is. The second asks all peers
-//! of a node, often another one, for the same all that time. Both go past the links that clients' troubles are made
-//! with.
+//! The first client is given the whole resource, and believes in its lease until it ends. What it does meanwhile is its
+//! [`Manner`]. The second client asks all peers of a node, often another one, for the same resource all that time. Both
+//! bypass the degraded links.
 
 use std::{
     net::SocketAddr,
@@ -15,20 +15,20 @@ use tokio::{runtime::Handle, task::JoinHandle, time::sleep};
 
 use crate::chaos::clients::raw::{CapacityRequest, Grant, RawClient};
 
-/// How often a pair comes, and how often its clients ask.
+/// How often a pair starts, and how often its clients ask.
 const COMES: Duration = Duration::from_millis(200);
 const ASKS: Duration = Duration::from_millis(150);
 
-/// What the first of a pair does with its lease.
+/// What the first client does with its lease.
 #[derive(Clone, Copy)]
 enum Manner {
-    /// It says nothing more.
+    /// It sends nothing more.
     Silent,
-    /// It goes on asking the peer that gave it, and no other, for [`STAYS_FOR`] leases.
+    /// It keeps asking the peer that gave it the lease, for [`STAYS_FOR`] leases.
     Staying,
-    /// As it, but only when [`RARELY`] of its lease is over: what it was given last counts for long.
+    /// Like `Staying`, but it asks only after [`RARELY`] of its lease, so that its last lease counts for long.
     Rare,
-    /// It goes on asking all peers and names its lease, but no answer reaches it.
+    /// It keeps asking all peers and names its lease, but ignores all answers.
     Deaf,
 }
 
@@ -37,7 +37,7 @@ const RARELY: f64 = 0.8;
 
 const STAYS_FOR: u32 = 3;
 
-/// How long the first asks before it gives up.
+/// How long the first client asks before it gives up.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(crate) struct Pairs {
@@ -45,7 +45,6 @@ pub(crate) struct Pairs {
     book: Arc<Mutex<Vec<Entry>>>,
 }
 
-/// What all pairs share.
 #[derive(Clone)]
 struct Place {
     peers: Arc<Vec<Vec<SocketAddr>>>,
@@ -56,7 +55,7 @@ struct Place {
 }
 
 impl Pairs {
-    /// They come in turns to each node, and want more than there is.
+    /// The pairs ask each node in turn, and want more than the capacity.
     pub(crate) fn gather(
         peers: Vec<Vec<SocketAddr>>,
         transport: Transport,
@@ -76,7 +75,7 @@ impl Pairs {
         Pairs { coming: runtime.spawn(coming), book }
     }
 
-    /// No more come. Those that are there go on to the end of a lease.
+    /// Starts no more pairs. Those that run go on to the end of a lease.
     pub(crate) fn end(&self) {
         self.coming.abort();
     }
@@ -115,7 +114,7 @@ impl Place {
         }
     }
 
-    /// The peer that gave it something, and what; none: it was given nothing.
+    /// Asks until it is given something. Returns the place of the peer, and the lease.
     async fn first(&self, request: &CapacityRequest, peers: &mut [RawClient]) -> Option<(usize, Grant)> {
         let patience = Instant::now() + PATIENCE;
         for turn in 0.. {
@@ -134,7 +133,7 @@ impl Place {
         None
     }
 
-    /// Goes on asking one peer, until then or until what it has ends.
+    /// Keeps asking one peer, until `until` or until its lease ends.
     async fn stay(
         &self,
         request: &CapacityRequest,
@@ -154,7 +153,7 @@ impl Place {
         }
     }
 
-    /// Asks all peers until its lease ends, and takes no answer.
+    /// Asks all peers until its lease ends, and ignores the answers.
     async fn hear_nothing(&self, request: &CapacityRequest, peers: &mut [RawClient], has: &Grant) {
         for turn in 0.. {
             if Instant::now() >= has.ends {
@@ -166,7 +165,7 @@ impl Place {
         }
     }
 
-    /// Names what it has each time; an answer that was not waited for any more is lost.
+    /// Names its lease each time. A request that times out is lost.
     async fn second(&self, request: &CapacityRequest, peers: &mut [RawClient], until: Instant) {
         let mut has = None;
         for turn in 0.. {
@@ -175,7 +174,7 @@ impl Place {
             }
             let place = turn % peers.len();
             if let Some(grant) = peers[place].ask(request, has, self.lease).await {
-                // What it has beyond the first one's lease says nothing.
+                // Beyond the lease of the first client, what the second holds shows nothing.
                 self.note(request, grant.at, grant.ends.min(until), grant.lease.capacity.unwrap_or(0.0));
                 has = Some(grant.lease);
             }
@@ -185,7 +184,7 @@ impl Place {
 
     fn note(&self, request: &CapacityRequest, at: Instant, until: Instant, capacity: f64) {
         let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
-        // The lease that it replaces ends here, also if that one said later.
+        // A new lease ends the one before, even if that one would have lasted longer.
         let older = book.iter().rposition(|entry| entry.client == request.client && entry.at.into_std() > at);
         older.map(|older| book.remove(older));
         book.push(request.entry(at, capacity));

@@ -1,5 +1,4 @@
-//! Clients of the Python package, in a process of their own. They reach the peers over the links that clients' troubles
-//! are made with.
+//! Clients of the Python package, in a process of their own. They reach the peers over the degraded links.
 
 use std::{
     fs,
@@ -20,7 +19,7 @@ use crate::{
 
 const CLIENTS: usize = 3;
 
-/// How long they may take to give back what they have.
+/// How long they may take to release their leases.
 const PARTING: Duration = Duration::from_secs(20);
 
 pub(crate) struct PythonClients {
@@ -29,7 +28,7 @@ pub(crate) struct PythonClients {
 }
 
 impl PythonClients {
-    /// With this interpreter, which needs the package.
+    /// The interpreter needs the package.
     pub(crate) fn start(python: &Path, cluster: &Cluster, seed: u64) -> Result<PythonClients, Error> {
         let script = cluster.write_file(include_str!("python.py"), "python.py")?;
         let book = script.with_extension("book");
@@ -49,12 +48,12 @@ impl PythonClients {
         Ok(PythonClients { process: Server::start(&words, &log)?, book })
     }
 
-    /// Fails if they have ended by themselves.
+    /// Fails if the process has ended.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.process.check()
     }
 
-    /// They leave; their books.
+    /// Stops the process. Returns the records of its clients.
     pub(crate) fn leave(mut self) -> Result<Vec<LeaseTrace>, Error> {
         self.check()?;
         self.process.expect_end();

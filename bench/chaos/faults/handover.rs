@@ -1,19 +1,19 @@
-//! What happens to the links between peers while a master hands its mastership over, because an operator transfers it
-//! or removes the master.
+//! Handovers under bad links: an operator transfers mastership or removes the master while messages to its successor
+//! are late or lost.
 //!
-//! The message that asks the next master to stand is sent as soon as that one has every entry. Where peers talk in the
-//! clear, connections stall at this message. Over TLS, and where it is to be lost, it cannot be told apart. There
-//! messages to the next master take part of a heartbeat, and the trouble begins up to three such times after the master
-//! has stopped, at which this message may be under way and the entries may have arrived. Then, in vote leases:
+//! The master asks its successor to stand for election as soon as that one has every entry. Without TLS this message
+//! can be recognised, and connections stall exactly there. With TLS, or where the message is to be lost, messages to
+//! the successor are delayed by a part of a heartbeat, and the links degrade up to three such delays after the master
+//! has stopped: by then the entries may have arrived, and the message may be in transit. Then follow three phases:
 //!
-//! - *Late*: what the master sends to the next one is lost or stalled, and its answers are lost, for long enough that
-//!   the master gives up and goes on, and connects anew.
-//! - *Pair*: the master and the next one reach each other over that new connection, and the master is cut off from so
-//!   many others that these and the next one are a majority. Their vote leases end.
-//! - *Alone*: the old message arrives; newer connections stall, and the master is cut off from all.
+//! - *Late*: what the master sends to its successor is stalled or lost, and so are the answers, until the master gives
+//!   up, goes on as master, and reconnects.
+//! - *Pair*: the master and its successor reach each other over the new connection. The master is cut off from so many
+//!   others that these and the successor are a majority. Their vote leases end.
+//! - *Alone*: the old message arrives. Newer connections stall, and the master is cut off from all.
 //!
-//! Where the messages of the first part are lost instead of stalled, it is TCP that sends them again: with --namespace
-//! at a time of its own choice, so the pair lasts to the end; without, at once.
+//! Lost messages of the first phase are retransmitted by TCP: in a namespace at a time of its own choice, so the second
+//! phase lasts to the end; otherwise at once.
 
 use std::{ops::Range, time::Duration};
 
@@ -23,21 +23,21 @@ use crate::chaos::faults::{
     schedule::{Fault, ScheduledFault},
 };
 
-/// The fractions of a hand-over's duration at which these parts begin.
+/// The fractions of the duration at which these phases begin.
 const PAIR: f64 = 0.5;
 const ALONE: f64 = 0.8;
 
-/// How long messages to the next master take until the trouble begins, in heartbeats.
+/// The delay of messages to the successor before the links degrade, in heartbeats.
 const DELAY: f64 = 0.3;
 
-/// The path of that message as HTTP/2 has it when a connection carries it for the first time:
-/// `/leaseway.peer.v1.Peers/Stand` in the code of RFC 7541.
+/// The path of the message, `/leaseway.peer.v1.Peers/Stand`, as HTTP/2 encodes it when a connection carries it for the
+/// first time (RFC 7541).
 pub(crate) const STAND: [u8; 21] = [
     0x62, 0x82, 0x8d, 0x05, 0xf0, 0x3f, 0x4b, 0xd6, 0x52, 0xd8, 0xbf, 0x70, 0xaf, 0xac, 0xa5, 0xb1, 0x0c, 0x6e, 0x48,
     0xea, 0x93,
 ];
 
-/// How messages from the master to the next one are held back.
+/// How messages from the master to its successor are held back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trouble {
     Stall,
@@ -47,7 +47,7 @@ enum Trouble {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
-    /// The master may still have to stop.
+    /// The master has not stopped yet.
     Before,
     Late,
     Pair,
@@ -55,7 +55,7 @@ enum Part {
 }
 
 impl Fault {
-    /// Whether a master hands over in it, if it hits one.
+    /// Whether a master hands over.
     pub(crate) fn hands_over(self) -> bool {
         matches!(self, Fault::HandOver | Fault::Replace)
     }
@@ -70,7 +70,7 @@ impl ScheduledFault {
         }
     }
 
-    /// Which peer of its node is to be master after this one.
+    /// The successor of this master.
     pub(crate) fn next_master(&self, node: &Range<usize>, master: usize) -> usize {
         let others = node.len() - 1;
         node.start + (master - node.start + 1 + (self.dice >> 3) as usize % others) % node.len()
@@ -78,24 +78,24 @@ impl ScheduledFault {
 }
 
 impl ActiveFault {
-    /// The master that hands over, as long as there is no trouble yet.
+    /// The master that hands over, until the links degrade.
     pub(crate) fn about_to_stop(&self) -> Option<usize> {
         let [master, _] = self.victims[..] else { return None };
         self.troubled_ms.is_none().then_some(master)
     }
 
-    /// Whether connections stall at the very message.
+    /// Whether connections stall at the message itself.
     pub(crate) fn stalls_at_message(&self) -> bool {
         self.is_in_the_clear && self.fault.trouble() == Trouble::Stall
     }
 
-    /// The message is late from now on.
+    /// The links degrade from now on.
     pub(crate) fn is_late(&mut self, now_ms: u64) {
         (self.troubled_ms, self.fault.at_ms) = (Some(now_ms), now_ms);
     }
 
-    /// Where the message cannot be told apart, the trouble begins some time after the master has stopped. How long it
-    /// lasts counts from then.
+    /// Where the message cannot be recognised, the links degrade some time after the master has stopped. The duration
+    /// counts from then.
     pub(crate) fn look(&mut self, is_master: bool, now_ms: u64) {
         if self.stalls_at_message() || self.reign_ended_ms.is_none() && is_master {
             return;
@@ -106,18 +106,18 @@ impl ActiveFault {
         }
     }
 
-    /// How long messages to the next master take until the trouble begins.
+    /// The delay of messages to the successor before the links degrade.
     fn delay(&self) -> Duration {
         self.heartbeat.mul_f64(DELAY)
     }
 
-    /// How long the master has stopped when the trouble begins. While it stops, a message with entries, or a heartbeat,
-    /// is mostly under way to the next master, and some more follow before the one that is to be late. If none is
-    /// needed, that one is sent at once.
+    /// The time from the stop of the master until the links degrade. When it stops, an entry or a heartbeat is usually
+    /// in transit, and some more messages follow before the one that is to be late. Without outstanding entries that
+    /// one is sent at once.
     fn until_trouble(&self) -> Duration {
         let part = self.fault.part();
         let messages = if part < 0.3 { 2.5 * part } else { 1.2 + 2.0 * part };
-        // What is to be lost, and not only to be late, has to be sent later than that.
+        // A message that is to be lost has to be sent after the links degrade.
         let messages = if self.fault.trouble() == Trouble::Cut { messages - 1.0 } else { messages };
         self.delay().mul_f64(messages.max(0.0))
     }
@@ -131,7 +131,7 @@ impl ActiveFault {
         }
     }
 
-    /// What becomes of the link over which `from` reaches `to`.
+    /// The state of the link over which `from` reaches `to`.
     pub(crate) fn hand_over(&self, node: &Range<usize>, from: usize, to: usize, now_ms: u64) -> LinkState {
         let mut state = LinkState::default();
         let [master, next] = self.victims[..] else { return state };
@@ -140,7 +140,7 @@ impl ActiveFault {
             return state;
         }
         let (towards, back) = ((from, to) == (master, next), (from, to) == (next, master));
-        // So many of the others that they are a majority together with the next master.
+        // The others that are a majority together with the successor.
         let is_third = |peer: usize| {
             let others = (1..node.len()).map(|place| node.start + (next - node.start + place) % node.len());
             others.filter(|other| *other != master).take(node.len() / 2).any(|other| other == peer)
@@ -169,10 +169,10 @@ impl ActiveFault {
 mod tests {
     use super::{super::schedule::Aim, *};
 
-    /// A hand-over of the first of five peers, which begins to be in trouble after a second and lasts for one.
+    /// A handover of the first of five peers. Its links degrade after one second, for one second.
     fn hand_over(dice: u32) -> ActiveFault {
         let aim = Aim { node: 0, peer: None };
-        // It is the second message that is to be late.
+        // The second message is the late one.
         let dice = dice | 1 << 31;
         let fault = ScheduledFault { number: 0, at_ms: 0, lasts_ms: 1000, kind: Fault::HandOver, aim, dice };
         let mut one = ActiveFault::of(fault, vec![0, fault.next_master(&(0..5), 0)], Duration::from_millis(50), false);
@@ -183,8 +183,8 @@ mod tests {
         one
     }
 
-    /// From each to each: `~` is late, `s` the connections stall, `n` newer ones do, `x` nothing arrives, `>` only what
-    /// the first sends, `<` only what it is sent.
+    /// Each row is a sender, each column a receiver: `~` delayed, `s` stalled, `n` newer connections stalled, `x`
+    /// nothing arrives, `>` only what the row sends, `<` only what it receives.
     fn picture(one: &ActiveFault, now_ms: u64) -> Vec<String> {
         let letter = |from, to| match one.hand_over(&(0..5), from, to, now_ms) {
             LinkState { stalled: Stalled::Older, .. } => 's',
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn what_is_stalled_arrives_when_the_master_is_alone_and_has_reigned_on_with_the_next_one() {
-        // The next one is peer 2, and would have a majority with peers 3 and 4.
+        // The successor is peer 2. It would have a majority with peers 3 and 4.
         let one = hand_over(1 << 3);
         assert_eq!(one.victims, [0, 2]);
         let mut waits = ActiveFault { troubled_ms: None, ..one.clone() };
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn what_is_lost_is_sent_again_while_the_master_reigns_on_with_the_next_one() {
-        // The next one is peer 4, and would have a majority with peers 1 and 2.
+        // The successor is peer 4. It would have a majority with peers 1 and 2.
         let one = hand_over(3 << 3 | 5);
         assert_eq!(picture(&one, 1000), ["....<", GOOD, GOOD, GOOD, ">...."]);
         for now_ms in [1500, 1900] {
@@ -225,7 +225,6 @@ mod tests {
         assert_eq!(picture(&hand_over(7), 1500), [GOOD; 5]);
     }
 
-    /// A request for the path, as it is sent.
     #[tokio::test]
     async fn the_message_is_known_by_its_path() {
         let (near, mut far) = tokio::io::duplex(1 << 16);

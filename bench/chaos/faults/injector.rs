@@ -1,4 +1,4 @@
-//! Does what a schedule says to processes, their data, links, and clients, and undoes it.
+//! Injects the faults of a schedule into processes, their data, links and clients, and undoes them.
 
 use std::{
     fs::{self, OpenOptions},
@@ -29,16 +29,16 @@ use crate::{
     common::{certificates::Certificates, error::Error},
 };
 
-/// How long a peer with damaged data may take until it serves or refuses to.
+/// How long a peer with damaged data may take until it serves or refuses to start.
 const VERDICT_PATIENCE: Duration = Duration::from_secs(20);
 
-/// For some seconds after a peer was started without its data, a master lists it as the one that it was. If another one
-/// lost its data then, a majority would have.
+/// For some seconds after a peer lost its data, the master still lists it under its old identity. If another peer lost its
+/// data within that time, a majority would have.
 const DATA_LOSS_GRACE: Duration = Duration::from_secs(15);
 
-/// How often an operator tries again to let a peer in, and for how long.
-const AGAIN: Duration = Duration::from_millis(500);
-const ADDS: u32 = 120;
+/// An operator that adds a peer tries again after this delay, and this many times.
+const RETRY_DELAY: Duration = Duration::from_millis(500);
+const MAX_RETRIES: u32 = 120;
 
 /// A change of the capacity, on the clock of this process.
 pub(crate) struct Applied {
@@ -47,10 +47,10 @@ pub(crate) struct Applied {
     pub(crate) capacity: f64,
 }
 
-/// What became of a kind.
+/// What became of a scheduled fault.
 pub(crate) struct FaultOutcome {
     pub(crate) fault: ScheduledFault,
-    /// Whom it hit; none: it did not take place, because something else was under way.
+    /// The peer that it hit, or `clients`. None: it was skipped, because another fault was active.
     pub(crate) whom: Option<String>,
     pub(crate) began_ms: u64,
     pub(crate) ended_ms: u64,
@@ -70,10 +70,10 @@ pub(crate) struct FaultInjector<'a> {
     pub(crate) outcomes: Vec<FaultOutcome>,
     pub(crate) applied: Arc<Mutex<Vec<Applied>>>,
     applying: Arc<AtomicBool>,
-    /// What must never happen, and has.
+    /// Broken promises.
     pub(crate) violations: Vec<String>,
     started: Instant,
-    /// When a peer of each node was last started without the data that it had.
+    /// When a peer of each node last lost its data.
     last_data_loss: Vec<Option<Instant>>,
 }
 
@@ -106,7 +106,7 @@ impl<'a> FaultInjector<'a> {
         }
     }
 
-    /// The moment from which a schedule counts.
+    /// Times of a schedule count from now on.
     pub(crate) fn restart_clock(&mut self) -> Instant {
         self.started = Instant::now();
         self.started
@@ -116,7 +116,7 @@ impl<'a> FaultInjector<'a> {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Ends what is over, and sees to links that change by themselves.
+    /// Ends faults that are over, and updates links that change by themselves.
     pub(crate) fn pass(&mut self) -> Result<(), Error> {
         let now = self.now_ms();
         while let Some(at) = self.active.iter().position(|(one, _)| one.fault.ends_ms() <= now) {
@@ -150,7 +150,7 @@ impl<'a> FaultInjector<'a> {
         self.network.becomes(&all, &self.cluster, now)
     }
 
-    /// The peer that says that it is master.
+    /// The peer that claims to be master.
     pub(crate) fn master(&self, node: usize) -> Option<usize> {
         self.masters.master(self.cluster.nodes[node].clone())
     }
@@ -166,7 +166,7 @@ impl<'a> FaultInjector<'a> {
             self.outcomes.push(FaultOutcome { fault, whom: None, began_ms: now, ended_ms: now, note: why.to_owned() });
             return Ok(());
         }
-        // For how long it lasts counts from now, however late this is.
+        // The duration counts from now, however late this is.
         let began = self.now_ms();
         let fault = ScheduledFault { at_ms: began, ..fault };
         let mut victims = vec![victim];
@@ -185,12 +185,12 @@ impl<'a> FaultInjector<'a> {
         self.apply_network()
     }
 
-    /// Why a kind cannot take place now.
+    /// Why a fault cannot be injected now.
     fn in_the_way(&self, fault: &ScheduledFault, victim: usize) -> Option<&'static str> {
         let reach = fault.kind.reach();
         let needs_disks = matches!(fault.kind, Fault::FullDisk | Fault::SlowDisks);
         if needs_disks && !self.cluster.has_bad_disks {
-            return Some("there is no C compiler to make a bad disk with");
+            return Some("no C compiler for the library that degrades disks");
         }
         if fault.kind == Fault::HandOver && !self.masters.is_master(victim) {
             return Some("no peer is master");
@@ -216,13 +216,13 @@ impl<'a> FaultInjector<'a> {
         None
     }
 
-    /// Does it. The places of clients that it has to do with.
+    /// Begins a fault. Returns the places of the clients that it affects.
     fn inflict(&mut self, one: &ActiveFault) -> Result<Vec<usize>, Error> {
         let (fault, victim) = (&one.fault, one.victims[0]);
         match fault.kind {
             Fault::Kill | Fault::ClockJump | Fault::ClockRate => self.cluster.kill(victim),
             Fault::Pause => self.cluster.signal(victim, Signal::STOP),
-            // A server that is just being started refuses a full disk in words, and ends.
+            // A server that is starting refuses a full disk with an error, and ends.
             Fault::FullDisk => self.cluster.expect_end(victim),
             Fault::Stall if !fault.resumes() => {
                 let node = &self.cluster.nodes[fault.aim.node];
@@ -275,7 +275,7 @@ impl<'a> FaultInjector<'a> {
             Fault::Pause => self.cluster.signal(victim, Signal::CONT),
             Fault::FullDisk => {
                 self.apply_network()?;
-                note = self.heed_end(victim, "a full disk");
+                note = self.note_end(victim, "a full disk");
                 self.cluster.kill(victim);
                 self.cluster.start(victim, &[])?;
             }
@@ -286,11 +286,11 @@ impl<'a> FaultInjector<'a> {
             }
             Fault::FlippedBit | Fault::TornLog => note = self.start_damaged(victim)?,
             Fault::Replace => {
-                // The removal may have been carried out even if that is not known.
+                // The removal may have succeeded without an answer.
                 self.cluster.kill(victim);
                 self.cluster.peers[victim].delete_data()?;
                 self.cluster.start(victim, &[])?;
-                self.let_in(fault.aim.node, victim);
+                self.add_peer(fault.aim.node, victim);
             }
             Fault::Herd => self.clients.scatter(fault.number),
             Fault::Crash => {
@@ -306,13 +306,13 @@ impl<'a> FaultInjector<'a> {
             self.last_data_loss[fault.aim.node] = Some(Instant::now());
         }
         let now = self.now_ms();
-        if let Some(outcomes) = self.outcomes.iter_mut().find(|outcomes| outcomes.fault.number == fault.number) {
-            (outcomes.ended_ms, outcomes.note) = (now, note);
+        if let Some(outcome) = self.outcomes.iter_mut().find(|outcome| outcome.fault.number == fault.number) {
+            (outcome.ended_ms, outcome.note) = (now, note);
         }
         Ok(())
     }
 
-    /// Starts a peer whose log is damaged: it serves, or it says why it does not and ends. Then it has lost its data.
+    /// Starts a peer whose log is damaged. It has to serve, or to end with an error; then its data is deleted.
     fn start_damaged(&mut self, victim: usize) -> Result<String, Error> {
         let serves = |log: &str| log.matches("admin on").count();
         let before = self.cluster.peers[victim].log();
@@ -322,7 +322,7 @@ impl<'a> FaultInjector<'a> {
             let peer = &self.cluster.peers[victim];
             let log = peer.log();
             if !peer.runs() {
-                let note = self.heed_end(victim, "a damaged log");
+                let note = self.note_end(victim, "a damaged log");
                 self.cluster.peers[victim].delete_data()?;
                 self.cluster.peers[victim].server = None;
                 self.cluster.start(victim, &[])?;
@@ -339,8 +339,8 @@ impl<'a> FaultInjector<'a> {
         }
     }
 
-    /// A peer may end because of this if it says why. What to note of it: nothing, if it runs.
-    fn heed_end(&mut self, victim: usize, because: &str) -> String {
+    /// A peer may end because of this fault if it logs why. Returns a note, which is empty if the peer runs.
+    fn note_end(&mut self, victim: usize, because: &str) -> String {
         let peer = &self.cluster.peers[victim];
         if peer.runs() {
             return String::new();
@@ -356,8 +356,7 @@ impl<'a> FaultInjector<'a> {
         self.cluster.certificates.as_mut().map_or(Ok(()), change)
     }
 
-    /// An operator transfers mastership away from a master, and removes a peer that is to be replaced, without waiting
-    /// for that.
+    /// An operator transfers mastership away from a master, and removes a peer that is to be replaced. Does not wait.
     fn hand_over(&self, one: &ActiveFault) {
         let ActiveFault { fault, victims, said, .. } = one;
         let name = |peer: usize| self.cluster.peers[peer].name.clone();
@@ -382,23 +381,23 @@ impl<'a> FaultInjector<'a> {
         });
     }
 
-    /// Tries to let a peer in until it is, without waiting for that.
-    fn let_in(&self, node: usize, victim: usize) {
+    /// An operator adds a peer, with retries. Does not wait.
+    fn add_peer(&self, node: usize, victim: usize) {
         let place = victim - self.cluster.nodes[node].start;
         let (name, address) = (&self.cluster.peers[victim].name, self.cluster.links[victim][place].address());
         let add = self.cluster.operator(node, &["peers", "add", name, &address]);
         thread::spawn(move || {
-            for _ in 0..ADDS {
+            for _ in 0..MAX_RETRIES {
                 if add.run().is_ok() {
                     return;
                 }
-                thread::sleep(AGAIN);
+                thread::sleep(RETRY_DELAY);
             }
         });
     }
 
-    /// Gives parts of the pool to some clients and takes them from others, without waiting for that. What exceeds the
-    /// pool together is refused.
+    /// An operator assigns parts of the pool to some clients, and takes them from others. Does not wait. Assignments that
+    /// exceed the pool are refused.
     fn assign(&self, fault: &ScheduledFault) {
         let first = fault.dice as usize;
         let assignments = (0..POOL_CLIENTS / 3).map(|turn| {
@@ -409,7 +408,7 @@ impl<'a> FaultInjector<'a> {
         thread::spawn(move || assignments.iter().for_each(|one| drop(one.run())));
     }
 
-    /// Puts a capacity in force, without waiting for that.
+    /// An operator applies a configuration with this capacity. Does not wait.
     fn apply(&self, capacity: f64) -> Result<(), Error> {
         let capacity = capacity.round();
         let file = self.cluster.write_file(&self.args.configuration(capacity), "changed.yaml")?;
@@ -430,17 +429,17 @@ impl<'a> FaultInjector<'a> {
     }
 }
 
-/// The flag of a server whose clock is wrong.
+/// The flag that makes the clock of a server wrong.
 fn wrong_clock(fault: &ScheduledFault) -> String {
     let around = 2.0 * fault.part() - 1.0;
     match fault.kind {
         Fault::ClockJump => format!("--clock-offset-ms={}", (around * 6.0 * 3600.0 * 1000.0) as i64),
-        // Two peers may differ by one part in a thousand.
+        // The clocks of two peers may differ by at most one part in a thousand.
         _ => format!("--clock-rate={}", 1.0 + around * 0.0004),
     }
 }
 
-/// Whether it lets clients that count leases on the wall clock believe for longer than they should.
+/// Whether clients that use the wall clock would believe in their leases for too long.
 pub(crate) fn deceives_legacy_clients(fault: &ScheduledFault) -> bool {
     fault.kind == Fault::ClockJump && fault.part() > 0.5
 }

@@ -1,5 +1,5 @@
-//! What the faults that are under way make of links and disks. Each moment anew from all of them, so that the end of
-//! one undoes nothing of another.
+//! The state of links and disks, computed anew from all active faults, so that the end of one fault undoes nothing of
+//! another.
 
 use std::{
     ops::Range,
@@ -20,20 +20,20 @@ use crate::{
     common::error::Error,
 };
 
-/// A kind that is under way.
+/// A fault that has begun and not ended.
 #[derive(Clone, Debug)]
 pub(crate) struct ActiveFault {
     pub(crate) fault: ScheduledFault,
-    /// Peers, counted through all nodes. Where a master hands over: it, and the next one.
+    /// Peers, counted over all nodes. In a handover: the master and its successor.
     pub(crate) victims: Vec<usize>,
-    /// When a master was seen to have stopped that hands over, and when links became bad after that.
+    /// When a master that hands over was seen to have stopped, and when its links degraded after that.
     pub(crate) reign_ended_ms: Option<u64>,
     pub(crate) troubled_ms: Option<u64>,
-    /// How long a heartbeat of the peers is.
+    /// The heartbeat interval of the peers.
     pub(crate) heartbeat: Duration,
-    /// Messages between peers can be read: they are not over TLS.
+    /// Whether messages between peers can be read, because they do not use TLS.
     pub(crate) is_in_the_clear: bool,
-    /// What an operator's command has said.
+    /// The output of operators' commands.
     pub(crate) said: Arc<Mutex<String>>,
 }
 
@@ -50,7 +50,6 @@ impl ActiveFault {
 }
 
 impl LinkState {
-    /// What a kind does to packets.
     fn disturb(&mut self, fault: &ScheduledFault) {
         match fault.kind {
             Fault::Loss => self.lost_per_mille = self.lost_per_mille.max(10 + (290.0 * fault.part()) as u16),
@@ -67,16 +66,16 @@ enum DiskState {
     Full,
 }
 
-/// What links and disks are like, so that only what changes is touched.
+/// The state that is in effect, so that only changes are applied.
 pub(crate) struct NetworkState {
     links: Vec<Vec<LinkState>>,
     fronts: Vec<LinkState>,
     disks: Vec<DiskState>,
-    /// What happens to packets is done to them, not to what links carry.
+    /// In a namespace packets are dropped, and links hold nothing back.
     in_namespace: bool,
 }
 
-/// How often a flapping link changes.
+/// How often a flapping link changes, in milliseconds.
 const FLAP_MS: u64 = 250;
 
 impl NetworkState {
@@ -91,7 +90,7 @@ impl NetworkState {
         }
     }
 
-    /// Makes links and disks what they should be, so many milliseconds after the start.
+    /// Applies the state at `now_ms` after the start.
     pub(crate) fn becomes(&mut self, all: &[ActiveFault], cluster: &Cluster, now_ms: u64) -> Result<(), Error> {
         let mut links = Vec::new();
         for (from, (row, before)) in cluster.links.iter().zip(&mut self.links).enumerate() {
@@ -124,7 +123,7 @@ impl NetworkState {
     }
 }
 
-/// What a link does to connections, whether packets are lost or not.
+/// Delays and stalls, which links do even in a namespace.
 fn set_connections(link: &Link, before: LinkState, now: LinkState) {
     if (before.delay, before.delay_there) != (now.delay, now.delay_there) {
         link.delay(now.delay);
@@ -138,7 +137,7 @@ fn set_connections(link: &Link, before: LinkState, now: LinkState) {
     }
 }
 
-/// As [`set_cuts`], but by what becomes of packets.
+/// Like [`set_cuts`], with packets.
 fn set_packets(links: Vec<(&Link, &mut LinkState, LinkState)>) -> Result<(), Error> {
     if links.iter().all(|(_, before, now)| *before == now) {
         return Ok(());
@@ -164,7 +163,7 @@ fn set_cuts(link: &Link, before: &mut LinkState, now: LinkState) {
     *before = now;
 }
 
-/// The link over which `from` reaches `to`. The one from a peer to itself is where peers find it that are new.
+/// The link over which `from` reaches `to`. New peers are reached over the link from a peer to itself.
 fn between(all: &[ActiveFault], node: &Range<usize>, from: usize, to: usize, now_ms: u64) -> LinkState {
     let mut state = LinkState::default();
     for one @ ActiveFault { fault, victims, .. } in all {
@@ -242,7 +241,8 @@ mod tests {
         ActiveFault::of(fault, vec![victim], Duration::from_millis(50), false)
     }
 
-    /// From each to each of five: `x` nothing arrives, `>` only what the first sends, `<` only what it is sent.
+    /// Each row is a sender, each column a receiver: `x` nothing arrives, `>` only what the row sends, `<` only what it
+    /// receives.
     fn picture(all: &[ActiveFault], now_ms: u64) -> Vec<String> {
         let letter = |from, to| match between(all, &(0..5), from, to, now_ms) {
             LinkState { cut_there: true, cut_back: true, .. } => 'x',
@@ -257,7 +257,7 @@ mod tests {
     fn partitions_are_what_they_are_called() {
         let alone = ["..x..", "..x..", "xxxxx", "..x..", "..x.."];
         assert_eq!(picture(&[active(Fault::CutOff, 2)], 1500), alone);
-        // What it is sent does not arrive, also as an answer.
+        // A deaf peer does not receive answers either.
         assert_eq!(picture(&[active(Fault::Deaf, 0)], 1500)[..2], ["x>>>>", "<...."]);
         assert_eq!(picture(&[active(Fault::Mute, 0)], 1500)[..2], ["x<<<<", ">...."]);
         let bridge = [".....", "...xx", "...xx", ".xx..", ".xx.."];

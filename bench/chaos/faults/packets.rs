@@ -1,8 +1,8 @@
-//! Links that lose and reorder packets, in a network namespace of the run's own: kernels send again, back off, and wait
-//! for answers to connections that nothing hears of, as between hosts.
+//! Links that lose and reorder packets, in a network namespace: the kernel retransmits, backs off, and waits for
+//! connections that are dead, as between hosts.
 //!
-//! The rules match packets by the port of a link, so that those of each are treated apart. The namespace ends with the
-//! last process in it, and all its rules with it.
+//! Rules match packets by the port of a link, so that links are treated separately. The namespace and its rules end
+//! with the last process in it.
 
 use std::{
     env, fmt, fs,
@@ -14,43 +14,42 @@ use std::{
 
 use crate::common::error::Error;
 
-/// What is wrong with a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct LinkState {
     pub(crate) cut_there: bool,
     pub(crate) cut_back: bool,
     pub(crate) delay: Duration,
-    /// Towards the target only, if that is longer.
+    /// The delay towards the target, if that is longer.
     pub(crate) delay_there: Duration,
     pub(crate) stalled: Stalled,
-    /// Of a thousand packets in each direction.
+    /// Per thousand packets, in each direction.
     pub(crate) lost_per_mille: u16,
     pub(crate) late_per_mille: u16,
 }
 
-/// Which connections deliver nothing of what is sent towards the target.
+/// The connections whose data towards the target is held back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stalled {
     #[default]
     Nothing,
-    /// Those that existed when this began.
+    /// Connections that existed when this began.
     Older,
-    /// Those that were made after the older ones had stalled, which resume now.
+    /// Connections made after that. The older ones resume.
     Newer,
 }
 
-/// Set for the program that runs within the namespace.
+/// Set for the program inside the namespace.
 const INSIDE: &str = "LEASEWAY_BENCH_NAMESPACE";
 
-/// What has to be there, with the package of Debian's that has it.
+/// The tools, each with the Debian package that has it.
 const TOOLS: [(&str, &str); 4] =
     [("unshare", "util-linux"), ("ip", "iproute2"), ("tc", "iproute2"), ("iptables-restore", "iptables")];
 
-/// Packets that are to be overtaken share a line of this rate; what does not fit into its queue is lost.
+/// Packets that are to be overtaken share a line of this rate. What does not fit into its queue is lost.
 const SLOW_LINE: &str = "4mbit";
 const SLOW_QUEUE: &str = "100";
 
-/// Runs this program again in a network namespace of its own. Returns within it.
+/// Runs this program again inside a network namespace. Returns only there.
 pub(crate) fn enter() -> Result<(), Error> {
     if env::var_os(INSIDE).is_some() {
         return prepare();
@@ -63,7 +62,7 @@ pub(crate) fn enter() -> Result<(), Error> {
             )));
         }
     }
-    // What is not root may be root of a namespace.
+    // A user who is not root may be root of a namespace.
     let made = |flags: &[&str]| {
         Command::new("unshare").args(flags).arg("true").output().is_ok_and(|output| output.status.success())
     };
@@ -77,7 +76,7 @@ pub(crate) fn enter() -> Result<(), Error> {
     Err(Error::io("run this program in a network namespace")(error))
 }
 
-/// Packets are as small as on a wire, and a few of them may take a slow line.
+/// Sets the packet size of a wire, and creates the slow line.
 fn prepare() -> Result<(), Error> {
     run("ip", &["link", "set", "lo", "mtu", "1500", "up"], "")?;
     for words in [
@@ -108,7 +107,7 @@ fn run(program: &str, words: &[&str], input: &str) -> Result<(), Error> {
     Err(Error::Usage(format!("`{program} {words}` failed: {}; leave --namespace out", said.trim())))
 }
 
-/// Makes each link, known by its port, what it is to be.
+/// Applies the state of each link, by its port.
 pub(crate) fn put(links: &[(u16, LinkState)]) -> Result<(), Error> {
     run("iptables-restore", &[], &rules(links))
 }
@@ -137,12 +136,12 @@ fn rules(links: &[(u16, LinkState)]) -> String {
     table("filter", &filter) + &table("mangle", &mangle)
 }
 
-/// What this namespace's kernel counts.
+/// Counters of the kernel in this namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct PacketCounts {
-    /// Segments of TCP that were sent again.
+    /// TCP segments that were retransmitted.
     pub(crate) sent_again: u64,
-    /// Segments that came before earlier ones.
+    /// TCP segments that arrived out of order.
     pub(crate) out_of_order: u64,
 }
 
@@ -177,7 +176,7 @@ impl fmt::Display for PacketCounts {
     }
 }
 
-/// A number out of two lines that begin alike, of which the first names what the second counts.
+/// The value in a table of two lines, of which the first has the names.
 fn count(text: &str, line: &str, name: &str) -> u64 {
     let mut lines = text.lines().filter_map(|one| one.strip_prefix(line)).map(str::split_whitespace);
     let (names, numbers) = (lines.next().into_iter().flatten(), lines.next().into_iter().flatten());

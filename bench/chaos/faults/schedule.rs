@@ -1,5 +1,5 @@
-//! What is done and when: drawn from a seed before anything runs. The same seed, shape, length of time and of leases
-//! give the same.
+//! Schedules: which faults happen when, drawn from a seed before anything runs. The same seed, shape, length and lease
+//! length give the same schedule.
 
 use std::{collections::HashMap, fmt, ops::Range, time::Duration};
 
@@ -8,84 +8,82 @@ use serde::{Deserialize, Serialize};
 
 use crate::{chaos::cluster::ClusterShape, common::flags::word};
 
-/// What can be done.
+/// The kinds of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Fault {
-    /// SIGKILL; started again with the same data.
+    /// SIGKILL. The peer is restarted with its data.
     Kill,
     /// SIGSTOP, then SIGCONT.
     Pause,
-    /// No byte passes between a peer and the others.
+    /// No data passes between a peer and the others.
     CutOff,
-    /// A peer hears nothing from the others, and they hear it.
+    /// A peer receives nothing from the others, and they receive what it sends.
     Deaf,
-    /// The others hear nothing from a peer, and it hears them.
+    /// The others receive nothing from a peer, and it receives what they send.
     Mute,
-    /// The others fall into two halves that reach each other through one peer only.
+    /// The others are split into two halves that reach each other through one peer only.
     Bridge,
-    /// A peer is cut off and reached again, several times a second.
+    /// A peer is cut off and reconnected several times a second.
     Flapping,
-    /// Everything between peers takes up to a third of a second longer.
+    /// Messages between peers are delayed by up to a third of a second.
     Delay,
-    /// The connections that exist between peers deliver nothing that is sent over them, and new ones are good: all of a
-    /// node, or one peer's to another. In half of the cases what they carry arrives when it is over, on the old
-    /// connections; in the others when connections stall the next time, or never.
+    /// Existing connections between peers deliver nothing; new connections work. Hits all links of a node, or one. In
+    /// half of the cases the old connections deliver their data at the end, in the others when connections stall again,
+    /// or never.
     Stall,
-    /// An operator transfers mastership, mostly while messages from the master to the next one are late or lost, and
+    /// An operator transfers mastership, usually while messages from the master to its successor are late or lost, and
     /// while the master is cut off from others afterwards.
     HandOver,
-    /// What clients of the library and child nodes send to a peer, and what it answers, takes up to a second longer.
+    /// Requests of library clients and child nodes to a peer, and its answers, are delayed by up to a second.
     SlowClients,
-    /// Answers of a peer to clients of the library and child nodes do not arrive until it is over; requests do.
+    /// Library clients and child nodes receive no answers of a peer. Their requests arrive.
     LostAnswers,
-    /// Neither requests nor answers of clients of the library and child nodes arrive at any peer of the root.
+    /// Library clients and child nodes reach no peer of the root.
     LostParent,
-    /// Every write to the disk of a peer fails; it is started again when there is room.
+    /// Every write to the disk of a peer fails. It is restarted when there is room.
     FullDisk,
-    /// Each flush of all disks of a node takes a fifth of a second longer.
+    /// Each flush of all disks of a node takes 200 ms longer.
     SlowDisks,
-    /// A peer is killed and a bit of its log flipped: it has to refuse in words, or recover. If it refuses, its data is
+    /// A peer is killed and a bit of its log is flipped. It has to recover or to refuse to start; then its data is
     /// deleted.
     FlippedBit,
-    /// A peer is killed and the end of its log torn off.
+    /// A peer is killed and the end of its log is torn off.
     TornLog,
-    /// A peer is killed and its data deleted.
+    /// A peer is killed and its data is deleted.
     Wipe,
-    /// A peer is removed by an operator, its data deleted, and added again. A master hands over before, as in
-    /// `hand-over`.
+    /// An operator removes a peer, deletes its data, and adds it again. A master hands over before, as in `hand-over`.
     Replace,
-    /// A peer is killed and comes back with a wall clock that is wrong by hours.
+    /// A peer is killed and restarted with a wall clock that is hours off.
     ClockJump,
-    /// A peer is killed and comes back with a clock that runs at another rate, within one part in a thousand.
+    /// A peer is killed and restarted with a clock that runs fast or slow, by up to one part in a thousand.
     ClockRate,
-    /// An operator puts another capacity in force.
+    /// An operator changes the capacity.
     Capacity,
-    /// Clients that no server knows come all at once, for a resource of their own, and half of them crash.
+    /// Unknown clients arrive at once, for a resource of their own. Half of them crash.
     Herd,
-    /// Clients crash and come back under their names. Envoys lose their streams and connections, or hear nothing more
-    /// over streams.
+    /// Clients crash and restart under their ids. Envoys lose their streams and connections, or stop reading.
     Crash,
-    /// Capacity of the pool is assigned to some of its clients, and taken away from others.
+    /// An operator assigns capacity of the pool to some clients, and takes it from others.
     Assign,
-    /// The gateway is killed, and started again.
+    /// The gateway is killed and restarted.
     Gateway,
-    /// Servers and clients get other certificates.
+    /// Servers and clients get new certificates.
     Certificates,
-    /// Another CA is trusted, too; then servers and clients get certificates of it.
+    /// A second CA is trusted; then servers and clients get certificates of it.
     Authority,
-    /// Packets between peers, and between clients and peers, are lost: up to three in ten. Needs --namespace.
+    /// Up to 30 % of packets are lost, between peers and between clients and peers. Needs --namespace.
     Loss,
-    /// Packets overtake each other, between peers and between clients and peers. Needs --namespace.
+    /// Packets are reordered, between peers and between clients and peers. Needs --namespace.
     Reordering,
 }
 
-/// How a kind ends, which says what it may meet.
+/// What a fault affects, which decides what it may overlap with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// One peer's process: nothing else is done to it meanwhile.
+    /// The process of one peer. No other fault of the process may overlap.
     Process,
-    /// One peer's data, too: only while all peers of its node are well.
+    /// The data of one peer. All peers of its node have to be well.
     Data,
     /// Links and disks, of one peer or of all.
     Around,
@@ -113,7 +111,7 @@ impl Fault {
         }
     }
 
-    /// How many peers a node needs for it.
+    /// The number of peers that a node needs for it.
     fn least_peers(self) -> usize {
         match self {
             Fault::CutOff
@@ -132,18 +130,17 @@ impl Fault {
         }
     }
 
-    /// Whether it is about the root alone.
+    /// Whether it affects the root only.
     fn is_of_root(self) -> bool {
         self.is_of_certificates()
             || matches!(self, Fault::LostParent | Fault::Capacity | Fault::Assign | Fault::Gateway)
     }
 
-    /// Whether it needs TLS.
     fn is_of_certificates(self) -> bool {
         matches!(self, Fault::Certificates | Fault::Authority)
     }
 
-    /// Whether it is done to packets, and so needs a namespace.
+    /// Whether it needs a namespace.
     pub(crate) fn is_of_packets(self) -> bool {
         matches!(self, Fault::Loss | Fault::Reordering)
     }
@@ -153,25 +150,23 @@ impl Fault {
     }
 }
 
-/// Whom it hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Aim {
     /// The place of the node in the layout.
     pub(crate) node: usize,
-    /// The place of the peer in the node; none: the master of that moment.
+    /// The place of the peer in the node. None: the master at that time.
     pub(crate) peer: Option<usize>,
 }
 
-/// One kind of a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ScheduledFault {
-    /// Its place in the schedule as it was drawn.
+    /// Its place in the schedule as drawn.
     pub(crate) number: usize,
     pub(crate) at_ms: u64,
     pub(crate) lasts_ms: u64,
     pub(crate) kind: Fault,
     pub(crate) aim: Aim,
-    /// What else is drawn for it: how much, how many, where.
+    /// Random bits for everything else: how much, how many, where.
     pub(crate) dice: u32,
 }
 
@@ -180,18 +175,18 @@ impl ScheduledFault {
         self.at_ms + self.lasts_ms
     }
 
-    /// Whether connections that stall resume when it is over.
+    /// Whether stalled connections resume at the end.
     pub(crate) fn resumes(&self) -> bool {
         self.dice.is_multiple_of(2)
     }
 
-    /// Whether the connections of a link of the node stall.
+    /// Whether the connections over this link stall.
     pub(crate) fn stalls(&self, node: &Range<usize>, victim: usize, from: usize, to: usize) -> bool {
         let is_of_all = (self.dice >> 1).is_multiple_of(2);
         node.contains(&victim) && (is_of_all || (from, to) == (victim, self.next_master(node, victim)))
     }
 
-    /// A number from the dice, from 0 up to but not including 1.
+    /// A number from 0 up to but not including 1.
     pub(crate) fn part(&self) -> f64 {
         f64::from(self.dice) / (f64::from(u32::MAX) + 1.0)
     }
@@ -206,47 +201,46 @@ impl fmt::Display for ScheduledFault {
     }
 }
 
-/// Between the beginnings of two faults, and from one's beginning to its end, in milliseconds.
+/// The time between the beginnings of two faults, and the duration of a fault, in milliseconds.
 const APART: Range<u64> = 250..2500;
 const LASTING: Range<u64> = 300..3000;
 
-/// This part of them lasts for so many leases: what outlives a lease shows only then.
+/// The fraction of faults that last longer than a lease, and their durations below, in leases. Some defects only show
+/// then.
 const LONG: f64 = 0.25;
-/// The duration of a hand-over whose messages are held back, in vote leases. A server closes a connection that is silent
-/// for 30 s, so even with the longest timing no message may be held back for longer.
+/// The duration of a handover, in vote leases. A server closes a connection that is silent for 30 s, so even with the
+/// longest timing no message may be held back longer.
 const LASTING_VOTE_LEASES: Range<f64> = 6.0..7.2;
 const LASTING_LEASES: Range<f64> = 0.6..2.4;
 
-/// From the end of one to the next of its kind at the same node, in leases: clients have to come by leases for the next
-/// to take.
+/// The time between two faults of a kind at a node, in leases. Clients need leases before the next fault.
 const REST_LEASES: Range<f64> = 0.3..1.0;
 
-/// Masters are hit more often than chance would have it.
+/// The fraction of faults that hit the master.
 const AT_MASTER: f64 = 0.5;
 
-/// So much of the length is left alone at its end.
+/// The fraction of the length without faults, at the end.
 const CALM: f64 = 0.1;
 
-/// What a schedule is drawn for.
+/// What a schedule depends on.
 #[derive(Clone, Copy)]
 pub(crate) struct Plan<'a> {
     pub(crate) shape: ClusterShape,
     pub(crate) length: Duration,
     pub(crate) lease: Duration,
-    /// How long a peer leases its vote to a master.
+    /// For how long a peer leases its vote to a master.
     pub(crate) vote_lease: Duration,
-    /// None: all kinds.
+    /// Empty: all kinds.
     pub(crate) only: &'a [Fault],
-    /// Packets can be lost and reordered.
     pub(crate) in_namespace: bool,
 }
 
-/// Whether servers and clients of this seed speak TLS: those of every other one do.
+/// Every other seed uses TLS.
 pub(crate) fn is_over_tls(seed: u64) -> bool {
     seed.is_multiple_of(2)
 }
 
-/// Mishaps one after the other and over each other.
+/// Faults follow each other and may overlap.
 pub(crate) fn draw(plan: Plan<'_>, seed: u64) -> Vec<ScheduledFault> {
     let mut random = fastrand::Rng::with_seed(seed);
     let end = (plan.length.as_secs_f64() * 1000.0 * (1.0 - CALM)) as u64;
@@ -282,7 +276,7 @@ pub(crate) fn draw(plan: Plan<'_>, seed: u64) -> Vec<ScheduledFault> {
     faults
 }
 
-/// Each kind once for each node that it can hit, but no kind more often than the others.
+/// The possible kinds with their nodes. Each kind appears equally often.
 fn possible(Plan { shape, only, in_namespace, .. }: Plan<'_>, over_tls: bool) -> Vec<(Fault, usize, usize)> {
     let nodes = shape.nodes();
     let kinds = Fault::value_variants().iter().copied().filter(|kind| only.is_empty() || only.contains(kind));
@@ -292,7 +286,7 @@ fn possible(Plan { shape, only, in_namespace, .. }: Plan<'_>, over_tls: bool) ->
         .flat_map(|kind| {
             let can = nodes.iter().enumerate().filter(|(node, layout)| kind.can_hit(*node, layout.peers));
             let can: Vec<_> = can.map(|(node, layout)| (kind, node, layout.peers)).collect();
-            // Of as many as there are nodes, so that all kinds are as likely.
+            // Repeated up to the number of nodes, so that all kinds are equally likely.
             can.iter().cycle().take(if can.is_empty() { 0 } else { nodes.len() }).copied().collect::<Vec<_>>()
         })
         .collect()

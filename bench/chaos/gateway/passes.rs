@@ -1,33 +1,33 @@
-//! What a gateway lets through, request by request, beside what a client believes that shares the limit with it.
+//! How many requests a gateway may let pass beside a competing client of the same limit.
 //!
-//! Of a limit for a second a gateway has saved up at most what its lease brings in a second, and one permit at least; what
-//! is saved is cut with the lease. At any moment it is lent what the other does not believe in, and no more. So over
-//! any span at most ∫ (what there is − what is believed) passes, and besides it a second of that difference as it is
-//! when the span begins.
+//! For a limit per second a gateway saves up at most what its lease brings in one second, and at least one permit; a
+//! smaller lease cuts what is saved. At any time the gateway is lent at most what the other client does not believe in.
+//! So over any span at most ∫ (capacity − believed) requests pass, plus one second of that difference at the beginning
+//! of the span.
 //!
-//! A gateway that is started begins full: once more as much, at the moment when it is first lent something. That lies
-//! between its start and the first answer to a request that was sent later.
+//! A gateway starts with full savings: as much again, when it is first lent something. That is between its start and
+//! the first answer to a request that was sent later.
 
 use std::collections::BTreeMap;
 
-/// A request that passed: it was decided at some moment between the two, on the machine's clock.
+/// A request that passed. It was decided between the two times, on the machine's clock.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Pass {
     pub(crate) sent_us: u64,
     pub(crate) answered_us: u64,
 }
 
-/// All that is known of one limit. A level holds from its moment on; moments ascend.
+/// All that is known of one limit. Values hold from their times on, and times ascend.
 pub(crate) struct RouteHistory<'a> {
     pub(crate) passes: &'a [Pass],
-    /// When gateways were started.
+    /// When the gateway was started.
     pub(crate) starts_us: &'a [u64],
-    /// What the other client believes in, at first nothing.
+    /// What the other client believes in. Nothing at first.
     pub(crate) believed: &'a [(u64, f64)],
     pub(crate) limits: &'a [(u64, f64)],
 }
 
-/// How many requests too many there were in the worst of all spans.
+/// The excess of requests in the worst span.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Excess {
     pub(crate) requests: f64,
@@ -43,24 +43,24 @@ impl Excess {
     }
 }
 
-/// For so long what is not used may be saved up.
+/// For how long unused permits are saved up, in seconds.
 const WINDOW: f64 = 1.0;
 
-/// On a busy machine a lease may end so much later at its holder than it should, in seconds: timers are late.
+/// How late a lease may end at its holder on a busy machine, in seconds.
 const LATE: f64 = 0.1;
 
-/// Sums of floats may be off by so many requests.
+/// Sums of floats may be off by this many requests.
 const ROUNDING: f64 = 1e-6;
 
-/// What counts for spans that end then or later, and what does not for those that begin later.
+/// What counts for spans that end at this time or later, and what does not count for spans that begin later.
 #[derive(Clone, Copy, Default)]
 struct SpanStep {
     ends: f64,
     begins: f64,
 }
 
-/// A request counts for a span if it was sent and answered within; one that lasted longer than the span is taken away
-/// from it.
+/// A request counts for a span if it was sent and answered within it. A request that lasted longer than the span is
+/// subtracted.
 pub(crate) fn excess(history: &RouteHistory<'_>) -> Option<Excess> {
     let (mut ends, mut begins, mut unused) = (0.0_f64, 0.0, 0.0);
     let (mut least, mut from_us) = (f64::INFINITY, 0);
@@ -69,7 +69,7 @@ pub(crate) fn excess(history: &RouteHistory<'_>) -> Option<Excess> {
     let late = history.late();
     for (at, step) in history.steps() {
         unused += free * (at - last) as f64 / 1e6;
-        // A span that begins here begins just before levels change.
+        // A span that begins here begins just before values change.
         let begun = begins - unused + saved(free);
         if begun < least {
             (least, from_us) = (begun, at);
@@ -86,13 +86,13 @@ pub(crate) fn excess(history: &RouteHistory<'_>) -> Option<Excess> {
     worst
 }
 
-/// At most, by a gateway that is lent so much.
+/// The savings of a gateway that is lent this much.
 fn saved(lent: f64) -> f64 {
     (lent * WINDOW).max(1.0)
 }
 
 impl RouteHistory<'_> {
-    /// All moments at which anything changes, in order.
+    /// All times at which anything changes.
     fn steps(&self) -> BTreeMap<u64, SpanStep> {
         let mut steps: BTreeMap<u64, SpanStep> = BTreeMap::new();
         for (at, _) in self.limits.iter().chain(self.believed) {
@@ -112,17 +112,17 @@ impl RouteHistory<'_> {
         steps
     }
 
-    /// Nothing passes before a gateway is started.
+    /// Nothing passes before the gateway is started.
     fn first(&self) -> u64 {
         self.starts_us.iter().copied().min().unwrap_or(0)
     }
 
-    /// What a gateway can be lent at that moment.
+    /// What the gateway can be lent at this time.
     fn free(&self, at: u64) -> f64 {
         level(self.limits, at) - level(self.believed, at)
     }
 
-    /// By a gateway that is first lent something between these moments.
+    /// The savings of a gateway that is first lent something between these times.
     fn most_saved(&self, from: u64, until: u64) -> f64 {
         let changes = self.limits.iter().chain(self.believed).map(|(at, _)| *at);
         let within = changes.filter(|at| (from..=until).contains(at)).chain([from]);
@@ -146,12 +146,12 @@ mod tests {
 
     const SECOND: u64 = 1_000_000;
 
-    /// A limit of 100 a second, of which the other believes in 60, and a gateway that was started at the beginning.
+    /// A limit of 100 per second of which the other client believes in 60, and a gateway that starts at the beginning.
     fn history(passes: &[Pass]) -> RouteHistory<'_> {
         RouteHistory { passes, starts_us: &[0], believed: &[(0, 60.0)], limits: &[(0, 100.0)] }
     }
 
-    /// So many, one every so many microseconds, each decided within a millisecond.
+    /// Requests at equal intervals in microseconds, each decided within a millisecond.
     fn flow(from_us: u64, every_us: u64, many: u64) -> Vec<Pass> {
         let pass = |at: u64| Pass { sent_us: at, answered_us: at + 1000 };
         (0..many).map(|n| pass(from_us + n * every_us)).collect()

@@ -1,5 +1,5 @@
-//! A gateway, and callers of it: each has a lease of its own by HTTP, for what all share. The gateway reaches the peers over
-//! the links that clients' troubles are made with.
+//! A gateway, and its callers over HTTP, each of which has a lease of what all clients share. The gateway reaches the
+//! peers over the degraded links.
 
 use std::{
     net::SocketAddr,
@@ -30,14 +30,14 @@ use crate::{
 
 const CALLERS: usize = 4;
 
-/// How long a caller waits for an answer, and after one that was none.
+/// The timeout of a call, and the pause after a failed one.
 const DEADLINE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
 
 pub(crate) struct Gateway {
-    /// Where Envoys report.
+    /// The address for Envoys that report (RLQS).
     pub(crate) rlqs: SocketAddr,
-    /// Where Envoys ask for each request.
+    /// The address for Envoys that ask for each request (RLS).
     pub(crate) rls: SocketAddr,
     /// When it was started, each time.
     pub(crate) starts: Vec<Instant>,
@@ -48,9 +48,9 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    /// Starts one that asks the peers of the last node.
+    /// Starts a gateway that asks the peers of the last node.
     pub(crate) fn open(cluster: &Cluster, refresh: Duration, seed: u64, runtime: &Handle) -> Result<Gateway, Error> {
-        // Ports that no connection takes while it is not there.
+        // On a host of its own, so that no connection takes a port while the gateway is down.
         let [address, rlqs, rls] = addresses(cluster.peers.len())?;
         let program = cluster.program().iter().take_while(|word| *word != "serve").cloned();
         let servers = cluster.endpoints(cluster.nodes.last().cloned().unwrap_or_default());
@@ -61,7 +61,7 @@ impl Gateway {
             ("--rls", rls.to_string()),
             ("--ratelimit-config", rules.to_string_lossy().into_owned()),
             ("--server", servers.join(",")),
-            // It goes on with its leases when it is started again: its id is the same.
+            // It keeps its id, and so its leases, when it is restarted.
             ("--id", "gateway".to_owned()),
         ];
         let flags = flags.into_iter().chain(cluster.ca().map(|ca| ("--tls-ca", ca)));
@@ -96,12 +96,12 @@ impl Gateway {
         }
     }
 
-    /// What it has done that it should not.
+    /// Why it should not have ended.
     pub(crate) fn complaint(&self) -> Option<String> {
         self.process.as_ref()?.check().err().map(|error| format!("the gateway: {error}"))
     }
 
-    /// The callers leave; their books.
+    /// Stops the callers. Returns their records.
     pub(crate) async fn close(self) -> Vec<Entry> {
         self.leave.send_replace(true);
         let mut entries = Vec::new();
@@ -117,13 +117,13 @@ struct GatewayCaller {
     gateway: SocketAddr,
     random: fastrand::Rng,
     refresh: Duration,
-    /// The token of its lease, and when that ends.
+    /// The token of the lease, and when it ends.
     has: Option<(String, Instant)>,
     book: Vec<Entry>,
 }
 
 impl GatewayCaller {
-    /// What it has when it leaves counts to its end: it is not given back.
+    /// The last lease counts until it ends, because it is not released.
     async fn live(mut self, mut left: watch::Receiver<bool>) -> Vec<Entry> {
         while !*left.borrow() {
             let pause = if self.ask().await { self.refresh } else { PAUSE };
@@ -136,8 +136,7 @@ impl GatewayCaller {
         self.book
     }
 
-    /// Asks for a lease or keeps the one that it has. An answer that comes after the end of the lease that was named
-    /// does not count.
+    /// Asks for a lease or renews it. An answer that arrives after the end of the named lease is ignored.
     async fn ask(&mut self) -> bool {
         let mut said = json!({"client": *self.name, "resource": SCARCE, "wants": draw(&mut self.random)});
         let named = self.has.clone();
@@ -170,7 +169,7 @@ impl GatewayCaller {
     }
 }
 
-/// What the gateway answers, if that is a lease.
+/// The answer, if it is a lease.
 async fn post(gateway: SocketAddr, method: &str, said: &Value) -> Option<Value> {
     let mut stream = TcpStream::connect(gateway).await.ok()?;
     let body = said.to_string();

@@ -1,8 +1,8 @@
-//! Envoys: each has a stream to the gateway (RLQS), reports buckets, and believes what it is told of them as Envoy does.
+//! Envoys with a stream to the gateway (RLQS): they report buckets, and believe their assignments as Envoy does.
 //!
-//! An assignment counts from when it arrives until another takes its place or its time is over, with the stream or
-//! without; then all is denied. Of each bucket there is a client besides that wants all: what an Envoy believes and
-//! should not, that one has, too.
+//! An assignment counts from its arrival until another replaces it or it expires, with or without the stream; after
+//! that all requests are denied. For each bucket there is a rival client that wants all of it: what an Envoy believes
+//! in wrongly, the rival holds, too.
 
 use std::{
     array,
@@ -35,40 +35,38 @@ use crate::{chaos::cluster::Cluster, common::error::Error};
 const ENVOYS: usize = 6;
 const BUCKETS: usize = 2;
 
-/// What a bucket is called.
 const DOMAIN: &str = "envoys";
 const KEY: &str = "route";
 
-/// Envoy reports so often, also if something else is configured, and opens a lost stream with its next report.
+/// Envoy reports at this interval, whatever is configured, and reopens a lost stream with its next report.
 const REPORTS: Duration = Duration::from_secs(5);
 
-/// How long it takes at most to open a stream.
+/// The timeout for opening a stream.
 const DEADLINE: Duration = Duration::from_secs(1);
 
-/// At most this part of what there is is offered to a bucket, half of it or less as often as not.
+/// The largest fraction of the capacity that is offered to a bucket.
 const OFFERED: f64 = 0.5;
 
-/// For so long after its last assignment an Envoy counts as served: short ones end before they are renewed.
+/// An Envoy counts as served for this long after its last assignment, because short ones end before they are renewed.
 const GAP: Duration = Duration::from_secs(2);
 
 pub(crate) struct Envoys {
-    envoys: Vec<EnvoySeat>,
+    envoys: Vec<EnvoyTask>,
     rivals: Vec<(Client, Resource)>,
 }
 
-struct EnvoySeat {
-    contact: watch::Sender<Contact>,
+struct EnvoyTask {
+    contact: watch::Sender<Connectivity>,
     standing: watch::Receiver<Standing>,
     envoy: JoinHandle<Vec<Entry>>,
 }
 
-/// How an Envoy gets on with the gateway.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Contact {
+enum Connectivity {
     Well,
-    /// Its stream is broken, and none is opened.
+    /// Its stream is broken, and it opens no other.
     Cut,
-    /// It has its stream and reads nothing.
+    /// It has a stream and reads nothing.
     Deaf,
     Left,
 }
@@ -77,7 +75,7 @@ enum Contact {
 type Standing = Result<Instant, String>;
 
 impl Envoys {
-    /// At this gateway, for buckets of which there is so much each.
+    /// `capacity` is that of each bucket.
     pub(crate) fn gather(
         gateway: SocketAddr,
         capacity: f64,
@@ -96,42 +94,41 @@ impl Envoys {
             Ok((client, resource))
         };
         let rivals = (0..BUCKETS).map(rival).collect::<Result<_, Error>>()?;
-        let envoys = (0..ENVOYS).map(|number| EnvoySeat::take(number, gateway, capacity * OFFERED, seed)).collect();
+        let envoys = (0..ENVOYS).map(|number| EnvoyTask::take(number, gateway, capacity * OFFERED, seed)).collect();
         Ok(Envoys { envoys, rivals })
     }
 
-    /// Every other one loses its stream or hears nothing more.
+    /// Every other Envoy loses its stream, or reads nothing more.
     pub(crate) fn crash(&self, dice: u32) {
-        for (number, seat) in self.envoys.iter().enumerate().skip(dice as usize % 2).step_by(2) {
+        for (number, task) in self.envoys.iter().enumerate().skip(dice as usize % 2).step_by(2) {
             let is_deaf = (number / 2 + dice as usize / 2).is_multiple_of(2);
-            seat.contact.send_replace(if is_deaf { Contact::Deaf } else { Contact::Cut });
+            task.contact.send_replace(if is_deaf { Connectivity::Deaf } else { Connectivity::Cut });
         }
     }
 
-    /// All open streams again.
     pub(crate) fn come_back(&self) {
-        for seat in &self.envoys {
-            seat.contact.send_replace(Contact::Well);
+        for task in &self.envoys {
+            task.contact.send_replace(Connectivity::Well);
         }
     }
 
-    /// Which of them has not been assigned anything.
+    /// An Envoy without assignments.
     pub(crate) fn complaint(&self) -> Option<String> {
-        let why = |seat: &EnvoySeat| match &*seat.standing.borrow() {
+        let why = |task: &EnvoyTask| match &*task.standing.borrow() {
             Ok(until) if *until + GAP < Instant::now() => Some("its assignments have ended".to_owned()),
             Ok(_) => None,
             Err(why) => Some(why.clone()),
         };
-        let complaint = |(number, seat)| Some(format!("envoy:{number} is assigned nothing: {}", why(seat)?));
+        let complaint = |(number, task)| Some(format!("envoy:{number} is assigned nothing: {}", why(task)?));
         self.envoys.iter().enumerate().find_map(complaint)
     }
 
-    /// They leave; their books.
+    /// Stops all Envoys. Returns their records.
     pub(crate) async fn close(self) -> Vec<Entry> {
         let mut entries = Vec::new();
-        for seat in self.envoys {
-            seat.contact.send_replace(Contact::Left);
-            entries.extend(seat.envoy.await.expect("an Envoy of ours does not panic"));
+        for task in self.envoys {
+            task.contact.send_replace(Connectivity::Left);
+            entries.extend(task.envoy.await.expect("an Envoy of ours does not panic"));
         }
         for (client, _resource) in self.rivals {
             client.close().await;
@@ -140,7 +137,7 @@ impl Envoys {
     }
 }
 
-/// How many assignments are in these books.
+/// The number of assignments in these records.
 pub(crate) fn assignments<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> usize {
     entries.into_iter().filter(|entry| entry.capacity > 0.0).count()
 }
@@ -149,9 +146,9 @@ fn resource(bucket: usize) -> String {
     format!("{DOMAIN}/{KEY}={bucket}")
 }
 
-impl EnvoySeat {
-    fn take(number: usize, gateway: SocketAddr, most: f64, seed: u64) -> EnvoySeat {
-        let contact = watch::Sender::new(Contact::Well);
+impl EnvoyTask {
+    fn take(number: usize, gateway: SocketAddr, most: f64, seed: u64) -> EnvoyTask {
+        let contact = watch::Sender::new(Connectivity::Well);
         let (stands, standing) = watch::channel(Err("it has told nothing".to_owned()));
         let envoy = Envoy {
             name: format!("envoy:{number}").into(),
@@ -160,12 +157,12 @@ impl EnvoySeat {
             most,
             buckets: array::from_fn(|bucket| Bucket { resource: resource(bucket).into(), rate: 0.0, ends: None }),
             stream: None,
-            // Not all at the same moment.
+            // Envoys report at different times.
             reported: Instant::now() + REPORTS.mul_f64(0.1 * (number + 1) as f64),
             stands,
             book: Vec::new(),
         };
-        EnvoySeat { envoy: tokio::spawn(envoy.live(contact.subscribe())), contact, standing }
+        EnvoyTask { envoy: tokio::spawn(envoy.live(contact.subscribe())), contact, standing }
     }
 }
 
@@ -173,7 +170,7 @@ struct Envoy {
     name: Arc<str>,
     gateway: SocketAddr,
     random: fastrand::Rng,
-    /// What is offered to a bucket at most, per second.
+    /// The most that is offered to a bucket, per second.
     most: f64,
     buckets: [Bucket; BUCKETS],
     stream: Option<QuotaStream>,
@@ -184,7 +181,7 @@ struct Envoy {
 
 struct Bucket {
     resource: Arc<str>,
-    /// What it is believed that may pass, and until when.
+    /// The rate that is believed, and until when.
     rate: f64,
     ends: Option<Instant>,
 }
@@ -195,21 +192,21 @@ struct QuotaStream {
 }
 
 impl Envoy {
-    /// What it believes when it leaves counts to its end.
-    async fn live(mut self, mut contact: watch::Receiver<Contact>) -> Vec<Entry> {
+    /// The last assignments count until they end.
+    async fn live(mut self, mut contact: watch::Receiver<Connectivity>) -> Vec<Entry> {
         let mut beat = interval_at(self.reported.into(), REPORTS);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let now = *contact.borrow_and_update();
             match now {
-                Contact::Left => break,
-                Contact::Cut => self.stream = None,
-                Contact::Well | Contact::Deaf => {}
+                Connectivity::Left => break,
+                Connectivity::Cut => self.stream = None,
+                Connectivity::Well | Connectivity::Deaf => {}
             }
-            let is_well = now == Contact::Well;
+            let is_well = now == Connectivity::Well;
             tokio::select! {
                 _ = contact.changed() => if !is_well {
-                    // A new stream, with a report at once.
+                    // It opens a new stream, and reports at once.
                     self.stream = None;
                     beat.reset_immediately();
                 },
@@ -222,11 +219,11 @@ impl Envoy {
     }
 
     fn stand(&self, standing: Standing) {
-        // Its seat has gone: so does it.
+        // Fails only if its task has ended.
         let _ = self.stands.send(standing);
     }
 
-    /// What is no longer believed then, or at all, is written down.
+    /// Records the end of assignments that have expired by then; of all, if `now` is none.
     fn expire(&mut self, now: Option<Instant>) {
         for bucket in &mut self.buckets {
             if let Some(ends) = bucket.ends.take_if(|ends| now.is_none_or(|now| *ends <= now)) {
@@ -290,7 +287,7 @@ impl Bucket {
         Entry { at: at.into(), client: Arc::clone(name), resource: Arc::clone(&self.resource), capacity: self.rate }
     }
 
-    /// Of so many whole seconds. The first request is denied.
+    /// `secs` are whole seconds. The first request is denied.
     fn usage(&self, number: usize, secs: u64, offered: f64) -> BucketQuotaUsage {
         let count = |rate: f64| (rate * secs as f64) as u64;
         let allowed = count(offered.min(self.rate));
@@ -304,13 +301,13 @@ impl Bucket {
     }
 }
 
-/// What may pass per second, and until when: Envoy cuts the time to whole seconds.
+/// The rate per second, and until when. Envoy truncates the time to whole seconds.
 fn read(assignment: QuotaAssignmentAction, now: Instant) -> (f64, Instant) {
     let secs = assignment.assignment_time_to_live.map_or(u32::MAX, |ttl| u32::try_from(ttl.seconds).unwrap_or(0));
     (assignment.rate_limit_strategy.map_or(f64::INFINITY, rate), now + Duration::from_secs(secs.into()))
 }
 
-/// What a bucket holds counts as well as what is filled into it. What Envoy does not understand limits nothing.
+/// The size of a bucket counts as much as its fill. A strategy that Envoy does not understand limits nothing.
 fn rate(strategy: RateLimitStrategy) -> f64 {
     match strategy.strategy {
         Some(Strategy::BlanketRule(rule)) if rule == i32::from(BlanketRule::DenyAll) => 0.0,
@@ -322,7 +319,7 @@ fn rate(strategy: RateLimitStrategy) -> f64 {
     }
 }
 
-/// A stream on a connection of its own.
+/// Opens a stream on a connection of its own.
 async fn open(gateway: SocketAddr, name: &str) -> Result<QuotaStream, String> {
     let channel = Transport::new().connect_lazy(&gateway.to_string(), |endpoint: Endpoint| endpoint.tcp_nodelay(true));
     let channel = channel.expect("a socket address makes a URI, and there is no token");
@@ -333,7 +330,7 @@ async fn open(gateway: SocketAddr, name: &str) -> Result<QuotaStream, String> {
     Ok(QuotaStream { reports, told: told.map_err(|status| status.to_string())?.into_inner() })
 }
 
-/// What comes next down a stream; without one nothing does.
+/// The next message of the stream. Never returns without a stream.
 async fn next(stream: &mut Option<QuotaStream>) -> Result<RateLimitQuotaResponse, Status> {
     match stream {
         Some(stream) => stream.told.message().await?.ok_or_else(|| Status::unavailable("its stream has ended")),

@@ -1,6 +1,6 @@
-//! Envoys that ask the gateway for each request (RLS). Of each route several ask at the same time, half of the time for
-//! more than there is. [Competitor](super::beside) them a client wants all of the same: what the gateway lets pass and should
-//! not, that one has, too.
+//! Envoys that ask the gateway for each request (RLS). Several ask for each route, half of the time for more than the
+//! limit. For each route there is a [competitor](crate::chaos::clients::competitor) that wants all of it: what the
+//! gateway lets pass wrongly, the competitor holds, too.
 
 use std::{
     net::SocketAddr,
@@ -33,17 +33,17 @@ use crate::{
     common::error::Error,
 };
 
-/// So many ask for each route.
+/// Envoys per route.
 const ASKERS: usize = 4;
 
-/// How long an answer is waited for, and after one that was none.
+/// The timeout of a request, and the pause after a failed one.
 const DEADLINE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// For so long a route is asked for at one pace: a gateway is lent more within seconds.
+/// How long a route keeps its pace. A gateway is lent more within seconds.
 const SPELL: Duration = Duration::from_secs(4);
 
-/// For so long after a request has passed a route counts as served: seldom asked for it is seldom let through.
+/// A route counts as served for this long after a request has passed.
 const GAP: Duration = Duration::from_secs(2);
 
 pub(crate) struct Routes {
@@ -58,21 +58,21 @@ struct RouteSeat {
     beside: JoinHandle<Vec<(Instant, f64)>>,
 }
 
-/// Every other asker is away, from this one on; none: all are here.
+/// Every other Envoy is down, beginning with this one. None: all are up.
 type Away = Option<usize>;
 
-/// What was answered of a route.
+/// The answers for one route.
 #[derive(Default)]
 pub(crate) struct RouteTally {
-    /// When requests that passed were sent, and when they were answered.
+    /// When requests that passed were sent and answered.
     pub(crate) passed: Vec<(Instant, Instant)>,
     pub(crate) denied: usize,
-    /// What the client beside the gateway believed in, from when on.
+    /// What the competitor believed in, and from when on.
     pub(crate) believed: Vec<(Instant, f64)>,
     last: String,
 }
 
-/// The rules of the gateway, as envoyproxy/ratelimit has them.
+/// The rules of the gateway, in the format of envoyproxy/ratelimit.
 pub(crate) fn rules() -> String {
     let rule = |(number, limit): (usize, f64)| {
         format!(
@@ -87,7 +87,6 @@ pub(crate) fn rules() -> String {
 }
 
 impl Routes {
-    /// At this gateway.
     pub(crate) fn gather(
         args: &ChaosArgs,
         seed: u64,
@@ -114,8 +113,8 @@ impl Routes {
         Ok(Routes { away, leave, seats })
     }
 
-    /// Every other one loses its connection. The others go on: a route that none asks for is given back, and begins
-    /// full again.
+    /// Every other Envoy loses its connection. The others go on, because a route that nobody asks for is released and
+    /// starts with full savings.
     pub(crate) fn crash(&self, dice: u32) {
         self.away.send_replace(Some(dice as usize % 2));
     }
@@ -124,7 +123,7 @@ impl Routes {
         self.away.send_replace(None);
     }
 
-    /// Of which route nothing passes.
+    /// A route of which nothing passes.
     pub(crate) fn complaint(&self) -> Option<String> {
         self.seats.iter().enumerate().find_map(|(number, seat)| {
             let tally = lock(&seat.tally);
@@ -133,7 +132,7 @@ impl Routes {
         })
     }
 
-    /// All leave. What each route was told.
+    /// Stops all Envoys. Returns the answers for each route.
     pub(crate) async fn close(self) -> Vec<RouteTally> {
         self.seats.iter().flat_map(|seat| &seat.askers).for_each(JoinHandle::abort);
         self.leave.send_replace(true);
@@ -146,7 +145,7 @@ impl Routes {
     }
 }
 
-/// Routes are shared at all nodes in turn.
+/// The competitors ask each node in turn.
 fn beside(args: &ChaosArgs, number: usize, transport: &Transport, cluster: &Cluster) -> Competitor {
     let peers = &cluster.peers[cluster.nodes[number % cluster.nodes.len()].clone()];
     let peers = peers.iter().map(|peer| RawClient::to(transport, peer.grpc)).collect();
@@ -162,7 +161,7 @@ fn beside(args: &ChaosArgs, number: usize, transport: &Transport, cluster: &Clus
 struct RouteAsker {
     gateway: SocketAddr,
     number: usize,
-    /// Among those that ask for it.
+    /// Its place among the Envoys of the route.
     place: usize,
     seed: u64,
     began: Instant,
@@ -182,7 +181,6 @@ impl RouteAsker {
         }
     }
 
-    /// Over a connection of its own, for as long as it is here.
     async fn ask(&mut self) {
         let channel =
             Transport::new().connect_lazy(&self.gateway.to_string(), |endpoint: Endpoint| endpoint.tcp_nodelay(true));
@@ -222,7 +220,7 @@ impl RouteAsker {
         PAUSE
     }
 
-    /// Until its next request. All that ask for a route keep to one pace, fast or slow.
+    /// The pause until its next request. All Envoys of a route keep the same pace.
     fn pause(&mut self) -> Duration {
         let spell = (self.began.elapsed().as_secs_f64() / SPELL.as_secs_f64()) as u64;
         let of_route = self.seed.wrapping_mul(31).wrapping_add(spell).wrapping_mul(31).wrapping_add(self.number as u64);

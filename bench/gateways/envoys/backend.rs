@@ -1,4 +1,4 @@
-//! A backend that notes when each request comes.
+//! A backend that records when requests arrive.
 
 use std::{cell::RefCell, net::SocketAddr, rc::Rc, time::Instant};
 
@@ -34,13 +34,13 @@ impl Backend {
         self.address
     }
 
-    /// What has come, in milliseconds from then on.
+    /// The arrivals, in milliseconds since then.
     pub(crate) fn came(&self, since: Instant) -> Vec<u32> {
         self.came.borrow().iter().map(|at| at.saturating_duration_since(since).as_millis() as u32).collect()
     }
 }
 
-/// Requests without a body, one at a time.
+/// Serves requests without a body, one at a time.
 async fn attend(mut stream: TcpStream, came: Rc<RefCell<Vec<Instant>>>) {
     let mut seen = Vec::new();
     while let Ok(1..) = stream.read_buf(&mut seen).await {

@@ -1,6 +1,6 @@
-//! Three peers of a node, and a gateway before them.
+//! Three peers of a node, and their gateways.
 
-use std::{fs, net::SocketAddr, time::Duration, time::Instant};
+use std::{fs, net::SocketAddr, time::Duration};
 
 use leaseway_process::Signal;
 use tempfile::TempDir;
@@ -16,7 +16,7 @@ use crate::{
     load::{master::follow_to_master, socket::Dialer},
 };
 
-/// Until there is a master.
+/// How long the first election may take.
 const ELECTION: Duration = Duration::from_secs(30);
 
 pub(crate) struct Trio {
@@ -52,25 +52,22 @@ impl Trio {
         };
         let servers = (0..names.len()).map(start).collect::<Result<Vec<_>, _>>()?;
         let trio = Trio { _directory: directory, program, servers, addresses };
-        let deadline = Instant::now() + ELECTION;
-        while let Err(error) = follow_to_master(&trio.addresses, &Dialer::default()) {
-            trio.servers.iter().try_for_each(Server::check)?;
-            if Instant::now() > deadline {
-                return Err(error);
-            }
-            interrupt.glance(|| {})?;
-        }
+        let probe = || match follow_to_master(&trio.addresses, &Dialer::default()) {
+            Ok(_) => trio.servers.iter().try_for_each(Server::check).map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        trio.servers[0].await_ready(ELECTION, interrupt, probe)?;
         Ok(trio)
     }
 
-    /// A gateway for quotas that listens there.
+    /// Starts a gateway for quotas.
     pub(crate) fn gateway(&self, id: &str, address: SocketAddr, interrupt: &Interrupt) -> Result<QuotaGateway, Error> {
         let gateway = self.begin_gateway(id, address)?;
         await_listening(&gateway.process, address, interrupt)?;
         Ok(gateway)
     }
 
-    /// As [`gateway`](Self::gateway), without waiting until it listens.
+    /// Like [`gateway`](Self::gateway), but does not wait until it listens.
     pub(crate) fn begin_gateway(&self, id: &str, address: SocketAddr) -> Result<QuotaGateway, Error> {
         let servers: Vec<String> = self.addresses.iter().map(SocketAddr::to_string).collect();
         let (listen, servers) = (address.to_string(), servers.join(","));
@@ -92,7 +89,6 @@ impl Trio {
     }
 }
 
-/// A gateway for quotas. It ends with this value.
 pub(crate) struct QuotaGateway {
     pub(crate) process: Server,
     pub(crate) address: SocketAddr,

@@ -1,4 +1,4 @@
-//! Messages that do not come to an end.
+//! Messages that never end.
 
 use std::rc::Rc;
 
@@ -13,10 +13,10 @@ use crate::hostile::{
 
 const LONG: u32 = 4 << 20;
 
-/// An act is 16 KiB.
+/// One act.
 const ACTS: u32 = LONG / (16 << 10);
 
-/// The beginning of a message that says it has so many bytes.
+/// The prefix of a message of this length.
 fn prefix(length: u32) -> Bytes {
     [&[0][..], &length.to_be_bytes()].concat().into()
 }

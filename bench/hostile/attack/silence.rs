@@ -26,7 +26,7 @@ pub(crate) async fn half_headers(attacker: Rc<Attacker>) {
     on_many(attacker, connections, |attacker, _| say(attacker, false, said.clone())).await;
 }
 
-/// Says this, and waits until the server hangs up.
+/// Sends this, and waits until the server hangs up.
 async fn say(attacker: Rc<Attacker>, barely: bool, said: Vec<u8>) {
     loop {
         let wire = if barely { attacker.connect_barely().await } else { attacker.connect().await };
@@ -45,7 +45,7 @@ pub(crate) async fn handshakes(attacker: Rc<Attacker>) {
             let Some(mut wire) = attacker.connect().await else { continue };
             let _ = wire.write_all(&opening(0)).await;
             let _ = wire.flush().await;
-            // What the server begins with.
+            // The settings of the server.
             let _ = wire.read(&mut [0; 64]).await;
         }
     })

@@ -1,4 +1,4 @@
-//! Tables that one address would like to fill.
+//! Tables of the server that one address tries to fill.
 
 use std::{ops::Range, rc::Rc};
 
@@ -25,14 +25,14 @@ const WATCH: &str = "/leaseway.push.v1.Push/Watch";
 /// New resources in one request.
 const ENTRIES: u32 = 100;
 
-/// Streams of hints of one connection.
+/// Streams of hints on one connection.
 const STREAMS: usize = 1000;
 
 pub(crate) fn asks(client: String, resource: Vec<ResourceRequest>) -> GetCapacityRequest {
     GetCapacityRequest { client_id: Some(client), resource, ..GetCapacityRequest::default() }
 }
 
-/// Of so many resources; their numbers come first, so that they differ also where names are cut.
+/// The numbers come first, so that names differ even if they are truncated.
 pub(crate) fn entries(name: &str, numbers: Range<u32>) -> Vec<ResourceRequest> {
     numbers.map(|n| entry(format!("{n:05}{name}"))).collect()
 }
@@ -74,7 +74,7 @@ pub(crate) async fn resources(attacker: Rc<Attacker>) {
     .await;
 }
 
-/// Beyond the limits it goes on trying.
+/// Goes on trying beyond the limits.
 pub(crate) async fn watchers(attacker: Rc<Attacker>) {
     on_many(attacker, 20, |attacker, lane| async move {
         let mut n = 0;

@@ -1,4 +1,4 @@
-//! Callers that are not who they say.
+//! Callers with invalid credentials.
 
 use std::rc::Rc;
 
@@ -18,12 +18,13 @@ pub(crate) async fn unknown(attacker: Rc<Attacker>) {
     with_tokens(attacker, |n| format!("attacker-{n:032}")).await;
 }
 
-/// `{"alg":"ES256","kid":"1"}` and `{"sub":"alice","iss":"bench","aud":"bench","exp":9999999999}`, and then 64 bytes.
+/// `{"alg":"ES256","kid":"1"}` and `{"sub":"alice","iss":"bench","aud":"bench","exp":9999999999}`, followed by a
+/// signature of 64 bytes.
 const JWT: &str = "eyJhbGciOiJFUzI1NiIsImtpZCI6IjEifQ.\
                    eyJzdWIiOiJhbGljZSIsImlzcyI6ImJlbmNoIiwiYXVkIjoiYmVuY2giLCJleHAiOjk5OTk5OTk5OTl9";
 
 pub(crate) async fn wrongly_signed(attacker: Rc<Attacker>) {
-    // 86 digits of base64 are 64 bytes and four bits that are to be 0.
+    // 86 digits of base64 are 64 bytes and four bits that have to be 0.
     with_tokens(attacker, |n| format!("{JWT}.{n:085}A")).await;
 }
 

@@ -1,4 +1,4 @@
-//! Answers that are asked for and not read.
+//! Answers that are requested and not read.
 
 use std::{rc::Rc, time::Duration};
 
@@ -25,10 +25,10 @@ const GET_STATUS: &str = "/leaseway.status.v1.Status/GetStatus";
 /// Resources of a long call.
 const ENTRIES: u32 = 2000;
 
-/// Calls of one connection that wait.
+/// Pending calls of one connection.
 const CALLS: usize = 1000;
 
-/// How often it is looked whether there is room for more.
+/// How often a lane checks for room for more calls.
 const PAUSE: Duration = Duration::from_millis(20);
 
 pub(crate) async fn status(attacker: Rc<Attacker>) {
@@ -41,7 +41,7 @@ pub(crate) async fn capacity(attacker: Rc<Attacker>) {
     on_lanes(attacker, |attacker, number| unread(attacker, GET_CAPACITY, of(number), ENTRIES / 20)).await;
 }
 
-/// Frames of four bytes, each of which has the server send one of nine and a byte.
+/// Frames of four bytes, each of which makes the server send ten bytes.
 pub(crate) async fn dribble(attacker: Rc<Attacker>) {
     long_page(&attacker).await;
     on_lanes(attacker, |attacker, _| {
@@ -56,12 +56,11 @@ pub(crate) async fn dribble(attacker: Rc<Attacker>) {
     .await;
 }
 
-/// The status of 1,000 resources.
 fn page() -> Bytes {
     framed(&GetStatusRequest { page_size: 1000, ..GetStatusRequest::default() })
 }
 
-/// Asks for a thousand resources whose names are as long as they may be.
+/// Asks for 1,000 resources with names of the maximum length.
 async fn long_page(attacker: &Rc<Attacker>) {
     let message = framed(&asks("filler".into(), entries(&"x".repeat(250), 0..1000)));
     loop {
@@ -72,7 +71,7 @@ async fn long_page(attacker: &Rc<Attacker>) {
     }
 }
 
-/// Each call counts for so many acts more than one.
+/// Each call counts as this many more acts.
 async fn unread(attacker: Rc<Attacker>, path: &'static str, message: Bytes, more: u32) {
     loop {
         let Some(mut caller) = Caller::open(&attacker, 0).await else { continue };
