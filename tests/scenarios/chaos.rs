@@ -9,10 +9,10 @@ use std::{
 
 use serde_json::Value;
 
-use crate::harness::{binary, seats::Seat, wait::eventually};
+use crate::harness::{binary, slots::ServerSlot, wait::eventually};
 
 fn chaos(directory: &Path, flags: &[&str]) -> Output {
-    let _seat = Seat::take();
+    let _slot = ServerSlot::take();
     let mut command = Command::new(binary::bench());
     command.args(["chaos", "--server", binary::path().to_str().unwrap(), "--clients", "9", "--legacy-clients", "3"]);
     command.args(["--patience", "120", "--timing", "several-sites"]);

@@ -5,11 +5,11 @@ use std::{fs, process::Command};
 
 use serde_json::Value;
 
-use crate::harness::{binary, seats::Seat};
+use crate::harness::{binary, slots::ServerSlot};
 
 /// Makes attacks, none of which may do harm. Returns what was measured of each.
 fn attack(flags: &[&str]) -> Vec<Value> {
-    let _seat = Seat::take();
+    let _slot = ServerSlot::take();
     let directory = tempfile::tempdir().unwrap();
     let json = directory.path().join("hostile.json");
     let mut command = Command::new(binary::bench());

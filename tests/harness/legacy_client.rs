@@ -1,7 +1,7 @@
-//! Clients compiled from the original protocol of 2016, who have never heard of us.
+//! Clients of the original protocol of 2016.
 //!
-//! Libraries differ in what they do with fields they do not know. Go's and Python's keep them, so such a client echoes
-//! our tokens in `has` without knowing. Others, Rust's among them, drop them. The server must get along with both.
+//! Libraries treat unknown fields differently. Those of Go and Python keep them, so such a client echoes our tokens in
+//! `has` without knowing. Others, such as Rust's, drop them. The server has to support both.
 
 use std::{collections::HashMap, sync::OnceLock};
 
@@ -11,10 +11,10 @@ use tonic::Status;
 
 use super::{doorman::Asks, raw::Raw};
 
-/// From this number on fields are ours.
+/// Our fields have this number or a higher one.
 const OURS: u32 = 100;
 
-/// All of the original protocol.
+/// The original protocol.
 pub(crate) fn pool() -> &'static DescriptorPool {
     static POOL: OnceLock<DescriptorPool> = OnceLock::new();
     POOL.get_or_init(|| {
@@ -28,7 +28,7 @@ fn message(name: &str) -> MessageDescriptor {
     pool().get_message_by_name(&format!("doorman.{name}")).unwrap_or_else(|| panic!("there is no doorman.{name}"))
 }
 
-/// A message with some of its fields.
+/// A message with these fields.
 pub(crate) fn build(name: &str, fields: impl IntoIterator<Item = (&'static str, Value)>) -> DynamicMessage {
     let mut built = DynamicMessage::new(message(name));
     for (field, value) in fields {
@@ -37,8 +37,7 @@ pub(crate) fn build(name: &str, fields: impl IntoIterator<Item = (&'static str, 
     built
 }
 
-/// Decodes as a strict peer does: a required field that is missing anywhere is an error. What the peer cannot know must
-/// be one of our numbers.
+/// Decodes like a strict peer: a missing required field is an error, and unknown fields have to be ours.
 pub(crate) fn strict(name: &str, bytes: &[u8]) -> DynamicMessage {
     let decoded = DynamicMessage::decode(message(name), bytes).expect("an old peer can read this");
     check(&decoded);
@@ -62,7 +61,7 @@ fn check(message: &DynamicMessage) {
     }
 }
 
-/// A field of a message, which must be there.
+/// Panics if there is no such field.
 pub(crate) fn field(message: &DynamicMessage, name: &str) -> Value {
     message.get_field_by_name(name).unwrap_or_else(|| panic!("no field {name}")).into_owned()
 }
@@ -79,23 +78,23 @@ pub(crate) fn list(message: &DynamicMessage, name: &str) -> Vec<DynamicMessage> 
     field(message, name).as_list().unwrap().iter().map(|item| item.as_message().unwrap().clone()).collect()
 }
 
-/// What a client's library does with fields it does not know.
+/// What a library does with unknown fields.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Unknown {
     Kept,
     Dropped,
 }
 
-pub(crate) struct Original {
+pub(crate) struct LegacyClient {
     raw: Raw,
     id: String,
     unknown: Unknown,
     leases: HashMap<String, DynamicMessage>,
 }
 
-impl Original {
-    pub(crate) fn new(raw: Raw, id: &str, unknown: Unknown) -> Original {
-        Original { raw, id: id.into(), unknown, leases: HashMap::new() }
+impl LegacyClient {
+    pub(crate) fn new(raw: Raw, id: &str, unknown: Unknown) -> LegacyClient {
+        LegacyClient { raw, id: id.into(), unknown, leases: HashMap::new() }
     }
 
     pub(crate) fn lease(&self, resource: &str) -> &DynamicMessage {
@@ -114,7 +113,6 @@ impl Original {
     }
 }
 
-/// An entry of a GetCapacityRequest.
 pub(crate) fn entry(resource: &str, wants: f64, has: Option<&DynamicMessage>) -> Value {
     let mut entry = build(
         "ResourceRequest",
@@ -126,14 +124,13 @@ pub(crate) fn entry(resource: &str, wants: f64, has: Option<&DynamicMessage>) ->
     Value::Message(entry)
 }
 
-/// Asks for several resources, and returns the strict answer.
 pub(crate) fn get(raw: &Raw, client: &str, entries: Vec<Value>) -> Result<DynamicMessage, Status> {
     let fields = [("client_id", Value::String(client.into())), ("resource", Value::List(entries))];
     let answer = raw.call("GetCapacity", build("GetCapacityRequest", fields).encode_to_vec())?;
     Ok(strict("GetCapacityResponse", &answer))
 }
 
-impl Asks for Original {
+impl Asks for LegacyClient {
     fn ask(&mut self, resource: &str, wants: f64) -> f64 {
         let entry = entry(resource, wants, self.leases.get(resource));
         let answer = get(&self.raw, &self.id, vec![entry]).unwrap();
