@@ -1,6 +1,6 @@
 //! Chaos: real servers and real clients, with faults drawn from a seed, and checks that hold whatever happens.
 //!
-//! A [schedule](faults::schedule) is a pure function of seed, cluster shape and length. It decides which faults happen
+//! A [schedule](schedule) is a pure function of seed, cluster shape and length. It decides which faults happen
 //! when, to which peers, and may let them overlap. The [injector](faults::injector) carries it out: it kills and stops
 //! processes, damages their disks, and degrades the links between them, as the
 //! [network state](faults::network) of all active faults says. Everything is done from outside, by signals, files and
@@ -23,11 +23,9 @@ use std::{cell::RefCell, time::Duration};
 use crate::{
     chaos::{
         args::ChaosArgs,
-        faults::{
-            packets,
-            schedule::{ScheduledFault, draw},
-        },
+        faults::packets,
         report::{ChaosReport, TrialReport},
+        schedule::{ScheduledFault, draw},
     },
     common::{
         error::Error,
@@ -42,10 +40,13 @@ pub(crate) mod clients;
 pub(crate) mod cluster;
 pub(crate) mod faults;
 pub(crate) mod gateway;
+pub(crate) mod layout;
 pub(crate) mod limits;
 pub(crate) mod masters;
 pub(crate) mod planted;
+pub(crate) mod raw_client;
 pub(crate) mod report;
+pub(crate) mod schedule;
 pub(crate) mod shrink;
 pub(crate) mod trial;
 

@@ -10,8 +10,8 @@ use std::{
 
 use crate::{
     chaos::{
-        cluster::{ClusterShape, POOL, ROUTES, route},
-        faults::schedule::{Fault, Plan},
+        layout::{ClusterShape, POOL, ROUTES, route},
+        schedule::{Fault, Plan},
     },
     common::{
         error::Error,

@@ -8,7 +8,6 @@ pub(crate) mod library;
 pub(crate) mod operators;
 pub(crate) mod pairs;
 pub(crate) mod python;
-pub(crate) mod raw;
 
 /// The resource that all clients share.
 pub(crate) const SCARCE: &str = "chaos";

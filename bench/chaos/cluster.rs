@@ -10,15 +10,18 @@ use std::{
     time::Duration,
 };
 
-use clap::ValueEnum;
 use leaseway_client::Transport;
 use leaseway_process::{Signal, link::Link, ports};
-use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
 
 use crate::{
-    chaos::{args::ChaosArgs, args::PeerTiming, faults::schedule::is_over_tls, masters::TwoMasters},
+    chaos::{
+        args::{ChaosArgs, PeerTiming},
+        layout::NodeLayout,
+        masters::TwoMasters,
+        schedule::is_over_tls,
+    },
     common::{
         certificates::Certificates,
         error::Error,
@@ -27,58 +30,6 @@ use crate::{
         tls,
     },
 };
-
-pub(crate) const POOL: &str = "pool";
-
-/// The routes for which a gateway is asked, by their limits per second at first.
-pub(crate) const ROUTES: [f64; 3] = [20.0, 50.0, 100.0];
-
-/// The domain and key of routes in the rules of the gateway.
-pub(crate) const ROUTE_DOMAIN: &str = "asked";
-pub(crate) const ROUTE_KEY: &str = "route";
-
-/// The resource of a route.
-pub(crate) fn route(number: usize) -> String {
-    format!("{ROUTE_DOMAIN}/{ROUTE_KEY}={number}")
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum ClusterShape {
-    /// One node of three peers.
-    Three,
-    /// One node of five peers.
-    Five,
-    /// A root of three peers above two leaves of one peer each. Clients ask all three nodes.
-    Tree,
-}
-
-/// The first node is the root; the others are below it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NodeLayout {
-    pub(crate) name: &'static str,
-    pub(crate) peers: usize,
-}
-
-const fn node(name: &'static str, peers: usize) -> NodeLayout {
-    NodeLayout { name, peers }
-}
-
-impl ClusterShape {
-    pub(crate) fn nodes(self) -> &'static [NodeLayout] {
-        const TREE: [NodeLayout; 3] = [node("root", 3), node("leaf-1", 1), node("leaf-2", 1)];
-        match self {
-            ClusterShape::Three => const { &[node("root", 3)] },
-            ClusterShape::Five => const { &[node("root", 5)] },
-            ClusterShape::Tree => &TREE,
-        }
-    }
-
-    /// The number of leases between a decision of the root and the last client that does not know it.
-    pub(crate) fn levels(self) -> u32 {
-        if self.nodes().len() > 1 { 2 } else { 1 }
-    }
-}
 
 const CONFIGURATION: &str = "leaseway.yaml";
 
@@ -262,7 +213,7 @@ impl Cluster {
     /// Describes two masters at the same time, in a run that began at `began_us`.
     pub(crate) fn told(&self, both: &TwoMasters, began_us: u64) -> String {
         let TwoMasters { masters: [one, other], from_us, lasted_us, claims } = both;
-        let named = |(peer, reign): (usize, u64)| format!("{} (reign {reign})", self.peers[peer].called());
+        let named = |(peer, term): (usize, u64)| format!("{} (term {term})", self.peers[peer].label());
         let from = (*from_us as f64 - began_us as f64) / 1e6;
         format!(
             "two masters decided at once: {} and {}, from {from:.3} s on for at least {:.3} s, by {claims} answers of \
@@ -323,14 +274,14 @@ impl Cluster {
         let panicked = self.peers.iter().filter_map(|peer| {
             let log = peer.log();
             let line = log.lines().find(|line| line.contains("panicked at"))?;
-            Some(format!("{} panicked: {line}", peer.called()))
+            Some(format!("{} panicked: {line}", peer.label()))
         });
         ended.chain(panicked).collect()
     }
 }
 
 impl PeerProcess {
-    pub(crate) fn called(&self) -> String {
+    pub(crate) fn label(&self) -> String {
         format!("{} of node {}", self.name, self.node)
     }
 
@@ -341,7 +292,7 @@ impl PeerProcess {
     /// Why its end was unexpected.
     fn end(&self) -> Option<String> {
         let error = self.server.as_ref()?.check().err()?;
-        Some(format!("{}: {error}", self.called()))
+        Some(format!("{}: {error}", self.label()))
     }
 
     /// The error with which it ended, or all of its output if there is no error.
@@ -448,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_ended_by_itself_is_told_of_also_when_a_mishap_has_started_it_again() {
+    fn a_peer_that_ended_by_itself_is_reported_even_if_a_fault_has_restarted_it() {
         let runtime = Runtime::new().unwrap();
         let mut cluster = cluster("sh -c 'exit 3'", &runtime);
         let told = cluster.complaints();
@@ -461,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_whose_end_is_expected_has_to_say_why_in_its_latest_life() {
+    fn a_peer_that_may_end_has_to_log_why_since_its_last_start() {
         let runtime = Runtime::new().unwrap();
         let once = "sh -c 'echo leaseway: no room; mkdir \"$(dirname $BAD_DISK)/data\" || echo panicked at'";
         let mut cluster = cluster(once, &runtime);

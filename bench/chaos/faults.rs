@@ -4,4 +4,3 @@ pub(crate) mod handover;
 pub(crate) mod injector;
 pub(crate) mod network;
 pub(crate) mod packets;
-pub(crate) mod schedule;

@@ -25,7 +25,7 @@ use tokio::{
 use crate::{
     chaos::{
         accounting::MachineClock,
-        clients::raw::{NamedMaster, RawClient},
+        raw_client::{NamedMaster, RawClient},
     },
     common::error::Error,
 };

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::{
-    chaos::{args::ChaosArgs, cluster::ClusterShape, faults::schedule::Fault, first_that_shows},
+    chaos::{args::ChaosArgs, first_that_shows, layout::ClusterShape, schedule::Fault},
     common::{
         error::Error,
         output::{note, print},

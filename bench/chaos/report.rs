@@ -7,9 +7,10 @@ use serde::{Deserialize, Serialize};
 use crate::{
     chaos::{
         accounting::Accounting,
-        cluster::ClusterShape,
-        faults::{injector::FaultOutcome, packets::PacketCounts, schedule::Fault},
+        faults::{injector::FaultOutcome, packets::PacketCounts},
+        layout::ClusterShape,
         masters::TwoMasters,
+        schedule::Fault,
     },
     common::{spread::Spread, table},
 };

@@ -14,11 +14,10 @@ use crate::{
         accounting::{Accounting, LeaseTrace, MachineClock, account},
         args::ChaosArgs,
         clients::{SCARCE, library::LibraryClients, operators::Operators, pairs::Pairs, python::PythonClients},
-        cluster::{Cluster, POOL, ROUTES, route},
+        cluster::Cluster,
         faults::{
             injector::{Applied, FaultInjector, FaultOutcome, deceives_legacy_clients},
             packets::PacketCounts,
-            schedule::ScheduledFault,
         },
         gateway::{
             passes::{Excess, Pass, RouteHistory, excess},
@@ -26,9 +25,11 @@ use crate::{
             rlqs::{Envoys, assignments},
             rls::{RouteTally, Routes},
         },
+        layout::{POOL, ROUTES, route},
         limits::{CapacityChange, limits, may_be_in_force},
         masters::{Claim, MasterWatch, gaps_ms, two_masters},
         report::{FaultRecord, TrialReport},
+        schedule::ScheduledFault,
     },
     common::{error::Error, signal::Interrupt},
 };
@@ -299,7 +300,7 @@ impl<'a> Trial<'a> {
         let mut entries = runtime.block_on(clients.leave());
         entries.extend(of_envoys);
         entries.extend(runtime.block_on(gateway.close()));
-        entries.extend(pairs.book());
+        entries.extend(pairs.records());
         let claims = masters.finish(clock);
         let at_once = two_masters(&claims, &cluster.nodes);
         violations.extend(at_once.iter().map(|both| cluster.told(both, clock.us(began))));

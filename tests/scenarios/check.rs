@@ -2,7 +2,6 @@
 
 use std::{
     fs,
-    io::Write as _,
     panic::{AssertUnwindSafe, catch_unwind},
 };
 

@@ -16,7 +16,6 @@ use tower_layer::Layer as _;
 
 use crate::harness::{
     config::{self, ConfigFile, Template},
-    doorman::Asks as _,
     server::Server,
     wait::{block_on, eventually, runtime},
 };

@@ -2,7 +2,6 @@
 
 use crate::harness::{
     config::{ConfigFile, Template},
-    doorman::request,
     process::{Process, leaseway},
     server::{Server, addresses_of_its_own},
 };

@@ -8,7 +8,7 @@ use tonic_reflection::pb::v1::{
     server_reflection_request::MessageRequest, server_reflection_response::MessageResponse,
 };
 
-use crate::harness::{original, server::Server, wait::block_on};
+use crate::harness::{legacy_client, server::Server, wait::block_on};
 
 #[test]
 fn the_health_service_says_that_it_serves() {

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::harness::{
     config::{ConfigFile, Template},
-    doorman::{Asks, Client},
+    doorman::Asks,
     legacy_client::{LegacyClient, Unknown},
     server::Server,
     wait::eventually,
@@ -54,15 +54,5 @@ impl Asks for Unhurried {
             (now > self.asked).then_some(now)
         });
         self.client.ask(resource, wants)
-    }
-}
-
-/// Never says what it has.
-struct Naive(Client);
-
-impl Asks for Naive {
-    fn ask(&mut self, resource: &str, wants: f64) -> f64 {
-        self.0.forget();
-        self.0.ask(resource, wants)
     }
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::harness::{
     config::{ConfigFile, Template, text},
-    doorman::{Asks as _, Client, capacity},
+    doorman::{Asks as _, Client},
     peers::Peers,
     process::leaseway,
     tree::Tree,

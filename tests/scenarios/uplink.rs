@@ -2,36 +2,9 @@
 
 use crate::harness::{
     config::{ConfigFile, Template},
-    doorman::Asks as _,
     process::leaseway,
     server::{ANYWHERE, Server, addresses_of_its_own},
 };
-
-/// A parent at an address that it can have again.
-struct Root {
-    config: ConfigFile,
-    addresses: [String; 2],
-}
-
-impl Root {
-    fn sharing(template: Template<'_>) -> Root {
-        Root { config: ConfigFile::of(&[template]), addresses: addresses_of_its_own() }
-    }
-
-    fn start(&self) -> Server {
-        let [listen, http] = &self.addresses;
-        Server::start(&["--listen", listen, "--http", http, "--threads", "2", "--config", self.config.path()], &[])
-    }
-
-    fn address(&self) -> &str {
-        &self.addresses[0]
-    }
-
-    /// A server below it.
-    fn leaf(&self, node: &str, flags: &[&str]) -> Server {
-        Server::with_flags(&[&["--parent", self.address(), "--node", node], flags].concat())
-    }
-}
 
 #[test]
 fn flags_that_make_no_sense_together_are_refused_with_what_to_do() {

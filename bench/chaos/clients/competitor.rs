@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio::{sync::watch, time::timeout_at};
 
-use crate::chaos::clients::raw::{CapacityRequest, Grant, RawClient};
+use crate::chaos::raw_client::{CapacityRequest, Grant, RawClient};
 
 /// After a request without an answer.
 const PAUSE: Duration = Duration::from_millis(100);

@@ -10,9 +10,9 @@ use leaseway_client::{Entry, Transport};
 use leaseway_proto::doorman::Lease;
 use tokio::{runtime::Handle, sync::watch, task::JoinHandle, time::timeout_at};
 
-use crate::chaos::clients::{
-    SCARCE, draw,
-    raw::{CapacityRequest, Grant, RawClient},
+use crate::chaos::{
+    clients::{SCARCE, draw},
+    raw_client::{CapacityRequest, Grant, RawClient},
 };
 
 /// After a request without an answer.
@@ -55,7 +55,7 @@ impl LegacyClients {
             refresh: of.refresh,
             length: of.lease,
             has: None,
-            book: Vec::new(),
+            records: Vec::new(),
         };
         let clients = (0..of.number).map(|n| runtime.spawn(client(n).live(leave.subscribe()))).collect();
         LegacyClients { leave, clients }
@@ -82,7 +82,7 @@ struct LegacyClient {
     length: Duration,
     /// The lease, and when it ends by the wall clock.
     has: Option<(Grant, Instant)>,
-    book: Vec<Entry>,
+    records: Vec<Entry>,
 }
 
 impl LegacyClient {
@@ -97,7 +97,7 @@ impl LegacyClient {
             let peer = self.turn % self.peers.len();
             self.peers[peer].release(&self.request, &grant).await;
         }
-        self.book
+        self.records
     }
 
     /// Asks one peer. Fields that this client does not know are dropped from the lease.
@@ -125,7 +125,7 @@ impl LegacyClient {
     }
 
     fn note(&mut self, at: Instant, capacity: f64) {
-        self.book.push(self.request.entry(at, capacity));
+        self.records.push(self.request.entry(at, capacity));
     }
 }
 

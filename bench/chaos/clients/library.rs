@@ -15,7 +15,8 @@ use crate::{
             SCARCE, draw,
             legacy::{LegacyClients, LegacyClientsArgs},
         },
-        cluster::{Cluster, POOL},
+        cluster::Cluster,
+        layout::POOL,
     },
     common::error::Error,
 };

@@ -13,7 +13,7 @@ use std::{
 use leaseway_client::{Entry, Transport};
 use tokio::{runtime::Handle, task::JoinHandle, time::sleep};
 
-use crate::chaos::clients::raw::{CapacityRequest, Grant, RawClient};
+use crate::chaos::raw_client::{CapacityRequest, Grant, RawClient};
 
 /// How often a pair starts, and how often its clients ask.
 const COMES: Duration = Duration::from_millis(200);
@@ -42,7 +42,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(crate) struct Pairs {
     coming: JoinHandle<()>,
-    book: Arc<Mutex<Vec<Entry>>>,
+    records: Arc<Mutex<Vec<Entry>>>,
 }
 
 #[derive(Clone)]
@@ -51,7 +51,7 @@ struct Place {
     transport: Transport,
     lease: Duration,
     wants: f64,
-    book: Arc<Mutex<Vec<Entry>>>,
+    records: Arc<Mutex<Vec<Entry>>>,
 }
 
 impl Pairs {
@@ -64,15 +64,15 @@ impl Pairs {
         runtime: &Handle,
     ) -> Pairs {
         let _inside = runtime.enter();
-        let book = Arc::<Mutex<Vec<Entry>>>::default();
-        let place = Place { peers: Arc::new(peers), transport, lease, wants, book: Arc::clone(&book) };
+        let records = Arc::<Mutex<Vec<Entry>>>::default();
+        let place = Place { peers: Arc::new(peers), transport, lease, wants, records: Arc::clone(&records) };
         let coming = async move {
             for number in 0.. {
                 tokio::spawn(place.clone().pair(number));
                 sleep(COMES).await;
             }
         };
-        Pairs { coming: runtime.spawn(coming), book }
+        Pairs { coming: runtime.spawn(coming), records }
     }
 
     /// Starts no more pairs. Those that run go on to the end of a lease.
@@ -80,8 +80,8 @@ impl Pairs {
         self.coming.abort();
     }
 
-    pub(crate) fn book(self) -> Vec<Entry> {
-        std::mem::take(&mut *self.book.lock().unwrap_or_else(PoisonError::into_inner))
+    pub(crate) fn records(self) -> Vec<Entry> {
+        std::mem::take(&mut *self.records.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -183,11 +183,11 @@ impl Place {
     }
 
     fn note(&self, request: &CapacityRequest, at: Instant, until: Instant, capacity: f64) {
-        let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
         // A new lease ends the one before, even if that one would have lasted longer.
-        let older = book.iter().rposition(|entry| entry.client == request.client && entry.at.into_std() > at);
-        older.map(|older| book.remove(older));
-        book.push(request.entry(at, capacity));
-        book.push(request.entry(until.max(at), 0.0));
+        let older = records.iter().rposition(|entry| entry.client == request.client && entry.at.into_std() > at);
+        older.map(|older| records.remove(older));
+        records.push(request.entry(at, capacity));
+        records.push(request.entry(until.max(at), 0.0));
     }
 }

@@ -17,9 +17,11 @@
 
 use std::{ops::Range, time::Duration};
 
-use crate::chaos::faults::{
-    network::ActiveFault,
-    packets::{LinkState, Stalled},
+use crate::chaos::{
+    faults::{
+        network::ActiveFault,
+        packets::{LinkState, Stalled},
+    },
     schedule::{Fault, ScheduledFault},
 };
 
@@ -81,7 +83,7 @@ impl ActiveFault {
     /// The master that hands over, until the links degrade.
     pub(crate) fn about_to_stop(&self) -> Option<usize> {
         let [master, _] = self.victims[..] else { return None };
-        self.troubled_ms.is_none().then_some(master)
+        self.degraded_ms.is_none().then_some(master)
     }
 
     /// Whether connections stall at the message itself.
@@ -91,16 +93,16 @@ impl ActiveFault {
 
     /// The links degrade from now on.
     pub(crate) fn is_late(&mut self, now_ms: u64) {
-        (self.troubled_ms, self.fault.at_ms) = (Some(now_ms), now_ms);
+        (self.degraded_ms, self.fault.at_ms) = (Some(now_ms), now_ms);
     }
 
     /// Where the message cannot be recognised, the links degrade some time after the master has stopped. The duration
     /// counts from then.
     pub(crate) fn look(&mut self, is_master: bool, now_ms: u64) {
-        if self.stalls_at_message() || self.reign_ended_ms.is_none() && is_master {
+        if self.stalls_at_message() || self.term_ended_ms.is_none() && is_master {
             return;
         }
-        let ended = *self.reign_ended_ms.get_or_insert(now_ms);
+        let ended = *self.term_ended_ms.get_or_insert(now_ms);
         if Duration::from_millis(now_ms - ended) >= self.until_trouble() {
             self.is_late(now_ms);
         }
@@ -123,7 +125,7 @@ impl ActiveFault {
     }
 
     fn part(&self, now_ms: u64) -> Part {
-        let Some(since) = self.troubled_ms else { return Part::Before };
+        let Some(since) = self.degraded_ms else { return Part::Before };
         match now_ms.saturating_sub(since) as f64 / self.fault.lasts_ms.max(1) as f64 {
             gone if gone < PAIR => Part::Late,
             gone if gone < ALONE => Part::Pair,
@@ -167,7 +169,8 @@ impl ActiveFault {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::schedule::Aim, *};
+    use super::*;
+    use crate::chaos::schedule::Aim;
 
     /// A handover of the first of five peers. Its links degrade after one second, for one second.
     fn hand_over(dice: u32) -> ActiveFault {
@@ -201,11 +204,11 @@ mod tests {
     const GOOD: &str = ".....";
 
     #[test]
-    fn what_is_stalled_arrives_when_the_master_is_alone_and_has_reigned_on_with_the_next_one() {
+    fn a_stalled_message_arrives_when_the_master_is_alone_after_a_time_with_its_successor() {
         // The successor is peer 2. It would have a majority with peers 3 and 4.
         let one = hand_over(1 << 3);
         assert_eq!(one.victims, [0, 2]);
-        let mut waits = ActiveFault { troubled_ms: None, ..one.clone() };
+        let mut waits = ActiveFault { degraded_ms: None, ..one.clone() };
         assert_eq!(picture(&waits, 1400), ["..~..", GOOD, GOOD, GOOD, GOOD]);
         waits.is_in_the_clear = true;
         assert_eq!(picture(&waits, 1400), [GOOD; 5], "the message itself is waited for");
@@ -215,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_is_sent_again_while_the_master_reigns_on_with_the_next_one() {
+    fn a_lost_message_is_retransmitted_while_the_master_goes_on_with_its_successor() {
         // The successor is peer 4. It would have a majority with peers 1 and 2.
         let one = hand_over(3 << 3 | 5);
         assert_eq!(picture(&one, 1000), ["....<", GOOD, GOOD, GOOD, ">...."]);
@@ -247,7 +250,7 @@ mod tests {
     #[test]
     fn trouble_begins_when_the_master_has_stopped_and_lasts_from_then() {
         let one = hand_over(0);
-        assert_eq!((one.about_to_stop(), one.reign_ended_ms), (None, Some(900)));
-        assert_eq!((one.troubled_ms, one.fault.ends_ms()), (Some(1000), 2000));
+        assert_eq!((one.about_to_stop(), one.term_ended_ms), (None, Some(900)));
+        assert_eq!((one.degraded_ms, one.fault.ends_ms()), (Some(1000), 2000));
     }
 }

@@ -17,14 +17,15 @@ use crate::{
     chaos::{
         args::ChaosArgs,
         clients::library::{LibraryClients, POOL_CLIENTS, pool_client},
-        cluster::{Cluster, POOL},
+        cluster::Cluster,
         faults::{
             handover::STAND,
             network::{ActiveFault, NetworkState},
-            schedule::{Fault, Reach, ScheduledFault},
         },
         gateway::{process::Gateway, rlqs::Envoys, rls::Routes},
+        layout::POOL,
         masters::MasterWatch,
+        schedule::{Fault, Reach, ScheduledFault},
     },
     common::{certificates::Certificates, error::Error},
 };
@@ -177,7 +178,7 @@ impl<'a> FaultInjector<'a> {
         let places = self.inflict(&one)?;
         let whom = match fault.kind.reach() {
             Reach::Outside => "clients".to_owned(),
-            _ => self.cluster.peers[victim].called(),
+            _ => self.cluster.peers[victim].label(),
         };
         let (began_ms, ended_ms, note) = (began, began, String::new());
         self.outcomes.push(FaultOutcome { fault, whom: Some(whom), began_ms, ended_ms, note });
@@ -332,7 +333,7 @@ impl<'a> FaultInjector<'a> {
                 return Ok("recovered".to_owned());
             }
             if Instant::now() > patience {
-                self.violations.push(format!("{} neither serves with a damaged log nor refuses to", peer.called()));
+                self.violations.push(format!("{} neither serves with a damaged log nor refuses to", peer.label()));
                 return Ok("undecided".to_owned());
             }
             thread::sleep(Duration::from_millis(20));
@@ -347,7 +348,7 @@ impl<'a> FaultInjector<'a> {
         }
         let refusal = peer.refusal();
         if let Err(said) = &refusal {
-            self.violations.push(format!("{} does not say why it refuses {because}: {said}", peer.called()));
+            self.violations.push(format!("{} does not say why it refuses {because}: {said}", peer.label()));
         }
         format!("refused: {}", refusal.unwrap_or_default())
     }

@@ -12,10 +12,8 @@ use leaseway_process::link::Link;
 use crate::{
     chaos::{
         cluster::Cluster,
-        faults::{
-            packets::{self, LinkState, Stalled},
-            schedule::{Fault, ScheduledFault},
-        },
+        faults::packets::{self, LinkState, Stalled},
+        schedule::{Fault, ScheduledFault},
     },
     common::error::Error,
 };
@@ -27,8 +25,8 @@ pub(crate) struct ActiveFault {
     /// Peers, counted over all nodes. In a handover: the master and its successor.
     pub(crate) victims: Vec<usize>,
     /// When a master that hands over was seen to have stopped, and when its links degraded after that.
-    pub(crate) reign_ended_ms: Option<u64>,
-    pub(crate) troubled_ms: Option<u64>,
+    pub(crate) term_ended_ms: Option<u64>,
+    pub(crate) degraded_ms: Option<u64>,
     /// The heartbeat interval of the peers.
     pub(crate) heartbeat: Duration,
     /// Whether messages between peers can be read, because they do not use TLS.
@@ -45,7 +43,7 @@ impl ActiveFault {
         is_in_the_clear: bool,
     ) -> ActiveFault {
         let said = Arc::default();
-        ActiveFault { fault, victims, reign_ended_ms: None, troubled_ms: None, heartbeat, is_in_the_clear, said }
+        ActiveFault { fault, victims, term_ended_ms: None, degraded_ms: None, heartbeat, is_in_the_clear, said }
     }
 }
 
@@ -233,7 +231,8 @@ fn disk(all: &[ActiveFault], place: usize, node: usize) -> DiskState {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::schedule::Aim, *};
+    use super::*;
+    use crate::chaos::schedule::Aim;
 
     fn active(kind: Fault, victim: usize) -> ActiveFault {
         let aim = Aim { node: 0, peer: Some(victim) };

@@ -73,7 +73,7 @@ impl Gateway {
             random: fastrand::Rng::with_seed(seed.wrapping_add(number as u64)),
             refresh,
             has: None,
-            book: Vec::new(),
+            records: Vec::new(),
         };
         let callers = (0..CALLERS).map(|number| runtime.spawn(caller(number).live(leave.subscribe()))).collect();
         let words = program.chain(["gateway".to_owned()]).chain(flags).collect();
@@ -119,7 +119,7 @@ struct GatewayCaller {
     refresh: Duration,
     /// The token of the lease, and when it ends.
     has: Option<(String, Instant)>,
-    book: Vec<Entry>,
+    records: Vec<Entry>,
 }
 
 impl GatewayCaller {
@@ -133,7 +133,7 @@ impl GatewayCaller {
         if let Some((_, ends)) = self.has.take() {
             self.note(ends, 0.0);
         }
-        self.book
+        self.records
     }
 
     /// Asks for a lease or renews it. An answer that arrives after the end of the named lease is ignored.
@@ -165,7 +165,7 @@ impl GatewayCaller {
 
     fn note(&mut self, at: Instant, capacity: f64) {
         let entry = Entry { at: at.into(), client: Arc::clone(&self.name), resource: SCARCE.into(), capacity };
-        self.book.push(entry);
+        self.records.push(entry);
     }
 }
 

@@ -160,7 +160,7 @@ impl EnvoyTask {
             // Envoys report at different times.
             reported: Instant::now() + REPORTS.mul_f64(0.1 * (number + 1) as f64),
             stands,
-            book: Vec::new(),
+            records: Vec::new(),
         };
         EnvoyTask { envoy: tokio::spawn(envoy.live(contact.subscribe())), contact, standing }
     }
@@ -176,7 +176,7 @@ struct Envoy {
     stream: Option<QuotaStream>,
     reported: Instant,
     stands: watch::Sender<Standing>,
-    book: Vec<Entry>,
+    records: Vec<Entry>,
 }
 
 struct Bucket {
@@ -215,7 +215,7 @@ impl Envoy {
             }
         }
         self.expire(None);
-        self.book
+        self.records
     }
 
     fn stand(&self, standing: Standing) {
@@ -228,7 +228,7 @@ impl Envoy {
         for bucket in &mut self.buckets {
             if let Some(ends) = bucket.ends.take_if(|ends| now.is_none_or(|now| *ends <= now)) {
                 bucket.rate = 0.0;
-                self.book.push(bucket.entry(&self.name, ends));
+                self.records.push(bucket.entry(&self.name, ends));
             }
         }
     }
@@ -275,7 +275,7 @@ impl Envoy {
                 Some(BucketAction::AbandonAction(_)) | None => (0.0, now),
             };
             (bucket.rate, bucket.ends) = (rate, Some(ends));
-            self.book.push(bucket.entry(&self.name, now));
+            self.records.push(bucket.entry(&self.name, now));
         }
         let standing = self.buckets.iter().map(|bucket| bucket.ends.filter(|_| bucket.rate > 0.0)).min().flatten();
         self.stand(standing.ok_or_else(|| "it is told to deny all".to_owned()));

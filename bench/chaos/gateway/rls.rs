@@ -24,11 +24,10 @@ use tonic::transport::Endpoint;
 use crate::{
     chaos::{
         args::ChaosArgs,
-        clients::{
-            competitor::Competitor,
-            raw::{CapacityRequest, RawClient},
-        },
-        cluster::{Cluster, ROUTE_DOMAIN, ROUTE_KEY, ROUTES, route},
+        clients::competitor::Competitor,
+        cluster::Cluster,
+        layout::{ROUTE_DOMAIN, ROUTE_KEY, ROUTES, route},
+        raw_client::{CapacityRequest, RawClient},
     },
     common::error::Error,
 };
@@ -49,13 +48,13 @@ const GAP: Duration = Duration::from_secs(2);
 pub(crate) struct Routes {
     away: watch::Sender<Away>,
     leave: watch::Sender<bool>,
-    seats: Vec<RouteSeat>,
+    tasks: Vec<RouteTasks>,
 }
 
-struct RouteSeat {
+struct RouteTasks {
     tally: Arc<Mutex<RouteTally>>,
     askers: Vec<JoinHandle<()>>,
-    beside: JoinHandle<Vec<(Instant, f64)>>,
+    competitor: JoinHandle<Vec<(Instant, f64)>>,
 }
 
 /// Every other Envoy is down, beginning with this one. None: all are up.
@@ -98,7 +97,7 @@ impl Routes {
         let transport = cluster.transport()?;
         let (away, leave) = (watch::Sender::new(None), watch::Sender::new(false));
         let began = Instant::now();
-        let seat = |number: usize| {
+        let task = |number: usize| {
             let tally = Arc::<Mutex<RouteTally>>::default();
             let asker = |place: usize| {
                 let random = fastrand::Rng::with_seed(seed.wrapping_add((number * ASKERS + place) as u64));
@@ -106,11 +105,11 @@ impl Routes {
                 tokio::spawn(asker.live(away.subscribe()))
             };
             let askers = (0..ASKERS).map(asker).collect();
-            let beside = tokio::spawn(beside(args, number, &transport, cluster).live(leave.subscribe()));
-            RouteSeat { tally, askers, beside }
+            let competitor = tokio::spawn(competitor(args, number, &transport, cluster).live(leave.subscribe()));
+            RouteTasks { tally, askers, competitor }
         };
-        let seats = (0..ROUTES.len()).map(seat).collect();
-        Ok(Routes { away, leave, seats })
+        let tasks = (0..ROUTES.len()).map(task).collect();
+        Ok(Routes { away, leave, tasks })
     }
 
     /// Every other Envoy loses its connection. The others go on, because a route that nobody asks for is released and
@@ -125,8 +124,8 @@ impl Routes {
 
     /// A route of which nothing passes.
     pub(crate) fn complaint(&self) -> Option<String> {
-        self.seats.iter().enumerate().find_map(|(number, seat)| {
-            let tally = lock(&seat.tally);
+        self.tasks.iter().enumerate().find_map(|(number, task)| {
+            let tally = lock(&task.tally);
             let is_served = tally.passed.last().is_some_and(|(_, answered)| answered.elapsed() <= GAP);
             (!is_served).then(|| format!("of `{}` the gateway lets nothing pass: {}", route(number), tally.last))
         })
@@ -134,23 +133,23 @@ impl Routes {
 
     /// Stops all Envoys. Returns the answers for each route.
     pub(crate) async fn close(self) -> Vec<RouteTally> {
-        self.seats.iter().flat_map(|seat| &seat.askers).for_each(JoinHandle::abort);
+        self.tasks.iter().flat_map(|task| &task.askers).for_each(JoinHandle::abort);
         self.leave.send_replace(true);
         let mut tallies = Vec::new();
-        for seat in self.seats {
-            let believed = seat.beside.await.expect("a client of ours does not panic");
-            tallies.push(RouteTally { believed, ..std::mem::take(&mut *lock(&seat.tally)) });
+        for task in self.tasks {
+            let believed = task.competitor.await.expect("a client of ours does not panic");
+            tallies.push(RouteTally { believed, ..std::mem::take(&mut *lock(&task.tally)) });
         }
         tallies
     }
 }
 
 /// The competitors ask each node in turn.
-fn beside(args: &ChaosArgs, number: usize, transport: &Transport, cluster: &Cluster) -> Competitor {
+fn competitor(args: &ChaosArgs, number: usize, transport: &Transport, cluster: &Cluster) -> Competitor {
     let peers = &cluster.peers[cluster.nodes[number % cluster.nodes.len()].clone()];
     let peers = peers.iter().map(|peer| RawClient::to(transport, peer.grpc)).collect();
     let request = CapacityRequest {
-        client: format!("beside:{number}").into(),
+        client: format!("competitor:{number}").into(),
         resource: route(number).into(),
         wants: 2.0 * ROUTES[number],
         drops_late: true,

@@ -6,7 +6,7 @@ use std::{collections::HashMap, fmt, ops::Range, time::Duration};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use crate::{chaos::cluster::ClusterShape, common::flags::word};
+use crate::{chaos::layout::ClusterShape, common::flags::word};
 
 /// The kinds of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mishap_is_drawn_where_it_is_possible_and_in_time() {
+    fn every_fault_is_drawn_where_it_is_possible_and_in_time() {
         for shape in ClusterShape::value_variants() {
             let faults: Vec<_> = (0..20).flat_map(|seed| draw(plan(*shape, &[]), seed)).collect();
             for kind in Fault::value_variants() {
