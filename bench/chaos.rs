@@ -1,120 +1,154 @@
-//! A node's peers as real processes, real clients on them, and what must hold in any case: clients together never use
-//! more than there is, and soon there is a master that answers again.
+//! Chaos: real servers and real clients, with faults drawn from a seed, and checks that hold whatever happens.
 //!
-//! Books are the clients' own, so no server can talk its way out. Times count from the moment before a signal is sent,
-//! and are taken by an [observer](observer) that asks all peers all the time. Deliberately absent: any knowledge of how
-//! peers agree. What is done to them is done from outside, by signals and by links that carry bytes.
+//! A [schedule](schedule) is a pure function of seed, cluster shape and length. It decides which faults happen
+//! when, to which peers, and may let them overlap. The [injector](faults::injector) carries it out: it kills and stops
+//! processes, damages their disks, and degrades the links between them, as the
+//! [network state](faults::network) of all active faults says. Everything is done from outside, by signals, files and
+//! links; nothing here knows how peers agree.
+//!
+//! Meanwhile [clients](clients) of several kinds record what they believe that they may use. When the run is over the
+//! [auditor](accounting) adds these records up. A run fails if
+//!
+//! - clients together could ever use more than the capacity,
+//! - a [gateway](gateway) let more requests pass than it may,
+//! - two [masters](masters) of one node decided at the same time,
+//! - the answers to operators are not linearizable, or
+//! - masters, peers and clients do not recover when the faults are over.
+//!
+//! The same seed gives the same schedule, but not the same run: real processes, clocks and luck decide the rest. A
+//! schedule that fails is [shrunk](shrink). To show that the checks work, [planted] servers leave out one rule each.
 
-use std::time::{Duration, Instant};
+use std::{cell::RefCell, time::Duration};
 
-use indicatif::ProgressBar;
-use leaseway_client::{LeaseChange, LeaseTrace};
-
-mod args;
-mod count;
-mod crowd;
-mod fault;
-mod node_set;
-mod observer;
-mod originals;
-mod random;
-mod raw_client;
-mod report;
-mod round;
-
-pub(crate) use self::{
-    args::ChaosArgs,
-    report::{ChaosFile, ChaosReport, MEASURES, Measure},
-};
-use self::{
-    args::PATIENCE,
-    count::Counters,
-    round::{ChaosRun, Round},
-};
 use crate::{
-    book::{self, MachineClock},
-    error::Error,
-    output::{print, progress, write_json},
-    signal::Interrupt,
+    chaos::{
+        args::ChaosArgs,
+        faults::packets,
+        report::{ChaosReport, TrialReport},
+        schedule::{ScheduledFault, draw},
+    },
+    common::{
+        error::Error,
+        output::{arguments, note, print, progress, write_json},
+        signal::Interrupt,
+    },
 };
 
-/// `chaos`, and `chaos random`.
-#[derive(clap::Args)]
-#[command(args_conflicts_with_subcommands = true)]
-pub(crate) struct ChaosLine {
-    #[command(subcommand)]
-    random: Option<ChaosCommand>,
-    #[command(flatten)]
-    pub(crate) rounds: ChaosArgs,
-}
+pub(crate) mod accounting;
+pub(crate) mod args;
+pub(crate) mod clients;
+pub(crate) mod cluster;
+pub(crate) mod faults;
+pub(crate) mod gateway;
+pub(crate) mod layout;
+pub(crate) mod limits;
+pub(crate) mod masters;
+pub(crate) mod planted;
+pub(crate) mod raw_client;
+pub(crate) mod report;
+pub(crate) mod schedule;
+pub(crate) mod shrink;
+pub(crate) mod trial;
 
-#[derive(clap::Subcommand)]
-enum ChaosCommand {
-    Random(random::RandomArgs),
-}
-
-pub(crate) fn main(line: &ChaosLine) -> Result<(), Error> {
-    match &line.random {
-        Some(ChaosCommand::Random(args)) => random::main(args),
-        None => rounds(&line.rounds),
-    }
-}
-
-/// One fault after the other, and how long each hurts.
-fn rounds(args: &ChaosArgs) -> Result<(), Error> {
+pub(crate) fn main(args: &ChaosArgs) -> Result<(), Error> {
     args.check()?;
+    if args.show {
+        let lines = schedule(args, args.seed).iter().map(ScheduledFault::to_string).collect::<Vec<_>>();
+        return print(&lines.join("\n"));
+    }
+    if args.namespace {
+        packets::enter()?;
+    }
     let interrupt = Interrupt::watch()?;
-    let (counters, book, clock) = (Counters::install()?, LeaseTrace::new(), MachineClock::read());
-    let bar = progress(args.rounds.into(), "{bar:40} {pos}/{len} {elapsed} {msg}");
+    let bar = progress(args.seeds.get(), "{bar:20} {pos}/{len} {elapsed} {msg}");
     bar.enable_steady_tick(Duration::from_millis(100));
-
-    let run = ChaosRun::begin(args, &interrupt, &counters, &book, |what| bar.set_message(what));
-    let mut run = run.inspect_err(|_| bar.finish_and_clear())?;
-    let mut rounds = Vec::new();
-    let outcome = strike(&mut run, &mut rounds, &bar);
-    let measured = run.started..Instant::now();
-    bar.set_message("all clients leave");
-    let entries = disband(run);
-    bar.finish_and_clear();
-
-    let lines = clock.lines(book.take().into_iter().chain(entries).collect());
-    if let Some(path) = &args.book {
-        book::write(&lines, path)?;
+    let say = |what: String| bar.set_message(what);
+    if args.plant.as_deref() == Some("all") {
+        return planted::table(args, &interrupt, &say);
     }
-    let report = ChaosReport::new(args, rounds, &lines, clock.us(measured.start)..clock.us(measured.end));
-    // What was measured is worth something even if something has gone wrong since.
-    print(&report.text())?;
-    let file = ChaosFile { report };
-    write_json(args.json.as_deref(), &file)?;
-    outcome.and(judge(args, &file.report))
-}
-
-/// Ends everything: the clients while servers answer, then the servers, and the books when no client writes any more.
-fn disband(run: ChaosRun<'_>) -> Vec<LeaseChange> {
-    let ChaosRun { mut entries, observer, crowd, originals, set, runtime, .. } = run;
-    entries.extend(observer.finish());
-    runtime.block_on(crowd.leave());
-    entries.extend(runtime.block_on(originals.leave()));
-    drop(set);
-    entries
-}
-
-fn strike(run: &mut ChaosRun<'_>, rounds: &mut Vec<Round>, bar: &ProgressBar) -> Result<(), Error> {
-    for round in 1..=run.args.rounds {
-        let fault = run.args.fault.pick(run.args.peers.get(), &mut run.random);
-        bar.set_message(fault.name());
-        rounds.push(run.strike(round, fault)?);
-        run.settle()?;
+    let mut report = ChaosReport { arguments: arguments(), runs: Vec::new() };
+    for seed in args.seeds() {
+        let (run, traces) = trial::run(args, seed, &schedule(args, seed), &interrupt, &say)?;
+        if let Some(path) = &args.records {
+            accounting::write(&traces, path)?;
+        }
         bar.inc(1);
+        if !run.violations.is_empty() {
+            bar.suspend(|| note(&run.complaint()));
+        }
+        report.runs.push(run);
+        // Written after each run, so that an interrupted command leaves the runs before.
+        write_json(args.json.as_deref(), &report)?;
+        if args.plant.is_some() && report.runs.last().is_some_and(TrialReport::shows_planted_rule) {
+            break;
+        }
     }
-    Ok(())
+    if let Some(broken) = report.runs.iter().find(|run| !run.violations.is_empty()).filter(|_| args.shrink > 0) {
+        note(&shrink(args, broken, &interrupt, &say)?);
+    }
+    bar.finish_and_clear();
+    print(&report.text())?;
+    judge(args, &report)
 }
 
-/// What makes a run fail that was measured to its end.
+/// With a planted server a run has to show that a rule is missing. Otherwise no run may break a promise.
 fn judge(args: &ChaosArgs, report: &ChaosReport) -> Result<(), Error> {
-    match (report.over(), report.headless()) {
-        (0, 0) => Ok(()),
-        (0, rounds) => Err(Error::Headless { rounds, patience: PATIENCE.as_secs_f64() }),
-        (over, _) => Err(Error::OverCapacity { over, capacity: args.audited_capacity() }),
+    let shows = report.runs.iter().find(|run| run.shows_planted_rule());
+    match (&args.plant, report.broken(), shows) {
+        (None, 0, _) => Ok(()),
+        (None, runs, _) => Err(Error::Broken { runs }),
+        (Some(rule), _, None) => Err(Error::Unnoticed { rule: rule.clone(), seeds: args.seeds.get() }),
+        (Some(rule), _, Some(run)) => {
+            print(&format!("{rule}: found by seed {}; runs: {}", run.seed, report.runs.len()))
+        }
     }
+}
+
+/// The first run that shows that a rule is missing.
+fn first_that_shows(
+    args: &ChaosArgs,
+    interrupt: &Interrupt,
+    say: &dyn Fn(String),
+) -> Result<Option<TrialReport>, Error> {
+    for seed in args.seeds() {
+        let (run, _) = trial::run(args, seed, &schedule(args, seed), interrupt, say)?;
+        if run.shows_planted_rule() {
+            return Ok(Some(run));
+        }
+    }
+    Ok(None)
+}
+
+/// The faults of a seed, or those of them that `--keep-faults` names.
+fn schedule(args: &ChaosArgs, seed: u64) -> Vec<ScheduledFault> {
+    let mut all = draw(args.plan(seed), seed);
+    if let Some(kept) = &args.keep_faults {
+        all.retain(|fault| kept.contains(&fault.number));
+    }
+    all
+}
+
+/// Repeats a failed run with fewer and fewer faults. Returns the smallest schedule that failed, and its command.
+fn shrink(
+    args: &ChaosArgs,
+    broken: &TrialReport,
+    interrupt: &Interrupt,
+    say: &dyn Fn(String),
+) -> Result<String, Error> {
+    let interrupted: RefCell<Option<Error>> = RefCell::new(None);
+    let fails = |some: &[ScheduledFault]| {
+        let run = trial::run(args, broken.seed, some, interrupt, say);
+        run.is_ok_and(|(run, _)| !run.violations.is_empty())
+    };
+    let small = shrink::shrink(&schedule(args, broken.seed), args.shrink, |some| {
+        interrupt.check().map_err(|error| interrupted.replace(Some(error))).is_ok() && fails(some)
+    });
+    interrupted.into_inner().map_or(Ok(()), Err)?;
+    let numbers: Vec<usize> = small.iter().map(|fault| fault.number).collect();
+    let lines: Vec<String> = small.iter().map(ScheduledFault::to_string).collect();
+    Ok(format!(
+        "it also fails with these faults alone:\n{}\n  {}",
+        lines.join("\n"),
+        args.command(broken.seed, Some(&numbers))
+    ))
 }

@@ -1,71 +1,70 @@
-//! Two servers under the same load, in turns: A, B, A, B … What else happens on the machine hits both, so that the
-//! ratio of neighbouring runs says more than either figure.
-//!
-//! A and B may be the same server with other clients: `--clients 1000000:10` is what a million cost beside ten.
+//! Two servers under the same load, in turns: A, B, A, B … Other activity on the machine affects both, so the ratio of
+//! neighbouring runs is more reliable than either figure.
 
 use std::{
-    collections::BTreeSet,
-    fmt,
-    fs::File,
-    net::SocketAddr,
-    num::NonZeroU32,
-    path::PathBuf,
-    str::FromStr,
-    time::{Duration, Instant},
+    collections::BTreeSet, fmt, fs::File, net::SocketAddr, num::NonZeroU32, path::PathBuf, str::FromStr, time::Duration,
 };
 
 use indicatif::ProgressBar;
 
-pub(crate) use self::report::{CompareReport, ComparedCase, Pair, RunSpreads, Summary};
 use crate::{
-    error::Error,
-    load::{self, Common, Crowd, Dialer, Options, find_master},
-    machine::Machine,
-    output::{arguments, note, print, progress, write_json},
-    server::Server,
-    signal::Interrupt,
+    common::{
+        error::Error,
+        machine::Machine,
+        output::{arguments, note, print, progress, write_json},
+        server::Server,
+        signal::Interrupt,
+    },
+    compare::report::{CompareReport, ComparedCase, Pair, Summary},
+    load::{
+        crowd::Crowd,
+        master::find_master,
+        measurement::Measurement,
+        options::{Common, Options, warning},
+        run::run,
+        socket::Dialer,
+    },
 };
 
-mod report;
+pub(crate) mod ceiling;
+pub(crate) mod report;
 
-/// How often a server that is starting is asked whether it is ready.
-const READY_POLL: Duration = Duration::from_millis(50);
-
-/// How long it may take until it answers and is the master.
+/// How long a server may take until it answers and is the master.
 const STARTUP: Duration = Duration::from_secs(10);
 
-/// Runs two servers under the same load in turns and reports their ratios.
+/// Run two servers under the same load in turns, and report ratios.
 ///
-/// Both are started here, on free loopback ports, and ended again in any case. A command is run as it stands,
-/// without a shell, and must be the server itself and no wrapper: CPU time is read from the process that it starts.
-/// Clients keep their leases from one repetition to the next; with `--fill` all of them have one before the first.
+/// Both servers are started on free loopback ports. A command is run without a shell and has to be the server itself,
+/// because CPU time is read from its process. Clients keep their leases from one repetition to the next; with `--fill`
+/// all of them have a lease before the first.
 ///
-/// Without flags it takes less than a minute. Every mix of `--clients`, `--resources` and `--load` is a case.
+/// Every combination of `--clients`, `--resources` and `--load` is a case. With the defaults it takes less than a
+/// minute.
 #[derive(clap::Args)]
 #[command(after_long_help = COMPARE_EXAMPLES)]
 pub(crate) struct CompareArgs {
-    /// Command of server A; `{port}` in it is replaced by a free port.
+    /// The command of server A; `{port}` is replaced by a free port.
     #[arg(long, value_name = "COMMAND")]
     a: String,
-    /// Command of server B, likewise.
+    /// The command of server B.
     #[arg(long, value_name = "COMMAND")]
     b: String,
-    /// Runs of each server in each case.
+    /// The number of runs of each server in each case.
     #[arg(long, default_value = "3", value_name = "N")]
     reps: NonZeroU32,
-    /// Numbers of clients; `1000000:10` gives A a million and B ten. With fewer than there are requests in flight,
-    /// clients ask again before they are answered, which real ones do not.
+    /// The numbers of clients; `1000000:10` gives A a million and B ten. With fewer clients than requests in flight,
+    /// clients ask again before they are answered.
     #[arg(long, default_value = "10000", value_name = "N|A:B,…", value_delimiter = ',')]
     clients: Vec<Clients>,
-    /// Numbers of distinct resources.
+    /// The numbers of resources.
     #[arg(long, default_value = "1", value_name = "K,…", value_delimiter = ',')]
     resources: Vec<NonZeroU32>,
-    /// Loads: connections x requests in flight on each.
+    /// The loads, as connections x requests in flight on each.
     #[arg(long, default_value = "4x16,16x16", value_name = "CxF,…", value_delimiter = ',')]
     load: Vec<Shape>,
     #[command(flatten)]
     common: Common,
-    /// Also write everything that was measured to a file.
+    /// Also write all results to a file, as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -88,7 +87,6 @@ Examples:
   # let leases last for minutes, and the server may need --max-clients-per-resource:
   leaseway-bench compare --fill --clients 1000000:100 --load 4x16 --a 'leaseway serve …' --b 'leaseway serve …'";
 
-/// How many clients either server has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Clients {
     a: NonZeroU32,
@@ -105,7 +103,6 @@ impl FromStr for Clients {
     }
 }
 
-/// Connections, and requests in flight on each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shape {
     connections: NonZeroU32,
@@ -133,7 +130,7 @@ pub(crate) fn main(args: &CompareArgs) -> Result<(), Error> {
     args.resources.iter().try_for_each(|&resources| args.common.check(resources))?;
     let writable = |path: &PathBuf| File::options().append(true).create(true).open(path).map(drop);
     if let Some(path) = &args.json {
-        // Not to find out after an hour.
+        // Checked first, so that an hour of measurements is not lost.
         writable(path).map_err(Error::io(format!("write {}", path.display())))?;
     }
     let interrupt = Interrupt::watch()?;
@@ -149,7 +146,7 @@ pub(crate) fn main(args: &CompareArgs) -> Result<(), Error> {
         Ok(())
     });
     comparison.bar.finish_and_clear();
-    // Cases that were finished are worth something even if a later one failed.
+    // Finished cases are reported even if a later one failed.
     if !cases.is_empty() {
         let (a, b) = (args.a.clone(), args.b.clone());
         let report = CompareReport { a, b, arguments: arguments(), machine: Machine::read(), cases };
@@ -159,7 +156,6 @@ pub(crate) fn main(args: &CompareArgs) -> Result<(), Error> {
     outcome
 }
 
-/// What a case is measured with.
 #[derive(Clone, Copy)]
 struct Mix {
     clients: Clients,
@@ -207,12 +203,11 @@ impl<'a> Comparison<'a> {
         )
     }
 
-    /// What is odd about the cases, each once.
     fn warnings(&self) -> BTreeSet<String> {
         let sides = self.mixes.iter().flat_map(|mix| [(mix.clients.a, mix.shape), (mix.clients.b, mix.shape)]);
         sides
             .filter_map(|(clients, Shape { connections, in_flight })| {
-                load::warning(clients.get(), connections.get(), in_flight.get())
+                warning(clients.get(), connections.get(), in_flight.get())
             })
             .collect()
     }
@@ -255,22 +250,12 @@ impl<'a> Comparison<'a> {
 
 impl Runner<'_> {
     fn await_master(&self, interrupt: &Interrupt) -> Result<(), Error> {
-        let deadline = Instant::now() + STARTUP;
-        loop {
-            // First: should another process have taken the port, its answer is not our server's.
-            self.server.check()?;
-            match find_master(self.options.targets[0], &self.options.dialer) {
-                Ok(()) => return self.server.check(),
-                Err(error) if Instant::now() >= deadline => {
-                    let patience = STARTUP.as_secs();
-                    return Err(self.server.failed(format!("is not ready after {patience} s: {error}")));
-                }
-                Err(_) => interrupt.sleep_until(Instant::now() + READY_POLL, || {})?,
-            }
-        }
+        let Options { targets, dialer, .. } = &self.options;
+        let probe = || find_master(targets[0], dialer).map_err(|error| error.to_string());
+        self.server.await_ready(STARTUP, interrupt, probe)
     }
 
-    /// What the bar says before how it is going.
+    /// The beginning of the progress message.
     fn label(&self) -> String {
         let Options { clients, resources, connections, in_flight, .. } = self.options;
         let resources = if resources == 1 { String::new() } else { format!(", {resources} resources") };
@@ -286,9 +271,9 @@ impl Runner<'_> {
         filled
     }
 
-    fn measure(&mut self, interrupt: &Interrupt) -> Result<load::Measurement, Error> {
+    fn measure(&mut self, interrupt: &Interrupt) -> Result<Measurement, Error> {
         let (label, bar) = (self.label(), self.bar);
-        let measured = load::run(&self.options, &mut self.crowd, interrupt, |_, live| {
+        let measured = run(&self.options, &mut self.crowd, interrupt, |_, live| {
             bar.set_message(format!("{label}: {}", live.text()));
         });
         self.server.check()?;
@@ -296,8 +281,7 @@ impl Runner<'_> {
         measured
     }
 
-    /// How many clients there were, and the runs of this server.
-    fn summary<'m>(&self, runs: impl Iterator<Item = &'m load::Measurement>) -> Summary {
+    fn summary<'m>(&self, runs: impl Iterator<Item = &'m Measurement>) -> Summary {
         Summary::of(self.options.clients, self.crowd.filled, &runs.collect::<Vec<_>>())
     }
 }

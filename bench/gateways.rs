@@ -1,25 +1,25 @@
-//! `leaseway-bench gateways`: what a request costs at a gateway, how many descriptors one bears, and how well several of them
-//! keep to one limit. Everything is started here, on free loopback ports, and ended again.
+//! `leaseway-bench gateways` measures gateways: the cost of a request, many descriptors, and one limit at several gateways.
+//! Everything is started here, on free loopback ports.
 //!
-//! `services` is what gateways are measured against; `cluster` starts both; `lanes` asks over `wire`; `versus`,
-//! `descriptors`, `shares` and `envoys` (with `failures`) are what is measured.
+//! `services` are what gateways are compared with, and `cluster` starts both. `lanes` sends requests over `wire`.
+//! `versus`, `descriptors`, `shares` and `envoys` (with its `failures`) are the measurements.
 
 use std::{net::SocketAddr, num::NonZeroU32, time::Duration};
 
-use crate::{error::Error, flags::seconds};
+use crate::common::{error::Error, flags::seconds};
 
-mod cluster;
-mod descriptors;
-mod envoys;
-mod lanes;
-mod pour;
-mod redis;
-mod services;
-mod shares;
-mod versus;
-mod wire;
+pub(crate) mod cluster;
+pub(crate) mod descriptors;
+pub(crate) mod envoys;
+pub(crate) mod lanes;
+pub(crate) mod pour;
+pub(crate) mod redis;
+pub(crate) mod services;
+pub(crate) mod shares;
+pub(crate) mod versus;
+pub(crate) mod wire;
 
-/// Measures gateways: the cost of a request, many descriptors, and one limit at several gateways.
+/// Measure gateways: the cost of a request, many descriptors, and one limit at several gateways.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct GatewaysArgs {
@@ -40,7 +40,7 @@ Examples:
   leaseway-bench gateways shares
 
   # One limit at three Envoys with moving traffic, the master killed meanwhile, beside an even split and Redis:
-  leaseway-bench gateways envoys --envoy envoy --svg envoys.svg
+  leaseway-bench gateways envoys --envoy envoy
 
   # One limit at three Envoys while a gateway is killed, stopped or started again, and while the master changes:
   leaseway-bench gateways failures --envoy envoy";
@@ -56,38 +56,37 @@ enum GatewaysCommand {
     Serve(services::ServiceArgs),
 }
 
-/// What is asked of a server, and for how long.
+/// The load.
 #[derive(Clone, Debug, clap::Args)]
-struct AskArgs {
-    /// Connections to open.
+pub(crate) struct AskArgs {
+    /// The number of connections.
     #[arg(long, default_value = "4", value_name = "C")]
-    connections: NonZeroU32,
-    /// Requests in flight on each connection of gRPC; HTTP/1.1 has one.
+    pub(crate) connections: NonZeroU32,
+    /// Requests in flight on each gRPC connection; an HTTP/1.1 connection has one.
     #[arg(long, default_value = "16", value_name = "F")]
-    in_flight: NonZeroU32,
-    /// How long to measure.
+    pub(crate) in_flight: NonZeroU32,
+    /// The length of the measurement, in seconds.
     #[arg(long, default_value = "5", value_name = "S", value_parser = seconds)]
-    seconds: Duration,
-    /// How long to run before measuring, in seconds.
+    pub(crate) seconds: Duration,
+    /// The length of the warm-up, in seconds.
     #[arg(long, default_value = "1", value_name = "S", value_parser = seconds)]
-    warmup: Duration,
+    pub(crate) warmup: Duration,
 }
 
-/// Which protocol a gateway speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Protocol {
+pub(crate) enum Protocol {
     /// Envoy's ShouldRateLimit.
     Rls,
-    /// Permits by HTTP.
+    /// Permits over HTTP.
     Http,
 }
 
-/// Where something is served, and by which process.
+/// The address of a service, and its process.
 #[derive(Clone, Copy, Debug)]
-struct Served {
-    protocol: Protocol,
-    address: SocketAddr,
-    pid: u32,
+pub(crate) struct Served {
+    pub(crate) protocol: Protocol,
+    pub(crate) address: SocketAddr,
+    pub(crate) pid: u32,
 }
 
 pub(crate) fn main(args: &GatewaysArgs) -> Result<(), Error> {

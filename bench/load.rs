@@ -1,11 +1,10 @@
-//! Load on a server, in a closed loop or in an open one. The closed loop keeps a fixed number of requests in flight,
-//! each followed by the next as soon as it is answered: it finds out what a request costs. The open one sends requests
-//! when they are due, answered or not: it finds out how long clients wait that do not wait for each other.
+//! Load on a server, in a closed or an open loop. The closed loop keeps a fixed number of requests in flight and sends
+//! the next one when one is answered: it shows what a request costs. The open loop sends requests when they are due,
+//! answered or not: it shows how long independent clients wait.
 //!
-//! `workload` decides which client asks for what, `crowd` is all of these clients, `connection` carries requests over a
-//! `socket`, `master` finds the server that answers them, `generator` is the threads, `worker` the loop in each,
-//! `schedule` opens it, `live` is what is shown meanwhile, `tally` and `measurement` are what comes of it. `run` puts
-//! them together and is also what `compare` calls.
+//! A `workload` decides which client asks for what, and a `crowd` is all clients. A `generator` starts the threads,
+//! each of which runs a `worker` with connections of its own; a `schedule` paces an open loop. `tally` and
+//! `measurement` are the result. `run` puts these together, also for `compare`.
 
 use std::{
     net::{SocketAddr, ToSocketAddrs},
@@ -15,70 +14,64 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    error::Error,
-    machine::Machine,
-    output::{arguments, json, millis, note, print, progress},
-    signal::Interrupt,
+    common::{
+        error::Error,
+        machine::Machine,
+        output::{arguments, json, millis, note, print, progress},
+        signal::Interrupt,
+    },
+    load::{
+        crowd::Crowd,
+        master::{find_master, follow_to_master},
+        measurement::{Filled, Measurement},
+        options::{Common, Options, warning},
+        run::run,
+        socket::Dialer,
+    },
 };
 
-pub(crate) use self::{
-    connection::{CONNECT_PATIENCE, Connection, Failure, Path, framed},
-    crowd::{Crowd, now},
-    master::{find_master, follow_to_master},
-    measurement::{Filled, Measurement, Second},
-    options::{Common, Options, rate, warning},
-    run::run,
-    socket::{Dialer, Socket},
-};
-#[cfg(test)]
-pub(crate) use self::{
-    measurement::{Kept, ServerUse},
-    tally::Counts,
-};
+pub(crate) mod connection;
+pub(crate) mod crowd;
+pub(crate) mod generator;
+pub(crate) mod live;
+pub(crate) mod master;
+pub(crate) mod measurement;
+pub(crate) mod options;
+pub(crate) mod run;
+pub(crate) mod schedule;
+pub(crate) mod socket;
+pub(crate) mod tally;
+pub(crate) mod worker;
+pub(crate) mod workload;
 
-mod connection;
-mod crowd;
-mod generator;
-mod live;
-mod master;
-mod measurement;
-mod options;
-mod run;
-mod schedule;
-mod socket;
-mod tally;
-mod worker;
-mod workload;
-
-/// Asks a running server for capacity, and reports throughput, latency and cost.
+/// Ask a running server for capacity, and measure throughput, latency and cost.
 ///
-/// Without `--rate` the load is a closed loop of connections x in-flight requests, as fast as the server answers, each
-/// from the next of `--clients` clients in random order. Clients echo the lease they were given last, as real ones do,
-/// but also when it has ended, for it may be long until it is their turn again. Its latencies are those of a server
-/// that is kept busy by so many, no more and no less: a client that waits is not asking meanwhile.
+/// Without `--rate` the load is a closed loop of connections x in-flight requests, as fast as the server answers. Each
+/// request comes from the next of `--clients` clients in random order. Clients echo their last lease as real clients
+/// do, even if it has ended, because it may be long until their next turn. Latencies are those of a server with this
+/// many requests in flight, and no more.
 ///
-/// With `--rate` requests begin when they are due, whether or not others have been answered, and latencies count from
-/// then: a server that stops for a second makes a second's worth of requests late, and all of them are in the result
-/// that are answered before the end. (Counting from when they were sent would leave that out; it is known as
-/// coordinated omission.) If one has waited at the end for longer than any that was answered, that is said.
+/// With `--rate` requests begin when they are due, whether or not others were answered, and latencies count from then.
+/// So a server that stops for a second makes a second's worth of requests late, and all of them count (no coordinated
+/// omission).
 #[derive(clap::Args)]
 #[command(after_long_help = LOAD_EXAMPLES)]
 pub(crate) struct LoadArgs {
-    /// The server to measure; it may name the master, or be one of several, of which the first that answers is asked.
-    /// With --server-pid it has to be the master itself.
+    /// The servers. Requests go to the master: the first server that answers says which one that is. If it changes,
+    /// requests follow. With --server-pid the first has to be the master.
     #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',', required = true)]
     target: Vec<String>,
-    /// Distinct client ids.
+    /// The number of client ids.
     #[arg(long, default_value = "1000", value_name = "N")]
     clients: NonZeroU32,
-    /// Distinct resources.
+    /// The number of resources.
     #[arg(long, default_value = "1", value_name = "K")]
     resources: NonZeroU32,
     #[command(flatten)]
     shape: ShapeArgs,
     #[command(flatten)]
     pub(crate) common: Common,
-    /// Process id of the server, on this machine: adds its CPU time per request and its memory to the result.
+    /// The process id of the server, on this machine. Adds its CPU time per request and its memory to the result.
     #[arg(long, value_name = "PID")]
     server_pid: Option<u32>,
     /// Print the result as JSON, for `leaseway-bench report`.
@@ -99,18 +92,17 @@ Examples:
 
 #[derive(clap::Args)]
 struct ShapeArgs {
-    /// Connections to open.
+    /// The number of connections.
     #[arg(long, default_value = "16", value_name = "C")]
     connections: NonZeroU32,
-    /// Requests in flight on each connection; with --rate, the most there may be.
+    /// Requests in flight on each connection; with --rate, the maximum.
     #[arg(long, default_value = "16", value_name = "F")]
     in_flight: NonZeroU32,
 }
 
-/// What `load` writes: what was measured, of what, and where.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct LoadReport {
-    /// The whole command line, so that it can be repeated.
+    /// The command line.
     pub(crate) arguments: Vec<String>,
     pub(crate) machine: Machine,
     pub(crate) target: String,
@@ -161,11 +153,11 @@ pub(crate) fn main(args: &LoadArgs) -> Result<(), Error> {
     print(&filled.chain(measurement.lines()).collect::<Vec<_>>().join("\n"))
 }
 
-/// The master first, and then the others that were named.
+/// The master, then the other servers that were named.
 fn targets(args: &LoadArgs, dialer: &Dialer) -> Result<Vec<SocketAddr>, Error> {
     let mut targets = args.target.iter().map(|target| resolve(target)).collect::<Result<Vec<_>, _>>()?;
     if args.server_pid.is_some() {
-        // Another one's requests would be divided by this one's time.
+        // The requests of one server must not be divided by the CPU time of another.
         find_master(targets[0], dialer)?;
         targets.truncate(1);
         return Ok(targets);
@@ -179,7 +171,6 @@ fn targets(args: &LoadArgs, dialer: &Dialer) -> Result<Vec<SocketAddr>, Error> {
     Ok(targets)
 }
 
-/// With a progress bar.
 fn measure(options: &Options<'_>, crowd: &mut Crowd, interrupt: &Interrupt) -> Result<Measurement, Error> {
     if options.common.fill {
         let bar = progress(options.clients.into(), "{bar:40} {pos}/{len} clients have a lease, {msg}");

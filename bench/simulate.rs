@@ -1,16 +1,13 @@
-//! `simulate`: the command line of the simulator ([`leaseway_sim`]), and what it prints, draws and writes.
+//! The command line of the simulator ([`leaseway_sim`]), and its output.
 //!
-//! A run is the same to the bit for the same scenario and seed, so what goes wrong in one of ten thousand can be
-//! looked at again; the command for that is printed.
+//! A run is the same to the bit for the same scenario and seed, so the command that repeats a failure is printed.
 
-mod args;
-mod curve;
-mod file;
+pub(crate) mod args;
+pub(crate) mod file;
 #[cfg(feature = "planted")]
-mod plant;
-mod report;
-mod sets;
-mod sweep;
+pub(crate) mod plant;
+pub(crate) mod report;
+pub(crate) mod sets;
 
 use std::time::Duration;
 
@@ -20,16 +17,17 @@ use leaseway_sim::{
     scenario::{BUILT_IN, Scenario, plan::Plan},
 };
 
-use self::{args::Case, report::Simulated};
-pub(crate) use self::{
-    args::SimulateArgs,
-    report::{SimulateReport, SimulatedCase, SimulatedTable},
-};
 use crate::{
-    error::Error,
-    output::{self, note, print, write, write_json},
-    signal::Interrupt,
-    table,
+    common::{
+        error::Error,
+        output::{self, note, print, write_json},
+        signal::Interrupt,
+        table,
+    },
+    simulate::{
+        args::{Case, SimulateArgs},
+        report::{SimulateReport, Simulated},
+    },
 };
 
 #[cfg(feature = "planted")]
@@ -37,7 +35,7 @@ fn plant(name: &str, args: &SimulateArgs) -> Result<(), Error> {
     plant::search(name, args, &Interrupt::watch()?)
 }
 
-/// Servers do not even contain the code that would leave a rule out, and neither does this build.
+/// Neither servers nor this build contain the code that leaves rules out.
 #[cfg(not(feature = "planted"))]
 fn plant(name: &str, args: &SimulateArgs) -> Result<(), Error> {
     let seeds = args.seeds();
@@ -61,9 +59,6 @@ pub(crate) fn main(args: &SimulateArgs) -> Result<(), Error> {
     let cases = args.cases()?;
     let outcomes = run(&cases, args)?;
     let simulated: Vec<_> = cases.iter().zip(outcomes).map(|(case, outcomes)| Simulated::of(case, outcomes)).collect();
-    if let Some(path) = &args.svg {
-        write(path, &sweep::draw(&simulated).unwrap_or_else(|| curve::draw(&simulated, args.seed)))?;
-    }
     let report = SimulateReport::new(&simulated);
     write_json(args.json.as_deref(), &report)?;
     print(&report.table(args.wide))?;
@@ -76,7 +71,6 @@ pub(crate) fn main(args: &SimulateArgs) -> Result<(), Error> {
     }
 }
 
-/// What many runs show of themselves, and whether they were interrupted.
 struct Progress {
     bar: ProgressBar,
     interrupt: Interrupt,
@@ -97,7 +91,7 @@ fn run(cases: &[Case], args: &SimulateArgs) -> Result<Vec<Outcomes>, Error> {
     let runs = cases.len() as u64 * (seeds.end - seeds.start);
     let progress = Progress { bar: bar(runs), interrupt: Interrupt::watch()? };
     let plans: Vec<&Plan> = cases.iter().map(|case| &case.plan).collect();
-    let outcomes = run_all(&plans, seeds, args.svg.is_some(), &progress);
+    let outcomes = run_all(&plans, seeds, false, &progress);
     progress.bar.finish_and_clear();
     outcomes.ok_or(Error::Interrupted)
 }

@@ -1,12 +1,11 @@
-//! End to end: what a user, a Doorman client, an operator and a Prometheus see of a running server.
+//! End-to-end tests of the `leaseway` binary with real processes, sockets on loopback, files and signals.
 //!
-//! Everything is real here: the `leaseway` binary in processes of its own, sockets on loopback, files, signals. What
-//! crosses a process boundary (flags, exit codes, bytes on the wire, what a restart forgets) can only be tested so; all
-//! finer questions are the crates' own tests, which need no process.
+//! Only what crosses a process boundary is tested here: flags, exit codes, bytes on the wire, what a restart forgets.
+//! Everything else belongs into the tests of the crates, which need no process.
 //!
-//! No test depends on speed. Tests wait for conditions, with deadlines that only a hang exceeds; where time is part of
-//! what is promised (a lease that ends), only the promised side is asserted: never too early.
-#![allow(clippy::unwrap_used, reason = "all of it is test, the harness too")]
+//! No test depends on speed. Tests wait for conditions, with deadlines that only a hang exceeds. Where time is promised,
+//! as the end of a lease, tests assert only that it is not too early.
+#![allow(clippy::unwrap_used, reason = "everything here is test code")]
 
 mod harness {
     pub(crate) mod authority;
@@ -28,7 +27,7 @@ mod harness {
     pub(crate) mod http;
     pub(crate) mod http2;
     pub(crate) mod http_gateway;
-    pub(crate) mod original;
+    pub(crate) mod legacy_client;
     pub(crate) mod peers;
     pub(crate) mod preload;
     pub(crate) mod process;
@@ -38,8 +37,8 @@ mod harness {
     pub(crate) mod quotas;
     pub(crate) mod raw;
     pub(crate) mod rls;
-    pub(crate) mod seats;
     pub(crate) mod server;
+    pub(crate) mod slots;
     pub(crate) mod suspension;
     pub(crate) mod terminal;
     pub(crate) mod tls;
@@ -56,8 +55,6 @@ mod scenarios {
     mod certs;
     mod chaos;
     mod check;
-    mod client_books;
-    mod client_demand;
     mod client_endpoints;
     mod client_leases;
     mod client_limits;
@@ -70,11 +67,9 @@ mod scenarios {
     mod connections;
     mod debug_bundle;
     mod doorman_flows;
-    mod explain;
     mod explain_true;
     mod failover;
     mod faults_config;
-    mod faults_division;
     mod faults_requests;
     mod ffi;
     mod flags;
@@ -125,7 +120,6 @@ mod scenarios {
     mod terminal;
     mod tls;
     mod tls_client;
-    mod tls_clocks;
     mod tls_operators;
     mod tls_strangers;
     mod token_budget;
@@ -138,7 +132,6 @@ mod scenarios {
     mod tree_up;
     mod up;
     mod uplink;
-    mod whole_units;
 }
 
 /// A file that no list names is never compiled, and its tests never fail.

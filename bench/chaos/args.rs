@@ -1,174 +1,297 @@
-//! What the command line says, and what follows from it.
+//! The command line of `chaos`.
 
 use std::{
-    num::{NonZeroU32, NonZeroUsize},
+    num::{NonZeroU32, NonZeroU64, NonZeroUsize},
     ops::Range,
     path::PathBuf,
+    str::FromStr,
     time::Duration,
 };
 
-use super::fault::ChaosFault;
 use crate::{
-    error::Error,
-    flags::{Handover, seconds},
+    chaos::{
+        layout::{ClusterShape, POOL, ROUTES, route},
+        schedule::{Fault, Plan},
+    },
+    common::{
+        error::Error,
+        flags::{seconds, word},
+    },
 };
 
-/// Starts the peers of a node on this machine, puts real clients on them, breaks things, and adds up what happens.
+/// Inject faults into real servers, and check that clients never use more than the capacity.
 ///
-/// Every client writes down what it may use; the books are added up at the end, and no server is asked. Peers reach
-/// each other over links of our own, one for each direction of each pair, so that links can be cut while processes run.
-#[derive(clap::Args)]
+/// A seed decides which faults happen when. All processes and clients run on this machine. At no time may clients together
+/// believe in more than the capacity, nor may a gateway let more requests pass. After the last fault there has to be a
+/// master, all peers have to take part, and all clients have to be served. The command that repeats a failed run is
+/// printed; --shrink also looks for a smaller schedule that fails.
+///
+/// Servers and clients of even seeds use TLS.
+#[derive(Clone, clap::Args)]
 pub(crate) struct ChaosArgs {
+    /// The nodes, and the peers of each.
+    #[arg(long, value_enum, default_value = "three", value_name = "SHAPE")]
+    pub(crate) shape: ClusterShape,
+    /// The first seed.
+    #[arg(long, default_value = "1", value_name = "N")]
+    pub(crate) seed: u64,
+    /// The number of runs, each with the next seed.
+    #[arg(long, default_value = "1", value_name = "N")]
+    pub(crate) seeds: NonZeroU64,
+    /// The length of the schedule, in seconds. No fault begins or lasts in its last tenth.
+    #[arg(long = "for", default_value = "120", value_name = "S", value_parser = seconds)]
+    pub(crate) length: Duration,
+    /// Inject these faults only.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "FAULT,…")]
+    pub(crate) only: Vec<Fault>,
+    /// Run in a network namespace, where cut links drop packets instead of holding data back.
+    ///
+    /// Adds faults that lose and reorder packets. Needs Linux, iptables, and the right to create namespaces.
+    #[arg(long)]
+    pub(crate) namespace: bool,
+    /// Inject only these faults of the schedule, by number. Printed by --shrink.
+    #[arg(long, value_delimiter = ',', value_name = "NUMBER,…")]
+    pub(crate) keep_faults: Option<Vec<usize>>,
+    /// Print the schedule and run nothing.
+    #[arg(long)]
+    pub(crate) show: bool,
+    /// Clients of the library, over all nodes.
+    #[arg(long, default_value = "40", value_name = "N")]
+    pub(crate) clients: NonZeroUsize,
+    /// Clients of the protocol of 2016. They use the wall clock, so seeds with clocks that jump ahead have none.
+    #[arg(long, default_value = "6", value_name = "N")]
+    pub(crate) legacy_clients: usize,
+    /// The capacity of each resource at first.
+    #[arg(long, default_value = "1000", value_name = "AMOUNT")]
+    pub(crate) capacity: NonZeroU32,
+    /// The length of leases, in whole seconds.
+    #[arg(long, default_value = "5", value_name = "S")]
+    pub(crate) lease: NonZeroU32,
+    /// The refresh interval, in whole seconds.
+    #[arg(long, default_value = "1", value_name = "S")]
+    pub(crate) refresh: NonZeroU32,
+    /// Add clients of the Python package, with this interpreter. It needs the package `leaseway`.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) python: Option<PathBuf>,
+    /// The `--timing` of the servers. [default: one-site, several-sites and 1000,3000,5000 in turn, each for two seeds]
+    #[arg(long, value_name = "TIMING")]
+    pub(crate) timing: Option<PeerTiming>,
+    /// The time allowed for recovery after the last fault, in seconds.
+    #[arg(long, default_value = "60", value_name = "S", value_parser = seconds)]
+    pub(crate) patience: Duration,
+    /// The number of runs to spend on shrinking a schedule that fails.
+    #[arg(long, default_value = "0", value_name = "RUNS")]
+    pub(crate) shrink: usize,
+    /// Look for the first seed that shows that the servers leave out this rule of the protocol.
+    ///
+    /// `all` tries every rule in turn, each with the shape, faults, leases and length that suit it, and prints a table.
+    /// The servers need the feature `planted`: `cargo build -p leaseway --features planted`, then --server.
+    #[arg(long, value_name = "RULE")]
+    pub(crate) plant: Option<String>,
     /// The server; `serve` and its flags are added. [default: `leaseway` beside this program, or in PATH]
     #[arg(long, value_name = "COMMAND")]
-    pub(super) server: Option<String>,
-    /// Peers of the node. One alone is a server without peers.
-    #[arg(long, default_value = "3", value_name = "N")]
-    pub(super) peers: NonZeroUsize,
-    /// Clients, all of this process.
-    #[arg(long, default_value = "1000", value_name = "N")]
-    pub(super) clients: NonZeroUsize,
-    /// Besides, clients of 2016's protocol: they send no tokens, know no hints, and believe in leases until they end.
-    #[arg(long, default_value = "0", value_name = "N")]
-    pub(super) originals: usize,
-    /// What there is of each resource. [default: four fifths of what clients want on average, so that it is scarce]
-    #[arg(long, value_name = "AMOUNT")]
-    capacity: Option<f64>,
-    /// How the capacity is divided.
-    #[arg(long, default_value = "FAIR_SHARE", value_name = "KIND")]
-    pub(super) algorithm: String,
-    /// When capacity that one client gives up may go to another: `confirmed` or `prompt`. With `prompt` books may well
-    /// be above the capacity for moments, and the run then fails.
-    #[arg(long, value_name = "RULE")]
-    pub(super) reuse: Option<String>,
-    /// How long leases last, in whole seconds.
-    #[arg(long, default_value = "10", value_name = "S")]
-    pub(super) lease: NonZeroU32,
-    /// How often clients ask again, in whole seconds.
-    #[arg(long, default_value = "2", value_name = "S")]
-    pub(super) refresh: NonZeroU32,
-    /// What a new master knows: `promises`, or what it learns from clients. One peer alone that learns has no data.
-    #[arg(long, default_value = "promises", value_name = "HOW")]
-    pub(super) handover: Handover,
-    /// As for `leaseway serve`.
-    #[arg(long, value_name = "TIMING")]
-    pub(super) timing: Option<String>,
-    /// What is done.
-    #[arg(long, default_value = "kill", value_name = "FAULT")]
-    pub(super) fault: ChaosFault,
-    /// How often.
-    #[arg(long, default_value = "50", value_name = "N")]
-    pub(super) rounds: u32,
-    /// How long a fault lasts, in seconds; a process that was killed is started again then.
-    #[arg(long, default_value = "2", value_name = "S", value_parser = seconds)]
-    pub(super) down: Duration,
-    /// How long peers and clients are left alone between rounds, in seconds.
-    #[arg(long, default_value = "3", value_name = "S", value_parser = seconds)]
-    pub(super) settle: Duration,
-    /// Repeats the same wants, victims and choice of faults.
-    #[arg(long, default_value = "1", value_name = "N")]
-    pub(super) seed: u64,
-    /// Also write everything that was measured to a file.
+    pub(crate) server: Option<String>,
+    /// Also write the report to a file, as JSON.
     #[arg(long, value_name = "FILE")]
-    pub(super) json: Option<PathBuf>,
-    /// Also write the books, for `audit`.
+    pub(crate) json: Option<PathBuf>,
+    /// Also write the records of all clients in the last run.
     #[arg(long, value_name = "FILE")]
-    pub(super) book: Option<PathBuf>,
-    /// TLS everywhere, with certificates that `leaseway certs` makes: clients and peers show theirs.
+    pub(crate) records: Option<PathBuf>,
+    /// Keep the logs and data of the servers, and print where they are.
     #[arg(long)]
-    pub(super) tls: bool,
-    /// Keep what the servers said and their data, and say where.
-    #[arg(long)]
-    pub(super) keep: bool,
-    /// What the auditor takes the capacity for: to see that it notices.
-    #[arg(long, hide = true, value_name = "AMOUNT")]
-    audit_capacity: Option<f64>,
+    pub(crate) keep: bool,
+    /// Make the auditor assume this fraction of the capacity, to show that it notices.
+    #[arg(long, hide = true, default_value = "1", value_name = "PART")]
+    pub(crate) audit_part: f64,
 }
 
 impl ChaosArgs {
-    pub(super) fn check(&self) -> Result<(), Error> {
-        self.fault.check(self.peers.get())?;
-        if self.peers.get() > NAMES {
-            return Err(Error::Usage(format!("--peers {}: at most {NAMES}", self.peers)));
-        }
+    pub(crate) fn check(&self) -> Result<(), Error> {
         if self.refresh >= self.lease {
             let (refresh, lease) = (self.refresh, self.lease);
             return Err(Error::Usage(format!("--refresh {refresh} is not below --lease {lease}")));
         }
-        let capacity = self.capacity();
-        if !(capacity.is_finite() && capacity > 0.0) {
-            return Err(Error::Usage(format!("--capacity {capacity}: expected a finite number above 0")));
+        if let Some(kind) = self.only.iter().find(|kind| !self.namespace && kind.is_of_packets()) {
+            return Err(Error::Usage(format!("--only {} needs --namespace", kind.name())));
+        }
+        if self.length.is_zero() {
+            return Err(Error::Usage("--for 0: the schedule needs some time".into()));
         }
         Ok(())
     }
 
-    pub(super) fn capacity(&self) -> f64 {
-        self.capacity
-            .unwrap_or_else(|| (0.8 * (self.clients.get() + self.originals) as f64 * mean_wants()).max(1.0).round())
+    pub(crate) fn seeds(&self) -> Range<u64> {
+        self.seed..self.seed.saturating_add(self.seeds.get())
     }
 
-    pub(super) fn audited_capacity(&self) -> f64 {
-        self.audit_capacity.unwrap_or_else(|| self.capacity())
+    pub(crate) fn timing(&self, seed: u64) -> PeerTiming {
+        self.timing.clone().unwrap_or_else(|| PeerTiming::in_turn(seed))
     }
 
-    pub(super) fn lease(&self) -> Duration {
+    pub(crate) fn plan(&self, seed: u64) -> Plan<'_> {
+        Plan {
+            shape: self.shape,
+            length: self.length,
+            lease: self.lease(),
+            vote_lease: self.timing(seed).vote_lease,
+            only: &self.only,
+            in_namespace: self.namespace,
+        }
+    }
+
+    pub(crate) fn lease(&self) -> Duration {
         Duration::from_secs(self.lease.get().into())
     }
 
-    /// A lone server that is to learn needs no place for what it would remember.
-    pub(super) fn has_data(&self) -> bool {
-        self.peers.get() > 1 || self.handover == Handover::Promises
+    pub(crate) fn first_capacity(&self) -> f64 {
+        f64::from(self.capacity.get())
     }
 
-    /// The configuration of all peers.
-    pub(super) fn configuration(&self) -> String {
-        let ChaosArgs { algorithm, lease, refresh, reuse, .. } = self;
-        let reuse = reuse.as_ref().map_or_else(String::new, |rule| format!("      reuse: {rule}\n"));
+    /// How long clients may believe in a capacity that was cut: two lease lengths for each level.
+    pub(crate) fn settle(&self) -> Duration {
+        self.lease() * 2 * self.shape.levels()
+    }
+
+    /// The capacity of a route while that of the other resources is `capacity`.
+    pub(crate) fn of_route(&self, number: usize, capacity: f64) -> f64 {
+        ROUTES[number] * capacity / self.first_capacity()
+    }
+
+    /// The configuration with this capacity. The capacity of the pool does not change.
+    pub(crate) fn configuration(&self, capacity: f64) -> String {
+        let ChaosArgs { lease, refresh, .. } = self;
+        // No safe capacity: without a lease nothing passes.
+        let of_route = |number: usize| {
+            format!(
+                "- identifier_glob: {}
+  capacity: {}
+  safe_capacity: 0
+  algorithm: {{kind: FAIR_SHARE, lease_length: {lease}, refresh_interval: {refresh}, \
+                 parameters: {{min_request_interval: 0}}}}
+",
+                route(number),
+                self.of_route(number, capacity)
+            )
+        };
+        let routes: String = (0..ROUTES.len()).map(of_route).collect();
         format!(
             "resources:
-- identifier_glob: \"*\"
+- identifier_glob: {POOL}*
   capacity: {}
   algorithm:
-    kind: {algorithm}
+    kind: PRIORITY_POOL
     lease_length: {lease}
     refresh_interval: {refresh}
     parameters:
-      min_request_interval: 0  # the probe asks all the time
-{reuse}",
-            self.capacity()
+      min_capacity: 20
+      min_request_interval: 0
+{routes}- identifier_glob: \"*\"
+  capacity: {capacity}
+  algorithm:
+    kind: FAIR_SHARE
+    lease_length: {lease}
+    refresh_interval: {refresh}
+    parameters:
+      min_request_interval: 0  # some ask all the time
+",
+            self.first_capacity()
         )
+    }
+
+    /// The flags that determine the schedule and the clients.
+    pub(crate) fn plan_words(&self) -> Vec<String> {
+        let mut words = Vec::new();
+        let mut flag = |name: &str, value: String| words.extend([format!("--{name}"), value]);
+        flag("shape", word(&self.shape));
+        flag("for", self.length.as_secs_f64().to_string());
+        if !self.only.is_empty() {
+            flag("only", self.only.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(","));
+        }
+        for (name, value, usual) in [
+            ("clients", self.clients.get() as u64, 40),
+            ("legacy-clients", self.legacy_clients as u64, 6),
+            ("capacity", u64::from(self.capacity.get()), 1000),
+            ("lease", u64::from(self.lease.get()), 5),
+            ("refresh", u64::from(self.refresh.get()), 1),
+        ] {
+            if value != usual {
+                flag(name, value.to_string());
+            }
+        }
+        if self.namespace {
+            words.push("--namespace".to_owned());
+        }
+        words.extend(self.timing.iter().flat_map(|timing| ["--timing".to_owned(), timing.flag.clone()]));
+        words
+    }
+
+    /// The command that repeats a run, with these of its faults only.
+    pub(crate) fn command(&self, seed: u64, faults: Option<&[usize]>) -> String {
+        let mut words = ["leaseway-bench", "chaos", "--seed"].map(str::to_owned).to_vec();
+        words.extend([seed.to_string()]);
+        words.extend(self.plan_words());
+        let mut flag = |name: &str, value: String| words.extend([format!("--{name}"), value]);
+        if let Some(faults) = faults {
+            flag("keep-faults", faults.iter().map(usize::to_string).collect::<Vec<_>>().join(","));
+        }
+        let python = self.python.as_ref().map(|path| path.display().to_string());
+        for (name, value) in [("plant", &self.plant), ("server", &self.server), ("python", &python)] {
+            value.iter().for_each(|value| flag(name, value.clone()));
+        }
+        shlex::try_join(words.iter().map(String::as_str)).unwrap_or_default()
     }
 }
 
-/// What a client wants: something between.
-pub(super) const WANTS: Range<f64> = 1.0..100.0;
+/// Seeds use these in turn, so that short and long vote leases are both tried.
+const IN_TURN: [&str; 3] = ["one-site", "several-sites", "1000,3000,5000"];
 
-pub(super) fn mean_wants() -> f64 {
-    f64::midpoint(WANTS.start, WANTS.end)
+/// When peers replace a silent master, as `leaseway serve --timing` takes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PeerTiming {
+    /// The value for the server.
+    pub(crate) flag: String,
+    pub(crate) heartbeat: Duration,
+    /// How long a peer leases its vote to a master.
+    pub(crate) vote_lease: Duration,
 }
 
-/// How long after a fault there may be no master, or clients without new leases.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+impl FromStr for PeerTiming {
+    type Err = String;
 
-/// Peers are called a, b, c …
-const NAMES: usize = 26;
+    fn from_str(text: &str) -> Result<PeerTiming, String> {
+        let [heartbeat, _, longest] = match text {
+            "one-site" => [50, 150, 250],
+            "several-sites" => [250, 750, 1250],
+            _ => {
+                let numbers: Result<Vec<u64>, _> = text.split(',').map(str::parse).collect();
+                let expected = "expected one-site, several-sites, or HEARTBEAT,MIN,MAX in milliseconds";
+                numbers.ok().and_then(|numbers| numbers.try_into().ok()).ok_or(expected)?
+            }
+        };
+        let [heartbeat, vote_lease] = [heartbeat, longest].map(Duration::from_millis);
+        Ok(PeerTiming { flag: text.to_owned(), heartbeat, vote_lease })
+    }
+}
 
-pub(super) fn name(peer: usize) -> String {
-    char::from(b'a' + u8::try_from(peer).unwrap_or(u8::MAX - b'a')).to_string()
+impl PeerTiming {
+    /// The timing of a seed. Two seeds in a row share one, because only one of them uses TLS.
+    pub(crate) fn in_turn(seed: u64) -> PeerTiming {
+        let turn = (seed / 2 % IN_TURN.len() as u64) as usize;
+        IN_TURN[turn].parse().expect("it is one of ours")
+    }
 }
 
 #[cfg(test)]
 impl ChaosArgs {
-    fn of(flags: &str) -> ChaosArgs {
-        let line = format!("leaseway-bench chaos {flags}");
-        match <crate::Cli as clap::Parser>::parse_from(line.split_ascii_whitespace()).command {
-            crate::Command::Chaos(line) => line.rounds,
-            _ => unreachable!("the line says chaos"),
+    pub(crate) fn of(flags: &str) -> ChaosArgs {
+        #[derive(clap::Parser)]
+        struct Words {
+            #[command(flatten)]
+            args: ChaosArgs,
         }
-    }
-
-    pub(super) fn example() -> ChaosArgs {
-        ChaosArgs::of("")
+        let flags = shlex::split(flags).expect("no quote is left open");
+        let words = std::iter::once("random".to_owned()).chain(flags);
+        <Words as clap::Parser>::parse_from(words).args
     }
 }
 
@@ -177,39 +300,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn defaults_are_consistent_and_scarce() {
-        let args = ChaosArgs::example();
-        args.check().unwrap();
-        assert_eq!((args.capacity(), args.audited_capacity()), (40400.0, 40400.0));
-        assert!(args.has_data());
+    fn the_command_that_repeats_a_run_parses_to_the_same_arguments() {
+        let flags = "--shape tree --seed 7 --seeds 9 --for 30 --only kill,wipe --lease 4 --clients 12 --namespace \
+                     --timing 40,100,200";
+        let args = ChaosArgs::of(flags);
+        let command = args.command(8, Some(&[0, 3]));
+        let again = ChaosArgs::of(command.strip_prefix("leaseway-bench chaos").unwrap());
+        assert_eq!(again.command(8, again.keep_faults.as_deref()), command);
+        assert_eq!((again.seed, again.shape, again.only.len()), (8, ClusterShape::Tree, 2));
+        assert!(!command.contains("legacy-clients"), "defaults are left out: {command}");
     }
 
     #[test]
-    fn what_contradicts_itself_is_refused() {
-        for (flags, word) in [
-            ("--peers 1 --fault wipe", "wipe"),
-            ("--peers 27", "27"),
-            ("--refresh 10", "--refresh"),
-            ("--capacity 0", "--capacity"),
-            ("--capacity NaN", "--capacity"),
-        ] {
-            let said = ChaosArgs::of(flags).check().unwrap_err().to_string();
-            assert!(said.contains(word), "{flags}: {said}");
+    fn contradictions_are_refused() {
+        for (flags, word) in [("--refresh 5", "--refresh"), ("--for 0", "--for"), ("--only loss", "--namespace")] {
+            assert!(ChaosArgs::of(flags).check().unwrap_err().to_string().contains(word), "{flags}");
         }
+        ChaosArgs::of("").check().unwrap();
     }
 
     #[test]
-    fn the_configuration_says_what_the_flags_say() {
-        let text =
-            ChaosArgs::of("--capacity 500 --reuse prompt --lease 20 --refresh 5 --algorithm STATIC").configuration();
-        for line in ["capacity: 500", "reuse: prompt", "lease_length: 20", "refresh_interval: 5", "kind: STATIC"] {
-            assert!(text.contains(line), "{text}");
+    fn every_timing_is_used_with_and_without_tls() {
+        let mut all: Vec<_> = (0..6).map(|seed| (PeerTiming::in_turn(seed).flag, seed % 2)).collect();
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), 6);
+        let long = PeerTiming::in_turn(4);
+        assert_eq!((long.heartbeat, long.vote_lease), (Duration::from_secs(1), Duration::from_secs(5)));
+    }
+
+    #[test]
+    fn invalid_timings_are_refused() {
+        for text in ["", "two-sites", "1,2", "1,2,3,4", "1,2,x"] {
+            assert!(text.parse::<PeerTiming>().unwrap_err().contains("HEARTBEAT,MIN,MAX"), "{text}");
         }
-        assert!(!ChaosArgs::example().configuration().contains("reuse"));
-    }
-
-    #[test]
-    fn peers_have_short_names() {
-        assert_eq!((name(0), name(2), name(25)), ("a".into(), "c".into(), "z".into()));
     }
 }

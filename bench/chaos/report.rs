@@ -1,124 +1,168 @@
-//! What a run has shown: times after faults, what the books add up to, and what else was noticed.
+//! The report of all runs, as text and as JSON.
 
-use std::ops::Range;
+use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 
-use super::{args::ChaosArgs, crowd::SCARCE, round::Round};
 use crate::{
-    audit::{self, Audit},
-    book::BookLine,
-    output::arguments,
-    spread::Spread,
-    table,
+    chaos::{
+        accounting::Accounting,
+        faults::{injector::FaultOutcome, packets::PacketCounts},
+        layout::ClusterShape,
+        masters::TwoMasters,
+        schedule::Fault,
+    },
+    common::{spread::Spread, table},
 };
+
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct TrialReport {
+    pub(crate) shape: ClusterShape,
+    pub(crate) seed: u64,
+    /// The command that repeats the run.
+    pub(crate) command: String,
+    pub(crate) seconds: f64,
+    /// From the last fault until masters, peers and clients had recovered.
+    pub(crate) recovery_ms: f64,
+    pub(crate) faults: Vec<FaultRecord>,
+    /// The number of resources that were audited.
+    pub(crate) resources: usize,
+    /// The audit of the resource that all clients share.
+    pub(crate) shared: Accounting,
+    /// Calls of operators that were answered.
+    pub(crate) calls: usize,
+    /// Assignments that Envoys received (RLQS).
+    pub(crate) assignments: usize,
+    /// Requests that the gateway was asked for (RLS), by its answer.
+    pub(crate) passed: usize,
+    pub(crate) denied: usize,
+    /// Counters of the kernel, in a namespace.
+    pub(crate) packets: Option<PacketCounts>,
+    /// Answers of masters that name their term.
+    pub(crate) claims: usize,
+    /// The times between two masters of one node.
+    pub(crate) without_master_ms: Vec<f64>,
+    pub(crate) two_masters: Vec<TwoMasters>,
+    /// The number of resources of which more could be used, or passed, than there is.
+    pub(crate) over: usize,
+    /// The broken promises.
+    pub(crate) violations: Vec<String>,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct FaultRecord {
+    pub(crate) number: usize,
+    pub(crate) kind: Fault,
+    /// The peer that it hit, or `clients`. None: it was skipped, and `note` says why.
+    pub(crate) whom: Option<String>,
+    pub(crate) began_ms: u64,
+    pub(crate) ended_ms: u64,
+    pub(crate) note: String,
+}
+
+impl FaultRecord {
+    pub(crate) fn of(outcome: &FaultOutcome) -> FaultRecord {
+        let FaultOutcome { fault, whom, began_ms, ended_ms, note } = outcome;
+        let (number, kind) = (fault.number, fault.kind);
+        FaultRecord { number, kind, whom: whom.clone(), began_ms: *began_ms, ended_ms: *ended_ms, note: note.clone() }
+    }
+}
+
+impl fmt::Display for FaultRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let FaultRecord { number, kind, whom, began_ms, ended_ms, note } = self;
+        let seconds = |ms: u64| ms as f64 / 1000.0;
+        let whom = whom.as_deref().unwrap_or("skipped");
+        write!(f, "#{number} {:.1} s to {:.1} s: {}, {whom}", seconds(*began_ms), seconds(*ended_ms), kind.name())?;
+        if note.is_empty() { Ok(()) } else { write!(f, ", {note}") }
+    }
+}
 
 /// What `--json` writes.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct ChaosFile {
-    pub(crate) report: ChaosReport,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ChaosReport {
     pub(crate) arguments: Vec<String>,
-    pub(crate) capacity: f64,
-    pub(crate) seconds: f64,
-    pub(crate) rounds: Vec<Round>,
-    pub(crate) audits: Vec<(String, Audit)>,
-    /// The part of the scarce resource that clients could use, on average.
-    pub(crate) utilisation: Option<f64>,
+    pub(crate) runs: Vec<TrialReport>,
 }
 
-/// What is measured in a round: how it is called, with how many digits it is shown, and where it is.
-pub(crate) type Measure = (&'static str, usize, fn(&Round) -> Option<f64>);
-
-/// The first are times in milliseconds, which pictures show.
-pub(crate) const MEASURES: [Measure; 7] = [
-    ("a master says so, ms", 1, |round| round.master_ms),
-    ("first grant, ms", 1, |round| round.grant_ms),
-    ("longest without a grant, ms", 1, |round| Some(round.gap_ms)),
-    ("a newcomer is answered, ms", 1, |round| round.newcomer_ms),
-    ("a newcomer gets, % of its wants", 0, |round| round.newcomer_part.map(|part| part * 100.0)),
-    ("all clients renewed, ms", 1, |round| round.all_ms),
-    ("clients without a lease", 0, |round| Some(round.without_lease as f64)),
-];
-
 impl ChaosReport {
-    /// `lines` are of all clients; what was not `measured` counts for the audit, but not for the utilisation: clients
-    /// were still coming, or leaving.
-    pub(super) fn new(args: &ChaosArgs, rounds: Vec<Round>, lines: &[BookLine], measured: Range<u64>) -> ChaosReport {
-        let while_measured = audit::audit(audit::within(lines, measured.clone()), args.capacity());
-        let scarce = while_measured.iter().find(|(resource, _)| resource == SCARCE);
-        ChaosReport {
-            arguments: arguments(),
-            capacity: args.capacity(),
-            seconds: (measured.end - measured.start) as f64 / 1e6,
-            rounds,
-            audits: audit::audit(lines.to_vec(), args.audited_capacity()),
-            utilisation: scarce.map(|(_, audit)| audit.mean / args.capacity()),
-        }
+    /// The number of runs that broke a promise.
+    pub(crate) fn broken(&self) -> usize {
+        self.runs.iter().filter(|run| !run.violations.is_empty()).count()
     }
 
-    pub(super) fn over(&self) -> usize {
-        self.audits.iter().filter(|(_, audit)| audit.over_us > 0).count()
-    }
-
-    /// Rounds after which no peer (or no other one) was master, or granted anything, within the patience.
-    pub(super) fn headless(&self) -> usize {
-        self.rounds.iter().filter(|round| round.master_ms.is_none() || round.grant_ms.is_none()).count()
-    }
-
-    /// The rounds of each fault.
-    pub(crate) fn by_fault(&self) -> Vec<(&str, Vec<&Round>)> {
-        let mut labels: Vec<_> = self.rounds.iter().map(|round| round.label.as_str()).collect();
-        labels.sort_unstable();
-        labels.dedup();
-        let of = |label| (label, self.rounds.iter().filter(|round| round.label == label).collect());
-        labels.into_iter().map(of).collect()
-    }
-
-    pub(super) fn text(&self) -> String {
-        let mut parts = vec![self.times(), self.verdict(), self.noticed()];
-        parts.retain(|part| !part.is_empty());
-        parts.join("\n\n")
-    }
-
-    fn times(&self) -> String {
-        let row = |label: &str, rounds: &[&Round], (what, digits, read): Measure| {
-            let values: Vec<_> = rounds.iter().filter_map(|round| read(round)).collect();
-            let (n, never) = (values.len().to_string(), (rounds.len() - values.len()).to_string());
-            [label.to_owned(), what.to_owned(), n, never, Spread::show(Spread::of(values), digits)]
+    pub(crate) fn text(&self) -> String {
+        let sum = |of: fn(&TrialReport) -> usize| self.runs.iter().map(of).sum::<usize>();
+        let seconds: f64 = self.runs.iter().map(|run| run.seconds).sum();
+        let verdict = match self.broken() {
+            0 => "no promise was broken, and all was well again each time".to_owned(),
+            broken => format!("{broken} OF THEM BROKE A PROMISE"),
         };
-        let by_fault = self.by_fault();
-        let rows = by_fault.iter().flat_map(|(label, rounds)| MEASURES.map(|measure| row(label, rounds, measure)));
-        let rows: Vec<_> = rows.collect();
-        if rows.is_empty() {
-            return String::new();
-        }
-        table::render(&["after", "what", "rounds", "never", "median"], 2, &rows)
-    }
-
-    fn verdict(&self) -> String {
-        let verdict = match self.over() {
-            0 => "never more than there is".to_owned(),
-            over => format!("MORE THAN THERE IS, of {over} resources"),
-        };
-        format!("Books of all clients, capacity {}: {verdict}.\n{}", self.capacity, audit::render(&self.audits))
-    }
-
-    fn noticed(&self) -> String {
-        let sum = |of: fn(&Round) -> u64| self.rounds.iter().map(of).sum::<u64>().to_string();
-        let used = self.utilisation.map_or("-".into(), |part| format!("{:.1} %", part * 100.0));
-        let rows = [
-            ["requests of clients after faults".into(), sum(|m| m.clients.requests)],
-            ["… that failed and were sent again".into(), sum(|m| m.clients.errors)],
-            ["… that were sent elsewhere".into(), sum(|m| m.clients.redirects)],
-            ["… that were lost: no grant for longer than a client waits".into(), sum(|m| u64::from(m.lost))],
-            ["leases that ended unrenewed".into(), sum(|m| m.clients.leases_ended)],
-            ["capacity that clients could use: mean".into(), used],
+        let recovery = Spread::of(self.runs.iter().map(|run| run.recovery_ms / 1000.0));
+        let gaps: Vec<_> = self.runs.iter().flat_map(|run| &run.without_master_ms).map(|ms| ms / 1000.0).collect();
+        let mut lines = vec![
+            format!("{} runs, {seconds:.0} s: {verdict}.", self.runs.len()),
+            format!("- recovery after the last fault, in seconds: {}", Spread::show(recovery, 1)),
+            format!("- changes of master: {}; seconds without one: {}", gaps.len(), Spread::show(Spread::of(gaps), 2)),
+            format!(
+                "- masters at once: {}, by {} answers",
+                two_masters_text(self.runs.iter().flat_map(|run| &run.two_masters)),
+                sum(|run| run.claims)
+            ),
+            format!("- records of the resource that all clients share: {}", sum(|run| run.shared.entries)),
+            format!(
+                "- Envoys: {} assignments; {} requests passed, {} were denied",
+                sum(|run| run.assignments),
+                sum(|run| run.passed),
+                sum(|run| run.denied)
+            ),
+            format!("- calls of operators: {}", sum(|run| run.calls)),
         ];
-        table::render(&["noticed", "in all"], 1, &rows)
+        let packets = self.runs.iter().filter_map(|run| run.packets).reduce(|one, other| one.and(other));
+        lines.extend(packets.map(|packets| format!("- packets: {packets}")));
+        format!("{}\n\n{}", self.table(), lines.join("\n"))
+    }
+
+    /// How often each kind of fault took place.
+    fn table(&self) -> String {
+        let mut by_kind: BTreeMap<Fault, [usize; 2]> = BTreeMap::new();
+        for fault in self.runs.iter().flat_map(|run| &run.faults) {
+            by_kind.entry(fault.kind).or_default()[usize::from(fault.whom.is_none())] += 1;
+        }
+        let row = |name: String, [injected, skipped]: [usize; 2]| [name, injected.to_string(), skipped.to_string()];
+        let all = by_kind.values().fold([0, 0], |all, of| [all[0] + of[0], all[1] + of[1]]);
+        let mut rows: Vec<_> = by_kind.iter().map(|(kind, counts)| row(kind.name(), *counts)).collect();
+        rows.push(row("total".into(), all));
+        table::render(&["fault", "injected", "skipped"], 1, &rows)
+    }
+}
+
+/// How many pairs of masters decided at the same time, and the longest of these times.
+fn two_masters_text<'a>(two_masters: impl IntoIterator<Item = &'a TwoMasters>) -> String {
+    let all: Vec<_> = two_masters.into_iter().collect();
+    let longest = all.iter().map(|both| both.lasted_us).max().unwrap_or(0) as f64 / 1e6;
+    let claims: usize = all.iter().map(|both| both.claims).sum();
+    match all.len() {
+        0 => "never two".to_owned(),
+        times => format!("TWO MASTERS {times} times, {longest:.3} s at most, shown by {claims} answers"),
+    }
+}
+
+impl TrialReport {
+    /// Whether the run shows that a rule is missing: by the audit, or by two masters at the same time.
+    pub(crate) fn shows_planted_rule(&self) -> bool {
+        self.over > 0 || !self.two_masters.is_empty()
+    }
+
+    pub(crate) fn two_masters_text(&self) -> String {
+        two_masters_text(&self.two_masters)
+    }
+
+    /// The broken promises, the faults that were injected, and the command that repeats the run.
+    pub(crate) fn complaint(&self) -> String {
+        let faults = self.faults.iter().map(|fault| format!("  {fault}\n")).collect::<String>();
+        let violations = self.violations.join("\n  ");
+        format!("seed {}: {violations}\nfaults:\n{faults}to repeat it:\n  {}", self.seed, self.command)
     }
 }
 
@@ -126,39 +170,50 @@ impl ChaosReport {
 mod tests {
     use super::*;
 
-    fn report(rounds: Vec<Round>, lines: &[BookLine]) -> ChaosReport {
-        let audits = audit::audit(lines.to_vec(), 100.0);
-        ChaosReport { arguments: Vec::new(), capacity: 100.0, seconds: 1.0, rounds, audits, utilisation: None }
+    fn run(seed: u64, violations: &[&str]) -> TrialReport {
+        let fault = |kind, whom: Option<&str>| FaultRecord {
+            number: 0,
+            kind,
+            whom: whom.map(str::to_owned),
+            began_ms: 100,
+            ended_ms: 700,
+            note: "a note".into(),
+        };
+        TrialReport {
+            shape: ClusterShape::Three,
+            seed,
+            command: "leaseway-bench chaos --seed 7".into(),
+            seconds: 10.0,
+            recovery_ms: 500.0,
+            faults: vec![fault(Fault::Kill, Some("a of node 0")), fault(Fault::Wipe, None)],
+            resources: 1,
+            shared: Accounting::default(),
+            calls: 1,
+            assignments: 1,
+            passed: 1,
+            denied: 1,
+            packets: None,
+            claims: 1,
+            without_master_ms: vec![250.0, 350.0],
+            two_masters: Vec::new(),
+            over: 0,
+            violations: violations.iter().map(|&violation| violation.to_owned()).collect(),
+        }
     }
 
     #[test]
-    fn what_never_happened_is_counted_and_fails_the_run() {
-        let round =
-            |label: &str, grant_ms| Round { label: label.into(), master_ms: Some(1.0), grant_ms, ..Round::default() };
-        let rounds = vec![round("kill", Some(5.0)), round("kill", None), round("term", Some(7.0))];
-        let report = report(rounds, &[]);
-        assert_eq!(report.headless(), 1);
+    fn a_broken_promise_is_reported_with_the_command_that_repeats_it() {
+        let report = ChaosReport { arguments: Vec::new(), runs: vec![run(6, &[]), run(7, &["too much"])] };
         let text = report.text();
-        let row = |what: &str| {
-            let line = text.lines().find(|line| line.contains(what)).unwrap();
-            line.split('|').map(str::trim).skip(1).take(5).collect::<Vec<_>>()
-        };
-        assert_eq!(row("kill  | first grant"), ["kill", "first grant, ms", "1", "1", "5.0"]);
-        assert_eq!(row("term  | first grant"), ["term", "first grant, ms", "1", "0", "7.0"]);
-        assert_eq!(row("kill  | a newcomer is")[2..], ["0", "2", "-"]);
-    }
-
-    #[test]
-    fn books_above_the_capacity_are_shouted_about() {
-        let line = |at_us, client: &str, capacity| BookLine {
-            at_us,
-            client: client.into(),
-            resource: SCARCE.into(),
-            capacity,
-        };
-        let within = report(Vec::new(), &[line(0, "a", 60.0), line(9, "b", 40.0)]);
-        assert!(within.over() == 0 && within.text().contains("never more than there is"));
-        let over = report(Vec::new(), &[line(0, "a", 60.0), line(9, "b", 41.0)]);
-        assert!(over.over() == 1 && over.text().contains("MORE THAN THERE IS, of 1"));
+        assert_eq!(report.broken(), 1);
+        assert!(text.contains("2 runs, 20 s: 1 OF THEM BROKE A PROMISE"), "{text}");
+        assert!(text.contains("changes of master: 4; seconds without one: 0.30 (0.25..0.35)"), "{text}");
+        assert!(
+            text.contains("| kill  |        2 |       0 |") && text.contains("| wipe  |        0 |       2 |"),
+            "{text}"
+        );
+        let complaint = report.runs[1].complaint();
+        assert!(complaint.starts_with("seed 7: too much\nfaults:\n"), "{complaint}");
+        assert!(complaint.ends_with("\nto repeat it:\n  leaseway-bench chaos --seed 7"), "{complaint}");
     }
 }

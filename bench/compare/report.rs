@@ -1,21 +1,18 @@
-//! What a comparison found: medians, how far the repetitions were apart, and ratios. A ratio is taken within each
-//! repetition, where both servers met the same weather, and only then the median.
+//! Medians, ranges and ratios. A ratio is computed within each repetition, in which both servers ran under the same
+//! conditions; the median comes after that.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    load::{Filled, Measurement},
-    machine::Machine,
-    spread::Spread,
-    table,
+    common::{machine::Machine, spread::Spread, table},
+    load::measurement::{Filled, Measurement},
 };
 
-/// Everything, as JSON has it; the table is a view of it.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct CompareReport {
     pub(crate) a: String,
     pub(crate) b: String,
-    /// The whole command line, so that it can be repeated.
+    /// The command line.
     pub(crate) arguments: Vec<String>,
     pub(crate) machine: Machine,
     pub(crate) cases: Vec<ComparedCase>,
@@ -40,18 +37,17 @@ pub(crate) struct Pair {
     pub(crate) b: Measurement,
 }
 
-/// The runs of one server.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Summary {
     pub(crate) clients: u32,
-    /// How they came, if they were let in before the first repetition.
+    /// If all clients had a lease before the first repetition.
     pub(crate) filled: Option<Filled>,
     #[serde(flatten)]
     pub(crate) spreads: RunSpreads,
     pub(crate) peak_mib: f64,
     pub(crate) errors: u64,
     pub(crate) ignored: u64,
-    /// The fewest clients that held a lease at the end of a repetition.
+    /// The smallest number of clients with a lease at the end of a repetition.
     pub(crate) leased: u64,
 }
 
@@ -64,7 +60,7 @@ pub(crate) struct RunSpreads {
 }
 
 impl RunSpreads {
-    /// `spread` gets each figure of a run; it has at least one run to read it from.
+    /// `spread` computes the spread of a figure over all runs, of which there is at least one.
     fn of(spread: impl Fn(fn(&Measurement) -> f64) -> Option<Spread>) -> RunSpreads {
         let spread = |figure| spread(figure).expect("a case has at least one repetition");
         RunSpreads {
@@ -75,7 +71,7 @@ impl RunSpreads {
         }
     }
 
-    /// As cells of a table, each with so many digits.
+    /// Cells of a table, each with this many digits.
     pub(crate) fn cells(&self, digits: [usize; 4]) -> [String; 4] {
         let spreads = [self.requests_per_second, self.cpu_us_per_request, self.p50_ms, self.p99_ms];
         std::array::from_fn(|n| spreads[n].digits(digits[n]))
@@ -83,7 +79,7 @@ impl RunSpreads {
 }
 
 impl Summary {
-    /// Of at least one run.
+    /// Needs at least one run.
     pub(crate) fn of(clients: u32, filled: Option<Filled>, runs: &[&Measurement]) -> Summary {
         let peak_kib = runs.iter().filter_map(|run| Some(run.server?.memory.peak_kib)).max();
         Summary {
@@ -99,7 +95,7 @@ impl Summary {
 }
 
 impl ComparedCase {
-    /// Of at least one repetition.
+    /// Needs at least one repetition.
     pub(crate) fn new(resources: u32, load: String, a: Summary, b: Summary, runs: Vec<Pair>) -> ComparedCase {
         let ratio =
             |figure: fn(&Measurement) -> f64| Spread::of(runs.iter().map(|run| figure(&run.a) / figure(&run.b)));
@@ -149,7 +145,7 @@ const HEAD: [&str; 12] = [
 ];
 
 impl CompareReport {
-    /// For people, and for pasting.
+    /// A Markdown table, and warnings.
     pub(crate) fn text(&self) -> String {
         let rows: Vec<_> = self.cases.iter().flat_map(ComparedCase::rows).collect();
         let mut text = format!("A: `{}`\nB: `{}`\n\n{}\n", self.a, self.b, table::render(&HEAD, 4, &rows));
@@ -160,7 +156,7 @@ impl CompareReport {
         text
     }
 
-    /// What is to be said against these figures, and of how many runs.
+    /// Warnings, each with the number of runs it applies to.
     pub(crate) fn doubts(&self) -> Vec<(&'static str, String)> {
         let runs: usize = self.cases.iter().map(|case| case.runs.len() * 2).sum();
         let mut doubts: Vec<_> = self.cases.iter().flat_map(ComparedCase::doubts).collect();
@@ -183,7 +179,7 @@ mod tests {
     #[test]
     fn ratios_are_taken_within_each_repetition() {
         let run = |rate: f64| Measurement { requests_per_second: rate, ..Measurement::example() };
-        // The machine was three times slower in the second repetition; A was twice as fast in every one.
+        // The machine was three times slower in the second repetition; A was twice as fast in each.
         let runs = [(200.0, 100.0), (66.0, 33.0), (180.0, 90.0)];
         let case = case(runs.map(|(a, b)| Pair { a: run(a), b: run(b) }).into());
         assert_eq!(case.ratio.requests_per_second, Spread { median: 2.0, min: 2.0, max: 2.0 });

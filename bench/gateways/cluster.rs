@@ -1,52 +1,53 @@
-//! A server, gateways before it, and what they are measured against, as processes of their own.
+//! The processes: a server, gateways, and the services to compare with.
 
 use std::{
     fs,
     net::{Ipv4Addr, SocketAddr, TcpStream},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use leaseway_process::ports;
 use tempfile::TempDir;
 
-use super::{
-    Protocol, Served,
-    wire::{DOMAIN, KEY},
-};
 use crate::{
-    error::Error,
-    server::{Server, server_words},
-    signal::Interrupt,
+    common::{
+        error::Error,
+        server::{Server, server_words},
+        signal::Interrupt,
+    },
+    gateways::{
+        Protocol, Served,
+        wire::{DOMAIN, KEY},
+    },
 };
 
 /// How long a process may take until it accepts connections.
 const STARTUP: Duration = Duration::from_secs(15);
 
-/// Files and a server; gateways are added.
-pub(super) struct GatewayCluster {
+pub(crate) struct GatewayCluster {
     directory: TempDir,
     server: Server,
     address: SocketAddr,
     program: Vec<String>,
 }
 
-/// A process that is asked. It ends with this value.
-pub(super) struct Running {
-    pub(super) served: Served,
-    /// Pages of a gateway.
-    pub(super) pages: SocketAddr,
+/// The process ends with this value.
+pub(crate) struct Running {
+    pub(crate) served: Served,
+    /// The pages of a gateway.
+    pub(crate) pages: SocketAddr,
     process: Server,
 }
 
 impl Running {
-    pub(super) fn check(&self) -> Result<(), Error> {
+    pub(crate) fn check(&self) -> Result<(), Error> {
         self.process.check()
     }
 }
 
 impl GatewayCluster {
-    /// Each resource has this capacity, and leases that last so long; what gateways are told of a limit is the same.
-    pub(super) fn start(
+    /// Each resource has this capacity, and so have the limits of gateways.
+    pub(crate) fn start(
         command: Option<&str>,
         capacity: u32,
         [lease, refresh]: [u32; 2],
@@ -82,11 +83,11 @@ impl GatewayCluster {
         Ok(cluster)
     }
 
-    pub(super) fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.server.id()
     }
 
-    pub(super) fn gateway(&self, protocol: Protocol, flags: &[&str], interrupt: &Interrupt) -> Result<Running, Error> {
+    pub(crate) fn gateway(&self, protocol: Protocol, flags: &[&str], interrupt: &Interrupt) -> Result<Running, Error> {
         let (address, pages) = (free()?, free()?);
         let [listen, metrics, server] = [address, pages, self.address].map(|address| address.to_string());
         let rules = self.directory.path().join("rules.yaml").display().to_string();
@@ -101,8 +102,8 @@ impl GatewayCluster {
     }
 }
 
-/// A service of this program, with flags of its own.
-pub(super) fn service(protocol: Protocol, flags: &[&str], interrupt: &Interrupt) -> Result<Running, Error> {
+/// Starts a bare service.
+pub(crate) fn service(protocol: Protocol, flags: &[&str], interrupt: &Interrupt) -> Result<Running, Error> {
     let address = free()?;
     let program = std::env::current_exe().map_err(Error::io("find this program"))?.display().to_string();
     let listen = address.to_string();
@@ -114,8 +115,8 @@ pub(super) fn service(protocol: Protocol, flags: &[&str], interrupt: &Interrupt)
     running(process(own.into_iter().chain(flags.iter().copied()))?, protocol, address, address, interrupt)
 }
 
-/// A Redis that keeps nothing.
-pub(super) fn redis(program: &str, interrupt: &Interrupt) -> Result<(Server, SocketAddr), Error> {
+/// Starts a Redis without persistence.
+pub(crate) fn redis(program: &str, interrupt: &Interrupt) -> Result<(Server, SocketAddr), Error> {
     let address = free()?;
     let port = address.port().to_string();
     let words = [program, "--bind", "127.0.0.1", "--port", &port, "--save", "", "--appendonly", "no"];
@@ -124,11 +125,11 @@ pub(super) fn redis(program: &str, interrupt: &Interrupt) -> Result<(Server, Soc
     Ok((server, address))
 }
 
-pub(super) fn free() -> Result<SocketAddr, Error> {
+pub(crate) fn free() -> Result<SocketAddr, Error> {
     Ok(ports::free(Ipv4Addr::LOCALHOST, 1).map_err(Error::io("find a free port"))?[0])
 }
 
-pub(super) fn process<'w>(words: impl Iterator<Item = &'w str>) -> Result<Server, Error> {
+pub(crate) fn process<'w>(words: impl Iterator<Item = &'w str>) -> Result<Server, Error> {
     let log = tempfile::tempfile().map_err(Error::io("create a temporary file"))?;
     Server::start(&words.map(str::to_owned).collect::<Vec<_>>(), &log)
 }
@@ -144,14 +145,6 @@ fn running(
     Ok(Running { served: Served { protocol, address, pid: process.id() }, pages, process })
 }
 
-pub(super) fn await_listening(process: &Server, address: SocketAddr, interrupt: &Interrupt) -> Result<(), Error> {
-    let deadline = Instant::now() + STARTUP;
-    while TcpStream::connect(address).is_err() {
-        process.check()?;
-        interrupt.glance(|| {})?;
-        if Instant::now() > deadline {
-            return Err(process.failed(format!("accepts no connection after {} s", STARTUP.as_secs())));
-        }
-    }
-    process.check()
+pub(crate) fn await_listening(process: &Server, address: SocketAddr, interrupt: &Interrupt) -> Result<(), Error> {
+    process.await_ready(STARTUP, interrupt, || TcpStream::connect(address).map(drop).map_err(|error| error.to_string()))
 }

@@ -10,76 +10,79 @@ use leaseway_process::usage;
 use serde::Serialize;
 use tokio::task::LocalSet;
 
-use super::{
-    AskArgs, Protocol,
-    cluster::{GatewayCluster, Running},
-    lanes::{Heard, ask_all, listen, pause},
-    wire::HttpLane,
-};
 use crate::{
-    error::Error,
-    machine::Machine,
-    output::{arguments, note, print, write_json},
-    runtime::current_thread,
-    signal::Interrupt,
-    table::render,
+    common::{
+        current_thread,
+        error::Error,
+        machine::Machine,
+        output::{arguments, note, print, write_json},
+        signal::Interrupt,
+        table::render,
+    },
+    gateways::{
+        AskArgs, Protocol,
+        cluster::{GatewayCluster, Running},
+        lanes::{Heard, ask_all, listen, pause},
+        wire::HttpLane,
+    },
 };
 
-/// Many descriptors at one gateway: how soon all have a lease, what each costs, and how soon they are given back.
+/// Measure many descriptors at one gateway: how soon all have a lease, what each costs, and how soon leases are
+/// released.
 #[derive(clap::Args)]
 pub(crate) struct DescriptorsArgs {
     #[command(flatten)]
     ask: AskArgs,
-    /// Distinct descriptors, which are distinct resources.
+    /// The number of descriptors, each of which is a resource.
     #[arg(long, default_value = "100000", value_name = "N")]
     descriptors: NonZeroU32,
-    /// What the gateway is asked by.
+    /// The protocol of the gateway.
     #[arg(long, value_enum, default_value_t = Protocol::Rls)]
     protocol: Protocol,
-    /// For how long leases last, and after how long they are asked for again, in seconds.
+    /// The lease length and the refresh interval, in seconds.
     #[arg(long, default_value = "60,16", value_name = "LEASE,REFRESH", value_delimiter = ',', num_args = 1)]
     lease: Vec<u32>,
-    /// `--idle-secs` of the gateway: longer than it takes to ask for all of them.
-    #[arg(long, default_value = "60", value_name = "S", value_parser = crate::flags::seconds)]
+    /// `--idle-secs` of the gateway. It has to be longer than asking for all descriptors takes.
+    #[arg(long, default_value = "60", value_name = "S", value_parser = crate::common::flags::seconds)]
     idle: Duration,
-    /// When to give up, in seconds.
-    #[arg(long, default_value = "300", value_name = "S", value_parser = crate::flags::seconds)]
+    /// The time limit for all descriptors to get a lease, in seconds.
+    #[arg(long, default_value = "300", value_name = "S", value_parser = crate::common::flags::seconds)]
     patience: Duration,
-    /// The command of the server, up to `serve`; default: `leaseway` beside this program, or in PATH.
+    /// The command of the server, up to `serve`. [default: `leaseway` beside this program, or in PATH]
     #[arg(long, value_name = "COMMAND")]
     server: Option<String>,
-    /// Also write everything that was measured to a file.
+    /// Also write all results to a file, as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
-/// Of each descriptor: what is offered to it in all that is measured stays below.
+/// The capacity of each descriptor, which no load exhausts.
 const CAPACITY: u32 = 1_000;
 
 #[derive(Serialize)]
 struct DescriptorsReport {
     arguments: Vec<String>,
     machine: Machine,
-    /// Until each was asked for once, and until something passed under each.
+    /// Seconds until each was asked for once, and until something passed under each.
     asked_s: f64,
     leased_s: f64,
-    /// CPU time of the gateway until then, each descriptor.
+    /// CPU time of the gateway until then, per descriptor.
     first_cpu_us: f64,
-    /// Resident memory of the gateway and of the server, each descriptor.
+    /// Resident memory of gateway and server, per descriptor.
     gateway_bytes: f64,
     server_bytes: f64,
-    /// While none asks, the cores that keeping the leases takes.
+    /// The cores that it takes to keep the leases without requests.
     gateway_cores: f64,
     server_cores: f64,
-    /// While all are asked for in turn.
+    /// With requests for all descriptors in turn.
     heard: Heard,
-    /// After the last request until the gateway has none; what it then has resident, of what it
-    /// had at most.
+    /// Seconds from the last request until the gateway has released all leases, and its resident memory then, as a
+    /// fraction of the peak.
     given_back_s: f64,
     resident_after: f64,
 }
 
-pub(super) fn main(args: &DescriptorsArgs) -> Result<(), Error> {
+pub(crate) fn main(args: &DescriptorsArgs) -> Result<(), Error> {
     let interrupt = Interrupt::watch()?;
     let [lease, refresh] = args.lease[..] else {
         return Err(Error::Usage("--lease expects two numbers of seconds, as 60,16".into()));
@@ -114,7 +117,7 @@ pub(super) fn main(args: &DescriptorsArgs) -> Result<(), Error> {
     let leased_s = began.elapsed().as_secs_f64();
     let first_cpu = cpu(gateway.served.pid)? - idle_cpu;
     let after = [memory(gateway.served.pid)?, memory(cluster.pid())?];
-    // Nothing is asked, but not for so long that something is given back.
+    // No requests, but not for so long that leases are released.
     let quiet = Duration::from_secs(8);
     let used = [cpu(gateway.served.pid)?, cpu(cluster.pid())?];
     local.block_on(&runtime, pause(quiet, &interrupt))?;
@@ -122,14 +125,7 @@ pub(super) fn main(args: &DescriptorsArgs) -> Result<(), Error> {
     let [gateway_cores, server_cores] = [cores(used[0], cpu(gateway.served.pid)?), cores(used[1], cpu(cluster.pid())?)];
     let heard = listen(gateway.served, &args.ask, many, &interrupt)?;
     let peak = memory(gateway.served.pid)?;
-    let silent = Instant::now();
-    while local.block_on(&runtime, open_resources(&gateway))? > 0.0 {
-        local.block_on(&runtime, pause(Duration::from_millis(500), &interrupt))?;
-        if silent.elapsed() > args.patience {
-            return Err(Error::Usage(format!("not all is given back after {:?}", args.patience)));
-        }
-    }
-    let given_back_s = silent.elapsed().as_secs_f64();
+    let given_back_s = local.block_on(&runtime, await_release(&gateway, args.patience, &interrupt))?.as_secs_f64();
     local.block_on(&runtime, pause(Duration::from_secs(3), &interrupt))?;
     let each = |at: usize| (after[at] - before[at]) / f64::from(many);
     let report = DescriptorsReport {
@@ -149,6 +145,18 @@ pub(super) fn main(args: &DescriptorsArgs) -> Result<(), Error> {
     gateway.check()?;
     print(&report.text())?;
     write_json(args.json.as_deref(), &report)
+}
+
+/// Waits until the gateway has released all leases. Returns how long that took.
+async fn await_release(gateway: &Running, patience: Duration, interrupt: &Interrupt) -> Result<Duration, Error> {
+    let began = Instant::now();
+    while open_resources(gateway).await? > 0.0 {
+        pause(Duration::from_millis(500), interrupt).await?;
+        if began.elapsed() > patience {
+            return Err(Error::Usage(format!("not all leases are released after {patience:?}")));
+        }
+    }
+    Ok(began.elapsed())
 }
 
 impl DescriptorsReport {
@@ -173,12 +181,12 @@ impl DescriptorsReport {
     }
 }
 
-/// Resident, in bytes.
+/// Resident memory, in bytes.
 fn memory(pid: u32) -> Result<f64, Error> {
     Ok(usage::memory(pid).map_err(Error::process(pid))?.now_kib as f64 * 1024.0)
 }
 
-/// How many resources the gateway says that it has open.
+/// The number of open resources, by the gateway's own metrics.
 async fn open_resources(gateway: &Running) -> Result<f64, Error> {
     const NAME: &str = "leaseway_gateway_resources ";
     let page = async { HttpLane::open(gateway.pages).await?.get("/metrics").await };

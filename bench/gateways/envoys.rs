@@ -1,11 +1,11 @@
-//! One limit at three Envoys in front of one backend, whose traffic is uneven and moves: by quotas of a gateway, with an
-//! even part of the limit each, and counted in Redis.
+//! One limit at three Envoys in front of one backend, with uneven traffic that moves: by quotas of a gateway, by an
+//! even share of the limit, and counted in Redis.
 
-mod backend;
-mod config;
-pub(super) mod failures;
-mod flow;
-mod peers;
+pub(crate) mod backend;
+pub(crate) mod config;
+pub(crate) mod failures;
+pub(crate) mod flow;
+pub(crate) mod peers;
 
 use std::{net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
 
@@ -14,70 +14,63 @@ use serde::Serialize;
 use tempfile::TempDir;
 use tokio::{task::LocalSet, time::sleep};
 
-use self::{
-    backend::Backend,
-    config::Limiting,
-    flow::{Flow, pour_over},
-    peers::Trio,
-};
-use super::{
-    Protocol,
-    cluster::{await_listening, free, process, redis, service},
-    pour::Poured,
-};
 use crate::{
-    chart::{
-        axis::{linear, round_up},
-        lines::{ChartLine, Join, lines},
-        stacked,
+    common::{
+        current_thread,
+        error::Error,
+        flags::seconds,
+        machine::Machine,
+        output::{arguments, note, print, write_json},
+        server::Server,
+        signal::Interrupt,
+        table::render,
     },
-    error::Error,
-    flags::seconds,
-    machine::Machine,
-    output::{arguments, note, print, write_json},
-    runtime::current_thread,
-    server::Server,
-    signal::Interrupt,
-    spread::Spread,
-    table::render,
+    gateways::{
+        Protocol,
+        cluster::{await_listening, free, process, redis, service},
+        envoys::{
+            backend::Backend,
+            config::Limiting,
+            flow::{Flow, pour_over},
+            peers::Trio,
+        },
+        pour::Poured,
+    },
 };
 
-/// One limit at three Envoys with uneven traffic that moves, the master killed meanwhile: what comes to the backend.
-/// Beside it Envoys that have an even part of the limit each, and Envoys that ask a service that counts in Redis.
+/// Measure three Envoys under one limit with uneven traffic that moves; the master is killed in the last phase.
+/// Compares quotas of a gateway with an even share for each Envoy, and with a service that counts in Redis.
 #[derive(clap::Args)]
 pub(crate) struct EnvoysArgs {
-    /// Requests a second that may pass, all Envoys together.
+    /// The limit in requests per second, over all Envoys.
     #[arg(long, default_value = "300", value_name = "N")]
     capacity: NonZeroU32,
-    /// Each of the four phases of the traffic.
+    /// The length of each of the four phases, in seconds.
     #[arg(long, default_value = "40", value_name = "S", value_parser = seconds)]
     phase: Duration,
-    /// From so long after it begins a phase counts as settled.
+    /// When a phase counts as settled, in seconds after it begins.
     #[arg(long, default_value = "25", value_name = "S", value_parser = seconds)]
     settling: Duration,
-    /// Envoy, 1.40 or newer.
+    /// The Envoy program, 1.40 or newer.
     #[arg(long, default_value = "envoy", value_name = "PROGRAM")]
     envoy: String,
-    /// Redis' server.
+    /// The Redis server program.
     #[arg(long, default_value = "redis-server", value_name = "PROGRAM")]
     redis: String,
-    /// The command of the servers, up to `serve`; default: `leaseway` beside this program, or in PATH.
+    /// The command of the servers, up to `serve`. [default: `leaseway` beside this program, or in PATH]
     #[arg(long, value_name = "COMMAND")]
     server: Option<String>,
-    /// Measure the quotas alone.
+    /// Measure the quotas only.
     #[arg(long)]
     alone: bool,
-    /// Also draw what passed in each second.
-    #[arg(long, value_name = "FILE")]
-    svg: Option<PathBuf>,
-    /// Also write everything that was measured to a file.
+    /// Also write all results to a file, as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
 const ENVOYS: usize = 3;
 
-/// What is offered to each Envoy, in parts of the capacity.
+/// The load on each Envoy, as a fraction of the limit.
 const PHASES: [(&str, [f64; ENVOYS]); 4] = [
     ("uneven, 14/15 of the capacity", [2.0 / 3.0, 0.2, 1.0 / 15.0]),
     ("moved, 0.8 of the capacity", [1.0 / 15.0, 2.0 / 3.0, 1.0 / 15.0]),
@@ -85,7 +78,7 @@ const PHASES: [(&str, [f64; ENVOYS]); 4] = [
     ("the same, the master is killed", [1.0 / 3.0, 0.2, 1.0]),
 ];
 
-/// It has settled once so much passes of what could, in every span from then on.
+/// A phase has settled once this fraction of what could pass does, in every span from then on.
 const ENOUGH: f64 = 0.97;
 const SPAN: Duration = Duration::from_secs(5);
 
@@ -101,12 +94,13 @@ struct EnvoysReport {
 #[derive(Serialize)]
 struct LimitedBy {
     name: &'static str,
-    /// That came to the backend, second by second.
+    /// Requests at the backend, by second.
     passed: Vec<usize>,
     most_in_a_second: usize,
-    /// The most that came in any span of time, beyond so many a second.
+    /// The largest excess over the limit in any span of time.
     excess: f64,
-    /// Of what could pass, by phase, once it counts as settled; and after how many seconds that was so.
+    /// The fraction of what could pass that did, by phase, once it counts as settled; and after how many seconds that
+    /// was so.
     settled: Vec<f64>,
     settled_after_s: Vec<Option<u64>>,
     p50_us: u64,
@@ -114,7 +108,7 @@ struct LimitedBy {
     failed: u64,
 }
 
-pub(super) fn main(args: &EnvoysArgs) -> Result<(), Error> {
+pub(crate) fn main(args: &EnvoysArgs) -> Result<(), Error> {
     if args.phase < args.settling + SPAN {
         return Err(Error::Usage(format!("--phase has to be {} s longer than --settling", SPAN.as_secs())));
     }
@@ -149,9 +143,6 @@ pub(super) fn main(args: &EnvoysArgs) -> Result<(), Error> {
     let phase_s = args.phase.as_secs();
     let report = EnvoysReport { arguments: arguments(), machine: Machine::read(), capacity, phase_s, systems };
     print(&report.text())?;
-    if let Some(file) = &args.svg {
-        std::fs::write(file, report.picture()).map_err(Error::io(format!("write {}", file.display())))?;
-    }
     write_json(args.json.as_deref(), &report)
 }
 
@@ -219,12 +210,12 @@ impl EnvoysArgs {
     }
 }
 
-/// What could pass in a phase, in parts of the capacity.
+/// What can pass in a phase, as a fraction of the limit.
 fn could(nth: usize) -> f64 {
     PHASES[nth].1.iter().sum::<f64>().min(1.0)
 }
 
-/// A real Envoy. It ends with this value.
+/// A real Envoy. The process ends with this value.
 struct Edge {
     process: Server,
     address: SocketAddr,
@@ -271,27 +262,5 @@ impl EnvoysReport {
         row("a request takes, p99", &|system| format!("{} µs", system.p99_us));
         row("failed", &|system| system.failed.to_string());
         format!("{}\n{}", render(&head, 1, &rows), self.machine.text())
-    }
-
-    fn picture(&self) -> String {
-        let span = (self.phase_s * PHASES.len() as u64) as f64;
-        let most = self.systems.iter().flat_map(|system| &system.passed).copied().max().unwrap_or_default();
-        let across = linear("seconds", [0.0, span], 8.0);
-        let up = linear("requests a second", [0.0, round_up((most as f64).max(f64::from(self.capacity)))], 6.0);
-        let exact = |value: f64| Spread { median: value, min: value, max: value };
-        let could = (0..=PHASES.len()).map(|nth| {
-            let could = could(nth.min(PHASES.len() - 1)) * f64::from(self.capacity);
-            (nth as f64 * self.phase_s as f64, exact(could))
-        });
-        let mut drawn = vec![ChartLine { series: 0, points: could.collect(), join: Join::Stepped }];
-        for (nth, system) in self.systems.iter().enumerate() {
-            let points = system.passed.iter().enumerate().map(|(at, passed)| (at as f64, exact(*passed as f64)));
-            drawn.push(ChartLine { series: nth + 1, points: points.collect(), join: Join::Straight });
-        }
-        let mut names = vec!["what could pass"];
-        names.extend(self.systems.iter().map(|system| system.name));
-        let note = format!("traffic moves every {} s; the master is killed with the last phase", self.phase_s);
-        let chart = lines("Requests that came to the backend", &note, [&across, &up], &names, &drawn);
-        stacked("Three Envoys, one limit", &[&chart])
     }
 }

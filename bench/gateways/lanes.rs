@@ -1,4 +1,4 @@
-//! A closed loop: each lane asks, waits for the answer, and asks again.
+//! A closed loop: each lane sends a request, waits for the answer, and sends the next.
 
 use std::{
     cell::{Cell, RefCell},
@@ -15,25 +15,27 @@ use tokio::{
     time::sleep,
 };
 
-use super::{
-    AskArgs, Served,
-    wire::{GatewayAsker, Line},
+use crate::{
+    common::{current_thread, error::Error, signal::Interrupt},
+    gateways::{
+        AskArgs, Served,
+        wire::{GatewayAsker, Line},
+    },
+    load::connection::Failure,
 };
-use crate::{error::Error, load::Failure, runtime::current_thread, signal::Interrupt};
 
-/// What was heard while it was measured.
+/// The result of a run.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Heard {
-    pub(super) per_second: f64,
-    pub(super) p50_us: u64,
-    pub(super) p99_us: u64,
-    /// CPU time of the process that was asked, for each request.
-    pub(super) cpu_us: f64,
-    pub(super) refused: u64,
-    pub(super) errors: BTreeMap<String, u64>,
+pub(crate) struct Heard {
+    pub(crate) per_second: f64,
+    pub(crate) p50_us: u64,
+    pub(crate) p99_us: u64,
+    /// CPU time of the measured process per request.
+    pub(crate) cpu_us: f64,
+    pub(crate) refused: u64,
+    pub(crate) errors: BTreeMap<String, u64>,
 }
 
-/// What lanes of one run share.
 struct Ears {
     is_counting: Cell<bool>,
     latency_us: RefCell<Histogram<u64>>,
@@ -56,7 +58,7 @@ impl Ears {
         }
     }
 
-    /// All descriptors in turn, far from each other in any table.
+    /// Visits all descriptors, in steps that are far apart in any table.
     fn descriptor(&self) -> u32 {
         let next = self.next.get();
         self.next.set((next + 1) % self.descriptors);
@@ -85,8 +87,8 @@ impl Ears {
     }
 }
 
-/// Asks for as long as `args` say.
-pub(super) fn listen(served: Served, args: &AskArgs, descriptors: u32, interrupt: &Interrupt) -> Result<Heard, Error> {
+/// Runs the load that `args` describe.
+pub(crate) fn listen(served: Served, args: &AskArgs, descriptors: u32, interrupt: &Interrupt) -> Result<Heard, Error> {
     let ears = Rc::new(Ears::new(descriptors));
     let runtime = current_thread().map_err(Error::io("start a runtime"))?;
     let cpu_time = || usage::cpu_time(served.pid).map_err(Error::process(served.pid));
@@ -117,8 +119,8 @@ pub(super) fn listen(served: Served, args: &AskArgs, descriptors: u32, interrupt
     })
 }
 
-/// Asks once under each of these descriptors; those under which nothing passed.
-pub(super) async fn ask_all(served: Served, args: &AskArgs, descriptors: Vec<u32>) -> Result<Vec<u32>, Error> {
+/// Asks for each of these descriptors once. Returns those that were denied.
+pub(crate) async fn ask_all(served: Served, args: &AskArgs, descriptors: Vec<u32>) -> Result<Vec<u32>, Error> {
     let unreachable = |reason| Error::Unreachable { target: served.address, reason };
     let (left, refused) = (Rc::new(RefCell::new(descriptors)), Rc::<RefCell<Vec<u32>>>::default());
     let mut lanes = Vec::new();
@@ -143,8 +145,8 @@ pub(super) async fn ask_all(served: Served, args: &AskArgs, descriptors: Vec<u32
     Ok(refused.take())
 }
 
-/// Sleeps, unless it is interrupted.
-pub(super) async fn pause(span: Duration, interrupt: &Interrupt) -> Result<(), Error> {
+/// Sleeps, unless interrupted.
+pub(crate) async fn pause(span: Duration, interrupt: &Interrupt) -> Result<(), Error> {
     let until = Instant::now() + span;
     while Instant::now() < until {
         interrupt.check()?;

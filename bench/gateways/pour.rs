@@ -1,4 +1,4 @@
-//! Traffic on several gateways that does not wait for answers: so many requests a second at each, and what passed when.
+//! An open loop on several gateways, and when requests passed.
 
 use std::{
     cell::RefCell,
@@ -12,18 +12,20 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
-use super::{Served, wire::Line};
-use crate::{error::Error, signal::Interrupt};
+use crate::{
+    common::{error::Error, signal::Interrupt},
+    gateways::{Served, wire::Line},
+};
 
-/// How fine traffic is spread.
+/// The granularity of traffic.
 const TICK: Duration = Duration::from_millis(2);
 
-/// What passed, at any gateway, and how long answers took.
-pub(super) struct Poured {
-    /// Milliseconds from the beginning, in order.
-    pub(super) passed_ms: Vec<u32>,
-    pub(super) latency_us: Histogram<u64>,
-    pub(super) failed: u64,
+/// The requests that passed at any gateway, and the latency of answers.
+pub(crate) struct Poured {
+    /// Milliseconds since the beginning, in order.
+    pub(crate) passed_ms: Vec<u32>,
+    pub(crate) latency_us: Histogram<u64>,
+    pub(crate) failed: u64,
 }
 
 struct Basin {
@@ -31,8 +33,8 @@ struct Basin {
     poured: RefCell<Poured>,
 }
 
-/// For `phase` each, so many requests a second at each gateway. All ask under the same descriptor.
-pub(super) async fn pour(
+/// `phases` are the rates at each gateway. All requests have the same descriptor.
+pub(crate) async fn pour(
     gateways: &[Served],
     phases: &[Vec<f64>],
     phase: Duration,
@@ -94,8 +96,8 @@ fn ask(line: &Line, basin: &Rc<Basin>) {
 }
 
 impl Poured {
-    /// The most that passed in any second, wherever it begins.
-    pub(super) fn most_in_a_second(&self) -> usize {
+    /// The most that passed in any second.
+    pub(crate) fn most_in_a_second(&self) -> usize {
         let passed = &self.passed_ms;
         let mut first = 0;
         let windows = passed.iter().enumerate().map(|(at, end)| {
@@ -107,8 +109,8 @@ impl Poured {
         windows.max().unwrap_or_default()
     }
 
-    /// The most by which, in any span of time, more passed than so many per second.
-    pub(super) fn excess(&self, rate: f64) -> f64 {
+    /// The largest excess over this rate in any span of time.
+    pub(crate) fn excess(&self, rate: f64) -> f64 {
         let (mut lowest, mut excess) = (f64::INFINITY, 0.0_f64);
         for (before, ms) in self.passed_ms.iter().enumerate() {
             let above = before as f64 - f64::from(*ms) / 1000.0 * rate;
@@ -118,8 +120,8 @@ impl Poured {
         excess
     }
 
-    /// How many passed from one moment to another.
-    pub(super) fn passed(&self, from: Duration, to: Duration) -> usize {
+    /// The requests that passed in this span.
+    pub(crate) fn passed(&self, from: Duration, to: Duration) -> usize {
         let at = |moment: Duration| self.passed_ms.partition_point(|ms| u128::from(*ms) < moment.as_millis());
         at(to) - at(from)
     }

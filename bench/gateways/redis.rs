@@ -1,5 +1,5 @@
-//! Counters in Redis, as services that count centrally keep them: a key for each limit and second, INCRBY and EXPIRE in
-//! one write. As much of Redis' protocol as that takes.
+//! Counters in Redis, as services with central counters keep them: a key for each limit and second, with INCRBY and
+//! EXPIRE in one write. Implements only this part of Redis' protocol.
 
 use std::{io, net::SocketAddr};
 
@@ -12,12 +12,12 @@ use tokio::{
     sync::{mpsc, oneshot},
 };
 
-/// Requests that wait for the connection; beyond it those that count wait.
+/// The maximum number of requests that wait for the connection.
 const QUEUE: usize = 1024;
 
-/// Counts over one connection, on which many requests are under way.
+/// Counts over one connection, with many requests in flight.
 #[derive(Clone)]
-pub(super) struct Redis(mpsc::Sender<Count>);
+pub(crate) struct Redis(mpsc::Sender<Count>);
 
 struct Count {
     key: String,
@@ -26,7 +26,7 @@ struct Count {
 }
 
 impl Redis {
-    pub(super) async fn connect(address: SocketAddr) -> io::Result<Redis> {
+    pub(crate) async fn connect(address: SocketAddr) -> io::Result<Redis> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         let (read, write) = stream.into_split();
@@ -37,15 +37,15 @@ impl Redis {
         Ok(Redis(counts))
     }
 
-    /// How often a key was counted, this time included. None: Redis is gone.
-    pub(super) async fn count(&self, key: String, hits: u32) -> Option<u64> {
+    /// The count of a key, including this request. None: Redis is gone.
+    pub(crate) async fn count(&self, key: String, hits: u32) -> Option<u64> {
         let (counted, answer) = oneshot::channel();
         self.0.send(Count { key, hits, counted }).await.ok()?;
         answer.await.ok()
     }
 }
 
-/// All that wait go out together.
+/// Sends all waiting requests together.
 async fn send(
     mut write: OwnedWriteHalf,
     mut asked: mpsc::Receiver<Count>,
@@ -76,13 +76,13 @@ fn command(bytes: &mut Vec<u8>, words: &[&str]) {
     }
 }
 
-/// Two numbers for each: the count, and that it will expire.
+/// Reads two numbers for each request: the count, and the result of EXPIRE.
 async fn receive(mut read: BufReader<OwnedReadHalf>, mut answered: mpsc::Receiver<oneshot::Sender<u64>>) {
     let mut line = String::new();
     while let Some(counted) = answered.recv().await {
         let Some(count) = number(&mut read, &mut line).await else { return };
         let Some(_) = number(&mut read, &mut line).await else { return };
-        // An error means that the request was given up.
+        // An error means that the caller gave up.
         let _ = counted.send(count);
     }
 }

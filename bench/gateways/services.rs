@@ -1,5 +1,5 @@
-//! What gateways are measured against: services that say OK, services that count in Redis as envoyproxy/ratelimit does,
-//! and such as each have an even part of the limit.
+//! The services that gateways are compared with: services that allow everything, services that count in Redis as
+//! envoyproxy/ratelimit does, and services with an even share of the limit.
 
 use std::{
     net::SocketAddr,
@@ -21,10 +21,12 @@ use tonic::{
     transport::{Server, server::TcpIncoming},
 };
 
-use super::{Protocol, redis::Redis};
-use crate::{error::Error, output::print, signal::Signals};
+use crate::{
+    common::{error::Error, output::print, signal::Signals},
+    gateways::{Protocol, redis::Redis},
+};
 
-/// Serves what gateways are measured against.
+/// Serve what gateways are compared with.
 ///
 /// Prints `listening on ADDRESS` once it accepts connections; stops on Ctrl-C or SIGTERM.
 #[derive(clap::Args)]
@@ -32,23 +34,23 @@ pub(crate) struct ServiceArgs {
     /// Where to listen; port 0 picks a free one.
     #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS")]
     listen: SocketAddr,
-    /// What to speak.
+    /// The protocol.
     #[arg(long, value_enum, default_value_t = Protocol::Rls)]
     protocol: Protocol,
-    /// Count in this Redis, and let pass so many a second.
+    /// Count requests in this Redis, and allow --limit of them per second.
     #[arg(long, value_name = "ADDRESS", requires = "limit", conflicts_with = "even")]
     redis: Option<SocketAddr>,
-    /// Let pass so many a second of this process' own.
+    /// Allow this many requests per second in this process.
     #[arg(long, value_name = "N", conflicts_with = "limit")]
     even: Option<u32>,
-    /// So many a second, counted in Redis.
+    /// The limit per second of a service that counts in Redis.
     #[arg(long, value_name = "N", requires = "redis")]
     limit: Option<u32>,
 }
 
 pub(crate) fn main(args: &ServiceArgs) -> Result<(), Error> {
     tether::obey();
-    // As gateways run, and as tonic and axum are commonly run.
+    // The runtime of gateways, and the usual one of tonic and axum.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     runtime.map_err(Error::io("start a runtime"))?.block_on(serve(args))
 }
@@ -82,10 +84,10 @@ async fn serve(args: &ServiceArgs) -> Result<(), Error> {
     Ok(())
 }
 
-/// What a service goes by.
+/// How a service decides.
 #[derive(Clone)]
 enum Verdicts {
-    /// Everything passes.
+    /// Allows everything.
     Ok,
     Counted {
         redis: Redis,
@@ -131,7 +133,7 @@ fn key(request: &RateLimitRequest, descriptor: &RateLimitDescriptor, second: u64
     format!("{key}_{second}")
 }
 
-/// Reads a request and writes an answer of the same size as a gateway's.
+/// The answer has the size of a gateway's answer.
 struct PlainService {
     verdicts: Verdicts,
 }
@@ -175,7 +177,7 @@ struct Acquired {
     capacity: f64,
 }
 
-/// Reads a body and writes one of the same size as a gateway's.
+/// The answer has the size of a gateway's answer.
 async fn acquire(
     Path(resource): Path<String>,
     body: Bytes,

@@ -1,52 +1,54 @@
-//! One limit at several gateways, whose traffic is uneven and moves.
+//! One limit at several gateways, with uneven traffic that moves.
 
 use std::{num::NonZeroU32, path::PathBuf, time::Duration};
 
 use serde::Serialize;
 use tokio::task::LocalSet;
 
-use super::{
-    Protocol,
-    cluster::{GatewayCluster, Running, redis, service},
-    pour::{Poured, pour},
-};
 use crate::{
-    error::Error,
-    flags::seconds,
-    machine::Machine,
-    output::{arguments, note, print, write_json},
-    runtime::current_thread,
-    signal::Interrupt,
-    table::render,
+    common::{
+        current_thread,
+        error::Error,
+        flags::seconds,
+        machine::Machine,
+        output::{arguments, note, print, write_json},
+        signal::Interrupt,
+        table::render,
+    },
+    gateways::{
+        Protocol,
+        cluster::{GatewayCluster, Running, redis, service},
+        pour::{Poured, pour},
+    },
 };
 
-/// One limit at five gateways with uneven traffic that moves: what all of them let pass together, and how long callers
-/// wait. Beside it services that count in Redis, and services that have an even part of the limit each.
+/// Measure one limit at five gateways with uneven traffic that moves: what they let pass together, and latency.
+/// Compares them with services that count in Redis, and with an even share of the limit for each.
 #[derive(clap::Args)]
 pub(crate) struct SharesArgs {
-    /// Requests a second that may pass, all gateways together.
+    /// The limit in requests per second, over all gateways.
     #[arg(long, default_value = "500", value_name = "N")]
     capacity: NonZeroU32,
-    /// Each phase of the traffic; what passes in its first five seconds counts apart.
+    /// The length of each phase, in seconds. Its first five seconds are reported separately.
     #[arg(long, default_value = "15", value_name = "S", value_parser = seconds)]
     phase: Duration,
-    /// Redis' server.
+    /// The Redis server program.
     #[arg(long, default_value = "redis-server", value_name = "PROGRAM")]
     redis: String,
-    /// The command of the server, up to `serve`; default: `leaseway` beside this program, or in PATH.
+    /// The command of the server, up to `serve`. [default: `leaseway` beside this program, or in PATH]
     #[arg(long, value_name = "COMMAND")]
     server: Option<String>,
-    /// Also write everything that was measured to a file.
+    /// Also write all results to a file, as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
 const GATEWAYS: usize = 5;
 
-/// Until demand is known where it is.
+/// The time until demand is known after traffic has moved.
 const SETTLING: Duration = Duration::from_secs(5);
 
-/// What is offered at each gateway, in parts of the capacity.
+/// The load at each gateway, as a fraction of the limit.
 const PHASES: [(&str, [f64; GATEWAYS]); 4] = [
     ("most at one gateway, 1.5 times the capacity", [0.9, 0.3, 0.15, 0.1, 0.05]),
     ("most at another", [0.05, 0.1, 0.9, 0.15, 0.3]),
@@ -64,9 +66,9 @@ struct SharesReport {
 #[derive(Serialize)]
 struct SharesOf {
     name: &'static str,
-    /// The most that passed in any second, in parts of the capacity.
+    /// The most that passed in any second, as a fraction of the limit.
     most_in_a_second: f64,
-    /// Of what could pass, by phase: in its first seconds, and after them.
+    /// The fraction of what could pass that did, by phase: in its first seconds, and after them.
     settling: Vec<f64>,
     settled: Vec<f64>,
     p50_us: u64,
@@ -74,7 +76,7 @@ struct SharesOf {
     failed: u64,
 }
 
-pub(super) fn main(args: &SharesArgs) -> Result<(), Error> {
+pub(crate) fn main(args: &SharesArgs) -> Result<(), Error> {
     if args.phase <= SETTLING {
         return Err(Error::Usage(format!("--phase has to be longer than {} s", SETTLING.as_secs())));
     }

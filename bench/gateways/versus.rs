@@ -1,48 +1,50 @@
-//! A gateway beside a service that says OK to everything, in turns.
+//! A gateway and a bare service that allows everything, in turns.
 
 use std::{num::NonZeroU32, path::PathBuf};
 
 use serde::Serialize;
 use tokio::task::LocalSet;
 
-use super::{
-    AskArgs, Protocol,
-    cluster::{GatewayCluster, Running, service},
-    lanes::{Heard, ask_all, listen},
-};
 use crate::{
-    error::Error,
-    machine::Machine,
-    output::{arguments, note, print, write_json},
-    runtime::current_thread,
-    signal::Interrupt,
-    spread::Spread,
-    table::render,
+    common::{
+        current_thread,
+        error::Error,
+        machine::Machine,
+        output::{arguments, note, print, write_json},
+        signal::Interrupt,
+        spread::Spread,
+        table::render,
+    },
+    gateways::{
+        AskArgs, Protocol,
+        cluster::{GatewayCluster, Running, service},
+        lanes::{Heard, ask_all, listen},
+    },
 };
 
-/// A gateway beside a bare service that says OK to everything: CPU time for each request, and how long callers wait.
+/// Compare a gateway with a bare service that allows everything: CPU time per request, and latency.
 ///
-/// Both run on a work-stealing runtime over all cores, the usual way to run tonic and axum. They are asked in turns, so
-/// that what else happens on the machine hits both.
+/// Both use one work-stealing runtime over all cores, the usual way to run tonic and axum. They run in turns, so that
+/// other activity on the machine affects both.
 #[derive(clap::Args)]
 pub(crate) struct VersusArgs {
     #[command(flatten)]
     ask: AskArgs,
-    /// Runs of each.
+    /// The number of runs of each.
     #[arg(long, default_value = "5", value_name = "N")]
     reps: NonZeroU32,
-    /// Distinct descriptors, which are distinct resources.
+    /// The number of descriptors, each of which is a resource.
     #[arg(long, default_value = "100", value_name = "N")]
     descriptors: NonZeroU32,
-    /// The command of the server, up to `serve`; default: `leaseway` beside this program, or in PATH.
+    /// The command of the server, up to `serve`. [default: `leaseway` beside this program, or in PATH]
     #[arg(long, value_name = "COMMAND")]
     server: Option<String>,
-    /// Also write everything that was measured to a file.
+    /// Also write all results to a file, as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
-/// Enough for all that can be asked.
+/// A capacity that no load exhausts.
 const CAPACITY: u32 = 100_000_000;
 
 #[derive(Serialize)]
@@ -53,7 +55,7 @@ struct VersusReport {
     bare: Vec<Heard>,
 }
 
-pub(super) fn main(protocol: Protocol, args: &VersusArgs) -> Result<(), Error> {
+pub(crate) fn main(protocol: Protocol, args: &VersusArgs) -> Result<(), Error> {
     let interrupt = Interrupt::watch()?;
     let cluster = GatewayCluster::start(args.server.as_deref(), CAPACITY, [300, 5], &interrupt)?;
     let gateway = cluster.gateway(protocol, &["--first-wait-ms", "5000"], &interrupt)?;
@@ -101,15 +103,15 @@ pub(super) fn main(protocol: Protocol, args: &VersusArgs) -> Result<(), Error> {
     )
 }
 
-/// Asks under each descriptor once: a first request opens a resource and waits for its lease, which costs as much as
-/// many decisions, and is measured by `descriptors`.
+/// Asks for each descriptor once. The first request opens a resource and waits for its lease; `descriptors` measures
+/// that.
 fn warm(gateway: &Running, args: &VersusArgs) -> Result<(), Error> {
     let runtime = current_thread().map_err(Error::io("start a runtime"))?;
     let all = (0..args.descriptors.get()).collect();
     LocalSet::new().block_on(&runtime, ask_all(gateway.served, &args.ask, all)).map(|_| ())
 }
 
-/// The median, and between what it lies.
+/// Median and range.
 fn spread(values: &[f64], digits: usize) -> String {
     Spread::of(values.iter().copied())
         .map_or_else(String::new, |spread| spread.text(|value| format!("{value:.digits$}")))

@@ -1,5 +1,5 @@
-//! How a gateway is asked: by gRPC, or by HTTP/1.1 on a connection that stays open. No more than that stands between a
-//! request and the socket, for the generator shares the machine with what it measures.
+//! Connections to gateways, over gRPC or HTTP/1.1 keep-alive, with little code between a request and the socket: the
+//! load generator shares the machine with the gateway.
 
 use std::{cell::RefCell, fmt::Write as _, net::SocketAddr, rc::Rc};
 
@@ -12,35 +12,39 @@ use tokio::{
     task::spawn_local,
 };
 
-use super::{Protocol, Served};
-use crate::load::{Connection, Dialer, Failure, Path};
+use crate::{
+    gateways::{Protocol, Served},
+    load::{
+        connection::{Connection, Failure, Path},
+        socket::Dialer,
+    },
+};
 
 /// The domain of all descriptors.
-pub(super) const DOMAIN: &str = "bench";
+pub(crate) const DOMAIN: &str = "bench";
 
 /// The key of their only entry.
-pub(super) const KEY: &str = "k";
+pub(crate) const KEY: &str = "k";
 
 const SHOULD_RATE_LIMIT: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// The longest head of an answer.
+/// The maximum length of the head of an answer.
 const HEAD_MAX: usize = 4096;
 
-/// What a lane asks with.
-pub(super) enum GatewayAsker {
+pub(crate) enum GatewayAsker {
     Rls { connection: Connection, path: Path, request: RateLimitRequest },
     Http(HttpLane),
 }
 
-/// A connection, shared by as many lanes as requests are in flight on it.
+/// A connection, shared by as many lanes as it has requests in flight.
 #[derive(Clone)]
-pub(super) enum Line {
+pub(crate) enum Line {
     Rls { connection: Connection, path: Path },
     Http(Rc<RefCell<Option<HttpLane>>>),
 }
 
 impl Line {
-    pub(super) async fn open(served: Served) -> Result<Line, String> {
+    pub(crate) async fn open(served: Served) -> Result<Line, String> {
         match served.protocol {
             Protocol::Rls => {
                 let dialer = Dialer::default();
@@ -56,8 +60,8 @@ impl Line {
         }
     }
 
-    /// Of HTTP/1.1 there is one for each connection.
-    pub(super) fn asker(&self) -> Option<GatewayAsker> {
+    /// HTTP/1.1 has one lane for each connection.
+    pub(crate) fn asker(&self) -> Option<GatewayAsker> {
         match self {
             Line::Rls { connection, path } => {
                 let entry = Entry { key: KEY.to_owned(), value: String::new() };
@@ -72,8 +76,8 @@ impl Line {
 }
 
 impl GatewayAsker {
-    /// Whether one more passes under this descriptor.
-    pub(super) async fn passes(&mut self, descriptor: u32) -> Result<bool, Failure> {
+    /// Whether one request passes under this descriptor.
+    pub(crate) async fn passes(&mut self, descriptor: u32) -> Result<bool, Failure> {
         match self {
             GatewayAsker::Rls { connection, path, request } => {
                 let value = &mut request.descriptors[0].entries[0].value;
@@ -94,15 +98,15 @@ impl GatewayAsker {
     }
 }
 
-/// A connection that speaks HTTP/1.1.
-pub(super) struct HttpLane {
+/// An HTTP/1.1 connection.
+pub(crate) struct HttpLane {
     stream: TcpStream,
     host: String,
     buffer: Vec<u8>,
 }
 
 impl HttpLane {
-    pub(super) async fn open(address: SocketAddr) -> Result<HttpLane, String> {
+    pub(crate) async fn open(address: SocketAddr) -> Result<HttpLane, String> {
         let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
         Ok(HttpLane { stream, host: address.to_string(), buffer: Vec::new() })
@@ -117,13 +121,13 @@ impl HttpLane {
         Ok(self.exchange(&request).await?.0)
     }
 
-    /// A page, as text.
-    pub(super) async fn get(&mut self, path: &str) -> Result<String, String> {
+    /// Reads a page.
+    pub(crate) async fn get(&mut self, path: &str) -> Result<String, String> {
         Ok(self.get_whole(path).await?.1)
     }
 
     /// The status of a page.
-    pub(super) async fn status(&mut self, path: &str) -> Result<u16, String> {
+    pub(crate) async fn status(&mut self, path: &str) -> Result<u16, String> {
         Ok(self.get_whole(path).await?.0)
     }
 
@@ -159,7 +163,7 @@ impl HttpLane {
     }
 }
 
-/// Status, where the body begins and how long it is, once the head is there.
+/// The status, the offset of the body and its length, once the head is complete.
 fn head(buffer: &[u8]) -> Result<Option<(u16, usize, usize)>, String> {
     const END: &[u8] = b"\r\n\r\n";
     let Some(end) = buffer.windows(END.len()).position(|window| window == END) else { return Ok(None) };

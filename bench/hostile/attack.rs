@@ -1,25 +1,24 @@
-//! The attacks: what each does, what the server is started with, and what it may cost.
+//! The attacks: what each does, how the server is started, and how far its memory may grow.
 
 use std::rc::Rc;
 
 use serde::Serialize;
 use tokio::task::spawn_local;
 
-use super::stranger::Stranger;
+use crate::hostile::attacker::Attacker;
 
-mod bodies;
-mod floods;
-mod malformed;
-mod pages;
-mod silence;
-mod tables;
-mod tokens;
-mod unread;
+pub(crate) mod bodies;
+pub(crate) mod floods;
+pub(crate) mod malformed;
+pub(crate) mod pages;
+pub(crate) mod silence;
+pub(crate) mod tables;
+pub(crate) mod tokens;
+pub(crate) mod unread;
 
-/// What a stranger does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Attack {
+pub(crate) enum Attack {
     /// Calls of GetStatus whose answers, a page of 1,000 resources each, are not read
     UnreadStatus,
     /// Calls of GetCapacity for 2,000 resources whose answers are not read
@@ -74,44 +73,44 @@ pub(super) enum Attack {
     BadJwts,
 }
 
-/// Connections that are kept busy at a time, by attacks that do not consist of connections.
+/// Connections in parallel, of attacks that do not consist of connections.
 const LANES: u32 = 4;
 
 impl Attack {
-    /// Never ends by itself.
-    pub(super) async fn make(self, stranger: Rc<Stranger>) {
+    /// Never returns.
+    pub(crate) async fn make(self, attacker: Rc<Attacker>) {
         match self {
-            Attack::UnreadStatus => unread::status(stranger).await,
-            Attack::UnreadCapacity => unread::capacity(stranger).await,
-            Attack::Dribble => unread::dribble(stranger).await,
-            Attack::EndlessBodies => bodies::endless(stranger).await,
-            Attack::LongPrefix => bodies::long_prefix(stranger).await,
-            Attack::Silent => silence::silent(stranger).await,
-            Attack::HalfPreface => silence::half_preface(stranger).await,
-            Attack::HalfHeaders => silence::half_headers(stranger).await,
-            Attack::Handshakes => silence::handshakes(stranger).await,
-            Attack::RapidReset => floods::rapid_reset(stranger).await,
-            Attack::Continuation => floods::continuation(stranger).await,
-            Attack::HpackBomb => floods::hpack_bomb(stranger).await,
-            Attack::Ping => floods::ping(stranger, true).await,
-            Attack::PingUnread => floods::ping(stranger, false).await,
-            Attack::Settings => floods::settings(stranger).await,
-            Attack::Priority => floods::priority(stranger).await,
-            Attack::EmptyData => floods::empty_data(stranger).await,
-            Attack::Holders => tables::holders(stranger).await,
-            Attack::Resources => tables::resources(stranger).await,
-            Attack::PoolPlaces => tables::pool_places(stranger).await,
-            Attack::Watchers => tables::watchers(stranger).await,
-            Attack::Scrapes => pages::scrapes(stranger).await,
-            Attack::SlowPages => pages::slow(stranger).await,
-            Attack::Malformed => malformed::malformed(stranger).await,
-            Attack::BadTokens => tokens::unknown(stranger).await,
-            Attack::BadJwts => tokens::wrongly_signed(stranger).await,
+            Attack::UnreadStatus => unread::status(attacker).await,
+            Attack::UnreadCapacity => unread::capacity(attacker).await,
+            Attack::Dribble => unread::dribble(attacker).await,
+            Attack::EndlessBodies => bodies::endless(attacker).await,
+            Attack::LongPrefix => bodies::long_prefix(attacker).await,
+            Attack::Silent => silence::silent(attacker).await,
+            Attack::HalfPreface => silence::half_preface(attacker).await,
+            Attack::HalfHeaders => silence::half_headers(attacker).await,
+            Attack::Handshakes => silence::handshakes(attacker).await,
+            Attack::RapidReset => floods::rapid_reset(attacker).await,
+            Attack::Continuation => floods::continuation(attacker).await,
+            Attack::HpackBomb => floods::hpack_bomb(attacker).await,
+            Attack::Ping => floods::ping(attacker, true).await,
+            Attack::PingUnread => floods::ping(attacker, false).await,
+            Attack::Settings => floods::settings(attacker).await,
+            Attack::Priority => floods::priority(attacker).await,
+            Attack::EmptyData => floods::empty_data(attacker).await,
+            Attack::Holders => tables::holders(attacker).await,
+            Attack::Resources => tables::resources(attacker).await,
+            Attack::PoolPlaces => tables::pool_places(attacker).await,
+            Attack::Watchers => tables::watchers(attacker).await,
+            Attack::Scrapes => pages::scrapes(attacker).await,
+            Attack::SlowPages => pages::slow(attacker).await,
+            Attack::Malformed => malformed::malformed(attacker).await,
+            Attack::BadTokens => tokens::unknown(attacker).await,
+            Attack::BadJwts => tokens::wrongly_signed(attacker).await,
         }
     }
 
-    /// Flags of the server, besides the usual ones: tables that are full in seconds, not in minutes.
-    pub(super) fn flags(self) -> &'static [&'static str] {
+    /// Flags of the server that make tables full in seconds instead of minutes.
+    pub(crate) fn flags(self) -> &'static [&'static str] {
         match self {
             Attack::Holders => &["--max-clients", "30000"],
             Attack::Watchers => &["--max-watchers", "20000"],
@@ -119,42 +118,41 @@ impl Attack {
         }
     }
 
-    /// Whether the server has a policy: without one it takes no notice of tokens.
-    pub(super) fn meets_policy(self) -> bool {
+    /// Whether the server needs a policy. Without one it ignores tokens.
+    pub(crate) fn meets_policy(self) -> bool {
         matches!(self, Attack::BadTokens | Attack::BadJwts)
     }
 
-    /// By how many MiB the server's memory may grow.
-    pub(super) fn budget_mib(self) -> u64 {
+    /// How far the server's memory may grow, in MiB.
+    pub(crate) fn budget_mib(self) -> u64 {
         match self {
-            // Four connections, each of which may have 16 MiB waiting; what an allocator keeps, and what is made before
-            // it is refused, is more.
+            // Four connections with up to 16 MiB of unsent answers each, and what the allocator keeps.
             Attack::UnreadStatus | Attack::UnreadCapacity | Attack::EndlessBodies => 250,
             Attack::HpackBomb | Attack::Malformed | Attack::Holders | Attack::Scrapes => 100,
-            // 7,500 of them, at 10 KiB.
+            // 7,500 at 10 KiB each.
             Attack::Resources => 150,
             Attack::Silent | Attack::HalfPreface | Attack::HalfHeaders | Attack::Handshakes => 100,
-            // 15,000 of them, at 4 KiB.
+            // 15,000 at 4 KiB each.
             Attack::Watchers => 150,
             _ => 60,
         }
     }
 }
 
-/// Does it on several connections at a time.
-async fn on_lanes<F: Future<Output = ()> + 'static>(stranger: Rc<Stranger>, lane: impl Fn(Rc<Stranger>, u32) -> F) {
-    on_many(stranger, LANES, lane).await;
+/// Runs several lanes in parallel.
+async fn on_lanes<F: Future<Output = ()> + 'static>(attacker: Rc<Attacker>, lane: impl Fn(Rc<Attacker>, u32) -> F) {
+    on_many(attacker, LANES, lane).await;
 }
 
-/// Does it so many times at a time.
+/// Runs this many lanes in parallel.
 async fn on_many<F: Future<Output = ()> + 'static>(
-    stranger: Rc<Stranger>,
+    attacker: Rc<Attacker>,
     number: u32,
-    lane: impl Fn(Rc<Stranger>, u32) -> F,
+    lane: impl Fn(Rc<Attacker>, u32) -> F,
 ) {
-    let lanes: Vec<_> = (0..number).map(|number| spawn_local(lane(Rc::clone(&stranger), number))).collect();
+    let lanes: Vec<_> = (0..number).map(|number| spawn_local(lane(Rc::clone(&attacker), number))).collect();
     for lane in lanes {
-        // They end with this task alone.
+        // Lanes end only with this task.
         let _ = lane.await;
     }
 }

@@ -1,5 +1,4 @@
-//! Calls that are well formed one by one. What is wrong with them is their number, their content, or that their answers
-//! are not read.
+//! Calls that are well formed. What is wrong is their number, their content, or that their answers are not read.
 
 use std::{future::pending, rc::Rc};
 
@@ -11,87 +10,86 @@ use h2::{
 use http::{HeaderMap, Request, StatusCode};
 use tokio::task::{AbortHandle, spawn_local};
 
-use super::stranger::Stranger;
+use crate::hostile::attacker::Attacker;
 
-/// Answers come without further questions.
-pub(super) const WIDE: u32 = 1 << 30;
+/// A window that never blocks answers.
+pub(crate) const WIDE: u32 = 1 << 30;
 
-/// Streams of one connection that are waited for at most.
+/// The maximum number of pending streams of a connection.
 const CALLS: u32 = 1000;
 
-/// A connection of the attacker that makes calls. Dropping it ends the connection.
-pub(super) struct Caller {
-    stranger: Rc<Stranger>,
+/// Dropping it closes the connection.
+pub(crate) struct Caller {
+    attacker: Rc<Attacker>,
     requests: SendRequest<Bytes>,
     driver: AbortHandle,
 }
 
 /// A call that has begun.
-pub(super) type Begun = (ResponseFuture, SendStream<Bytes>);
+pub(crate) type Begun = (ResponseFuture, SendStream<Bytes>);
 
 impl Caller {
-    /// Of each answer it takes `window` bytes.
-    pub(super) async fn open(stranger: &Rc<Stranger>, window: u32) -> Option<Caller> {
-        let wire = stranger.connect().await?;
+    /// It accepts `window` bytes of each answer.
+    pub(crate) async fn open(attacker: &Rc<Attacker>, window: u32) -> Option<Caller> {
+        let wire = attacker.connect().await?;
         let mut builder = h2::client::Builder::new();
         builder
             .initial_window_size(window)
             .initial_connection_window_size(WIDE)
             .initial_max_send_streams(CALLS as usize);
         let Ok((requests, driver)) = builder.handshake(wire).await else {
-            stranger.was_ended();
+            attacker.was_ended();
             return None;
         };
         let driver = spawn_local(driver).abort_handle();
-        Some(Caller { stranger: Rc::clone(stranger), requests, driver })
+        Some(Caller { attacker: Rc::clone(attacker), requests, driver })
     }
 
-    /// A request as gRPC has it; `headers` are added.
-    pub(super) fn post(&self, path: &str, headers: &[(&str, &str)]) -> Request<()> {
+    /// A gRPC request with additional headers.
+    pub(crate) fn post(&self, path: &str, headers: &[(&str, &str)]) -> Request<()> {
         let usual = [("content-type", "application/grpc"), ("te", "trailers")];
         self.request("POST", path, &[&usual, headers].concat())
     }
 
-    pub(super) fn request(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Request<()> {
-        let plan = &self.stranger.plan;
+    pub(crate) fn request(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Request<()> {
+        let plan = &self.attacker.plan;
         let uri = format!("{}://{}{path}", plan.dialer.scheme(), plan.grpc);
         let request = Request::builder().method(method).uri(uri);
         let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
         request.body(()).expect("requests of attacks are made of constants")
     }
 
-    /// Whether the connection is gone.
-    pub(super) fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.driver.is_finished()
     }
 
-    pub(super) async fn begin(&mut self, request: Request<()>) -> Result<Begun, h2::Error> {
-        self.stranger.acts(1).await;
+    pub(crate) async fn begin(&mut self, request: Request<()>) -> Result<Begun, h2::Error> {
+        self.attacker.acts(1).await;
         let mut ready = self.requests.clone().ready().await?;
         ready.send_request(request, false)
     }
 
-    /// A call with its whole message. Its answer is read and thrown away.
-    pub(super) async fn ask(&mut self, request: Request<()>, message: Bytes) -> Result<(), h2::Error> {
+    /// Makes a call, and discards the answer.
+    pub(crate) async fn ask(&mut self, request: Request<()>, message: Bytes) -> Result<(), h2::Error> {
         let (answer, mut body) = self.begin(request).await?;
         // It may have been refused already.
         let _ = body.send_data(message, true);
-        self.stranger.read(answer).await
+        self.attacker.read(answer).await
     }
 }
 
 impl Drop for Caller {
     fn drop(&mut self) {
         if self.has_ended() {
-            self.stranger.was_ended();
+            self.attacker.was_ended();
         }
         self.driver.abort();
     }
 }
 
-impl Stranger {
-    /// Reads an answer to its end. A stream that was reset is an answer, too.
-    pub(super) async fn read(&self, answer: ResponseFuture) -> Result<(), h2::Error> {
+impl Attacker {
+    /// Reads an answer to its end. A reset stream counts as an answer.
+    pub(crate) async fn read(&self, answer: ResponseFuture) -> Result<(), h2::Error> {
         let outcome = async {
             let (head, mut body) = answer.await?.into_parts();
             while let Some(data) = body.data().await {
@@ -116,8 +114,8 @@ impl Stranger {
         }
     }
 
-    /// Ends when a call is refused. An answer that has begun is kept and not read.
-    pub(super) async fn leave_unread(&self, (answer, body): Begun) {
+    /// Ends when a call is refused. Answers that have begun are kept and not read.
+    pub(crate) async fn leave_unread(&self, (answer, body): Begun) {
         let Ok(response) = answer.await else { return };
         if !response.headers().contains_key(STATUS) {
             pending::<()>().await;
@@ -133,14 +131,14 @@ fn is_refusal(headers: &HeaderMap) -> bool {
     headers.get(STATUS).is_some_and(|status| status != "0")
 }
 
-/// Does it again and again, over a new connection when one has broken.
-pub(super) async fn repeat(
-    stranger: Rc<Stranger>,
+/// Repeats this, and reconnects when the connection breaks.
+pub(crate) async fn repeat(
+    attacker: Rc<Attacker>,
     window: u32,
     mut work: impl AsyncFnMut(&mut Caller) -> Result<(), h2::Error>,
 ) {
     loop {
-        let Some(mut caller) = Caller::open(&stranger, window).await else { continue };
+        let Some(mut caller) = Caller::open(&attacker, window).await else { continue };
         while work(&mut caller).await.is_ok() {}
     }
 }

@@ -1,27 +1,25 @@
-//! Frames of HTTP/2, byte for byte: what no client library would send.
+//! HTTP/2 frames, byte for byte, which no client library would send.
 
-/// With this a client begins, and then with its settings.
-pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// The connection preface; a SETTINGS frame follows.
+pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-pub(super) const DATA: u8 = 0;
-pub(super) const HEADERS: u8 = 1;
-pub(super) const PRIORITY: u8 = 2;
-pub(super) const RST_STREAM: u8 = 3;
-pub(super) const SETTINGS: u8 = 4;
-pub(super) const PING: u8 = 6;
-pub(super) const WINDOW_UPDATE: u8 = 8;
-pub(super) const CONTINUATION: u8 = 9;
+pub(crate) const DATA: u8 = 0;
+pub(crate) const HEADERS: u8 = 1;
+pub(crate) const PRIORITY: u8 = 2;
+pub(crate) const RST_STREAM: u8 = 3;
+pub(crate) const SETTINGS: u8 = 4;
+pub(crate) const PING: u8 = 6;
+pub(crate) const WINDOW_UPDATE: u8 = 8;
+pub(crate) const CONTINUATION: u8 = 9;
 
-pub(super) const END_STREAM: u8 = 1;
-pub(super) const END_HEADERS: u8 = 4;
+pub(crate) const END_STREAM: u8 = 1;
+pub(crate) const END_HEADERS: u8 = 4;
 
-/// A setting: how much of an answer may be sent before more is asked for.
+/// The id of SETTINGS_INITIAL_WINDOW_SIZE.
 const INITIAL_WINDOW_SIZE: u16 = 4;
 const HEADER_TABLE_SIZE: u16 = 1;
 
-/// A frame as it goes over the wire.
-pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    // Three bytes of length.
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut frame = (payload.len() as u64).to_be_bytes()[5..].to_vec();
     frame.extend_from_slice(&[kind, flags]);
     frame.extend_from_slice(&stream.to_be_bytes());
@@ -29,13 +27,13 @@ pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     frame
 }
 
-/// What a connection begins with. Of each answer the server may send `window` bytes.
-pub(super) fn opening(window: u32) -> Vec<u8> {
+/// The beginning of a connection. The server may send `window` bytes of each answer.
+pub(crate) fn opening(window: u32) -> Vec<u8> {
     [PREFACE, &frame(SETTINGS, 0, 0, &setting(INITIAL_WINDOW_SIZE, window))].concat()
 }
 
-/// Another window for streams, and a table for headers of another size.
-pub(super) fn settings(window: u32, table: u32) -> Vec<u8> {
+/// Changes the window of streams and the size of the header table.
+pub(crate) fn settings(window: u32, table: u32) -> Vec<u8> {
     frame(SETTINGS, 0, 0, &[setting(INITIAL_WINDOW_SIZE, window), setting(HEADER_TABLE_SIZE, table)].concat())
 }
 
@@ -43,14 +41,13 @@ fn setting(name: u16, value: u32) -> Vec<u8> {
     [&name.to_be_bytes()[..], &value.to_be_bytes()].concat()
 }
 
-/// The nth stream of a client, from 0 on.
-pub(super) fn stream(nth: u32) -> u32 {
+/// The id of the nth stream of a client, from 0 on.
+pub(crate) fn stream(nth: u32) -> u32 {
     2 * nth + 1
 }
 
-/// The headers of a call, compressed in the plainest way.
-pub(super) fn call_headers(path: &str) -> Vec<u8> {
-    // `:method: POST`, `:scheme: http`.
+/// The headers of a call, as literals.
+pub(crate) fn call_headers(path: &str) -> Vec<u8> {
     let mut block = vec![0x83, 0x86];
     literal(&mut block, ":path", path);
     literal(&mut block, ":authority", "localhost");
@@ -59,8 +56,8 @@ pub(super) fn call_headers(path: &str) -> Vec<u8> {
     block
 }
 
-/// A header that is not to be remembered.
-pub(super) fn literal(block: &mut Vec<u8>, name: &str, value: &str) {
+/// A literal header that is not indexed.
+pub(crate) fn literal(block: &mut Vec<u8>, name: &str, value: &str) {
     block.push(0);
     for text in [name, value] {
         let length = u8::try_from(text.len()).ok().filter(|length| *length < 0x7f);

@@ -1,5 +1,5 @@
-//! Clients that were not there before the attack: each makes a connection, asks for a lease of a resource of its own,
-//! and looks whether the server is alive.
+//! Newcomers: clients that arrive during the attack. Each connects, asks for a lease of a resource of its own, and
+//! reads the liveness probe.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -14,43 +14,44 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::victim::{Victim, page};
 use crate::{
-    error::Error,
-    load::{CONNECT_PATIENCE, Connection, Dialer, Failure, Path},
-    runtime::current_thread,
+    common::{current_thread, error::Error},
+    hostile::target::{Target, page},
+    load::{
+        connection::{CONNECT_PATIENCE, Connection, Failure, Path},
+        socket::Dialer,
+    },
 };
 
-/// Where they come from: neither where the well-behaved are nor where the attacker is.
+/// An address that neither the well-behaved clients nor the attacker use.
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 
-/// The next one comes so long after the one before is done.
+/// The pause between two newcomers.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What became of them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(super) struct NewcomerCount {
-    pub(super) came: u64,
-    pub(super) failed: u64,
-    /// Why the first of these failed.
-    pub(super) why: Option<String>,
-    /// From its beginning until it had a lease.
-    pub(super) slowest_ms: f64,
+pub(crate) struct NewcomerCount {
+    pub(crate) came: u64,
+    pub(crate) failed: u64,
+    /// The error of the first that failed.
+    pub(crate) why: Option<String>,
+    /// From the attempt to connect until it had a lease.
+    pub(crate) slowest_ms: f64,
 }
 
-/// They come until this is dropped or asked what became of them.
-pub(super) struct Newcomers {
+/// Newcomers arrive until this is dropped.
+pub(crate) struct Newcomers {
     over: watch::Sender<()>,
     handle: JoinHandle<NewcomerCount>,
 }
 
 impl Newcomers {
-    /// `name`: what no others are called.
-    pub(super) fn come(victim: &Victim, name: String) -> Result<Newcomers, Error> {
+    /// `name` has to be unique.
+    pub(crate) fn come(target: &Target, name: String) -> Result<Newcomers, Error> {
         let runtime = current_thread().map_err(Error::io("start a runtime"))?;
         let (over, is_over) = watch::channel(());
-        let [dialer, reader] = [&victim.dialer, &victim.reader].map(|dialer| dialer.clone().from(ADDRESS.into()));
-        let (grpc, http) = (victim.grpc, victim.http);
+        let [dialer, reader] = [&target.dialer, &target.reader].map(|dialer| dialer.clone().from(ADDRESS.into()));
+        let (grpc, http) = (target.grpc, target.http);
         let body = move || {
             runtime.block_on(async {
                 let mut count = NewcomerCount::default();
@@ -70,7 +71,7 @@ impl Newcomers {
         Ok(Newcomers { over, handle })
     }
 
-    pub(super) fn count(self) -> NewcomerCount {
+    pub(crate) fn count(self) -> NewcomerCount {
         drop(self.over);
         self.handle.join().expect("newcomers do not panic")
     }
@@ -86,7 +87,7 @@ impl NewcomerCount {
         }
     }
 
-    pub(super) fn and(mut self, other: NewcomerCount) -> NewcomerCount {
+    pub(crate) fn and(mut self, other: NewcomerCount) -> NewcomerCount {
         self.came += other.came;
         self.failed += other.failed;
         self.why = self.why.or(other.why);

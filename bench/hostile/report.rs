@@ -1,47 +1,49 @@
-//! What the attacks came to.
+//! The results of all attacks.
 
 use serde::Serialize;
 
-use super::{attack::Attack, newcomers::NewcomerCount, sent::SentCount, victim::Refused};
-use crate::{error::Error, flags::word, load::Measurement, machine::Machine, spread::Spread, table};
+use crate::{
+    common::{error::Error, flags::word, machine::Machine, spread::Spread, table},
+    hostile::{attack::Attack, attacker::SentCount, newcomers::NewcomerCount, target::Refused},
+    load::measurement::Measurement,
+};
 
-/// What `hostile` writes.
 #[derive(Serialize)]
-pub(super) struct HostileReport {
-    /// The whole command line, so that it can be repeated.
-    pub(super) arguments: Vec<String>,
-    pub(super) machine: Machine,
-    pub(super) tls: bool,
-    pub(super) attacks: Vec<AttackResult>,
+pub(crate) struct HostileReport {
+    /// The command line.
+    pub(crate) arguments: Vec<String>,
+    pub(crate) machine: Machine,
+    pub(crate) tls: bool,
+    pub(crate) attacks: Vec<AttackResult>,
 }
 
-/// An attack and what was there before, measured one after the other.
+/// An undisturbed run, and the run under attack after it.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct AttackPair {
-    pub(super) undisturbed: Measurement,
-    pub(super) attacked: Measurement,
-    /// What the attacker did in so many seconds, and the cores that it kept busy.
-    pub(super) sent: SentCount,
-    pub(super) sent_in_s: f64,
-    pub(super) attacker_cores: Option<f64>,
-    pub(super) newcomers: NewcomerCount,
+pub(crate) struct AttackPair {
+    pub(crate) undisturbed: Measurement,
+    pub(crate) attacked: Measurement,
+    /// What the attacker sent in this many seconds, and the cores that it used.
+    pub(crate) sent: SentCount,
+    pub(crate) sent_in_s: f64,
+    pub(crate) attacker_cores: Option<f64>,
+    pub(crate) newcomers: NewcomerCount,
 }
 
-/// One attack on one server.
+/// All runs of one attack.
 #[derive(Serialize)]
-pub(super) struct AttackResult {
-    pub(super) attack: Attack,
-    pub(super) pairs: Vec<AttackPair>,
-    /// What the server says it has refused, by kind.
-    pub(super) refused: Refused,
-    /// Resident: before the first attack, at most, and after the last.
-    pub(super) memory_before_mib: f64,
-    pub(super) memory_peak_mib: f64,
-    pub(super) memory_after_mib: f64,
-    /// By how much it may grow.
-    pub(super) budget_mib: u64,
-    /// Files and sockets of the server, at most.
-    pub(super) descriptors: usize,
+pub(crate) struct AttackResult {
+    pub(crate) attack: Attack,
+    pub(crate) pairs: Vec<AttackPair>,
+    /// What the server refused, by kind.
+    pub(crate) refused: Refused,
+    /// Resident memory before the first attack, at its peak, and after the last.
+    pub(crate) memory_before_mib: f64,
+    pub(crate) memory_peak_mib: f64,
+    pub(crate) memory_after_mib: f64,
+    /// How far memory may grow.
+    pub(crate) budget_mib: u64,
+    /// The maximum number of file descriptors of the server.
+    pub(crate) descriptors: usize,
 }
 
 const HEAD: [&str; 14] = [
@@ -68,7 +70,7 @@ without the attack. MiB more: of the server's resident memory, at most, of what 
 out of answers), connections ended or refused: the attacker's. failed: of all well-behaved requests and newcomers.";
 
 impl HostileReport {
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let rows: Vec<_> = self.attacks.iter().map(AttackResult::row).collect();
         let tls = if self.tls { "over TLS" } else { "in the clear" };
         let table = table::render(&HEAD, 1, &rows);
@@ -78,8 +80,8 @@ impl HostileReport {
         format!("{table}\n\n{WORDS}\n{}; {tls}.\n\n{harm}", self.machine.text())
     }
 
-    /// An error if there was harm.
-    pub(super) fn verdict(&self) -> Result<(), Error> {
+    /// Fails if an attack did harm.
+    pub(crate) fn verdict(&self) -> Result<(), Error> {
         match self.attacks.iter().filter(|attack| !attack.harm().is_empty()).count() {
             0 => Ok(()),
             attacks => Err(Error::Harmed { attacks }),
@@ -128,7 +130,6 @@ impl AttackResult {
         self.pairs.iter().map(|pair| pair.newcomers.clone()).fold(NewcomerCount::default(), NewcomerCount::and)
     }
 
-    /// Requests under attack, and newcomers.
     fn asked(&self) -> u64 {
         self.pairs.iter().map(|pair| pair.attacked.requests).sum::<u64>() + self.newcomers().came
     }
@@ -138,7 +139,7 @@ impl AttackResult {
         self.pairs.iter().map(of).sum::<u64>() + self.newcomers().failed
     }
 
-    /// In words, if any.
+    /// Describes the harm, if any.
     fn harm(&self) -> Vec<String> {
         let mut harm = Vec::new();
         let name = word(&self.attack);

@@ -1,7 +1,6 @@
-//! One HTTP/2 connection that makes unary gRPC calls, with as little between the request and the socket as possible:
-//! the load generator shares the machine with the server, and what it burns the server does not get.
-//!
-//! Deliberately absent: deadlines, metadata, compression, balancing. `tonic`'s own client has them.
+//! An HTTP/2 connection for unary gRPC calls, with as little code as possible between a request and the socket: the
+//! load generator shares the machine with the server, and takes CPU time from it. There are no deadlines, metadata,
+//! compression or load balancing.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -12,32 +11,31 @@ use prost::Message;
 use tokio::time::timeout;
 use tonic::{Code, Status};
 
-use super::socket::{Dialer, Socket};
+use crate::load::socket::{Dialer, Socket};
 
-/// Loopback answers at once; silence for this long means a host that drops packets.
+/// Loopback answers at once. Silence for this long means that a host drops packets.
 pub(crate) const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 
-/// No stream and no connection is to wait for window updates.
+/// Large enough that nothing waits for window updates.
 const WINDOW: u32 = 1 << 20;
 
-/// A compression flag and a length.
+/// The compression flag and the length of a gRPC message.
 const PREFIX: usize = 5;
 
-/// Why a call has no answer.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The server said no.
+    /// The server answered with this status.
     Status(Code, String),
-    /// This stream broke, the connection goes on.
+    /// The stream broke, but not the connection.
     Stream(String),
-    /// Nothing will come over this connection any more.
+    /// The connection broke.
     Connection(String),
     /// The answer is not gRPC.
     Garbage(String),
 }
 
 impl Failure {
-    /// What it is counted under.
+    /// The name under which it is counted.
     pub(crate) fn kind(&self) -> String {
         match self {
             Failure::Status(code, _) => format!("{code:?}"),
@@ -62,31 +60,31 @@ impl From<h2::Error> for Failure {
     }
 }
 
-/// The name of a method, made once.
+/// The URI of a method.
 #[derive(Clone)]
 pub(crate) struct Path(Uri);
 
 impl Path {
-    /// Of the Doorman protocol.
+    /// A method of the Doorman protocol.
     pub(crate) fn new(dialer: &Dialer, target: SocketAddr, method: &str) -> Path {
         Path::of(dialer, target, &format!("doorman.Capacity/{method}"))
     }
 
-    /// Of any: `package.Service/Method`.
+    /// Any method, as `package.Service/Method`.
     pub(crate) fn of(dialer: &Dialer, target: SocketAddr, method: &str) -> Path {
         let uri = format!("{}://{target}/{method}", dialer.scheme());
         Path(uri.parse().expect("a socket address and a method name make a URI"))
     }
 }
 
-/// A way to make calls; clones share the connection.
+/// Clones share the connection.
 #[derive(Clone)]
 pub(crate) struct Connection {
     requests: SendRequest<Bytes>,
 }
 
 impl Connection {
-    /// The second value does the work of the connection and must be polled until it ends.
+    /// The driver does the work of the connection, and has to be polled until it ends.
     pub(crate) async fn open(
         dialer: &Dialer,
         target: SocketAddr,
@@ -120,7 +118,7 @@ impl Connection {
             received = join(received, chunk);
         }
         let trailers = body.trailers().await?;
-        // An error without a message comes as one block of headers.
+        // An error without a message is a single block of headers.
         status(trailers.as_ref().unwrap_or(&head.headers))?;
         unframe(&received)
     }
@@ -159,7 +157,7 @@ fn unframe<A: Message + Default>(received: &[u8]) -> Result<A, Failure> {
     A::decode(message).map_err(|error| Failure::Garbage(error.to_string()))
 }
 
-/// An answer usually comes in one piece, which is then not copied.
+/// An answer usually arrives in one piece, which is then not copied.
 fn join(received: Bytes, chunk: Bytes) -> Bytes {
     if received.is_empty() { chunk } else { [received, chunk].concat().into() }
 }
@@ -171,7 +169,7 @@ fn status(headers: &HeaderMap) -> Result<(), Failure> {
     match Code::from_bytes(code.as_bytes()) {
         Code::Ok => Ok(()),
         code => {
-            // Not of all headers: a broken one among the others would be a panic.
+            // Only these: an invalid header among the others would be a panic.
             let names = ["grpc-status", "grpc-message"];
             let known =
                 names.into_iter().filter_map(|name| Some((HeaderName::from_static(name), headers.get(name)?.clone())));

@@ -1,61 +1,57 @@
-//! All clients of a load, and how they come to hold a lease before anything is measured.
+//! All clients of a load, and how they get a lease before the measurement.
 
 use std::time::{Duration, Instant, SystemTime};
 
-use super::{
-    generator::{Generator, Purpose},
-    live::Live,
-    measurement::Filled,
-    options::Options,
-    workload::{Population, Workload},
+use crate::{
+    common::{error::Error, signal::Interrupt},
+    load::{
+        generator::{Generator, Purpose},
+        live::Live,
+        measurement::Filled,
+        options::Options,
+        workload::{Population, Workload},
+    },
 };
-use crate::{error::Error, signal::Interrupt};
 
-/// A server that lets no further client in for so long will not do it.
+/// Filling fails if no client gets a lease for this long.
 const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 15 });
 
-/// Of fewer clients the memory of each cannot be told from what else grew.
+/// With fewer clients, memory per client cannot be told from other growth.
 const MANY: u32 = 10_000;
 
-/// What clients hold outlives a run: the next one on the same server goes on with it.
+/// Clients keep their leases from one run to the next.
 pub(crate) struct Crowd {
     population: Population,
-    /// One for each generator thread.
-    pub(super) parts: Vec<Workload>,
+    /// One part for each generator thread.
+    pub(crate) parts: Vec<Workload>,
     pub(crate) filled: Option<Filled>,
 }
 
 impl Crowd {
-    /// None has asked for anything yet.
+    /// A crowd without leases.
     pub(crate) fn new(options: &Options<'_>) -> Crowd {
         Crowd { population: options.population(), parts: Vec::new(), filled: None }
     }
 
-    /// One part for each of so many threads.
-    pub(super) fn take(&mut self, threads: u32) -> Vec<Workload> {
+    /// The crowd in this many parts.
+    pub(crate) fn take(&mut self, threads: u32) -> Vec<Workload> {
         if self.parts.len() != threads as usize {
             self.parts = (0..threads).map(|part| Workload::part(self.population.clone(), part, threads)).collect();
         }
         std::mem::take(&mut self.parts)
     }
 
-    /// Clients whose lease has not ended.
-    pub(super) fn leased(&self) -> u64 {
-        self.leased_beyond(now())
+    pub(crate) fn leased(&self) -> u64 {
+        self.parts.iter().map(|part| part.leased_beyond(now())).sum()
     }
 
-    /// Clients whose lease ends later than that, in seconds since the epoch.
-    pub(crate) fn leased_beyond(&self, moment: i64) -> u64 {
-        self.parts.iter().map(|part| part.leased_beyond(moment)).sum()
-    }
-
-    /// What clients believe they may use of all resources together.
-    pub(crate) fn believed(&self) -> f64 {
+    /// The sum of all leases that have not ended, over all resources.
+    pub(crate) fn held(&self) -> f64 {
         self.parts.iter().map(|part| part.held_beyond(now())).sum()
     }
 
-    /// Lets all clients ask until they have a lease, in a closed loop and not measured. `observe` is called now and
-    /// then.
+    /// Lets all clients ask until they have a lease, in a closed loop that is not measured. `observe` is called
+    /// regularly.
     pub(crate) fn fill(
         &mut self,
         options: &Options<'_>,
@@ -75,7 +71,7 @@ impl Crowd {
             if since.elapsed() > PATIENCE {
                 return Err(Error::Unfilled { leased, clients, patience: PATIENCE.as_secs() });
             }
-            interrupt.glance(|| observe(&mut live))?;
+            interrupt.poll(|| observe(&mut live))?;
         }
         let seconds = started.elapsed().as_secs_f64();
         self.parts = generator.stop().1;
@@ -87,12 +83,12 @@ impl Crowd {
     }
 }
 
-/// In seconds since the epoch.
-pub(crate) fn now() -> i64 {
+/// Seconds since the epoch.
+fn now() -> i64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs().cast_signed()
 }
 
-/// By how many bytes for each client.
+/// The growth in bytes per client.
 fn grown(clients: u32, before_kib: u64, after_kib: u64) -> Option<f64> {
     (clients >= MANY).then(|| (after_kib as f64 - before_kib as f64) * 1024.0 / f64::from(clients))
 }

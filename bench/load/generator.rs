@@ -1,4 +1,4 @@
-//! The threads that make a load: how they are started, and what they give back.
+//! The threads that generate load.
 
 use std::{
     sync::{
@@ -15,43 +15,44 @@ use tokio::{
     sync::watch,
 };
 
-use super::{
-    live::{Beat, Live},
-    options::Options,
-    schedule::Schedule,
-    tally::Tally,
-    worker::{Done, Servers, Shared, ThreadPlan, work},
-    workload::Workload,
+use crate::{
+    common::{current_thread, error::Error},
+    load::{
+        live::{Beat, Live},
+        options::Options,
+        schedule::Schedule,
+        tally::Tally,
+        worker::{Done, Servers, Shared, ThreadPlan, work},
+        workload::Workload,
+    },
 };
-use crate::{error::Error, runtime::current_thread};
 
-/// What a load is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Purpose {
-    /// Every client is to have a lease, soon: a closed loop at any rate, and none leaves.
+pub(crate) enum Purpose {
+    /// Every client gets a lease as soon as possible: a closed loop without churn.
     Fill,
     Measure,
 }
 
-/// The threads that make the load. Dropping it stops them, soon, without waiting.
-pub(super) struct Generator {
-    pub(super) threads: Vec<Thread>,
-    pub(super) shared: Arc<Shared>,
+/// Dropping it stops the threads soon, without waiting.
+pub(crate) struct Generator {
+    pub(crate) threads: Vec<Thread>,
+    pub(crate) shared: Arc<Shared>,
     over: watch::Sender<()>,
 }
 
-pub(super) struct Thread {
+pub(crate) struct Thread {
     handle: JoinHandle<Done>,
-    pub(super) metrics: RuntimeMetrics,
+    pub(crate) metrics: RuntimeMetrics,
     beat: Arc<Beat>,
-    pub(super) schedule: Option<Arc<Schedule>>,
-    /// The system's number for it, where it has one.
-    pub(super) id: Option<u32>,
+    pub(crate) schedule: Option<Arc<Schedule>>,
+    /// The id of the thread, where the system has one.
+    pub(crate) id: Option<u32>,
 }
 
 impl Generator {
-    /// Returns once all threads are there and begin to connect.
-    pub(super) fn start(options: &Options<'_>, workloads: Vec<Workload>, purpose: Purpose) -> Result<Generator, Error> {
+    /// Returns once all threads run and begin to connect.
+    pub(crate) fn start(options: &Options<'_>, workloads: Vec<Workload>, purpose: Purpose) -> Result<Generator, Error> {
         let parts = options.threads();
         let (over, _) = watch::channel(());
         let mut generator = Generator { threads: Vec::new(), shared: Arc::default(), over };
@@ -95,12 +96,12 @@ impl Generator {
         Ok(())
     }
 
-    pub(super) fn live(&self) -> Live {
+    pub(crate) fn live(&self) -> Live {
         Live::new(self.threads.iter().map(|thread| Arc::clone(&thread.beat)).collect())
     }
 
-    /// Ends all threads and gives their clients back.
-    pub(super) fn stop(self) -> (Tally, Vec<Workload>) {
+    /// Stops all threads and returns their clients.
+    pub(crate) fn stop(self) -> (Tally, Vec<Workload>) {
         drop(self.over);
         let (mut total, mut workloads) = (Tally::new(), Vec::new());
         for thread in self.threads {
@@ -113,7 +114,7 @@ impl Generator {
 }
 
 fn drive(runtime: &Runtime, plan: ThreadPlan, ready: &Sender<Option<u32>>, over: watch::Receiver<()>) -> Done {
-    // An error means that the run was given up: then `over` says so too.
+    // An error means that the run was interrupted.
     let _ = ready.send(usage::thread_id());
     runtime.block_on(work(plan, over))
 }

@@ -1,5 +1,4 @@
-//! How a run is going, for the progress bar. No part of the result: a request costs its generator thread no more than
-//! a store to memory that no other thread writes.
+//! Live figures for the progress bar. A request costs its thread one store to memory that no other thread writes.
 
 use std::{
     sync::{
@@ -9,15 +8,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What is shown is of the last span of at least this long, and changes that often.
+/// Figures are averages over at least this span, and are updated as often.
 const SPAN: Duration = Duration::from_millis(500);
 
-/// What one generator thread has done since its start. Only that thread writes it.
+/// The counters of one thread, which alone writes them.
 #[derive(Default)]
 pub(crate) struct Beat {
     answered: AtomicU64,
     failed: AtomicU64,
-    /// How many of its clients have a lease by now.
+    /// Clients with a lease.
     leased: AtomicU64,
 }
 
@@ -32,12 +31,12 @@ impl Beat {
     }
 }
 
-/// Cheaper than `fetch_add`, which is for counters that several threads write.
+/// Cheaper than `fetch_add`, which is for several writers.
 fn add_one(counter: &AtomicU64) {
     counter.store(counter.load(Relaxed) + 1, Relaxed);
 }
 
-/// Looks at the threads now and then, and says what has become of them since the last time.
+/// Sums the counters of all threads.
 pub(crate) struct Live {
     beats: Vec<Arc<Beat>>,
     since: Instant,
@@ -54,7 +53,7 @@ impl Live {
         self.beats.iter().map(|beat| of(beat).load(Relaxed)).sum()
     }
 
-    /// How many requests a second end, and how many have failed.
+    /// Requests per second, and failed requests.
     pub(crate) fn text(&mut self) -> &str {
         let span = self.since.elapsed();
         if span >= SPAN {
@@ -69,7 +68,7 @@ impl Live {
         &self.text
     }
 
-    /// How many clients have a lease by now.
+    /// Clients with a lease.
     pub(crate) fn leased(&self) -> u64 {
         self.sum(|beat| &beat.leased)
     }

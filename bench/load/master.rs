@@ -1,20 +1,22 @@
-//! Which server is the master? Any of them knows, and says so.
+//! Finds the master: every server names it (Discovery).
 
 use std::net::SocketAddr;
 
 use leaseway_proto::doorman::{DiscoveryRequest, DiscoveryResponse, Mastership};
 use tokio::{net::lookup_host, time::timeout};
 
-use super::{
-    connection::{CONNECT_PATIENCE, Connection, Failure, Path},
-    socket::Dialer,
+use crate::{
+    common::{current_thread, error::Error},
+    load::{
+        connection::{CONNECT_PATIENCE, Connection, Failure, Path},
+        socket::Dialer,
+    },
 };
-use crate::{error::Error, runtime::current_thread};
 
-/// Servers that name each other in a circle are not followed longer than this.
+/// The maximum number of redirects to follow.
 const HOPS_MAX: usize = 8;
 
-/// Fails unless a Doorman server answers at `target` and is the master.
+/// Fails unless `target` is a Doorman server and the master.
 pub(crate) fn find_master(target: SocketAddr, dialer: &Dialer) -> Result<(), Error> {
     current_thread().map_err(Error::io("start a runtime"))?.block_on(master_named_by(target, dialer)).and_then(
         |named| match named {
@@ -28,7 +30,7 @@ pub(crate) fn find_master(target: SocketAddr, dialer: &Dialer) -> Result<(), Err
     )
 }
 
-/// The master, starting from the first of `targets` that answers, and going where servers say.
+/// Starts from the first of `targets` that answers, and follows redirects.
 pub(crate) fn follow_to_master(targets: &[SocketAddr], dialer: &Dialer) -> Result<SocketAddr, Error> {
     let runtime = current_thread().map_err(Error::io("start a runtime"))?;
     let mut last = None;
@@ -57,7 +59,6 @@ async fn follow(target: SocketAddr, dialer: &Dialer) -> Result<SocketAddr, Error
     Err(Error::NotMaster { target, master: format!("and {HOPS_MAX} servers named each other") })
 }
 
-/// Where that is, if it says so.
 pub(crate) async fn address_of(mastership: &Mastership) -> Option<SocketAddr> {
     lookup_host(mastership.master_address.as_deref()?).await.ok()?.next()
 }

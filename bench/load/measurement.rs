@@ -1,4 +1,4 @@
-//! What one run of load found out. The same value is printed, written as JSON and compared.
+//! The result of one run, which is printed, written as JSON and compared.
 
 use std::time::Duration;
 
@@ -6,10 +6,12 @@ use hdrhistogram::Histogram;
 use leaseway_process::usage::Memory;
 use serde::{Deserialize, Serialize};
 
-use super::tally::{Counts, SecondTally, Tally};
-use crate::spread::number_or_null;
+use crate::{
+    common::spread::number_or_null,
+    load::tally::{Counts, SecondTally, Tally},
+};
 
-/// From this share of its cores on, the load generator may be what was measured.
+/// From this CPU share on, the load generator may be the limit.
 const LIMIT_SHARE: f64 = 0.85;
 
 const LAPSED: &str = "leases ended before it was their clients' turn, so that there were fewer than asked for: give the \
@@ -20,44 +22,48 @@ const UNANSWERED: &str = "at the end a request had waited, unanswered, for longe
 
 const FAILED: &str = "requests failed: those, and attempts to connect, are counted in requests/s and have no latency";
 
-/// Of less CPU time than so many seconds its ticks of 10 ms are more than a twentieth.
+/// With less CPU time than this, in seconds, ticks of 10 ms are more than 5 %.
 const COARSE_S: f64 = 0.2;
 
 const COARSE: &str = "the server used so little CPU time that the ticks of 10 ms in which it is counted are coarse: measure \
                       for longer";
 
-/// Milliseconds that requests may begin late without a word: what a timer takes, and a little more.
+/// Requests may be this late without a warning: a timer, and a little more.
 const LATE_MS: f64 = 2.0;
+
+/// The longest time without an answer is printed from here on.
+const SILENCE_MS: f64 = 100.0;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Measurement {
     pub(crate) seconds: f64,
-    /// Requests that ended in these seconds, errors included, and attempts to connect among these.
+    /// Requests that ended, including errors and failed attempts to connect.
     pub(crate) requests: u64,
     pub(crate) requests_per_second: f64,
-    /// Of answers; errors are not part of it.
+    /// Latencies of answers, without errors.
     pub(crate) latency_ms: Latency,
-    /// The longest that a request had waited by the end that was not answered before it; such requests are in no other
-    /// figure.
+    /// The longest that a request without an answer had waited at the end. Such requests are in no other figure.
     #[serde(default)]
     pub(crate) unanswered_ms: f64,
     #[serde(flatten)]
     pub(crate) counts: Counts,
-    /// Clients whose lease had not ended when the measurement did.
+    /// Clients whose lease had not ended at the end.
     pub(crate) leased: u64,
-    /// How an open loop kept its schedule.
+    /// The sum of these leases.
+    #[serde(default)]
+    pub(crate) held: f64,
+    /// Of an open loop.
     pub(crate) schedule: Option<Kept>,
     pub(crate) server: Option<ServerUse>,
     pub(crate) generator: GeneratorUse,
-    /// Each second of it; the last may be shorter.
+    /// One entry per second; the last may be shorter.
     #[serde(default)]
     pub(crate) by_second: Vec<Second>,
-    /// The longest between two answers.
+    /// The longest time between two answers.
     #[serde(default)]
     pub(crate) silence_ms: f64,
 }
 
-/// What was answered in a second. No latency if nothing was.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Second {
     pub(crate) answered: u64,
@@ -68,8 +74,7 @@ pub(crate) struct Second {
     pub(crate) max_ms: f64,
 }
 
-/// In an open loop from when a request was due, in a closed one from when it was sent. No numbers if nothing was
-/// answered.
+/// Counted from when a request was due in an open loop, and from when it was sent in a closed one. NaN without answers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Latency {
     #[serde(deserialize_with = "number_or_null")]
@@ -80,49 +85,50 @@ pub(crate) struct Latency {
     pub(crate) p999: f64,
     #[serde(deserialize_with = "number_or_null")]
     pub(crate) max: f64,
-    /// All of it: parts of the requests, and in how many milliseconds these were answered.
+    /// Fractions of all requests, and the latency at each.
     pub(crate) distribution: Vec<(f64, f64)>,
 }
 
-/// A schedule, and what became of it.
+/// How well an open loop kept its schedule.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Kept {
-    /// Requests a second, as asked for.
+    /// The requested rate per second.
     pub(crate) rate: f64,
-    /// Requests that were due while it was measured, and those that began.
+    /// Requests that were due, and that began.
     pub(crate) due: u64,
     pub(crate) begun: u64,
-    /// How late they began.
     pub(crate) late_p99_ms: f64,
     pub(crate) late_max_ms: f64,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct ServerUse {
-    /// Of requests and releases.
+    /// Releases count as requests.
     #[serde(deserialize_with = "number_or_null")]
     pub(crate) cpu_us_per_request: f64,
-    /// Cores kept busy: 1.5 is one and a half.
+    /// The number of busy cores.
     pub(crate) cores: f64,
     pub(crate) memory: Memory,
+    /// The growth of its resident memory during the measurement.
+    #[serde(default)]
+    pub(crate) grown_kib: i64,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct GeneratorUse {
     pub(crate) threads: usize,
-    /// CPU time of the generator's threads, as a share of all they could have had.
+    /// CPU time of the generator threads, as a share of their wall-clock time.
     pub(crate) cpu_share: Option<f64>,
-    /// Time in which they had something to do, on a core or waiting for one: never less than `cpu_share`.
+    /// Time in which they ran or waited for a core. At least `cpu_share`.
     pub(crate) busy_share: f64,
 }
 
-/// How it was when all clients came.
+/// How long it took until all clients had a lease.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Filled {
     pub(crate) clients: u32,
     pub(crate) seconds: f64,
-    /// What the server's memory grew by meanwhile, for each client. With few clients that is mostly connections and
-    /// buffers, and not said.
+    /// The growth of the server's memory per client. None with few clients, where connections and buffers dominate.
     pub(crate) bytes_per_client: Option<f64>,
 }
 
@@ -139,16 +145,17 @@ impl Measurement {
     pub(crate) fn new(
         tally: &Tally,
         elapsed: Duration,
-        server: Option<(Duration, Memory)>,
+        server: Option<(Duration, [Memory; 2])>,
         generator: GeneratorUse,
     ) -> Measurement {
         let seconds = elapsed.as_secs_f64();
         let requests = tally.requests();
-        let server = server.map(|(cpu, memory)| ServerUse {
-            // Infinite if nothing was answered: a dash in tables, null in JSON.
+        let server = server.map(|(cpu, [before, memory])| ServerUse {
+            // Infinite without answers: a dash in tables, null in JSON.
             cpu_us_per_request: cpu.as_secs_f64() * 1e6 / (requests + tally.counts.releases) as f64,
             cores: cpu.as_secs_f64() / seconds,
             memory,
+            grown_kib: memory.now_kib.cast_signed() - before.now_kib.cast_signed(),
         });
         Measurement {
             seconds,
@@ -158,6 +165,7 @@ impl Measurement {
             unanswered_ms: tally.unanswered.as_secs_f64() * 1e3,
             counts: tally.counts.clone(),
             leased: 0,
+            held: 0.0,
             schedule: None,
             server,
             generator,
@@ -166,7 +174,7 @@ impl Measurement {
         }
     }
 
-    /// For people: one line each.
+    /// One line for each figure.
     pub(crate) fn lines(&self) -> Vec<String> {
         if self.latency_ms.distribution.is_empty() {
             return vec![format!("nothing was answered: {}", self.counts.errors_text()), self.generator.line()];
@@ -176,10 +184,13 @@ impl Measurement {
             format!("{:.0} requests/s ({} in {:.2} s)", self.requests_per_second, self.requests, self.seconds),
             format!("latency p50 {p50:.2} ms, p99 {p99:.2} ms, p99.9 {p999:.2} ms, max {max:.2} ms"),
             format!("{} resources granted, {}", self.counts.granted, self.counts.errors_text()),
-            format!("{} clients hold a lease", self.leased),
+            format!("{} clients hold leases of {:.1} in all", self.leased, self.held),
         ];
         if let Some(schedule) = &self.schedule {
             lines.insert(2, schedule.line());
+        }
+        if self.silence_ms >= SILENCE_MS {
+            lines.push(format!("the longest time without an answer: {:.0} ms", self.silence_ms));
         }
         if self.counts.newcomers > 0 {
             let Counts { newcomers, releases, .. } = self.counts;
@@ -198,7 +209,7 @@ impl Measurement {
         lines
     }
 
-    /// Why the figures may not be what they seem, if so; `filled` if clients had leases before the first run.
+    /// Why the figures may be wrong. `filled` if clients had leases before the first run.
     pub(crate) fn doubts(&self, filled: Option<Filled>) -> Vec<&'static str> {
         let schedule = self.schedule.as_ref().and_then(Kept::doubt);
         let lapse = filled.and_then(|filled| self.lapse(filled));
@@ -216,7 +227,7 @@ impl Measurement {
         (self.unanswered_ms > self.latency_ms.max.max(0.0)).then_some(UNANSWERED)
     }
 
-    /// A server that was to be measured with many clients had fewer, for leases have ended. Those that leave have none.
+    /// Fewer clients than requested held leases, because leases ended. Does not apply if clients leave.
     fn lapse(&self, filled: Filled) -> Option<&'static str> {
         let lapsed = self.counts.newcomers == 0 && (self.leased as f64) < f64::from(filled.clients) * 0.99;
         lapsed.then_some(LAPSED)
@@ -227,10 +238,11 @@ impl ServerUse {
     fn line(&self) -> String {
         let mib = |kib: u64| kib as f64 / 1024.0;
         format!(
-            "server: {:.1} us of CPU per request, {:.2} cores, {:.1} MiB resident ({:.1} at most)",
+            "server: {:.1} us of CPU per request, {:.2} cores, {:.1} MiB resident ({:+.1} since the warm-up, {:.1} at most)",
             self.cpu_us_per_request,
             self.cores,
             mib(self.memory.now_kib),
+            self.grown_kib as f64 / 1024.0,
             mib(self.memory.peak_kib),
         )
     }
@@ -245,7 +257,6 @@ impl Kept {
         )
     }
 
-    /// That the load was not what was asked for, if so.
     fn doubt(&self) -> Option<&'static str> {
         if (self.begun as f64) < self.due as f64 * 0.99 {
             Some(
@@ -271,7 +282,7 @@ impl Second {
 
 impl Latency {
     fn of(histogram: &Histogram<u64>) -> Latency {
-        // An empty histogram says 0, which would be a very fast answer.
+        // An empty histogram reports 0, which would be a very fast answer.
         let ms = |us: u64| if histogram.is_empty() { f64::NAN } else { us as f64 / 1e3 };
         let at = |quantile| ms(histogram.value_at_quantile(quantile));
         let parts = parts(histogram.len());
@@ -285,8 +296,8 @@ impl Latency {
     }
 }
 
-/// Where a distribution is looked at: ten times up to the half of all requests, ten times in the half of the rest, and
-/// so on down to a single one. The same for all runs, however many requests they had.
+/// The fractions at which a distribution is sampled: ten up to one half, ten in half of the rest, and so on down to a
+/// single request. They are the same for all runs.
 fn parts(requests: u64) -> Vec<f64> {
     let mut parts = Vec::new();
     let mut rest = 1.0;
@@ -301,7 +312,7 @@ fn parts(requests: u64) -> Vec<f64> {
 }
 
 impl GeneratorUse {
-    /// Why the figures may not be the server's, if so.
+    /// Why the figures may be those of the generator.
     pub(crate) fn doubt(&self) -> Option<&'static str> {
         if self.cpu_share.unwrap_or(self.busy_share) > LIMIT_SHARE {
             Some("the load generator was the limit: give it more --threads, or take what was measured as a lower bound")
@@ -323,7 +334,7 @@ impl GeneratorUse {
 
 #[cfg(test)]
 impl Measurement {
-    /// Of a server that answered nothing, for tests to change.
+    /// The result of a server that answered nothing.
     pub(crate) fn example() -> Measurement {
         let generator = GeneratorUse { threads: 1, cpu_share: None, busy_share: 0.1 };
         Measurement::new(&Tally::new(), Duration::from_secs(1), None, generator)
@@ -376,7 +387,7 @@ mod tests {
     fn a_few_ticks_of_cpu_time_are_doubted() {
         let memory = Memory { peak_kib: 1, now_kib: 1 };
         let doubts = |cores| {
-            let server = Some(ServerUse { cpu_us_per_request: 1.0, cores, memory });
+            let server = Some(ServerUse { cpu_us_per_request: 1.0, cores, memory, grown_kib: 0 });
             Measurement { seconds: 2.0, requests: 9, server, ..Measurement::example() }.doubts(None)
         };
         assert_eq!((doubts(0.05), doubts(0.11)), (vec![COARSE], vec![]));
@@ -397,8 +408,12 @@ mod tests {
 
     #[test]
     fn what_is_written_can_be_read_again() {
-        let server =
-            ServerUse { cpu_us_per_request: f64::INFINITY, cores: 0.5, memory: Memory { peak_kib: 2, now_kib: 1 } };
+        let server = ServerUse {
+            cpu_us_per_request: f64::INFINITY,
+            cores: 0.5,
+            memory: Memory { peak_kib: 2, now_kib: 1 },
+            grown_kib: 0,
+        };
         let written = Measurement { server: Some(server), ..Measurement::example() };
         let json = serde_json::to_string(&written).unwrap();
         let read: Measurement = serde_json::from_str(&json).unwrap();

@@ -1,60 +1,60 @@
-//! What a load is to be.
+//! The options of a load.
 
 use std::{net::SocketAddr, num::NonZeroU32, time::Duration};
 
 use leaseway_process::usage::{self, Memory};
 
-use super::{
-    socket::Dialer,
-    workload::{Population, WantsPattern},
-};
 use crate::{
-    error::Error,
-    flags::{percent, seconds},
-    tls::TlsFlags,
+    common::{
+        error::Error,
+        flags::{percent, seconds},
+        tls::TlsFlags,
+    },
+    load::{
+        socket::Dialer,
+        workload::{Population, WantsPattern},
+    },
 };
 
-/// What `load` and `compare` have in common.
+/// Options of both `load` and `compare`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Common {
-    /// How long to measure.
+    /// The length of the measurement, in seconds.
     #[arg(long, default_value = "3", value_name = "S", value_parser = seconds)]
     pub(crate) seconds: Duration,
-    /// How long to run before measuring, in seconds.
+    /// The length of the warm-up, in seconds.
     #[arg(long, default_value = "1", value_name = "S", value_parser = seconds)]
     pub(crate) warmup: Duration,
-    /// Requests a second in all, begun when they are due, answered or not: an open loop. Latencies count from when a
-    /// request was due, however late it began.
+    /// Requests per second in total, each begun when it is due, answered or not: an open loop. Latencies count from
+    /// when a request was due.
     #[arg(long, value_name = "R", value_parser = rate)]
     pub(crate) rate: Option<f64>,
-    /// First lets all clients ask until they have a lease, not measured: then so many are there from the start. None
-    /// may lose it again before its turn, so the server's leases should last longer than a run.
+    /// Let all clients get a lease before the measurement. Leases should outlast the run.
     #[arg(long)]
     pub(crate) fill: bool,
-    /// Per cent of requests that come from a new client, in the place of one that has left; every other one of these
-    /// gives its leases back, the others are never heard of again.
+    /// The percentage of requests from new clients, each of which replaces one that leaves. Every other client that
+    /// leaves releases its leases; the others just stop.
     #[arg(long, default_value = "0", value_name = "P", value_parser = percent)]
     churn: f64,
-    /// Resources that one request asks for.
+    /// Resources in one request.
     #[arg(long, default_value = "1", value_name = "R")]
     resources_per_request: NonZeroU32,
-    /// Resources are called PREFIX-0, PREFIX-1 …: choose what the server's configuration matches.
+    /// Resources are named PREFIX-0, PREFIX-1 …; the server's configuration has to match them.
     #[arg(long, default_value = "resource", value_name = "PREFIX")]
     resource_prefix: String,
-    /// How much clients want: `uniform:1-100` (random, but stable for each client); `changing` or
-    /// `changing:1-100` (new in every request); `climbing:20` (in so many per cent of requests half as much again as
-    /// before, and at least 1).
+    /// How much clients want: `uniform:1-100` (random, but constant for each client), `changing:1-100` (new in every
+    /// request), or `climbing:20` (in this percentage of requests, half as much again as before).
     #[arg(long, default_value = "uniform:1-100", value_name = "PATTERN")]
     wants: WantsPattern,
-    /// Clients say that only the answer to their latest request counts, as those of this project do, and keep to it:
-    /// the next master frees at once what they give up. Leases have to outlast the run.
+    /// Clients ignore answers to all but their latest request, as clients of this project do, and say so: a new master
+    /// then frees at once what they give up. Leases have to outlast the run.
     #[arg(long)]
     drops_late: bool,
-    /// Repeats the same choice of clients and wants.
+    /// The seed for the choice of clients and what they want.
     #[arg(long, default_value = "1")]
     seed: u64,
-    /// Threads of the load generator. More take cores from a server on the same machine. With --rate each has another
-    /// thread that keeps its schedule and is not part of the CPU time that is shown.
+    /// Threads of the load generator. More threads take cores from a server on the same machine. With --rate each has a
+    /// second thread that paces it, whose CPU time is not counted.
     #[arg(long, default_value = "1", value_name = "N")]
     threads: NonZeroU32,
     #[command(flatten)]
@@ -62,12 +62,11 @@ pub(crate) struct Common {
 }
 
 impl Common {
-    /// What one run takes.
     pub(crate) fn duration(&self) -> Duration {
         self.warmup + self.seconds
     }
 
-    /// An open loop of clients that want little, each of one resource.
+    /// An open loop of clients with one resource each.
     pub(crate) fn steady(rate: f64, seconds: Duration) -> Common {
         Common {
             seconds,
@@ -82,24 +81,6 @@ impl Common {
             seed: 1,
             threads: NonZeroU32::MIN,
             tls: TlsFlags::default(),
-        }
-    }
-
-    /// A closed loop of clients that each ask again.
-    pub(crate) fn refreshes(seconds: Duration) -> Common {
-        Common { rate: None, drops_late: true, ..Common::steady(1.0, seconds) }
-    }
-
-    /// A closed loop of clients for resources of their own.
-    pub(crate) fn rush(seconds: Duration, churn: f64, resources_per_request: NonZeroU32) -> Common {
-        Common {
-            warmup: Duration::ZERO,
-            rate: None,
-            fill: false,
-            churn,
-            resources_per_request,
-            resource_prefix: "rush".into(),
-            ..Common::steady(1.0, seconds)
         }
     }
 
@@ -122,10 +103,9 @@ pub(crate) fn rate(text: &str) -> Result<f64, String> {
     rate.ok_or_else(|| "expected requests a second, from 0.1 to 1e7".into())
 }
 
-/// Which servers are asked, by how many clients, and how.
 #[derive(Clone)]
 pub(crate) struct Options<'a> {
-    /// At least one; the first is asked first.
+    /// Never empty. The first is asked first.
     pub(crate) targets: Vec<SocketAddr>,
     pub(crate) clients: u32,
     pub(crate) resources: u32,
@@ -151,21 +131,21 @@ impl Options<'_> {
         }
     }
 
-    /// Of the server, if its process is known.
+    /// None if the process is unknown.
     pub(crate) fn memory(&self) -> Result<Option<Memory>, Error> {
         self.server_pid.map(|pid| usage::memory(pid).map_err(Error::process(pid))).transpose()
     }
 
-    pub(super) fn cpu_time(&self) -> Result<Option<Duration>, Error> {
+    pub(crate) fn cpu_time(&self) -> Result<Option<Duration>, Error> {
         self.server_pid.map(|pid| usage::cpu_time(pid).map_err(Error::process(pid))).transpose()
     }
 
-    pub(super) fn threads(&self) -> u32 {
+    pub(crate) fn threads(&self) -> u32 {
         self.common.threads.get().min(self.clients).min(self.connections)
     }
 }
 
-/// What is odd about so many clients with so many requests in flight, if anything.
+/// A warning if there are fewer clients than requests in flight.
 pub(crate) fn warning(clients: u32, connections: u32, in_flight: u32) -> Option<String> {
     let in_flight = u64::from(connections) * u64::from(in_flight);
     (u64::from(clients) < in_flight).then(|| {

@@ -1,21 +1,22 @@
-//! One run: generator threads are watched through warm-up and measurement, and stopped. It takes as long as was asked
-//! for, whether the server answers or not.
+//! One run: warm-up, measurement, end. It takes as long as requested, whether the server answers or not.
 
 use std::time::{Duration, Instant};
 
-use leaseway_process::usage;
+use leaseway_process::usage::{self, Memory};
 
-use super::{
-    crowd::Crowd,
-    generator::{Generator, Purpose},
-    live::Live,
-    measurement::{GeneratorUse, Kept, Measurement},
-    options::Options,
-    worker::Phase,
+use crate::{
+    common::{error::Error, signal::Interrupt},
+    load::{
+        crowd::Crowd,
+        generator::{Generator, Purpose},
+        live::Live,
+        measurement::{GeneratorUse, Kept, Measurement},
+        options::Options,
+        worker::Phase,
+    },
 };
-use crate::{error::Error, signal::Interrupt};
 
-/// Loads the server with the requests of `crowd`; `observe` is called now and then meanwhile.
+/// `observe` is called regularly.
 pub(crate) fn run(
     options: &Options<'_>,
     crowd: &mut Crowd,
@@ -28,14 +29,13 @@ pub(crate) fn run(
     let mut live = || observe(started.elapsed(), &mut live);
 
     interrupt.sleep_until(started + options.common.warmup, &mut live)?;
-    // What is read here is kept next to the switch of phase: they must mean the same moment.
+    // Read together with the change of phase, because both have to mean the same time.
     let before = Used::read(options, &generator)?;
     generator.shared.enter(Phase::Measuring);
     interrupt.sleep_until(before.at + options.common.seconds, &mut live)?;
     let after = Used::read(options, &generator)?;
     generator.shared.enter(Phase::Over);
 
-    let memory = options.memory()?;
     let threads = generator.threads.len();
     let (mut tally, workloads) = generator.stop();
     crowd.parts = workloads;
@@ -43,13 +43,15 @@ pub(crate) fn run(
     let elapsed = after.at - before.at;
     let share = |time: Duration| time.as_secs_f64() / (elapsed.as_secs_f64() * threads as f64);
     let own_cpu = before.own_cpu.zip(after.own_cpu).map(|(before, after)| share(after.saturating_sub(before)));
-    // Tokio does not count the time it takes to ask for events, though that is work as well.
+    // Tokio does not count the time of polling for events.
     let in_tasks = share(after.own_busy.saturating_sub(before.own_busy));
     let busy_share = own_cpu.map_or(in_tasks, |cpu| cpu.max(in_tasks));
     let generator = GeneratorUse { threads, cpu_share: own_cpu, busy_share };
+    let memory = before.memory.zip(after.memory).map(|(before, after)| [before, after]);
     let cpu = before.server_cpu.zip(after.server_cpu).map(|(before, after)| after.saturating_sub(before));
     let mut measurement = Measurement::new(&tally, elapsed, cpu.zip(memory), generator);
     measurement.leased = crowd.leased();
+    measurement.held = crowd.held();
     measurement.schedule = options.common.rate.map(|rate| Kept {
         rate,
         due: after.due - before.due,
@@ -60,16 +62,17 @@ pub(crate) fn run(
     Ok(measurement)
 }
 
-/// What was used until some moment.
+/// Resources used so far.
 struct Used {
     at: Instant,
     server_cpu: Option<Duration>,
+    memory: Option<Memory>,
     own_cpu: Option<Duration>,
     own_busy: Duration,
-    /// Of an open loop's schedule.
+    /// Of an open loop.
     due: u64,
     begun: u64,
-    /// For how long a request has been due that has not begun.
+    /// How long the next request has been due.
     overdue: Duration,
 }
 
@@ -79,6 +82,7 @@ impl Used {
         let schedules = || generator.threads.iter().filter_map(|thread| thread.schedule.as_ref());
         Ok(Used {
             server_cpu: options.cpu_time()?,
+            memory: options.memory()?,
             own_cpu: generator.threads.iter().map(|thread| usage::own_thread_cpu_time(thread.id?)).sum(),
             own_busy: generator.threads.iter().map(|thread| thread.metrics.worker_total_busy_duration(0)).sum(),
             due: schedules().map(|schedule| schedule.due_by(at)).sum(),

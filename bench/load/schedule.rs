@@ -1,8 +1,7 @@
-//! An open loop's schedule: when requests are due, whether or not earlier ones have been answered.
+//! The schedule of an open loop: when requests are due, whether or not earlier ones were answered.
 //!
-//! A slow answer delays nothing but itself, and a request that had to wait for its turn counts from when it was due. A
-//! closed loop would ask less of a server that answers late, and so leave out just those requests that would have
-//! waited (coordinated omission).
+//! A slow answer delays no other request, and a request that had to wait counts from when it was due. A closed loop
+//! would send fewer requests to a slow server, and leave out just those that would have waited (coordinated omission).
 
 use std::{
     sync::{
@@ -15,30 +14,30 @@ use std::{
 
 use tokio::sync::{Semaphore, watch};
 
-use crate::error::Error;
+use crate::common::error::Error;
 
-/// How long the end of a run may go unnoticed.
-const GLANCE: Duration = Duration::from_millis(20);
+/// How soon the thread notices the end of a run.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The part of a schedule that is one generator thread's: a request every `interval` from `start` on.
+/// The schedule of one generator thread: a request every `interval` from `start` on.
 pub(crate) struct Schedule {
     start: Instant,
     interval: f64,
-    /// Requests that are due and not begun: as many permits.
+    /// One permit for each request that is due and has not begun.
     due: Semaphore,
-    /// Only the generator thread writes it.
+    /// Written by the generator thread only.
     begun: AtomicU64,
 }
 
 impl Schedule {
-    /// The share of thread `part` of `parts` in `rate` requests a second: threads take turns.
+    /// The share of thread `part` of `parts` in `rate` requests per second. Threads take turns.
     pub(crate) fn part(start: Instant, rate: f64, part: u32, parts: u32) -> Schedule {
         let interval = f64::from(parts) / rate;
         let start = start + Duration::from_secs_f64(f64::from(part) / rate);
         Schedule { start, interval, due: Semaphore::new(0), begun: AtomicU64::new(0) }
     }
 
-    /// Waits until a request is due that no other lane has begun. Returns when that was.
+    /// Waits until a request is due that no other lane has begun. Returns when it was due.
     pub(crate) async fn next(&self) -> Instant {
         self.due.acquire().await.expect("it is never closed").forget();
         let begun = self.begun.load(Ordering::Relaxed);
@@ -46,7 +45,8 @@ impl Schedule {
         self.moment(begun)
     }
 
-    /// The request that was begun last has not been sent: another lane has to. To be called before another one begins.
+    /// Returns the request that was begun last, because it could not be sent. Has to be called before another one
+    /// begins.
     pub(crate) fn give_back(&self) {
         self.begun.store(self.begun() - 1, Ordering::Relaxed);
         self.due.add_permits(1);
@@ -56,7 +56,7 @@ impl Schedule {
         self.start + Duration::from_secs_f64(nth as f64 * self.interval)
     }
 
-    /// How many have been due by then.
+    /// The number of requests that were due by then.
     pub(crate) fn due_by(&self, now: Instant) -> u64 {
         match now.checked_duration_since(self.start) {
             Some(since) => (since.as_secs_f64() / self.interval) as u64 + 1,
@@ -68,14 +68,13 @@ impl Schedule {
         self.begun.load(Ordering::Relaxed)
     }
 
-    /// For how long the next request has been due.
+    /// How long the next request has been due.
     pub(crate) fn overdue(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.moment(self.begun()))
     }
 
-    /// A thread that lets requests go when they are due. It sleeps more precisely than tokio's timers, whose
-    /// milliseconds would be most of the latency of a server on the same machine. It ends soon after the sender of
-    /// `over` is gone.
+    /// Starts a thread that releases requests when they are due. It sleeps more precisely than tokio's timers, whose
+    /// milliseconds would be most of the latency. It ends soon after the sender of `over` is dropped.
     pub(crate) fn keep(self: Arc<Self>, over: watch::Receiver<()>) -> Result<(), Error> {
         let keep = move || {
             let mut released = 0;
@@ -84,7 +83,7 @@ impl Schedule {
                 self.due.add_permits(usize::try_from(due - released).unwrap_or(Semaphore::MAX_PERMITS));
                 released = due;
                 let wait = self.moment(due).saturating_duration_since(Instant::now());
-                thread::sleep(wait.min(GLANCE));
+                thread::sleep(wait.min(POLL_INTERVAL));
             }
         };
         thread::Builder::new().name("schedule".into()).spawn(keep).map_err(Error::io("start a thread"))?;

@@ -1,4 +1,4 @@
-//! What a connection is made of, with TLS or without, and how it is made.
+//! Sockets, with TLS or without.
 
 use std::{
     io::{self, IoSlice},
@@ -13,13 +13,12 @@ use tokio::{
     net::{TcpSocket, TcpStream},
 };
 
-/// A connection to a server. No more stands between a request and the kernel than TLS itself.
+/// Only TLS is between a request and the kernel.
 pub(crate) enum Socket {
     Plain(TcpStream),
     Tls(Box<ClientStream>),
 }
 
-/// How servers are reached.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Dialer {
     tls: Option<ClientTls>,
@@ -31,7 +30,7 @@ impl Dialer {
         Dialer { tls, from: None }
     }
 
-    /// The same, from this address: another client, as far as the server can see.
+    /// Connects from this address, so that the server sees another client.
     pub(crate) fn from(self, address: IpAddr) -> Dialer {
         Dialer { from: Some(address), ..self }
     }
@@ -52,7 +51,7 @@ impl Dialer {
         socket.connect(target).await
     }
 
-    /// Over a connection that there is already.
+    /// Uses an existing connection.
     pub(crate) async fn over(&self, stream: TcpStream, target: SocketAddr) -> Result<Socket, String> {
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
         match &self.tls {
@@ -65,7 +64,7 @@ impl Dialer {
     }
 }
 
-/// The common case without the operating system's error number.
+/// The most common error without the error number of the operating system.
 fn connect_reason(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => "connection refused".into(),

@@ -1,29 +1,28 @@
-//! What a generator thread counts while the measurement runs. Tallies of threads add up.
+//! The counters of a generator thread. Tallies of threads are added up.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use super::workload::Settled;
+use crate::load::workload::Settled;
 
-/// Latencies are kept in microseconds to three digits; what takes longer counts as this long.
+/// The longest latency in microseconds, kept to three digits. Longer ones count as this.
 const LATENCY_MAX: Duration = Duration::from_secs(60);
 const DIGITS: u8 = 3;
-/// Of each second fewer: a run may have many.
+/// Each second has fewer digits, because a run may have many.
 const SECOND_DIGITS: u8 = 2;
 
-/// What is counted, which the result has as well.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Counts {
     /// Resources that got a lease.
     pub(crate) granted: u64,
-    /// Resources that an answer left out, because their client came sooner than the server's minimum request interval.
+    /// Resources that were left out of an answer because of the minimum request interval.
     pub(crate) ignored: u64,
-    /// Requests of clients that were new, and clients that gave back what they had: with `--churn` only.
+    /// New clients, and clients that released their leases. Only with `--churn`.
     pub(crate) newcomers: u64,
     pub(crate) releases: u64,
-    /// By gRPC status, or by what else went wrong.
+    /// By gRPC status or other cause.
     pub(crate) errors: BTreeMap<String, u64>,
 }
 
@@ -41,7 +40,6 @@ impl Counts {
     }
 }
 
-/// A second of the measurement.
 #[derive(Clone, Debug)]
 pub(crate) struct SecondTally {
     pub(crate) latency_us: Histogram<u64>,
@@ -49,16 +47,16 @@ pub(crate) struct SecondTally {
 }
 
 pub(crate) struct Tally {
-    /// How long it has been measured when what is counted next happens.
+    /// The time since the beginning of the measurement.
     pub(crate) elapsed: Duration,
     pub(crate) seconds: Vec<SecondTally>,
-    /// The longest between two answers to one thread, and when the last came.
+    /// The longest time between two answers to one thread, and when the last one came.
     pub(crate) silence: Duration,
     last_answer: Duration,
     pub(crate) latency_us: Histogram<u64>,
-    /// Between a request's moment in the schedule and its beginning; empty without a schedule.
+    /// From when a request was due until it began. Empty without a schedule.
     pub(crate) late_us: Histogram<u64>,
-    /// The longest that a request had waited that was not answered before the end.
+    /// The longest that a request without an answer had waited at the end.
     pub(crate) unanswered: Duration,
     pub(crate) counts: Counts,
 }
@@ -119,7 +117,7 @@ impl Tally {
         &mut self.seconds[now]
     }
 
-    /// Requests for capacity that ended, one way or another; attempts to connect and releases if they failed.
+    /// Requests for capacity that ended in any way; also failed attempts to connect and failed releases.
     pub(crate) fn requests(&self) -> u64 {
         self.latency_us.len() + self.counts.error_count()
     }

@@ -1,8 +1,7 @@
-//! A generator thread: its connections, and on each of them as many lanes as requests may be in flight. A lane asks,
-//! waits for the answer, and asks again as the next client: at once (a closed loop), or when the schedule says so (an
-//! open one).
+//! A generator thread: its connections, and a number of lanes on each. A lane sends a request, waits for the answer,
+//! and sends the next: at once (closed loop), or when the schedule says so (open loop).
 //!
-//! Everything of a thread stays on it (`LocalSet`, `Rc`), so lanes share the workload and the tally without locks.
+//! All state stays on the thread (`LocalSet`, `Rc`), so that lanes share it without locks.
 
 use std::{
     cell::{Cell, RefCell},
@@ -24,7 +23,7 @@ use tokio::{
     time::sleep,
 };
 
-use super::{
+use crate::load::{
     connection::{Connection, Failure, Path},
     live::Beat,
     master::address_of,
@@ -34,15 +33,15 @@ use super::{
     workload::{Asker, Settled, Workload},
 };
 
-/// A server that went away is not asked for new connections more often than this.
+/// The pause between two attempts to connect.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Which part of a run this is. Answers are counted from `Measuring` until `Over` is set, by the thread that reads the
-/// server's CPU time just then.
+/// The phase of a run. Answers count from `Measuring` until `Over`, which are set by the thread that reads the server's
+/// CPU time.
 #[derive(Default)]
 pub(crate) struct Shared {
     phase: AtomicU8,
-    /// When `Measuring` was set, and `Over`.
+    /// When `Measuring` and `Over` were set.
     measuring: OnceLock<Instant>,
     over: OnceLock<Instant>,
 }
@@ -73,31 +72,29 @@ impl Shared {
     }
 }
 
-/// What one thread is to do.
 pub(crate) struct ThreadPlan {
     pub(crate) servers: Servers,
     pub(crate) connections: u32,
     pub(crate) in_flight: u32,
     pub(crate) workload: Workload,
-    /// An open loop's; a closed loop has none.
+    /// None: a closed loop.
     pub(crate) schedule: Option<Arc<Schedule>>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) beat: Arc<Beat>,
 }
 
-/// The servers that may be asked.
 #[derive(Clone)]
 pub(crate) struct Servers {
-    /// Never empty. The first is asked first, and another when one cannot be reached.
+    /// Never empty. The first is asked first, the others if one is unreachable.
     pub(crate) named: Vec<SocketAddr>,
-    /// Whether to go where a server says that the master is. Not if the first one's process is measured.
+    /// Whether to follow redirects. Not if the process of the first target is measured.
     pub(crate) follow: bool,
     pub(crate) dialer: Dialer,
 }
 
 struct Worker {
     servers: Servers,
-    /// The server that is asked now.
+    /// The server in use.
     target: Cell<SocketAddr>,
     schedule: Option<Arc<Schedule>>,
     shared: Arc<Shared>,
@@ -106,13 +103,13 @@ struct Worker {
     tally: RefCell<Tally>,
 }
 
-/// What a thread gives back.
+/// The result of a thread.
 pub(crate) struct Done {
     pub(crate) tally: Tally,
     pub(crate) workload: Workload,
 }
 
-/// Runs until `over` changes or its sender is dropped; requests in flight then are abandoned.
+/// Runs until `over` changes or its sender is dropped. Requests in flight are abandoned then.
 pub(crate) async fn work(plan: ThreadPlan, mut over: watch::Receiver<()>) -> Done {
     let worker = Rc::new(Worker {
         target: Cell::new(plan.servers.named[0]),
@@ -133,8 +130,7 @@ pub(crate) async fn work(plan: ThreadPlan, mut over: watch::Receiver<()>) -> Don
     Done { tally: worker.tally.into_inner(), workload: worker.workload.into_inner() }
 }
 
-/// A request that is under way since it was sent, or was due. One that is still waiting when the measurement ends is in
-/// no figure: how long it had waited by then is kept.
+/// A request in flight. If it is unanswered at the end of the measurement, only its waiting time counts.
 struct UnderWay<'w> {
     worker: &'w Worker,
     since: Instant,
@@ -142,7 +138,7 @@ struct UnderWay<'w> {
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        // Requests go on until their tasks end: those that began after the measurement are none of its business.
+        // Requests go on until their tasks end. Those that began after the measurement do not count.
         let waited = self.worker.shared.over.get().and_then(|over| over.checked_duration_since(self.since));
         if let Some(waited) = waited {
             self.worker.tally.borrow_mut().unanswered(waited);
@@ -150,11 +146,11 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// One connection, as its lanes see it.
+/// A connection, as its lanes see it.
 #[derive(Clone)]
 struct Wire {
     connection: Connection,
-    /// Of the task that does the connection's work: it ends when the connection breaks.
+    /// The task that drives the connection. It ends when the connection breaks.
     driver: AbortHandle,
     target: SocketAddr,
     ask: Path,
@@ -162,7 +158,7 @@ struct Wire {
 }
 
 impl Worker {
-    /// Keeps one connection busy, and opens another when it breaks, or when another server is the master.
+    /// Keeps one connection busy. Opens another when it breaks, or when the master changes.
     async fn keep_connected(self: Rc<Self>, in_flight: u32) {
         loop {
             let (target, dialer) = (self.target.get(), &self.servers.dialer);
@@ -188,7 +184,7 @@ impl Worker {
         }
     }
 
-    /// One request at a time, for as long as the connection lasts and leads to the master.
+    /// Sends one request at a time, while the connection lasts and leads to the master.
     async fn lane(self: Rc<Self>, wire: Wire) {
         let mut request = GetCapacityRequest::default();
         loop {
@@ -222,20 +218,19 @@ impl Worker {
                     self.count_failure(failure.kind());
                     match failure {
                         Failure::Connection(_) => return,
-                        // May come without any waiting; others must get their turn.
+                        // An answer may be available without waiting, and other lanes must get their turn.
                         Failure::Stream(_) | Failure::Status(..) | Failure::Garbage(_) => yield_now().await,
                     }
                 }
             }
-            // Afterwards, so that no request waits for it whose latency counts.
+            // After the answer, so that no measured request waits for it.
             if let Some(release) = turn.release {
                 self.release(&wire, &release).await;
             }
         }
     }
 
-    /// Waits for the next moment of the schedule; `None` if this connection broke meanwhile, so that another has to
-    /// send it.
+    /// Waits until a request is due. None: the connection broke, and another lane has to send the request.
     async fn on_time(&self, schedule: &Schedule, wire: &Wire) -> Option<Instant> {
         let due = schedule.next().await;
         if wire.driver.is_finished() {
@@ -263,7 +258,7 @@ impl Worker {
         }
     }
 
-    /// Where to go from a server that is not the master. Whether this connection is of no use any more.
+    /// Chooses a server after an answer by one that is not the master. Returns whether to leave this connection.
     async fn turn_away(&self, wire: &Wire, mastership: &Mastership) -> bool {
         if !self.servers.follow {
             yield_now().await;
@@ -271,13 +266,13 @@ impl Worker {
         }
         match address_of(mastership).await {
             Some(master) if master != wire.target => self.target.set(master),
-            // It does not know, or takes itself for it after all.
+            // The server does not know the master, or names itself.
             _ => self.leave(wire.target),
         }
         true
     }
 
-    /// Asks another of the servers that were named, unless another lane has already gone elsewhere.
+    /// Chooses another of the named servers, unless another lane already has.
     fn leave(&self, target: SocketAddr) {
         if self.target.get() == target {
             let named = &self.servers.named;

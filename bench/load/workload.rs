@@ -1,10 +1,8 @@
-//! Which client asks for what. A workload is a part of all clients, each with the leases it holds; it writes the next
-//! request as a real client would, `has` and token included, and keeps what the answer grants. Clients may leave, and
-//! new ones come.
+//! Which client asks for what. A workload is a part of all clients with their leases. It writes requests as real
+//! clients do, with `has` and token, and keeps the leases of the answers. Clients may leave and be replaced.
 //!
-//! Everything is drawn from a seed. A client costs 4 bytes plus 40 for each resource it asks for (and 4 more where
-//! clients come and go), so a million clients fit in the memory of a load generator that runs beside the server it
-//! measures.
+//! All choices are drawn from a seed. A client takes 4 bytes plus 40 for each of its resources (and 4 more with churn),
+//! so that a million clients fit beside the server.
 
 use std::{fmt::Write, ops::RangeInclusive, str::FromStr};
 
@@ -12,15 +10,14 @@ use leaseway_proto::doorman::{
     GetCapacityRequest, GetCapacityResponse, Lease, ReleaseCapacityRequest, ResourceRequest,
 };
 
-/// How much clients want.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum WantsPattern {
-    /// A whole number for each client and resource, which stays.
+    /// A constant whole number for each client and resource.
     Uniform(RangeInclusive<u32>),
     /// A new whole number in every request.
     Changing(RangeInclusive<u32>),
-    /// In so many per cent of requests half as much again as it has, and from 1 again beyond 100; else what it has.
-    /// Where there is enough for all, so many requests raise what the client is promised.
+    /// In this percentage of requests half as much again as it has, starting over at 1 beyond 100; otherwise what it
+    /// has. If there is enough for all, this percentage of requests raises what the client is promised.
     Climbing(u8),
 }
 
@@ -46,7 +43,7 @@ fn range(text: &str) -> Result<RangeInclusive<u32>, String> {
     bounds.filter(|range| !range.is_empty()).ok_or_else(|| format!("`{text}` is not a range such as 1-100"))
 }
 
-/// What all generator threads agree on.
+/// Parameters of all generator threads.
 #[derive(Clone, Debug)]
 pub(crate) struct Population {
     pub(crate) clients: u32,
@@ -54,35 +51,35 @@ pub(crate) struct Population {
     pub(crate) resources_per_request: u32,
     pub(crate) resource_prefix: String,
     pub(crate) wants: WantsPattern,
-    /// Of requests: so many per cent come from a client that is new, in the place of one that has left.
+    /// The percentage of requests from new clients.
     pub(crate) churn: f64,
-    /// They keep to it that only the answer to their latest request counts, and say so.
+    /// Clients ignore answers to all but their latest request, and say so.
     pub(crate) drops_late: bool,
     pub(crate) seed: u64,
 }
 
-/// The clients of one generator thread, and what they hold.
+/// The clients of one generator thread.
 pub(crate) struct Workload {
     population: Population,
     names: Vec<String>,
-    /// This thread's clients are `first`, `first + step`, `first + 2 * step` …
+    /// The clients of this thread are `first`, `first + step`, `first + 2 * step` …
     first: u32,
     step: u32,
     walk: Walk,
-    /// `resources_per_request` in a row for each client.
+    /// `resources_per_request` entries in a row for each client.
     held: Vec<Option<Held>>,
-    /// Clients that hold a lease of the first resource they ask for, ended or not.
+    /// Clients with a lease of their first resource, ended or not.
     leased: u32,
-    /// How many clients have left from each place; empty where none does.
+    /// The number of clients that have left each place. Empty without churn.
     generations: Vec<u32>,
-    /// Which request of each was the latest, where that matters.
+    /// The number of the latest request of each client. Empty unless `drops_late`.
     latest: Vec<u8>,
-    /// Whether clients leave at this time.
+    /// Whether clients may leave now.
     restless: bool,
     rng: fastrand::Rng,
 }
 
-/// What a client remembers of its lease: what it will echo. How long is left is nothing to echo.
+/// The part of a lease that a client echoes.
 #[derive(Clone, Copy)]
 struct Held {
     expiry_time: i64,
@@ -91,15 +88,15 @@ struct Held {
     token: Option<u64>,
 }
 
-/// How many of the resources asked for were answered.
+/// The resources of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Settled {
     pub(crate) granted: u32,
-    /// Left out of the answer: the server has a minimum request interval and this client came too early.
+    /// Left out of the answer because of the minimum request interval.
     pub(crate) ignored: u32,
 }
 
-/// The client that a request was written for; its answer must be settled with the same one.
+/// The client of a request. The answer has to be settled with the same value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Asker {
     place: u32,
@@ -107,17 +104,16 @@ pub(crate) struct Asker {
     request: u8,
 }
 
-/// The client that asks next.
+/// The next client, and what else happens in its turn.
 pub(crate) struct Turn {
     pub(crate) asker: Asker,
-    /// The asker is new.
     pub(crate) newcomer: bool,
-    /// What its predecessor gives back.
+    /// The release of its predecessor.
     pub(crate) release: Option<ReleaseCapacityRequest>,
 }
 
 impl Workload {
-    /// The share of thread `part` of `parts`, which must not be more than there are clients.
+    /// The share of thread `part` of `parts`, which must not exceed the number of clients.
     pub(crate) fn part(population: Population, part: u32, parts: u32) -> Workload {
         let clients = (population.clients - part).div_ceil(parts);
         let mut rng = fastrand::Rng::with_seed(population.seed.wrapping_add(u64::from(part)));
@@ -136,28 +132,27 @@ impl Workload {
         }
     }
 
-    /// Whether clients may leave from now on, where they do at all.
     pub(crate) fn may_leave(&mut self, may: bool) {
         self.restless = may;
     }
 
-    /// How many clients hold a lease, ended or not.
+    /// Clients with a lease, ended or not.
     pub(crate) fn leased(&self) -> u32 {
         self.leased
     }
 
-    /// How many hold one that has not ended by then, in seconds since the epoch.
+    /// Clients with a lease that ends later than `now`, in seconds since the epoch.
     pub(crate) fn leased_beyond(&self, now: i64) -> u64 {
         let newest = self.held.iter().step_by(self.population.resources_per_request as usize);
         newest.flatten().filter(|held| held.expiry_time > now).count() as u64
     }
 
-    /// What is held in leases that have not ended by then.
+    /// The sum of leases that end later than `now`.
     pub(crate) fn held_beyond(&self, now: i64) -> f64 {
         self.held.iter().flatten().filter(|held| held.expiry_time > now).map(|held| held.capacity).sum()
     }
 
-    /// Overwrites `request` with that of the client whose turn it is. Reusing one spares its strings.
+    /// Overwrites `request` with that of the next client. Reusing it saves allocations.
     pub(crate) fn write(&mut self, request: &mut GetCapacityRequest) -> Turn {
         let place = self.walk.next();
         let (newcomer, release) =
@@ -187,14 +182,13 @@ impl Workload {
         Turn { asker, newcomer, release }
     }
 
-    /// The client in that place may leave, and a new one be there. One that never had a lease stays: it has not come
-    /// yet.
+    /// The client may leave and be replaced. A client that never had a lease stays.
     fn replace(&mut self, place: u32) -> (bool, Option<ReleaseCapacityRequest>) {
         let held = self.slot(place, 0)..self.slot(place + 1, 0);
         if self.held[held.start].is_none() || self.rng.f64() * 100.0 >= self.population.churn {
             return (false, None);
         }
-        // Every other one leaves without a word: its leases are the server's to end.
+        // Every other client leaves without a release.
         let release = self.rng.bool().then(|| self.release(place));
         self.held[held].fill(None);
         self.leased -= 1;
@@ -202,7 +196,6 @@ impl Workload {
         (true, release)
     }
 
-    /// All that is held in that place.
     fn release(&self, place: u32) -> ReleaseCapacityRequest {
         let client = self.client(place);
         let mut release = ReleaseCapacityRequest::default();
@@ -216,10 +209,10 @@ impl Workload {
         release
     }
 
-    /// Takes over the leases of an answer.
+    /// Stores the leases of an answer.
     pub(crate) fn settle(&mut self, asker: Asker, answer: &GetCapacityResponse) -> Settled {
         let mut settled = Settled::default();
-        // Another request of the same place may have been under way when its client left, or asked again.
+        // The client may have left, or asked again, since the request was sent.
         let current = (self.generation(asker.place), self.request(asker.place)) == (asker.generation, asker.request);
         let client = self.client(asker.place);
         for nth in 0..self.population.resources_per_request as usize {
@@ -245,7 +238,7 @@ impl Workload {
         settled
     }
 
-    /// Clients start at different resources and ask for those that follow: every resource gets its share of clients.
+    /// Clients start at different resources and use the ones that follow, so that resources have equally many clients.
     fn resource(&self, client: u32, nth: usize) -> usize {
         (client as usize + nth) % self.population.resources as usize
     }
@@ -273,7 +266,7 @@ impl Workload {
                 None => f64::from(self.rng.u32(1..=100)),
                 Some(has) if self.rng.u8(0..100) >= *percent => has,
                 Some(has) if has * 1.5 > 100.0 => 1.0,
-                // Of nothing, half as much again is nothing.
+                // Half as much again as 0 is 0.
                 Some(has) => (has * 1.5).max(1.0),
             },
             WantsPattern::Uniform(range) => {
@@ -284,7 +277,7 @@ impl Workload {
     }
 }
 
-/// `client-3`, and those that come into its place `client-3-1`, `client-3-2` …
+/// `client-3`; the clients that replace it are `client-3-1`, `client-3-2` …
 fn write_id(id: &mut String, client: u32, generation: u32) {
     id.clear();
     let written = match generation {
@@ -294,8 +287,8 @@ fn write_id(id: &mut String, client: u32, generation: u32) {
     written.expect("writing to a string cannot fail");
 }
 
-/// Visits all of `0..count` in random order, then again in another: no client is forgotten, and a server's caches and
-/// tables see no pattern.
+/// Visits all of `0..count` in random order, then again in another order, so that no client is forgotten and caches of
+/// the server see no pattern.
 struct Walk {
     order: Vec<u32>,
     next: usize,
@@ -307,7 +300,7 @@ impl Walk {
         Walk { order: (0..count).collect(), next: 0, rng }
     }
 
-    /// One step of a shuffle for each client visited, so that no lap begins with a pause.
+    /// One step of a shuffle per visit, so that no round begins with a pause.
     fn next(&mut self) -> u32 {
         let other = self.rng.usize(self.next..self.order.len());
         self.order.swap(self.next, other);

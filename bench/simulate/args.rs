@@ -1,4 +1,4 @@
-//! The command line, and the cases that it asks for.
+//! The command line, and the cases that it describes.
 
 use std::{num::NonZeroU64, ops::Range, path::PathBuf};
 
@@ -9,13 +9,15 @@ use leaseway_sim::{
     units::{Algorithm, Between, Part, Span},
 };
 
-use super::{
-    file,
-    sets::{self, Chosen, Setting},
-};
 use crate::{
-    error::Error,
-    flags::{Handover, word},
+    common::{
+        error::Error,
+        flags::{Handover, word},
+    },
+    simulate::{
+        file,
+        sets::{self, Chosen, Setting},
+    },
 };
 
 fn some_time(text: &str) -> Result<Span, String> {
@@ -23,84 +25,80 @@ fn some_time(text: &str) -> Result<Span, String> {
     if length == Span::default() { Err("no time measures nothing".to_owned()) } else { Ok(length) }
 }
 
-/// Simulates servers, child nodes and clients in virtual time: the real state machines, a seeded network, and fault injection.
+/// Simulate servers, child nodes and clients in virtual time: the real state machines, a seeded network, and faults.
 ///
-/// What must always hold is checked at every step; a run in which it does not is stopped, and the command that repeats
-/// it is printed. The same seed gives the same run.
+/// Every promise is checked at every step. A run that breaks one is stopped, and the command that repeats it is
+/// printed. The same seed gives the same run.
 #[derive(clap::Args)]
 pub(crate) struct SimulateArgs {
-    /// Those that come with the harness (see --list), or files.
+    /// Built-in scenarios (see --list), or files.
     #[arg(required_unless_present_any = ["list", "plant"], value_name = "SCENARIO")]
-    pub(super) scenarios: Vec<String>,
-    /// Names the scenarios that come with the harness.
+    pub(crate) scenarios: Vec<String>,
+    /// List the built-in scenarios.
     #[arg(long)]
-    pub(super) list: bool,
-    /// Prints the file of a scenario, to copy and change.
+    pub(crate) list: bool,
+    /// Print the file of a scenario, to copy and change.
     #[arg(long)]
-    pub(super) show: bool,
-    /// Leaves out a rule of the protocol (`all`: each in turn) and looks for a run that shows it: in the scenarios that
-    /// are named, or in those that show most. --seeds: how many are tried.
+    pub(crate) show: bool,
+    /// Look for a run that shows that this rule of the protocol is left out (`all`: each rule in turn), in the named
+    /// scenarios or in those that show most. --seeds is the number of tries.
     ///
-    /// Only a build with the feature `planted` can leave rules out:
-    /// `cargo run --release -p leaseway-bench --features planted -- simulate --plant all --seeds 40`.
+    /// Needs the feature `planted`: `cargo run --release -p leaseway-bench --features planted -- simulate --plant all
+    /// --seeds 40`.
     #[arg(long, value_name = "FAULT")]
-    pub(super) plant: Option<String>,
-    /// So many runs of each case.
+    pub(crate) plant: Option<String>,
+    /// The number of runs of each case.
     #[arg(long, default_value = "1", value_name = "N")]
     seeds: NonZeroU64,
-    /// The first of their seeds.
+    /// The first seed.
     #[arg(long, default_value = "1", value_name = "S")]
-    pub(super) seed: u64,
-    /// Instead of the file's; several, for a case with each.
+    pub(crate) seed: u64,
+    /// The algorithms, instead of that of the file; one case for each.
     #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
     algorithm: Vec<Algorithm>,
-    /// When freed capacity may be given to another holder; several, for a case with each.
+    /// When freed capacity may be given to another holder; one case for each.
     #[arg(long, value_delimiter = ',', value_name = "WHEN,…")]
     reuse: Vec<When>,
-    /// Hints, and child nodes that ask early; both, for a case with each.
+    /// Whether to send hints, and whether child nodes ask early; one case for each.
     #[arg(long, value_delimiter = ',', value_name = "WHETHER,…")]
     push: Vec<Switch>,
-    /// A parameter of the algorithm instead of the file's: `raise_tc_s=900,3600`; several values, for a case with each.
-    /// More than once, for a case with each of the one and each of the other.
+    /// A parameter of the algorithm, as `raise_tc_s=900,3600`; one case for each value. Can be repeated for several
+    /// parameters.
     #[arg(long, value_name = "NAME=VALUE,…")]
     set: Vec<Setting>,
     /// What a new master knows.
     #[arg(long)]
     handover: Option<Handover>,
-    /// Whether child nodes tell similar wants apart.
+    /// Whether child nodes report similar wants separately.
     #[arg(long)]
     slices: Option<Switch>,
-    /// Whether parents tell what they divided by.
+    /// Whether parents report what they divided by.
     #[arg(long)]
     terms: Option<Switch>,
-    /// Of a message, one way: `5ms`, `10..100ms`.
+    /// The delay of a message, one way: `5ms`, `10..100ms`.
     #[arg(long)]
     delay: Option<Between>,
-    /// So many messages never arrive: `1%`.
+    /// The fraction of messages that are lost: `1%`.
     #[arg(long)]
     loss: Option<Part>,
-    /// So many messages arrive twice: `1%`.
+    /// The fraction of messages that arrive twice: `1%`.
     #[arg(long)]
     duplicates: Option<Part>,
-    /// Of virtual time: `3600s`.
+    /// The length of a run in virtual time: `3600s`.
     #[arg(long, value_parser = some_time)]
     length: Option<Span>,
-    /// Also write everything that was measured to a file.
+    /// Also write all results to a file, as JSON.
     #[arg(long, value_name = "FILE")]
-    pub(super) json: Option<PathBuf>,
-    /// All figures in one table, however wide.
+    pub(crate) json: Option<PathBuf>,
+    /// Print all figures in one table, however wide.
     #[arg(long)]
-    pub(super) wide: bool,
-    /// Also draw what was wanted and what was had, of the first seed of each case; with --set to several numbers: what
-    /// the parameter changes, of all seeds.
-    #[arg(long, value_name = "FILE")]
-    pub(super) svg: Option<PathBuf>,
+    pub(crate) wide: bool,
 }
 
 /// When freed capacity may be given to another holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum When {
-    /// When the holder has shown that it knows.
+    /// When the former holder has confirmed its smaller lease.
     Confirmed,
     /// As soon as it is decided.
     Prompt,
@@ -112,28 +110,28 @@ enum Switch {
     Off,
 }
 
-/// A scenario in one way of running it.
-pub(super) struct Case {
-    pub(super) scenario: String,
-    /// What --set has made of the parameters.
-    pub(super) set: Chosen,
-    pub(super) reuse: String,
-    /// What repeats it, but for the seed.
-    pub(super) command: String,
-    pub(super) plan: Plan,
+/// A scenario with one combination of options.
+pub(crate) struct Case {
+    pub(crate) scenario: String,
+    /// The values that --set gave to parameters.
+    pub(crate) set: Chosen,
+    pub(crate) reuse: String,
+    /// The command that repeats it, without the seed.
+    pub(crate) command: String,
+    pub(crate) plan: Plan,
 }
 
 impl Case {
-    pub(super) fn algorithm(&self) -> Algorithm {
+    pub(crate) fn algorithm(&self) -> Algorithm {
         self.plan.scenario().resource.algorithm
     }
 
-    pub(super) fn push(&self) -> bool {
+    pub(crate) fn push(&self) -> bool {
         self.plan.scenario().push
     }
 
-    /// The scenario, and what was set.
-    pub(super) fn name(&self) -> String {
+    /// The scenario, and the parameters that were set.
+    pub(crate) fn name(&self) -> String {
         let set = self.set.iter().map(|(name, value)| format!(" {name}={value}"));
         std::iter::once(self.scenario.clone()).chain(set).collect()
     }
@@ -141,7 +139,7 @@ impl Case {
 
 impl SimulateArgs {
     #[cfg(test)]
-    pub(super) fn parse(words: &[&str]) -> Result<SimulateArgs, Error> {
+    pub(crate) fn parse(words: &[&str]) -> Result<SimulateArgs, Error> {
         #[derive(clap::Parser)]
         struct CommandLine {
             #[command(flatten)]
@@ -150,12 +148,12 @@ impl SimulateArgs {
         clap::Parser::try_parse_from(words).map(|line: CommandLine| line.args).map_err(Error::usage)
     }
 
-    pub(super) fn seeds(&self) -> Range<u64> {
+    pub(crate) fn seeds(&self) -> Range<u64> {
         self.seed..self.seed.saturating_add(self.seeds.get())
     }
 
-    /// Every scenario in every way that was asked for.
-    pub(super) fn cases(&self) -> Result<Vec<Case>, Error> {
+    /// Every scenario with every combination of options.
+    pub(crate) fn cases(&self) -> Result<Vec<Case>, Error> {
         let mut cases = Vec::new();
         for name in &self.scenarios {
             let scenario = self.changed(file::load(name)?);
@@ -172,7 +170,7 @@ impl SimulateArgs {
         Ok(cases)
     }
 
-    /// What is the same for all cases.
+    /// Options that all cases share.
     fn changed(&self, mut scenario: Scenario) -> Scenario {
         scenario.handover = self.handover.map_or(scenario.handover, Handover::simulated);
         scenario.slices = self.slices.map_or(scenario.slices, |slices| slices == Switch::On);
@@ -230,7 +228,7 @@ impl SimulateArgs {
     }
 }
 
-/// One way of running a scenario; where it says nothing the file decides.
+/// A combination of options. None: as in the file.
 struct Way<'a> {
     set: &'a Chosen,
     algorithm: Option<Algorithm>,
@@ -238,7 +236,7 @@ struct Way<'a> {
     push: Option<Switch>,
 }
 
-/// Each of them, or once none: the file decides.
+/// Each of them, or once none.
 fn each<T: Copy>(given: &[T]) -> Vec<Option<T>> {
     if given.is_empty() { vec![None] } else { given.iter().copied().map(Some).collect() }
 }

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use leaseway_sim::scenario::{BUILT_IN, Scenario, built_in};
 
-use crate::error::Error;
+use crate::common::error::Error;
 
-/// The text of a scenario: one that comes with the harness, or a file.
-pub(super) fn text(name: &str) -> Result<String, Error> {
+/// The text of a built-in scenario, or of a file.
+pub(crate) fn text(name: &str) -> Result<String, Error> {
     if let Some(text) = built_in(name) {
         return Ok(text.to_owned());
     }
@@ -19,8 +19,8 @@ pub(super) fn text(name: &str) -> Result<String, Error> {
     std::fs::read_to_string(path).map_err(Error::io(format!("read {name}")))
 }
 
-/// Reads and checks a scenario. Complaints name file and line.
-pub(super) fn load(name: &str) -> Result<Scenario, Error> {
+/// Reads and checks a scenario. Errors name file and line.
+pub(crate) fn load(name: &str) -> Result<Scenario, Error> {
     Scenario::parse(name, &text(name)?).map_err(Error::Usage)
 }
 

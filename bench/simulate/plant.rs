@@ -2,10 +2,12 @@
 
 use leaseway_sim::runner::planted::{Fault, Found, Search};
 
-use super::SimulateArgs;
-use crate::{error::Error, output::print, signal::Interrupt, table};
+use crate::{
+    common::{error::Error, output::print, signal::Interrupt, table},
+    simulate::args::SimulateArgs,
+};
 
-pub(super) fn search(name: &str, args: &SimulateArgs, interrupt: &Interrupt) -> Result<(), Error> {
+pub(crate) fn search(name: &str, args: &SimulateArgs, interrupt: &Interrupt) -> Result<(), Error> {
     let faults: Vec<Fault> =
         Fault::SIMULATED.into_iter().filter(|fault| name == "all" || fault.name() == name).collect();
     if faults.is_empty() {

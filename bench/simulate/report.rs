@@ -1,4 +1,4 @@
-//! What was measured, case by case: a table for people, JSON for programs, and for the page that `report` makes.
+//! Results by case: a table, JSON, and the input of `report`.
 
 use std::collections::BTreeMap;
 
@@ -12,18 +12,20 @@ use leaseway_sim::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::args::Case;
-use crate::{spread::Spread, table};
+use crate::{
+    common::{spread::Spread, table},
+    simulate::args::Case,
+};
 
-/// A case, and what became of its runs.
-pub(super) struct Simulated<'c> {
-    pub(super) case: &'c Case,
-    pub(super) runs: Vec<Figures>,
-    pub(super) broken: Vec<RunFailure>,
+/// A case, and its runs.
+pub(crate) struct Simulated<'c> {
+    pub(crate) case: &'c Case,
+    pub(crate) runs: Vec<Figures>,
+    pub(crate) broken: Vec<RunFailure>,
 }
 
 impl<'c> Simulated<'c> {
-    pub(super) fn of(case: &'c Case, outcomes: Outcomes) -> Simulated<'c> {
+    pub(crate) fn of(case: &'c Case, outcomes: Outcomes) -> Simulated<'c> {
         let (mut runs, mut broken) = (Vec::new(), Vec::new());
         for outcome in outcomes {
             match outcome {
@@ -60,8 +62,8 @@ impl<'c> Simulated<'c> {
         }
     }
 
-    /// What happened in the first run that broke a promise, what led to it, and how to see it again.
-    pub(super) fn complaint(&self) -> Option<String> {
+    /// Describes the first run that broke a promise, with its trace and the command that repeats it.
+    pub(crate) fn complaint(&self) -> Option<String> {
         let RunFailure { seed, at, violation, trace } = self.broken.first()?;
         let (seconds, trace, command) = (at.0 as f64 / 1000.0, trace.join("\n"), &self.case.command);
         let name = self.case.name();
@@ -72,7 +74,6 @@ impl<'c> Simulated<'c> {
     }
 }
 
-/// Everything, as JSON has it; the table is a view of it.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct SimulateReport {
     pub(crate) cases: Vec<SimulatedCase>,
@@ -81,16 +82,16 @@ pub(crate) struct SimulateReport {
 #[derive(Serialize, Deserialize)]
 pub(crate) struct SimulatedCase {
     pub(crate) scenario: String,
-    /// What --set has made of the parameters.
+    /// The values that --set gave to parameters.
     #[serde(default)]
     pub(crate) set: BTreeMap<String, String>,
     pub(crate) algorithm: String,
     pub(crate) reuse: String,
     pub(crate) push: bool,
     handover: String,
-    /// What repeats it, but for the seed.
+    /// The command that repeats it, without the seed.
     pub(crate) command: String,
-    /// A pool is overbooked on purpose, and no client of it is due a part: other figures say how well it does.
+    /// Pools have figures of their own: they are overbooked on purpose, and no client is due a share.
     pub(crate) is_pool: bool,
     /// By the names of metrics.
     pub(crate) spreads: BTreeMap<String, Spread>,
@@ -106,7 +107,7 @@ pub(crate) struct FailedRun {
     what: String,
 }
 
-/// A figure of a run, and how it is shown.
+/// A figure of a run, and its column.
 pub(crate) struct Metric {
     pub(crate) name: &'static str,
     pub(crate) head: &'static str,
@@ -118,7 +119,7 @@ const fn metric(name: &'static str, head: &'static str, digits: usize, of: fn(&F
     Metric { name, head, digits, of }
 }
 
-/// What matters most comes first.
+/// The most important first.
 const OF_DIVISIONS: [Metric; 17] = [
     metric("of_wanted", "of min(wants, capacity) %", 2, |run| Some(run.usage.of_wanted)),
     metric("over_seconds", "over s", 1, |run| Some(run.usage.over_seconds)),
@@ -153,14 +154,11 @@ const OF_POOLS: [Metric; 11] = [
     metric("speed", "M events/s", 2, speed),
 ];
 
-/// So many of each are shown on a page.
-const ON_PAGES: usize = 6;
-
 fn pool(run: &Figures, figure: fn(&PoolFigures) -> f64) -> Option<f64> {
     run.pool.as_ref().map(figure)
 }
 
-/// Of one thread, in millions of events a second.
+/// Millions of events per second, on one thread.
 fn speed(run: &Figures) -> Option<f64> {
     Some(run.events as f64 / run.took_s / 1e6)
 }
@@ -169,28 +167,20 @@ fn metrics(is_pool: bool) -> &'static [Metric] {
     if is_pool { &OF_POOLS } else { &OF_DIVISIONS }
 }
 
-/// The head and the rows of a table of cases that are all of pools, or none.
-pub(crate) struct SimulatedTable {
-    pub(crate) head: Vec<&'static str>,
-    pub(crate) rows: Vec<Vec<String>>,
+/// A table of cases that are either all of pools, or none.
+struct SimulatedTable {
+    head: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
 }
 
 impl SimulatedTable {
-    /// As a page shows it.
-    pub(crate) fn for_page(cases: &[SimulatedCase], is_pool: bool) -> SimulatedTable {
-        SimulatedTable::of(cases, is_pool, &["scenario", "seeds", "broke a promise"], ON_PAGES, |case| {
-            vec![case.label()]
-        })
-    }
-
     fn of(
         cases: &[SimulatedCase],
         is_pool: bool,
         words: &[&'static str],
-        most: usize,
         name: impl Fn(&SimulatedCase) -> Vec<String>,
     ) -> SimulatedTable {
-        let metrics = &metrics(is_pool)[..metrics(is_pool).len().min(most)];
+        let metrics = metrics(is_pool);
         let row = |case: &SimulatedCase| {
             let seeds = case.runs.len() + case.broken.len();
             let mut row = name(case);
@@ -206,31 +196,26 @@ impl SimulatedTable {
 }
 
 impl SimulatedCase {
-    /// The scenario, and what was set.
+    /// The scenario, and the parameters that were set.
     fn name(&self) -> String {
         let set = self.set.iter().map(|(name, value)| format!(" {name}={value}"));
         std::iter::once(self.scenario.clone()).chain(set).collect()
     }
-
-    pub(crate) fn label(&self) -> String {
-        let push = if self.push { "with hints" } else { "without hints" };
-        format!("{}: {}, {}, {push}", self.name(), self.algorithm, self.reuse)
-    }
 }
 
 impl SimulateReport {
-    pub(super) fn new(simulated: &[Simulated<'_>]) -> SimulateReport {
+    pub(crate) fn new(simulated: &[Simulated<'_>]) -> SimulateReport {
         SimulateReport { cases: simulated.iter().map(Simulated::written).collect() }
     }
 
-    /// Pools have a table of their own. Unless it is to be `wide`, a table fits a terminal.
-    pub(super) fn table(&self, wide: bool) -> String {
+    /// Pools have a table of their own. Unless `wide`, tables are cut to fit a terminal.
+    pub(crate) fn table(&self, wide: bool) -> String {
         let words = ["scenario", "algorithm", "reuse", "push", "seeds", "broken"];
         let name = |case: &SimulatedCase| {
             let push = if case.push { "on" } else { "off" };
             vec![case.name(), case.algorithm.clone(), case.reuse.clone(), push.to_owned()]
         };
-        let tables = [false, true].map(|is_pool| SimulatedTable::of(&self.cases, is_pool, &words, usize::MAX, name));
+        let tables = [false, true].map(|is_pool| SimulatedTable::of(&self.cases, is_pool, &words, name));
         let tables = tables.iter().filter(|table| !table.rows.is_empty());
         let render = if wide { table::render::<Vec<String>, String> } else { table::fitted };
         tables.map(|table| render(&table.head, 4, &table.rows)).collect::<Vec<_>>().join("\n\n")

@@ -1,16 +1,16 @@
-//! Parameters that are set on the command line, to several values: a case with each.
+//! Parameters set on the command line, with one case for each value.
 
 use std::{collections::BTreeMap, str::FromStr};
 
-/// A parameter, and the values it is to have one after the other: `raise_tc_s=900,3600`.
+/// A parameter and its values, as `raise_tc_s=900,3600`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Setting {
+pub(crate) struct Setting {
     name: String,
     values: Vec<String>,
 }
 
-/// What each parameter is set to.
-pub(super) type Chosen = BTreeMap<String, String>;
+/// The value of each parameter.
+pub(crate) type Chosen = BTreeMap<String, String>;
 
 impl FromStr for Setting {
     type Err = String;
@@ -26,8 +26,8 @@ impl FromStr for Setting {
     }
 }
 
-/// Every value of each together with every value of the others; once nothing, if nothing is set.
-pub(super) fn each(settings: &[Setting]) -> Vec<Chosen> {
+/// Every combination of values; one empty combination if nothing is set.
+pub(crate) fn each(settings: &[Setting]) -> Vec<Chosen> {
     settings.iter().fold(vec![Chosen::new()], |all, setting| {
         let with = |chosen: &Chosen, value: &String| {
             let mut chosen = chosen.clone();

@@ -1,4 +1,4 @@
-//! A CA, and certificates of every kind.
+//! A CA that issues certificates of every kind.
 
 use std::{
     fs,
@@ -10,13 +10,13 @@ use leaseway_tls::Files;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType};
 use tempfile::TempDir;
 
-/// When a certificate is valid.
+/// The validity of a certificate.
 #[derive(Clone, Copy)]
 pub(crate) enum Valid {
     Now,
-    /// For so many seconds yet.
+    /// Valid for this many seconds.
     Seconds(u64),
-    /// Not any more.
+    /// Expired.
     Past,
     Future,
 }
@@ -42,12 +42,12 @@ impl Authority {
         self.directory.path().join(name)
     }
 
-    /// No certificate, and only this CA.
+    /// The CA, without a certificate.
     pub(crate) fn trust(&self) -> Files {
         Files { ca: Some(self.path("ca.pem")), ..Files::default() }
     }
 
-    /// A certificate of this server or client, for these names and addresses, with its key and this CA.
+    /// A certificate for these names and addresses, with its key and the CA.
     pub(crate) fn issue(&self, name: &str, alternative: &[&str], valid: Valid) -> Files {
         let mut params = CertificateParams::default();
         params.subject_alt_names = alternative.iter().map(|name| alternative_name(name)).collect();
@@ -65,7 +65,7 @@ impl Authority {
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         let (certificate_path, key_path) = (self.path(&format!("{name}.pem")), self.path(&format!("{name}.key")));
-        // As a tool does that renews certificates: at no moment is there half a file.
+        // Atomically, as tools that renew certificates do.
         for (path, text) in [(&certificate_path, certificate.pem()), (&key_path, key.serialize_pem())] {
             let new = path.with_extension("new");
             fs::write(&new, text).unwrap();

@@ -1,4 +1,4 @@
-//! Callers that prove who they are by a bearer token, and the files that a server knows them by.
+//! Callers with bearer tokens, and the files that the server checks them against.
 
 use std::{fs, path::PathBuf};
 
@@ -20,7 +20,7 @@ use super::{
     wait::block_on,
 };
 
-/// The tokens of some identities: a file for the server, and one for each identity.
+/// A file of the server, and a token file for each identity.
 pub(crate) struct TokenFiles {
     directory: TempDir,
 }
@@ -37,12 +37,12 @@ impl TokenFiles {
         self.directory.path().join(name)
     }
 
-    /// What `--tokens` names.
+    /// The file for `--tokens`.
     pub(crate) fn server(&self) -> String {
         self.path("tokens").display().to_string()
     }
 
-    /// The file with an identity's token.
+    /// The token file of an identity.
     pub(crate) fn of_identity(&self, identity: &str) -> String {
         self.path(&identity.replace('/', "_")).display().to_string()
     }
@@ -51,7 +51,7 @@ impl TokenFiles {
         fs::read_to_string(self.of_identity(identity)).unwrap().trim().to_owned()
     }
 
-    /// Makes a token as an operator does.
+    /// Makes a token with `leaseway token new`.
     pub(crate) fn add(&self, identity: &str) {
         let said = leaseway(&["token", "new", identity, "--out", &self.of_identity(identity)]);
         assert_eq!(said.code, Some(0), "{said:?}");
@@ -66,7 +66,7 @@ impl TokenFiles {
         self.write(&others.map(|line| format!("{line}\n")).collect::<String>());
     }
 
-    /// Takes the place of the server's file.
+    /// Replaces the file of the server.
     pub(crate) fn write(&self, text: &str) {
         let next = self.path("tokens.next");
         fs::write(&next, text).unwrap();
@@ -74,7 +74,6 @@ impl TokenFiles {
     }
 }
 
-/// A caller with a token, or without one.
 #[derive(Clone)]
 pub(crate) struct BearerClient {
     channel: Channel,
@@ -132,7 +131,7 @@ impl BearerClient {
         Ok(block_on(StatusClient::new(self.channel.clone()).get_status(self.request(message)))?.into_inner())
     }
 
-    /// The lease that it is given under a name, asking with what it says it has.
+    /// The lease for a client id, naming `has`.
     pub(crate) fn ask(
         &self,
         client: &str,

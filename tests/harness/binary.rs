@@ -1,7 +1,5 @@
-//! The binaries under test.
-//!
-//! `cargo test` builds the binaries of a package only for that package's own tests, so this crate has each built once,
-//! as `cargo build` would: cargo knows best whether what is there is up to date, and says where it is.
+//! The binaries under test. `cargo test` builds the binaries of a package only for its own tests, so each is built here
+//! with `cargo build`, which knows whether it is up to date and prints its path.
 
 use std::{
     path::{Path, PathBuf},
@@ -34,7 +32,7 @@ fn build(package: &str, kind: &str, name: &str) -> PathBuf {
     executables.next().expect("cargo says what it has built")
 }
 
-/// The C interface, to be linked or loaded, and its other half, to be linked in.
+/// The shared and the static library of the C interface.
 pub(crate) fn c_libraries() -> [PathBuf; 2] {
     let built = artifacts("leaseway-ffi", &["--lib"]);
     let own =
@@ -48,7 +46,7 @@ pub(crate) fn c_libraries() -> [PathBuf; 2] {
     [of(&["so", "dylib"]), of(&["a"])]
 }
 
-/// What cargo says of what it has built.
+/// The messages of cargo.
 fn artifacts(package: &str, what: &[&str]) -> Vec<Value> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["build", "--package", package, "--message-format", "json-render-diagnostics"]).args(what);
@@ -62,7 +60,7 @@ fn artifacts(package: &str, what: &[&str]) -> Vec<Value> {
     messages.map(|line| serde_json::from_slice(line).unwrap()).collect()
 }
 
-/// Where these tests were built: `TARGET/debug/deps/e2e-…`.
+/// The directory of this test binary: `TARGET/debug/deps/e2e-…`.
 fn target_directory() -> PathBuf {
     let tests = std::env::current_exe().unwrap();
     tests.ancestors().nth(3).expect("cargo puts tests three folders deep").to_owned()

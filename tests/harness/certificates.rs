@@ -1,4 +1,4 @@
-//! Certificates of a test's own, made with `leaseway certs`.
+//! Certificates of a test, made with `leaseway certs`.
 
 use std::path::{Path, PathBuf};
 
@@ -7,13 +7,12 @@ use tempfile::TempDir;
 
 use super::process::leaseway;
 
-/// A CA, and what it has issued.
 pub(crate) struct Certificates {
     directory: TempDir,
 }
 
 impl Certificates {
-    /// A CA, a certificate `node` for servers on loopback, and one for a client `alice`.
+    /// Makes a CA, a certificate `node` for servers on loopback, and one for a client `alice`.
     pub(crate) fn new() -> Certificates {
         let certificates = Certificates { directory: tempfile::tempdir().unwrap() };
         certificates.run(&["init"]);
@@ -22,7 +21,7 @@ impl Certificates {
         certificates
     }
 
-    /// Makes a certificate, in the place of one of this name.
+    /// Makes a certificate, and replaces one of this name.
     pub(crate) fn issue(&self, name: &str, flags: &[&str]) {
         self.run(&[&["issue", name, "--force"], flags].concat());
     }
@@ -44,13 +43,13 @@ impl Certificates {
         self.file("ca.pem")
     }
 
-    /// The flags of a server or client that shows this certificate, and checks that of the other side.
+    /// The TLS flags of a server or client with this certificate.
     pub(crate) fn flags(&self, name: &str) -> Vec<String> {
         let [certificate, key] = ["pem", "key"].map(|kind| self.file(&format!("{name}.{kind}")));
         ["--tls-cert", &certificate, "--tls-key", &key, "--tls-ca", &self.ca()].map(str::to_owned).to_vec()
     }
 
-    /// For a client of the library, which shows this certificate, or none.
+    /// A client of the library with this certificate, or with none.
     pub(crate) fn client(&self, name: Option<&str>) -> ClientTls {
         let file = |kind: &str| name.map(|name| PathBuf::from(self.file(&format!("{name}.{kind}"))));
         let files = Files { certificate: file("pem"), key: file("key"), ca: Some(self.ca().into()) };

@@ -1,4 +1,4 @@
-//! What takes traces: the part of the OpenTelemetry protocol (OTLP over gRPC) that carries spans.
+//! A collector of traces (OTLP over gRPC).
 
 use std::{
     convert::Infallible,
@@ -108,7 +108,7 @@ impl Collector {
         taken.iter().flat_map(|of| &of.of_scopes).flat_map(|scope| scope.spans.clone()).collect()
     }
 
-    /// An attribute of what the first spans came from.
+    /// An attribute of the resource of the first spans.
     pub(crate) fn attribute(&self, key: &str) -> Option<String> {
         let taken = self.taken.lock().unwrap();
         let mut attributes = taken.first()?.resource.iter().flat_map(|resource| &resource.attributes);
@@ -149,7 +149,7 @@ impl Service<Request<Vec<u8>>> for ExportMethod {
     fn call(&mut self, request: Request<Vec<u8>>) -> Self::Future {
         let export = Export::decode(request.into_inner().as_slice()).expect("it is one");
         self.0.lock().unwrap().extend(export.of_resources);
-        // An empty answer says that all was taken.
+        // An empty answer accepts everything.
         Box::pin(async { Ok(Response::new(Vec::new())) })
     }
 }

@@ -1,10 +1,11 @@
-//! Configuration files, as an operator writes them.
+//! Configuration files.
 
 use std::{fs, path::PathBuf};
 
 use tempfile::TempDir;
 
-/// A template without effects of time: leases outlast every test, there is no learning, and no request is too soon.
+/// A template without effects of time: leases outlast the test, there is no learning mode, and no minimum request
+/// interval.
 #[derive(Clone, Copy)]
 pub(crate) struct Template<'a> {
     pub(crate) glob: &'a str,
@@ -45,7 +46,7 @@ pub(crate) fn text(templates: &[Template<'_>]) -> String {
     format!("resources:\n{templates}")
 }
 
-/// A file that vanishes with the test.
+/// The file is deleted with this value.
 pub(crate) struct ConfigFile {
     directory: TempDir,
     path: PathBuf,
@@ -67,12 +68,12 @@ impl ConfigFile {
         self.path.to_str().unwrap()
     }
 
-    /// As an editor that keeps the file does it.
+    /// Writes in place, as editors do.
     pub(crate) fn rewrite(&self, text: &str) {
         fs::write(&self.path, text).unwrap();
     }
 
-    /// As careful programs do it: another file takes the name.
+    /// Replaces the file, as careful programs do.
     pub(crate) fn replace(&self, text: &str) {
         let other = self.directory.path().join("other");
         fs::write(&other, text).unwrap();

@@ -1,5 +1,5 @@
-//! Clients that write into a book what they may use, and when: together they never may use more than there is,
-//! regardless of what happens to servers and networks. No server is asked.
+//! Library clients that record what they may use. The sum may never exceed the capacity, whatever happens to servers
+//! and networks.
 
 use std::{collections::HashMap, thread, time::Duration};
 
@@ -14,12 +14,12 @@ pub(crate) struct Crowd {
 }
 
 impl Crowd {
-    /// All of them ask the same node.
+    /// All clients ask the same node.
     pub(crate) fn of(number: usize, endpoints: impl IntoIterator<Item = String>) -> Crowd {
         Crowd::among(number, &[endpoints.into_iter().collect()])
     }
 
-    /// They ask these nodes in turn.
+    /// The clients ask these nodes in turn.
     pub(crate) fn among(number: usize, nodes: &[Vec<String>]) -> Crowd {
         let _inside = runtime().enter();
         let book = LeaseTrace::new();
@@ -34,7 +34,7 @@ impl Crowd {
         Crowd { clients: clients.collect(), book, random: fastrand::Rng::with_seed(2) }
     }
 
-    /// For a while all clients keep changing their wants.
+    /// All clients keep changing their wants for a while.
     pub(crate) fn stir(&mut self, times: usize) {
         for _ in 0..times {
             let (_, resource) = self.random.choice(&self.clients).unwrap();
@@ -61,7 +61,7 @@ impl Crowd {
     }
 }
 
-/// The most that all could use together at any moment.
+/// The largest sum at any time.
 fn peak(mut entries: Vec<LeaseChange>) -> f64 {
     entries.sort_by_key(|entry| entry.at);
     let (mut usable, mut peak) = (HashMap::new(), 0.0f64);

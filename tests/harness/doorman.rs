@@ -1,4 +1,4 @@
-//! A client that knows the whole protocol, ours included: the generated one.
+//! Clients with the generated code of the whole protocol.
 
 use std::{
     collections::HashMap,
@@ -14,13 +14,13 @@ use tonic::{Code, Status, transport::Channel};
 
 use super::wait::{block_on, eventually};
 
-/// A client or child node that asks for one resource after another; some kinds remember what they were given.
+/// A client or child node that asks for one resource at a time.
 pub(crate) trait Asks {
-    /// How much it is given.
+    /// Returns the granted capacity.
     fn ask(&mut self, resource: &str, wants: f64) -> f64;
 }
 
-/// The RPCs, one by one.
+/// The RPCs of the protocol.
 #[derive(Clone)]
 pub(crate) struct Doorman(CapacityClient<Channel>);
 
@@ -51,7 +51,7 @@ impl Doorman {
         Ok(())
     }
 
-    /// The server may have redirected it.
+    /// The answer may be a redirect.
     pub(crate) fn try_release(&self, client: &str, resources: &[&str]) -> Result<ReleaseCapacityResponse, Status> {
         let resource_id = resources.iter().map(|&resource| resource.to_owned()).collect();
         let request =
@@ -59,7 +59,7 @@ impl Doorman {
         Ok(block_on(self.0.clone().release_capacity(request))?.into_inner())
     }
 
-    /// For tests that ask from many tasks at once.
+    /// For tests with concurrent requests.
     pub(crate) fn inner(&self) -> CapacityClient<Channel> {
         self.0.clone()
     }
@@ -81,7 +81,7 @@ pub(crate) fn entry(resource: &str, wants: f64) -> ResourceRequest {
     }
 }
 
-/// What a node asks for one resource, on behalf of `(num_clients, wants)` each.
+/// The request of a node for one resource, with a band of `(num_clients, wants)` for each.
 pub(crate) fn node_request(node: &str, resource: &str, bands: &[(i64, f64)]) -> GetServerCapacityRequest {
     let band = |&(clients, wants): &(i64, f64)| PriorityBandAggregate {
         priority: Some(0),
@@ -104,7 +104,7 @@ pub(crate) fn capacity(lease: Option<Lease>) -> f64 {
     lease.and_then(|lease| lease.capacity).expect("every lease says how much")
 }
 
-/// The refusal must have this code, and say all of that.
+/// Fails unless the request was refused with this code and a message that contains all of `says`.
 #[track_caller]
 pub(crate) fn assert_refused<T: std::fmt::Debug>(answer: Result<T, Status>, code: Code, says: &[&str]) {
     let status = answer.expect_err("this is to be refused");
@@ -116,7 +116,7 @@ pub(crate) fn assert_refused<T: std::fmt::Debug>(answer: Result<T, Status>, code
 
 /// An answer that lists problems with entries.
 pub(crate) trait WithProblems {
-    /// What was wrong with entries, and how many were answered.
+    /// The problems, and the number of answered entries.
     fn problems(self) -> (Vec<Problem>, usize);
 }
 
@@ -132,7 +132,7 @@ impl WithProblems for GetServerCapacityResponse {
     }
 }
 
-/// Nothing is answered: the one entry was left out for this reason, and all of that is said.
+/// Fails unless the only entry was left out for this reason.
 #[track_caller]
 pub(crate) fn assert_left_out(answer: Result<impl WithProblems, Status>, reason: &str, says: &[&str]) {
     let (problems, answered) = answer.unwrap().problems();
@@ -140,7 +140,7 @@ pub(crate) fn assert_left_out(answer: Result<impl WithProblems, Status>, reason:
     assert_problem(&problems, reason, says);
 }
 
-/// This is wrong, all of that is said, and nothing else is wrong.
+/// Fails unless this is the only problem.
 #[track_caller]
 pub(crate) fn assert_problem(problems: &[Problem], reason: &str, says: &[&str]) {
     let [problem] = problems else { panic!("one problem is expected: {problems:?}") };
@@ -150,7 +150,7 @@ pub(crate) fn assert_problem(problems: &[Problem], reason: &str, says: &[&str]) 
     }
 }
 
-/// A client that remembers its leases, and says in each request what it has.
+/// A client that remembers its leases and names them in requests.
 pub(crate) struct Client {
     doorman: Doorman,
     id: String,
@@ -162,8 +162,7 @@ pub(crate) fn unix_now() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
 }
 
-/// The request of a client that has one at a time and names live leases only: no answer comes after the end of what it
-/// named.
+/// The request of a client that names live leases only, and ignores answers to all but its latest request.
 pub(crate) fn one_of_ours(client: &str, resource: &str, wants: f64, has: Option<Lease>) -> GetCapacityRequest {
     let has = has.filter(|lease| lease.expiry_time() > unix_now());
     let request = request(client, vec![ResourceRequest { has, ..entry(resource, wants) }]);
@@ -175,7 +174,7 @@ impl Client {
         Client { doorman, id: id.into(), leases: HashMap::new() }
     }
 
-    /// The answer for the resource; `None` when the server has left it out.
+    /// None: the server has left the resource out.
     pub(crate) fn try_ask(&mut self, resource: &str, wants: f64) -> Result<Option<ResourceResponse>, Status> {
         let answer = self.doorman.get(one_of_ours(&self.id, resource, wants, self.leases.get(resource).copied()))?;
         assert_eq!(answer.mastership, None);
@@ -188,19 +187,14 @@ impl Client {
         self.leases[resource]
     }
 
-    /// From now on it knows of no lease: a restart, or a client that never says what it has.
-    pub(crate) fn forget(&mut self) {
-        self.leases.clear();
-    }
-
-    /// The same client, with the leases it has, at another server.
+    /// Uses another server, with the same leases.
     pub(crate) fn moves_to(&mut self, doorman: Doorman) {
         self.doorman = doorman;
     }
 }
 
 impl Asks for Client {
-    /// Asks again if it is left out, as it is at a node whose parent answers late.
+    /// Asks again if it is left out, as by a node whose parent answers late.
     #[track_caller]
     fn ask(&mut self, resource: &str, wants: f64) -> f64 {
         let response = eventually("it is answered", || self.try_ask(resource, wants).unwrap());

@@ -12,8 +12,7 @@ use tempfile::TempDir;
 
 use super::{server::free_addresses, wait::eventually};
 
-/// An Envoy that can be run. `.ci/run` installs one and names it; elsewhere there may be none, and then it is said
-/// where no test runner keeps it to itself.
+/// The Envoy that `.ci/run` names. Without one the test is skipped, and says so on standard error.
 pub(crate) fn binary() -> Option<PathBuf> {
     if let Some(named) = std::env::var_os("LEASEWAY_TEST_ENVOY").map(PathBuf::from) {
         assert!(named.is_file(), "LEASEWAY_TEST_ENVOY names no file: {}", named.display());
@@ -24,18 +23,16 @@ pub(crate) fn binary() -> Option<PathBuf> {
     None
 }
 
-/// It ends with the test.
 pub(crate) struct Envoy {
     child: Child,
     directory: TempDir,
     admin: SocketAddr,
-    /// Where it listens.
+    /// The address of its listener.
     pub(crate) listener: SocketAddr,
 }
 
 impl Envoy {
-    /// Runs one until its listener serves. `config` makes `static_resources:` of where to listen; the admin page is
-    /// added.
+    /// Runs until its listener serves. `config` makes the `static_resources:` for an address; an admin page is added.
     pub(crate) fn start(binary: &Path, config: impl FnOnce(SocketAddr) -> String) -> Envoy {
         let addresses = free_addresses(2);
         let [listener, admin] = addresses[..] else { unreachable!("so many were asked for") };
@@ -61,7 +58,7 @@ impl Envoy {
         envoy
     }
 
-    /// Its page answers in chunks, which the client of other pages does not read.
+    /// Its page is chunked, which the other HTTP client does not support.
     fn is_ready(&self) -> bool {
         let Ok(mut stream) = TcpStream::connect(self.admin) else { return false };
         let asked = stream.write_all(b"GET /ready HTTP/1.1\r\nHost: envoy\r\nConnection: close\r\n\r\n");
@@ -69,7 +66,6 @@ impl Envoy {
         asked.and_then(|()| stream.read_to_string(&mut answer)).is_ok() && answer.starts_with("HTTP/1.1 200")
     }
 
-    /// What it has said.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }

@@ -40,10 +40,6 @@ pub(crate) enum Manner {
     Hangs,
     /// Redirects to another server.
     Names(String),
-    /// Says that it is not the master, and knows none.
-    KnowsNobody,
-    /// Fails them all.
-    Fails,
 }
 
 /// A server that does nothing but what it is told.
@@ -108,13 +104,6 @@ impl Fake {
         listeners.len()
     }
 
-    /// Gives a hint to all that listen.
-    pub(crate) fn hint(&self, hint: &Hint) {
-        for listener in &*self.service.listeners.lock().unwrap() {
-            listener.try_send(Ok(hint.clone())).unwrap();
-        }
-    }
-
     pub(crate) fn address(&self) -> String {
         self.address.to_string()
     }
@@ -144,8 +133,6 @@ impl FakeService {
             Manner::Gives { capacity, seconds } => Ok(Response::new(give(capacity, seconds))),
             Manner::Hangs => std::future::pending().await,
             Manner::Names(master) => Ok(Response::new(not_master(Mastership { master_address: Some(master) }))),
-            Manner::KnowsNobody => Ok(Response::new(not_master(Mastership { master_address: None }))),
-            Manner::Fails => Err(Status::internal("as told")),
         }
     }
 }

@@ -1,5 +1,4 @@
-//! A peer with nothing behind it but its admin service: it remembers configurations, and says what it is told about
-//! peers.
+//! A fake peer with nothing but an admin service, which stores configurations and changes of peers.
 
 use std::{
     net::SocketAddr,
@@ -20,16 +19,16 @@ use tonic::{Request, Response, Status, transport::Server};
 
 use super::wait::{block_on, runtime};
 
-/// Whether it does what needs the master.
+/// Whether it is the master.
 #[derive(Debug, Clone)]
 pub(crate) enum FakeRole {
     Master,
-    /// The master's admin address is this.
+    /// The master has this admin address.
     FollowerOf(String),
     NoMaster,
 }
 
-/// What all peers of a node keep.
+/// The state that all peers share.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     configs: Vec<(ConfigHeader, String)>,
@@ -53,12 +52,12 @@ impl FakeAdmin {
         FakeAdmin::start(FakeAdminService { standing, token: None, kept: Arc::default() })
     }
 
-    /// Only requests with the token are answered.
+    /// Requires this token.
     pub(crate) fn with_token(token: &'static str) -> FakeAdmin {
         FakeAdmin::start(FakeAdminService { standing: FakeRole::Master, token: Some(token), kept: Arc::default() })
     }
 
-    /// Another peer that keeps the same, for which this one is the master.
+    /// A follower of this peer.
     pub(crate) fn follower(&self) -> FakeAdmin {
         let standing = FakeRole::FollowerOf(self.address());
         FakeAdmin::start(FakeAdminService { standing, ..self.service.clone() })
@@ -76,7 +75,7 @@ impl FakeAdmin {
         self.address.to_string()
     }
 
-    /// The sources of what has been applied.
+    /// The sources of applied configurations.
     pub(crate) fn sources(&self) -> Vec<String> {
         self.service.kept.lock().unwrap().configs.iter().map(|(header, _)| header.source.clone()).collect()
     }
@@ -213,7 +212,7 @@ impl Node for FakeAdminService {
     }
 }
 
-/// What no test asks a fake for.
+/// Methods that no test calls.
 fn not_here() -> Status {
     Status::unimplemented("a fake remembers configurations and peers alone")
 }

@@ -1,4 +1,4 @@
-//! A running gateway: for Envoy's requests, for its quotas, or for HTTP.
+//! A running gateway for RLS, RLQS or HTTP.
 
 use std::net::SocketAddr;
 
@@ -13,18 +13,18 @@ use super::{
     process::{Process, Said},
     quotas::{self, QuotaStream},
     rls::RlsCaller,
-    seats::Seat,
     server::ANYWHERE,
+    slots::ServerSlot,
     wait::eventually,
 };
 
 pub(crate) struct Gateway {
     process: Process,
-    _seat: Seat,
+    _slot: ServerSlot,
 }
 
 impl Gateway {
-    /// With rules of envoyproxy/ratelimit, at servers of a cluster. Its first requests wait for as long as it takes.
+    /// With rules of envoyproxy/ratelimit, at these servers. First requests wait as long as it takes.
     pub(crate) fn for_requests(servers: &[String], rules: &ConfigFile, flags: &[&str]) -> Gateway {
         let patient = ["--first-wait-ms", "20000"];
         let patient = if flags.contains(&"--first-wait-ms") { &[][..] } else { &patient };
@@ -42,10 +42,10 @@ impl Gateway {
     }
 
     fn start(servers: &str, flags: &[&str]) -> Gateway {
-        let seat = Seat::take();
+        let seat = ServerSlot::take();
         let process = Process::start(&[&["gateway", "--server", servers], flags].concat(), &[]);
-        let gateway = Gateway { process, _seat: seat };
-        // What has metrics says so last.
+        let gateway = Gateway { process, _slot: seat };
+        // The last line it prints once it serves.
         gateway.serving(if flags.contains(&"--metrics") { "metrics" } else { "HTTP" });
         gateway
     }
@@ -94,7 +94,7 @@ impl Gateway {
         self.process.finish()
     }
 
-    /// SIGTERM, and until it has ended.
+    /// Sends SIGTERM and waits for the end.
     pub(crate) fn stop(self) -> Said {
         self.signal(Signal::TERM);
         self.finish()
@@ -105,7 +105,7 @@ impl Gateway {
         self.finish();
     }
 
-    /// An Envoy's connection to it.
+    /// A connection of an Envoy.
     pub(crate) fn caller(&self) -> RlsCaller {
         RlsCaller::on(channel(self.rls()))
     }
@@ -119,7 +119,7 @@ impl Gateway {
         Connected::to(self.http())
     }
 
-    /// A request on a connection of its own.
+    /// A request over a new connection.
     pub(crate) fn ask(&self, method: &str, path: &str, body: &Value) -> HttpAnswer {
         self.connect().ask(method, path, body)
     }
@@ -128,7 +128,7 @@ impl Gateway {
         self.ask("POST", &format!("/v1/resources/{resource}/acquire"), &json!({ "permits": permits, "wait": wait }))
     }
 
-    /// It is there, and still does what it is for.
+    /// Fails unless the gateway still works.
     pub(crate) fn assert_alive(&self) {
         assert_eq!(self.ask("GET", "/healthz", &Value::Null).text, "ok\n");
         let told = self.acquire("still-here", 1, 10.0);

@@ -1,7 +1,6 @@
-//! A child node as the Go Doorman is one: compiled from the original protocol, it asks for the sum of what its clients
-//! want as one band of priority 1, never says what it has, and asks for nothing of `*` while it has no clients.
-//!
-//! Only the side that its parent sees is here: what it would do with its own clients says nothing about us.
+//! A child node that behaves as the Go Doorman: it speaks the original protocol, asks for the sum of its clients' wants
+//! as one band of priority 1, never names what it has, and asks for nothing of `*` while it has no clients. Only the
+//! side towards its parent is implemented.
 
 use std::collections::BTreeMap;
 
@@ -9,18 +8,18 @@ use prost::Message as _;
 use prost_reflect::{DynamicMessage, Value};
 
 use super::{
-    original::{build, inner, list, number, strict},
+    legacy_client::{build, inner, list, number, strict},
     raw::Raw,
 };
 
 pub(crate) struct GoChild {
     raw: Raw,
     id: String,
-    /// By resource, what each of its clients wants.
+    /// The wants of its clients, by resource.
     clients: BTreeMap<String, Vec<f64>>,
 }
 
-/// What its parent says about a resource.
+/// The answer of its parent.
 #[derive(Debug)]
 pub(crate) struct GoChildAnswer {
     pub(crate) capacity: f64,
@@ -35,12 +34,12 @@ impl GoChild {
         GoChild { raw, id: id.into(), clients: BTreeMap::new() }
     }
 
-    /// From now on it has these clients.
+    /// Replaces its clients.
     pub(crate) fn has_clients(&mut self, resource: &str, wants: &[f64]) {
         self.clients.insert(resource.into(), wants.to_vec());
     }
 
-    /// Asks for everything, as it does every few seconds. An answer that an old peer could not read is a failure.
+    /// Asks for everything. Fails if an old peer could not decode the answer.
     pub(crate) fn poll(&self) -> BTreeMap<String, GoChildAnswer> {
         let mut entries: Vec<_> = self.clients.iter().map(|(resource, wants)| entry(resource, wants)).collect();
         if entries.is_empty() {
@@ -73,7 +72,7 @@ fn read(response: &DynamicMessage) -> (String, GoChildAnswer) {
         capacity: number(&lease, "capacity"),
         expiry: whole("expiry_time"),
         refresh: whole("refresh_interval"),
-        // Without it Go's has no lengths for its own clients.
+        // Go needs it for the lease lengths of its own clients.
         algorithm: inner(response, "algorithm"),
         safe_capacity: number(response, "safe_capacity"),
     };

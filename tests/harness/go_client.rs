@@ -1,6 +1,6 @@
-//! A client as the Go library of 2016 is one: it asks for all its resources at once, echoes what it was given together
-//! with what it does not know, and repeats a request that has failed, byte for byte, until it is answered. Meanwhile it
-//! does nothing else, and it goes on using what it was given last, for ever.
+//! A client that behaves as the Go library of 2016: it asks for all resources at once, echoes its leases with unknown
+//! fields, and repeats a failed request byte for byte until it is answered. Meanwhile it does nothing else, and it uses
+//! its last leases for ever.
 
 use std::{net::SocketAddr, thread, time::Duration};
 
@@ -9,21 +9,20 @@ use prost_reflect::{DynamicMessage, Value};
 use tonic::{Status, transport::Endpoint};
 
 use super::{
-    original::{build, entry, inner, list, number, strict},
+    legacy_client::{build, entry, inner, list, number, strict},
     raw::Raw,
     wait::block_on,
 };
 
-/// It waits this much of the time that the library waits.
+/// Waits are scaled by this factor.
 const SCALE: f64 = 0.001;
-/// The library tries without end. After so many tries of the same bytes this one is stuck: its calls then end with an
-/// error.
+/// The library tries without end. After this many tries of the same bytes, calls of this client fail.
 const TRIES: i32 = 8;
-/// The library asks no sooner than this after any answer.
+/// The minimum pause of the library after an answer.
 const MINIMUM_REFRESH: Duration = Duration::from_secs(5);
 
 pub(crate) struct GoClient {
-    /// Where it was told to connect to. It goes back there after each error.
+    /// The address it was given. It returns there after each error.
     origin: SocketAddr,
     raw: Raw,
     id: String,
@@ -41,18 +40,18 @@ impl GoClient {
         GoClient { origin, raw: connect(&origin.to_string()), id: id.into(), resources: Vec::new() }
     }
 
-    /// Takes on a resource, and asks for all of them at once. Whether what is wanted is sensible is not looked at.
+    /// Adds a resource, and asks for all resources at once. Does not check `wants`.
     pub(crate) fn resource(&mut self, id: &str, wants: f64) -> Result<(), Status> {
         self.take_on([(id.to_owned(), wants)])
     }
 
-    /// Several resources, before the first request.
+    /// Adds resources before the first request.
     pub(crate) fn take_on(&mut self, resources: impl IntoIterator<Item = (String, f64)>) -> Result<(), Status> {
         self.resources.extend(resources.into_iter().map(|(id, wants)| GoResource { id, wants, lease: None }));
         self.refresh()
     }
 
-    /// Wants something else from the next request on. NaN passes.
+    /// Changes what it wants from the next request on. NaN is allowed.
     pub(crate) fn ask(&mut self, id: &str, wants: f64) {
         #[allow(clippy::neg_cmp_op_on_partial_ord, reason = "as the library has it")]
         let refused = wants <= 0.0;
@@ -66,12 +65,12 @@ impl GoClient {
         resource.lease.as_ref().map(|lease| number(lease, "capacity"))
     }
 
-    /// The lease with everything in it.
+    /// The lease with unknown fields.
     pub(crate) fn lease(&self, id: &str) -> Option<DynamicMessage> {
         self.resources.iter().find(|resource| resource.id == id).unwrap().lease.clone()
     }
 
-    /// How many of its resources have a lease.
+    /// The number of resources with a lease.
     pub(crate) fn leases(&self) -> usize {
         self.resources.iter().filter(|resource| resource.lease.is_some()).count()
     }
@@ -86,7 +85,6 @@ impl GoClient {
         Duration::from_secs(u64::try_from(least).unwrap_or(0)).max(MINIMUM_REFRESH)
     }
 
-    /// Asks for everything.
     pub(crate) fn refresh(&mut self) -> Result<(), Status> {
         let entries =
             self.resources.iter().map(|resource| entry(&resource.id, resource.wants, resource.lease.as_ref()));
@@ -94,7 +92,7 @@ impl GoClient {
         let answer = self.repeat("GetCapacity", &build("GetCapacityRequest", fields).encode_to_vec())?;
         for response in list(&strict("GetCapacityResponse", &answer), "response") {
             let id = response.get_field_by_name("resource_id").unwrap().as_str().unwrap().to_owned();
-            // One that is missing keeps its lease.
+            // A resource that is missing keeps its lease.
             if let Some(resource) = self.resources.iter_mut().find(|resource| resource.id == id) {
                 resource.lease = Some(inner(&response, "gets"));
             }
@@ -102,7 +100,7 @@ impl GoClient {
         Ok(())
     }
 
-    /// Gives everything back: an empty id for each, and then the ids.
+    /// Releases everything: an empty id for each resource, and then the ids.
     pub(crate) fn close(mut self) -> Result<(), Status> {
         let ids = self.resources.iter().map(|resource| Value::String(resource.id.clone()));
         let ids = std::iter::repeat_n(Value::String(String::new()), self.resources.len()).chain(ids).collect();
@@ -110,7 +108,7 @@ impl GoClient {
         self.repeat("ReleaseCapacity", &build("ReleaseCapacityRequest", fields).encode_to_vec()).map(|_| ())
     }
 
-    /// Follows redirects to the master; after any other failure the same bytes are sent again.
+    /// Follows redirects to the master. After any other failure it sends the same bytes again.
     fn repeat(&mut self, method: &str, bytes: &[u8]) -> Result<Vec<u8>, Status> {
         let mut refused = Status::unknown("it was not asked");
         for k in 1..=TRIES {
@@ -139,7 +137,7 @@ fn connect(address: &str) -> Raw {
     Raw::over(block_on(endpoint.connect()).unwrap())
 }
 
-/// The redirect in an answer, if any.
+/// The address of a redirect, if the answer is one.
 fn elsewhere(method: &str, answer: &[u8]) -> Option<Option<String>> {
     let answer = strict(&format!("{method}Response"), answer);
     answer.has_field_by_name("mastership").then(|| {
@@ -148,19 +146,17 @@ fn elsewhere(method: &str, answer: &[u8]) -> Option<Option<String>> {
     })
 }
 
-/// How the library's limiter lets calls through.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Pace {
     Unlimited,
     Blocked,
-    /// So many calls every so many nanoseconds.
+    /// This many calls per number of nanoseconds.
     Every(i64, i64),
 }
 
-/// What the library's limiter makes of a capacity: an interval in whole milliseconds, in nanoseconds as an `int64`,
-/// which wraps.
+/// The library converts a capacity to an interval in whole milliseconds, as an `int64` of nanoseconds that may wrap.
 pub(crate) fn pace(capacity: f64) -> Pace {
-    /// As amd64 does it: what does not fit, and NaN, is the smallest number.
+    /// As on amd64: NaN and numbers that do not fit become the minimum.
     fn int(value: f64) -> i64 {
         let bound = 2f64.powi(63);
         if (-bound..bound).contains(&value) { value as i64 } else { i64::MIN }
@@ -176,7 +172,7 @@ pub(crate) fn pace(capacity: f64) -> Pace {
         }
     };
     match millis.wrapping_mul(1_000_000) {
-        // A timer that has run out already fires at once.
+        // An expired timer fires at once.
         nanos if nanos <= 0 => Pace::Unlimited,
         nanos => Pace::Every(permits, nanos),
     }
@@ -189,7 +185,7 @@ fn the_limiter_of_2016_takes_a_crumb_for_no_limit() {
     assert_eq!((pace(-15.0), pace(0.0)), (Pace::Unlimited, Pace::Blocked));
     assert_eq!(pace(1e-9), Pace::Every(1, 999_999_999_999_000_000), "one call in 31 years");
     assert_eq!(pace(2f64.powi(-48)), Pace::Unlimited, "as was seen: 3.55e-15");
-    // The longest interval is 2^63 ns: what is shorter than a call in that time wraps.
+    // The longest interval is 2^63 ns; anything beyond wraps.
     let longest = 1e9 / 2f64.powi(63);
     assert!(matches!(pace(longest * 1.001), Pace::Every(1, _)));
     assert_eq!(pace(longest * 0.999), Pace::Unlimited);

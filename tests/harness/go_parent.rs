@@ -1,5 +1,5 @@
-//! A parent as the Go Doorman is one: it adds the bands of a child up, divides by PROPORTIONAL_SHARE or STATIC as that
-//! one does, and knows nothing of tokens, terms, slices or what is outstanding. Its leases end at whole seconds.
+//! A parent that behaves as the Go Doorman: it sums the bands of a child, divides by PROPORTIONAL_SHARE or STATIC as
+//! Doorman does, and ignores tokens, terms, slices and outstanding capacity. Its leases end at whole seconds.
 
 use std::{
     collections::HashMap,
@@ -21,11 +21,11 @@ use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request, Response, Status, transport::Server};
 
 use super::{
-    original::strict,
+    legacy_client::strict,
     wait::{block_on, runtime},
 };
 
-/// What it shares of every resource, and how it stands.
+/// The capacity of every resource, and its state.
 #[derive(Debug, Clone)]
 pub(crate) struct ParentState {
     pub(crate) kind: Kind,
@@ -33,7 +33,7 @@ pub(crate) struct ParentState {
     pub(crate) lease: i64,
     pub(crate) refresh: i64,
     pub(crate) safe_capacity: f64,
-    /// It gives back what one says that one has, and nothing to others.
+    /// It learns: it returns what callers say that they have, and gives nothing to others.
     pub(crate) learning: bool,
     /// Another server is the master.
     pub(crate) master: Option<String>,
@@ -56,7 +56,7 @@ struct GoParentService(Arc<Mutex<State>>);
 
 struct State {
     standing: ParentState,
-    /// By resource, who holds how much.
+    /// The holders of each resource.
     store: HashMap<String, HashMap<String, Held>>,
     asked: Vec<GetServerCapacityRequest>,
 }
@@ -84,17 +84,17 @@ impl GoParent {
         self.address.to_string()
     }
 
-    /// From now on it is different.
+    /// Changes its state.
     pub(crate) fn now(&self, change: impl FnOnce(&mut ParentState)) {
         change(&mut self.service.0.lock().unwrap().standing);
     }
 
-    /// It is started anew and knows nothing.
+    /// Restarts without memory.
     pub(crate) fn forget(&self) {
         self.service.0.lock().unwrap().store.clear();
     }
 
-    /// All that it was asked, in order.
+    /// All requests, in order.
     pub(crate) fn asked(&self) -> Vec<GetServerCapacityRequest> {
         self.service.0.lock().unwrap().asked.clone()
     }
@@ -115,7 +115,7 @@ impl State {
         };
         let has = match standing.learning {
             true => request.has.and_then(|lease| lease.capacity).unwrap_or_default(),
-            // For each that asks, regardless of others, and of how many a child asks for.
+            // For each caller, whatever the number of clients of a child.
             false if standing.kind == Kind::Static => standing.capacity.min(asks.wants),
             false => proportional_share(standing.capacity, store, child, asks),
         };
@@ -141,7 +141,7 @@ impl State {
     }
 }
 
-/// As Doorman has it, its judgement of newcomers by the wants of before included.
+/// As Doorman does it, including its use of earlier wants for newcomers.
 fn proportional_share(capacity: f64, store: &HashMap<String, Held>, child: &str, asks: Held) -> f64 {
     let old = store.get(child).copied();
     let sum = |of: fn(&Held) -> f64| store.values().map(of).sum::<f64>();
@@ -161,7 +161,7 @@ fn proportional_share(capacity: f64, store: &HashMap<String, Held>, child: &str,
     (mine + (asks.wants - mine) * extra / need).min(unused)
 }
 
-/// As Go's servers count time.
+/// Time as Go's servers count it.
 pub(crate) fn now() -> i64 {
     i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()).unwrap()
 }
@@ -184,7 +184,7 @@ impl Capacity for GoParentService {
         request: Request<GetServerCapacityRequest>,
     ) -> Result<Response<GetServerCapacityResponse>, Status> {
         let request = request.into_inner();
-        // What Go could not read would be an error there.
+        // What Go could not decode would be an error there.
         strict("GetServerCapacityRequest", &request.encode_to_vec());
         let mut state = self.0.lock().unwrap();
         state.asked.push(request.clone());

@@ -1,4 +1,4 @@
-//! Go with grpc-go: a gRPC client that shares no code with ours, and no TLS library. `tests/go` has it.
+//! Go with grpc-go: a gRPC client that shares no code with ours, nor a TLS library. Its source is in `tests/go`.
 
 use std::{
     io::Write as _,
@@ -6,8 +6,8 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// A program that asks, put into `directory` if none has been built before. `.ci/run` builds one and names it;
-/// elsewhere there may be no Go, and then it is said where no test runner keeps it to itself.
+/// Builds the program in `directory`, unless `.ci/run` names one. Without Go the test is skipped, and says so on
+/// standard error.
 pub(crate) fn client(directory: &Path) -> Option<PathBuf> {
     if let Some(named) = std::env::var_os("LEASEWAY_TEST_GO_CLIENT") {
         return Some(named.into());

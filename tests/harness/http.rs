@@ -1,4 +1,4 @@
-//! As much of HTTP as a page needs. A client library would hide what the server really says: redirects, for one.
+//! A minimal HTTP client, which does not hide what the server says, such as redirects.
 
 use std::{
     io::{Read as _, Write as _},
@@ -25,34 +25,34 @@ pub(crate) fn get(server: SocketAddr, path: &str) -> Response {
     response(&head, String::from_utf8(body).unwrap())
 }
 
-/// Under this name.
+/// With this Host header.
 pub(crate) fn get_as(server: SocketAddr, path: &str, host: &str) -> Response {
     let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     let (head, body) = exchange(server, &request);
     response(&head, String::from_utf8(body).unwrap())
 }
 
-/// As a client on another machine.
+/// As from another machine.
 pub(crate) fn get_from(address: IpAddr, server: SocketAddr, path: &str) -> Response {
     let request = format!("GET {path} HTTP/1.1\r\nHost: {server}\r\nConnection: close\r\n\r\n");
     let (head, body) = exchange_over(dial_plainly(server, Some(address)), &request);
     response(&head, String::from_utf8(body).unwrap())
 }
 
-/// With headers, each with its line's end.
+/// Each header ends with a line break.
 pub(crate) fn get_with(server: SocketAddr, path: &str, headers: &str) -> Response {
     let (head, body) = ask(server, path, headers);
     response(&head, String::from_utf8(body).unwrap())
 }
 
-/// With headers, each with its line's end, and a body.
+/// Each header ends with a line break.
 pub(crate) fn post(server: SocketAddr, path: &str, headers: &str, body: &str) -> Response {
     let head = format!("POST {path} HTTP/1.1\r\nHost: {server}\r\n{headers}Content-Length: {}\r\n", body.len());
     let (head, body) = exchange(server, &format!("{head}Connection: close\r\n\r\n{body}"));
     response(&head, String::from_utf8(body).unwrap())
 }
 
-/// For one who reads gzip.
+/// Accepts gzip.
 pub(crate) fn get_compressed(server: SocketAddr, path: &str) -> Response {
     let (head, body) = ask(server, path, "Accept-Encoding: gzip\r\n");
     let mut plain = String::new();

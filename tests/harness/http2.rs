@@ -1,4 +1,4 @@
-//! HTTP/2 as no client library would speak it: calls that are begun and not ended, answers that are not read.
+//! HTTP/2 as no client library speaks it: calls that do not end, answers that are not read.
 
 use std::{
     future::{Future as _, poll_fn},
@@ -19,26 +19,24 @@ use tokio::net::TcpSocket;
 
 use super::wait::{PATIENCE, block_on, runtime};
 
-/// A connection that sends what it is told to.
 pub(crate) struct Http2 {
     requests: SendRequest<Bytes>,
     address: SocketAddr,
 }
 
-/// A call that was begun.
 pub(crate) struct Call {
     response: Result<ResponseFuture, Option<Ended>>,
     body: SendStream<Bytes>,
 }
 
-/// What a call has come to: gRPC's code and message.
+/// The gRPC status and message.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Ended {
     pub(crate) code: i32,
     pub(crate) message: String,
 }
 
-/// From another loopback address: another client, as far as the server can see.
+/// Connects from another loopback address, so that the server sees another client.
 pub(crate) async fn dial(to: SocketAddr, from: Option<IpAddr>) -> std::io::Result<tokio::net::TcpStream> {
     let socket = TcpSocket::new_v4()?;
     if let Some(from) = from {
@@ -47,17 +45,17 @@ pub(crate) async fn dial(to: SocketAddr, from: Option<IpAddr>) -> std::io::Resul
     socket.connect(to).await
 }
 
-/// As [`dial`], for one who reads and writes bytes.
+/// Like [`dial`], for raw bytes.
 pub(crate) fn dial_plainly(to: SocketAddr, from: Option<IpAddr>) -> TcpStream {
     let stream = block_on(async { dial(to, from).await.unwrap().into_std().unwrap() });
     stream.set_nonblocking(false).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    // A server that is not listened to stops listening.
+    // The server stops reading if nobody reads its answers.
     stream.set_write_timeout(Some(Duration::from_secs(2))).unwrap();
     stream
 }
 
-/// A message as gRPC has it.
+/// A gRPC message with its prefix.
 pub(crate) fn framed(message: &impl Message) -> Bytes {
     let mut framed = vec![0];
     framed.extend_from_slice(&u32::try_from(message.encoded_len()).unwrap().to_be_bytes());
@@ -66,7 +64,7 @@ pub(crate) fn framed(message: &impl Message) -> Bytes {
 }
 
 impl Http2 {
-    /// `window`: how much of each answer it takes without saying more.
+    /// `window` is the window for each answer.
     pub(crate) fn connect(address: SocketAddr, from: Option<IpAddr>, window: u32) -> Http2 {
         block_on(async {
             let stream = dial(address, from).await.unwrap();
@@ -81,7 +79,6 @@ impl Http2 {
         })
     }
 
-    /// Begins a call.
     pub(crate) fn begin(&mut self, path: &str, headers: &[(&str, &str)]) -> Call {
         let mut request = Request::post(format!("http://{}{path}", self.address));
         for (name, value) in [("content-type", "application/grpc"), ("te", "trailers")].iter().chain(headers) {
@@ -104,13 +101,12 @@ impl Http2 {
 }
 
 impl Call {
-    /// Sends a part of the body.
     pub(crate) fn send(&mut self, part: Bytes, is_end: bool) {
         // The server may have refused the call.
         let _ = self.body.send_data(part, is_end);
     }
 
-    /// What it comes to. The answer is read.
+    /// Reads the answer, and returns the status.
     pub(crate) fn ends(self) -> Ended {
         block_on(self.ended())
     }
@@ -130,7 +126,7 @@ impl Call {
         }
     }
 
-    /// What it has come to by now; none if it waits, or if its answer has begun.
+    /// The status so far. None: no answer yet, or its status is missing.
     pub(crate) fn has_ended(&mut self) -> Option<Ended> {
         let waiting = match &mut self.response {
             Ok(waiting) => waiting,
@@ -164,7 +160,7 @@ fn ended(headers: &HeaderMap) -> Option<Ended> {
     Some(Ended { code, message: text("grpc-message").unwrap_or_default().replace("%20", " ") })
 }
 
-/// Waits until the other side has hung up.
+/// Waits until the other side hangs up.
 pub(crate) fn hangs_up(stream: &mut TcpStream) -> bool {
     let mut bytes = [0; 4096];
     loop {

@@ -1,4 +1,4 @@
-//! What asks a gateway by HTTP.
+//! Clients of an HTTP gateway.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -10,7 +10,6 @@ use serde_json::Value;
 
 use super::wait::PATIENCE;
 
-/// What a gateway has answered.
 #[derive(Debug)]
 pub(crate) struct HttpAnswer {
     pub(crate) status: u16,
@@ -27,7 +26,7 @@ impl HttpAnswer {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// The sentence and the word of a problem, which has to be one.
+    /// The detail and the type of a problem. The answer has to be one.
     pub(crate) fn problem(&self) -> (String, String) {
         assert_eq!(self.header("content-type"), Some("application/problem+json"), "{self:?}");
         let json = self.json();
@@ -36,7 +35,7 @@ impl HttpAnswer {
     }
 }
 
-/// A connection that is kept, as programs do.
+/// A keep-alive connection.
 pub(crate) struct Connected {
     stream: BufReader<TcpStream>,
 }
@@ -53,7 +52,7 @@ impl Connected {
         self.ask_with(method, path, "", body)
     }
 
-    /// With headers, each with its line's end. `null` is no body.
+    /// Each header ends with a line break. `null` is no body.
     pub(crate) fn ask_with(&mut self, method: &str, path: &str, headers: &str, body: &Value) -> HttpAnswer {
         let (kind, body) = match body {
             Value::Null => ("", String::new()),
@@ -69,12 +68,12 @@ impl Connected {
         self.answer().expect("an answer")
     }
 
-    /// Any bytes; the gateway may hang up in the middle of them.
+    /// Sends any bytes. The gateway may hang up meanwhile.
     pub(crate) fn say(&mut self, bytes: &[u8]) {
         let _ = self.stream.get_mut().write_all(bytes);
     }
 
-    /// The next answer; none where the gateway hangs up.
+    /// The next answer. None: the gateway hung up.
     pub(crate) fn answer(&mut self) -> Option<HttpAnswer> {
         let mut line = String::new();
         let mut next = |stream: &mut BufReader<TcpStream>| {
@@ -103,7 +102,7 @@ impl Connected {
     }
 }
 
-/// Permits that callers were given: when they had asked, when they were told, and how many.
+/// When permits were requested, when they were granted, and how many.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Permitted {
     pub(crate) asked: Instant,
@@ -111,17 +110,17 @@ pub(crate) struct Permitted {
     pub(crate) permits: u32,
 }
 
-/// That all of them together are never more than a rate and a burst allow, in any span of time.
+/// Fails if more were granted in any span of time than rate and burst allow.
 pub(crate) fn assert_never_above(permitted: &[Permitted], per_second: f64, burst: f64) {
     assert!(permitted.len() > 100, "{} say little", permitted.len());
     let mut by_end = permitted.to_vec();
     by_end.sort_by_key(|one| one.told);
     let mut starts: Vec<Instant> = permitted.iter().map(|one| one.asked).collect();
     starts.sort();
-    // Every fiftieth is a beginning: the worst span is hardly shorter than the worst that begins at one of them.
+    // Checks spans that begin at every fiftieth grant, which is close enough.
     for begin in starts.iter().step_by(50) {
         let mut sum = 0;
-        // What was asked for before may have been taken before.
+        // Requests sent earlier may have been granted earlier.
         for one in by_end.iter().filter(|one| one.asked >= *begin) {
             sum += one.permits;
             let span = one.told.duration_since(*begin).as_secs_f64();

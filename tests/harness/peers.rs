@@ -1,6 +1,5 @@
-//! A node of several peers: real processes with directories of their own, on links between them that can be cut.
-//!
-//! The timing is slow enough for machines on which tests crowd; no test says how fast anything is.
+//! A node of several peers: real processes with directories of their own, on links that can be cut. The timing is slow
+//! enough for busy machines.
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -17,23 +16,23 @@ use super::{
     doorman::{Doorman, one_of_ours},
     process::{Process, Said, Variables, leaseway},
     raw::Raw,
-    seats::Seat,
     server::free_addresses,
+    slots::ServerSlot,
     wait::{eventually, runtime},
 };
 
 const NAMES: [&str; 9] = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
 
 pub(crate) struct Peers {
-    /// A node with a parent has none.
+    /// None: the node has a parent.
     config: Option<ConfigFile>,
     flags: Vec<String>,
     variables: Vec<(String, String)>,
     directory: TempDir,
     members: Vec<Member>,
-    /// From each to each: what the first calls the second.
+    /// The address under which each peer knows each other.
     links: Vec<Vec<Link>>,
-    _seat: Seat,
+    _slot: ServerSlot,
 }
 
 struct Member {
@@ -46,28 +45,28 @@ struct Member {
 }
 
 impl Peers {
-    /// So many peers, for the first time ever.
+    /// Bootstraps this many peers.
     pub(crate) fn start(number: usize, config: ConfigFile, flags: &[&str]) -> Peers {
         Peers::begin(number, Some(config), flags, &["--bootstrap"], Vec::new())
     }
 
-    /// As [`start`](Self::start), in processes with these variables.
+    /// Like [`start`](Self::start), with environment variables.
     pub(crate) fn start_within(number: usize, config: ConfigFile, variables: Vec<(String, String)>) -> Peers {
         Peers::begin(number, Some(config), &[], &["--bootstrap"], variables)
     }
 
-    /// As [`start`](Self::start), with other flags than `--bootstrap`.
+    /// Like [`start`](Self::start), with other flags than `--bootstrap`.
     pub(crate) fn start_with(number: usize, config: ConfigFile, flags: &[&str], first: &[&str]) -> Peers {
         Peers::begin(number, Some(config), flags, first, Vec::new())
     }
 
-    /// So many peers of a node whose parent is where `parent` says (with commas), for the first time ever.
+    /// Bootstraps the peers of a node below `parent` (addresses with commas).
     pub(crate) fn below(parent: &str, node: &str, number: usize, flags: &[&str]) -> Peers {
         let flags = [&["--parent", parent, "--node", node], flags].concat();
         Peers::begin(number, None, &flags, &["--bootstrap"], Vec::new())
     }
 
-    /// As [`below`](Self::below), with these peers as the parent.
+    /// Like [`below`](Self::below), with these peers as the parent.
     pub(crate) fn child(&self, node: &str, number: usize) -> Peers {
         Peers::below(&self.endpoints().join(","), node, number, &[])
     }
@@ -87,7 +86,7 @@ impl Peers {
         peers
     }
 
-    /// None of them runs yet.
+    /// Starts no process.
     pub(crate) fn found(
         number: usize,
         config: Option<ConfigFile>,
@@ -108,10 +107,10 @@ impl Peers {
         let links = members.iter().map(|_| members.iter().map(link).collect()).collect();
         let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
         let directory = tempfile::tempdir().unwrap();
-        Peers { config, flags, variables, directory, members, links, _seat: Seat::take() }
+        Peers { config, flags, variables, directory, members, links, _slot: ServerSlot::take() }
     }
 
-    /// What all of them were given.
+    /// Flags of all peers.
     pub(crate) fn config(&self) -> &ConfigFile {
         self.config.as_ref().expect("it has no parent")
     }
@@ -120,7 +119,7 @@ impl Peers {
         self.directory.path().join(NAMES[peer])
     }
 
-    /// The command line of a peer; more flags may follow.
+    /// The command line of a peer.
     pub(crate) fn command(&self, peer: usize) -> Vec<String> {
         let Member { grpc, http, admin, peer: listen, .. } = &self.members[peer];
         let named = self.links[peer].iter().zip(NAMES).map(|(link, name)| format!("{name}={}", link.address()));
@@ -140,11 +139,6 @@ impl Peers {
         std::iter::once("serve".to_owned()).chain(values).chain(config).chain(self.flags.iter().cloned()).collect()
     }
 
-    /// Peers that are started from now on get these flags instead.
-    pub(crate) fn change_flags(&mut self, flags: &[&str]) {
-        self.flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
-    }
-
     /// Starts a peer that is not running.
     pub(crate) fn run(&mut self, peer: usize, flags: &[&str]) {
         let variables = self.variables.clone();
@@ -152,7 +146,7 @@ impl Peers {
         self.run_by(peer, &[binary::path().to_str().unwrap()], &variables, flags);
     }
 
-    /// Starts a peer that is not running: the program that these words begin with runs it.
+    /// Starts a peer that is not running, by way of another program.
     pub(crate) fn run_by(&mut self, peer: usize, program: &[&str], variables: Variables<'_>, flags: &[&str]) {
         let command = self.command(peer);
         let words = program[1..].iter().copied().chain(command.iter().map(String::as_str));
@@ -175,7 +169,7 @@ impl Peers {
         self.members[peer].process.take().expect("it runs").finish();
     }
 
-    /// SIGTERM, and until it has ended.
+    /// Sends SIGTERM and waits for the end.
     pub(crate) fn stop(&mut self, peer: usize) -> Said {
         self.signal(peer, Signal::TERM);
         self.members[peer].process.take().expect("it runs").finish()
@@ -189,7 +183,7 @@ impl Peers {
         self.members[peer].process.as_ref().expect("it runs")
     }
 
-    /// Nothing passes between this peer and the others.
+    /// Cuts all links between this peer and the others.
     pub(crate) fn cut(&self, peer: usize) {
         self.links_of(peer).for_each(Link::cut);
     }
@@ -207,7 +201,7 @@ impl Peers {
         &self.members[peer].doorman
     }
 
-    /// As [`doorman`](Self::doorman), for clients of another protocol.
+    /// For clients of another protocol.
     pub(crate) fn raw(&self, peer: usize) -> Raw {
         Raw::over(channel(self.grpc(peer)))
     }
@@ -224,7 +218,7 @@ impl Peers {
         self.members[peer].http
     }
 
-    /// Where clients find them.
+    /// The addresses for clients.
     pub(crate) fn endpoints(&self) -> Vec<String> {
         self.members.iter().map(|member| member.grpc.to_string()).collect()
     }
@@ -237,12 +231,12 @@ impl Peers {
         self.all().filter(|peer| self.members[*peer].process.is_some())
     }
 
-    /// Waits until one that runs says that it is the master.
+    /// Waits for a master.
     pub(crate) fn master(&self) -> usize {
         self.master_but(&[])
     }
 
-    /// Waits until one that is not among `those` says that it is the master.
+    /// Waits for a master that is not among `those`.
     pub(crate) fn master_but(&self, those: &[usize]) -> usize {
         eventually("there is a master", || {
             let mut running = self.running().filter(|peer| !those.contains(peer));
@@ -253,18 +247,18 @@ impl Peers {
         })
     }
 
-    /// One that runs and is not the master.
+    /// A running peer that is not the master.
     pub(crate) fn follower(&self) -> usize {
         let master = self.master();
         self.running().find(|peer| *peer != master).expect("one of several")
     }
 
-    /// Runs a command of operators at this peer.
+    /// Runs an operator's command at this peer.
     pub(crate) fn operate(&self, peer: usize, arguments: &[&str]) -> Said {
         leaseway(&[arguments, &["--admin", &self.members[peer].admin.to_string()]].concat())
     }
 
-    /// As [`operate`](Self::operate), for what must succeed. While mastership moves it is tried again, as people would.
+    /// Like [`operate`](Self::operate), with retries while mastership moves.
     pub(crate) fn operated(&self, peer: usize, arguments: &[&str]) -> String {
         eventually("the command succeeds", || {
             let said = self.operate(peer, arguments);
@@ -272,7 +266,7 @@ impl Peers {
         })
     }
 
-    /// What `leaseway status --json` says of it at this peer and no other.
+    /// The output of `leaseway status --json` of this peer.
     pub(crate) fn status(&self, peer: usize, arguments: &[&str]) -> Value {
         let server = self.grpc(peer).to_string();
         let said = leaseway(&[&["status", "--json", "--here", "--server", &server], arguments].concat());
@@ -285,14 +279,14 @@ impl Peers {
     }
 }
 
-/// A client that goes from peer to peer until one answers, and says what it has.
+/// A client that tries the peers in turn until one answers, and names its lease.
 pub(crate) struct Caller {
     id: String,
     has: Option<Lease>,
 }
 
 impl Caller {
-    /// What the first peer that answers gives.
+    /// The answer of the first peer that answers.
     pub(crate) fn ask(&mut self, peers: &Peers, resource: &str, wants: f64) -> f64 {
         let lease = eventually("a master answers", || {
             peers.running().find_map(|peer| granted(self.try_ask(peers.doorman(peer), resource, wants)))
@@ -301,12 +295,12 @@ impl Caller {
         lease.capacity.expect("every lease says how much")
     }
 
-    /// When its lease ends, in seconds since the epoch.
+    /// The end of its lease, in seconds since the epoch.
     pub(crate) fn until(&self) -> Option<i64> {
         self.has.and_then(|lease| lease.expiry_time)
     }
 
-    /// What this peer says.
+    /// The answer of this peer.
     pub(crate) fn try_ask(
         &self,
         doorman: &Doorman,
@@ -317,12 +311,12 @@ impl Caller {
     }
 }
 
-/// The lease, if it is one.
+/// None: the answer has no lease.
 pub(crate) fn granted(answer: Result<GetCapacityResponse, tonic::Status>) -> Option<Lease> {
     answer.ok()?.response.into_iter().next()?.gets
 }
 
-/// Connects when it is used, and again when it was lost.
+/// Connects on first use, and again after a connection was lost.
 pub(crate) fn channel(address: SocketAddr) -> Channel {
     let _inside = runtime().enter();
     let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();

@@ -1,8 +1,8 @@
-//! Libraries that are loaded before all others into a process, and change what it sees of its machine.
+//! Preloaded libraries that change what a process sees of its machine.
 
 use std::{path::Path, process::Command};
 
-/// Compiles a fixture in C into `directory`, for `LD_PRELOAD`.
+/// Compiles a C fixture for `LD_PRELOAD`.
 pub(crate) fn library(directory: &Path, name: &str) -> String {
     let library = directory.join(format!("{name}.so")).display().to_string();
     let source = format!("{}/fixtures/{name}.c", env!("CARGO_MANIFEST_DIR"));

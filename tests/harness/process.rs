@@ -1,4 +1,4 @@
-//! A `leaseway` process: what it is told, what it says, how it ends. It never outlives the test.
+//! A `leaseway` process that does not outlive the test.
 
 use std::{path::Path, process::ExitStatus, thread};
 
@@ -6,18 +6,18 @@ use leaseway_process::{Output, Signal, Start};
 
 use super::{binary, wait::eventually};
 
-/// Variables for a process besides those that all have.
+/// Additional environment variables.
 pub(crate) type Variables<'a> = &'a [(&'a str, &'a str)];
 
-/// Where `leaseway up` writes down the addresses of its peers.
+/// Where `leaseway up` stores the addresses of its peers.
 const RUN_DIR: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/run");
 
 pub(crate) struct Process(leaseway_process::Process);
 
-/// All that a process that has ended has said.
+/// The output of a process that has ended.
 #[derive(Debug)]
 pub(crate) struct Said {
-    /// `None`: a signal ended it.
+    /// None: a signal ended it.
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
@@ -28,7 +28,7 @@ pub(crate) fn leaseway(arguments: &[&str]) -> Said {
     Process::start(arguments, &[]).finish()
 }
 
-/// As [`leaseway`], with something to read.
+/// Like [`leaseway`], with input.
 pub(crate) fn leaseway_reading(arguments: &[&str], input: &str) -> Said {
     let mut process = Process::start_reading(arguments, &[]);
     process.0.tell(input).unwrap();
@@ -41,30 +41,29 @@ impl Process {
         Process::run(Start::new(binary::path()), arguments, variables)
     }
 
-    /// Another program instead: an example of the client library, or one that runs `leaseway` in its way.
+    /// Starts another program.
     pub(crate) fn start_program(path: &Path, arguments: &[&str], variables: Variables<'_>) -> Process {
         Process::run(Start::new(path), arguments, variables)
     }
 
-    /// As [`start_program`](Self::start_program), with a pipe to read from.
+    /// Like [`start_program`](Self::start_program), with a pipe as standard input.
     pub(crate) fn start_program_reading(path: &Path, arguments: &[&str]) -> Process {
         Process::run(Start::new(path).reading(), arguments, &[])
     }
 
-    /// With a pipe to read from.
+    /// With a pipe as standard input.
     pub(crate) fn start_reading(arguments: &[&str], variables: Variables<'_>) -> Process {
         Process::run(Start::new(binary::path()).reading(), arguments, variables)
     }
 
     fn run(start: Start, arguments: &[&str], variables: Variables<'_>) -> Process {
         let kept = || Output::Kept(tempfile::tempfile().unwrap());
-        // What the developer has set, or runs, is not meant for the tests.
+        // Variables of the developer must not affect tests.
         let start = start.without("LEASEWAY_", None).variables([("LEASEWAY_RUN_DIR", RUN_DIR)]);
         let start = start.arguments(arguments).variables(variables.iter().copied());
         Process(start.output(kept(), kept()).start().unwrap())
     }
 
-    /// The end of what it reads.
     pub(crate) fn close_input(&mut self) {
         self.0.close_input();
     }
@@ -89,7 +88,6 @@ impl Process {
         self.0.signal(signal);
     }
 
-    /// Waits for its end.
     pub(crate) fn finish(self) -> Said {
         let status = eventually("the process ends", || self.ended());
         Said { code: status.code(), stdout: self.stdout(), stderr: self.stderr() }

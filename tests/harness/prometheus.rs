@@ -1,5 +1,4 @@
-//! Reads the Prometheus text format, version 0.0.4, as strictly as it is written down, and checks what a scraper relies
-//! on.
+//! A strict parser of the Prometheus text format 0.0.4, with the checks that scrapers rely on.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -21,7 +20,7 @@ struct Family {
 pub(crate) struct Scrape(BTreeMap<String, Family>);
 
 impl Scrape {
-    /// Fails on any error in the text.
+    /// Fails on any error.
     pub(crate) fn parse(text: &str) -> Scrape {
         assert!(text.is_empty() || text.ends_with('\n'), "the last line must end");
         let mut scrape = Scrape::default();
@@ -66,7 +65,7 @@ impl Scrape {
         family.samples.push(sample);
     }
 
-    /// The text that explains a metric.
+    /// The help text of a metric.
     pub(crate) fn help(&self, name: &str) -> &str {
         self.0.get(name).and_then(|family| family.help.as_deref()).unwrap_or_default()
     }
@@ -75,24 +74,24 @@ impl Scrape {
         self.0.get(name)?.kind.as_deref()
     }
 
-    /// Every metric, without the suffixes of histograms.
+    /// All metrics, without the suffixes of histograms.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }
 
-    /// All series of this name.
+    /// All series of a name.
     pub(crate) fn series(&self, name: &str) -> Vec<&Sample> {
         self.0.values().flat_map(|family| &family.samples).filter(|sample| sample.name == name).collect()
     }
 
-    /// The value of the series that has this label, if there is one.
+    /// The value of the series with this label.
     pub(crate) fn find(&self, name: &str, label: &str, value: &str) -> Option<f64> {
         let series = self.series(name);
         let found = series.iter().find(|sample| sample.labels.get(label).is_some_and(|found| found == value));
         found.map(|sample| sample.value)
     }
 
-    /// The value of the only series of this name.
+    /// The value of the only series of a name.
     pub(crate) fn only(&self, name: &str) -> f64 {
         match self.series(name).as_slice() {
             [one] => one.value,
@@ -137,7 +136,7 @@ impl Family {
     }
 }
 
-/// `name{label="value",…} value`; timestamps are not expected.
+/// `name{label="value",…} value`. Timestamps are not expected.
 fn sample(line: &str) -> Sample {
     let end = line.find(['{', ' ']).unwrap_or_else(|| panic!("no value: {line}"));
     let (name, mut rest) = line.split_at(end);
@@ -163,7 +162,7 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && text.chars().all(valid) && !text.starts_with(|c: char| c.is_ascii_digit())
 }
 
-/// The value of a label up to its quote, and what is behind.
+/// The value of a label, and the rest of the line.
 fn quoted(text: &str) -> (String, &str) {
     let mut value = String::new();
     let mut chars = text.char_indices();

@@ -1,4 +1,4 @@
-//! Python with grpcio: a gRPC client that shares no code with ours, and no TLS library.
+//! Python with grpcio: a gRPC client that shares no code with ours, nor a TLS library.
 
 use std::{
     io::Write as _,
@@ -6,8 +6,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// A Python that can be asked. `.ci/run` makes one and names it; elsewhere there may be none, and then it is said where
-/// no test runner keeps it to itself.
+/// The Python that `.ci/run` names. Without one the test is skipped, and says so on standard error.
 pub(crate) fn with_grpcio() -> Option<PathBuf> {
     let named = std::env::var_os("LEASEWAY_TEST_PYTHON").map(PathBuf::from);
     let python = named.clone().unwrap_or_else(|| "python3".into());
@@ -21,8 +20,8 @@ pub(crate) fn with_grpcio() -> Option<PathBuf> {
     None
 }
 
-/// What a unary call answers, as bytes, or the name of the code that it fails with and why. Arguments: address, method,
-/// request in hexadecimal, CA, and perhaps key and certificate.
+/// Prints the answer of a unary call, or the code and message of its failure. Arguments: address, method, request in
+/// hexadecimal, CA, and optionally key and certificate.
 const CALL: &str = r#"
 import sys, grpc
 address, method, request, ca, *own = sys.argv[1:]

@@ -1,4 +1,4 @@
-//! Callers that speak Envoy's protocol without being one.
+//! Streams of Envoys (RLQS).
 
 use std::{collections::HashMap, sync::Once, time::Duration};
 
@@ -34,7 +34,7 @@ pub(crate) struct QuotaStream {
     has_begun: Once,
 }
 
-/// What is told of a bucket: a rate and for how many seconds, or that it is given up.
+/// A rate and its duration in seconds, or the end of a bucket.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Told {
     Assigned(f64, i64),
@@ -42,7 +42,7 @@ pub(crate) enum Told {
 }
 
 impl QuotaStream {
-    /// Reports one bucket, `route`.
+    /// Reports a bucket `route`.
     pub(crate) fn report(&self, domain: &str, route: &str, secs: i64, allowed: u64, denied: u64) {
         let bucket: HashMap<_, _> = [("route".to_owned(), route.to_owned())].into();
         let usage = BucketQuotaUsage {
@@ -58,9 +58,9 @@ impl QuotaStream {
     }
 
     pub(crate) fn send(&self, reports: RateLimitQuotaUsageReports) {
-        // A stream that has ended says why when it is read.
+        // The reason is in the stream.
         let _ = block_on(self.reports.send(reports));
-        // Its gateway sees that the Envoy is still there, as with a real one.
+        // Keeps the stream alive, as a real Envoy does.
         self.has_begun.call_once(|| {
             let reports = self.reports.downgrade();
             runtime().spawn(async move {
@@ -75,7 +75,7 @@ impl QuotaStream {
         });
     }
 
-    /// What comes next, of each bucket; or why the stream has ended.
+    /// The next answer by bucket, or why the stream has ended.
     pub(crate) fn next(&mut self) -> Result<Vec<(String, Told)>, Status> {
         let response = block_on(self.told.message())?.ok_or_else(|| Status::ok("it has ended"))?;
         let told = response.bucket_action.into_iter().map(|action| {

@@ -1,4 +1,4 @@
-//! What Envoy would ask a gateway for each request.
+//! Requests to a gateway as Envoy makes them (RLS).
 
 use leaseway_proto::envoy::ratelimit::{
     RateLimitDescriptor, RateLimitRequest, RateLimitResponse,
@@ -13,7 +13,6 @@ use super::wait::block_on;
 /// Entries of a descriptor.
 pub(crate) type Entries<'a> = &'a [(&'a str, &'a str)];
 
-/// Asks as Envoy does.
 #[derive(Clone)]
 pub(crate) struct RlsCaller(RateLimitServiceClient<Channel>);
 
@@ -23,7 +22,7 @@ impl RlsCaller {
     }
 }
 
-/// A descriptor without a limit or hits of its own.
+/// A descriptor without limit or hits of its own.
 pub(crate) fn descriptor(entries: Entries<'_>) -> RateLimitDescriptor {
     let entry = |(key, value): &(&str, &str)| Entry { key: (*key).to_owned(), value: (*value).to_owned() };
     RateLimitDescriptor { entries: entries.iter().map(entry).collect(), ..RateLimitDescriptor::default() }
@@ -38,7 +37,7 @@ impl RlsCaller {
         Ok(self.0.clone().should_rate_limit(request).await?.into_inner())
     }
 
-    /// As the holder of a token.
+    /// With a token.
     pub(crate) fn ask_with_token(&self, token: &str, request: RateLimitRequest) -> Result<RateLimitResponse, Status> {
         let mut request = Request::new(request);
         request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
@@ -54,13 +53,12 @@ impl RlsCaller {
         self.ask(request(domain, &[descriptor(entries)])).passes()
     }
 
-    /// How many of so many requests pass, one after the other.
+    /// How many of this many requests pass.
     pub(crate) fn count(&self, domain: &str, entries: Entries<'_>, requests: usize) -> usize {
         (0..requests).filter(|_| self.passes(domain, entries)).count()
     }
 }
 
-/// What an answer says.
 pub(crate) trait Answered {
     fn passes(&self) -> bool;
     fn all_pass(&self) -> Vec<bool>;

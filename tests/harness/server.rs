@@ -1,4 +1,4 @@
-//! A running server of a test's own.
+//! A running server.
 
 use std::{
     io::Write as _,
@@ -15,24 +15,22 @@ use super::{
     config::ConfigFile,
     doorman::{Asks as _, Client, Doorman},
     http,
-    original::{Original, Unknown},
+    legacy_client::{LegacyClient, Unknown},
     process::{Process, Said, Variables, leaseway},
     raw::Raw,
-    seats::Seat,
+    slots::ServerSlot,
     wait::{block_on, eventually},
 };
 
-/// Where the system chooses a port.
+/// An address with a free port.
 pub(crate) const ANYWHERE: &str = "127.0.0.1:0";
 
-/// Two of [`free_addresses`].
 pub(crate) fn addresses_of_its_own() -> [String; 2] {
     let free = free_addresses(2);
     [free[0].to_string(), free[1].to_string()]
 }
 
-/// Addresses that no other process will take meanwhile: every call has a loopback address to itself, and everything
-/// else that tests start is at 127.0.0.1.
+/// Addresses that no other process uses: each call has a loopback address of its own.
 pub(crate) fn free_addresses(number: usize) -> Vec<SocketAddr> {
     static CALLS: AtomicU16 = AtomicU16::new(2);
     let [high, low] = CALLS.fetch_add(1, Ordering::Relaxed).to_be_bytes();
@@ -44,11 +42,11 @@ pub(crate) struct Server {
     process: Process,
     grpc: SocketAddr,
     http: SocketAddr,
-    _seat: Seat,
+    _slot: ServerSlot,
 }
 
 impl Server {
-    /// Without a configuration file: every resource has 100, shared fairly.
+    /// Without a configuration file: every resource has a capacity of 100, shared fairly.
     pub(crate) fn development() -> Server {
         Server::with_flags(&[])
     }
@@ -62,26 +60,26 @@ impl Server {
         Server::start(&flags, &[])
     }
 
-    /// With nothing but these.
+    /// With these flags only.
     pub(crate) fn start(flags: &[&str], variables: Variables<'_>) -> Server {
         Server::begin(|| Process::start(&[&["serve"], flags].concat(), variables))
     }
 
-    /// Of a binary that was built otherwise.
+    /// Runs another binary.
     pub(crate) fn of(binary: &Path, flags: &[&str], variables: Variables<'_>) -> Server {
         let flags = [&["serve", "--listen", ANYWHERE, "--http", ANYWHERE, "--threads", "2"], flags].concat();
         Server::begin(|| Process::start_program(binary, &flags, variables))
     }
 
     fn begin(start: impl FnOnce() -> Process) -> Server {
-        let seat = Seat::take();
+        let seat = ServerSlot::take();
         let process = start();
         let (grpc, http) = eventually("the server says where it serves", || {
             let ended = process.ended();
             assert!(ended.is_none(), "the server ended at once: {}", process.stderr());
             addresses(&process.stdout())
         });
-        Server { process, grpc, http, _seat: seat }
+        Server { process, grpc, http, _slot: seat }
     }
 
     pub(crate) fn grpc(&self) -> SocketAddr {
@@ -92,7 +90,7 @@ impl Server {
         self.http
     }
 
-    /// Where operators are served, if it was started with `--admin`.
+    /// The admin address, if the server was started with `--admin`.
     pub(crate) fn admin(&self) -> String {
         eventually("the server says where operators are served", || {
             let said = self.said();
@@ -112,7 +110,7 @@ impl Server {
         })
     }
 
-    /// What it has said on standard output so far.
+    /// Its standard output so far.
     pub(crate) fn said(&self) -> String {
         self.process.stdout()
     }
@@ -129,7 +127,7 @@ impl Server {
         &self.process
     }
 
-    /// Asks it to stop and waits until it has.
+    /// Sends SIGTERM and waits for the end.
     pub(crate) fn stop(self) -> Said {
         self.signal(Signal::TERM);
         self.finish()
@@ -139,19 +137,19 @@ impl Server {
         self.process.finish()
     }
 
-    /// A connection of its own.
+    /// A new connection.
     pub(crate) fn channel(&self) -> Channel {
         let endpoint = Endpoint::from_shared(format!("http://{}", self.grpc)).unwrap();
         block_on(endpoint.connect()).unwrap()
     }
 
-    /// A connection from another address of this machine.
+    /// A new connection from another address of this machine.
     pub(crate) fn channel_from(&self, address: IpAddr) -> Channel {
         let endpoint = Endpoint::from_shared(format!("http://{}", self.grpc)).unwrap();
         block_on(endpoint.local_address(Some(address)).connect()).unwrap()
     }
 
-    /// The number of its process.
+    /// The process id.
     pub(crate) fn id(&self) -> u32 {
         self.process.id()
     }
@@ -160,40 +158,40 @@ impl Server {
         Doorman::over(self.channel())
     }
 
-    /// A client that knows our protocol.
+    /// A client of our protocol.
     pub(crate) fn client(&self, id: &str) -> Client {
         Client::new(self.doorman(), id)
     }
 
-    /// A client that was compiled from the original protocol.
-    pub(crate) fn original(&self, id: &str, unknown: Unknown) -> Original {
-        Original::new(self.raw(), id, unknown)
+    /// A client of the protocol of 2016.
+    pub(crate) fn legacy_client(&self, id: &str, unknown: Unknown) -> LegacyClient {
+        LegacyClient::new(self.raw(), id, unknown)
     }
 
     pub(crate) fn raw(&self) -> Raw {
         Raw::over(self.channel())
     }
 
-    /// Runs a command that asks this server.
+    /// Runs a command with `--server`.
     pub(crate) fn cli(&self, arguments: &[&str]) -> Said {
         leaseway(&[arguments, &["--server", &self.grpc.to_string()]].concat())
     }
 
-    /// What `leaseway status --json` says.
+    /// The output of `leaseway status --json`.
     pub(crate) fn status(&self, arguments: &[&str]) -> Value {
         let said = self.cli(&[&["status", "--json"], arguments].concat());
         assert_eq!(said.code, Some(0), "{said:?}");
         serde_json::from_str(&said.stdout).unwrap()
     }
 
-    /// A page that must be there.
+    /// Fails unless the status is 200.
     pub(crate) fn page(&self, path: &str) -> String {
         let response = http::get(self.http, path);
         assert_eq!(response.status, 200, "{path}: {response:?}");
         response.body
     }
 
-    /// It is there, and still does what it is for.
+    /// Fails unless the server still works.
     pub(crate) fn assert_alive(&self) {
         assert_eq!(self.page("/healthz"), "ok\n");
         let granted = self.client("still here").ask("still here", 0.0);
@@ -207,9 +205,9 @@ fn addresses(stdout: &str) -> Option<(SocketAddr, SocketAddr)> {
     Some((grpc.parse().ok()?, http.parse().ok()?))
 }
 
-/// Says something that is not HTTP/2 to a port.
+/// Sends bytes that are not HTTP/2.
 pub(crate) fn babble(address: SocketAddr, nonsense: &[u8]) {
     let mut stream = TcpStream::connect(address).unwrap();
-    // The other side may hang up in the middle of it.
+    // The other side may hang up meanwhile.
     let _ = stream.write_all(nonsense);
 }

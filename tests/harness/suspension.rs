@@ -1,6 +1,5 @@
-//! A machine that is suspended, as the processes on it see that: they do not run, and `CLOCK_MONOTONIC` stands still.
-//!
-//! No machine is: the process is stopped, and a library that is loaded before all others takes the time off its clock.
+//! Suspended machines, as processes see them: they do not run, and `CLOCK_MONOTONIC` stands still. The process is
+//! stopped, and a preloaded library subtracts the time from its clock.
 
 use std::{fs, path::PathBuf, time::Instant};
 
@@ -9,13 +8,12 @@ use tempfile::TempDir;
 
 use super::{preload, process::Process};
 
-/// What processes are to be started with that it can suspend.
+/// The variables of processes that can be suspended.
 pub(crate) struct Suspension {
     directory: TempDir,
     library: String,
 }
 
-/// A process that is suspended.
 pub(crate) struct Suspended<'a> {
     process: &'a Process,
     since: Instant,
@@ -47,7 +45,7 @@ impl Suspension {
 
 impl Suspended<'_> {
     pub(crate) fn wake(self) {
-        // The time before the signal is in it: at most a little too much is taken off.
+        // Includes the time before the signal, so that slightly too much is subtracted.
         let lost = i64::try_from(self.since.elapsed().as_nanos()).unwrap();
         fs::write(&self.lost, lost.to_ne_bytes()).unwrap();
         self.process.signal(Signal::CONT);

@@ -1,5 +1,4 @@
-//! Both sides of TLS, with nothing checked but what a test asks for: a client that shows any certificate, and a server
-//! that does.
+//! Both sides of TLS without checks of their own: a client and a server with any certificate.
 
 use std::{fs, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
@@ -21,10 +20,10 @@ use tonic::transport::{Channel, Endpoint};
 
 use super::wait::{block_on, runtime};
 
-/// With this a client of HTTP/2 begins, and these are its settings.
+/// The preface and settings of an HTTP/2 client.
 pub(crate) const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-/// The flags of a server with these files.
+/// The TLS flags of a server.
 pub(crate) fn flags(files: &Files) -> Vec<String> {
     let named = [("--tls-cert", &files.certificate), ("--tls-key", &files.key), ("--tls-ca", &files.ca)];
     let named = named.into_iter().filter_map(|(flag, path)| Some([flag.to_owned(), text(path.as_ref()?)]));
@@ -35,7 +34,7 @@ pub(crate) fn text(path: &std::path::Path) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// As our clients connect.
+/// Connects as our clients do.
 pub(crate) fn channel(address: SocketAddr, files: &Files) -> Channel {
     let tls = ClientTls::new(&Credentials::load(files.clone()).unwrap(), None).unwrap();
     let _inside = runtime().enter();
@@ -51,7 +50,7 @@ fn key(path: &Option<PathBuf>) -> PrivateKeyDer<'static> {
     PrivateKeyDer::from_pem_slice(&fs::read(path.as_ref().unwrap()).unwrap()).unwrap()
 }
 
-/// A client that trusts the CA of `shown`, and shows its certificate if it has one, good or not.
+/// A client that trusts the CA of `shown` and uses its certificate, valid or not.
 #[derive(Clone)]
 pub(crate) struct Stranger(TlsConnector);
 
@@ -71,7 +70,7 @@ impl Stranger {
         Stranger(TlsConnector::from(Arc::new(config)))
     }
 
-    /// Says something, and what is answered first.
+    /// Sends this, and returns the first answer.
     pub(crate) fn ask(&self, address: SocketAddr, question: &[u8]) -> Result<Vec<u8>, String> {
         block_on(async {
             let stream = TcpStream::connect(address).await.unwrap();
@@ -85,7 +84,7 @@ impl Stranger {
         })
     }
 
-    /// A page, and its status.
+    /// The page and its status.
     pub(crate) fn page(&self, address: SocketAddr, path: &str) -> Result<(u16, String), String> {
         let question = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n");
         let answer = String::from_utf8_lossy(&self.ask(address, question.as_bytes())?).into_owned();
@@ -94,7 +93,7 @@ impl Stranger {
     }
 }
 
-/// A server that shows this certificate, good or not, and says nothing.
+/// A server with this certificate, valid or not, that sends nothing.
 pub(crate) fn present(shown: &Files) -> SocketAddr {
     let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
         .with_protocol_versions(&[&TLS13, &TLS12])

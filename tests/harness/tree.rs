@@ -10,7 +10,7 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Root and region have so many peers each.
+    /// Root and region have `peers` peers each.
     pub(crate) fn start(peers: usize, leaves: usize, config: ConfigFile) -> Tree {
         let root = Peers::start(peers, config, &[]);
         let region = root.child("region", peers);
@@ -18,7 +18,7 @@ impl Tree {
         Tree { root, region, leaves }
     }
 
-    /// Where clients find each of the leaves.
+    /// The addresses of each leaf.
     pub(crate) fn endpoints(&self) -> Vec<Vec<String>> {
         self.leaves.iter().map(Peers::endpoints).collect()
     }

@@ -1,4 +1,4 @@
-//! Waiting: for conditions, never for times.
+//! Waiting for conditions, never for times.
 
 use std::{
     future::Future,
@@ -9,10 +9,10 @@ use std::{
 
 use tokio::runtime::Runtime;
 
-/// Only a hang takes so long. What it is exceeded by is a failure; nothing is asserted about what is faster.
+/// Only a hang takes this long. Tests assert nothing about speed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Probes until there is something, and fails with `what` when there never is.
+/// Polls until `probe` returns something. Fails with `what` after [`PATIENCE`].
 pub(crate) fn eventually<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -24,8 +24,8 @@ pub(crate) fn eventually<T>(what: &str, mut probe: impl FnMut() -> Option<T>) ->
     }
 }
 
-/// Tests are plain functions; what they ask over gRPC runs here. One runtime for all of them, on threads of its own, so
-/// that connections are attended to (and notice that a server says goodbye) while a test does something else.
+/// One runtime for the requests of all tests, on threads of its own, so that connections make progress while a test
+/// does something else.
 pub(crate) fn runtime() -> &'static Runtime {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     RUNTIME.get_or_init(|| tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap())

@@ -1,4 +1,4 @@
-//! Who may do what, on a running cluster: each row of a table is tried on the master and on another peer.
+//! Access policies on a running cluster: each row of a table is tried on the master and on another peer.
 
 use leaseway_proto::doorman::{PriorityBandAggregate, ResourceRequest, ServerCapacityResourceRequest};
 use tonic::{Code, Status};

@@ -1,5 +1,4 @@
-//! Policies and tokens that change under a running server, nodes of a tree with policies of their own, and the audit
-//! log.
+//! Policies and tokens that change under a running server, policies of nodes in a tree, and the audit log.
 
 use std::{
     path::Path,

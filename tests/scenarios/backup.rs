@@ -1,4 +1,4 @@
-//! `leaseway backup` and `leaseway restore`: every peer and every directory is lost, and clients go on.
+//! `leaseway backup` and `leaseway restore`: clients go on after every peer and directory was lost.
 
 use std::{
     fs,

@@ -1,4 +1,4 @@
-//! Byte for byte: what goes over the wire is what a peer of 2016 expects.
+//! The bytes on the wire are those of the protocol of 2016.
 
 use leaseway_proto::doorman::GetCapacityRequest;
 use prost::Message as _;
@@ -7,7 +7,7 @@ use prost_reflect::Value;
 use crate::harness::{
     config::{ConfigFile, Template},
     doorman::{Asks as _, entry, request},
-    original::{self, Unknown, build, field, inner, list, number, strict},
+    legacy_client::{self, Unknown, build, field, inner, list, number, strict},
     server::Server,
 };
 
@@ -36,7 +36,7 @@ fn a_request_written_by_hand_is_understood() {
 fn a_request_of_ours_is_one_of_the_original_protocol_with_fields_after_it() {
     let plain = request("alice", vec![entry("mysql", 40.0)]);
     let ours = GetCapacityRequest { drops_late: Some(true), ..plain.clone() }.encode_to_vec();
-    let entries = Value::List(vec![original::entry("mysql", 40.0, None)]);
+    let entries = Value::List(vec![legacy_client::entry("mysql", 40.0, None)]);
     let fields = [("client_id", Value::String("alice".into())), ("resource", entries)];
     let original = build("GetCapacityRequest", fields).encode_to_vec();
     assert_eq!(plain.encode_to_vec(), original);
@@ -54,7 +54,7 @@ fn answers_have_every_required_field_also_when_it_is_zero() {
     let server = Server::with_config(&config);
     let raw = server.raw();
     // `strict` fails when a zero was left out.
-    let answer = original::get(&raw, "alice", vec![original::entry("nothing", 0.0, None)]).unwrap();
+    let answer = legacy_client::get(&raw, "alice", vec![legacy_client::entry("nothing", 0.0, None)]).unwrap();
     let [response] = list(&answer, "response").try_into().expect("one answer");
     assert_eq!(number(&inner(&response, "gets"), "capacity"), 0.0);
 
@@ -96,8 +96,8 @@ fn the_other_rpcs_speak_the_original_protocol_too() {
 fn a_client_that_keeps_unknown_fields_echoes_the_token_without_knowing() {
     let config = ConfigFile::of(&[Template::fair("*", 100.0)]);
     let server = Server::with_config(&config);
-    let mut keeps = server.original("go", Unknown::Kept);
-    let mut drops = server.original("rust", Unknown::Dropped);
+    let mut keeps = server.legacy_client("go", Unknown::Kept);
+    let mut drops = server.legacy_client("rust", Unknown::Dropped);
     for client in [&mut keeps, &mut drops] {
         client.ask("mysql", 10.0);
     }

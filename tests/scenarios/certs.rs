@@ -1,5 +1,4 @@
-//! `leaseway certs`: what it makes, what it says, and what it refuses. That servers and clients accept it is in
-//! `tls_client`.
+//! `leaseway certs`: the files it writes, its output, and what it refuses.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 

@@ -1,4 +1,4 @@
-//! Where clients look for servers: names, peers that they learn of, and ports that are another's.
+//! How clients find servers: names, discovered peers, and ports of other programs.
 
 use std::{
     io::{Read as _, Write as _},

@@ -1,14 +1,14 @@
-//! The client library against a real server: leases that are shared, kept, moved and given back.
+//! The client library against a real server: leases that are kept, moved and released.
 
 use std::{thread, time::Duration};
 
-use leaseway_client::{Basis, BuildError, Client, OpenError, Resource};
+use leaseway_client::{Basis, BuildError, Client, Resource};
 
 use crate::harness::{
     config::{self, ConfigFile, Template},
     doorman::Asks as _,
     server::Server,
-    wait::{block_on, eventually, runtime},
+    wait::{eventually, runtime},
 };
 
 fn client_of(server: &Server, id: &str) -> Client {
@@ -27,43 +27,6 @@ fn leased(resource: &Resource) -> f64 {
         let usable = resource.usable();
         (usable.basis == Basis::Lease).then_some(usable.capacity.get())
     })
-}
-
-#[test]
-fn handles_of_one_resource_share_a_lease_and_the_last_gives_it_back() {
-    let server = Server::development();
-    let client = client_of(&server, "alice");
-    let first = client.resource("mysql").wants(40.0).open().unwrap();
-    assert_eq!(leased(&first), 40.0);
-    let second = client.resource("mysql").wants(1.0).open().unwrap();
-    let third = second.clone();
-    assert_eq!(second.capacity().get(), 40.0, "what the first handle has");
-    assert_eq!(holders(&server, "mysql"), ["alice"]);
-    drop((first, second));
-    assert_eq!(third.capacity().get(), 40.0);
-    assert_eq!(holders(&server, "mysql"), ["alice"]);
-    drop(third);
-    eventually("it is given back", || holders(&server, "mysql").is_empty().then_some(()));
-    let again = client.resource("mysql").wants(10.0).open().unwrap();
-    assert_eq!(leased(&again), 10.0, "and can be opened again");
-}
-
-#[test]
-fn closing_gives_everything_back_before_it_returns() {
-    let server = Server::development();
-    let client = client_of(&server, "alice");
-    let resources = ["a", "b", "c"].map(|id| client.resource(id).wants(1.0).open().unwrap());
-    for resource in &resources {
-        leased(resource);
-    }
-    block_on(client.close());
-    for resource in &resources {
-        assert_eq!(holders(&server, resource.id()), [] as [&str; 0]);
-        assert_eq!(resource.capacity().get(), 0.0, "nothing keeps it alive any more");
-        assert!(block_on(resource.answered()).is_err());
-    }
-    block_on(client.close());
-    assert_eq!(client.resource("d").wants(1.0).open().unwrap_err(), OpenError::Closed);
 }
 
 #[test]
@@ -96,20 +59,6 @@ fn clients_of_a_process_have_different_ids() {
 }
 
 #[test]
-fn wants_that_change_much_are_sent_at_once() {
-    let file = ConfigFile::new(&config::text(&[Template::fair("*", 100.0)]));
-    let server = Server::with_config(&file);
-    let client = client_of(&server, "alice");
-    let resource = client.resource("mysql").wants(10.0).open().unwrap();
-    assert_eq!(leased(&resource), 10.0);
-    resource.set_wants(60.0).unwrap();
-    // The refresh interval is ten minutes.
-    eventually("it has what it wants now", || (resource.capacity().get() == 60.0).then_some(()));
-    assert!(matches!(resource.set_wants(f64::NAN), Err(OpenError::BadWants(_))));
-    assert!(matches!(resource.estimate_wants(), Err(OpenError::NoWants(_))));
-}
-
-#[test]
 fn hints_move_leases_without_waiting_for_refreshes() {
     let file = ConfigFile::new(&config::text(&[Template::fair("*", 100.0)]));
     let server = Server::with_config(&file);
@@ -137,21 +86,6 @@ fn a_client_without_hints_lives_by_its_refreshes() {
     assert_eq!(leased(&resource), 100.0);
     assert_eq!(server.client("bob").ask("mysql", 100.0), 0.0);
     eventually("it makes room", || (resource.capacity().get() == 50.0).then_some(()));
-}
-
-#[test]
-fn one_resource_is_one_kind_of_thing() {
-    let server = Server::development();
-    let client = client_of(&server, "alice");
-    let _rate = client.resource("mysql").rate().unwrap();
-    let error = client.resource("mysql").gauge().unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "resource `mysql` is open already, as a rate; the same resource cannot be a gauge as well"
-    );
-    assert!(matches!(client.resource("other").open(), Err(OpenError::NoWants(_))));
-    assert!(matches!(client.resource("").rate(), Err(OpenError::BadId(_))));
-    assert!(matches!(client.resource("other").wants(-1.0).rate(), Err(OpenError::BadWants(_))));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Limiters fed by real leases: rates, gauges, threads, middleware.
+//! Limiters with real leases: rates, gauges, threads, middleware.
 
 use std::{
     sync::{
@@ -16,7 +16,6 @@ use tower_layer::Layer as _;
 
 use crate::harness::{
     config::{self, ConfigFile, Template},
-    doorman::Asks as _,
     server::Server,
     wait::{block_on, eventually, runtime},
 };
@@ -48,42 +47,6 @@ fn a_rate_lets_pass_no_more_than_its_lease() {
     assert!(passed() as f64 <= most, "{} in {:?}", passed(), from.elapsed());
     block_on(client.close());
     assert!(matches!(rate.try_acquire(1), Err(TryError::Closed)));
-}
-
-#[test]
-fn what_waits_is_asked_for_and_what_is_not_used_is_let_go() {
-    let server = Server::development();
-    let client = client_of(&server);
-    let rate = client.resource("searches").rate().unwrap();
-    // Wants are unknown before the first call.
-    block_on(rate.wait()).unwrap();
-    block_on(rate.wait_many(50)).unwrap();
-    let wants = || server.status(&["searches"])["resources"][0]["wants"].as_f64().unwrap();
-    let most = eventually("wants rise with what waits", || {
-        block_on(rate.wait_many(20)).unwrap();
-        Some(wants()).filter(|wants| *wants > 5.0)
-    });
-    eventually("and fall without callers", || (wants() < most * 0.8).then_some(()));
-}
-
-#[test]
-fn permits_in_use_beyond_a_cut_lease_are_reported_and_no_other_client_gets_them() {
-    let file = ConfigFile::new(&config::text(&[Template { refresh: 1, lease: 600, ..Template::fair("*", 10.0) }]));
-    let server = Server::with_config(&file);
-    let client = client_of(&server);
-    let gauge = client.resource("slots").wants(10.0).gauge().unwrap();
-    let mut permits: Vec<_> = (0..10).map(|_| block_on(gauge.acquire()).unwrap()).collect();
-    let mut bob = server.client("bob");
-    bob.ask("slots", 5.0);
-    eventually("half is to be given up", || (gauge.resource().capacity().get() == 5.0).then_some(()));
-    assert!(gauge.try_acquire(1).is_err());
-    thread::sleep(Duration::from_millis(500));
-    assert_eq!(bob.ask("slots", 5.0), 0.0, "all ten are still in use");
-    permits.truncate(7);
-    eventually("bob gets what was returned", || (bob.ask("slots", 5.0) == 3.0).then_some(()));
-    permits.truncate(4);
-    eventually("bob gets his half", || (bob.ask("slots", 5.0) == 5.0).then_some(()));
-    assert!(block_on(gauge.acquire()).is_ok());
 }
 
 #[test]
@@ -204,58 +167,4 @@ fn what_a_client_does_is_counted_under_the_names_that_doorman_gave() {
     ] {
         assert!(shown.contains(&line), "`{line}` is not in\n{shown}");
     }
-}
-
-#[test]
-fn threads_can_owe_and_what_is_owed_is_shown() {
-    let server = Server::development();
-    let recorder = PrometheusBuilder::new().build_recorder();
-    let metrics = recorder.handle();
-    // A recorder is a thread's own: the client has to live on this one.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let client = metrics::with_local_recorder(&recorder, || {
-        runtime.block_on(async {
-            let client = Client::builder().endpoint(server.grpc().to_string()).build().unwrap();
-            let tokens = client.resource("tokens").max_debt(1_000_000_000).rate().unwrap();
-            tokens.reserve(1).await.unwrap().settle(1_000_000).unwrap();
-            assert_eq!(client.health().debts.len(), 1);
-            let exceeded = tokens.charge(2_000_000_000).unwrap_err();
-            assert!(exceeded.max_debt == 1_000_000_000 && exceeded.uncharged >= 1_000_000_000, "{exceeded}");
-            assert!(tokens.try_acquire(1).is_err());
-            while !metrics.render().contains("leaseway_client_debt{resource=\"tokens\"}") {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-            client.close().await;
-            client
-        })
-    });
-    let shown = metrics.render();
-    assert!(shown.contains("leaseway_client_uncharged_total{resource=\"tokens\"} 1000"), "{shown}");
-    assert!(shown.contains("leaseway_client_debt{resource=\"tokens\"} 0"), "closed, it owes nothing: {shown}");
-    drop(client);
-
-    let client = Client::builder().endpoint(server.grpc().to_string()).build_blocking().unwrap();
-    let tokens = client.resource("tokens").rate().unwrap();
-    let reservation = tokens.blocking_reserve(20).unwrap();
-    drop(tokens);
-    assert_eq!(reservation.reserved(), 20);
-    let holders = || server.status(&["tokens"])["resources"][0]["holders"].clone();
-    assert_eq!(holders(), 1, "a reservation is a handle");
-    reservation.settle(10).unwrap();
-    eventually("it is given back", || (holders() == 0).then_some(()));
-    client.blocking_close();
-}
-
-#[test]
-fn one_caller_after_the_other_is_soon_given_all_that_is_free() {
-    let server = Server::development();
-    let client = client_of(&server);
-    let rate = client.resource("searches").rate().unwrap();
-    // It never has more than one call waiting, but could do thousands a second.
-    eventually("it may use all there is", || {
-        block_on(rate.wait()).unwrap();
-        (rate.resource().capacity().get() == 100.0).then_some(())
-    });
-    let wants = server.status(&["searches"])["resources"][0]["wants"].as_f64().unwrap();
-    assert!(wants <= 250.0, "no more than about twice of what it has been given: {wants}");
 }

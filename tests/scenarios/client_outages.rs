@@ -1,4 +1,4 @@
-//! What users of the client library see of servers that go away and come back.
+//! What the client library reports while servers are down.
 
 use std::{
     fmt::Write as _,

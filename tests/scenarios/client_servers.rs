@@ -1,4 +1,4 @@
-//! The client library and servers that are away, hang, fail or send it elsewhere.
+//! The client library and servers that are down, hang, fail, or redirect it.
 
 use std::{
     thread,
@@ -7,7 +7,6 @@ use std::{
 
 use leaseway_client::{Basis, Client, Mode, Resource, Transport};
 use leaseway_process::link::Link;
-use leaseway_proto::push::Hint;
 
 use crate::harness::{
     config::{self, ConfigFile, Template},
@@ -46,22 +45,6 @@ fn a_server_that_hangs_is_given_up_and_another_asked() {
 }
 
 #[test]
-fn a_server_that_hangs_for_a_while_is_heard_when_it_answers_again() {
-    let fake = Fake::new(GIVES);
-    let client = client(&[fake.address()]);
-    let resource = client.resource("r").wants(10.0).open().unwrap();
-    has_lease(&resource, 7.0);
-    fake.now(Manner::Hangs);
-    eventually("it notices", || (client.health().failures > 1).then_some(()));
-    let health = client.health();
-    assert!(health.last_error.unwrap().contains("no answer within 300ms"));
-    assert_eq!(resource.usable().basis, Basis::Lease, "the lease has not ended");
-    fake.now(Manner::Gives { capacity: 9.0, seconds: 60 });
-    has_lease(&resource, 9.0);
-    assert_eq!(client.health().failures, 0);
-}
-
-#[test]
 fn it_follows_to_the_master_and_stays_there() {
     let master = Fake::new(GIVES);
     let other = Fake::new(Manner::Names(master.address()));
@@ -70,18 +53,6 @@ fn it_follows_to_the_master_and_stays_there() {
     has_lease(&resource, 7.0);
     eventually("it refreshes", || (master.asked().len() >= 3).then_some(()));
     assert_eq!((other.asked().len(), client.health().server), (1, master.address()));
-}
-
-#[test]
-fn the_master_is_looked_for_again_when_it_has_gone() {
-    let (first, second) = (Fake::new(GIVES), Fake::new(Manner::Gives { capacity: 9.0, seconds: 60 }));
-    let other = Fake::new(Manner::Names(first.address()));
-    let client = client(&[other.address()]);
-    let resource = client.resource("r").wants(10.0).open().unwrap();
-    has_lease(&resource, 7.0);
-    other.now(Manner::Names(second.address()));
-    first.now(Manner::Fails);
-    has_lease(&resource, 9.0);
 }
 
 /// How many requests come in two seconds. Doorman's client sends 580 a second.
@@ -113,19 +84,6 @@ fn servers_that_name_each_other_are_not_hammered() {
 }
 
 #[test]
-fn a_server_that_knows_no_master_or_names_nonsense_is_asked_again_later() {
-    let fake = Fake::new(Manner::KnowsNobody);
-    let client = client(&[fake.address()]);
-    let resource = client.resource("r").wants(10.0).open().unwrap();
-    eventually("it notices", || (client.health().failures > 0).then_some(()));
-    assert!(client.health().last_error.unwrap().contains("knows none"));
-    fake.now(Manner::Names("not an address, but {rather} long".into()));
-    eventually("it notices", || client.health().last_error?.contains("not an address").then_some(()));
-    fake.now(GIVES);
-    has_lease(&resource, 7.0);
-}
-
-#[test]
 fn a_lease_of_the_original_protocol_is_echoed_kept_and_given_back() {
     let fake = Fake::new(GIVES);
     let client = client(&[fake.address()]);
@@ -140,20 +98,6 @@ fn a_lease_of_the_original_protocol_is_echoed_kept_and_given_back() {
     drop(resource);
     eventually("it gives back", || (!fake.released().is_empty()).then_some(()));
     assert_eq!(fake.released()[0].resource_id, ["r"]);
-}
-
-#[test]
-fn a_lease_without_a_length_lasts_until_its_expiry_and_not_longer() {
-    let fake = Fake::new(Manner::Gives { capacity: 7.0, seconds: 3 });
-    let client = build(Client::builder().endpoint(fake.address()).refresh_min(Duration::from_secs(600)));
-    let asked = Instant::now();
-    let resource = client.resource("r").wants(10.0).open().unwrap();
-    has_lease(&resource, 7.0);
-    fake.now(Manner::Hangs);
-    eventually("it ends", || (resource.usable().basis == Basis::Fallback).then_some(()));
-    assert_eq!(resource.capacity().get(), 3.5, "the safe capacity that the server sent");
-    // Whole seconds on the wire: it may have been cut by nearly one.
-    assert!(asked.elapsed() >= Duration::from_secs(2), "{:?}", asked.elapsed());
 }
 
 #[test]
@@ -197,42 +141,6 @@ fn patient(fake: &Fake) -> leaseway_client::Builder {
 }
 
 #[test]
-fn a_connection_without_answers_is_given_up_with_the_request() {
-    let fake = Fake::new(Manner::Hangs);
-    let client = client(&[fake.address()]);
-    let resource = client.resource("r").wants(10.0).open().unwrap();
-    eventually("it connects again", || (fake.connected() >= 3).then_some(()));
-    fake.now(GIVES);
-    has_lease(&resource, 7.0);
-}
-
-#[test]
-fn a_connection_without_answers_is_given_up_though_another_client_still_waits_there() {
-    let fake = Fake::new(Manner::Hangs);
-    let transport = Transport::new();
-    let build = |deadline| build(Client::builder().endpoint(fake.address()).deadline(deadline).transport(&transport));
-    let patient = build(Duration::from_secs(600));
-    let _waits = patient.resource("r").wants(10.0).open().unwrap();
-    eventually("one waits", || (fake.asked().len() == 1).then_some(()));
-    let hasty = build(Duration::from_millis(300));
-    let resource = hasty.resource("r").wants(10.0).open().unwrap();
-    eventually("the other connects anew", || (fake.connected() >= 2).then_some(()));
-    fake.now(GIVES);
-    has_lease(&resource, 7.0);
-}
-
-#[test]
-fn a_server_that_fails_is_asked_again_long_before_a_deadline() {
-    let fake = Fake::new(Manner::Fails);
-    let client = build(Client::builder().endpoint(fake.address()).deadline(Duration::from_secs(600)));
-    let resource = client.resource("r").wants(10.0).open().unwrap();
-    eventually("it notices", || (client.health().failures > 1).then_some(()));
-    assert!(client.health().last_error.unwrap().contains("as told"));
-    fake.now(GIVES);
-    has_lease(&resource, 7.0);
-}
-
-#[test]
 fn clients_that_share_a_transport_share_a_connection() {
     let fake = Fake::with_hints(GIVES);
     let transport = Transport::new();
@@ -243,21 +151,6 @@ fn clients_that_share_a_transport_share_a_connection() {
     }
     eventually("all listen", || (fake.listeners() == 3).then_some(()));
     assert_eq!(fake.connected(), 1);
-}
-
-#[test]
-fn hints_are_followed_by_name_and_for_all() {
-    let fake = Fake::with_hints(GIVES);
-    let client = build(patient(&fake));
-    let resource = client.resource("r").wants(10.0).open().unwrap();
-    has_lease(&resource, 7.0);
-    eventually("it listens", || (fake.listeners() == 1).then_some(()));
-    fake.now(Manner::Gives { capacity: 8.0, seconds: 600 });
-    fake.hint(&Hint { resource_id: vec!["r".to_owned()], ..Hint::default() });
-    has_lease(&resource, 8.0);
-    fake.now(Manner::Gives { capacity: 9.0, seconds: 600 });
-    fake.hint(&Hint { everything: true, ..Hint::default() });
-    has_lease(&resource, 9.0);
 }
 
 #[test]
@@ -277,15 +170,6 @@ fn hints_come_from_the_server_that_answers_as_master() {
 }
 
 #[test]
-fn a_client_without_hints_does_not_ask_for_them() {
-    let fake = Fake::with_hints(GIVES);
-    let client = build(Client::builder().endpoint(fake.address()).hints(false));
-    let _resource = client.resource("r").wants(10.0).open().unwrap();
-    eventually("it refreshes", || (fake.asked().len() >= 3).then_some(()));
-    assert_eq!(fake.listeners(), 0);
-}
-
-#[test]
 fn releases_follow_to_the_master() {
     let (first, second) = (Fake::new(GIVES), Fake::new(GIVES));
     let client = build(patient(&first));
@@ -294,49 +178,6 @@ fn releases_follow_to_the_master() {
     first.now(Manner::Names(second.address()));
     block_on(client.close());
     assert_eq!((first.released().len(), second.released().len()), (1, 1));
-}
-
-#[test]
-fn a_server_that_takes_no_releases_is_asked_all_the_same_and_closing_does_not_hang() {
-    let fake = Fake::new(GIVES);
-    let client = build(patient(&fake));
-    let resource = client.resource("r").wants(10.0).open().unwrap();
-    has_lease(&resource, 7.0);
-    fake.now(Manner::Hangs);
-    block_on(client.close());
-    assert_eq!(fake.released().len(), 1, "tried once");
-}
-
-#[test]
-fn nonsense_is_told_and_not_believed() {
-    let fake = Fake::new(Manner::Gives { capacity: f64::NAN, seconds: 60 });
-    let client = client(&[fake.address()]);
-    let resource = client.resource("r").wants(10.0).open().unwrap();
-    eventually("it notices", || client.health().last_error?.contains("malformed lease for r").then_some(()));
-    assert_eq!(resource.capacity().get(), 0.0);
-    fake.now(GIVES);
-    has_lease(&resource, 7.0);
-}
-
-#[test]
-fn a_master_without_an_address_is_none() {
-    let fake = Fake::new(Manner::Names(String::new()));
-    let client = client(&[fake.address()]);
-    let _resource = client.resource("r").wants(10.0).open().unwrap();
-    eventually("it notices", || client.health().last_error?.contains("knows none").then_some(()));
-}
-
-#[test]
-fn a_resource_that_is_closed_and_opened_again_at_once_has_its_lease() {
-    let fake = Fake::new(GIVES);
-    let client = build(patient(&fake));
-    let mut resource = client.resource("r").wants(10.0).open().unwrap();
-    for _ in 0..50 {
-        has_lease(&resource, 7.0);
-        drop(resource);
-        resource = client.resource("r").wants(10.0).open().unwrap();
-    }
-    has_lease(&resource, 7.0);
 }
 
 struct Watched {

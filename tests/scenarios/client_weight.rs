@@ -1,4 +1,4 @@
-//! What users of the client library have to build: nothing of the server, and nothing unawares.
+//! The dependencies of the client library.
 
 use std::{collections::BTreeSet, fs, path::Path, process::Command};
 

@@ -1,4 +1,4 @@
-//! `leaseway config …` and `leaseway peers …`, against peers that have nothing but their admin service.
+//! `leaseway config …` and `leaseway peers …`, against fake admin services.
 
 use crate::harness::{
     config::{self, ConfigFile, Template},

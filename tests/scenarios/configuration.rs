@@ -1,4 +1,4 @@
-//! Configuration files before a server runs on them.
+//! `leaseway config check`, and servers that refuse to start on a bad file.
 
 use crate::harness::{
     config::ConfigFile,

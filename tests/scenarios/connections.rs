@@ -1,4 +1,4 @@
-//! The limit on open connections: beyond it they are closed, and no other client notices.
+//! Connections beyond the limit are closed, and no other client notices.
 
 use std::{
     io::{Read as _, Write as _},

@@ -1,4 +1,4 @@
-//! `leaseway debug bundle`: what is in it, and what is not.
+//! `leaseway debug bundle`: its contents, and that it has no secrets.
 
 use std::{fs, io::Read as _};
 

@@ -1,4 +1,4 @@
-//! What Doorman's clients and child servers do, as they do it.
+//! Requests as Doorman's clients and child servers send them.
 
 use leaseway_proto::doorman::algorithm::Kind;
 
@@ -26,23 +26,6 @@ fn several_resources_are_answered_in_the_order_of_the_request() {
     let answered: Vec<_> = answer.response.iter().map(|response| response.resource_id.clone().unwrap()).collect();
     assert_eq!(answered, names);
     assert!(answer.response.iter().all(|response| capacity(response.gets) == 7.0));
-}
-
-#[test]
-fn the_same_resource_twice_is_answered_twice() {
-    let server = Server::development();
-    let entries = vec![entry("mysql", 10.0), entry("other", 1.0), entry("mysql", 30.0)];
-    let answer = server.doorman().get(request("alice", entries)).unwrap();
-    let got: Vec<_> = answer.response.iter().map(|response| capacity(response.gets)).collect();
-    assert_eq!(got, [10.0, 1.0, 30.0]);
-    assert_eq!(server.status(&["mysql"])["resources"][0]["holders"], 1);
-}
-
-#[test]
-fn a_request_for_nothing_is_answered_with_nothing() {
-    let server = Server::development();
-    let answer = server.doorman().get(request("alice", Vec::new())).unwrap();
-    assert_eq!((answer.response.len(), answer.mastership), (0, None));
 }
 
 #[test]
@@ -96,17 +79,6 @@ fn a_child_node_is_given_capacity_with_the_algorithm_to_divide_it_by() {
     let parameters: Vec<_> = algorithm.parameters.iter().map(|p| (p.name(), p.value())).collect();
     assert_eq!(parameters, [("priority", "strict"), ("reuse", "prompt")]);
     assert_eq!(server.status(&["fair one"])["resources"][0]["subclients"], 5);
-}
-
-#[test]
-fn a_node_and_a_client_of_the_same_name_are_two() {
-    let server = Server::development();
-    let mut same = server.client("same");
-    assert_eq!(same.ask("mysql", 30.0), 30.0);
-    let answer = server.doorman().get_server(node_request("same", "mysql", &[(1, 20.0)])).unwrap();
-    assert_eq!(capacity(answer.response[0].gets), 20.0);
-    let status = server.status(&["mysql"]);
-    assert_eq!((&status["resources"][0]["holders"], &status["resources"][0]["granted"]), (&2.into(), &50.0.into()));
 }
 
 #[test]

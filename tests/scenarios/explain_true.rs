@@ -1,4 +1,4 @@
-//! What `leaseway explain` says in each situation, and that it comes true: docs/guide/explain.md has the sentences.
+//! `leaseway explain`: what it says in each situation comes true. docs/guide/explain.md has the sentences.
 
 use std::{thread::sleep, time::Duration};
 

@@ -1,5 +1,4 @@
-//! Masters that die, pause or are cut off: another goes on as if nothing had happened, and no client is ever promised
-//! what another holds.
+//! Masters that die, pause or are cut off: another takes over, and no client is promised what another holds.
 
 use std::thread;
 

@@ -1,4 +1,4 @@
-//! Faults of the Go server that a configuration could set off.
+//! Defects of the Go server that configurations set off.
 
 use crate::harness::{
     config::{self, ConfigFile, Template},
@@ -26,31 +26,6 @@ fn assert_refused(text: &str, place: &str, why: &str) {
 fn doorman_fault_3_a_template_without_capacity_is_accepted_and_kills_the_server() {
     let text = "resources:\n- identifier_glob: a\n  algorithm: {kind: FAIR_SHARE}\n";
     assert_refused(text, "2:20", "needs a `capacity`");
-}
-
-#[test]
-fn doorman_fault_3_a_template_of_an_unknown_kind_is_accepted_and_kills_the_server() {
-    for kind in ["99", "FAIRSHARE"] {
-        let text = format!("resources:\n- identifier_glob: a\n  capacity: 1\n  algorithm:\n    kind: {kind}\n");
-        assert_refused(&text, "5:11", kind);
-    }
-}
-
-#[test]
-fn doorman_fault_3_a_template_without_algorithm_is_accepted_and_kills_the_server() {
-    let rest = Template { kind: "STATIC", ..Template::fair("*", 50.0) }.text();
-    let server =
-        Server::with_config(&ConfigFile::new(&format!("resources:\n- {{identifier_glob: a, capacity: 7}}\n{rest}")));
-    for client in ["alice", "bob"] {
-        assert_eq!(server.client(client).ask("a", 60.0), 7.0, "it has the algorithm of *");
-    }
-    server.assert_alive();
-}
-
-#[test]
-fn doorman_accepts_a_negative_capacity() {
-    let text = config::text(&[Template::fair("*", -5.0)]);
-    assert_refused(&text, "3:13", "-5");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Faults of the Go server that a request could set off. Each test is named for the fault, and shows that we have it
-//! not.
+//! Defects of the Go server that requests set off. Each test is named after the defect, and shows that we do not have
+//! it.
 
 use leaseway_proto::doorman::{Lease, ReleaseCapacityRequest, ResourceRequest};
 use tonic::Code;

@@ -1,4 +1,4 @@
-//! The C interface, from programs that know nothing of Rust: what they check themselves.
+//! The C interface, from programs in C and Node.
 
 use std::{
     io::Write as _,

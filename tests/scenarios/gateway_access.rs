@@ -1,4 +1,4 @@
-//! Who may do what at a gateway for Envoys: TLS, tokens, and a policy of its own.
+//! Access control at a gateway for Envoy: TLS, tokens and policies.
 
 use leaseway_client::Files;
 use tonic::Code;

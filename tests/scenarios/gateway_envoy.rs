@@ -1,4 +1,4 @@
-//! A real Envoy asks a gateway.
+//! A real Envoy with a gateway.
 
 use std::{
     io::{Read as _, Write as _},

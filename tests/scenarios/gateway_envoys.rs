@@ -1,4 +1,4 @@
-//! Three real Envoys share a limit by quotas, in front of a real backend that counts.
+//! Three real Envoys share a limit by quotas, in front of a backend that counts.
 
 use std::{
     io::{Read as _, Write as _},

@@ -1,4 +1,4 @@
-//! The HTTP gateway: leases of the callers' own, permits of which the gateway holds the lease, and how it says what is wrong.
+//! The HTTP gateway: leases of callers, permits, and problems.
 
 use std::thread;
 
@@ -101,21 +101,6 @@ fn a_request_waits_for_permits_and_one_that_would_wait_in_vain_is_told_at_once()
     let refused = gateway.acquire("mysql", 1_000_000, 60.0);
     assert_eq!((refused.status, refused.problem().0), (429, "over_limit".to_owned()), "{refused:?}");
     assert!(refused.header("retry-after").unwrap().parse::<u64>().unwrap() > 1000);
-}
-
-#[test]
-fn without_a_body_one_permit_is_taken_and_a_resource_may_have_any_name() {
-    let server = server_with(100.0);
-    let gateway = gateway_to(&server);
-    for resource in ["mysql", "db%2Fmain", "%C3%BC%20%22", "%00", "a%25b"] {
-        let told = gateway.ask("POST", &format!("/v1/resources/{resource}/acquire"), &Value::Null);
-        assert_eq!((told.status, told.json()["permits"].as_u64()), (200, Some(1)), "{told:?}");
-        let standing = gateway.ask("GET", &format!("/v1/resources/{resource}"), &Value::Null);
-        assert_eq!((standing.status, standing.json()["basis"].as_str()), (200, Some("lease")), "{standing:?}");
-        assert!(standing.json()["capacity"].as_f64().is_some_and(|capacity| capacity > 0.0), "{standing:?}");
-    }
-    let unknown = gateway.ask("GET", "/v1/resources/nothing", &Value::Null);
-    assert_eq!((unknown.status, unknown.problem().0), (404, "not_found".to_owned()));
 }
 
 #[test]

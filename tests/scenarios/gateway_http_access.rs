@@ -1,4 +1,4 @@
-//! Who may do what at an HTTP gateway: tokens, certificates, and a policy of its own.
+//! Access control at an HTTP gateway: tokens, certificates and policies.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,5 @@
-//! The HTTP gateway against its own OpenAPI document, by a tool that shares nothing with it: schemathesis makes requests
-//! that the document allows and requests that it does not, and checks every answer.
+//! The HTTP gateway against its OpenAPI document: schemathesis sends valid and invalid requests, and checks every
+//! answer.
 
 use std::{
     io::Write as _,

@@ -1,4 +1,4 @@
-//! What strangers send to the HTTP gateway: it answers in words or hangs up, and goes on.
+//! Hostile input at the HTTP gateway: it answers with an error or hangs up, and goes on.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Several HTTP gateways in front of one cluster: what they let through together, while masters and gateways die.
+//! Several HTTP gateways in front of one cluster, while masters and gateways die.
 
 use std::{
     sync::{

@@ -1,13 +1,12 @@
-//! A gateway for quotas, as callers see it that speak Envoy's protocol.
+//! A gateway for quotas (RLQS).
 
-use leaseway_proto::envoy::quota::RateLimitQuotaUsageReports;
 use tonic::Code;
 
 use crate::harness::{
     config::{self, ConfigFile, Template},
     gateway::Gateway,
     peers::{Peers, channel},
-    quotas::{self, QuotaStream, Told},
+    quotas::{self, QuotaStream},
     server::{ANYWHERE, Server},
     tree::Tree,
     wait::eventually,
@@ -43,25 +42,6 @@ fn the_first_report_of_a_bucket_brings_an_assignment_and_what_is_offered_a_large
     assert!(gateway.metrics().contains("leaseway_rlqs_streams 1"), "{}", gateway.metrics());
 }
 
-#[test]
-fn what_an_envoy_was_told_counts_until_its_time_is_over_and_is_then_given_back() {
-    let server = server(100.0);
-    let gateway = gateway(&server, &[]);
-    let mut stream = gateway.stream(Some("envoy-1"));
-    stream.report("shop", "cart", 0, 0, 1);
-    let (rate, secs) = stream.assigned("cart");
-    let told = std::time::Instant::now();
-    drop(stream);
-    eventually("all is given back", || {
-        let held = held(&server);
-        if held >= rate {
-            return None;
-        }
-        assert!(told.elapsed().as_secs() >= secs as u64, "{held} is held of {rate} that may be believed");
-        (held == 0.0).then_some(())
-    });
-}
-
 /// A stream of an Envoy that is assigned nearly all of a capacity of 100, over a report that says so.
 fn with_most_of_it(gateway: &Gateway) -> QuotaStream {
     let mut stream = gateway.stream(Some("envoy-1"));
@@ -92,17 +72,6 @@ fn a_gateway_that_stops_ends_its_streams_and_another_goes_on_with_the_leases_of_
 }
 
 #[test]
-fn what_an_envoy_without_a_name_was_leased_is_given_back_when_its_gateway_stops() {
-    let server = server(100.0);
-    let gateway = gateway(&server, &[]);
-    let mut stream = gateway.stream(None);
-    stream.report("shop", "cart", 0, 0, 1);
-    stream.assigned("cart");
-    assert_eq!(gateway.stop().code, Some(0));
-    eventually("all is given back", || (held(&server) == 0.0).then_some(()));
-}
-
-#[test]
 fn an_envoy_whose_gateway_is_killed_has_its_lease_at_another_at_once() {
     let server = server(100.0);
     let killed = gateway(&server, &[]);
@@ -121,23 +90,6 @@ fn an_envoy_whose_gateway_is_killed_has_its_lease_at_another_at_once() {
         stream.report("shop", "cart", 5, 5, 0);
         (held(&server) < 10.0).then_some(())
     });
-}
-
-#[test]
-fn an_envoy_that_moves_between_two_gateways_is_one_holder() {
-    let server = server(100.0);
-    let gateways = ["gateway-1", "gateway-2"]
-        .map(|id| Gateway::for_quotas(&[server.grpc().to_string()], &["--assignment-secs", "2", "--id", id]));
-    let mut stream = with_most_of_it(&gateways[0]);
-    for to in [1, 0, 1] {
-        stream = gateways[to].stream(Some("envoy-1"));
-        stream.report("shop", "cart", 5, 425, 0);
-        let (rate, _) = stream.assigned("cart");
-        assert!(rate > 80.0, "{rate} at {to}");
-        let status = server.status(&["shop/route=cart"]);
-        assert_eq!(status["resources"][0]["holders"], 1, "{status}");
-    }
-    drop(stream);
 }
 
 #[test]
@@ -169,94 +121,6 @@ fn a_gateway_that_is_killed_and_started_again_under_its_name_goes_on_with_the_sa
     let mut stream = again.stream(Some("envoy-1"));
     stream.report("shop", "cart", 5, 50, 50);
     assert_eq!(stream.assigned("cart").0, 10.0, "it is the same Envoy");
-}
-
-#[test]
-fn of_two_streams_of_one_name_the_later_counts() {
-    let server = server(100.0);
-    let gateway = gateway(&server, &[]);
-    let mut first = gateway.stream(Some("envoy-1"));
-    first.report("shop", "cart", 0, 0, 1);
-    first.assigned("cart");
-    let mut second = gateway.stream(Some("envoy-1"));
-    second.report("shop", "cart", 5, 50, 0);
-    assert_eq!(second.assigned("cart").0, 12.0, "ten are offered, and two more for chance");
-    let ended = loop {
-        if let Err(status) = first.next() {
-            break status;
-        }
-    };
-    assert_eq!(ended.code(), Code::Aborted, "{ended:?}");
-    assert_eq!(held(&server), 12.0, "they are one holder");
-}
-
-#[test]
-fn envoys_without_a_name_are_counted_apart() {
-    let server = server(15.0);
-    let gateway = gateway(&server, &[]);
-    let mut streams = [gateway.stream(None), gateway.stream(None)];
-    for stream in &mut streams {
-        stream.report("shop", "cart", 0, 0, 1);
-    }
-    let told: Vec<f64> = streams.iter_mut().map(|stream| stream.assigned("cart").0).collect();
-    assert!(told.iter().sum::<f64>() <= 15.0, "{told:?}");
-}
-
-#[test]
-fn reports_that_make_no_sense_end_the_stream_and_say_why() {
-    let server = server(100.0);
-    let gateway = gateway(&server, &[]);
-    let refused = |report: &dyn Fn(&QuotaStream)| {
-        let mut stream = gateway.stream(Some("envoy-1"));
-        report(&stream);
-        let status = loop {
-            if let Err(status) = stream.next() {
-                break status;
-            }
-        };
-        assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
-        status.message().to_owned()
-    };
-    let no_domain = refused(&|stream| stream.report("", "cart", 0, 0, 1));
-    assert!(no_domain.contains("names its domain"), "{no_domain}");
-    let two = refused(&|stream| {
-        stream.report("shop", "cart", 0, 0, 1);
-        stream.report("bank", "cart", 0, 0, 1);
-    });
-    assert!(two.contains("one domain"), "{two}");
-    let empty = refused(&|stream| {
-        stream.send(RateLimitQuotaUsageReports { domain: "shop".to_owned(), bucket_quota_usages: vec![Vec::new()] });
-    });
-    assert!(empty.contains("bucket_quota_usages[0].bucket_id"), "{empty}");
-}
-
-#[test]
-fn what_a_gateway_serves_is_bounded() {
-    let server = server(100.0);
-    let gateway = gateway(&server, &["--max-buckets", "1", "--max-envoys", "1"]);
-    let mut stream = gateway.stream(Some("envoy-1"));
-    stream.report("shop", "cart", 0, 0, 1);
-    stream.assigned("cart");
-    stream.report("shop", "till", 0, 0, 1);
-    eventually("the second bucket is refused", || {
-        gateway.metrics().contains("leaseway_rlqs_buckets_refused_total 1").then_some(())
-    });
-    assert!(gateway.log().contains("--max-buckets"), "{}", gateway.log());
-    let mut other = gateway.stream(Some("envoy-2"));
-    other.report("shop", "cart", 0, 0, 1);
-    assert_eq!(other.next().unwrap_err().code(), Code::ResourceExhausted);
-}
-
-#[test]
-fn an_idle_bucket_is_given_up() {
-    let server = server(100.0);
-    let gateway = gateway(&server, &["--idle-secs", "1"]);
-    let mut stream = gateway.stream(Some("envoy-1"));
-    stream.report("shop", "cart", 0, 0, 1);
-    let told = std::iter::repeat_with(|| stream.next().unwrap())
-        .find(|told| !told.contains(&("cart".into(), Told::Assigned(10.0, 2))));
-    assert_eq!(told, Some(vec![("cart".to_owned(), Told::Abandoned)]));
-    eventually("it is given back", || (held(&server) == 0.0).then_some(()));
 }
 
 #[test]

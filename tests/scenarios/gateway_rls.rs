@@ -1,6 +1,6 @@
-//! Envoys ask a gateway for each request, as they ask envoyproxy/ratelimit.
+//! A gateway that is asked for each request (RLS), as envoyproxy/ratelimit is.
 
-use leaseway_proto::envoy::ratelimit::{RateLimitDescriptor, RateLimitRequest, rate_limit_response::rate_limit::Unit};
+use leaseway_proto::envoy::ratelimit::rate_limit_response::rate_limit::Unit;
 use tonic::Code;
 
 use crate::harness::{
@@ -96,63 +96,6 @@ fn all_descriptors_are_looked_at_before_anything_is_taken() {
 }
 
 #[test]
-fn hits_count_are_given_back_and_may_be_none() {
-    let server = server(FIVE);
-    let gateway = gateway(&server, &rules(), &[]);
-    let envoy = gateway.caller();
-    let ask = |hits: Option<u64>, is_negative_hits: bool, of_request: u32| {
-        let descriptor = RateLimitDescriptor { hits_addend: hits, is_negative_hits, ..descriptor(ANN) };
-        let answer = envoy.ask(RateLimitRequest { hits_addend: of_request, ..request("shop", &[descriptor]) });
-        (answer.passes(), answer.statuses[0].limit_remaining)
-    };
-    assert_eq!(ask(None, false, 3), (true, 2), "of the request");
-    assert_eq!(ask(Some(0), false, 3), (true, 2), "the descriptor's own count, zero too");
-    assert_eq!(ask(None, false, 3), (false, 0), "more than is left");
-    assert_eq!(ask(Some(2), false, 0), (true, 0));
-    assert_eq!(ask(Some(0), false, 0), (false, 0), "there is none");
-    assert_eq!(ask(Some(4), true, 0), (true, 4), "given back");
-    assert_eq!(ask(Some(u64::MAX), true, 0), (true, 5), "never more than there can be");
-    assert_eq!(ask(Some(u64::MAX), false, 0), (false, 0));
-    assert_eq!(ask(Some(5), false, 0), (true, 0));
-}
-
-#[test]
-fn what_is_charged_counts_also_if_it_is_not_there_and_nothing_passes_until_it_is_paid() {
-    let server = server(FIVE);
-    let gateway = gateway(&server, &rules(), &["--charge", "shop/user=*"]);
-    let envoy = gateway.caller();
-    let ask = |hits: u64| {
-        let descriptor = RateLimitDescriptor { hits_addend: Some(hits), ..descriptor(ANN) };
-        let answer = envoy.ask(request("shop", &[descriptor]));
-        (answer.passes(), answer.statuses[0].limit_remaining)
-    };
-    assert_eq!(ask(0), (true, 5), "it takes nothing");
-    assert_eq!(ask(4), (true, 1));
-    assert_eq!(ask(0), (true, 1));
-    assert_eq!(ask(40), (true, 0), "more than there is: it was used already");
-    assert_eq!((ask(0), ask(0)), ((false, 0), (false, 0)), "that is owed");
-}
-
-#[test]
-fn shadow_mode_lets_pass_and_counts_and_values_may_share() {
-    let server = server(FIVE);
-    let gateway = gateway(&server, &rules(), &[]);
-    let envoy = gateway.caller();
-    assert_eq!(envoy.count("shop", &[("shy", "x")], 8), 8);
-    let metrics = gateway.metrics();
-    for (rule, result, count) in [("shop.shy", "shadow", 3), ("shop.shy", "ok", 5)] {
-        let line = format!("leaseway_rls_decisions_total{{rule=\"{rule}\",result=\"{result}\"}} {count}\n");
-        assert!(metrics.contains(&line), "{line}{metrics}");
-    }
-    assert!(metrics.contains("leaseway_rls_requests_total{domain=\"shop\",result=\"ok\"} 8\n"), "{metrics}");
-    let taken = ["g1", "g2", "g3"].map(|group| envoy.count("shop", &[("group", group)], 2));
-    assert_eq!(taken.iter().sum::<usize>(), 5, "they share: {taken:?}");
-    let replaced = request("shop", &[descriptor(&[("group", "g1")]), descriptor(&[("vip", "x")])]);
-    let passed = (0..9).filter(|_| envoy.ask(replaced.clone()).passes()).count();
-    assert_eq!(passed, 5, "one replaces the other, which is used up");
-}
-
-#[test]
 fn what_is_no_request_is_refused_and_what_is_too_large_too() {
     let server = server(FIVE);
     let gateway = gateway(&server, &rules(), &[]);
@@ -184,22 +127,6 @@ fn rules_are_read_again_when_they_change_and_bad_ones_change_nothing() {
     rules.replace("domain: shop\ndescriptors: [{key: new, rate_limit: {unit: day, requests_per_unit: 5}}]\n");
     eventually("the limit holds", || (!envoy.passes("shop", new)).then_some(()));
     assert!(envoy.passes("shop", ANN), "it is under no rule any more");
-}
-
-#[test]
-fn a_limit_whose_unit_changes_is_kept_by_the_new_one_where_it_is_in_use() {
-    let server = server(10.0);
-    let rules = rules();
-    let gateway = gateway(&server, &rules, &[]);
-    let envoy = gateway.caller();
-    assert_eq!(envoy.count("shop", ANN, 10), 5, "five a day, though the cluster has ten a second");
-    let second = "domain: shop\ndescriptors: [{key: user, rate_limit: {unit: second, requests_per_unit: 10}}]\n";
-    rules.replace(second);
-    let look = RateLimitDescriptor { hits_addend: Some(0), ..descriptor(ANN) };
-    eventually("what was used up comes back, and all of the new limit", || {
-        let told = envoy.ask(request("shop", std::slice::from_ref(&look)));
-        (told.statuses[0].limit_remaining > 5).then_some(())
-    });
 }
 
 #[test]

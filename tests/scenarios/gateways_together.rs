@@ -1,4 +1,4 @@
-//! Several gateways share what there is, also when some of them and of the cluster are killed.
+//! Several gateways share a limit.
 
 use std::{
     sync::{
@@ -13,7 +13,6 @@ use tokio::{task::JoinHandle, time::sleep};
 use crate::harness::{
     config::{ConfigFile, Template},
     gateway::Gateway,
-    peers::Peers,
     rls::{Answered as _, RlsCaller, descriptor, request},
     server::Server,
     wait::{block_on, eventually, runtime},
@@ -101,93 +100,6 @@ fn five_gateways_under_uneven_load_let_pass_no_more_than_there_is() {
         counts[0][0] > counts[3][0] && counts[0][1] > 0,
         "what has more load lets more pass, and not all: {counts:?}"
     );
-}
-
-#[test]
-fn what_a_gateway_had_that_is_killed_comes_back_when_its_lease_ends() {
-    let template = Template { lease: 3, refresh: 1, ..Template::fair("*", CAPACITY) };
-    let server = Server::with_config(&ConfigFile::of(&[template]));
-    let rules = rules();
-    let [one, other] = [(); 2].map(|()| Gateway::for_requests(&[server.grpc().to_string()], &rules, &[]));
-    let (busy, also) =
-        (Load::on(one.caller(), Duration::from_millis(2)), Load::on(other.caller(), Duration::from_millis(2)));
-    assert!(one.caller().passes("d", &[("k", "v")]) || other.caller().passes("d", &[("k", "v")]), "it is there");
-    let held = || {
-        let status = server.status(&["d/k=v"]);
-        let holders = status["resources"][0]["holder"].as_array().cloned().unwrap_or_default();
-        holders.iter().filter_map(|holder| holder["granted"].as_f64()).collect::<Vec<_>>()
-    };
-    eventually("both have a part", || {
-        let held = held();
-        (held.len() == 2 && held.iter().all(|has| *has > 0.0)).then_some(())
-    });
-    let status = server.status(&["d/k=v"]);
-    let resource = &status["resources"][0];
-    assert_eq!((&resource["gateways"], &resource["held_by_gateways"]), (&2.into(), &resource["held"]), "{status}");
-    assert_eq!(resource["holder"][1]["is_gateway"], true, "{status}");
-    busy.end();
-    one.kill();
-    eventually("what it had is not held any more", || {
-        let status = server.status(&["d/k=v"]);
-        let resource = &status["resources"][0];
-        let held = resource["holder"][0]["held"].as_f64();
-        (resource["holders"] == 1 && resource["gateways"] == 1 && resource["held"].as_f64() == held).then_some(())
-    });
-    let [_, _, failed] = also.end();
-    assert_eq!(failed, 0);
-}
-
-/// Leases outlast the test: nothing comes free by itself.
-#[test]
-fn a_gateway_that_is_started_again_under_its_id_has_what_it_had_when_it_was_killed() {
-    let template = Template { refresh: 1, ..Template::fair("*", CAPACITY) };
-    let server = Server::with_config(&ConfigFile::of(&[template]));
-    let rules = rules();
-    let start = |id| Gateway::for_requests(&[server.grpc().to_string()], &rules, &["--id", id]);
-    let [one, other] = ["gateway-1", "gateway-2"].map(start);
-    let load = |gateway: &Gateway| Load::on(gateway.caller(), Duration::from_millis(2));
-    let (busy, also) = (load(&one), load(&other));
-    // The first request creates the resource.
-    eventually("requests pass", || (busy.passed() > 0 || also.passed() > 0).then_some(()));
-    let all_have_parts = || {
-        let status = server.status(&["d/k=v"]);
-        let holders = status["resources"][0]["holder"].as_array().cloned().unwrap_or_default();
-        let parts: Vec<f64> = holders.iter().filter_map(|holder| holder["granted"].as_f64()).collect();
-        (parts.len() == 2 && parts.iter().all(|part| *part > 0.0)).then_some(())
-    };
-    eventually("both have a part", all_have_parts);
-    busy.end();
-    one.kill();
-    let again = start("gateway-1");
-    let busy = load(&again);
-    eventually("it has a part again", || {
-        let used = again.page("/debug/resources");
-        (used.contains("d/k=v") && all_have_parts().is_some()).then_some(())
-    });
-    eventually("requests pass there", || again.caller().passes("d", &[("k", "v")]).then_some(()));
-    busy.end();
-    also.end();
-}
-
-#[test]
-fn requests_pass_while_the_master_is_killed_and_another_takes_its_place() {
-    let config = ConfigFile::of(&[Template { lease: 60, refresh: 1, ..Template::fair("*", CAPACITY) }]);
-    let mut peers = Peers::start(3, config, &[]);
-    let rules = rules();
-    let gateway = Gateway::for_requests(&peers.endpoints(), &rules, &[]);
-    // Far fewer than there may be.
-    let load = Load::on(gateway.caller(), Duration::from_millis(40));
-    eventually("requests pass", || (load.passed() > 20).then_some(()));
-    peers.kill(peers.master());
-    peers.master();
-    let before = load.passed();
-    eventually("they go on", || (load.passed() > before + 50).then_some(()));
-    let [_, refused, failed] = load.end();
-    assert_eq!((refused, failed), (0, 0), "{}", gateway.log());
-    eventually("the gateway has found the new master", || {
-        let ready = gateway.page("/readyz");
-        ready.starts_with("ready: the cluster is asked at").then_some(())
-    });
 }
 
 #[test]

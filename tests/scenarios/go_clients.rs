@@ -1,4 +1,4 @@
-//! What the Go client of 2016 would be stuck with for ever, or take for no limit, it never gets.
+//! Answers that the Go client of 2016 would not survive, or would take for no limit, are never sent.
 
 use leaseway_proto::doorman::{GetServerCapacityRequest, PriorityBandAggregate, ServerCapacityResourceRequest};
 

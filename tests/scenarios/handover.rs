@@ -1,12 +1,10 @@
-//! What a new master knows: promises, or what holders say while it learns. And what a server knows that starts anew
-//! alone.
+//! What a new master knows: promises, or what holders report while it learns.
 
 use rustix::process::Signal;
 
 use crate::harness::{
     config::{ConfigFile, Template},
     doorman::Asks as _,
-    http,
     peers::Peers,
     server::{ANYWHERE, Server},
     wait::eventually,
@@ -30,31 +28,6 @@ fn with_handover_learning_clients_get_back_what_they_have_and_new_ones_nothing()
     // And then it divides, and all end up with a fair share.
     eventually("it has learnt", || (alice.ask(&peers, "r", 1000.0) == 50.0).then_some(()));
     eventually("so has bob", || (bob.ask(&peers, "r", 1000.0) == 50.0).then_some(()));
-}
-
-#[test]
-fn with_handover_promises_the_learning_of_a_file_means_nothing_to_a_new_master() {
-    let mut peers = Peers::start(3, learning_file(100.0), &[]);
-    let (mut alice, mut bob) = (peers.client("alice"), peers.client("bob"));
-    assert_eq!(alice.ask(&peers, "r", 40.0), 40.0, "bootstrapped: nothing was ever promised");
-    peers.kill(peers.master());
-    assert!(bob.ask(&peers, "r", 1000.0) > 0.0);
-}
-
-#[test]
-fn a_master_that_keeps_promises_listens_after_one_that_kept_none() {
-    let mut peers = Peers::start(3, learning_file(100.0), &["--handover", "learning"]);
-    let master = peers.master();
-    peers.change_flags(&["--handover", "promises"]);
-    for peer in peers.all().filter(|peer| *peer != master) {
-        peers.stop(peer);
-        peers.run(peer, &[]);
-        eventually("it is ready", || (http::get(peers.http(peer), "/readyz").status == 200).then_some(()));
-    }
-    let mut alice = peers.client("alice");
-    alice.ask(&peers, "r", 40.0);
-    peers.kill(peers.master());
-    assert_eq!(peers.client("bob").ask(&peers, "r", 1000.0), 0.0, "another client may have it all");
 }
 
 /// A server without peers that remembers.

@@ -1,4 +1,4 @@
-//! What generic gRPC tools see: health checkers, and grpcurl without our .proto files.
+//! Generic gRPC tools: health checks, and reflection.
 
 use prost_reflect::{DescriptorPool, prost_types::FileDescriptorProto};
 use tonic::Code;
@@ -8,7 +8,7 @@ use tonic_reflection::pb::v1::{
     server_reflection_request::MessageRequest, server_reflection_response::MessageResponse,
 };
 
-use crate::harness::{original, server::Server, wait::block_on};
+use crate::harness::{legacy_client, server::Server, wait::block_on};
 
 #[test]
 fn the_health_service_says_that_it_serves() {
@@ -62,7 +62,7 @@ fn reflection_gives_the_protocol_with_everything_that_the_original_has() {
         let file: FileDescriptorProto = prost::Message::decode(file.as_slice()).unwrap();
         pool.add_file_descriptor_proto(file).unwrap();
     }
-    let original = original::pool();
+    let original = legacy_client::pool();
     for theirs in original.all_messages() {
         let ours = pool.get_message_by_name(theirs.full_name()).unwrap_or_else(|| panic!("no {}", theirs.full_name()));
         for field in theirs.fields() {

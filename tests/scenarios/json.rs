@@ -1,4 +1,4 @@
-//! What commands print with `-o json` has the fields that docs/reference/json.md names, and no others.
+//! The JSON output of commands has exactly the fields in docs/reference/json.md.
 
 use std::{collections::BTreeMap, collections::BTreeSet, fs, path::Path};
 

@@ -1,4 +1,4 @@
-//! Learning mode: a server that was restarted does not know what it promised before, so it listens first.
+//! Learning mode of a restarted server.
 
 use rustix::process::Signal;
 
@@ -6,7 +6,6 @@ use crate::harness::{
     config::{ConfigFile, Template},
     doorman::{Asks as _, Client},
     server::Server,
-    wait::eventually,
 };
 
 /// Alice has 60 and bob 30 of the 90 of `mysql`; then the server crashes. The clients, and a server that takes its
@@ -44,43 +43,6 @@ fn while_it_learns_clients_get_back_what_they_have_and_new_ones_what_others_give
     assert_eq!((&mysql["held"], &mysql["wants"]), (&90.0.into(), &160.0.into()), "{mysql}");
     let row = server.cli(&["status"]).stdout;
     assert!(row.lines().any(|line| line.starts_with("mysql") && !line.contains(" no ")), "{row}");
-}
-
-#[test]
-fn what_clients_say_they_have_never_sums_up_to_more_than_there_is() {
-    let (mut alice, mut bob, server) = crash(3600);
-    // Another client's lease, claimed as its own: it is honoured as long as there is room.
-    let mut liar = alice_under_another_name(&server);
-    let sum = alice.ask("mysql", 60.0) + liar.ask("mysql", 60.0) + bob.ask("mysql", 30.0);
-    assert!(sum <= 90.0, "{sum}");
-    eventually("it is told of", || server.log().contains("more than the capacity").then_some(()));
-}
-
-fn alice_under_another_name(server: &Server) -> Client {
-    let elsewhere = Server::with_config(&ConfigFile::of(&[Template::fair("*", 90.0)]));
-    let mut liar = elsewhere.client("liar");
-    liar.ask("mysql", 60.0);
-    liar.moves_to(server.doorman());
-    liar
-}
-
-#[test]
-fn when_it_has_learnt_it_divides() {
-    let (mut alice, mut bob, server) = crash(2);
-    let mut carol = server.client("carol");
-    eventually("all have a third", || {
-        let granted = [alice.ask("mysql", 60.0), bob.ask("mysql", 60.0), carol.ask("mysql", 60.0)];
-        assert!(granted.iter().sum::<f64>() <= 90.0, "{granted:?}");
-        (granted == [30.0; 3]).then_some(())
-    });
-    eventually("it says so", || (server.status(&["mysql"])["resources"][0]["learning_ms"] == 0).then_some(()));
-}
-
-#[test]
-fn where_capacity_is_not_shared_there_is_nothing_to_learn() {
-    let config = ConfigFile::of(&[Template { kind: "STATIC", learning: 3600, ..Template::fair("*", 8.0) }]);
-    let server = Server::with_config(&config);
-    assert_eq!(server.client("alice").ask("mysql", 60.0), 8.0);
 }
 
 #[test]

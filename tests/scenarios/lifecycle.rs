@@ -1,4 +1,4 @@
-//! How servers start and end.
+//! How servers start and stop.
 
 use std::{os::unix::net::UnixDatagram, thread, time::Duration};
 
@@ -11,7 +11,7 @@ use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus,
 use crate::harness::{
     doorman::{Asks as _, entry, request},
     process::leaseway,
-    server::{ANYWHERE, Server, addresses_of_its_own},
+    server::{ANYWHERE, Server},
     wait::{block_on, eventually, runtime},
 };
 
@@ -29,13 +29,6 @@ fn a_second_server_on_the_same_port_is_refused_and_the_first_goes_on() {
         }
     }
     server.assert_alive();
-}
-
-#[test]
-fn a_flag_that_cannot_be_read_is_named() {
-    let said = leaseway(&["serve", "--listen", "nowhere"]);
-    assert_eq!(said.code, Some(2));
-    assert!(said.stderr.contains("nowhere") && said.stderr.contains("--listen"), "{said:?}");
 }
 
 #[test]
@@ -112,17 +105,6 @@ fn is_clean_refusal(status: &Status) -> bool {
         Code::Internal => format!("{status:?}").contains("NO_ERROR"),
         _ => false,
     }
-}
-
-#[test]
-fn a_server_forgets_everything_when_it_restarts_without_a_configuration() {
-    let [listen, http] = addresses_of_its_own();
-    let start = || Server::start(&["--listen", &listen, "--http", &http], &[]);
-    let server = start();
-    assert_eq!(server.client("alice").ask("mysql", 100.0), 100.0);
-    assert_eq!(server.stop().code, Some(0));
-    let server = start();
-    assert_eq!(server.client("bob").ask("mysql", 100.0), 100.0);
 }
 
 /// What a supervisor that is told of its service hears, a line each.

@@ -1,4 +1,4 @@
-//! `--log-format json`: each line of the log is an object, with any content.
+//! `--log-format json`: each line of the log is an object.
 
 use rustix::process::Signal;
 use serde_json::Value;

@@ -1,5 +1,4 @@
-//! Directories whose log was lost while the rest of them is there: they would pass for a first start, or vote for a
-//! peer that knows less than they did.
+//! Directories whose log was lost or replaced by an older copy.
 
 use std::{fs, path::Path};
 

@@ -1,4 +1,4 @@
-//! Completions and manual pages, read by the programs that they are for.
+//! Shell completions and manual pages.
 
 use std::{collections::BTreeSet, fs, process::Command};
 

@@ -1,5 +1,5 @@
-//! Directories and `--peers` that contradict each other, one server that grows into several, and peers that take no
-//! part although they run: they say so, and why.
+//! Directories and `--peers` that contradict each other, growth from one peer to several, and peers that cannot take
+//! part.
 
 use std::{fs, net::SocketAddr, path::PathBuf, thread, time::Duration};
 
@@ -15,8 +15,8 @@ use crate::harness::{
     peers::channel,
     process::{Process, Said, leaseway},
     prometheus::Scrape,
-    seats::Seat,
     server::free_addresses,
+    slots::ServerSlot,
     wait::{block_on, eventually},
 };
 
@@ -25,14 +25,14 @@ struct Site {
     config: ConfigFile,
     directory: TempDir,
     peers: Vec<(&'static str, Vec<SocketAddr>)>,
-    _seat: Seat,
+    _slot: ServerSlot,
 }
 
 impl Site {
     fn of(names: &[&'static str]) -> Site {
         let peers = names.iter().map(|name| (*name, free_addresses(4))).collect();
         let config = ConfigFile::of(&[Template::fair("*", 100.0)]);
-        Site { config, directory: tempfile::tempdir().unwrap(), peers, _seat: Seat::take() }
+        Site { config, directory: tempfile::tempdir().unwrap(), peers, _slot: ServerSlot::take() }
     }
 
     /// gRPC, HTTP, admin, peer.

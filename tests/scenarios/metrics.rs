@@ -1,4 +1,4 @@
-//! `/metrics`, as a Prometheus reads it and as Doorman's dashboards expect it.
+//! `/metrics`, as Prometheus reads it and Doorman's dashboards expect it.
 
 use serde_json::Value;
 
@@ -73,23 +73,6 @@ fn requests_errors_and_durations_are_counted_by_method_under_doormans_names() {
 }
 
 #[test]
-fn what_resources_have_done_is_counted_at_each_scrape() {
-    let server = Server::development();
-    let counted = || {
-        let metrics = scrape(&server);
-        ["leaseway_rounds_total", "leaseway_leases_granted_total", "leaseway_requests_too_soon_total"]
-            .map(|name| metrics.only(name))
-    };
-    assert_eq!(counted(), [0.0, 0.0, 0.0]);
-    for resource in ["mysql", "redis"] {
-        let mut alice = server.client("alice");
-        alice.ask(resource, 40.0);
-        alice.ask(resource, 80.0);
-    }
-    assert_eq!(counted(), [4.0, 4.0, 0.0]);
-}
-
-#[test]
 fn resources_have_gauges_under_any_id() {
     let server = Server::development();
     let doorman = server.doorman();
@@ -113,78 +96,6 @@ fn resources_have_gauges_under_any_id() {
     }
     assert_eq!((metrics.only("leaseway_is_master"), metrics.only("leaseway_resources")), (1.0, 2.0));
     assert!(metrics.only("leaseway_connections") >= 1.0);
-}
-
-#[test]
-fn gauges_of_a_retired_resource_vanish() {
-    let config = ConfigFile::of(&[
-        Template { lease: 1, refresh: 1, ..Template::fair("short", 10.0) },
-        Template::fair("*", 10.0),
-    ]);
-    let server = Server::with_flags(&["--config", config.path(), "--idle-secs", "1"]);
-    server.client("alice").ask("long", 5.0);
-    // A lease of one second may be over before the next scrape.
-    let seen = |client: &str, wants: f64| {
-        eventually("its gauges are there", || {
-            let granted = server.client(client).ask("short", wants);
-            (scrape(&server).find("doorman_server_has", "resource", "short") == Some(granted)).then_some(granted)
-        })
-    };
-    assert_eq!(seen("alice", 5.0), 5.0);
-    eventually("the resource retires", || (server.status(&[])["resources_total"] == 1).then_some(()));
-    let metrics = eventually("its gauges vanish", || {
-        let metrics = scrape(&server);
-        metrics.find("doorman_server_has", "resource", "short").is_none().then_some(metrics)
-    });
-    assert_eq!(metrics.find("doorman_server_has", "resource", "long"), Some(5.0), "the others stay");
-    for name in ["doorman_server_wants", "doorman_server_subclients", "leaseway_resource_held"] {
-        assert_eq!(metrics.find(name, "resource", "short"), None, "{name}");
-    }
-    assert_eq!(seen("bob", 20.0), 10.0, "the next request creates it again");
-}
-
-#[test]
-fn counters_are_there_from_the_start_with_all_their_labels() {
-    let server = Server::development();
-    let metrics = scrape(&server);
-    for (name, label, values) in [
-        (
-            "doorman_server_requests",
-            "method",
-            &["GetCapacity", "GetServerCapacity", "ReleaseCapacity", "Discovery"][..],
-        ),
-        (
-            "doorman_server_request_errors",
-            "method",
-            &["GetCapacity", "GetServerCapacity", "ReleaseCapacity", "Discovery"],
-        ),
-        ("leaseway_config_reloads_total", "outcome", &["applied", "unchanged", "kept", "rejected"]),
-        ("leaseway_hints_total", "reason", &["shrink", "confirm", "grow"]),
-        ("leaseway_uplink_requests_total", "outcome", &["answered", "redirected", "failed", "late"]),
-        ("leaseway_quorum_proposals_total", "result", &["stored", "refused", "uncertain"]),
-    ] {
-        for value in values {
-            assert_eq!(metrics.find(name, label, value), Some(0.0), "{name}{{{label}={value}}}");
-        }
-        assert_eq!(metrics.series(name).len(), values.len(), "{name}");
-    }
-    for name in ["leaseway_quorum_appended_total", "leaseway_quorum_snapshots_total", "leaseway_pool_overloads_total"] {
-        assert_eq!(metrics.only(name), 0.0, "{name}");
-    }
-}
-
-#[test]
-fn the_process_and_its_version_are_there_under_the_names_that_all_have() {
-    let server = Server::development();
-    let metrics = scrape(&server);
-    assert_eq!(metrics.find("leaseway_build_info", "version", env!("CARGO_PKG_VERSION")), Some(1.0));
-    assert_eq!(metrics.kind("process_cpu_seconds_total"), Some("counter"));
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
-    let began = metrics.only("process_start_time_seconds");
-    assert!((now - 3600.0..now + 60.0).contains(&began), "{began}");
-    let [resident, open, most] =
-        ["process_resident_memory_bytes", "process_open_fds", "process_max_fds"].map(|name| metrics.only(name));
-    assert!(resident > 1e6 && open > 3.0 && most >= open, "{resident} {open} {most}");
 }
 
 #[test]
@@ -262,32 +173,6 @@ fn the_resources_under_the_most_pressure_have_series_and_a_history_and_the_rest_
         assert!(told.contains(part), "{told}");
     }
     assert_eq!(server.log().matches("raise --metrics-resources").count(), 1, "{}", server.log());
-}
-
-#[test]
-fn a_resource_over_its_capacity_is_counted_even_if_none_has_series() {
-    let config = ConfigFile::of(&[Template::fair("*", 100.0)]);
-    let server = Server::with_flags(&["--config", config.path(), "--metrics-resources", "0"]);
-    ask_for_twelve(&server);
-    config.rewrite(&text(&[Template::fair("z-cut", 40.0), Template::fair("*", 100.0)]));
-    let metrics = eventually("it is counted", || {
-        let metrics = scrape(&server);
-        (metrics.only("leaseway_resources_over_capacity") == 1.0).then_some(metrics)
-    });
-    assert!(metrics.series("leaseway_resource_held").is_empty());
-}
-
-#[test]
-fn a_resource_that_is_not_divided_has_no_capacity_that_could_look_exceeded() {
-    let config = ConfigFile::of(&[Template::fair("known", 100.0)]);
-    let server = Server::with_config(&config);
-    server.client("alice").ask("unmatched", 40.0);
-    server.client("alice").ask("known", 40.0);
-    let metrics = scrape(&server);
-    assert_eq!(metrics.find("leaseway_resource_held", "resource", "unmatched"), Some(40.0));
-    assert_eq!(metrics.find("leaseway_resource_capacity", "resource", "unmatched"), None);
-    assert_eq!(metrics.find("leaseway_resource_capacity", "resource", "known"), Some(100.0));
-    assert_eq!(metrics.only("leaseway_resources_over_capacity"), 0.0);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Two nodes under one name, by mistake: the parent serves one, says so to both, and never lends more than there is.
+//! Two nodes with one name: the parent serves one of them, and says so to both.
 
 use rustix::process::Signal;
 

@@ -1,4 +1,4 @@
-//! `leaseway capacity`: an operator sets a capacity for a time; it survives the master and ends by itself.
+//! `leaseway capacity`: an operator overrides a capacity for some time.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -93,32 +93,6 @@ fn it_is_taken_back_and_outlives_all_peers() {
     let said = peers.operated(0, &["capacity", "db1", "--clear"]);
     assert!(said.starts_with("db1 has what its template says again\n"), "{said}");
     eventually("it is over", || (alice.ask(&peers, "db1", 1000.0) == 100.0).then_some(()));
-}
-
-#[test]
-fn what_cannot_be_meant_is_refused_in_words() {
-    let config = ConfigFile::of(&[Template::fair("db*", 100.0)]);
-    let peers = Peers::start(1, config, &[]);
-    let why = ["--why", "a test"];
-    for (arguments, words) in [
-        (vec!["db1", "150", "--for", "10m"], "`db1` has 100 by its template, and 150 is more: --above"),
-        (vec!["other", "50%", "--for", "10m"], "`other` is not shared out"),
-        (vec!["db1", "50%", "--for", "30days"], "end: is 30days from now, expected 1 s to 7 days"),
-        (vec!["db1", "50%", "--until", "2020-01-01T00:00:00Z"], "end: is 0s from now"),
-        (vec!["db[", "50%", "--for", "10m"], "pattern: `[` is never closed"),
-        (vec!["db1", "50%"], "--for <TIME>|--until <TIME>"),
-        (vec!["db1", "-5", "--for", "10m"], "unexpected argument '-5'"),
-        (vec!["db1", "half", "--for", "10m"], "expected a number like 40, or a part like 50%"),
-    ] {
-        let said = peers.operate(0, &[&["capacity"], &arguments[..], &why].concat());
-        assert_ne!(said.code, Some(0), "{arguments:?}: {said:?}");
-        assert!(said.stderr.contains(words), "{arguments:?}: {said:?}");
-    }
-    let said = peers.operate(0, &["capacity", "db1", "--clear"]);
-    assert!(said.stderr.contains("nothing is set for `db1`"), "{said:?}");
-    peers.operated(0, &["capacity", "db1", "150", "--for", "10m", "--why", "a test", "--above"]);
-    let mut alice = peers.client("alice");
-    assert_eq!(alice.ask(&peers, "db1", 1000.0), 150.0);
 }
 
 #[test]

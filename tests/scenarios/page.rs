@@ -1,4 +1,4 @@
-//! The pages at `/`, their JSON, and the streams that keep them up to date.
+//! The status pages, their JSON, and the streams that update them.
 
 use std::{
     collections::BTreeSet,

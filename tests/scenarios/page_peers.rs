@@ -1,5 +1,4 @@
-//! The page of a peer that is not the master, while its master is lost and another one is elected, and the page of a
-//! server that cannot be reached any more.
+//! The status page of a peer that is not the master, during an election, and of a server that is unreachable.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},

@@ -1,4 +1,4 @@
-//! The pages for people and probes, at the addresses that Doorman has.
+//! Pages for people and probes, at the addresses that Doorman has.
 
 use crate::harness::{
     config::{ConfigFile, Template},

@@ -1,4 +1,4 @@
-//! Peers of a node beyond failover: configurations they keep, disks they lose, restarts, and starts that are refused.
+//! Peers of a node: configurations, lost disks, restarts, and starts that are refused.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},

@@ -1,4 +1,4 @@
-//! `leaseway config plan`: what it says of a file is what happens once the file is in force.
+//! `leaseway config plan` says what happens once a file is in force.
 
 use std::{
     collections::BTreeMap,

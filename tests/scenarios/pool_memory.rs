@@ -1,4 +1,4 @@
-//! What the peers remember of pools.
+//! What peers remember of pools.
 
 use std::{
     thread,

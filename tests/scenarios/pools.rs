@@ -1,4 +1,4 @@
-//! Pools, and how they are managed: real clients, operators at the command line, masters that are lost.
+//! Pools with real clients, operators, and masters that are lost.
 
 use std::{
     thread,
@@ -342,41 +342,6 @@ fn without_a_data_directory_assignments_live_as_long_as_the_process_and_that_is_
 }
 
 #[test]
-fn a_pool_is_shown_with_the_load_that_was_reported() {
-    let bounds = [("capacity_floor", "10"), ("capacity_ceiling", "40"), ("min_capacity", "10")];
-    let managed = Managed::start(&template("searches", 20.0, "PRIORITY_POOL", &bounds), &[]);
-    assert!(managed.shown()["reported_load"].is_null());
-    managed.done(&["load", "searches", "75%"]);
-    let shown = managed.done(&["show", "searches"]);
-    assert!(shown.contains("reported to be 15; that counts until the next report"), "{shown}");
-    managed.done(&["load", "searches", "30", "--valid", "600"]);
-    let shown = managed.shown();
-    assert_eq!((&shown["reported_load"], &shown["base_capacity"]), (&30.0.into(), &30.0.into()));
-    assert!((590_000..=600_000).contains(&shown["reported_load_ms"].as_u64().unwrap()), "{shown}");
-    managed.done(&["load", "searches", "none"]);
-    assert!(managed.shown()["reported_load"].is_null());
-}
-
-#[test]
-fn off_loopback_management_needs_the_token() {
-    let config = two_places();
-    let start = ["serve", "--listen", ANYWHERE, "--http", ANYWHERE, "--config", config.path(), "--admin", "0.0.0.0:0"];
-    let said = Process::start(&start, &[]).finish();
-    assert!(said.code != Some(0) && said.stderr.contains("--admin-token-file"), "{said:?}");
-    let token = ConfigFile::new("open sesame\n");
-    let other = ConfigFile::new("open barley\n");
-    let managed = Managed::start(&config, &["--admin-token-file", token.path()]);
-    for arguments in [&["show", "searches"][..], &["set", "eve", "searches", "20"], &["watch", "searches"]] {
-        assert!(managed.refused(arguments).contains("does not accept the token"));
-        assert!(managed.refused(&[arguments, &["--admin-token-file", other.path()]].concat()).contains("token"));
-    }
-    assert_eq!(managed.pool(&["show", "searches"]).code, Some(77));
-    managed.done(&["set", "acme", "searches", "20", "--admin-token-file", token.path()]);
-    let stands = managed.done(&["get", "acme", "searches", "--admin-token-file", token.path()]);
-    assert!(stands.starts_with("20\n"), "{stands}");
-}
-
-#[test]
 fn a_client_tells_how_much_it_uses_and_one_that_does_not_counts_as_using_all() {
     let managed = Managed::start(&two_places(), &[]);
     let mut naive = managed.server.client("naive");
@@ -412,21 +377,6 @@ fn a_client_tells_how_much_it_uses_and_one_that_does_not_counts_as_using_all() {
     }
     assert!(managed.server.page("/debug/resources?resource=searches").contains("Overloads"));
     assert_eq!(managed.server.status(&["searches"])["resources"][0]["pool"]["total"], 20.0);
-}
-
-#[test]
-fn strangers_from_one_address_share_a_balance() {
-    let config = template("searches", 20.0, "PRIORITY_POOL", &[("min_capacity", "10")]);
-    let managed = Managed::start(&config, &[]);
-    for name in ["tom", "tim"] {
-        assert_eq!(managed.server.client(name).ask("searches", 10.0), 10.0);
-    }
-    eventually("both have the balance of the address", || {
-        let clients = json(&managed.done(&["clients", "searches", "--json"]));
-        let balances: Vec<f64> =
-            clients["clients"].as_array().unwrap().iter().map(|client| client["balance"].as_f64().unwrap()).collect();
-        (balances.len() == 2 && balances[0] > 0.0 && (balances[0] - balances[1]).abs() < 1e-6).then_some(())
-    });
 }
 
 #[test]

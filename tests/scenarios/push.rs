@@ -1,13 +1,11 @@
-//! Push hints: a listener is told when to ask, and need not wait for its refresh.
-//!
-//! Refresh intervals are longer than any test: what happens here happens by hints, or not at all.
+//! Push hints.
 
 use rustix::process::Signal;
 use tonic::Code;
 
 use crate::harness::{
-    config::{self, ConfigFile, Template},
-    doorman::{Asks as _, assert_refused, node_request},
+    config::{ConfigFile, Template},
+    doorman::{Asks as _, assert_refused},
     prometheus::Scrape,
     push::{try_watch, watch},
     server::Server,
@@ -42,72 +40,6 @@ fn a_share_changes_hands_by_hints_alone() {
         assert!(count.is_some_and(|count| count >= 1.0), "{reason}: {count:?}");
     }
     assert_eq!(metrics.only("leaseway_watchers"), 2.0);
-}
-
-#[test]
-fn what_is_given_back_is_offered_to_waiting_clients() {
-    let server = Server::with_config(&strict(100.0));
-    server.client("alice").ask("mysql", 100.0);
-    let mut bob = server.client("bob");
-    assert_eq!(bob.ask("mysql", 70.0), 0.0);
-    // It listens only now, and the resource hears of it in time.
-    let mut tells_bob = watch(&server, "bob");
-    server.doorman().release("alice", &["mysql"]).unwrap();
-    tells_bob.followed_by(&mut bob, "mysql", 70.0, 70.0);
-}
-
-#[test]
-fn a_child_node_is_hinted_by_its_own_name() {
-    let server = Server::with_config(&strict(100.0));
-    let mut child = try_watch(&server, None, Some("alice")).unwrap();
-    assert!(child.next().unwrap().is_some());
-    let _namesake = watch(&server, "alice");
-    server.doorman().get_server(node_request("alice", "mysql", &[(4, 100.0)])).unwrap();
-    server.client("alice").ask("other", 100.0);
-    server.client("bob").ask("mysql", 100.0);
-    child.is_told_of("mysql");
-}
-
-#[test]
-fn a_new_configuration_is_a_reason_to_ask() {
-    let file = ConfigFile::of(&[Template { kind: "STATIC", ..Template::fair("*", 40.0) }]);
-    let server = Server::with_config(&file);
-    let mut tells_alice = watch(&server, "alice");
-    let mut alice = server.client("alice");
-    assert_eq!(alice.ask("mysql", 100.0), 40.0);
-    file.replace(&config::text(&[Template { kind: "STATIC", ..Template::fair("*", 70.0) }]));
-    tells_alice.followed_by(&mut alice, "mysql", 100.0, 70.0);
-    file.replace(&config::text(&[Template { kind: "STATIC", ..Template::fair("*", 30.0) }]));
-    tells_alice.followed_by(&mut alice, "mysql", 100.0, 30.0);
-}
-
-#[test]
-fn a_newer_stream_takes_the_place_of_the_older() {
-    let server = Server::with_config(&strict(100.0));
-    let mut older = watch(&server, "alice");
-    let mut newer = watch(&server, "alice");
-    assert_refused(older.next(), Code::Aborted, &["another stream for the same id"]);
-    server.client("alice").ask("mysql", 100.0);
-    server.client("bob").ask("mysql", 100.0);
-    newer.is_told_of("mysql");
-    assert_eq!(scrape(&server).only("leaseway_watchers"), 1.0);
-}
-
-#[test]
-fn a_watch_for_no_id_or_two_or_one_too_long_is_refused_by_its_field() {
-    let server = Server::development();
-    let long = "x".repeat(257);
-    for (client, node, says) in [
-        (None, None, ["client_id", "one of them is required"]),
-        (Some("a"), Some("b"), ["server_id", "together with client_id"]),
-        (Some(""), None, ["client_id", "must not be empty"]),
-        (Some(long.as_str()), None, ["client_id", "at most 256"]),
-        (None, Some(long.as_str()), ["server_id", "at most 256"]),
-    ] {
-        let refused = try_watch(&server, client, node).map(|_| ());
-        assert_refused(refused, Code::InvalidArgument, &says);
-    }
-    assert_eq!(scrape(&server).only("leaseway_watchers"), 0.0);
 }
 
 #[test]

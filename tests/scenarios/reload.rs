@@ -1,4 +1,4 @@
-//! A configuration that changes under a running server: leases stay, and a bad file changes nothing.
+//! Configurations that change under a running server.
 
 use std::{thread, time::Instant};
 
@@ -44,11 +44,6 @@ fn a_rewritten_file_is_read_again() {
 }
 
 #[test]
-fn a_file_that_takes_the_place_of_another_is_read() {
-    changes(|file, _| file.replace(&fair(70.0)));
-}
-
-#[test]
 fn sighup_makes_the_server_read_its_file() {
     changes(|file, server| {
         file.rewrite(&fair(70.0));
@@ -62,11 +57,6 @@ fn sighup_the_moment_a_server_serves_does_not_end_it() {
     let arguments = ["serve", "--listen", ANYWHERE, "--http", ANYWHERE, "--config", file.path()];
     // Microseconds count here: hence no pause while waiting, and several tries.
     survives_sighup(&arguments);
-}
-
-#[test]
-fn sighup_without_a_file_means_nothing() {
-    survives_sighup(&["serve", "--listen", ANYWHERE, "--http", ANYWHERE]);
 }
 
 fn survives_sighup(arguments: &[&str]) {
@@ -122,24 +112,4 @@ fn a_file_that_vanishes_changes_nothing() {
         error.contains("cannot read the configuration file").then_some(())
     });
     assert_eq!(server.client("alice").ask("mysql", 1000.0), 100.0);
-}
-
-#[test]
-fn living_resources_follow_a_new_template_or_fall_to_the_general_one() {
-    let general = Template::fair("*", 10.0);
-    let file = ConfigFile::of(&[Template::fair("mysql", 100.0), general]);
-    let server = Server::with_config(&file);
-    assert_eq!(server.client("alice").ask("mysql", 8.0), 8.0);
-    let template = |expected: &str| {
-        eventually("the resource follows the other template", || {
-            (server.status(&["mysql"])["resources"][0]["template"] == expected).then_some(())
-        });
-    };
-    template("mysql");
-    file.replace(&config::text(&[general]));
-    template("*");
-    assert_eq!(server.client("bob").ask("mysql", 1000.0), 2.0);
-    file.replace(&config::text(&[Template { kind: "STATIC", ..Template::fair("my*", 30.0) }, general]));
-    template("my*");
-    assert_eq!(server.client("bob").ask("mysql", 1000.0), 30.0, "thirty for each");
 }

@@ -1,4 +1,4 @@
-//! `leaseway shell`, with its commands from a pipe.
+//! `leaseway shell`, with commands from a pipe.
 
 use crate::harness::{
     process::{Said, leaseway_reading},

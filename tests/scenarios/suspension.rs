@@ -1,4 +1,4 @@
-//! Machines that are suspended: for what runs on them no time passes, and for all others it does.
+//! Suspended machines: their processes do not notice the time that passes.
 
 use crate::harness::{
     config::{ConfigFile, Template},

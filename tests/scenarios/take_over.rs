@@ -1,5 +1,4 @@
-//! Clients of a Doorman server that is replaced by peers of ours: they hold leases worth the whole capacity that no
-//! peer has ever heard of, and go on as if nothing had happened.
+//! Peers that replace a Doorman server whose clients hold the whole capacity.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -7,7 +6,7 @@ use prost_reflect::{DynamicMessage, Value};
 
 use crate::harness::{
     config::{ConfigFile, Template},
-    original::{build, entry, field, get, inner, list, number},
+    legacy_client::{build, entry, field, get, inner, list, number},
     peers::Peers,
     raw::Raw,
     server::{ANYWHERE, Server},

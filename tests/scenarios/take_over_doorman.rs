@@ -1,4 +1,4 @@
-//! A Doorman server that is replaced at its address while clients by Doorman's own library hold leases of it.
+//! A real Doorman server that is replaced while clients of Doorman's own library hold leases.
 
 use std::{
     collections::BTreeMap,

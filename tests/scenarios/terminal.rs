@@ -1,15 +1,12 @@
-//! What a person meets at a terminal: ids that would move its cursor, addresses as people write them, servers that are
-//! away, and the wrong port.
+//! Output at a terminal: hostile ids, addresses as people write them, servers that are down, wrong ports.
 
 use serde_json::Value;
 
 use crate::harness::{
     config::{ConfigFile, Template},
     doorman::Asks as _,
-    fake::{Fake, Manner},
-    process::{Process, Said, leaseway, leaseway_reading},
-    server::{ANYWHERE, Server, addresses_of_its_own},
-    wait::eventually,
+    process::{Said, leaseway, leaseway_reading},
+    server::{ANYWHERE, Server},
 };
 
 /// Clears a screen, begins a line of the log, turns what follows around, and cannot be seen.
@@ -90,54 +87,6 @@ fn servers_are_named_as_people_name_them_and_a_dead_one_costs_nothing() {
             assert!(said.code == Some(2) && said.stderr.contains(says), "{said:?}");
         }
     }
-}
-
-#[test]
-fn an_election_is_waited_for_and_each_servers_error_shown_when_time_is_up() {
-    let fake = Fake::new(Manner::KnowsNobody);
-    let asking = Process::start(
-        &["get", "alice", "mysql", "1", "--timeout", "60", "--server", &format!("127.0.0.1:1,{}", fake.address())],
-        &[],
-    );
-    eventually("it asks again", || (fake.asked().len() > 2).then_some(()));
-    fake.now(Manner::Gives { capacity: 7.0, seconds: 60 });
-    let said = asking.finish();
-    assert!(said.code == Some(0) && said.stdout.starts_with("alice may use 7 of `mysql`"), "{said:?}");
-    assert!(fake.asked().iter().all(|request| !request.drops_late()), "another run knows nothing of this one");
-
-    fake.now(Manner::KnowsNobody);
-    let servers = format!("127.0.0.1:1,{}", fake.address());
-    let said = leaseway(&["get", "alice", "mysql", "1", "--timeout", "1", "--server", &servers]);
-    assert_eq!(said.code, Some(69), "{said:?}");
-    for part in
-        ["127.0.0.1:1: Connection refused", &format!("{}: it is not the master and knows of none", fake.address())]
-    {
-        assert!(said.stderr.contains(part), "`{part}` is not in {}", said.stderr);
-    }
-    let [grpc, http] = addresses_of_its_own();
-    let early = Process::start(&["get", "alice", "mysql", "1", "--timeout", "60", "--server", &grpc], &[]);
-    let _late = Server::start(&["--listen", &grpc, "--http", &http], &[]);
-    assert_eq!(early.finish().code, Some(0), "a server that is started later is waited for, if that is asked for");
-
-    fake.now(Manner::Hangs);
-    let server = Server::development();
-    let servers = format!("{},{}", fake.address(), server.grpc());
-    let said = leaseway(&["get", "alice", "mysql", "1", "--timeout", "60", "--server", &servers]);
-    assert_eq!(said.code, Some(0), "one that does not answer is not waited for to the end: {said:?}");
-}
-
-#[test]
-fn the_end_of_a_lease_is_shown_also_if_the_server_does_not_say_how_long_it_lasts() {
-    let fake = Fake::new(Manner::Gives { capacity: 7.0, seconds: 600 });
-    let said = leaseway(&["get", "alice", "mysql", "9", "--server", &fake.address()]);
-    assert_eq!(said.code, Some(0), "{said:?}");
-    let (_, rest) = said.stdout.split_once(" until 20").expect("until when");
-    assert!(rest.contains(" s from now by this machine's clock; ask again in 1 s"), "{rest}");
-    let said = leaseway_reading(&["shell", "--server", &fake.address()], "get alice mysql 9\nshow\n");
-    let left = said.stdout.split("ends in: ").nth(1).and_then(|rest| rest.split(' ').next()).expect("when it ends");
-    assert!((1..=600).contains(&left.parse::<u32>().unwrap()), "{said:?}");
-    let said = leaseway(&["status", "--server", &fake.address()]);
-    assert!(said.code == Some(69) && said.stderr.contains("looks like a Doorman server"), "{said:?}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! TLS of real processes: who gets in where, and what both sides say to the others.
+//! TLS of real processes: which connections are accepted, and the errors on both sides.
 
 use std::{
     fs,
@@ -17,10 +17,9 @@ use tonic::transport::Channel;
 use crate::harness::{
     authority::{Authority, Valid},
     config::{self, ConfigFile, Template},
-    doorman::{Asks as _, Client, Doorman, capacity, one_of_ours},
+    doorman::{Asks as _, Client, Doorman, one_of_ours},
     http,
     peers::channel as in_the_clear,
-    process::leaseway,
     server::{Server, free_addresses},
     tls::{HTTP2, Stranger, channel, flags, present, text},
     wait::eventually,
@@ -132,77 +131,6 @@ fn clients_pages_and_operators_get_in_with_a_certificate_of_the_ca_and_are_told_
 }
 
 #[test]
-fn a_client_refuses_a_server_of_another_ca_or_name_and_both_say_so() {
-    let (ours, other) = (Authority::new("ours"), Authority::new("another"));
-    let good = ours.issue("web-1", &["web"], Valid::Now);
-    for (files, client_says, server_says) in [
-        (
-            other.issue("server", &["127.0.0.1"], Valid::Now),
-            "not issued by a CA that is trusted here",
-            "does not trust",
-        ),
-        (ours.issue("server", &["elsewhere"], Valid::Now), "is for other names (elsewhere)", "for another name"),
-    ] {
-        let server = server(&files, &[]);
-        let error = error_of(&server, &good);
-        assert!(error.contains(client_says), "{error}");
-        eventually("the server says why", || {
-            error_of(&server, &good);
-            server.log().contains(server_says).then_some(())
-        });
-        let reader = Stranger::new(&ours.trust(), b"http/1.1");
-        eventually("the server says why a reader of pages has left", || {
-            reader.page(server.http(), "/metrics").expect_err("it refuses");
-            let said = |line: &str| line.contains(server_says) && line.contains("listener=\"http\"");
-            server.log().lines().any(said).then_some(())
-        });
-    }
-}
-
-#[test]
-fn where_certificates_are_optional_a_client_without_one_gets_in_and_one_with_a_bad_one_does_not() {
-    let (ours, other) = (Authority::new("ours"), Authority::new("another"));
-    let server = server(&of_server(&ours), &["--tls-client-auth", "optional"]);
-    assert_eq!(client(&server, &ours.trust()).ask("r", 10.0), 10.0);
-    let bare = Stranger::new(&ours.trust(), b"http/1.1");
-    assert_eq!(bare.page(server.http(), "/metrics").expect("it gets in").0, 200);
-    let bad = other.issue("web-1", &["web"], Valid::Now);
-    let error = error_of(&server, &Files { ca: ours.trust().ca, ..bad });
-    assert!(error.contains("does not trust"), "{error}");
-}
-
-#[test]
-fn a_set_of_files_that_cannot_serve_is_refused_at_the_start_in_words() {
-    let ours = Authority::new("ours");
-    let good = of_server(&ours);
-    let other = ours.issue("other", &["127.0.0.1"], Valid::Now);
-    let garbage = ours.path("garbage");
-    fs::write(&garbage, "no PEM").unwrap();
-    let garbage = Some(garbage);
-    for (files, code, says) in [
-        (Files { key: None, ..good.clone() }, 2, "--tls-key"),
-        (Files { certificate: None, ..good.clone() }, 2, "--tls-cert"),
-        (ours.trust(), 78, "give it --tls-cert and --tls-key"),
-        (Files { key: other.key, ..good.clone() }, 78, "does not belong to the certificate in"),
-        (Files { certificate: garbage.clone(), ..good.clone() }, 78, "BEGIN CERTIFICATE"),
-        (Files { key: garbage.clone(), ..good.clone() }, 78, "BEGIN PRIVATE KEY"),
-        (Files { ca: garbage, ..good.clone() }, 78, "garbage holds no CA certificate in PEM"),
-        (Files { ca: Some(ours.path("nothing")), ..good }, 78, "cannot read"),
-        (ours.issue("past", &["127.0.0.1"], Valid::Past), 78, "has expired"),
-        (ours.issue("future", &["127.0.0.1"], Valid::Future), 78, "is not valid before"),
-    ] {
-        let flags = flags(&files);
-        let arguments: Vec<&str> = ["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
-            .into_iter()
-            .chain(flags.iter().map(String::as_str))
-            .collect();
-        let said = leaseway(&arguments);
-        assert_eq!(said.code, Some(code), "{says}: {said:?}");
-        assert!(said.stderr.contains(says), "{says}: {}", said.stderr);
-    }
-}
-
-#[test]
 fn certificates_are_reloaded_under_load_without_a_failed_request() {
     let ours = Authority::new("ours");
     let config = ConfigFile::new(&config::text(&[Template::fair("*", 100.0)]));
@@ -303,23 +231,6 @@ fn a_child_and_its_parent_know_each_other_and_each_refuses_a_stranger_in_words()
             child.log().contains(says).then_some(())
         });
     }
-}
-
-#[test]
-fn a_child_whose_certificate_has_ended_is_lent_nothing_until_it_is_renewed() {
-    let ours = Authority::new("ours");
-    let parent = server(&of_server(&ours), &[]);
-    let child = child(&parent.grpc().to_string(), &ours.issue("leaf", &["127.0.0.1"], Valid::Seconds(12)));
-    let mut asks = client(&child, &ours.issue("web-1", &["web"], Valid::Now));
-    // It may be too soon.
-    let mut lent = |wants| asks.try_ask("r", wants).ok().flatten().map(|answer| capacity(answer.gets));
-    eventually("the parent lends", || (lent(10.0) == Some(10.0)).then_some(()));
-    eventually("the child says why not", || {
-        lent(20.0);
-        child.log().contains("has expired").then_some(())
-    });
-    ours.issue("leaf", &["127.0.0.1"], Valid::Now);
-    eventually("the parent lends again", || (lent(30.0) == Some(30.0)).then_some(()));
 }
 
 /// A child asks its parent once it is asked itself; what it answers does not matter. Without files it is asked in the

@@ -1,5 +1,4 @@
-//! What connects, over TLS: the command line and the client library, with certificates that `leaseway certs` makes,
-//! against real servers. Each refusal says what is wrong and what would be right.
+//! The command line and the client library over TLS.
 
 use std::{fs, time::Duration};
 
@@ -66,29 +65,6 @@ fn the_command_line_asks_over_tls_and_says_what_is_wrong() {
     refused(&get(&format!("http://{address}"), &["--tls-ca", &ca]), 2, "write https://");
     let http = server.http().to_string();
     refused(&get(&http, &["--tls-ca", &ca]), 69, "looks like the --http port");
-}
-
-#[test]
-fn a_server_without_tls_is_told_from_one_that_is_away() {
-    let (certificates, server) = (Certificates::new(), Server::development());
-    let said = get(&server.grpc().to_string(), &["--tls-ca", &certificates.ca()]);
-    refused(&said, 69, "speak TLS");
-}
-
-#[test]
-fn files_that_cannot_be_used_are_named() {
-    let certificates = Certificates::new();
-    certificates.issue("bob", &[]);
-    let [ca, alice, bob] = ["ca.pem", "alice.pem", "bob.key"].map(|file| certificates.file(file));
-    refused(&get("127.0.0.1:1", &["--tls-cert", &alice, "--tls-ca", &ca]), 2, "--tls-key");
-    for (flags, says) in [
-        (&["--tls-cert", &alice, "--tls-key", &bob, "--tls-ca", &ca][..], "does not belong to the certificate in"),
-        (&["--tls-ca", "/no/such/file"], "/no/such/file"),
-        (&["--tls-ca", &bob], "bob.key holds no CA certificate in PEM"),
-        (&["--token-file", "/no/such/file"], "/no/such/file"),
-    ] {
-        refused(&get("127.0.0.1:1", flags), 78, says);
-    }
 }
 
 #[test]

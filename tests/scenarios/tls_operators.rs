@@ -1,4 +1,4 @@
-//! Operators over TLS: they are known by their certificates, let peers in, and ask what the policy in force decides.
+//! Operators' commands over TLS.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use crate::harness::{
     config::{self, ConfigFile, Template},
     process::{Said, leaseway},
     server::{Server, free_addresses},
-    tls::{flags, present},
+    tls::flags,
     wait::eventually,
 };
 
@@ -132,24 +132,5 @@ fn every_command_of_operators_takes_an_https_address() {
         let said = leaseway(&[&told[..], &files.iter().map(String::as_str).collect::<Vec<_>>()].concat());
         assert!([Some(0), Some(3), Some(4)].contains(&said.code), "{words:?}: {said:?}");
         assert!(!said.stdout.contains("they are not known"), "{said:?}");
-    }
-}
-
-#[test]
-fn an_operator_refuses_a_server_whose_certificate_is_not_good_and_says_why() {
-    let (ours, other) = (Authority::new("ours"), Authority::new("another"));
-    let ops = flags(&ours.issue("ops", &["ops"], Valid::Now));
-    let ops: Vec<&str> = ops.iter().map(String::as_str).collect();
-    for (shown, says) in [
-        (other.issue("server", &["127.0.0.1"], Valid::Now), "not issued by a CA that is trusted here"),
-        (ours.issue("elsewhere", &["elsewhere"], Valid::Now), "is for other names (elsewhere)"),
-        (ours.issue("past", &["127.0.0.1"], Valid::Past), "has expired: it was valid until"),
-        (ours.issue("future", &["127.0.0.1"], Valid::Future), "is not valid before"),
-    ] {
-        let admin = present(&shown).to_string();
-        for words in [&["peers", "list"][..], &["config", "show"]] {
-            let said = leaseway(&[words, &["--admin", &admin], &ops].concat());
-            assert!(said.code == Some(69) && said.stderr.contains(says), "{words:?}: {said:?}");
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! Clients that share no code with ours, over TLS.
+//! Clients over TLS that share no code with ours.
 
 use leaseway_proto::doorman::{GetCapacityRequest, GetCapacityResponse, ResourceRequest};
 use prost::Message as _;

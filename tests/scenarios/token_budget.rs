@@ -1,4 +1,4 @@
-//! Processes that share a budget and know what a call has cost only when it has ended: what their books say together.
+//! Processes that share a budget and know the cost of a call only afterwards.
 
 use crate::harness::{
     binary,

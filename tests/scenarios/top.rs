@@ -1,4 +1,4 @@
-//! `leaseway top`, at a terminal of its own.
+//! `leaseway top`, in a pseudo-terminal.
 
 use rustix::process::{Pid, Signal, kill_process};
 

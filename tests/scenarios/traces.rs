@@ -1,4 +1,4 @@
-//! Traces, of a binary that was built with the feature `otlp`.
+//! Traces, of a binary with the feature `otlp`.
 
 use std::{io::Write as _, path::PathBuf};
 

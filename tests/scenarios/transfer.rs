@@ -1,4 +1,4 @@
-//! `leaseway transfer`: mastership moves on purpose, and every promise with it.
+//! `leaseway transfer`: mastership moves on purpose, with every promise.
 
 use serde_json::Value;
 

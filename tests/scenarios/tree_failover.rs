@@ -1,5 +1,4 @@
-//! Masters in the middle of a tree and at its top die: clients at the leaves notice nothing, and together never have
-//! more than there is.
+//! Masters in the middle and at the top of a tree die: clients at the leaves notice nothing.
 
 use crate::harness::{
     config::{ConfigFile, Template},

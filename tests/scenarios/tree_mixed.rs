@@ -1,4 +1,4 @@
-//! Trees in which some nodes are Go Doormen: above ours, and below.
+//! Trees with Go Doormen above and below our nodes.
 
 use leaseway_proto::doorman::algorithm::Kind;
 
@@ -7,7 +7,7 @@ use crate::harness::{
     doorman::{Asks as _, Client},
     go_child::GoChild,
     go_parent::{GoParent, ParentState, now},
-    original::field,
+    legacy_client::field,
     peers::Peers,
     server::Server,
     wait::eventually,

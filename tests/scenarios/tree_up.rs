@@ -1,12 +1,12 @@
-//! `leaseway up cluster/tree.yaml`: everything comes up, in its order, and answers.
+//! `leaseway up cluster/tree.yaml` starts everything in order.
 
 use rustix::process::Signal;
 
 use crate::harness::{
     config::ConfigFile,
     process::{Process, leaseway},
-    seats::Seat,
     server::free_addresses,
+    slots::ServerSlot,
     wait::eventually,
 };
 
@@ -32,7 +32,7 @@ fn grpc(stdout: &str, peer: &str) -> String {
 
 #[test]
 fn the_tree_comes_up_and_its_leaves_share_what_the_root_has() {
-    let (file, _seat) = (file(), Seat::take());
+    let (file, _slot) = (file(), ServerSlot::take());
     let up = Process::start(&["up", file.path()], &[]);
     eventually("all seven have masters", || {
         let ended = up.ended();

@@ -1,4 +1,4 @@
-//! `leaseway up`: what it starts, what does not outlive it, and what it refuses before anything is started.
+//! `leaseway up`: what it starts and stops, and what it refuses.
 
 use std::{net::TcpListener, path::Path};
 
@@ -7,8 +7,8 @@ use rustix::process::Signal;
 use crate::harness::{
     config::{ConfigFile, Template},
     process::{Process, leaseway},
-    seats::Seat,
     server::{ANYWHERE, addresses_of_its_own},
+    slots::ServerSlot,
     wait::eventually,
 };
 
@@ -16,7 +16,7 @@ use crate::harness::{
 struct Three {
     file: ConfigFile,
     peer_addresses: [String; 3],
-    _seat: Seat,
+    _slot: ServerSlot,
 }
 
 impl Three {
@@ -29,7 +29,7 @@ impl Three {
         });
         let peers: String = peers.collect();
         let text = format!("nodes:\n  root:\n    options: {{threads: 1, timing: several-sites}}\n    peers:\n{peers}");
-        Three { file: ConfigFile::new(&text), peer_addresses, _seat: Seat::take() }
+        Three { file: ConfigFile::new(&text), peer_addresses, _slot: ServerSlot::take() }
     }
 
     /// Until all serve and one of them is master.
@@ -219,7 +219,7 @@ fn a_port_that_is_taken_is_named_before_anything_is_made() {
 
 #[test]
 fn a_policy_in_the_file_is_in_force_and_the_masters_are_found_under_it() {
-    let _seat = Seat::take();
+    let _slot = ServerSlot::take();
     let [parent, root, leaf] = [(); 3].map(|()| addresses_of_its_own()[0].clone());
     let peer = |grpc: &str, peer: &str| {
         format!("{{a: {{grpc: '{grpc}', http: '{ANYWHERE}', admin: '{ANYWHERE}', peer: '{peer}'}}}}")
@@ -249,7 +249,7 @@ fn a_policy_in_the_file_is_in_force_and_the_masters_are_found_under_it() {
 /// The first peer is not started again, which is to commands as if it had been killed.
 #[test]
 fn commands_find_the_peers_of_a_running_up_also_when_the_first_of_them_is_down() {
-    let _seat = Seat::take();
+    let _slot = ServerSlot::take();
     let [grpc, admin, peer] = [(); 3].map(|()| [(); 3].map(|()| addresses_of_its_own()[0].clone()));
     let peers = (0..3).map(|n| {
         let (name, grpc, admin, peer) = (["a", "b", "c"][n], &grpc[n], &admin[n], &peer[n]);

@@ -1,4 +1,4 @@
-//! A backend that notes when each request comes.
+//! A backend that records when requests arrive.
 
 use std::{cell::RefCell, net::SocketAddr, rc::Rc, time::Instant};
 
@@ -8,16 +8,16 @@ use tokio::{
     task::spawn_local,
 };
 
-use crate::error::Error;
+use crate::common::error::Error;
 
 /// It serves as long as its `LocalSet` runs.
-pub(super) struct Backend {
+pub(crate) struct Backend {
     address: SocketAddr,
     came: Rc<RefCell<Vec<Instant>>>,
 }
 
 impl Backend {
-    pub(super) async fn start() -> Result<Backend, Error> {
+    pub(crate) async fn start() -> Result<Backend, Error> {
         let listener = TcpListener::bind("127.0.0.1:0").await.map_err(Error::io("listen"))?;
         let address = listener.local_addr().map_err(Error::io("listen"))?;
         let came = Rc::<RefCell<Vec<Instant>>>::default();
@@ -30,17 +30,17 @@ impl Backend {
         Ok(Backend { address, came })
     }
 
-    pub(super) fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What has come, in milliseconds from then on.
-    pub(super) fn came(&self, since: Instant) -> Vec<u32> {
+    /// The arrivals, in milliseconds since then.
+    pub(crate) fn came(&self, since: Instant) -> Vec<u32> {
         self.came.borrow().iter().map(|at| at.saturating_duration_since(since).as_millis() as u32).collect()
     }
 }
 
-/// Requests without a body, one at a time.
+/// Serves requests without a body, one at a time.
 async fn attend(mut stream: TcpStream, came: Rc<RefCell<Vec<Instant>>>) {
     let mut seen = Vec::new();
     while let Ok(1..) = stream.read_buf(&mut seen).await {

@@ -1,21 +1,21 @@
-//! The configuration of an Envoy, as docs/guide/envoy.md has it.
+//! The configuration of an Envoy, as in docs/guide/envoy.md.
 
 use std::net::SocketAddr;
 
-/// What an Envoy goes by.
-pub(super) enum Limiting {
-    /// Quotas of the gateways at these addresses: of the first that is alive.
+/// How an Envoy limits requests.
+pub(crate) enum Limiting {
+    /// By quotas of the first of these gateways that is alive.
     Quotas(Vec<SocketAddr>),
-    /// So many a second of its own.
+    /// By a local limit per second.
     Even(u32),
-    /// What the service at this address says of each request.
+    /// By asking a service at this address for each request.
     Counted(SocketAddr),
 }
 
 const EXTENSION: &str = "type.googleapis.com/envoy.extensions";
 
 impl Limiting {
-    /// The filter, on a line, and the service that it asks.
+    /// The filter, on one line, and the service that it uses.
     fn filter(&self, name: &str) -> (String, Vec<SocketAddr>) {
         match self {
             Limiting::Quotas(gateways) => {
@@ -56,7 +56,7 @@ impl Limiting {
     }
 }
 
-pub(super) fn of(name: &str, limiting: &Limiting, listener: SocketAddr, backend: SocketAddr) -> String {
+pub(crate) fn of(name: &str, limiting: &Limiting, listener: SocketAddr, backend: SocketAddr) -> String {
     let (filter, services) = limiting.filter(name);
     let actions = match limiting {
         Limiting::Counted(_) => ", rate_limits: [{actions: [{generic_key: {descriptor_value: cart}}]}]",
@@ -92,7 +92,7 @@ fn socket(address: SocketAddr) -> String {
     format!("{{socket_address: {{address: {}, port_value: {}}}}}", address.ip(), address.port())
 }
 
-/// The first of several addresses is preferred for as long as it is healthy.
+/// The first address is preferred as long as it is healthy.
 fn cluster(name: &str, addresses: &[SocketAddr]) -> String {
     let is_limiter = name == "limiter";
     let protocol = if is_limiter {

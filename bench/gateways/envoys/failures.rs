@@ -1,5 +1,5 @@
-//! Three Envoys under one limit while a gateway dies, stops or restarts, and while the master changes soon after a bucket
-//! has been opened.
+//! Three Envoys under one limit while a gateway dies, stops or restarts, and while the master changes soon after a
+//! bucket was opened.
 
 use std::{net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
 
@@ -10,69 +10,74 @@ use tokio::{
     time::sleep,
 };
 
-use super::{
-    ENVOYS, Edge,
-    backend::Backend,
-    config::Limiting,
-    flow::{Flow, pour_over},
-    peers::{QuotaGateway, Trio},
-};
 use crate::{
-    error::Error,
-    flags::seconds,
-    gateways::{cluster::free, pour::Poured},
-    machine::Machine,
-    output::{arguments, note, print, write_json},
-    runtime::current_thread,
-    signal::Interrupt,
-    table::render,
+    common::{
+        current_thread,
+        error::Error,
+        flags::seconds,
+        machine::Machine,
+        output::{arguments, note, print, write_json},
+        signal::Interrupt,
+        table::render,
+    },
+    gateways::{
+        cluster::free,
+        envoys::{
+            ENVOYS, Edge,
+            backend::Backend,
+            config::Limiting,
+            flow::{Flow, pour_over},
+            peers::{QuotaGateway, Trio},
+        },
+        pour::Poured,
+    },
 };
 
-/// Three Envoys under one limit: what comes to the backend after a gateway of two is killed, the only gateway is stopped or
-/// killed and started again, and the master changes or stands still soon after a bucket was opened.
+/// Measure three Envoys under one limit while gateways and masters fail: one of two gateways is killed, the only
+/// gateway is stopped or killed and restarted, or the master is killed or paused soon after a bucket was opened.
 #[derive(clap::Args)]
 pub(crate) struct FailuresArgs {
-    /// Requests a second that may pass, all Envoys together.
+    /// The limit in requests per second, over all Envoys.
     #[arg(long, default_value = "300", value_name = "N")]
     capacity: NonZeroU32,
-    /// How long to measure after the event.
+    /// How long to measure after the failure, in seconds.
     #[arg(long, default_value = "60", value_name = "S", value_parser = seconds)]
     after: Duration,
-    /// Measure the cases whose names contain this.
+    /// Measure only cases whose names contain this.
     #[arg(long, default_value = "", value_name = "TEXT")]
     only: String,
-    /// Envoy, 1.40 or newer.
+    /// The Envoy program, 1.40 or newer.
     #[arg(long, default_value = "envoy", value_name = "PROGRAM")]
     envoy: String,
-    /// The command of the servers, up to `serve`; default: `leaseway` beside this program, or in PATH.
+    /// The command of the servers, up to `serve`. [default: `leaseway` beside this program, or in PATH]
     #[arg(long, value_name = "COMMAND")]
     server: Option<String>,
-    /// Also write everything that was measured to a file.
+    /// Also write all results to a file, as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
-/// What is offered to each Envoy, in parts of the capacity: a tenth more than may pass.
+/// The load on each Envoy as a fraction of the limit: in total a tenth more than may pass.
 const OFFERED: [f64; ENVOYS] = [0.5, 0.35, 0.25];
-/// Until all Envoys have what they are due.
+/// The time until all Envoys have their share.
 const SETTLED: Duration = Duration::from_secs(30);
-/// So long a process stands still.
+/// How long a process is paused.
 const STALL: Duration = Duration::from_secs(7);
-/// An Envoy should have another gateway within two reports.
+/// An Envoy should have found another gateway within two reports.
 const TWO_REPORTS: Duration = Duration::from_secs(10);
 
-/// A gateway at which each Envoy is first, of two.
+/// The weight of the first of two gateways at each Envoy.
 type First = [usize; ENVOYS];
 
 #[derive(Clone, Copy)]
 enum Event {
-    /// The first of two gateways gets SIGKILL.
+    /// The first of two gateways is killed.
     OneOfTwo(First),
-    /// The only gateway gets a signal, and is started again when it has ended.
+    /// The only gateway gets a signal, and is restarted when it has ended.
     Restart(Signal),
-    /// The master gets SIGKILL.
+    /// The master is killed.
     Master,
-    /// The master stands still.
+    /// The master is paused.
     Stall,
 }
 
@@ -99,14 +104,14 @@ struct FailuresReport {
 #[derive(Serialize)]
 struct FailureCase {
     name: &'static str,
-    /// In seconds from the first request on.
+    /// Seconds from the first request.
     event_s: u64,
-    /// That came to the backend, second by second.
+    /// Requests at the backend, by second.
     passed: Vec<usize>,
-    /// Of what could pass from the event on, and from two reports after it on.
+    /// The fraction of the limit that passed after the failure, and from two reports after it.
     part: f64,
     part_later: f64,
-    /// The most that came in any span of time, beyond the capacity.
+    /// The largest excess over the limit in any span of time.
     excess: f64,
     most_in_a_second: usize,
 }
@@ -155,7 +160,7 @@ impl FailuresArgs {
                 Edge::start(&self.envoy, &directory, &name, &Limiting::Quotas(order), &backend, interrupt)
             });
             let envoys = envoys.collect::<Result<Vec<_>, _>>()?;
-            // Health checks have found both gateways.
+            // By then health checks have found both gateways.
             sleep(Duration::from_secs(3)).await;
             let flow = Flow { phases: vec![OFFERED.map(|part| part * capacity).to_vec()], phase: at + self.after };
             let listeners: Vec<_> = envoys.iter().map(|envoy| envoy.address).collect();
@@ -199,7 +204,7 @@ impl Event {
                 gateway.process.expect_end();
                 gateway.process.signal(signal);
                 let address = gateway.address;
-                // It frees its address when it has ended.
+                // Its address is free when it has ended.
                 let ends = spawn_blocking(move || gateway.process.ends_within(Duration::from_secs(60)));
                 ends.await.expect("it does not panic");
                 gateways.push(trio.begin_gateway("gateway-1", address)?);

@@ -1,4 +1,4 @@
-//! Evenly spaced requests to each Envoy, over a few connections: as many where they are denied.
+//! Evenly spaced requests to each Envoy over a few connections, whether or not they are denied.
 
 use std::{
     cell::RefCell,
@@ -13,20 +13,22 @@ use tokio::{
     time::{sleep, sleep_until},
 };
 
-use super::{super::wire::HttpLane, backend::Backend};
-use crate::{error::Error, gateways::pour::Poured, signal::Interrupt};
+use crate::{
+    common::{error::Error, signal::Interrupt},
+    gateways::{envoys::backend::Backend, pour::Poured, wire::HttpLane},
+};
 
-/// Connections to each Envoy, of which each has its part of the requests.
+/// Connections to each Envoy, which share its requests.
 const LANES: u32 = 4;
 
-/// So many requests a second at each Envoy, for `phase` each.
-pub(super) struct Flow {
-    pub(super) phases: Vec<Vec<f64>>,
-    pub(super) phase: Duration,
+/// The rate at each Envoy, by phase.
+pub(crate) struct Flow {
+    pub(crate) phases: Vec<Vec<f64>>,
+    pub(crate) phase: Duration,
 }
 
-/// Pours over all phases. `event` runs meanwhile.
-pub(super) async fn pour_over(
+/// Runs all phases, and `event` in parallel.
+pub(crate) async fn pour_over(
     envoys: &[SocketAddr],
     flow: &Flow,
     backend: &Backend,
@@ -58,7 +60,7 @@ pub(super) async fn pour_over(
     Ok(Poured { passed_ms: backend.came(began), latency_us: poured.latency_us.clone(), failed: poured.failed })
 }
 
-/// The requests of one connection; one that is late is sent at once.
+/// The requests of one connection. A late request is sent at once.
 async fn ask(
     mut http: HttpLane,
     rates: Vec<f64>,

@@ -1,23 +1,25 @@
-//! Three peers of a node, and a gateway before them.
+//! Three peers of a node, and their gateways.
 
-use std::{fs, net::SocketAddr, time::Duration, time::Instant};
+use std::{fs, net::SocketAddr, time::Duration};
 
 use leaseway_process::Signal;
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 
-use super::super::cluster::{await_listening, free, process};
 use crate::{
-    error::Error,
-    load::{Dialer, follow_to_master},
-    server::{Server, server_words},
-    signal::Interrupt,
+    common::{
+        error::Error,
+        server::{Server, server_words},
+        signal::Interrupt,
+    },
+    gateways::cluster::{await_listening, free, process},
+    load::{master::follow_to_master, socket::Dialer},
 };
 
-/// Until there is a master.
+/// How long the first election may take.
 const ELECTION: Duration = Duration::from_secs(30);
 
-pub(super) struct Trio {
+pub(crate) struct Trio {
     _directory: TempDir,
     program: Vec<String>,
     servers: Vec<Server>,
@@ -26,7 +28,7 @@ pub(super) struct Trio {
 
 impl Trio {
     /// All buckets have this capacity. Returns when there is a master.
-    pub(super) fn start(command: Option<&str>, capacity: u32, interrupt: &Interrupt) -> Result<Trio, Error> {
+    pub(crate) fn start(command: Option<&str>, capacity: u32, interrupt: &Interrupt) -> Result<Trio, Error> {
         let directory = tempfile::tempdir().map_err(Error::io("make a directory"))?;
         let config = directory.path().join("cluster.yaml");
         let text = format!(
@@ -50,26 +52,23 @@ impl Trio {
         };
         let servers = (0..names.len()).map(start).collect::<Result<Vec<_>, _>>()?;
         let trio = Trio { _directory: directory, program, servers, addresses };
-        let deadline = Instant::now() + ELECTION;
-        while let Err(error) = follow_to_master(&trio.addresses, &Dialer::default()) {
-            trio.servers.iter().try_for_each(Server::check)?;
-            if Instant::now() > deadline {
-                return Err(error);
-            }
-            interrupt.glance(|| {})?;
-        }
+        let probe = || match follow_to_master(&trio.addresses, &Dialer::default()) {
+            Ok(_) => trio.servers.iter().try_for_each(Server::check).map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        trio.servers[0].await_ready(ELECTION, interrupt, probe)?;
         Ok(trio)
     }
 
-    /// A gateway for quotas that listens there.
-    pub(super) fn gateway(&self, id: &str, address: SocketAddr, interrupt: &Interrupt) -> Result<QuotaGateway, Error> {
+    /// Starts a gateway for quotas.
+    pub(crate) fn gateway(&self, id: &str, address: SocketAddr, interrupt: &Interrupt) -> Result<QuotaGateway, Error> {
         let gateway = self.begin_gateway(id, address)?;
         await_listening(&gateway.process, address, interrupt)?;
         Ok(gateway)
     }
 
-    /// As [`gateway`](Self::gateway), without waiting until it listens.
-    pub(super) fn begin_gateway(&self, id: &str, address: SocketAddr) -> Result<QuotaGateway, Error> {
+    /// Like [`gateway`](Self::gateway), but does not wait until it listens.
+    pub(crate) fn begin_gateway(&self, id: &str, address: SocketAddr) -> Result<QuotaGateway, Error> {
         let servers: Vec<String> = self.addresses.iter().map(SocketAddr::to_string).collect();
         let (listen, servers) = (address.to_string(), servers.join(","));
         let program = self.program.iter().map(String::as_str).take_while(|word| *word != "serve");
@@ -78,7 +77,7 @@ impl Trio {
     }
 
     /// Sends a signal to the master, and returns it.
-    pub(super) async fn signal_master(&mut self, signal: Signal) -> Result<&Server, Error> {
+    pub(crate) async fn signal_master(&mut self, signal: Signal) -> Result<&Server, Error> {
         let addresses = self.addresses.clone();
         let found = spawn_blocking(move || follow_to_master(&addresses, &Dialer::default()));
         let master = found.await.expect("it does not panic")?;
@@ -90,8 +89,7 @@ impl Trio {
     }
 }
 
-/// A gateway for quotas. It ends with this value.
-pub(super) struct QuotaGateway {
-    pub(super) process: Server,
-    pub(super) address: SocketAddr,
+pub(crate) struct QuotaGateway {
+    pub(crate) process: Server,
+    pub(crate) address: SocketAddr,
 }

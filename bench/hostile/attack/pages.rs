@@ -1,4 +1,4 @@
-//! The listener of pages.
+//! Attacks on the listener for pages.
 
 use std::{rc::Rc, time::Duration};
 
@@ -7,33 +7,35 @@ use tokio::{
     time::sleep,
 };
 
-use super::{
-    super::{
+use crate::{
+    hostile::{
+        attack::{
+            on_lanes, on_many,
+            tables::{GET_CAPACITY, asks, entries},
+        },
+        attacker::Attacker,
         caller::{Caller, WIDE},
-        stranger::Stranger,
     },
-    on_lanes, on_many,
-    tables::{GET_CAPACITY, asks, entries},
+    load::connection::framed,
 };
-use crate::load::framed;
 
 /// More connections than may be open.
 const CONNECTIONS: u32 = 400;
 
-/// How long the next byte takes.
+/// The pause between two bytes.
 const SLOWLY: Duration = Duration::from_millis(100);
 
-pub(super) async fn scrapes(stranger: Rc<Stranger>) {
+pub(crate) async fn scrapes(attacker: Rc<Attacker>) {
     let message = framed(&asks("filler".into(), entries(&"\u{1b}[31m\n".repeat(40), 0..1000)));
     loop {
-        let Some(mut caller) = Caller::open(&stranger, WIDE).await else { continue };
+        let Some(mut caller) = Caller::open(&attacker, WIDE).await else { continue };
         if caller.ask(caller.post(GET_CAPACITY, &[]), message.clone()).await.is_ok() {
             break;
         }
     }
-    on_lanes(stranger, |stranger, _| async move {
+    on_lanes(attacker, |attacker, _| async move {
         loop {
-            let Some(mut wire) = stranger.connect_to_pages().await else { continue };
+            let Some(mut wire) = attacker.connect_to_pages().await else { continue };
             let _ = wire.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await;
             let _ = wire.flush().await;
             let mut buffer = vec![0; 1 << 16];
@@ -43,15 +45,15 @@ pub(super) async fn scrapes(stranger: Rc<Stranger>) {
     .await;
 }
 
-pub(super) async fn slow(stranger: Rc<Stranger>) {
-    on_many(stranger, CONNECTIONS, |stranger, _| async move {
+pub(crate) async fn slow(attacker: Rc<Attacker>) {
+    on_many(attacker, CONNECTIONS, |attacker, _| async move {
         loop {
-            let Some(mut wire) = stranger.connect_to_pages().await else { continue };
+            let Some(mut wire) = attacker.connect_to_pages().await else { continue };
             let head = b"GET /metrics HTTP/1.1\r\nHost: ".iter().chain(std::iter::repeat(&b'h'));
             for byte in head {
-                stranger.acts(1).await;
+                attacker.acts(1).await;
                 if wire.write_all(&[*byte]).await.is_err() || wire.flush().await.is_err() {
-                    stranger.was_ended();
+                    attacker.was_ended();
                     break;
                 }
                 sleep(SLOWLY).await;

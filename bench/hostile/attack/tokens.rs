@@ -1,35 +1,38 @@
-//! Callers that are not who they say.
+//! Callers with invalid credentials.
 
 use std::rc::Rc;
 
-use super::{
-    super::{
+use crate::{
+    hostile::{
+        attack::{
+            on_lanes,
+            tables::{GET_CAPACITY, asks, entries},
+        },
+        attacker::Attacker,
         caller::{WIDE, repeat},
-        stranger::Stranger,
     },
-    on_lanes,
-    tables::{GET_CAPACITY, asks, entries},
+    load::connection::framed,
 };
-use crate::load::framed;
 
-pub(super) async fn unknown(stranger: Rc<Stranger>) {
-    with_tokens(stranger, |n| format!("stranger-{n:032}")).await;
+pub(crate) async fn unknown(attacker: Rc<Attacker>) {
+    with_tokens(attacker, |n| format!("attacker-{n:032}")).await;
 }
 
-/// `{"alg":"ES256","kid":"1"}` and `{"sub":"alice","iss":"bench","aud":"bench","exp":9999999999}`, and then 64 bytes.
+/// `{"alg":"ES256","kid":"1"}` and `{"sub":"alice","iss":"bench","aud":"bench","exp":9999999999}`, followed by a
+/// signature of 64 bytes.
 const JWT: &str = "eyJhbGciOiJFUzI1NiIsImtpZCI6IjEifQ.\
                    eyJzdWIiOiJhbGljZSIsImlzcyI6ImJlbmNoIiwiYXVkIjoiYmVuY2giLCJleHAiOjk5OTk5OTk5OTl9";
 
-pub(super) async fn wrongly_signed(stranger: Rc<Stranger>) {
-    // 86 digits of base64 are 64 bytes and four bits that are to be 0.
-    with_tokens(stranger, |n| format!("{JWT}.{n:085}A")).await;
+pub(crate) async fn wrongly_signed(attacker: Rc<Attacker>) {
+    // 86 digits of base64 are 64 bytes and four bits that have to be 0.
+    with_tokens(attacker, |n| format!("{JWT}.{n:085}A")).await;
 }
 
-async fn with_tokens(stranger: Rc<Stranger>, token: fn(u64) -> String) {
+async fn with_tokens(attacker: Rc<Attacker>, token: fn(u64) -> String) {
     let message = framed(&asks("alice".into(), entries("", 0..1)));
-    on_lanes(stranger, |stranger, lane| {
+    on_lanes(attacker, |attacker, lane| {
         let (message, mut n) = (message.clone(), u64::from(lane) << 32);
-        repeat(stranger, WIDE, async move |caller| {
+        repeat(attacker, WIDE, async move |caller| {
             n += 1;
             let bearer = format!("Bearer {}", token(n));
             caller.ask(caller.post(GET_CAPACITY, &[("authorization", &bearer)]), message.clone()).await

@@ -1,4 +1,4 @@
-//! A server or a gateway that leaves a rule out, for `leaseway-bench chaos random --plant` to show that it finds that.
+//! A server or a gateway that leaves a rule out, for `leaseway-bench chaos --plant` to show that it finds that.
 
 use leaseway_core::planted::{Fault, plant_everywhere};
 

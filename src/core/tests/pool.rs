@@ -6,7 +6,7 @@
 //!
 //! | | demand | test |
 //! |---|---|---|
-//! | R1 | what is served is in proportion to capacity | the client's part: `client/limiter`, `leaseway-bench limiter` |
+//! | R1 | what is served is in proportion to capacity | the client's part: `client/limiter` |
 //! | R2 | what is connected fits into the total | `histories::no_history_lets_clients_believe_in_more_than_there_is`, `histories::after_a_fall_all_fit_again_in_time` |
 //! | R3 | nothing, or at least `min_capacity` | `admission::a_free_client_has_the_least_useful_capacity_or_nothing`, `api::assignments_are_checked` |
 //! | R4 | what can be served changes from outside | `api::reports_of_load_move_the_capacity_within_bounds_under_any_algorithm` |

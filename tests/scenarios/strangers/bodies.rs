@@ -1,4 +1,4 @@
-//! Requests that are begun and not ended.
+//! Requests that never end.
 
 use prost::bytes::Bytes;
 use tonic::Code;

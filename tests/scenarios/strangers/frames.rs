@@ -1,4 +1,4 @@
-//! Frames of HTTP/2 that are made up: a connection may end from them, and nothing else.
+//! Malformed HTTP/2 frames: at most their connection ends.
 
 use std::io::{Read as _, Write as _};
 

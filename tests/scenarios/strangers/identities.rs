@@ -1,4 +1,4 @@
-//! Callers that prove who they are, or try to: an identity is one stranger, from any address.
+//! Authenticated callers, and bad tokens: an identity is one stranger from any address.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! Tables that one address would like to fill.
+//! Tables that one address tries to fill.
 
 use tonic::Code;
 

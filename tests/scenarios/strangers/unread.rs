@@ -1,4 +1,4 @@
-//! Answers that are asked for and not read.
+//! Answers that are requested and not read.
 
 use std::io::Write as _;
 

@@ -1,0 +1,210 @@
+//! The auditor. Each client records what it believes that it may use ([`LeaseRecord`]); these traces are added up, and
+//! the sum is compared with the capacity. No server is asked, and no code of a server is used.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    fs::File,
+    io::{BufRead as _, BufReader, BufWriter, Write as _},
+    path::Path,
+    time::Instant,
+};
+
+use leaseway_client::LeaseChange;
+use serde::{Deserialize, Serialize};
+
+use crate::common::error::Error;
+
+/// From this time on a client may use this capacity. One line of a trace file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct LeaseRecord {
+    /// The machine's monotonic clock, in microseconds: the same in all processes.
+    pub(crate) at_us: u64,
+    pub(crate) client: String,
+    pub(crate) resource: String,
+    pub(crate) capacity: f64,
+}
+
+/// Converts an [`Instant`] of this process into the machine's monotonic clock.
+#[derive(Clone, Copy)]
+pub(crate) struct MachineClock {
+    known: Instant,
+    us: u64,
+}
+
+/// The traces of one resource, added up.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Accounting {
+    clients: usize,
+    pub(crate) entries: usize,
+    /// The largest sum, and when it was reached.
+    peak: f64,
+    peak_us: u64,
+    /// How long the sum was above the capacity.
+    pub(crate) over_us: u64,
+    /// The mean of the sum over time.
+    pub(crate) mean: f64,
+}
+
+/// Sums of floats may exceed the capacity by this fraction.
+const ROUNDING: f64 = 1e-9;
+
+impl MachineClock {
+    /// Must be called before the first entry is recorded.
+    pub(crate) fn read() -> MachineClock {
+        let known = Instant::now();
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let (seconds, nanos) = (time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs());
+        MachineClock { known, us: seconds * 1_000_000 + nanos / 1_000 }
+    }
+
+    pub(crate) fn us(&self, at: Instant) -> u64 {
+        let since = at.saturating_duration_since(self.known);
+        self.us + u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+    }
+
+    pub(crate) fn traces(&self, entries: Vec<LeaseChange>) -> Vec<LeaseRecord> {
+        let trace = |entry: LeaseChange| LeaseRecord {
+            at_us: self.us(entry.at.into_std()),
+            client: entry.client.to_string(),
+            resource: entry.resource.to_string(),
+            capacity: entry.capacity,
+        };
+        entries.into_iter().map(trace).collect()
+    }
+}
+
+/// Appends the traces in a file.
+pub(crate) fn read(file: &Path, traces: &mut Vec<LeaseRecord>) -> Result<(), Error> {
+    let failed = || Error::io(format!("read {}", file.display()));
+    for (number, line) in BufReader::new(File::open(file).map_err(failed())?).lines().enumerate() {
+        let line = line.map_err(failed())?;
+        let wrong = |why| Error::Usage(format!("{}, line {}: {why}", file.display(), number + 1));
+        traces.push(parse(&line).map_err(wrong)?);
+    }
+    Ok(())
+}
+
+fn parse(line: &str) -> Result<LeaseRecord, String> {
+    let trace: LeaseRecord = serde_json::from_str(line).map_err(|error| error.to_string())?;
+    if trace.capacity.is_nan() || trace.capacity < 0.0 {
+        return Err(format!("capacity: is {}, expected a number that is not below 0", trace.capacity));
+    }
+    Ok(trace)
+}
+
+pub(crate) fn write(traces: &[LeaseRecord], file: &Path) -> Result<(), Error> {
+    let failed = || Error::io(format!("write {}", file.display()));
+    let mut writer = BufWriter::new(File::create(file).map_err(failed())?);
+    for trace in traces {
+        let line = serde_json::to_string(trace).expect("a trace has string keys only");
+        writeln!(writer, "{line}").map_err(failed())?;
+    }
+    writer.flush().map_err(failed())
+}
+
+/// Adds up traces by resource, in the order of names. `limits` are the capacities of each resource and the times from
+/// which they hold: the first from the start, the others in order.
+pub(crate) fn account(mut traces: Vec<LeaseRecord>, limits: &[(u64, f64)]) -> Vec<(String, Accounting)> {
+    // The sort is stable: a client records a rise before, and a cut after, the matching entry of another client.
+    traces.sort_by(|a, b| (&a.resource, a.at_us).cmp(&(&b.resource, b.at_us)));
+    let by_resource = traces.chunk_by(|a, b| a.resource == b.resource);
+    by_resource.map(|traces| (traces[0].resource.clone(), one(traces, limits))).collect()
+}
+
+fn one(traces: &[LeaseRecord], limits: &[(u64, f64)]) -> Accounting {
+    let mut accounting = Accounting { entries: traces.len(), ..Accounting::default() };
+    let mut usable: HashMap<&str, f64> = HashMap::new();
+    let (first, last) = (traces[0].at_us, traces[traces.len() - 1].at_us);
+    let changed = limits.iter().map(|(from, _)| *from).filter(|from| (first..=last).contains(from));
+    let moments: BTreeSet<u64> = traces.iter().map(|trace| trace.at_us).chain(changed).collect();
+    let mut left = traces;
+    let mut moments = moments.into_iter().peekable();
+    while let Some(at) = moments.next() {
+        let (now, later) = left.split_at(left.partition_point(|trace| trace.at_us <= at));
+        usable.extend(now.iter().map(|trace| (trace.client.as_str(), trace.capacity)));
+        left = later;
+        // Recomputed each time, because a running sum of floats would drift.
+        let sum: f64 = usable.values().sum();
+        let until = moments.peek().copied().unwrap_or(last);
+        accounting.mean += sum * (until - at) as f64;
+        if sum > accounting.peak {
+            (accounting.peak, accounting.peak_us) = (sum, at - first);
+        }
+        let capacity = limits.iter().rev().find(|(from, _)| *from <= at).map_or(0.0, |limit| limit.1);
+        if sum > capacity * (1.0 + ROUNDING) {
+            // An excess in the last entry counts, although it has no duration.
+            accounting.over_us += (until - at).max(1);
+        }
+    }
+    accounting.clients = usable.len();
+    accounting.mean /= (last - first).max(1) as f64;
+    accounting
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trace(at_us: u64, client: &str, capacity: f64) -> LeaseRecord {
+        LeaseRecord { at_us, client: client.into(), resource: "r".into(), capacity }
+    }
+
+    fn accounted(traces: &[LeaseRecord]) -> Accounting {
+        account(traces.to_vec(), &[(0, 100.0)]).remove(0).1
+    }
+
+    #[test]
+    fn capacity_that_moves_between_clients_is_counted_once() {
+        let sum = accounted(&[trace(0, "a", 100.0), trace(5, "a", 40.0), trace(9, "b", 60.0), trace(20, "b", 0.0)]);
+        assert_eq!((sum.peak, sum.over_us, sum.clients), (100.0, 0, 2));
+        assert_eq!(sum.mean, (100.0 * 5.0 + 40.0 * 4.0 + 100.0 * 11.0) / 20.0);
+    }
+
+    #[test]
+    fn a_rise_before_the_matching_cut_is_an_excess_in_any_order_of_traces() {
+        let sum = accounted(&[trace(9, "a", 40.0), trace(0, "a", 100.0), trace(5, "b", 60.0)]);
+        assert_eq!((sum.peak, sum.peak_us, sum.over_us), (160.0, 5, 4));
+    }
+
+    #[test]
+    fn an_excess_in_the_last_entry_counts() {
+        assert_eq!(accounted(&[trace(0, "a", 100.0), trace(5, "b", 1.0)]).over_us, 1);
+        assert_eq!(accounted(&[trace(0, "a", 100.0), trace(5, "b", 1e-9)]).over_us, 0, "rounding is allowed");
+    }
+
+    #[test]
+    fn a_capacity_that_falls_between_entries_is_noticed() {
+        let traces = vec![trace(0, "a", 60.0), trace(90, "a", 0.0)];
+        let over = |limits: &[(u64, f64)]| account(traces.clone(), limits).remove(0).1.over_us;
+        assert_eq!(over(&[(0, 100.0), (40, 50.0)]), 50);
+        assert_eq!(over(&[(0, 100.0), (40, 50.0), (70, 60.0)]), 30);
+        assert_eq!(over(&[(0, 50.0), (40, 100.0)]), 40);
+    }
+
+    #[test]
+    fn resources_are_added_up_separately() {
+        let other = LeaseRecord { resource: "s".into(), ..trace(1, "a", 70.0) };
+        let all = account(vec![trace(0, "a", 70.0), other], &[(0, 100.0)]);
+        assert!(all.iter().all(|(_, sum)| sum.over_us == 0) && all.len() == 2);
+    }
+
+    /// Lines of the Python clients are input. A corrupted line is refused with a reason, or can be added up.
+    #[test]
+    fn corrupted_lines_are_refused_with_a_reason() {
+        let seed = br#"{"at_us":1000,"client":"a","resource":"r","capacity":2.5}"#;
+        bolero::check!().with_iterations(20_000).for_each(|changes: &[u8]| {
+            let mut bytes = seed.to_vec();
+            for change in changes.chunks_exact(2) {
+                let at = usize::from(change[0]) % bytes.len();
+                bytes[at] = change[1];
+            }
+            match parse(&String::from_utf8_lossy(&bytes)) {
+                Ok(line) => {
+                    let later = LeaseRecord { at_us: line.at_us.saturating_add(5), capacity: 0.0, ..line.clone() };
+                    assert_eq!(account(vec![line, later], &[(0, 100.0)]).len(), 1);
+                }
+                Err(why) => assert!(!why.is_empty()),
+            }
+        });
+    }
+}

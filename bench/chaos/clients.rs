@@ -1,0 +1,20 @@
+//! LibraryClients of leases, each of which records what it believes that it may use.
+
+use std::ops::Range;
+
+pub(crate) mod competitor;
+pub(crate) mod legacy;
+pub(crate) mod library;
+pub(crate) mod operators;
+pub(crate) mod pairs;
+pub(crate) mod python;
+
+/// The resource that all clients share.
+pub(crate) const SCARCE: &str = "chaos";
+
+/// What a client wants of it, at random.
+const WANTS: Range<f64> = 1.0..100.0;
+
+pub(crate) fn draw(random: &mut fastrand::Rng) -> f64 {
+    WANTS.start + random.f64() * (WANTS.end - WANTS.start)
+}

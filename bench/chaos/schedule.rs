@@ -1,0 +1,362 @@
+//! Schedules: which faults happen when, drawn from a seed before anything runs. The same seed, shape, length and lease
+//! length give the same schedule.
+
+use std::{collections::HashMap, fmt, ops::Range, time::Duration};
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+use crate::{chaos::layout::ClusterShape, common::flags::word};
+
+/// The kinds of faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Fault {
+    /// SIGKILL. The peer is restarted with its data.
+    Kill,
+    /// SIGSTOP, then SIGCONT.
+    Pause,
+    /// No data passes between a peer and the others.
+    CutOff,
+    /// A peer receives nothing from the others, and they receive what it sends.
+    Deaf,
+    /// The others receive nothing from a peer, and it receives what they send.
+    Mute,
+    /// The others are split into two halves that reach each other through one peer only.
+    Bridge,
+    /// A peer is cut off and reconnected several times a second.
+    Flapping,
+    /// Messages between peers are delayed by up to a third of a second.
+    Delay,
+    /// Existing connections between peers deliver nothing; new connections work. Hits all links of a node, or one. In
+    /// half of the cases the old connections deliver their data at the end, in the others when connections stall again,
+    /// or never.
+    Stall,
+    /// An operator transfers mastership, usually while messages from the master to its successor are late or lost, and
+    /// while the master is cut off from others afterwards.
+    HandOver,
+    /// Requests of library clients and child nodes to a peer, and its answers, are delayed by up to a second.
+    SlowClients,
+    /// Library clients and child nodes receive no answers of a peer. Their requests arrive.
+    LostAnswers,
+    /// Library clients and child nodes reach no peer of the root.
+    LostParent,
+    /// Every write to the disk of a peer fails. It is restarted when there is room.
+    FullDisk,
+    /// Each flush of all disks of a node takes 200 ms longer.
+    SlowDisks,
+    /// A peer is killed and a bit of its log is flipped. It has to recover or to refuse to start; then its data is
+    /// deleted.
+    FlippedBit,
+    /// A peer is killed and the end of its log is torn off.
+    TornLog,
+    /// A peer is killed and its data is deleted.
+    Wipe,
+    /// An operator removes a peer, deletes its data, and adds it again. A master hands over before, as in `hand-over`.
+    Replace,
+    /// A peer is killed and restarted with a wall clock that is hours off.
+    ClockJump,
+    /// A peer is killed and restarted with a clock that runs fast or slow, by up to one part in a thousand.
+    ClockRate,
+    /// An operator changes the capacity.
+    Capacity,
+    /// Unknown clients arrive at once, for a resource of their own. Half of them crash.
+    Herd,
+    /// Clients crash and restart under their ids. Envoys lose their streams and connections, or stop reading.
+    Crash,
+    /// An operator assigns capacity of the pool to some clients, and takes it from others.
+    Assign,
+    /// The gateway is killed and restarted.
+    Gateway,
+    /// Servers and clients get new certificates.
+    Certificates,
+    /// A second CA is trusted; then servers and clients get certificates of it.
+    Authority,
+    /// Up to 30 % of packets are lost, between peers and between clients and peers. Needs --namespace.
+    Loss,
+    /// Packets are reordered, between peers and between clients and peers. Needs --namespace.
+    Reordering,
+}
+
+/// What a fault affects, which decides what it may overlap with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// The process of one peer. No other fault of the process may overlap.
+    Process,
+    /// The data of one peer. All peers of its node have to be well.
+    Data,
+    /// Links and disks, of one peer or of all.
+    Around,
+    /// Clients and operators.
+    Outside,
+}
+
+impl Fault {
+    pub(crate) fn name(self) -> String {
+        word(&self)
+    }
+
+    pub(crate) fn reach(self) -> Reach {
+        match self {
+            Fault::Kill | Fault::Pause | Fault::FullDisk | Fault::ClockJump | Fault::ClockRate => Reach::Process,
+            Fault::FlippedBit | Fault::TornLog | Fault::Wipe | Fault::Replace => Reach::Data,
+            Fault::Capacity
+            | Fault::Herd
+            | Fault::Crash
+            | Fault::Assign
+            | Fault::Gateway
+            | Fault::Certificates
+            | Fault::Authority => Reach::Outside,
+            _ => Reach::Around,
+        }
+    }
+
+    /// The number of peers that a node needs for it.
+    fn least_peers(self) -> usize {
+        match self {
+            Fault::CutOff
+            | Fault::Deaf
+            | Fault::Mute
+            | Fault::Bridge
+            | Fault::Flapping
+            | Fault::Delay
+            | Fault::Stall
+            | Fault::HandOver
+            | Fault::FlippedBit
+            | Fault::TornLog
+            | Fault::Wipe
+            | Fault::Replace => 3,
+            _ => 1,
+        }
+    }
+
+    /// Whether it affects the root only.
+    fn is_of_root(self) -> bool {
+        self.is_of_certificates()
+            || matches!(self, Fault::LostParent | Fault::Capacity | Fault::Assign | Fault::Gateway)
+    }
+
+    fn is_of_certificates(self) -> bool {
+        matches!(self, Fault::Certificates | Fault::Authority)
+    }
+
+    /// Whether it needs a namespace.
+    pub(crate) fn is_of_packets(self) -> bool {
+        matches!(self, Fault::Loss | Fault::Reordering)
+    }
+
+    fn can_hit(self, node: usize, peers: usize) -> bool {
+        peers >= self.least_peers() && (node == 0 || !self.is_of_root())
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Aim {
+    /// The place of the node in the layout.
+    pub(crate) node: usize,
+    /// The place of the peer in the node. None: the master at that time.
+    pub(crate) peer: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ScheduledFault {
+    /// Its place in the schedule as drawn.
+    pub(crate) number: usize,
+    pub(crate) at_ms: u64,
+    pub(crate) lasts_ms: u64,
+    pub(crate) kind: Fault,
+    pub(crate) aim: Aim,
+    /// Random bits for everything else: how much, how many, where.
+    pub(crate) dice: u32,
+}
+
+impl ScheduledFault {
+    pub(crate) fn ends_ms(&self) -> u64 {
+        self.at_ms + self.lasts_ms
+    }
+
+    /// Whether stalled connections resume at the end.
+    pub(crate) fn resumes(&self) -> bool {
+        self.dice.is_multiple_of(2)
+    }
+
+    /// Whether the connections over this link stall.
+    pub(crate) fn stalls(&self, node: &Range<usize>, victim: usize, from: usize, to: usize) -> bool {
+        let is_of_all = (self.dice >> 1).is_multiple_of(2);
+        node.contains(&victim) && (is_of_all || (from, to) == (victim, self.next_master(node, victim)))
+    }
+
+    /// A number from 0 up to but not including 1.
+    pub(crate) fn part(&self) -> f64 {
+        f64::from(self.dice) / (f64::from(u32::MAX) + 1.0)
+    }
+}
+
+impl fmt::Display for ScheduledFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ScheduledFault { number, at_ms, lasts_ms, kind, aim, .. } = self;
+        let whom = aim.peer.map_or_else(|| "master".to_owned(), |peer| format!("peer {peer}"));
+        let (at, lasts) = (*at_ms as f64 / 1000.0, *lasts_ms as f64 / 1000.0);
+        write!(f, "#{number} at {at:.1} s for {lasts:.1} s: {}, {whom} of node {}", kind.name(), aim.node)
+    }
+}
+
+/// The time between the beginnings of two faults, and the duration of a fault, in milliseconds.
+const APART: Range<u64> = 250..2500;
+const LASTING: Range<u64> = 300..3000;
+
+/// The fraction of faults that last longer than a lease, and their durations below, in leases. Some defects only show
+/// then.
+const LONG: f64 = 0.25;
+/// The duration of a handover, in vote leases. A server closes a connection that is silent for 30 s, so even with the
+/// longest timing no message may be held back longer.
+const LASTING_VOTE_LEASES: Range<f64> = 6.0..7.2;
+const LASTING_LEASES: Range<f64> = 0.6..2.4;
+
+/// The time between two faults of a kind at a node, in leases. Clients need leases before the next fault.
+const REST_LEASES: Range<f64> = 0.3..1.0;
+
+/// The fraction of faults that hit the master.
+const AT_MASTER: f64 = 0.5;
+
+/// The fraction of the length without faults, at the end.
+const CALM: f64 = 0.1;
+
+/// What a schedule depends on.
+#[derive(Clone, Copy)]
+pub(crate) struct Plan<'a> {
+    pub(crate) shape: ClusterShape,
+    pub(crate) length: Duration,
+    pub(crate) lease: Duration,
+    /// For how long a peer leases its vote to a master.
+    pub(crate) vote_lease: Duration,
+    /// Empty: all kinds.
+    pub(crate) only: &'a [Fault],
+    pub(crate) in_namespace: bool,
+}
+
+/// Every other seed uses TLS.
+pub(crate) fn is_over_tls(seed: u64) -> bool {
+    seed.is_multiple_of(2)
+}
+
+/// Faults follow each other and may overlap.
+pub(crate) fn draw(plan: Plan<'_>, seed: u64) -> Vec<ScheduledFault> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let end = (plan.length.as_secs_f64() * 1000.0 * (1.0 - CALM)) as u64;
+    let times = |random: &mut fastrand::Rng, length: Duration, range: Range<f64>| {
+        let number = range.start + random.f64() * (range.end - range.start);
+        (length.as_secs_f64() * 1000.0 * number) as u64
+    };
+    let all = possible(plan, is_over_tls(seed));
+    let mut rests: HashMap<(Fault, usize), u64> = HashMap::new();
+    let mut faults = Vec::new();
+    let mut at_ms = random.u64(APART);
+    while at_ms < end && !all.is_empty() {
+        let rested =
+            |(kind, node, _): &&(Fault, usize, usize)| rests.get(&(*kind, *node)).is_none_or(|until| *until <= at_ms);
+        let now: Vec<_> = all.iter().filter(rested).copied().collect();
+        if !now.is_empty() {
+            let (kind, node, peers) = now[random.usize(..now.len())];
+            let peer = random.usize(..peers);
+            let at_master = random.f64() < AT_MASTER || kind == Fault::HandOver;
+            let aim = Aim { node, peer: (!at_master).then_some(peer) };
+            let is_long = random.f64() < LONG;
+            let lasts_ms = match kind {
+                _ if kind.hands_over() => times(&mut random, plan.vote_lease, LASTING_VOTE_LEASES),
+                _ if is_long => times(&mut random, plan.lease, LASTING_LEASES),
+                _ => random.u64(LASTING),
+            };
+            let lasts_ms = lasts_ms.min(end - at_ms);
+            faults.push(ScheduledFault { number: faults.len(), at_ms, lasts_ms, kind, aim, dice: random.u32(..) });
+            rests.insert((kind, node), at_ms + lasts_ms + times(&mut random, plan.lease, REST_LEASES));
+        }
+        at_ms += random.u64(APART);
+    }
+    faults
+}
+
+/// The possible kinds with their nodes. Each kind appears equally often.
+fn possible(Plan { shape, only, in_namespace, .. }: Plan<'_>, over_tls: bool) -> Vec<(Fault, usize, usize)> {
+    let nodes = shape.nodes();
+    let kinds = Fault::value_variants().iter().copied().filter(|kind| only.is_empty() || only.contains(kind));
+    let kinds = kinds.filter(|kind| over_tls || !kind.is_of_certificates());
+    let kinds = kinds.filter(|kind| in_namespace || !kind.is_of_packets());
+    kinds
+        .flat_map(|kind| {
+            let can = nodes.iter().enumerate().filter(|(node, layout)| kind.can_hit(*node, layout.peers));
+            let can: Vec<_> = can.map(|(node, layout)| (kind, node, layout.peers)).collect();
+            // Repeated up to the number of nodes, so that all kinds are equally likely.
+            can.iter().cycle().take(if can.is_empty() { 0 } else { nodes.len() }).copied().collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(shape: ClusterShape, only: &[Fault]) -> Plan<'_> {
+        let (length, lease, vote_lease) =
+            (Duration::from_secs(600), Duration::from_secs(5), Duration::from_millis(250));
+        Plan { shape, length, lease, vote_lease, only, in_namespace: true }
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_schedule_and_another_seed_another() {
+        for shape in ClusterShape::value_variants() {
+            let draw = |seed| draw(plan(*shape, &[]), seed);
+            assert_eq!(draw(7), draw(7));
+            assert_ne!(draw(7), draw(8));
+        }
+    }
+
+    #[test]
+    fn every_fault_is_drawn_where_it_is_possible_and_in_time() {
+        for shape in ClusterShape::value_variants() {
+            let faults: Vec<_> = (0..20).flat_map(|seed| draw(plan(*shape, &[]), seed)).collect();
+            for kind in Fault::value_variants() {
+                assert!(faults.iter().any(|fault| fault.kind == *kind), "{shape:?} never has {kind:?}");
+            }
+            for fault in &faults {
+                let peers = shape.nodes()[fault.aim.node].peers;
+                assert!(fault.kind.can_hit(fault.aim.node, peers), "{fault}");
+                assert!(fault.aim.peer.is_none_or(|peer| peer < peers), "{fault}");
+                assert!(fault.ends_ms() <= 540_000, "the last tenth is calm: {fault}");
+            }
+            let masters = faults.iter().filter(|fault| fault.aim.peer.is_none()).count();
+            assert!(masters * 3 > faults.len() && masters < faults.len());
+        }
+    }
+
+    #[test]
+    fn some_overlap() {
+        let faults = draw(plan(ClusterShape::Three, &[]), 1);
+        assert!(faults.windows(2).any(|two| two[1].at_ms < two[0].ends_ms()));
+        assert!(faults.windows(2).all(|two| two[0].at_ms < two[1].at_ms));
+    }
+
+    #[test]
+    fn packets_are_only_lost_where_they_are_reached() {
+        let plan = Plan { in_namespace: false, ..plan(ClusterShape::Five, &[]) };
+        assert!((0..20).flat_map(|seed| draw(plan, seed)).all(|fault| !fault.kind.is_of_packets()));
+    }
+
+    #[test]
+    fn kinds_can_be_chosen() {
+        let faults = draw(plan(ClusterShape::Three, &[Fault::Wipe, Fault::Herd]), 1);
+        assert!(faults.iter().all(|fault| matches!(fault.kind, Fault::Wipe | Fault::Herd)));
+        let wipes = faults.iter().filter(|fault| fault.kind == Fault::Wipe).count();
+        assert!(wipes * 3 > faults.len() && wipes * 3 < faults.len() * 2, "as likely as the other: {wipes}");
+    }
+
+    #[test]
+    fn some_last_longer_than_leases_and_none_follows_its_own_kind_without_a_rest() {
+        let plan = plan(ClusterShape::Tree, &[Fault::LostParent]);
+        let faults: Vec<_> = (0..5).flat_map(|seed| draw(plan, seed)).collect();
+        let long = faults.iter().filter(|fault| fault.lasts_ms > 5000).count();
+        assert!(long * 20 > faults.len(), "{long} of {}", faults.len());
+        let later = faults.windows(2).filter(|two| two[1].number > 0);
+        later.for_each(|two| assert!(two[1].at_ms >= two[0].ends_ms() + 1500, "{} then {}", two[0], two[1]));
+    }
+}

@@ -1,0 +1,368 @@
+//! One run: real processes and clients, the faults of a schedule, and what has to hold.
+
+use std::{
+    sync::PoisonError,
+    time::{Duration, Instant},
+};
+
+use leaseway_client::LeaseTrace;
+use leaseway_history::{Operation, RegisterCall, unexplained};
+use tokio::runtime::Runtime;
+
+use crate::{
+    chaos::{
+        accounting::{Accounting, LeaseRecord, MachineClock, account},
+        args::ChaosArgs,
+        clients::{SCARCE, library::LibraryClients, operators::Operators, pairs::Pairs, python::PythonClients},
+        cluster::Cluster,
+        faults::{
+            injector::{Applied, FaultInjector, FaultOutcome, deceives_legacy_clients},
+            packets::PacketCounts,
+        },
+        gateway::{
+            passes::{Excess, Pass, RouteHistory, excess},
+            process::Gateway,
+            rlqs::{Envoys, assignments},
+            rls::{RouteTally, Routes},
+        },
+        layout::{POOL, ROUTES, route},
+        limits::{CapacityChange, limits, may_be_in_force},
+        masters::{Claim, MasterWatch, gaps_ms, two_masters},
+        report::{FaultRecord, TrialReport},
+        schedule::ScheduledFault,
+    },
+    common::{error::Error, signal::Interrupt},
+};
+
+/// How often faults begin and end, and how often processes are checked.
+const STEP: Duration = Duration::from_millis(10);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+const SETTLE_POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// After recovery, clients of the library have to hold this fraction of what can be given. Other clients hold the rest.
+const SERVED: f64 = 0.7;
+
+/// Runs one schedule. Returns the report, and the records of all clients.
+pub(crate) fn run(
+    args: &ChaosArgs,
+    seed: u64,
+    faults: &[ScheduledFault],
+    interrupt: &Interrupt,
+    say: &dyn Fn(String),
+) -> Result<(TrialReport, Vec<LeaseRecord>), Error> {
+    let runtime = Runtime::new().map_err(Error::io("start a runtime"))?;
+    let (lease_trace, clock) = (LeaseTrace::new(), MachineClock::read());
+    let mut trial = Trial::start(args, seed, faults, interrupt, &lease_trace, &runtime)?;
+    say(format!("seed {seed}: waiting until all clients are served"));
+    trial.await_service()?;
+    let (pairs, operators) = trial.start_probes(seed, &runtime)?;
+    let packets = PacketCounts::read();
+    let began = trial.injector.restart_clock();
+    let outcome = trial.inject(faults, seed, say);
+    let outcome = trial.injector.end_all().and(outcome);
+    let packets = args.namespace.then(|| PacketCounts::read().since(packets));
+    pairs.end();
+    outcome?;
+    say(format!("seed {seed}: waiting until all is well again"));
+    let recovery = trial.recover()?;
+    let seconds = began.elapsed().as_secs_f64();
+    let evidence = trial.finish(pairs, operators, &lease_trace, &runtime, clock, began);
+    let verdict = evidence.judge(args, clock, began);
+    let report = TrialReport {
+        shape: args.shape,
+        seed,
+        command: args.command(seed, args.keep_faults.as_deref()),
+        seconds,
+        recovery_ms: recovery.as_secs_f64() * 1000.0,
+        faults: evidence.outcomes.iter().map(FaultRecord::of).collect(),
+        resources: verdict.sums.len() + evidence.tallies.len(),
+        calls: evidence.calls.iter().filter(|call| call.answered.is_some()).count(),
+        assignments: evidence.assignments,
+        passed: evidence.tallies.iter().map(|tally| tally.passed.len()).sum(),
+        denied: evidence.tallies.iter().map(|tally| tally.denied).sum(),
+        packets,
+        claims: evidence.claims.len(),
+        without_master_ms: gaps_ms(&evidence.claims, &evidence.nodes),
+        two_masters: two_masters(&evidence.claims, &evidence.nodes),
+        over: verdict.over,
+        shared: verdict.sums.into_iter().find(|(name, _)| name == SCARCE).map(|(_, sum)| sum).unwrap_or_default(),
+        violations: verdict.violations,
+    };
+    Ok((report, evidence.traces))
+}
+
+struct Trial<'a> {
+    args: &'a ChaosArgs,
+    interrupt: &'a Interrupt,
+    injector: FaultInjector<'a>,
+    python: Option<PythonClients>,
+}
+
+/// Everything that was observed in a run.
+struct Evidence {
+    outcomes: Vec<FaultOutcome>,
+    nodes: Vec<std::ops::Range<usize>>,
+    traces: Vec<LeaseRecord>,
+    assignments: usize,
+    tallies: Vec<RouteTally>,
+    /// When the gateway was started, each time.
+    starts_us: Vec<u64>,
+    changes: Vec<CapacityChange>,
+    calls: Vec<RegisterCall>,
+    claims: Vec<Claim>,
+    violations: Vec<String>,
+}
+
+struct Verdict {
+    /// The traces of each resource, added up.
+    sums: Vec<(String, Accounting)>,
+    /// The number of resources of which more could be used, or passed, than there is.
+    over: usize,
+    violations: Vec<String>,
+}
+
+impl<'a> Trial<'a> {
+    /// Starts all processes and clients, but no probes and no faults.
+    fn start(
+        args: &'a ChaosArgs,
+        seed: u64,
+        faults: &[ScheduledFault],
+        interrupt: &'a Interrupt,
+        lease_trace: &LeaseTrace,
+        runtime: &Runtime,
+    ) -> Result<Trial<'a>, Error> {
+        let handle = runtime.handle();
+        let mut cluster = Cluster::prepare(args, seed, handle)?;
+        for peer in 0..cluster.peers.len() {
+            cluster.start(peer, &["--bootstrap".to_owned()])?;
+        }
+        let legacy_clients = if faults.iter().any(deceives_legacy_clients) { 0 } else { args.legacy_clients };
+        let clients = LibraryClients::gather(args, seed, legacy_clients, &cluster, lease_trace, handle)?;
+        let refresh = Duration::from_secs(args.refresh.get().into());
+        let gateway = Gateway::open(&cluster, refresh, seed, handle)?;
+        let envoys = Envoys::gather(gateway.rlqs, args.first_capacity(), seed, &cluster, lease_trace, handle)?;
+        let routes = Routes::gather(args, seed, gateway.rls, &cluster, handle)?;
+        let python = args.python.as_deref().map(|python| PythonClients::start(python, &cluster, seed)).transpose()?;
+        let addresses: Vec<_> = cluster.peers.iter().map(|peer| peer.grpc).collect();
+        let masters = MasterWatch::start(&cluster.transport()?, &addresses)?;
+        let injector = FaultInjector::new(args, cluster, clients, gateway, envoys, routes, masters);
+        Ok(Trial { args, interrupt, injector, python })
+    }
+
+    /// Fails if clients are not served although no fault was injected, or if a planted server leaves out no rule.
+    fn await_service(&mut self) -> Result<(), Error> {
+        let (_, complaint) = self.settle()?;
+        let log = self.injector.cluster.peers[0].log();
+        if let Some(complaint) = complaint {
+            let last = log.lines().rev().take(5).collect::<Vec<_>>().join("\n");
+            return Err(Error::Usage(format!("before any fault: {complaint}; the first peer logged last:\n{last}")));
+        }
+        if let Some(rule) = &self.args.plant
+            && !log.contains("a rule is left out")
+        {
+            return Err(Error::Usage(format!(
+                "--plant {rule}: the server cannot leave rules out; build one that can, and name it with --server:\n  \
+                 cargo build -p leaseway --features planted"
+            )));
+        }
+        self.python.as_ref().map_or(Ok(()), PythonClients::check)
+    }
+
+    /// Clients that look for what servers have forgotten, and operators whose answers have to be linearizable.
+    fn start_probes(&self, seed: u64, runtime: &Runtime) -> Result<(Pairs, Operators), Error> {
+        let cluster = &self.injector.cluster;
+        let peers = |node: &std::ops::Range<usize>| cluster.peers[node.clone()].iter().map(|peer| peer.grpc).collect();
+        let peers = cluster.nodes.iter().map(peers).collect();
+        let wants = 2.0 * self.args.first_capacity();
+        let pairs = Pairs::gather(peers, cluster.transport()?, self.args.lease(), wants, runtime.handle());
+        let admins: Vec<_> = cluster.peers[cluster.nodes[0].clone()].iter().map(|peer| peer.admin).collect();
+        Ok((pairs, Operators::gather(&admins, &cluster.transport()?, seed, runtime.handle())))
+    }
+
+    /// Carries out the schedule to its end. Stops early if a process ended or panicked.
+    fn inject(&mut self, faults: &[ScheduledFault], seed: u64, say: &dyn Fn(String)) -> Result<(), Error> {
+        let started = Instant::now();
+        let mut left = faults.iter().peekable();
+        let mut checked = started;
+        while started.elapsed() < self.args.length {
+            self.injector.pass()?;
+            let now = started.elapsed();
+            if let Some(fault) = left.next_if(|fault| Duration::from_millis(fault.at_ms) <= now) {
+                say(format!("seed {seed}: {fault}"));
+                self.injector.begin(*fault)?;
+            }
+            if checked.elapsed() >= CHECK_INTERVAL {
+                checked = Instant::now();
+                if !self.injector.cluster.complaints().is_empty() {
+                    return Ok(());
+                }
+            }
+            self.interrupt.sleep_until(Instant::now() + STEP, || {})?;
+        }
+        Ok(())
+    }
+
+    /// Waits until all is well again. Returns how long it took.
+    fn recover(&mut self) -> Result<Duration, Error> {
+        self.injector.clients.calm();
+        let (took, complaint) = self.settle()?;
+        if let Some(complaint) = complaint {
+            let seconds = self.args.patience.as_secs_f64();
+            self.injector.violations.push(format!("not well again within {seconds} s: {complaint}"));
+        }
+        self.check_configuration();
+        Ok(took)
+    }
+
+    /// Waits until there are masters, all peers take part, and clients hold what can be given. Returns how long it took,
+    /// and what is still missing if it took too long.
+    fn settle(&mut self) -> Result<(Duration, Option<String>), Error> {
+        let began = Instant::now();
+        loop {
+            self.interrupt.sleep_until(Instant::now() + SETTLE_POLL_INTERVAL, || {})?;
+            let Some(complaint) = self.complaint() else { return Ok((began.elapsed(), None)) };
+            let has_ended = self.injector.cluster.peers.iter().any(|peer| !peer.runs());
+            if has_ended || began.elapsed() > self.args.patience {
+                return Ok((began.elapsed(), Some(complaint)));
+            }
+        }
+    }
+
+    fn complaint(&self) -> Option<String> {
+        let clients = self.injector.clients.complaint(self.capacity(), SERVED);
+        let complaint =
+            clients.or_else(|| self.injector.envoys.complaint()).or_else(|| self.injector.routes.complaint());
+        if complaint.is_some() {
+            return complaint;
+        }
+        if self.injector.is_applying() {
+            return Some("an operator's command has not ended".to_owned());
+        }
+        let nodes = 0..self.injector.cluster.nodes.len();
+        let whole = |node: usize| self.injector.master(node).is_some() && self.injector.cluster.is_whole(node);
+        let missing = nodes.into_iter().find(|node| !whole(*node))?;
+        let peers = self.injector.cluster.operator(missing, &["peers", "list"]).run();
+        let peers = peers.unwrap_or_else(|error| error.to_string());
+        Some(format!("node {missing} has no master, or not all of its peers take part:\n{peers}"))
+    }
+
+    /// The capacities of which one is in force.
+    fn in_force(&self) -> Vec<f64> {
+        let applied = self.injector.applied.lock().unwrap_or_else(PoisonError::into_inner);
+        let change = |applied: &Applied| CapacityChange {
+            asked_us: 0,
+            stored_us: applied.stored.map(|_| 0),
+            capacity: applied.capacity,
+        };
+        may_be_in_force(self.args.first_capacity(), &applied.iter().map(change).collect::<Vec<_>>())
+    }
+
+    /// The smallest capacity that may be in force.
+    fn capacity(&self) -> f64 {
+        self.in_force().into_iter().fold(f64::INFINITY, f64::min)
+    }
+
+    /// The configuration in force has to be the last that was acknowledged, or one that was tried after it.
+    fn check_configuration(&mut self) {
+        let Ok(said) = self.injector.cluster.operator(0, &["config", "show"]).run() else { return };
+        let expected = self.in_force();
+        // The last template is the one that changes.
+        let last = said.lines().rev().map(str::trim).find(|line| line.starts_with("capacity:"));
+        if !expected.iter().any(|capacity| last == Some(format!("capacity: {capacity}").as_str())) {
+            self.injector.violations.push(format!(
+                "the configuration in force is none of those with capacity {expected:?}, which were acknowledged or tried \
+                 last: {said}"
+            ));
+        }
+    }
+
+    /// Ends all clients, then all processes, and collects what they recorded.
+    fn finish(
+        self,
+        pairs: Pairs,
+        operators: Operators,
+        lease_trace: &LeaseTrace,
+        runtime: &Runtime,
+        clock: MachineClock,
+        began: Instant,
+    ) -> Evidence {
+        let FaultInjector {
+            outcomes, applied, clients, gateway, envoys, routes, masters, cluster, mut violations, ..
+        } = self.injector;
+        violations.extend(cluster.complaints());
+        violations.extend(gateway.complaint());
+        let of_python = self.python.map_or(Ok(Vec::new()), PythonClients::leave);
+        let calls = runtime.block_on(operators.leave());
+        let tallies = runtime.block_on(routes.close());
+        let starts_us = gateway.starts.iter().map(|start| clock.us(*start)).collect();
+        let of_envoys = runtime.block_on(envoys.close());
+        let assignments = assignments(&of_envoys);
+        let mut entries = runtime.block_on(clients.leave());
+        entries.extend(of_envoys);
+        entries.extend(runtime.block_on(gateway.close()));
+        entries.extend(pairs.records());
+        let claims = masters.finish(clock);
+        let at_once = two_masters(&claims, &cluster.nodes);
+        violations.extend(at_once.iter().map(|both| cluster.told(both, clock.us(began))));
+        let nodes = cluster.nodes.clone();
+        drop(cluster);
+        entries.extend(lease_trace.take());
+        let mut traces = clock.traces(entries);
+        match of_python {
+            Ok(of_python) => traces.extend(of_python),
+            Err(error) => violations.push(format!("the Python clients: {error}")),
+        }
+        let applied = applied.lock().unwrap_or_else(PoisonError::into_inner);
+        let change = |applied: &Applied| CapacityChange {
+            asked_us: clock.us(applied.asked),
+            stored_us: applied.stored.map(|stored| clock.us(stored)),
+            capacity: applied.capacity,
+        };
+        let changes = applied.iter().map(change).collect();
+        Evidence { outcomes, nodes, traces, assignments, tallies, starts_us, changes, calls, claims, violations }
+    }
+}
+
+impl Evidence {
+    fn judge(&self, args: &ChaosArgs, clock: MachineClock, began: Instant) -> Verdict {
+        let mut violations = self.violations.clone();
+        let calls = unexplained(&self.calls);
+        violations.extend(calls.map(|call| format!("no order of what operators did explains this: {call}")));
+        let has_written =
+            |call: &RegisterCall| matches!(call.operation, Operation::Write(_)) && call.answered.is_some();
+        if !self.calls.iter().any(has_written) {
+            violations.push("no operator could assign anything".to_owned());
+        }
+        let settle_us = u64::try_from(args.settle().as_micros()).unwrap_or(u64::MAX);
+        let allowed = limits(args.first_capacity() * args.audit_part, &self.changes, settle_us);
+        let (of_pool, others): (Vec<_>, Vec<_>) = self.traces.iter().cloned().partition(|trace| trace.resource == POOL);
+        let mut sums = account(others, &allowed);
+        sums.extend(account(of_pool, &[(0, args.first_capacity() * args.audit_part)]));
+        let over: Vec<_> = sums.iter().filter(|(_, sum)| sum.over_us > 0).collect();
+        violations.extend(over.iter().map(|(resource, sum)| {
+            let seconds = sum.over_us as f64 / 1e6;
+            format!("more than there is of `{resource}` could be used for {seconds:.3} s")
+        }));
+        let excesses = self.excesses(&allowed, args.first_capacity(), clock);
+        violations.extend(excesses.iter().map(|(resource, excess)| excess.told(resource, clock.us(began))));
+        Verdict { over: over.len() + excesses.len(), sums, violations }
+    }
+
+    /// The routes of which too many requests passed. The capacity of a route is in proportion to that of the other
+    /// resources, which is `whole` at first and then as `allowed` says.
+    fn excesses(&self, allowed: &[(u64, f64)], whole: f64, clock: MachineClock) -> Vec<(String, Excess)> {
+        let one = |(number, tally): (usize, &RouteTally)| {
+            let pass = |(sent, answered): &(Instant, Instant)| Pass {
+                sent_us: clock.us(*sent),
+                answered_us: clock.us(*answered),
+            };
+            let passes: Vec<_> = tally.passed.iter().map(pass).collect();
+            let believed: Vec<_> = tally.believed.iter().map(|(at, capacity)| (clock.us(*at), *capacity)).collect();
+            let limits: Vec<_> = allowed.iter().map(|(at, limit)| (*at, limit * ROUTES[number] / whole)).collect();
+            let starts_us = &self.starts_us;
+            let found = excess(&RouteHistory { passes: &passes, starts_us, believed: &believed, limits: &limits });
+            found.map(|excess| (route(number), excess))
+        };
+        self.tallies.iter().enumerate().filter_map(one).collect()
+    }
+}

@@ -1,0 +1,42 @@
+//! Limits how many tests have servers at the same time. The test runner starts one test per core, which on a large
+//! machine means too many processes.
+
+use std::{
+    cell::Cell,
+    sync::{Condvar, Mutex, PoisonError},
+};
+
+const MAX_TESTS: usize = 8;
+
+static FREE: Mutex<usize> = Mutex::new(MAX_TESTS);
+static RETURNED: Condvar = Condvar::new();
+
+thread_local! {
+    /// Servers of this test. Only the first takes a slot, so that a test that holds one never waits.
+    static MINE: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Held by the thread of a test while its server lives.
+pub(crate) struct ServerSlot(std::marker::PhantomData<*const ()>);
+
+impl ServerSlot {
+    pub(crate) fn take() -> ServerSlot {
+        if MINE.get() == 0 {
+            let free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut free = RETURNED.wait_while(free, |free| *free == 0).unwrap_or_else(PoisonError::into_inner);
+            *free -= 1;
+        }
+        MINE.set(MINE.get() + 1);
+        ServerSlot(std::marker::PhantomData)
+    }
+}
+
+impl Drop for ServerSlot {
+    fn drop(&mut self) {
+        MINE.set(MINE.get() - 1);
+        if MINE.get() == 0 {
+            *FREE.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+            RETURNED.notify_one();
+        }
+    }
+}
