@@ -102,7 +102,7 @@ Examples:
   # More connections than a server takes by default:
   leaseway-bench hostile --only silent,half-headers --attack-connections 9000
 
-What bounds each attack: docs/internals/attackers.md.";
+What bounds each attack: docs/benchmarks.md#under-attack.";
 
 pub(crate) fn main(args: &HostileArgs) -> Result<(), Error> {
     if args.seconds.is_zero() {

@@ -1,5 +1,5 @@
-//! What strangers on the network can cost: each attack is made on a real server, which stays within its bounds and
-//! serves others. docs/internals/strangers.md has the costs.
+//! What a stranger on the network can cost: each attack is made on a real server, which stays within its bounds, and
+//! serves others meanwhile. docs/benchmarks.md has what each costs both sides.
 
 mod bodies;
 mod connections;

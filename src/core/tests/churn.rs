@@ -119,7 +119,7 @@ fn hour(reuse: Reuse, refresh: u64, seed: u64) -> Hour {
 
 /// What it measures is printed with `--nocapture`.
 #[test]
-#[allow(clippy::print_stdout, reason = "the figures of docs/decisions/refresh-without-hints.md")]
+#[allow(clippy::print_stdout, reason = "the figures of docs/decisions/hints.md")]
 fn clients_that_come_and_go_use_most_of_the_capacity_and_never_more() {
     for (reuse, refresh) in [(Reuse::Confirmed, 16), (Reuse::Prompt, 16), (Reuse::Confirmed, 5), (Reuse::Prompt, 5)] {
         let hours: Vec<Hour> = (1..=5).map(|seed| hour(reuse, refresh, seed)).collect();
