@@ -20,10 +20,7 @@ use crate::{
     error::{CliError, address_source::Port},
     operate::config::file_path,
     output::say,
-    run::{
-        listen_address::listen_address,
-        serve::{access::AccessFlags, checks, log, tls::ListenerTls},
-    },
+    run::{access::AccessFlags, listen_address::listen_address, log, tls::ListenerTls, value_parsers},
 };
 
 /// Lets in callers that speak another protocol. A gateway is a client of the cluster: it holds leases and decides by them
@@ -91,7 +88,7 @@ pub(crate) struct RunGateway {
         env = "LEASEWAY_IDLE_SECS",
         default_value_t = 60,
         value_name = "SECONDS",
-        value_parser = checks::seconds(),
+        value_parser = value_parsers::seconds(),
         help_heading = "Leases"
     )]
     idle_secs: u64,
@@ -122,7 +119,7 @@ struct GatewayLimits {
         env = "LEASEWAY_MAX_RESOURCES",
         default_value_t = 200_000,
         value_name = "N",
-        value_parser = checks::at_least_one()
+        value_parser = value_parsers::at_least_one()
     )]
     max_resources: usize,
     /// Bytes of a message (OUT_OF_RANGE beyond). An Envoy reports all its buckets in one: some 100 bytes for each
@@ -131,7 +128,7 @@ struct GatewayLimits {
         env = "LEASEWAY_MAX_MESSAGE_BYTES",
         default_value_t = 1 << 20,
         value_name = "BYTES",
-        value_parser = checks::message_bytes()
+        value_parser = value_parsers::message_bytes()
     )]
     max_message_bytes: usize,
     /// Open connections (closed at once beyond)
@@ -140,7 +137,7 @@ struct GatewayLimits {
         env = "LEASEWAY_MAX_CONNECTIONS",
         default_value_t = Limits::default().connections,
         value_name = "N",
-        value_parser = checks::at_least_one()
+        value_parser = value_parsers::at_least_one()
     )]
     max_connections: usize,
     /// The part of any table (connections, resources, waiting bytes) that a lone address may fill, in per cent; the
@@ -159,7 +156,7 @@ struct GatewayLimits {
         env = "LEASEWAY_REQUEST_SECS",
         default_value_t = Limits::default().request_secs,
         value_name = "SECONDS",
-        value_parser = checks::seconds()
+        value_parser = value_parsers::seconds()
     )]
     request_secs: u64,
 }
@@ -234,7 +231,7 @@ impl RunGateway {
     }
 }
 
-/// Without a reader of standard output the gateway serves all the same.
+/// Prints where the gateway listens. Without a reader of standard output it serves all the same.
 pub(crate) fn say_where(addresses: Addresses) {
     let Addresses { rls, rlqs, http, metrics } = addresses;
     for (what, address) in [("RLS", rls), ("RLQS", rlqs), ("HTTP", http), ("metrics", metrics)] {

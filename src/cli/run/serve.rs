@@ -1,11 +1,8 @@
 //! `leaseway serve`.
 
-pub(crate) mod access;
-pub(crate) mod checks;
+mod checks;
 mod gateway;
 mod limits;
-pub(crate) mod log;
-pub(crate) mod tls;
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -21,7 +18,9 @@ use crate::{
     Outcome,
     operate::config::file_path,
     output::say,
-    run::{gateway::say_where, listen_address::listen_address},
+    run::{
+        access::AccessFlags, gateway::say_where, listen_address::listen_address, log, tls::ListenerTls, value_parsers,
+    },
 };
 
 /// Runs a server. Without --config and --parent it is a development server.
@@ -52,10 +51,10 @@ pub(crate) struct Serve {
     #[arg(long, env = "LEASEWAY_ID", value_parser = NonEmptyStringValueParser::new())]
     id: Option<String>,
     /// Where clients reach it, if that is not where it listens
-    #[arg(long, env = "LEASEWAY_ADVERTISE", value_name = "HOST:PORT", value_parser = checks::reachable)]
+    #[arg(long, env = "LEASEWAY_ADVERTISE", value_name = "HOST:PORT", value_parser = value_parsers::reachable)]
     advertise: Option<String>,
     /// Threads that serve requests [default: one for each core]
-    #[arg(long, env = "LEASEWAY_THREADS", value_name = "N", value_parser = checks::threads())]
+    #[arg(long, env = "LEASEWAY_THREADS", value_name = "N", value_parser = value_parsers::threads())]
     threads: Option<usize>,
     /// What to log: a level (error, warn, info, debug), or a filter like info,leaseway_server=debug
     #[arg(
@@ -78,9 +77,9 @@ pub(crate) struct Serve {
     #[command(flatten)]
     admin: AdminFlags,
     #[command(flatten)]
-    access: access::AccessFlags,
+    access: AccessFlags,
     #[command(flatten)]
-    tls: tls::ListenerTls,
+    tls: ListenerTls,
     #[command(flatten)]
     peer_tls: PeerTlsFlags,
     #[command(flatten)]
@@ -256,7 +255,7 @@ impl std::str::FromStr for PeerAddress {
         if name.is_empty() {
             return Err(expected());
         }
-        let address = checks::reachable(address).map_err(|why| format!("{}; {why}", expected()))?;
+        let address = value_parsers::reachable(address).map_err(|why| format!("{}; {why}", expected()))?;
         Ok(PeerAddress { name: name.to_owned(), address })
     }
 }
@@ -331,7 +330,7 @@ struct FaultFlags {
         env = "LEASEWAY_CLOCK_OFFSET_MS",
         default_value_t = 0,
         value_name = "MS",
-        value_parser = checks::clock_offset_ms,
+        value_parser = value_parsers::clock_offset_ms,
         allow_hyphen_values = true,
         hide_short_help = true
     )]
@@ -342,7 +341,7 @@ struct FaultFlags {
         env = "LEASEWAY_CLOCK_RATE",
         default_value_t = 1.0,
         value_name = "FACTOR",
-        value_parser = checks::clock_rate,
+        value_parser = value_parsers::clock_rate,
         allow_hyphen_values = true,
         hide_short_help = true
     )]

@@ -13,7 +13,7 @@ use leaseway_gateway::{
 };
 use leaseway_server::ListenOption;
 
-use crate::run::serve::checks;
+use crate::run::value_parsers;
 
 /// What a gateway does, wherever it runs.
 #[derive(Args)]
@@ -45,7 +45,7 @@ pub(crate) struct GatewayFlags {
         env = "LEASEWAY_MAX_RESERVATIONS",
         default_value_t = 100_000,
         value_name = "N",
-        value_parser = checks::at_least_one()
+        value_parser = value_parsers::at_least_one()
     )]
     max_reservations: usize,
     #[command(flatten)]
@@ -177,7 +177,7 @@ struct QuotaFlags {
         env = "LEASEWAY_FIRST_WANTS",
         default_value_t = 10.0,
         value_name = "RATE",
-        value_parser = checks::rate
+        value_parser = value_parsers::rate
     )]
     first_wants: f64,
     /// Envoys, with those that have gone and may still go by what they were told (RESOURCE_EXHAUSTED beyond)
@@ -186,7 +186,7 @@ struct QuotaFlags {
         env = "LEASEWAY_MAX_ENVOYS",
         default_value_t = 4096,
         value_name = "N",
-        value_parser = checks::at_least_one()
+        value_parser = value_parsers::at_least_one()
     )]
     max_envoys: usize,
     /// Buckets of an Envoy (none beyond has a quota), and of all together as many as --max-resources
@@ -195,7 +195,7 @@ struct QuotaFlags {
         env = "LEASEWAY_MAX_BUCKETS",
         default_value_t = 10_000,
         value_name = "N",
-        value_parser = checks::at_least_one()
+        value_parser = value_parsers::at_least_one()
     )]
     max_buckets: usize,
 }

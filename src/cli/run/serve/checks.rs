@@ -1,80 +1,9 @@
-//! What cannot work is refused before anything is started.
+//! Refuses combinations of flags that cannot work, before anything is started.
 
 use std::net::SocketAddr;
 
-use clap::builder::RangedU64ValueParser;
-use leaseway_client::endpoint;
-
 use super::Serve;
 use crate::error::CliError;
-
-/// More threads than any machine has cores for; each is a runtime of its own.
-const MAX_THREADS: u64 = 1024;
-
-/// A message of its least size still holds a request for one resource.
-const MESSAGE_BYTES: std::ops::RangeInclusive<u64> = 64..=1 << 30;
-
-/// A year.
-const MAX_IDLE_SECS: u64 = 365 * 86_400;
-
-/// Times as fast, or as slow.
-const CLOCK_RATES: std::ops::RangeInclusive<f64> = 0.01..=100.0;
-
-/// More than any server serves.
-const MAX_RATE: f64 = 1e9;
-
-/// Milliseconds: a hundred years.
-const MAX_CLOCK_OFFSET: i64 = 100 * 366 * 86_400_000;
-
-pub(crate) fn threads() -> RangedU64ValueParser<usize> {
-    RangedU64ValueParser::new().range(1..=MAX_THREADS)
-}
-
-/// A bound of 0 would refuse everything.
-pub(crate) fn at_least_one() -> RangedU64ValueParser<usize> {
-    RangedU64ValueParser::new().range(1..=u64::from(u32::MAX))
-}
-
-pub(crate) fn message_bytes() -> RangedU64ValueParser<usize> {
-    RangedU64ValueParser::new().range(MESSAGE_BYTES)
-}
-
-pub(crate) fn idle_secs() -> RangedU64ValueParser<u64> {
-    RangedU64ValueParser::new().range(0..=MAX_IDLE_SECS)
-}
-
-/// 0 would refuse everything.
-pub(crate) fn seconds() -> RangedU64ValueParser<u64> {
-    RangedU64ValueParser::new().range(1..=MAX_IDLE_SECS)
-}
-
-/// Of requests per second.
-pub(crate) fn rate(text: &str) -> Result<f64, String> {
-    let rate = text.parse().ok().filter(|rate| (0.0..=MAX_RATE).contains(rate));
-    rate.ok_or_else(|| format!("expected a number from 0 to {MAX_RATE}"))
-}
-
-pub(crate) fn clock_rate(text: &str) -> Result<f64, String> {
-    let rate = text.parse().ok().filter(|rate| CLOCK_RATES.contains(rate));
-    rate.ok_or_else(|| format!("expected a number from {} to {}", CLOCK_RATES.start(), CLOCK_RATES.end()))
-}
-
-pub(crate) fn clock_offset_ms(text: &str) -> Result<i64, String> {
-    let offset = text.parse().ok().filter(|offset: &i64| offset.unsigned_abs() <= MAX_CLOCK_OFFSET.unsigned_abs());
-    offset.ok_or_else(|| "expected milliseconds, at most a hundred years of them".to_owned())
-}
-
-/// `HOST:PORT` as others reach it.
-pub(crate) fn reachable(text: &str) -> Result<String, String> {
-    let address = endpoint::parse_with(text, 0).map_err(|error| error.why)?;
-    if address.ends_with(":0") {
-        return Err("there is no port: write HOST:PORT as others reach it, like 10.0.0.1:5100".to_owned());
-    }
-    if address.parse().is_ok_and(|address: SocketAddr| address.ip().is_unspecified()) {
-        return Err("that is every address of this machine: name one that others reach, like 10.0.0.1:5100".to_owned());
-    }
-    Ok(address)
-}
 
 impl Serve {
     /// Flags that are fine each, and not together.
@@ -129,22 +58,6 @@ fn collide(one: SocketAddr, other: SocketAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_others_reach_has_a_host_and_a_port() {
-        for (text, address) in [("db:5100", "db:5100"), ("http://db:1", "db:1"), ("[::1]:7", "[::1]:7")] {
-            assert_eq!(reachable(text).as_deref(), Ok(address));
-        }
-        for (text, says) in [
-            ("nowhere", "no port"),
-            (":5100", "no host"),
-            ("a:0", "port"),
-            ("0.0.0.0:1", "every address"),
-            ("https://a:1", "TLS"),
-        ] {
-            assert!(reachable(text).is_err_and(|why| why.contains(says)), "{text}: {:?}", reachable(text));
-        }
-    }
 
     #[test]
     fn a_port_of_all_addresses_is_taken_on_each() {

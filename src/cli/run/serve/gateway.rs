@@ -7,12 +7,12 @@ use leaseway_client::{ClientTls, Credentials, Transport};
 use leaseway_gateway::{Gateway, GatewayError, Options};
 use leaseway_server::{ListenOption, Server, config::limits::Limits};
 
-use super::tls::ListenerTls;
 use crate::{
     error::CliError,
     run::{
         gateway::flags::{Cluster, GatewayFlags, GatewayListen},
         listen_address::listen_address,
+        tls::ListenerTls,
     },
 };
 

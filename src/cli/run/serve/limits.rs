@@ -3,7 +3,7 @@
 use clap::Args;
 use leaseway_server::config::limits::Limits;
 
-use super::checks;
+use crate::run::value_parsers;
 
 /// Bounds on everything that requests can make grow.
 #[derive(Args)]
@@ -15,7 +15,7 @@ pub(super) struct LimitFlags {
         env = "LEASEWAY_MAX_RESOURCES",
         default_value_t = Limits::default().resources,
         value_name = "N",
-        value_parser = checks::at_least_one()
+        value_parser = value_parsers::at_least_one()
     )]
     max_resources: usize,
     /// Clients and child nodes of one resource; each band of a child node beyond its first counts as one more
@@ -24,7 +24,7 @@ pub(super) struct LimitFlags {
         env = "LEASEWAY_MAX_CLIENTS_PER_RESOURCE",
         default_value_t = Limits::default().clients_per_resource,
         value_name = "N",
-        value_parser = checks::at_least_one()
+        value_parser = value_parsers::at_least_one()
     )]
     max_clients_per_resource: usize,
     /// Clients and child nodes of all resources together; each takes about 400 bytes
@@ -33,7 +33,7 @@ pub(super) struct LimitFlags {
         env = "LEASEWAY_MAX_CLIENTS",
         default_value_t = Limits::default().clients,
         value_name = "N",
-        value_parser = checks::at_least_one()
+        value_parser = value_parsers::at_least_one()
     )]
     max_clients: usize,
     /// Resources in one request
@@ -42,7 +42,7 @@ pub(super) struct LimitFlags {
         env = "LEASEWAY_MAX_RESOURCES_PER_REQUEST",
         default_value_t = Limits::default().resources_per_request,
         value_name = "N",
-        value_parser = checks::at_least_one()
+        value_parser = value_parsers::at_least_one()
     )]
     max_resources_per_request: usize,
     /// Bands that a child node may report for one resource
@@ -60,7 +60,7 @@ pub(super) struct LimitFlags {
         env = "LEASEWAY_MAX_ID_BYTES",
         default_value_t = Limits::default().id_bytes,
         value_name = "BYTES",
-        value_parser = checks::at_least_one()
+        value_parser = value_parsers::at_least_one()
     )]
     max_id_bytes: usize,
     /// Bytes of a message (OUT_OF_RANGE beyond)
@@ -69,7 +69,7 @@ pub(super) struct LimitFlags {
         env = "LEASEWAY_MAX_MESSAGE_BYTES",
         default_value_t = Limits::default().message_bytes,
         value_name = "BYTES",
-        value_parser = checks::message_bytes()
+        value_parser = value_parsers::message_bytes()
     )]
     max_message_bytes: usize,
     /// Open connections (closed at once beyond)
@@ -78,7 +78,7 @@ pub(super) struct LimitFlags {
         env = "LEASEWAY_MAX_CONNECTIONS",
         default_value_t = Limits::default().connections,
         value_name = "N",
-        value_parser = checks::at_least_one()
+        value_parser = value_parsers::at_least_one()
     )]
     max_connections: usize,
     /// Clients and child nodes that listen for hints; 0: none may
@@ -90,7 +90,7 @@ pub(super) struct LimitFlags {
         env = "LEASEWAY_MAX_QUEUE",
         default_value_t = Limits::default().queue,
         value_name = "N",
-        value_parser = checks::at_least_one()
+        value_parser = value_parsers::at_least_one()
     )]
     max_queue: usize,
     /// Seconds after which a resource without holders is forgotten
@@ -99,7 +99,7 @@ pub(super) struct LimitFlags {
         env = "LEASEWAY_IDLE_SECS",
         default_value_t = Limits::default().idle_secs,
         value_name = "SECONDS",
-        value_parser = checks::idle_secs()
+        value_parser = value_parsers::idle_secs()
     )]
     idle_secs: u64,
     /// Maximum number of resources with series of their own in /metrics: those under the most pressure. The others are
@@ -128,7 +128,7 @@ pub(super) struct LimitFlags {
         env = "LEASEWAY_MAX_WAITING_BYTES",
         default_value_t = Limits::default().waiting_bytes,
         value_name = "BYTES",
-        value_parser = checks::at_least_one()
+        value_parser = value_parsers::at_least_one()
     )]
     max_waiting_bytes: usize,
     /// The same of one connection; at least twice --max-message-bytes
@@ -137,7 +137,7 @@ pub(super) struct LimitFlags {
         env = "LEASEWAY_MAX_CONNECTION_BYTES",
         default_value_t = Limits::default().connection_bytes,
         value_name = "BYTES",
-        value_parser = checks::at_least_one()
+        value_parser = value_parsers::at_least_one()
     )]
     max_connection_bytes: usize,
     /// Seconds within which a request must have come in full (DEADLINE_EXCEEDED beyond)
@@ -146,7 +146,7 @@ pub(super) struct LimitFlags {
         env = "LEASEWAY_REQUEST_SECS",
         default_value_t = Limits::default().request_secs,
         value_name = "SECONDS",
-        value_parser = checks::seconds()
+        value_parser = value_parsers::seconds()
     )]
     request_secs: u64,
     /// Seconds after which a connection is closed that has answers waiting and takes none
@@ -155,7 +155,7 @@ pub(super) struct LimitFlags {
         env = "LEASEWAY_ANSWER_SECS",
         default_value_t = Limits::default().answer_secs,
         value_name = "SECONDS",
-        value_parser = checks::seconds()
+        value_parser = value_parsers::seconds()
     )]
     answer_secs: u64,
     /// Seconds after which a connection is closed that has no request under way; a watch is one
@@ -164,7 +164,7 @@ pub(super) struct LimitFlags {
         env = "LEASEWAY_IDLE_CONNECTION_SECS",
         default_value_t = Limits::default().idle_connection_secs,
         value_name = "SECONDS",
-        value_parser = checks::seconds()
+        value_parser = value_parsers::seconds()
     )]
     idle_connection_secs: u64,
     /// Open connections of the HTTP listener; of the operators' and the peers' as many
@@ -173,7 +173,7 @@ pub(super) struct LimitFlags {
         env = "LEASEWAY_MAX_PAGE_CONNECTIONS",
         default_value_t = Limits::default().page_connections,
         value_name = "N",
-        value_parser = checks::at_least_one()
+        value_parser = value_parsers::at_least_one()
     )]
     max_page_connections: usize,
     /// Pages in browsers that are kept up to date at once (503 beyond: they show what was so when they were loaded)
