@@ -158,7 +158,8 @@ mod tests {
     }
 
     fn assert_has_its_variable(flag: &clap::Arg) {
-        let expected = format!("LEASEWAY_{}", flag.get_id().as_str().to_uppercase());
+        let name = flag.get_long().expect("flags are long").replace('-', "_").to_uppercase();
+        let expected = format!("LEASEWAY_{name}");
         let variable = flag.get_env().map(|variable| variable.to_string_lossy().into_owned());
         assert_eq!(variable, Some(expected));
     }

@@ -124,7 +124,7 @@ mod tests {
             let _ = at_terminal(|_| panic!("this is meant"));
         }
         let own = env::current_exe().expect("the test runs").display().to_string();
-        let test = "top::tests::a_panic_is_told_after_the_terminal_was_set_back";
+        let test = "inspect::top::tests::a_panic_is_told_after_the_terminal_was_set_back";
         let command = format!("{AT_TERMINAL}=1 '{own}' --exact {test} --nocapture; stty -a");
         let mut script = Command::new("script");
         script.args(["-qec", &command, "/dev/null"]).env("TERM", "xterm").stdin(Stdio::null());

@@ -83,8 +83,8 @@ mod tests {
             assert_eq!(reachable(text).as_deref(), Ok(address));
         }
         for (text, says) in [
-            ("nowhere", "no port"),
-            (":5100", "no host"),
+            ("nowhere", "port"),
+            (":5100", "missing host"),
             ("a:0", "port"),
             ("0.0.0.0:1", "every address"),
             ("https://a:1", "TLS"),

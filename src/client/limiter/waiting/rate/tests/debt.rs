@@ -71,7 +71,7 @@ async fn more_than_was_reserved_is_charged_and_one_that_is_dropped_keeps_what_it
     assert_eq!(limiter.charge(10), Err(DebtExceeded { uncharged: 5, max_debt: 35 }));
     assert_eq!((limiter.debt(), limiter.taken()), (35, 95));
     let error = DebtExceeded { uncharged: 5, max_debt: 35 }.to_string();
-    assert_eq!(error, "no more than 35 may be owed: 5 of what was used count for nothing");
+    assert_eq!(error, "maximum debt of 35 exceeded: 5 permits were not charged");
 }
 
 #[tokio::test(start_paused = true)]
