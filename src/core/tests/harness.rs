@@ -147,7 +147,7 @@ impl Harness {
         }
     }
 
-    /// Lets something happen, and checks the invariants.
+    /// Applies the event and checks the invariants.
     pub(crate) fn step(&mut self, event: &Event) -> Result<(), Violation> {
         let mut before = self.resource.sums().held;
         match *event {
@@ -172,19 +172,9 @@ impl Harness {
                     claim.wants = Amount::clamped(wants * f64::from(claim.subclients));
                 }
             }
-            Event::Drain(n) => {
-                let actor = self.nth(n);
-                let newest = actor.below.pop();
-                actor.below.clear();
-                actor.below.extend(newest);
-            }
+            Event::Drain(n) => self.drain(n),
             Event::Release(n) => self.release(n)?,
-            Event::Die(n) => {
-                let actor = self.nth(n);
-                actor.lives += 1;
-                actor.id = format!("{}-{}", actor.id, actor.lives).into();
-                (actor.lease, actor.below) = (None, Vec::new());
-            }
+            Event::Die(n) => self.die(n),
             Event::Capacity(capacity) => {
                 let mut settings = self.resource.settings().clone();
                 let capacity = Amount::clamped(capacity);
@@ -224,7 +214,22 @@ impl Harness {
         self.audit()
     }
 
-    /// The parent lends so much, if there is one; nothing of what it says can be doubted.
+    fn drain(&mut self, n: usize) {
+        let actor = self.nth(n);
+        let newest = actor.below.pop();
+        actor.below.clear();
+        actor.below.extend(newest);
+    }
+
+    /// Replaces the client by a new one that has no lease.
+    fn die(&mut self, n: usize) {
+        let actor = self.nth(n);
+        actor.lives += 1;
+        actor.id = format!("{}-{}", actor.id, actor.lives).into();
+        (actor.lease, actor.below) = (None, Vec::new());
+    }
+
+    /// Gives the node a lease of its parent.
     fn supply(&mut self, capacity: f64, length: u64) {
         self.supplies += 1;
         let (until, version) = (self.at().plus(Millis(length)), self.supplies);

@@ -69,6 +69,7 @@ pub(crate) struct Cluster {
 }
 
 /// Where a gateway listens.
+#[derive(Clone, Copy)]
 pub(crate) struct GatewayListen {
     pub(crate) rls: Option<ListenOption>,
     pub(crate) rlqs: Option<ListenOption>,

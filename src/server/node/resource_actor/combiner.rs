@@ -4,11 +4,12 @@
 //! request. Here the actor has no thread. It is state behind a lock, and the threads that have requests take turns to
 //! run it.
 //!
-//! 1. A request is appended to the pending list. The first one of a batch leads ([`Submitted::Leads`]). 2. The leader
-//! yields once, so that the other connections of its thread append their requests too. 3. It tries the lock. If another
-//! thread holds it, the leader returns: the holder checks the list again after unlocking, so nothing is left behind. 4.
-//! The holder takes the whole list and runs one [`Round`] for it. Answers for tasks of other threads go through their
-//! [reply queues](super::super::reply_queue).
+//! 1. A request is appended to the pending list. The first one of a batch leads ([`Submitted::Leads`]).
+//! 2. The leader yields once, so that the other connections of its thread append their requests too.
+//! 3. It tries the lock. If another thread holds it, the leader returns: the holder checks the list again after
+//!    unlocking, so nothing is left behind.
+//! 4. The holder takes the whole list and runs one [`Round`] for it. Answers for tasks of other threads go through their
+//!    [reply queues](super::super::reply_queue).
 //!
 //! Rounds therefore grow with the load, and a request waits at most for the round before its own. After
 //! [`ROUNDS_IN_A_ROW`] rounds the holder leaves the rest to the resource's task, because its thread has connections to
