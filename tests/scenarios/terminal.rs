@@ -80,7 +80,7 @@ fn servers_are_named_as_people_name_them_and_a_dead_one_costs_nothing() {
     let said = server.cli(&["get", "alice", "mysql", "1", "--timeout", "0"]);
     assert!(said.code == Some(2) && said.stderr.contains("0 is not in 1..=3600"), "{said:?}");
     for (address, says) in
-        [("grpc://localhost:5100", "not understood"), ("localhost:x", "port `x`"), (":1", "no host"), ("", "no host")]
+        [("grpc://localhost:5100", "unknown scheme"), ("localhost:x", "port `x`"), (":1", "no host"), ("", "no host")]
     {
         for flag in [&["status", "--server", address][..], &["peers", "list", "--admin", address]] {
             let said = leaseway(flag);
