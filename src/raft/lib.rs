@@ -70,8 +70,8 @@
 //!
 //! # What a peer keeps on disk
 //!
-//! Identity, vote, log and snapshot (`log.rs`), and the *floor*: a high-water mark of the log in a file of its own. A
-//! peer whose log ends before its floor has lost what it acknowledged, and is refused (`log/floor.rs`). A whole
+//! Identity, vote, log and snapshot (`log.rs`), and the *mark*: a high-water mark of the log in a file of its own. A
+//! peer whose log ends before its mark has lost what it acknowledged, and is refused (`log/high_water_mark.rs`). A whole
 //! directory that was restored from an older copy looks intact to itself; the other peers notice it
 //! (`log/acknowledged.rs`).
 //!
@@ -93,8 +93,6 @@
 //! A peer has threads of its own. Callers may be on any runtime, or on none.
 
 mod election;
-#[cfg(feature = "fuzzing")]
-pub mod fuzzing;
 mod handle;
 mod log;
 mod membership;
@@ -113,18 +111,19 @@ pub use log::{
     disk::Failure,
 };
 pub use membership::{
-    change_error::ChangeError,
     ineligible::Ineligible,
+    members::ChangeError,
     peers_mismatch::PeersMismatch,
     report::{PeerReport, Role},
     transfer::Transferred,
 };
 pub use metrics::{METRICS, begin_counters, repeat_gauges};
 pub use settings::{
-    Secret, Settings,
-    accept::{Accept, Incoming, PeerConnection},
+    Accept, Incoming, PeerConnection, Secret, Settings,
     timing::{Timing, TimingError},
 };
+#[cfg(feature = "fuzzing")]
+pub use state::fuzzing;
 pub use state::{
     State,
     backup::{BackedUpPeer, Backup, BackupCounts, BackupError, BackupHeader, PlaceError},

@@ -5,7 +5,6 @@
 //! and whether it is still a member ([`ineligible`]).
 
 pub(crate) mod bootstrap;
-pub(crate) mod change_error;
 pub(crate) mod discovery;
 pub(crate) mod ineligible;
 pub(crate) mod members;

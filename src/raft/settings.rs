@@ -1,19 +1,27 @@
 //! The settings that a peer starts with.
 
-pub(crate) mod accept;
 pub(crate) mod timing;
 
-use std::{fmt, net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{
+    fmt, io,
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    pin::Pin,
+    sync::Arc,
+};
 
+use futures_util::{Stream, StreamExt as _};
 use leaseway_core::Millis;
-use leaseway_tls::ClientTls;
+use leaseway_tls::{ClientTls, Names};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpListener,
+};
+use tokio_stream::wrappers::TcpListenerStream;
 
 use crate::{
     log::{command::Configuration, types::Member},
-    settings::{
-        accept::{Accept, plain_text},
-        timing::Timing,
-    },
+    settings::timing::Timing,
     state::{backup::Backup, machine::Clock},
 };
 
@@ -103,20 +111,6 @@ impl Settings {
     }
 }
 
-impl fmt::Debug for Settings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings")
-            .field("name", &self.name)
-            .field("data", &self.data)
-            .field("listen", &self.listen)
-            .field("advertise", &self.advertise)
-            .field("peers", &self.peers)
-            .field("bootstrap", &self.bootstrap)
-            .field("timing", &self.timing)
-            .finish_non_exhaustive()
-    }
-}
-
 /// Keeps strangers and other clusters out. Peers prove that they know the secret without sending it. It does not
 /// encrypt anything: only TLS does.
 #[derive(Clone)]
@@ -136,4 +130,43 @@ impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(…)")
     }
+}
+
+/// Turns a bound listener into a stream of connections.
+pub type Accept = Arc<dyn Fn(TcpListener) -> Incoming + Send + Sync>;
+
+pub type Incoming = Pin<Box<dyn Stream<Item = io::Result<PeerConnection>> + Send>>;
+
+pub(crate) trait Transport: AsyncRead + AsyncWrite + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Send> Transport for T {}
+
+/// An accepted connection, perhaps from a peer.
+pub struct PeerConnection {
+    pub(crate) transport: Pin<Box<dyn Transport>>,
+    pub(crate) address: IpAddr,
+    pub(crate) names: Option<Arc<Names>>,
+}
+
+impl PeerConnection {
+    /// `names` are those of the client certificate, if there is one.
+    pub fn new(
+        transport: impl AsyncRead + AsyncWrite + Send + 'static,
+        address: IpAddr,
+        names: Option<Arc<Names>>,
+    ) -> PeerConnection {
+        PeerConnection { transport: Box::pin(transport), address, names }
+    }
+}
+
+/// Accepts without TLS.
+pub(crate) fn plain_text() -> Accept {
+    Arc::new(|listener| {
+        Box::pin(TcpListenerStream::new(listener).map(|accepted| {
+            let stream = accepted?;
+            stream.set_nodelay(true)?;
+            let address = stream.peer_addr()?.ip();
+            Ok(PeerConnection::new(stream, address, None))
+        }))
+    })
 }

@@ -5,8 +5,9 @@
 
 pub(crate) mod backup;
 pub(crate) mod cow_map;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub(crate) mod machine;
-pub(crate) mod stored;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -14,13 +15,11 @@ use std::{
 };
 
 use leaseway_core::{Assigned, Changes, ClusterTime, Epoch, HolderKind, Load, Millis, PoolMemory, PoolNotes, Promises};
+use serde::{Deserialize, Serialize};
 
 use crate::{
     log::command::{Command, Configuration, KeptOverride, Listening, ProposeError},
-    state::{
-        cow_map::CowMap,
-        stored::{StoredPromises, StoredState},
-    },
+    state::cow_map::CowMap,
 };
 
 /// The number of configurations that are kept, including the one in force.
@@ -247,7 +246,7 @@ impl State {
     /// The encoding for a snapshot.
     pub(crate) fn record(&self, now: Millis) -> StoredState {
         let promises = self.promises.iter();
-        let promises = promises.map(|(resource, promises)| StoredPromises::new(resource, promises.record(self.clock)));
+        let promises = promises.map(|(resource, promises)| (Arc::clone(resource), promises.record(self.clock)));
         let still_listens = |(until, listening): (ClusterTime, Listening)| {
             let length = until.since(self.clock);
             Listening { length, whole: listening.whole && length > Millis(0) }
@@ -281,7 +280,7 @@ impl State {
             configurations: stored.configurations.into(),
             ..State::default()
         };
-        for (resource, record) in stored.promises.into_iter().map(StoredPromises::record) {
+        for (resource, record) in stored.promises {
             let promises = Promises::restore(&record);
             state.last_end = state.last_end.max(promises.until());
             state.promises.insert(resource, promises);
@@ -299,6 +298,24 @@ impl State {
         }
         state
     }
+}
+
+/// Resource, kind and name of the holder, amount.
+type StoredAssignment = (Arc<str>, HolderKind, Arc<str>, Option<Assigned>);
+
+/// The whole state in a snapshot. `tests/format.rs` fails if a change of a type changes the bytes.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct StoredState {
+    term: u64,
+    clock: ClusterTime,
+    version: u64,
+    configurations: Vec<Configuration>,
+    pub(crate) assignments: Vec<StoredAssignment>,
+    pub(crate) loads: Vec<(Arc<str>, Load)>,
+    listening: Listening,
+    pub(crate) pools: Vec<(Arc<str>, PoolNotes)>,
+    promises: Vec<(Arc<str>, Changes)>,
+    overrides: Vec<(Arc<str>, Option<KeptOverride>)>,
 }
 
 /// Appends an override, or removes it, and drops an earlier one for the same pattern. Setting one also drops those that

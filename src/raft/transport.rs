@@ -7,7 +7,6 @@
 //! [`network`] lets openraft call the client. [`liveness`] records who was heard from, and when.
 
 pub(crate) mod authenticator;
-pub(crate) mod challenge;
 pub(crate) mod client;
 pub(crate) mod connection;
 pub(crate) mod handshake;

@@ -11,7 +11,11 @@
 //! that entry are ignored. A lease that has lapsed is never revived, even if openraft kept its leader: a new one with
 //! the next term follows.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use leaseway_core::Millis;
 use openraft::ServerState;
@@ -117,7 +121,7 @@ impl LeaseRenewal {
                 tracing::info!(term, "this peer is the master");
                 metrics::mastership(term, true);
                 self.lease = Some(lease.clone());
-                self.local.discovered.set_hears_master(true);
+                self.local.discovered.hears_master.store(true, Ordering::Relaxed);
                 self.mastership.send_replace(Mastership::Master(lease));
             }
         }
@@ -181,7 +185,7 @@ impl LeaseRenewal {
     async fn follow(&mut self) {
         self.end("another peer may have been elected");
         let heard = self.heard().await;
-        self.local.discovered.set_hears_master(heard.is_some());
+        self.local.discovered.hears_master.store(heard.is_some(), Ordering::Relaxed);
         let of = heard.or_else(|| self.local.discovered.master());
         self.mastership.send_if_modified(|before| {
             if let Mastership::Follower { of: same } = before
@@ -196,7 +200,7 @@ impl LeaseRenewal {
             *before = Mastership::Follower { of };
             true
         });
-        crate::metrics::mastership(self.state.read().term(), false);
+        metrics::mastership(self.state.read().term(), false);
     }
 
     /// The master that this peer has heard from within three vote leases, which is longer than an election takes to

@@ -44,7 +44,6 @@ pub enum Command {
     /// Changes the promises of a resource.
     Promises {
         resource: Arc<str>,
-        #[serde(with = "stored_changes")]
         changes: Changes,
     },
     /// Sets or removes a temporary capacity. It takes precedence over templates.
@@ -123,34 +122,4 @@ pub enum ProposeError {
     /// The promises do not continue the stored ones, which is a bug of the caller. Nothing was stored.
     #[error("about {resource:?}: {why}")]
     Refused { resource: Arc<str>, why: Refused },
-}
-
-/// How [`Changes`] are encoded. Only what is in this struct is stored: `tests/format.rs` fails if a change of the core
-/// type changes the bytes.
-pub(crate) mod stored_changes {
-    use leaseway_core::{Amount, Changes, Claims, ClusterTime, Epoch, Millis, Part, Token};
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    #[derive(Serialize, Deserialize)]
-    struct StoredChanges {
-        epoch: Epoch,
-        number: u64,
-        total: Amount,
-        horizon: Option<ClusterTime>,
-        lease: Option<Millis>,
-        counted_from: Option<Token>,
-        wants: Option<Claims>,
-        parts: Vec<Part>,
-    }
-
-    pub(crate) fn serialize<S: Serializer>(changes: &Changes, serializer: S) -> Result<S::Ok, S::Error> {
-        let Changes { epoch, number, total, horizon, lease, counted_from, wants, parts } = changes.clone();
-        StoredChanges { epoch, number, total, horizon, lease, counted_from, wants, parts }.serialize(serializer)
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Changes, D::Error> {
-        let StoredChanges { epoch, number, total, horizon, lease, counted_from, wants, parts } =
-            StoredChanges::deserialize(deserializer)?;
-        Ok(Changes { epoch, number, total, horizon, lease, counted_from, wants, parts })
-    }
 }

@@ -3,9 +3,9 @@
 //! After the first error nothing is written any more, and every job fails with that [`Failure`].
 
 use std::{
-    sync::{Arc, mpsc},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use openraft::storage::LogFlushed;
@@ -14,10 +14,9 @@ use tokio::sync::{oneshot, watch};
 use crate::{
     log::{
         StoreError,
+        codec::Kind,
         directory::Directory,
-        floor::Floor,
-        flush_times::FlushTimes,
-        frame::Kind,
+        high_water_mark::HighWaterMark,
         memory::Record,
         segments::Segments,
         types::{Entry, LogId, Types, Vote},
@@ -95,13 +94,13 @@ impl Disk {
     pub(crate) fn start(
         directory: Arc<Directory>,
         segments: Segments,
-        floor: Floor,
+        mark: HighWaterMark,
         purged: Option<LogId>,
         failing: Failing,
     ) -> Disk {
         let (jobs, queue) = mpsc::channel();
         let flushes = FlushTimes::default();
-        let writer = Writer { directory, segments, floor, purged, failing, flushes: flushes.clone() };
+        let writer = Writer { directory, segments, mark, purged, failing, flushes: flushes.clone() };
         thread::Builder::new()
             .name("raft-disk".into())
             .spawn(move || writer.run(&queue))
@@ -123,7 +122,7 @@ impl Disk {
 struct Writer {
     directory: Arc<Directory>,
     segments: Segments,
-    floor: Floor,
+    mark: HighWaterMark,
     purged: Option<LogId>,
     failing: Failing,
     flushes: FlushTimes,
@@ -138,7 +137,7 @@ impl Writer {
                     let records: Vec<_> = entries.into_iter().map(Record::Entry).collect();
                     let result = self.attempt(|writer| {
                         writer.segments.append(&records, writer.purged)?;
-                        last.map_or(Ok(()), |last| writer.floor.raise(last))
+                        last.map_or(Ok(()), |last| writer.mark.raise(last))
                     });
                     if result.is_ok() {
                         metrics::appended(count);
@@ -147,7 +146,7 @@ impl Writer {
                 }
                 Job::Truncate { from, last, done } => {
                     let result = self.attempt(|writer| {
-                        writer.floor.lower(last)?;
+                        writer.mark.lower(last)?;
                         writer.segments.append(&[Record::Truncate(from)], writer.purged)
                     });
                     let _ = done.send(result);
@@ -156,7 +155,7 @@ impl Writer {
                     let result = self.attempt(|writer| {
                         writer.segments.append(&[Record::Purge(upto)], writer.purged)?;
                         writer.purged = writer.purged.max(Some(upto));
-                        writer.floor.raise(upto)?;
+                        writer.mark.raise(upto)?;
                         writer.segments.drop_purged(upto)
                     });
                     let _ = done.send(result);
@@ -185,5 +184,74 @@ impl Writer {
             self.failing.fail(&error);
             self.failing.get().unwrap_or_else(|| Failure(error.to_string().into()))
         })
+    }
+}
+
+/// Half of the window. The slowest writes of the current half and of the one before are kept.
+const HALF_WINDOW: Duration = Duration::from_secs(30);
+
+/// The slowest disk write of the last minute, including one under way.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct FlushTimes(Arc<Mutex<Halves>>);
+
+#[derive(Debug, Default)]
+struct Halves {
+    since: Option<Instant>,
+    slowest: Duration,
+    before: Duration,
+    under_way: Option<Instant>,
+}
+
+impl Halves {
+    fn advance(&mut self, now: Instant) {
+        match self.since.map(|since| now.saturating_duration_since(since)) {
+            Some(past) if past < HALF_WINDOW => return,
+            Some(past) if past < 2 * HALF_WINDOW => self.before = self.slowest,
+            _ => self.before = Duration::ZERO,
+        }
+        (self.since, self.slowest) = (Some(now), Duration::ZERO);
+    }
+}
+
+impl FlushTimes {
+    fn halves(&self) -> MutexGuard<'_, Halves> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn begin(&self, now: Instant) {
+        self.halves().under_way = Some(now);
+    }
+
+    pub(crate) fn end(&self, now: Instant) {
+        let mut halves = self.halves();
+        halves.advance(now);
+        let took = halves.under_way.take().map(|began| now.saturating_duration_since(began));
+        halves.slowest = halves.slowest.max(took.unwrap_or_default());
+    }
+
+    pub(crate) fn slowest(&self, now: Instant) -> Duration {
+        let mut halves = self.halves();
+        halves.advance(now);
+        let under_way = halves.under_way.map(|began| now.saturating_duration_since(began));
+        halves.slowest.max(halves.before).max(under_way.unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slowest_of_a_minute_is_known_while_it_lasts_and_forgotten_later() {
+        let (times, start) = (FlushTimes::default(), Instant::now());
+        let at = |millis| start + Duration::from_millis(millis);
+        let slowest = |millis| times.slowest(at(millis)).as_millis();
+        times.begin(at(0));
+        assert_eq!(slowest(200), 200, "it is under way");
+        times.end(at(300));
+        times.begin(at(400));
+        times.end(at(410));
+        assert_eq!((slowest(29_000), slowest(31_000), slowest(59_000)), (300, 300, 300));
+        assert_eq!(slowest(92_000), 0);
     }
 }

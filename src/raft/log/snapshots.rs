@@ -8,10 +8,10 @@ use tokio::sync::watch;
 
 use crate::{
     log::{
-        StoreError, codec,
+        StoreError,
+        codec::{self, Kind},
         directory::{self, Directory},
         disk::{Failing, Failure},
-        frame::Kind,
         types::{LogId, SnapshotMeta, StorageError},
     },
     metrics,
@@ -23,7 +23,7 @@ const FILE_NAME: &str = "snapshot";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct StoredSnapshot {
     pub(crate) meta: SnapshotMeta,
-    /// An encoded [`StoredState`](crate::state::stored::StoredState).
+    /// An encoded [`StoredState`](crate::state::StoredState).
     #[serde(with = "at_once")]
     pub(crate) state: Vec<u8>,
 }

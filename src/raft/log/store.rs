@@ -18,7 +18,6 @@ use tokio::sync::oneshot;
 use crate::log::{
     codec,
     disk::{Disk, Done, Failure, Job},
-    frame,
     memory::Log,
     snapshots::Snapshots,
     types::{Entry, LogId, PeerId, StorageError, Types, Vote},
@@ -123,7 +122,7 @@ impl RaftLogStorage<Types> for LogStore {
         {
             let mut log = self.log();
             for entry in &entries {
-                let size = frame::HEADER_BYTES as u64 + codec::encoded_len(entry);
+                let size = codec::HEADER_BYTES as u64 + codec::encoded_len(entry);
                 log.append(entry.clone(), size)
                     .map_err(|error| StorageIOError::write_log_entry(entry.log_id, &error))?;
             }

@@ -125,7 +125,7 @@ impl Bootstrap {
         let mut agree = true;
         for other in there {
             if let Some(difference) = difference(&me, other) {
-                self.client.liveness().report_problem(&other.name, &difference);
+                self.client.liveness.report_problem(&other.name, &difference);
                 agree = false;
             }
         }

@@ -15,7 +15,7 @@ use openraft::{
     error::{ClientWriteError, RaftError},
 };
 use tokio::{
-    sync::{Mutex, mpsc, watch},
+    sync::{Mutex, mpsc},
     time::{sleep, timeout},
 };
 
@@ -26,8 +26,6 @@ use crate::{
         master_lease::{MasterLease, Mastership},
     },
     log::types::{Member, PeerId, Raft, RaftMetrics},
-    membership::change_error::ChangeError,
-    settings::Settings,
     state::machine::SharedState,
     transport::{Method, client::PeerClient},
 };
@@ -41,12 +39,53 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 const STEP_TIMEOUT: Duration = Duration::from_secs(15);
 const LOST: &str = "mastership was lost meanwhile, and the change may be in force: check `leaseway peers list`";
 
+/// Why the membership or the master was not changed. The membership is unchanged unless the error says otherwise.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ChangeError {
+    #[error("this peer is not the master: ask {}", master.as_deref().unwrap_or("again when there is one"))]
+    NotMaster { master: Option<String> },
+    /// A lone peer has no peer listener.
+    #[error(
+        "nothing listens for peers here, so that no other could join: start this server again with the same --data \
+         and with `--id {name} --peers {name}=HOST:PORT`, its name and where the others reach it; what it has \
+         promised stays. Then add them"
+    )]
+    Lone { name: String },
+    #[error("cannot add the peer {name:?} at {address}: {why}")]
+    NotThere { name: String, address: String, why: String },
+    #[error("{name:?} is already a running peer: stop it or remove it first")]
+    Alive { name: String },
+    #[error("there is no peer {name:?}; the peers are {known}")]
+    Unknown { name: String, known: String },
+    #[error("{name:?} is the master: transfer mastership first, then remove it from the new master")]
+    IsMaster { name: String },
+    #[error("this is the only peer with a vote, so that no other can be master: `leaseway peers add` lets one in")]
+    Alone,
+    #[error("{name:?} is the master already")]
+    IsMasterAlready { name: String },
+    #[error("{name:?} has no vote yet: it can be master once it has caught up")]
+    NoVote { name: String },
+    #[error("{name:?} is down or cut off: choose another, or bring it back first")]
+    Silent { name: String },
+    #[error("{name:?} was not elected in time, and this peer is master again: try again or choose another peer")]
+    NotTaken { name: String },
+    /// Without a majority there would be no master.
+    #[error(
+        "only {there} of the remaining peers answer, and {needed} are needed for a majority: bring others back first"
+    )]
+    NoMajority { there: usize, needed: usize },
+    /// The peer was added as a learner, and remains one until it is added again or removed.
+    #[error("{name:?} has not caught up within {seconds} s; it continues to catch up, so try again later")]
+    Behind { name: String, seconds: u64 },
+    /// Mastership was lost, or a quorum did not answer.
+    #[error("the change failed: {0}")]
+    Failed(String),
+}
+
 pub(crate) struct Members {
     pub(crate) raft: Raft,
     pub(crate) local: Arc<LocalPeer>,
     pub(crate) client: Arc<PeerClient>,
-    pub(crate) settings: Arc<Settings>,
-    pub(crate) mastership: watch::Receiver<Mastership>,
     pub(crate) state: SharedState,
     pub(crate) step_down: mpsc::Sender<StepDown>,
     /// Allows one change at a time.
@@ -155,7 +194,7 @@ impl Members {
     /// Removes a peer for good. It may be added again with an empty directory.
     pub(crate) async fn remove(&self, name: &str) -> Result<(), ChangeError> {
         let lease = self.check_master()?;
-        if name == self.settings.name {
+        if name == self.local.settings.name {
             return Err(ChangeError::IsMaster { name: name.to_owned() });
         }
         let _one = self.changing.lock().await;
@@ -194,7 +233,7 @@ impl Members {
     /// Whether a member answers now under its identity.
     pub(crate) async fn answers(&self, peer: PeerId) -> bool {
         let Some(member) = self.members().remove(&peer) else { return false };
-        let address = (member.name.as_str(), self.settings.address_of_member(&member));
+        let address = (member.name.as_str(), self.local.settings.address_of_member(&member));
         self.client.call_within::<_, ()>(ANSWER_TIMEOUT, address, peer, Method::Hello, &()).await.is_ok()
     }
 
@@ -261,7 +300,7 @@ impl Members {
     }
 
     pub(crate) fn check_master(&self) -> Result<MasterLease, ChangeError> {
-        match &*self.mastership.borrow() {
+        match &*self.local.mastership.borrow() {
             Mastership::Master(lease) if lease.holds(self.client.now()) => Ok(lease.clone()),
             Mastership::Follower { of: Some(master) } => {
                 Err(ChangeError::NotMaster { master: Some(master.name.clone()) })
@@ -272,7 +311,7 @@ impl Members {
 
     /// Whether the peer was heard from within two vote leases. A running peer answers several times in that time.
     pub(crate) fn is_alive(&self, peer: PeerId) -> bool {
-        let lease = self.settings.timing.lease();
+        let lease = self.local.settings.timing.lease();
         let recent = |at| self.client.now().since(at) < lease.plus(lease);
         peer == self.local.id() || self.local.liveness.get(peer).is_some_and(|contact| recent(contact.at))
     }

@@ -28,7 +28,7 @@ use crate::{
         vote::{StandRequest, vote_leased_until},
     },
     log::types::{PeerId, RaftMetrics, RaftState, Vote},
-    membership::{change_error::ChangeError, members::Members},
+    membership::members::{ChangeError, Members},
     transport::Method,
 };
 
@@ -63,7 +63,7 @@ pub(crate) async fn transfer(members: &Members, to: Option<&str>) -> Result<Tran
     let began = Instant::now();
     hand_over(members, next).await;
     drop(paused);
-    let patience = members.settings.timing.certainly_over() * 4 + Duration::from_secs(1);
+    let patience = members.local.settings.timing.certainly_over() * 4 + Duration::from_secs(1);
     let no_master = |_| ChangeError::Failed("no master is known yet; there will be one once a majority answers".into());
     let master = timeout(patience, settled(members, before, &name)).await.map_err(no_master)??;
     Ok(Transferred { master, took: began.elapsed() })
@@ -72,14 +72,14 @@ pub(crate) async fn transfer(members: &Members, to: Option<&str>) -> Result<Tran
 /// The next master, once its lease has begun.
 async fn settled(members: &Members, before: u64, wanted: &str) -> Result<PeerAddress, ChangeError> {
     loop {
-        match &*members.mastership.borrow() {
+        match &*members.local.mastership.borrow() {
             Mastership::Master(_) => return Err(ChangeError::NotTaken { name: wanted.to_owned() }),
             Mastership::Follower { of: Some(master) } if members.state.read().term() > before => {
                 return Ok(master.clone());
             }
             Mastership::Follower { .. } | Mastership::Unknown => {}
         }
-        sleep(members.settings.timing.heartbeat() / 10).await;
+        sleep(members.local.settings.timing.heartbeat() / 10).await;
     }
 }
 
@@ -88,15 +88,15 @@ async fn settled(members: &Members, before: u64, wanted: &str) -> Result<PeerAdd
 async fn hand_over(members: &Members, next: PeerId) {
     let Some(request) = give_vote(members, next).await else { return };
     let Some(member) = members.members().remove(&next) else { return };
-    let peer = (member.name.as_str(), members.settings.address_of_member(&member));
-    let patience = members.settings.timing.heartbeat() * 2;
+    let peer = (member.name.as_str(), members.local.settings.address_of_member(&member));
+    let patience = members.local.settings.timing.heartbeat() * 2;
     let started = members.client.call_within::<_, bool>(patience, peer, next, Method::Stand, &request).await;
     if let Ok((_, true)) = started {
         tracing::info!(to = member.name, "mastership is handed over");
     }
     let me = members.local.id();
     let succeeded = |metrics: &RaftMetrics| metrics.current_leader.is_some_and(|leader| leader != me);
-    let patience = members.settings.timing.certainly_over() * 2;
+    let patience = members.local.settings.timing.certainly_over() * 2;
     let _ = members.raft.wait(Some(patience)).metrics(succeeded, "another peer leads").await;
 }
 
@@ -111,7 +111,7 @@ async fn give_vote(members: &Members, next: PeerId) -> Option<StandRequest> {
     };
     let request = members.raft.with_raft_state(leads).await.ok()??;
     // This cannot take long: nothing is proposed after the lease.
-    let patience = members.settings.timing.heartbeat() * 4;
+    let patience = members.local.settings.timing.heartbeat() * 4;
     if !members.has_entries(next, request.last.map(|id| id.index), patience).await {
         return None;
     }
@@ -143,7 +143,7 @@ impl Members {
                 self.members().remove(&next).ok_or(ChangeError::Alone)?.name
             }
         };
-        if name == self.settings.name {
+        if name == self.local.settings.name {
             return Err(ChangeError::IsMasterAlready { name });
         }
         let of_name = self.ids_of(&name);
@@ -158,7 +158,7 @@ impl Members {
 
     /// Waits until openraft gives a vote again: it gives none for one vote lease after this peer was elected.
     async fn can_give_its_vote(&self) -> Result<(), ChangeError> {
-        let timing = self.settings.timing;
+        let timing = self.local.settings.timing;
         let leased = self.raft.with_raft_state(move |state: &RaftState| vote_leased_until(state, timing)).await;
         if let Some(until) = leased.map_err(|error| ChangeError::Failed(error.to_string()))? {
             sleep_until(until + Duration::from_millis(1)).await;
@@ -195,7 +195,7 @@ impl Members {
 /// peer and the next master are no majority, the next one is elected as soon as the others' vote leases have ended.
 pub(crate) async fn leave(members: &Members) {
     // The lease is over once all senders of the mastership are gone: only then may this peer vote for another.
-    let mut mastership = members.mastership.clone();
+    let mut mastership = members.local.mastership.clone();
     while mastership.changed().await.is_ok() {}
     let state = members.raft.metrics().borrow().state;
     if state == ServerState::Leader

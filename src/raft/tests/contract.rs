@@ -6,7 +6,7 @@ use std::{
     io::Cursor,
     pin::pin,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     task::Poll,
@@ -25,7 +25,11 @@ use tokio::{net::TcpListener, time::sleep};
 
 use crate::{
     handle::open::{Opened, open},
-    log::types::{Entry, LogId, Member, PeerId, SnapshotMeta, Vote},
+    log::{
+        acknowledged::Acknowledged,
+        codec,
+        types::{Entry, LogId, Member, PeerId, SnapshotMeta, Vote},
+    },
     settings::Settings,
     tests::{
         cluster::{Cluster, until},
@@ -52,7 +56,7 @@ fn meta(upto: LogId) -> SnapshotMeta {
 }
 
 fn nothing(opened: &Opened) -> Box<Cursor<Vec<u8>>> {
-    Box::new(Cursor::new(opened.machine.state().read().record(Millis(1)).encode()))
+    Box::new(Cursor::new(codec::encode(&opened.machine.state().read().record(Millis(1)))))
 }
 
 #[tokio::test]
@@ -62,17 +66,18 @@ async fn a_peer_says_nothing_for_a_vote_that_it_has_given_up() {
     let mut opened = open(&settings).expect("it opens");
     let handshake =
         Handshake::new(Arc::clone(&settings), Arc::clone(&opened.directory), &opened.identity, opened.incarnation);
-    let client = PeerClient::new(
-        &settings,
-        Arc::new(Prover::new(None)),
-        Arc::new(handshake),
-        Arc::default(),
-        Default::default(),
-    );
+    let client = PeerClient {
+        settings,
+        prover: Arc::new(Prover::new(None)),
+        handshake: Arc::new(handshake),
+        liveness: Arc::default(),
+        acknowledged: Acknowledged::default(),
+        connections: Mutex::default(),
+    };
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("an address").to_string();
     let member = Member { name: "b".into(), address, advertise: String::new() };
-    let mut network = PeerNetwork { client: Arc::new(client), settings, log: opened.log.clone() };
+    let mut network = PeerNetwork { client: Arc::new(client), log: opened.log.clone() };
     let mut link = network.new_client(8, &member).await;
     let (mine, theirs) = (Vote::new_committed(1, 7), Vote::new_committed(2, 8));
     let append = || AppendEntriesRequest { vote: mine, prev_log_id: None, entries: Vec::new(), leader_commit: None };
@@ -194,8 +199,7 @@ fn settled(cluster: &Cluster, at: &str) -> Option<(BTreeSet<PeerId>, PeerId)> {
 
 #[tokio::test]
 async fn a_change_that_died_between_its_steps_is_finished() {
-    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
-    cluster.bootstrap().await;
+    let mut cluster = Cluster::three().await;
     let (master, _) = cluster.master().await;
     cluster.add_name("d").await;
     let _learner = cluster.start("d").await;
@@ -209,8 +213,7 @@ async fn a_change_that_died_between_its_steps_is_finished() {
 
 #[tokio::test]
 async fn a_master_that_a_change_removes_lets_another_finish_it() {
-    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
-    cluster.bootstrap().await;
+    let cluster = Cluster::three().await;
     let (master, _) = cluster.master().await;
     let others: Vec<&str> = ["a", "b", "c"].into_iter().filter(|name| *name != master).collect();
     let left = ids(&cluster, &others);

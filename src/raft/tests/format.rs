@@ -12,15 +12,14 @@ use openraft::{CommittedLeaderId, EntryPayload, Membership, Vote};
 
 use crate::{
     log::{
-        codec::{self, FORMAT},
+        codec::{self, FORMAT, Found, Kind},
         command::{Command, KeptOverride, Listening},
-        frame::{self, Found, Kind},
         memory::{Record, SegmentStart},
         segments,
         snapshots::StoredSnapshot,
         types::{Entry, LogId, Member, Payload, SnapshotMeta, StoredMembership},
     },
-    state::{State, stored::StoredState},
+    state::{State, StoredState},
     tests::cluster::configuration,
 };
 
@@ -142,14 +141,14 @@ fn everything() -> Vec<u8> {
 
 fn written(commands: &[Command]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    frame::write(&mut bytes, Kind::Segment, &codec::encode(&SegmentStart { number: 2, purged: Some(log_id(7)) }));
+    codec::write_frame(&mut bytes, Kind::Segment, &codec::encode(&SegmentStart { number: 2, purged: Some(log_id(7)) }));
     for entry in entries(commands) {
         segments::write(&mut bytes, &Record::Entry(entry));
     }
     segments::write(&mut bytes, &Record::Truncate(2));
     segments::write(&mut bytes, &Record::Purge(log_id(1)));
-    frame::write(&mut bytes, Kind::Identity, &codec::encode(&IDENTITY));
-    frame::write(&mut bytes, Kind::Vote, &codec::encode(&Vote::<u64>::new_committed(3, 99)));
+    codec::write_frame(&mut bytes, Kind::Identity, &codec::encode(&IDENTITY));
+    codec::write_frame(&mut bytes, Kind::Vote, &codec::encode(&Vote::<u64>::new_committed(3, 99)));
     let mut known = State::default();
     let term = known.begin_term();
     known.apply(term, commands, Millis(0)).expect("nothing to refuse");
@@ -159,8 +158,8 @@ fn written(commands: &[Command]) -> Vec<u8> {
         snapshot_id: "3-0".into(),
     };
     let record = known.record(Millis(0));
-    let stored = StoredSnapshot { meta, state: record.encode() };
-    frame::write(&mut bytes, Kind::Snapshot, &codec::encode(&stored));
+    let stored = StoredSnapshot { meta, state: codec::encode(&record) };
+    codec::write_frame(&mut bytes, Kind::Snapshot, &codec::encode(&stored));
     bytes
 }
 
@@ -181,14 +180,14 @@ fn the_stored_bytes_have_not_changed() {
 /// Reads a file as a peer would. Returns the entries of its log and the state of its snapshot.
 fn understood(bytes: &[u8]) -> (Vec<Entry>, State) {
     let (mut at, mut kinds, mut read, mut known) = (0, Vec::new(), Vec::new(), None);
-    while let Found::Frame { kind, payload, end } = frame::read(bytes, at) {
+    while let Found::Frame { kind, payload, end } = codec::read_frame(bytes, at) {
         kinds.push(kind as u8);
         if kind == Kind::Entry {
             read.push(codec::decode::<Entry>(payload).expect("an entry"));
         }
         if kind == Kind::Snapshot {
             let stored: StoredSnapshot = codec::decode(payload).expect("a snapshot");
-            known = Some(State::restore(StoredState::decode(&stored.state).expect("a state"), Millis(0)));
+            known = Some(State::restore(codec::decode::<StoredState>(&stored.state).expect("a state"), Millis(0)));
         }
         at = end;
     }
@@ -221,11 +220,11 @@ fn stored_bytes_are_read() {
 #[test]
 fn an_unknown_format_is_refused_by_name() {
     let mut bytes = Vec::new();
-    frame::write(&mut bytes, Kind::Vote, b"");
+    codec::write_frame(&mut bytes, Kind::Vote, b"");
     bytes[1] = FORMAT + 1;
     let checksum = crc32fast::hash(&bytes[..8]);
     bytes[8..12].copy_from_slice(&checksum.to_le_bytes());
-    assert!(matches!(frame::read(&bytes, 0), Found::Format(found) if found == FORMAT + 1));
+    assert!(matches!(codec::read_frame(&bytes, 0), Found::Format(found) if found == FORMAT + 1));
     let directory = tempfile::tempdir().expect("a temporary directory");
     fs::write(directory.path().join("vote"), &bytes).expect("it can be written");
     let opened = crate::log::directory::Directory::open(directory.path()).expect("it opens");

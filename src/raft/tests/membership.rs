@@ -16,7 +16,7 @@ use crate::{
         codec,
         types::{Entry, Member, Types, Vote},
     },
-    membership::{change_error::ChangeError, report::Role},
+    membership::{members::ChangeError, report::Role},
     settings::Settings,
     tests::{
         cluster::{Cluster, SECRET, configuration, set_text, texts, until},
@@ -81,34 +81,11 @@ async fn no_cluster_begins_if_only_some_know_that_another_server_has_promised_so
 }
 
 #[tokio::test]
-async fn all_peers_may_be_restarted_at_once() {
-    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
-    cluster.bootstrap().await;
-    for round in 0..3 {
-        cluster.propose(set_text(format!("{round}"))).await;
-        let before = cluster.master().await.1;
-        for name in ["a", "b", "c"] {
-            cluster.kill(name);
-        }
-        for name in ["a", "b", "c"] {
-            // `bootstrap` is ignored from now on.
-            let settings = Settings { bootstrap: true, ..cluster.settings(name) };
-            cluster.start_with(settings).await.expect("it starts");
-        }
-        let (name, lease) = cluster.master().await;
-        assert!(lease.term() > before.term());
-        assert_eq!(texts(cluster.peer(&name)).len(), round + 1);
-        assert_eq!(cluster.peer(&name).origin(), StateOrigin::Resumed);
-    }
-}
-
-#[tokio::test]
 async fn a_peer_that_lost_its_directory_returns_under_a_new_identity_and_never_votes_under_the_old_one() {
-    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
-    cluster.bootstrap().await;
+    let mut cluster = Cluster::three().await;
     cluster.propose(set_text("one")).await;
     let (master, _) = cluster.master().await;
-    let lost = cluster.names.iter().find(|name| **name != master).expect("there are three").clone();
+    let lost = cluster.others(&master).swap_remove(0);
     let before = identity(&cluster, &lost);
     cluster.kill(&lost);
     cluster.propose(set_text("two")).await;
@@ -139,8 +116,7 @@ async fn a_peer_that_lost_its_directory_returns_under_a_new_identity_and_never_v
 
 #[tokio::test]
 async fn what_a_master_left_of_a_change_that_died_in_it_is_tidied_up() {
-    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
-    cluster.bootstrap().await;
+    let cluster = Cluster::three().await;
     let (master, _) = cluster.master().await;
     let of_c =
         |name: &str| Member { name: name.into(), address: cluster.address(&master, "c"), advertise: String::new() };
@@ -151,46 +127,12 @@ async fn what_a_master_left_of_a_change_that_died_in_it_is_tidied_up() {
     until("the earlier identity is gone", || listed() == ["a", "b", "c", "d"]).await;
 }
 
-#[tokio::test]
-async fn a_peer_that_is_stopped_before_it_has_a_vote_asks_to_join_again() {
-    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
-    cluster.bootstrap().await;
-    cluster.propose(set_text("one")).await;
-    let (master, _) = cluster.master().await;
-    let others = cluster.names.iter().filter(|name| **name != master).cloned().collect::<Vec<_>>();
-    let [lost, third] = [&others[0], &others[1]];
-    cluster.kill(lost);
-    cluster.wipe(lost);
-    // Its requests are lost, but it receives those of others.
-    [&master, third].into_iter().for_each(|name| cluster.cut_off(lost, name, true));
-    let peer = cluster.start(lost).await;
-    let address = cluster.address(&master, lost);
-    let member = Member { name: lost.clone(), address, advertise: String::new() };
-    let raft = cluster.peer(&master).raft().clone();
-    raft.add_learner(identity(&cluster, lost).peer, member, false).await.expect("it learns");
-    until("it has everything", || texts(&peer) == ["one"]).await;
-    drop(peer);
-    cluster.kill(lost);
-    [&master, third].into_iter().for_each(|name| cluster.cut_off(lost, name, false));
-    let peer = cluster.start(lost).await;
-    until("it has a vote in the place of its predecessor", || {
-        let peers = cluster.peer(&master).peers();
-        peers.len() == 3 && peers.iter().all(|peer| matches!(peer.role, Role::Master | Role::Follower))
-    })
-    .await;
-    // Its vote counts: with another peer down, the remaining two decide.
-    cluster.kill(third);
-    cluster.propose(set_text("two")).await;
-    until("it has everything", || texts(&peer) == ["one", "two"]).await;
-}
-
 async fn began_to_let_in(is_told_of_others: bool) {
-    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
-    cluster.bootstrap().await;
+    let mut cluster = Cluster::three().await;
     cluster.propose(set_text("one")).await;
     let (master, _) = cluster.master().await;
     let lost = cluster.names.iter().find(|name| **name != master && *name != "a").expect("there are three").clone();
-    let others: Vec<String> = cluster.names.iter().filter(|name| **name != lost).cloned().collect();
+    let others = cluster.others(&lost);
     cluster.kill(&lost);
     cluster.wipe(&lost);
     others.iter().for_each(|name| cluster.cut_off(&lost, name, true));
@@ -227,11 +169,10 @@ async fn a_peer_that_a_master_began_to_let_in_before_it_was_deposed_asks_again_a
 
 #[tokio::test]
 async fn a_peer_that_loses_its_directory_again_while_it_catches_up_is_let_in() {
-    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
-    cluster.bootstrap().await;
+    let mut cluster = Cluster::three().await;
     cluster.propose(set_text("one")).await;
     let (master, _) = cluster.master().await;
-    let lost = cluster.names.iter().find(|name| **name != master).expect("there are three").clone();
+    let lost = cluster.others(&master).swap_remove(0);
     cluster.kill(&lost);
     cluster.wipe(&lost);
     // Its requests arrive, but it receives none.
@@ -252,8 +193,7 @@ async fn a_peer_that_loses_its_directory_again_while_it_catches_up_is_let_in() {
 
 #[tokio::test]
 async fn a_majority_of_lost_directories_does_not_pass_for_a_first_start() {
-    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
-    cluster.bootstrap().await;
+    let mut cluster = Cluster::three().await;
     cluster.propose(set_text("one")).await;
     until("all know", || cluster.running().all(|(_, peer)| texts(peer) == ["one"])).await;
     for name in ["a", "b"] {
@@ -271,11 +211,10 @@ async fn a_majority_of_lost_directories_does_not_pass_for_a_first_start() {
 
 #[tokio::test]
 async fn a_peer_that_was_heard_of_a_moment_ago_is_not_counted_on_when_another_is_removed() {
-    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
-    cluster.bootstrap().await;
+    let cluster = Cluster::three().await;
     cluster.propose(set_text("one")).await;
     let (master, _) = cluster.master().await;
-    let others: Vec<String> = cluster.names.iter().filter(|name| **name != master).cloned().collect();
+    let others = cluster.others(&master);
     let [gone, silent] = others.as_slice() else { panic!("there are three") };
     until("all were heard of", || cluster.peer(&master).peers().iter().all(|peer| peer.lag == Some(0))).await;
     cluster.isolate(silent, true);
@@ -293,8 +232,7 @@ async fn a_peer_that_was_heard_of_a_moment_ago_is_not_counted_on_when_another_is
 
 #[tokio::test]
 async fn peers_are_added_and_removed_while_the_quorum_works() {
-    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
-    cluster.bootstrap().await;
+    let mut cluster = Cluster::three().await;
     cluster.propose(set_text("one")).await;
     cluster.add_name("d").await;
     let newcomer = cluster.start("d").await;
@@ -303,7 +241,7 @@ async fn peers_are_added_and_removed_while_the_quorum_works() {
     assert!(texts(&newcomer).is_empty());
 
     let (master, _) = cluster.master().await;
-    let other = cluster.names.iter().find(|name| **name != master).expect("there are four").clone();
+    let other = cluster.others(&master).swap_remove(0);
     let address = cluster.address(&master, "d");
     let followed = PeerAddress { name: master.clone(), advertise: format!("{master}.example:80") };
     let follows =

@@ -10,7 +10,7 @@ use crate::{
     handle::RaftHandle,
     log::{
         directory::Directory,
-        floor::{StoredFloor, slot},
+        high_water_mark::{StoredMark, slot},
     },
     tests::{
         cluster::{Cluster, set_text, until, until_equal},
@@ -55,8 +55,7 @@ fn is_follower(peer: &RaftHandle) -> bool {
 impl Copied {
     /// Copies the directory of the master or of a follower.
     async fn new(is_master: bool) -> Copied {
-        let mut cluster = Cluster::new(&["a", "b", "c"]).await;
-        cluster.bootstrap().await;
+        let cluster = Cluster::three().await;
         cluster.propose(set_text("before")).await;
         until_equal(&cluster, &cluster.names, "at first").await;
         let (master, _) = cluster.master().await;
@@ -98,7 +97,7 @@ impl Copied {
     /// Waits until another peer has stored in both slots that the victim has everything.
     async fn is_stored(&self) {
         let victim = identity(&self.cluster, &self.victim).peer;
-        let says_all = |floor: StoredFloor| floor.known.get(&victim).is_some_and(|known| Some(known.log) == floor.last);
+        let says_all = |mark: StoredMark| mark.known.get(&victim).is_some_and(|known| Some(known.log) == mark.last);
         let has_stored = |name: &String| {
             let bytes = fs::read(self.cluster.data(name).join("floor")).expect("it can be read");
             [0, 512].iter().all(|at| slot(&bytes, *at).is_some_and(says_all))

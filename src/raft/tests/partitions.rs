@@ -7,7 +7,7 @@ use tokio::{task::JoinHandle, time::sleep};
 
 use crate::{
     log::types::Membership,
-    membership::change_error::ChangeError,
+    membership::members::ChangeError,
     tests::{
         callers::{Callers, Mistake, judge},
         cluster::{Cluster, until, until_equal},

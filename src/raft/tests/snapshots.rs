@@ -54,11 +54,10 @@ fn a_chunk_of_a_snapshot_that_would_leave_a_gap_is_refused() {
 
 #[tokio::test]
 async fn a_long_log_is_cut_off_and_a_peer_that_was_away_catches_up_by_a_snapshot() {
-    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
-    cluster.bootstrap().await;
+    let mut cluster = Cluster::three().await;
     cluster.propose(set_text("one")).await;
     let (master, _) = cluster.master().await;
-    let away = cluster.names.iter().find(|name| **name != master).expect("there are three").clone();
+    let away = cluster.others(&master).swap_remove(0);
     cluster.kill(&away);
     let mut proposed = 0;
     let log = cluster.data(&master).join("log");
@@ -81,12 +80,7 @@ async fn a_long_log_is_cut_off_and_a_peer_that_was_away_catches_up_by_a_snapshot
     drop(back);
 
     // Restart from a snapshot and the rest of the log.
-    for name in ["a", "b", "c"] {
-        cluster.kill(name);
-    }
-    for name in ["a", "b", "c"] {
-        cluster.start(name).await;
-    }
+    cluster.restart().await;
     cluster.propose(set_text("four")).await;
     until("all know", || cluster.running().all(|(_, peer)| texts(peer) == ["one", "two", "three", "four"])).await;
 
@@ -140,7 +134,7 @@ async fn peers_are_killed_while_they_build_and_install_snapshots_under_load() {
 
         // A follower while it installs a snapshot, because the log lacks what it needs.
         let (master, _) = cluster.master().await;
-        let away = cluster.names.iter().find(|name| **name != master).expect("there are three").clone();
+        let away = cluster.others(&master).swap_remove(0);
         callers.forget(&away);
         cluster.kill(&away);
         let before = callers.loaded();

@@ -16,8 +16,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tonic::transport::server::Connected;
 
 use crate::{
-    settings::accept::{PeerConnection, Transport},
-    transport::challenge::Challenge,
+    settings::{PeerConnection, Transport},
+    transport::proof::Challenge,
 };
 
 /// The other side of a connection.

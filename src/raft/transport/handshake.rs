@@ -10,9 +10,8 @@ use crate::{
     log::{
         StoreError,
         acknowledged::Incarnation,
-        codec::FORMAT,
+        codec::{FORMAT, Kind},
         directory::{Directory, Identity},
-        frame::Kind,
         types::{LogId, PeerId},
     },
     settings::Settings,
@@ -43,7 +42,6 @@ pub(crate) enum Rejected {
 }
 
 /// Writes this peer's info and checks those of others.
-#[derive(Debug)]
 pub(crate) struct Handshake {
     settings: Arc<Settings>,
     directory: Arc<Directory>,
