@@ -221,7 +221,6 @@ impl EnvoyClient {
         }
     }
 
-    /// Sets the load of the Envoy.
     pub(crate) fn offer(&mut self, now: Millis, offered: f64) {
         self.simulated.offered = offered;
         self.simulated.reports_at.get_or_insert(now);
@@ -259,7 +258,6 @@ impl EnvoyClient {
         self.max_report_delay_ms = 0;
     }
 
-    /// The wants of its gateway.
     pub(crate) fn wanted(&self) -> f64 {
         let gateway = self.simulated.stream.map_or(0, |(gateway, _)| gateway);
         self.gateways[gateway].wanted.unwrap_or_default()

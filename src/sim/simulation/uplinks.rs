@@ -46,7 +46,6 @@ impl Simulation<'_> {
         self.tell_uplink(index, hint);
     }
 
-    /// Asks the parent now.
     pub(crate) fn ask_parent(&mut self, index: usize) {
         self.tell_uplink(index, self.asks());
     }
