@@ -71,8 +71,8 @@ impl RaftHandle {
         proposals::propose(&self.0.proposals, lease, commands).await
     }
 
-    /// As [`propose`](Self::propose), without waiting. `done` is called with the result on a thread of this peer. If
-    /// the peer stops, it is dropped.
+    /// As [`propose`](Self::propose), without waiting. `done` is called with the result on a thread of this peer. If the
+    /// peer stops, `done` is dropped.
     pub fn submit(
         &self,
         lease: &MasterLease,
@@ -82,7 +82,7 @@ impl RaftHandle {
         proposals::submit(&self.0.proposals, lease, commands, Box::new(done));
     }
 
-    /// Reads the state as applied here. Nothing is applied meanwhile: be brief.
+    /// Reads the state as applied here. No entry is applied meanwhile, so be brief.
     pub fn read<R>(&self, f: impl FnOnce(&State) -> R) -> R {
         f(&self.0.state.read())
     }
@@ -98,7 +98,7 @@ impl RaftHandle {
         self.0.local.raft.get().expect("it has begun")
     }
 
-    /// A backup of the state as this peer knows it. `believed` is the longest lease that its promises may not cover.
+    /// A backup of the state as this peer knows it. `believed`: the longest lease that its promises may not cover.
     pub fn backup(&self, program: &str, at_unix: i64, believed: Millis) -> Backup {
         let now = self.0.local.now();
         let peers = self.peers().into_iter();
@@ -196,14 +196,14 @@ impl RaftHandle {
         self.0.local.acknowledged.noticed()
     }
 
-    /// Whether this peer is master or hears the master itself. Otherwise it only repeats what other peers say about the
-    /// master, and may not count for a majority yet.
+    /// Whether this peer is master or hears the master itself. Otherwise it only knows the master from other peers, and
+    /// may not count for a majority yet.
     pub fn hears_master(&self) -> bool {
         self.0.local.discovered.hears_master.load(Ordering::Relaxed)
     }
 
-    /// Why consensus has ended on this peer, usually because its disk has failed. It leads and votes no more until it
-    /// is restarted.
+    /// Why consensus has ended on this peer, usually because its disk has failed. It neither leads nor votes until it is
+    /// restarted.
     pub fn failure(&self) -> watch::Receiver<Option<Failure>> {
         self.0.local.failing.watch()
     }
@@ -213,11 +213,11 @@ impl RaftHandle {
         self.0.flushes.slowest(Instant::now())
     }
 
-    /// Stops cleanly. A master transfers mastership first. Nothing is under way when this returns.
+    /// Stops cleanly. A master transfers mastership first. Nothing is in flight when this returns.
     pub async fn shutdown(&self) {
         let (done, gone) = oneshot::channel();
         let _ = self.0.leave.send(done);
-        // The sender is dropped when the peer has left, or if it had left before.
+        // The sender is dropped once the peer has left.
         let _ = gone.await;
     }
 }

@@ -25,7 +25,7 @@ use crate::{
     state::{backup::Backup, machine::Clock},
 };
 
-/// [`Settings::new`] is for a lone peer; change the fields that differ.
+/// The settings of a peer. [`Settings::new`] is for a lone peer.
 #[derive(Clone)]
 pub struct Settings {
     /// The name of this peer, as in `peers`.
@@ -88,7 +88,7 @@ impl Settings {
         self.listen.is_none()
     }
 
-    /// Whether `peers` names no other peer. If this one listens, others may be added.
+    /// Whether `peers` names no other peer. Others may still be added if this one listens.
     pub(crate) fn names_no_other_peer(&self) -> bool {
         self.peers.iter().all(|(name, _)| *name == self.name)
     }
@@ -104,15 +104,14 @@ impl Settings {
         Member { name: self.name.clone(), address, advertise: self.advertise.clone() }
     }
 
-    /// The address of a member's peer listener. The one in `peers` takes precedence over the membership, which has the
-    /// one from when the member was added.
+    /// The address of a member's peer listener. An address in `peers` takes precedence over that in the membership, which
+    /// is from the time the member was added.
     pub(crate) fn address_of_member<'a>(&'a self, member: &'a Member) -> &'a str {
         self.address_of(&member.name).unwrap_or(&member.address)
     }
 }
 
-/// Keeps strangers and other clusters out. Peers prove that they know the secret without sending it. It does not
-/// encrypt anything: only TLS does.
+/// The shared secret. Peers prove that they know it without sending it. It encrypts nothing: only TLS does.
 #[derive(Clone)]
 pub struct Secret(Arc<[u8]>);
 

@@ -1,7 +1,7 @@
-//! What applying the log adds up to, and how a command changes it. Pure: no disk, no network, no consensus.
+//! The replicated state, and how commands change it. Pure: no disk, no network, no consensus.
 //!
-//! All peers apply the same log and reach the same state. One exception: the notes of pools age by the clock of each
-//! peer. Promises end by the cluster clock, which is part of the state.
+//! All peers apply the same log and reach the same state, with one exception: the notes of pools age by the clock of
+//! each peer. Promises end by the cluster clock, which is part of the state.
 
 pub(crate) mod backup;
 pub(crate) mod cow_map;
@@ -117,7 +117,7 @@ impl State {
         self.listening.map(|(until, _)| until)
     }
 
-    /// Whether resources listen for the whole period even if their templates say less.
+    /// Whether resources learn for the whole period even if their templates say less.
     pub fn listens_whole(&self) -> bool {
         self.listening.is_some_and(|(_, listening)| listening.whole)
     }
@@ -150,8 +150,8 @@ impl State {
         Ok(())
     }
 
-    /// Checks that all promises of a proposal would be accepted in order. [`Promises::apply`] checks one change at a
-    /// time, but the first change must not be applied if the second is refused.
+    /// Checks that all promises of a proposal will be accepted in order. [`Promises::apply`] checks one change at a time,
+    /// but the first change must not be applied if the second is refused.
     fn check(&self, commands: &[Command]) -> Result<(), ProposeError> {
         let mut ahead: BTreeMap<&Arc<str>, Option<(Epoch, u64)>> = BTreeMap::new();
         for command in commands {
@@ -318,8 +318,8 @@ pub(crate) struct StoredState {
     overrides: Vec<(Arc<str>, Option<KeptOverride>)>,
 }
 
-/// Appends an override, or removes it, and drops an earlier one for the same pattern. Setting one also drops those that
-/// have ended by then.
+/// Appends an override, or removes it, and drops an earlier one for the same pattern. Setting an override also drops
+/// those that have ended by then.
 fn apply_override(overrides: &mut Vec<(Arc<str>, KeptOverride)>, pattern: &Arc<str>, set: Option<&KeptOverride>) {
     let now = set.map_or(0, |set| set.from_unix_ms);
     overrides.retain(|(other, one)| other != pattern && one.until_unix_ms > now);
@@ -331,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_override_comes_last_and_those_that_have_ended_are_dropped() {
+    fn the_newest_override_comes_last_and_ended_ones_are_dropped() {
         let mut all = Vec::new();
         let mut put = |pattern: &str, from_unix_ms, until_unix_ms| {
             let set = KeptOverride {

@@ -22,7 +22,7 @@ use crate::{
 
 pub(crate) struct LocalPeer {
     pub(crate) settings: Arc<Settings>,
-    /// Unset until every vote lease that an earlier process of this peer may have granted has ended.
+    /// Set once every vote lease of an earlier process of this peer has ended.
     pub(crate) raft: Arc<OnceLock<Raft>>,
     pub(crate) handshake: Arc<Handshake>,
     pub(crate) liveness: Arc<Liveness>,

@@ -1,4 +1,4 @@
-//! Opens the data directory of a peer, and refuses settings or content that cannot be right. Blocks.
+//! Opens the data directory of a peer, and refuses inconsistent settings and content. Blocks.
 
 use std::{io, net::SocketAddr, sync::Arc};
 
@@ -105,23 +105,19 @@ fn is_loopback(address: SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
 }
 
-struct Files<'a> {
-    directory: &'a Directory,
+/// Refuses a directory if a file is missing or older than the others.
+fn check_whole(
+    directory: &Directory,
     vote: Option<Vote>,
-    log: &'a Log,
-    /// The last entry that the snapshot covers.
+    log: &Log,
     applied: Option<LogId>,
-    mark: &'a Option<StoredMark>,
-    known: &'a Option<Identity>,
-}
-
-/// Refuses a directory if a file is missing, or is an older copy than the others.
-fn check_whole(found: &Files<'_>) -> Result<(), StoreError> {
-    let Files { directory, vote, log, applied, mark, known } = found;
+    mark: Option<&StoredMark>,
+    known: Option<&Identity>,
+) -> Result<(), StoreError> {
     let incomplete =
         |what: &str| Err(StoreError::Damaged { path: directory.root().to_owned(), offset: 0, what: what.into() });
     let missing = |what: &str| incomplete(&format!("the {what} is missing, though there is a log or a snapshot"));
-    let last = log.last().max(*applied);
+    let last = log.last().max(applied);
     let used = vote.is_some() || last.is_some();
     // The peer that begins a cluster writes its first entry before its first vote.
     if vote.is_none() && (log.last().is_some_and(|last| last.index > 0) || applied.is_some()) {
@@ -131,11 +127,11 @@ fn check_whole(found: &Files<'_>) -> Result<(), StoreError> {
     if vote.is_some_and(|vote| last.is_some_and(|last| last.leader_id.term > vote.leader_id.term)) {
         return incomplete("the vote is older than the log: one of them was restored from an older copy");
     }
-    if log.purged() > *applied {
+    if log.purged() > applied {
         return missing("snapshot");
     }
     // The identity is written after the high-water mark.
-    if mark.is_none() && known.as_ref().is_some_and(|identity| used || identity.cluster.is_some()) {
+    if mark.is_none() && known.is_some_and(|identity| used || identity.cluster.is_some()) {
         return incomplete(
             "the file floor is missing, which says how far the log has to reach: without it, entries that this server \
              has acknowledged could be gone without notice",
@@ -154,14 +150,7 @@ pub(crate) fn open(settings: &Settings) -> Result<Opened, StartError> {
     let mark = HighWaterMark::read(&directory)?;
     let (segments, log) = Segments::open(&directory.path("log"), mark.as_ref().and_then(|mark| mark.last))?;
     let used = vote.is_some() || log.last().is_some() || machine.applied().is_some();
-    check_whole(&Files {
-        directory: &directory,
-        vote,
-        log: &log,
-        applied: machine.applied(),
-        mark: &mark,
-        known: &known,
-    })?;
+    check_whole(&directory, vote, &log, machine.applied(), mark.as_ref(), known.as_ref())?;
     // An identity without a vote, log or snapshot was never used. Create a new one.
     let known = known.filter(|_| used);
     let is_new = known.is_none();

@@ -1,4 +1,4 @@
-//! A running peer: the thread that consensus runs on, and its tasks.
+//! A running peer: the thread of consensus, and its tasks.
 
 use std::{
     collections::BTreeMap,
@@ -50,12 +50,12 @@ const MAX_PENDING_JOINS: usize = 8;
 pub enum StateOrigin {
     /// A new cluster: nothing was ever promised.
     Bootstrapped,
-    /// Its own data directory, and what the other peers have beyond that.
+    /// Its own data directory, and later entries of the other peers.
     Resumed,
-    /// An empty data directory without `--bootstrap`: the state may have been lost. A peer of several waits until the
-    /// others let it in.
+    /// An empty data directory without `--bootstrap`: the state may have been lost. Unless the peer is a lone one, it waits
+    /// until the others admit it.
     Empty,
-    /// The other peers, which have let it in with an empty data directory.
+    /// The other peers, which have admitted it with an empty data directory.
     Joined,
 }
 
@@ -169,8 +169,7 @@ impl Peer {
             let discovery = Discovery { local, client, mastership, eligibility, members: known };
             until_left(left.clone(), discovery.run());
             if used {
-                // An earlier process may have leased this peer's vote, and vote leases are not stored. A lone peer has
-                // no other peer to lease it to, and the lock of its directory excludes another process.
+                // An earlier process may have leased this peer's vote, and vote leases are not stored.
                 tokio::time::sleep(settings.timing.certainly_over()).await;
             }
         }

@@ -1,4 +1,4 @@
-//! Commands: what a master proposes, because the next master has to know it.
+//! Commands: the changes that a master proposes because the next master has to know them.
 
 use std::sync::Arc;
 
@@ -66,8 +66,8 @@ impl Command {
 /// A configuration that was, or is, in force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Configuration {
-    /// Counts from 1, and is assigned when the command is applied. A proposed version counts only if it is higher, as
-    /// when a backup is restored.
+    /// Counts from 1, and is assigned when the command is applied: the next version, or the proposed one if that is
+    /// higher, as when a backup is restored.
     pub version: u64,
     /// The YAML text as the operator wrote it.
     pub text: Arc<str>,
@@ -79,19 +79,18 @@ pub struct Configuration {
     pub by: Arc<str>,
 }
 
-/// A period in which unknown promises may be in force, so that resources listen to clients before they divide
-/// capacity. It begins when the command is applied.
+/// A learning period: unknown promises may be in force, so resources learn from clients before they divide capacity. It
+/// begins when the command is applied.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listening {
     /// Zero ends the period.
     pub length: Millis,
-    /// Resources listen for the whole length even if their templates say less.
+    /// Resources learn for the whole length even if their templates say less.
     pub whole: bool,
 }
 
-/// A capacity that an operator has set for a while, in place of the template's.
-///
-/// It ends by wall-clock time, so that it means the same to all peers and survives a restart of all of them.
+/// A temporary capacity that an operator has set in place of the template's. It ends by wall-clock time, which is the
+/// same for all peers and survives a restart of all of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct KeptOverride {
     /// An amount, or a factor of the template's capacity.
@@ -113,7 +112,7 @@ pub struct KeptOverride {
 pub enum ProposeError {
     #[error("the master lease is over; nothing was stored")]
     Deposed,
-    /// The lease or consensus ended while the proposal was under way. The next master knows whether it was stored.
+    /// The lease or consensus ended before the outcome was known. The next master knows whether it was stored.
     #[error("mastership was lost while the proposal was under way: it may have been stored, or not")]
     Uncertain,
     /// The proposal does not fit into one message to the peers. Nothing was stored.

@@ -15,7 +15,7 @@ use crate::log::{
     types::PeerId,
 };
 
-/// The previous user of the directory may still be stopping: it finishes its write first.
+/// The previous user of the directory may still be stopping, and finishes its write first.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A peer's identity, created with its directory.
@@ -27,7 +27,7 @@ pub(crate) struct Identity {
     pub(crate) cluster: Option<u128>,
 }
 
-/// A random number that is large enough to be unique.
+/// A random number, large enough to be unique.
 pub(crate) fn random() -> u128 {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).expect("the operating system has random numbers");

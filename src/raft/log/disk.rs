@@ -1,6 +1,5 @@
 //! The disk thread: it writes the log and the vote, one job after the other, so that no async task waits for a disk.
-//!
-//! After the first error nothing is written any more, and every job fails with that [`Failure`].
+//! After the first error it writes nothing, and every job fails with that [`Failure`].
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
@@ -24,7 +23,7 @@ use crate::{
     metrics,
 };
 
-/// Why consensus has ended on this peer. It neither votes nor stores anything afterwards.
+/// Why consensus has ended on this peer, which neither votes nor stores anything afterwards.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{0}")]
 pub struct Failure(pub(crate) Arc<str>);
@@ -83,7 +82,7 @@ pub(crate) enum Job {
     },
 }
 
-/// A handle to the thread, which ends when the last handle is dropped.
+/// A handle to the disk thread, which ends when the last handle is dropped.
 #[derive(Debug, Clone)]
 pub(crate) struct Disk {
     jobs: mpsc::Sender<Job>,
@@ -168,15 +167,14 @@ impl Writer {
         }
     }
 
-    /// Does nothing after a failure: it is unknown what a failed flush left on the disk, and a later successful flush
-    /// does not tell.
+    /// Does nothing after a failure. It is unknown what a failed flush left on the disk, even if a later one succeeds.
     fn attempt(&mut self, work: impl FnOnce(&mut Writer) -> Result<(), StoreError>) -> Result<(), Failure> {
         if let Some(failure) = self.failing.get() {
             return Err(failure);
         }
         self.flushes.begin(Instant::now());
         #[cfg(test)]
-        let result = crate::tests::disks::meet(self.directory.root(), "log").and_then(|()| work(self));
+        let result = crate::tests::faults::meet_disk(self.directory.root(), "log").and_then(|()| work(self));
         #[cfg(not(test))]
         let result = work(self);
         self.flushes.end(Instant::now());
@@ -242,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_slowest_of_a_minute_is_known_while_it_lasts_and_forgotten_later() {
+    fn the_slowest_write_counts_while_it_is_under_way_and_for_a_minute() {
         let (times, start) = (FlushTimes::default(), Instant::now());
         let at = |millis| start + Duration::from_millis(millis);
         let slowest = |millis| times.slowest(at(millis)).as_millis();

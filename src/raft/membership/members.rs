@@ -1,7 +1,8 @@
 //! Adds and removes peers. Runs on every peer, but only the master acts.
 //!
-//! A change goes through the log in steps, one change at a time. A new peer becomes a learner, catches up, gets a vote
-//! and replaces the earlier identity of its name. If a master dies in between, the next one finishes the change.
+//! There is one change at a time, and each of its steps is an entry in the log. A new peer becomes a learner, catches up,
+//! gets a vote, and replaces the earlier identity of its name. If a master dies in between, the next one finishes the
+//! change.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -122,8 +123,8 @@ impl Members {
         }
     }
 
-    /// If a master died between the steps of a change, the membership is joint: it needs a majority of both halves. Or
-    /// the earlier identity of a peer that has a vote again is left.
+    /// Finishes a change whose master died between its steps. Then the membership is joint, so that it needs two
+    /// majorities, or it still has the earlier identity of a peer that has a vote again.
     async fn finish_change(&self) {
         let Ok(one) = self.changing.try_lock() else { return };
         let Ok(lease) = self.check_master() else { return };
@@ -146,7 +147,7 @@ impl Members {
         let (members, voters) = (self.members(), self.voters());
         let (voting, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
             members.into_iter().partition(|(peer, _)| voters.contains(peer));
-        // While the voter is silent, a learner of its name may be its new identity.
+        // While the voter is silent, a learner with its name may be its new identity.
         let returned =
             |member: &Member| voting.iter().any(|(peer, voter)| voter.name == member.name && self.is_alive(*peer));
         let others = others.into_iter().filter(|(peer, member)| returned(member) && !self.is_alive(*peer));
@@ -169,8 +170,8 @@ impl Members {
         self.admit(other.peer, member).await
     }
 
-    /// Adds the peer as a learner, and gives it a vote once it has caught up. An earlier identity of the same name must
-    /// be silent, and is removed.
+    /// Adds the peer as a learner, and gives it a vote once it has caught up. Removes an earlier identity of the same
+    /// name, which must be silent.
     async fn admit(&self, peer: PeerId, member: Member) -> Result<(), ChangeError> {
         let _one = self.changing.lock().await;
         let lease = self.check_master()?;
@@ -213,8 +214,8 @@ impl Members {
         Ok(())
     }
 
-    /// Checks that a majority of the remaining voters answers now, each under the identity that has the vote. A peer
-    /// that was heard from a moment ago may have lost its directory since.
+    /// Checks that a majority of the remaining voters answers now, each under the identity that has the vote. Recent
+    /// contact is not enough, because a peer may have lost its directory since.
     async fn check_majority(&self, left: &BTreeSet<PeerId>) -> Result<(), ChangeError> {
         let (me, members) = (self.local.id(), self.members());
         let mut answers: FuturesUnordered<_> = left
@@ -237,7 +238,7 @@ impl Members {
         self.client.call_within::<_, ()>(ANSWER_TIMEOUT, address, peer, Method::Hello, &()).await.is_ok()
     }
 
-    /// Removes these learners, as far as they are still members.
+    /// Removes the learners among these that are still members.
     async fn remove_nodes(&self, lease: &MasterLease, peers: &BTreeSet<PeerId>) -> Result<(), ChangeError> {
         let left: BTreeSet<_> = self.members().into_keys().filter(|peer| peers.contains(peer)).collect();
         if !left.is_empty() {
@@ -247,8 +248,9 @@ impl Members {
     }
 
     pub(crate) async fn caught_up(&self, peer: PeerId, name: &str, limit: Duration) -> Result<(), ChangeError> {
+        let last = self.raft.metrics().borrow().last_log_index;
         let caught_up = tokio::select! {
-            caught_up = self.caught_up_within(peer, limit) => caught_up,
+            caught_up = self.has_entries(peer, last, limit) => caught_up,
             () = self.replaced_by_another(peer, name) => {
                 let why = "it has lost its directory meanwhile, and has another identity";
                 return Err(ChangeError::Failed(why.into()));
@@ -265,12 +267,6 @@ impl Members {
         }
     }
 
-    /// Whether the peer gets all entries up to now within `limit`.
-    async fn caught_up_within(&self, peer: PeerId, limit: Duration) -> bool {
-        let last = self.raft.metrics().borrow().last_log_index;
-        self.has_entries(peer, last, limit).await
-    }
-
     /// Whether the peer gets all entries up to `last` within `limit`.
     pub(crate) async fn has_entries(&self, peer: PeerId, last: Option<u64>, limit: Duration) -> bool {
         let has_all = |metrics: &RaftMetrics| match &metrics.replication {
@@ -280,7 +276,7 @@ impl Members {
         self.raft.wait(Some(limit)).metrics(has_all, "a peer catches up").await.is_ok()
     }
 
-    /// Runs one step of a change that was decided under `lease`. Under a later lease of this peer it might be wrong.
+    /// Runs one step of a change that was decided under `lease`. Under a later lease the decision may be outdated.
     async fn step<T>(
         &self,
         lease: &MasterLease,
@@ -309,7 +305,7 @@ impl Members {
         }
     }
 
-    /// Whether the peer was heard from within two vote leases. A running peer answers several times in that time.
+    /// Whether the peer was heard from within two vote leases, in which a running peer answers several times.
     pub(crate) fn is_alive(&self, peer: PeerId) -> bool {
         let lease = self.local.settings.timing.lease();
         let recent = |at| self.client.now().since(at) < lease.plus(lease);

@@ -129,8 +129,8 @@ impl RaftStateMachine<Types> for Machine {
         I: IntoIterator<Item = Entry> + OptionalSend,
         I::IntoIter: OptionalSend,
     {
-        // openraft does not notice if the task that applies entries panics: it would go on leading, and no proposal
-        // would ever be answered.
+        // openraft does not notice if the task that applies entries panics: it would continue to lead, and never answer
+        // a proposal.
         let applied = catch_unwind(AssertUnwindSafe(|| self.apply_all(entries)));
         applied.map_err(|_| {
             let last = self.applied.unwrap_or_default();
@@ -138,7 +138,7 @@ impl RaftStateMachine<Types> for Machine {
         })
     }
 
-    /// Clones the state between two entries. Encoding and writing happen in the background.
+    /// Clones the state. Encoding and writing happen in the background.
     async fn get_snapshot_builder(&mut self) -> StateSnapshot {
         let now = (self.clock)();
         let number = self.applied.map_or(0, |applied| applied.index);
@@ -204,7 +204,7 @@ impl RaftSnapshotBuilder<Types> for StateSnapshot {
             |error: AnyError| -> StorageError { StorageIOError::write_snapshot(Some(signature.clone()), error).into() };
         let state = self.state.take().ok_or_else(|| failed(AnyError::error("it was built already")))?;
         let now = self.now;
-        // The clone is dropped on that thread, too: freeing a large state takes as long as copying it.
+        // The clone is dropped on that thread as well, because freeing a large state takes long.
         let encode = move || codec::encode(&state.record(now));
         let encoded = tokio::task::spawn_blocking(encode).await;
         let bytes = encoded.map_err(|gone| failed(AnyError::new(&gone)))?;

@@ -15,7 +15,7 @@ use crate::{
     settings::{Settings, timing::Timing},
     tests::{
         cluster::{Cluster, SECRET, configuration, lone_master, set_text, texts, timing, until},
-        delays::hold_next,
+        faults::hold_next,
         lease_watcher::LeaseWatcher,
         rejections::{ask, identity, peer_info},
         segments::log_id,
@@ -135,10 +135,8 @@ async fn a_transfer_to_an_isolated_peer_is_refused() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_request_to_stand_makes_no_second_master() {
-    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
-    let (watcher, watching) = LeaseWatcher::start(&cluster);
-    cluster.bootstrap().await;
-    cluster.running().for_each(|(_, peer)| watcher.watch(peer));
+    let cluster = Cluster::three().await;
+    let watcher = LeaseWatcher::start(&cluster);
     cluster.propose(set_text("one")).await;
     let (master, lease) = cluster.master().await;
     let others = cluster.others(&master);
@@ -161,7 +159,7 @@ async fn a_late_request_to_stand_makes_no_second_master() {
     tokio::time::sleep(Duration::from_millis(600)).await;
     cluster.isolate(&again, false);
     cluster.propose(set_text("two")).await;
-    watcher.stop(watching);
+    watcher.stop();
 }
 
 /// Several times longer than any peer waits before it starts an election.

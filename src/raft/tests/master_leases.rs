@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use leaseway_core::{Amount, Assigned, ClusterTime, Epoch, HolderKind, Load, Millis, Promises, Refused};
+use leaseway_core::{Amount, ClusterTime, Epoch, Millis, Refused};
 
 use crate::{
     election::master_lease::{MasterLease, Mastership},
@@ -60,23 +60,6 @@ fn a_proposal_is_applied_as_a_whole_or_not_at_all() {
     let forget = |epoch| Command::ForgetPromises { resource: "r".into(), epoch: Epoch(epoch) };
     apply(term, &[forget(3), promises(4, 3, 2.0)]).0.expect("promises of later epochs stay");
     apply(term, &[forget(4), promises(2, 1, 2.0)]).0.expect("the promises are forgotten");
-    let assignment = |kind, assigned| Command::Assignment { resource: "r".into(), kind, holder: "y".into(), assigned };
-    let node = assignment(HolderKind::Node, Some(Assigned::Share(0.25)));
-    let (result, record) = apply(term, &[assigned("x", 2.0), assigned("x", 0.0), assigned("y", 3.0), node]);
-    result.expect("nothing to refuse");
-    let load = |load| Command::Load { resource: "r".into(), load };
-    let (result, loaded) = apply(term, &[load(Some(Load::Factor(0.5)))]);
-    result.expect("nothing to refuse");
-    let restored = State::restore(loaded.clone(), Millis(9));
-    assert_eq!(restored.record(Millis(0)), loaded);
-    let holders: Vec<_> = restored.assignments("r").map(|(kind, id, assigned)| (kind, &**id, assigned)).collect();
-    let three = Assigned::Capacity(Amount::clamped(3.0));
-    assert_eq!(holders, [(HolderKind::Client, "y", three), (HolderKind::Node, "y", Assigned::Share(0.25))]);
-    assert_eq!(restored.load("r"), Some(Load::Factor(0.5)));
-    let (result, unloaded) = apply(term, &[load(None)]);
-    result.expect("nothing to refuse");
-    assert_eq!(unloaded, record, "the template is in force again");
-    assert_eq!(restored.promises("r").map(Promises::total), Some(Amount::clamped(2.0)));
 }
 
 #[test]

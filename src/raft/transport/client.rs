@@ -155,7 +155,7 @@ impl PeerClient {
         let (prover, peer) = (Arc::clone(&self.prover), name.to_owned());
         let asked = async move { connection.ask(&prover, &peer, method, request).await };
         #[cfg(test)]
-        let asked = crate::tests::delays::deliver(address, method, asked);
+        let asked = crate::tests::faults::deliver(address, method, asked);
         let (mut response, is_proven) = asked.await.map_err(CallError::Refused)?;
         let other = self.handshake.check(response.from.take(), is_proven)?;
         if other.name != name || (to != 0 && other.peer != to) {
@@ -183,7 +183,7 @@ impl PeerClient {
     }
 }
 
-/// The maximum size of a message that is kept to be sent again with another challenge. Consensus repeats longer ones.
+/// The maximum size of a message that is sent again after a stale challenge. Consensus repeats larger ones itself.
 const MAX_RESENT_BYTES: usize = 64 << 10;
 
 impl Connection {

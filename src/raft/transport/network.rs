@@ -73,8 +73,8 @@ impl PeerLink {
         answer.map_err(|error: CallError| RPCError::Unreachable(Unreachable::new(&error)))
     }
 
-    /// Fails if this peer has voted again since. openraft goes on replicating for the earlier vote for a while, and
-    /// reads entries that the next leader may have written meanwhile. After the entries of the earlier vote, they would
+    /// Fails if this peer has voted again since. openraft continues to replicate for the earlier vote for a while, and
+    /// reads entries that the next leader may have written meanwhile. Sent after entries of the earlier vote, they would
     /// corrupt the log of a follower.
     fn check(&self, vote: &Vote) -> Result<(), Unreachable> {
         let newest = *self.log.vote();

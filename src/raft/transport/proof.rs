@@ -7,8 +7,8 @@
 //! - no message can be replayed: another connection has another challenge, and on the same one the counter was seen;
 //! - no answer passes for the answer to another request.
 //!
-//! Messages are not encrypted: only TLS does that. A sender that does not know the challenge yet is told it in an
-//! error, and sends the message again.
+//! Messages are not encrypted: only TLS does that. A sender that does not know the challenge receives it in an error,
+//! and sends the message again.
 
 use std::sync::{
     Mutex, PoisonError,
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_knows_the_secret_and_the_challenge_is_proven_once() {
+    fn a_request_with_the_secret_and_the_challenge_is_valid_once() {
         let (sender, receiver, challenge) = (prover("s"), prover("s"), Challenge::new());
         let message = proven(&sender, &challenge);
         assert_eq!(receiver.check(&message, Method::Append, "b", &challenge), ProofCheck::Valid);
@@ -261,12 +261,12 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_changed_on_the_way_shows() {
+    fn a_changed_request_is_invalid() {
         let (sender, receiver) = (prover("s"), prover("s"));
         let changes: [fn(&mut PeerRequest); 6] = [
             |message| message.payload = "y".into(),
             |message| message.to = 8,
-            |message| message.from.as_mut().expect("it says who").name = "c".into(),
+            |message| message.from.as_mut().expect("it has a sender").name = "c".into(),
             |message| message.from = None,
             |message| message.proof.as_mut().expect("it has one").counter += 1,
             |message| message.proof.as_mut().expect("it has one").nonce[0] ^= 1,
@@ -289,12 +289,12 @@ mod tests {
         assert_eq!(
             receiver.check(&message, Method::Append, "b", &challenge),
             ProofCheck::Valid,
-            "it is good after all"
+            "the unchanged request is valid"
         );
     }
 
     #[test]
-    fn without_the_secret_there_is_no_proof_and_where_there_is_no_secret_none_is_expected() {
+    fn a_proof_is_required_exactly_if_there_is_a_secret() {
         let (challenge, none) = (Challenge::new(), Prover::new(None));
         let foreign = proven(&prover("other"), &challenge);
         assert_eq!(prover("s").check(&foreign, Method::Append, "b", &challenge), ProofCheck::Invalid);
@@ -304,14 +304,14 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_to_its_request_alone() {
+    fn an_answer_is_valid_for_its_request_only() {
         let (asking, answering) = (prover("s"), prover("s"));
         let session = ProofSession::default();
         let [first, second] = [sent(&asking, &session), sent(&asking, &session)].map(|sent| sent.proof);
         let mut answer = PeerResponse { payload: "yes".into(), ..PeerResponse::default() };
         answer.proof = answering.prove_answer(&answer, first.as_ref());
         assert!(asking.verify_answer(&answer, first.as_ref()));
-        assert!(!asking.verify_answer(&answer, second.as_ref()), "it is that to another");
+        assert!(!asking.verify_answer(&answer, second.as_ref()), "the answer to another request");
         assert!(!prover("other").verify_answer(&answer, first.as_ref()));
         let changed = PeerResponse { payload: "no".into(), ..answer.clone() };
         assert!(!asking.verify_answer(&changed, first.as_ref()));
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_may_overtake_each_other_within_the_window() {
+    fn counters_may_arrive_out_of_order_within_the_window() {
         let mut window = Window::default();
         let most = WINDOW as u64;
         for counter in [5, 3, 4, 0, most, 1] {
@@ -331,7 +331,7 @@ mod tests {
         for (counter, is_new) in [(most, false), (most + 1, true), (most + 1, false), (2 * most, false), (0, false)] {
             assert_eq!(window.admits(counter), is_new, "{counter}");
         }
-        assert!(window.admits(1_000 * most) && !window.admits(2 * most), "all before is too old");
-        assert!(!window.admits(u64::MAX), "there would be none after it");
+        assert!(window.admits(1_000 * most) && !window.admits(2 * most), "earlier counters are too old");
+        assert!(!window.admits(u64::MAX), "the last counter");
     }
 }
