@@ -40,7 +40,7 @@ pub enum StoreError {
     Io { action: &'static str, path: PathBuf, source: io::Error },
     #[error("{} is in use by another process", path.display())]
     InUse { path: PathBuf },
-    /// The content is not what was written. Nothing was changed.
+    /// The content differs from what was written. The directory is unchanged.
     #[error(
         "{} is damaged at byte {offset}: {what}. Nothing of this directory can be relied on.\n\
          A peer of several: if a majority of the others is intact, empty the directory and start again, and this peer \

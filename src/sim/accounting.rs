@@ -1,5 +1,5 @@
-//! Accounting of what all clients believe that they may use, summed up at every moment: how much of the capacity was
-//! used, whether it was ever exceeded, and how soon the demand was met.
+//! Accounting of the capacity that all clients believe they may use: how much of the total capacity was used, whether it
+//! was ever exceeded, and how soon the demand was met.
 //!
 //! It relies on the clients alone and never asks a node. Sums are exact ([`Sum`]), so "more than the capacity" is a
 //! comparison of integers, free of rounding.
@@ -16,7 +16,7 @@ const SAMPLE_INTERVAL: Millis = Millis(5_000);
 
 pub(crate) struct Accounting {
     capacity: Amount,
-    /// Upper bound of what clients may believe. It exceeds the capacity after a cut, until leases have expired.
+    /// Upper bound of the sum that clients may believe. It exceeds the capacity after a cut, until leases have expired.
     most: Sum,
     /// Tolerance of the bound, see [`Plan::digits`](crate::scenario::plan::Plan).
     digits: Sum,
@@ -112,7 +112,7 @@ impl Accounting {
         self.most = self.most.max(capacity.into());
     }
 
-    /// After a cut: the root counts `held`, so no more may be believed from now on.
+    /// After a cut, lowers the bound to the amount that the root counts as held.
     pub(crate) fn held(&mut self, held: Sum) {
         // The sum of all dues may exceed the capacity by the rounding error of each, and after a cut all keep that.
         let close = Amount::clamped(self.capacity.get() * (1.0 + 1e-12));
@@ -130,7 +130,7 @@ impl Accounting {
         self.wants += after;
     }
 
-    /// What a client may use has changed. Fails if the bound is exceeded.
+    /// The usable capacity of a client has changed. Fails if the bound is exceeded.
     pub(crate) fn believe(
         &mut self,
         now: Millis,

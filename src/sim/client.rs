@@ -154,12 +154,12 @@ impl ClientMachine {
 }
 
 impl Client {
-    /// What it wants now; 0 while it is away.
+    /// Its demand now; 0 while it is away.
     pub(crate) fn wants(&self) -> Amount {
         if self.is_here { self.wants } else { Amount::ZERO }
     }
 
-    /// What it asks its node for: for an Envoy what the gateway derives from reports, for a limiter the estimate.
+    /// The wants in its requests: for an Envoy those that the gateway derives from reports, for a limiter the estimate.
     pub(crate) fn asks_for(&self) -> Amount {
         match &self.machine {
             ClientMachine::Envoy(envoy) => Amount::clamped(envoy.wanted()),
@@ -176,7 +176,7 @@ impl Client {
         }
     }
 
-    /// What it uses now. A client that does not report usage uses everything.
+    /// Its usage now. A client that does not report usage uses its whole capacity.
     pub(crate) fn uses(&self) -> Amount {
         if self.usage_pattern.as_ref().is_none_or(UsagePattern::is_busy) { self.believes } else { Amount::ZERO }
     }

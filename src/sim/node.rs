@@ -138,7 +138,7 @@ pub(crate) struct EngineChecks {
 }
 
 impl EngineChecks {
-    /// Starts with what the engine has inherited.
+    /// Starts with the inherited leases of the engine.
     pub(crate) fn new(engine: &ResourceEngine<Ticket>) -> EngineChecks {
         EngineChecks { held: engine.resource().sums().held, ..EngineChecks::default() }
     }

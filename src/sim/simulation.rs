@@ -487,7 +487,7 @@ impl<'p> Simulation<'p> {
         }
     }
 
-    /// The state of every node: its capacity, what it counts as held, and what its clients may use.
+    /// The state of every node: its capacity, the amount that it counts as held, and the capacity of its clients.
     fn node_states(&self) -> impl Iterator<Item = String> {
         let places = self.plan.tree.nodes.iter().zip(&self.nodes).enumerate();
         places.map(|(index, (place, node))| {

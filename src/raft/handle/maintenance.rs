@@ -28,7 +28,7 @@ const MARK_FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 /// The interval at which peers are asked which incarnation runs, and the time limit of an answer.
 const DOUBT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Keeps the log short: takes a snapshot when it has become long, and purges what a snapshot covers.
+/// Compacts the log: takes a snapshot when the log has become long, and purges entries that a snapshot covers.
 pub(crate) async fn compact_log(raft: Raft, log: LogStore) {
     let mut asked = None;
     loop {

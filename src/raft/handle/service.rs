@@ -13,7 +13,7 @@
 //! | answer to `Vote` | may complete an election of the same Raft term | the voters voted for no other peer in that term, and a master lease needs a new confirmation |
 //! | `Poll` | nothing: it is only answered | a pre-vote promises nothing |
 //! | `Stand` | starts an election if neither vote nor log has changed since it was sent | it breaks a vote lease, so it must not count in a later term: see [`StandRequest`] and `membership/transfer.rs` |
-//! | `Snapshot` | a chunk of an earlier transfer starts the transfer over; a finished snapshot that is older than what is committed is ignored | chunks with a gap before them are refused ([`ReceivedSnapshot`]) |
+//! | `Snapshot` | a chunk of an earlier transfer starts the transfer over; a finished snapshot that is older than the committed entries is ignored | chunks with a gap before them are refused ([`ReceivedSnapshot`]) |
 //! | `Join` | a master may admit a peer that is gone as a learner, which delays other changes for at most two minutes and is removed afterwards | a peer gets a vote only after it has caught up |
 //! | `Hello` | the sender counts as alive for two leases | liveness only decides whom a master chooses or refuses to replace; both are asked again before anything depends on it |
 //!
@@ -120,7 +120,7 @@ impl Peers for PeersService {
     async fn append(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
         let (raft, Authenticated { from, payload, proof }) = self.consensus(Method::Append, request).await?;
         let rpc: AppendEntriesRequest<Types> = decode(&payload)?;
-        // A master has on disk what it says is committed.
+        // A master has all committed entries on disk.
         let from = incarnation_of(&from);
         self.local.acknowledged.has(from.peer, from.number, rpc.leader_commit);
         self.check_committed(&raft, &rpc)?;

@@ -6,7 +6,7 @@
 //! that it is known to have on disk, and its incarnation (process):
 //!
 //! - A master learns it from an answer to its entries.
-//! - A follower learns it from its master's messages: a master has on disk what it says is committed.
+//! - A follower learns it from its master's messages: a master has all committed entries on disk.
 //!
 //! Every message carries the sender's incarnation and the last entry of the log that it started with. Committed
 //! entries are never taken back, so a later incarnation that started with fewer has lost some ([`Loss`]). Only answers

@@ -1,4 +1,4 @@
-//! What openraft leaves to its users: docs/internals/openraft.md.
+//! The workarounds for faults of openraft: docs/internals/openraft.md.
 
 use std::{
     collections::BTreeSet,
@@ -120,26 +120,26 @@ async fn the_log_is_purged_only_once_the_snapshot_is_on_disk() {
     let mut log = opened.log.clone();
     let purge = tokio::spawn(async move { log.purge(log_id(1, 8)).await });
     sleep(Duration::from_millis(50)).await;
-    assert!(!purge.is_finished(), "a peer that is killed now has neither");
+    assert!(!purge.is_finished(), "a peer that is killed now would have neither log nor snapshot");
     let state = nothing(&opened);
     opened.machine.install_snapshot(&meta(log_id(1, 8)), state).await.expect("it is written");
     purge.await.expect("it does not panic").expect("it is written");
     drop(opened);
-    let opened = open(&settings).expect("nothing is missing");
+    let opened = open(&settings).expect("log and snapshot are complete");
     assert_eq!((opened.machine.applied(), opened.log.log().purged()), (Some(log_id(1, 8)), Some(log_id(1, 8))));
 }
 
 #[tokio::test]
-async fn what_waits_for_a_snapshot_that_cannot_be_read_is_told() {
+async fn a_damaged_snapshot_ends_the_wait_to_purge_the_log() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let mut opened = open(&settings(&directory)).expect("it opens");
     opened.log.blocking_append((0..10).map(blank)).await.expect("it is written");
     let mut log = opened.log.clone();
     let purge = tokio::spawn(async move { log.purge(log_id(1, 8)).await });
     let damaged = Box::new(Cursor::new(vec![0xff; 9]));
-    opened.machine.install_snapshot(&meta(log_id(1, 8)), damaged).await.expect_err("it is no state");
+    opened.machine.install_snapshot(&meta(log_id(1, 8)), damaged).await.expect_err("the state does not decode");
     purge.await.expect("it does not panic").expect_err("there is no snapshot");
-    assert!(opened.failing.get().is_some(), "this peer takes no part any more");
+    assert!(opened.failing.get().is_some(), "consensus has not ended on this peer");
 }
 
 #[tokio::test]
@@ -225,6 +225,6 @@ async fn a_master_that_a_change_removes_lets_another_finish_it() {
     })
     .await;
     let (_, by) = by.expect("it was found");
-    assert!(left.contains(&by), "it has removed itself: nothing is left if it dies before the others have that");
+    assert!(left.contains(&by), "the master has removed itself, and the others may lack the last entry");
     until("another peer is master", || cluster.masters().iter().any(|(name, _)| others.contains(&name.as_str()))).await;
 }

@@ -1,5 +1,5 @@
-//! The stored bytes of every format. `BLESS=1 cargo test -p leaseway-raft format` writes those of a new format; those
-//! of an old one never change. If a test fails here, peers of this version would not understand what is stored: raise
+//! The stored bytes of the format. `BLESS=1 cargo test -p leaseway-raft format` writes those of a new format. If a test
+//! fails here, this version does not understand stored data of the same format: raise
 //! [`FORMAT`](crate::log::codec::FORMAT).
 
 use std::{collections::BTreeMap, fs, path::PathBuf, sync::Arc};
@@ -28,14 +28,14 @@ fn log_id(index: u64) -> LogId {
 }
 
 fn commands() -> Vec<Command> {
-    let vouched =
+    let assignment =
         |kind, assigned| Command::Assignment { resource: "pool".into(), kind, holder: "one".into(), assigned };
     vec![
         Command::Configuration(configuration("resources: []")),
         Command::ForgetPromises { resource: "gone".into(), epoch: Epoch(9) },
-        vouched(HolderKind::Client, Some(Assigned::Capacity(Amount::clamped(2.0)))),
-        vouched(HolderKind::Node, Some(Assigned::Share(0.25))),
-        vouched(HolderKind::Client, None),
+        assignment(HolderKind::Client, Some(Assigned::Capacity(Amount::clamped(2.0)))),
+        assignment(HolderKind::Node, Some(Assigned::Share(0.25))),
+        assignment(HolderKind::Client, None),
         Command::Listen(Listening { length: Millis(61_060), whole: false }),
         Command::Load { resource: "pool".into(), load: Some(Load::Capacity(Amount::clamped(80.0))) },
         Command::Load { resource: "other".into(), load: Some(Load::Factor(0.5)) },
@@ -174,7 +174,7 @@ fn the_stored_bytes_have_not_changed() {
         fs::write(&path, everything()).expect("it can be written");
     }
     let before = fs::read(&path).expect("there are bytes of this format");
-    assert!(everything() == before, "the format has changed, and its number has not");
+    assert!(everything() == before, "the bytes have changed, and FORMAT has not");
 }
 
 /// Reads a file as a peer would. Returns the entries of its log and the state of its snapshot.
@@ -204,8 +204,8 @@ fn stored_bytes_are_read() {
     assert_eq!(proposals[0], all_commands());
     let pool = state.pool("pool").expect("it is remembered");
     assert_eq!(pool.len(), 4);
-    assert_eq!(pool.notes(Millis(2000)).clock.grown, 92.0, "time goes on");
-    assert_eq!(state.assignments("pool").count(), 1, "the client's was taken away");
+    assert_eq!(pool.notes(Millis(2000)).clock.grown, 92.0, "the clock of the pool advances");
+    assert_eq!(state.assignments("pool").count(), 1, "the client's assignment was removed");
     assert_eq!(state.load("other"), Some(Load::Factor(0.5)));
     assert_eq!(state.configuration().map(|configuration| &*configuration.text), Some("resources: []"));
     let [Command::Promises { changes, .. }, _] = &totals()[..] else { panic!("one change") };

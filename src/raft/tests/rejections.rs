@@ -64,7 +64,7 @@ pub(super) async fn ask(
     let connection = Connection::over(endpoint.connect().await.expect("it accepts"));
     let prover = Prover::new(Some(&Secret::new(secret)));
     let (answer, is_proven) = connection.ask(&prover, of, method, request).await?;
-    assert!(is_proven, "it is the peer that was asked");
+    assert!(is_proven, "the answer comes from a peer");
     Ok(answer)
 }
 
@@ -164,9 +164,10 @@ async fn no_peer_starts_an_election_because_a_former_master_asks_for_it() {
 }
 
 #[tokio::test]
-async fn settings_that_cannot_work_are_refused_with_what_is_wrong() {
+async fn invalid_settings_are_refused_with_the_reason() {
     let mut cluster = Cluster::new(&["a", "b"]).await;
-    let refused = async |settings: Settings| start(settings).await.map(|_| ()).expect_err("it cannot work").to_string();
+    let refused =
+        async |settings: Settings| start(settings).await.map(|_| ()).expect_err("the settings are invalid").to_string();
     let listen = Some("0.0.0.0:0".parse().expect("an address"));
     let open = start(Settings { listen, secret: None, ..cluster.settings("a") }).await.map(|_| ());
     assert!(matches!(open, Err(StartError::NoSecret(_))), "{open:?}");

@@ -1,5 +1,5 @@
-//! The oracle: what a single server that knows every client would give each. It is the core's own division, without a
-//! tree and without leases.
+//! The oracle: the capacity that a single server with full knowledge would give each client. It is the core's own
+//! division, without a tree and without leases.
 
 use leaseway_core::{
     Amount, Ask, Birth, ChargedTo, Claim, Claims, Epoch, HolderKind, Millis, Now, Request, Resource, RoundScratch,

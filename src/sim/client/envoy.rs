@@ -1,7 +1,7 @@
 //! A gateway's client for one Envoy: the real state machine and session of the gateway, the stream between gateway and
 //! Envoy, and a simulated Envoy, which acknowledges nothing.
 //!
-//! What such a client may use is what its *Envoy* believes, not what the gateway and the server count.
+//! The usable capacity of such a client is the one that its *Envoy* believes, not the one that gateway and server count.
 
 use std::{collections::BTreeMap, sync::Arc};
 

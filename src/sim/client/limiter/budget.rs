@@ -1,4 +1,4 @@
-//! An independent check of what a limiter admits, given the leases of its session.
+//! An independent check of the permits that a limiter admits, given the leases of its session.
 //!
 //! In every period the admitted permits are at most the leased capacity in it plus one burst: the capacity at the start
 //! of the period times the length of the window, and at least one permit. All periods are checked at once, by tracking
