@@ -91,7 +91,7 @@ fn run(cases: &[Case], args: &SimulateArgs) -> Result<Vec<Outcomes>, Error> {
     let runs = cases.len() as u64 * (seeds.end - seeds.start);
     let progress = Progress { bar: bar(runs), interrupt: Interrupt::watch()? };
     let plans: Vec<&Plan> = cases.iter().map(|case| &case.plan).collect();
-    let outcomes = run_all(&plans, seeds, false, &progress);
+    let outcomes = run_all(&plans, seeds, &progress);
     progress.bar.finish_and_clear();
     outcomes.ok_or(Error::Interrupted)
 }

@@ -8,7 +8,7 @@ pub(crate) mod service;
 
 use std::{
     net::SocketAddr,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -20,17 +20,17 @@ use crate::{
     election::master_lease::{MasterLease, Mastership},
     handle::{
         open::StartError,
-        peer::{Request, Running, StateOrigin},
+        peer::{Running, StateOrigin},
     },
     log::{
         command::{Command, ProposeError},
         disk::Failure,
     },
     membership::{
-        change_error::ChangeError,
         ineligible::Ineligible,
+        members::{ChangeError, Members},
         report::{self, PeerReport},
-        transfer::Transferred,
+        transfer::{Transferred, transfer},
     },
     settings::Settings,
     state::{
@@ -71,8 +71,8 @@ impl RaftHandle {
         proposals::propose(&self.0.proposals, lease, commands).await
     }
 
-    /// As [`propose`](Self::propose), without waiting. `done` is called with the result on a thread of this peer. If
-    /// the peer stops, it is dropped.
+    /// As [`propose`](Self::propose), without waiting. `done` is called with the result on a thread of this peer. If the
+    /// peer stops, `done` is dropped.
     pub fn submit(
         &self,
         lease: &MasterLease,
@@ -82,7 +82,7 @@ impl RaftHandle {
         proposals::submit(&self.0.proposals, lease, commands, Box::new(done));
     }
 
-    /// Reads the state as applied here. Nothing is applied meanwhile: be brief.
+    /// Reads the state as applied here. No entry is applied meanwhile, so be brief.
     pub fn read<R>(&self, f: impl FnOnce(&State) -> R) -> R {
         f(&self.0.state.read())
     }
@@ -98,7 +98,7 @@ impl RaftHandle {
         self.0.local.raft.get().expect("it has begun")
     }
 
-    /// A backup of the state as this peer knows it. `believed` is the longest lease that its promises may not cover.
+    /// A backup of the state as this peer knows it. `believed`: the longest lease that its promises may not cover.
     pub fn backup(&self, program: &str, at_unix: i64, believed: Millis) -> Backup {
         let now = self.0.local.now();
         let peers = self.peers().into_iter();
@@ -120,29 +120,37 @@ impl RaftHandle {
     /// Only on the master.
     pub async fn add(&self, name: &str, address: &str) -> Result<(), ChangeError> {
         let (name, address) = (name.to_owned(), address.to_owned());
-        self.change(|done| Request::Add { name, address, done }).await
+        let lone = ChangeError::Lone { name: self.name().to_owned() };
+        self.change(lone, |members| async move { members.add(&name, &address).await }).await
     }
 
     /// Removes a peer for good. Only on the master.
     pub async fn remove(&self, name: &str) -> Result<(), ChangeError> {
         let name = name.to_owned();
-        self.change(|done| Request::Remove { name, done }).await
+        let lone = ChangeError::Lone { name: self.name().to_owned() };
+        self.change(lone, |members| async move { members.remove(&name).await }).await
     }
 
     /// Transfers mastership to a peer, or to the one with the longest log. Returns once the next master has its lease.
     /// Only on the master.
     pub async fn transfer(&self, to: Option<&str>) -> Result<Transferred, ChangeError> {
         let to = to.map(str::to_owned);
-        self.change(|done| Request::Transfer { to, done }).await
+        self.change(ChangeError::Alone, |members| async move { transfer(&members, to.as_deref()).await }).await
     }
 
-    async fn change<T>(
+    /// Runs a change on the thread of this peer, where it is completed even if the caller is dropped. `lone` is the
+    /// error of a lone peer.
+    async fn change<T: Send + 'static, F: Future<Output = Result<T, ChangeError>> + Send + 'static>(
         &self,
-        request: impl FnOnce(oneshot::Sender<Result<T, ChangeError>>) -> Request,
+        lone: ChangeError,
+        change: impl FnOnce(Arc<Members>) -> F,
     ) -> Result<T, ChangeError> {
-        let (done, result) = oneshot::channel();
-        let _ = self.0.requests.send(request(done));
-        result.await.unwrap_or_else(|_| Err(ChangeError::Failed("this peer stops".into())))
+        if self.0.local.settings.is_lone() {
+            return Err(lone);
+        }
+        let members = self.0.members.get().cloned().ok_or(ChangeError::NotMaster { master: None })?;
+        let changed = self.0.runtime.spawn(change(members)).await;
+        changed.unwrap_or_else(|_| Err(ChangeError::Failed("this peer stops".into())))
     }
 
     pub fn name(&self) -> &str {
@@ -161,7 +169,7 @@ impl RaftHandle {
 
     /// Where the state comes from. [`StateOrigin::Empty`] may become [`StateOrigin::Joined`].
     pub fn origin(&self) -> StateOrigin {
-        self.0.origin.get()
+        *self.0.origin.borrow()
     }
 
     /// The bound address of its peer listener, with the real port.
@@ -188,14 +196,14 @@ impl RaftHandle {
         self.0.local.acknowledged.noticed()
     }
 
-    /// Whether this peer is master or hears the master itself. Otherwise it only repeats what other peers say about the
-    /// master, and may not count for a majority yet.
+    /// Whether this peer is master or hears the master itself. Otherwise it only knows the master from other peers, and
+    /// may not count for a majority yet.
     pub fn hears_master(&self) -> bool {
-        self.0.local.discovered.hears_master()
+        self.0.local.discovered.hears_master.load(Ordering::Relaxed)
     }
 
-    /// Why consensus has ended on this peer, usually because its disk has failed. It leads and votes no more until it
-    /// is restarted.
+    /// Why consensus has ended on this peer, usually because its disk has failed. It neither leads nor votes until it is
+    /// restarted.
     pub fn failure(&self) -> watch::Receiver<Option<Failure>> {
         self.0.local.failing.watch()
     }
@@ -205,11 +213,11 @@ impl RaftHandle {
         self.0.flushes.slowest(Instant::now())
     }
 
-    /// Stops cleanly. A master transfers mastership first. Nothing is under way when this returns.
+    /// Stops cleanly. A master transfers mastership first. Nothing is in flight when this returns.
     pub async fn shutdown(&self) {
         let (done, gone) = oneshot::channel();
-        let _ = self.0.requests.send(Request::Leave { done });
-        // The sender is dropped when the peer has left, or if it had left before.
+        let _ = self.0.leave.send(done);
+        // The sender is dropped once the peer has left.
         let _ = gone.await;
     }
 }

@@ -1,6 +1,6 @@
-//! The replicated log of this peer: what its entries carry ([`command`], [`types`]) and how they are stored.
+//! The replicated log of this peer: the content of its entries ([`command`], [`types`]) and their storage.
 //!
-//! Everything that a peer keeps is in its data directory:
+//! A peer keeps everything in its data directory:
 //!
 //! ```text
 //! data/lock          held by the process that uses the directory
@@ -14,19 +14,17 @@
 //! openraft calls [`store::LogStore`]. It keeps the log in memory ([`memory`]) and hands every change to one thread
 //! ([`disk`]), which appends it to a segment file ([`segments`]) and flushes.
 //!
-//! A record counts once it is flushed. A failed write or flush ends consensus on this peer ([`disk::Failure`]): what it
-//! left on the disk is unknown, so it is not retried. On start, a record that a crash tore off at the end of the log is
-//! dropped, because it was never acknowledged; the floor ([`floor`]) detects the case in which it was. Any other damage
-//! refuses the directory.
+//! A record counts once it is flushed. A failed write or flush ends consensus on this peer ([`disk::Failure`]). It is
+//! not retried, because what it left on the disk is unknown. On start, a record that a crash tore off at the end of the
+//! log is dropped, because it was never acknowledged. If it was, the [`high_water_mark`] shows that. A directory with
+//! any other damage is refused.
 
 pub(crate) mod acknowledged;
 pub(crate) mod codec;
 pub(crate) mod command;
 pub(crate) mod directory;
 pub(crate) mod disk;
-pub(crate) mod floor;
-pub(crate) mod flush_times;
-pub(crate) mod frame;
+pub(crate) mod high_water_mark;
 pub(crate) mod memory;
 pub(crate) mod segments;
 pub(crate) mod snapshots;
@@ -42,7 +40,7 @@ pub enum StoreError {
     Io { action: &'static str, path: PathBuf, source: io::Error },
     #[error("{} is in use by another process", path.display())]
     InUse { path: PathBuf },
-    /// The content is not what was written. Nothing was changed.
+    /// The content differs from what was written. The directory is unchanged.
     #[error(
         "{} is damaged at byte {offset}: {what}. Nothing of this directory can be relied on.\n\
          A peer of several: if a majority of the others is intact, empty the directory and start again, and this peer \

@@ -1,11 +1,10 @@
-//! Who belongs to the cluster, and how a peer finds its place in it.
+//! The members of the cluster, and how a peer becomes one.
 //!
-//! [`bootstrap`] begins a cluster or joins one; [`members`] adds and removes peers on the master; [`transfer`] hands
-//! mastership to another member. [`discovery`] is for a peer that hears no master: it asks the others for the master,
-//! and whether it is still a member ([`ineligible`]).
+//! [`bootstrap`] begins a cluster or joins one. [`members`] adds and removes peers on the master. [`transfer`] transfers
+//! mastership to another member. A peer that hears no master uses [`discovery`] to ask the others for the master and
+//! whether it is still a member ([`ineligible`]).
 
 pub(crate) mod bootstrap;
-pub(crate) mod change_error;
 pub(crate) mod discovery;
 pub(crate) mod ineligible;
 pub(crate) mod members;

@@ -1,23 +1,31 @@
 //! The settings that a peer starts with.
 
-pub(crate) mod accept;
 pub(crate) mod timing;
 
-use std::{fmt, net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{
+    fmt, io,
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    pin::Pin,
+    sync::Arc,
+};
 
+use futures_util::{Stream, StreamExt as _};
 use leaseway_core::Millis;
-use leaseway_tls::ClientTls;
+use leaseway_tls::{ClientTls, Names};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpListener,
+};
+use tokio_stream::wrappers::TcpListenerStream;
 
 use crate::{
     log::{command::Configuration, types::Member},
-    settings::{
-        accept::{Accept, plain_text},
-        timing::Timing,
-    },
+    settings::timing::Timing,
     state::{backup::Backup, machine::Clock},
 };
 
-/// [`Settings::new`] is for a lone peer; change the fields that differ.
+/// The settings of a peer. [`Settings::new`] is for a lone peer.
 #[derive(Clone)]
 pub struct Settings {
     /// The name of this peer, as in `peers`.
@@ -80,7 +88,7 @@ impl Settings {
         self.listen.is_none()
     }
 
-    /// Whether `peers` names no other peer. If this one listens, others may be added.
+    /// Whether `peers` names no other peer. Others may still be added if this one listens.
     pub(crate) fn names_no_other_peer(&self) -> bool {
         self.peers.iter().all(|(name, _)| *name == self.name)
     }
@@ -96,29 +104,14 @@ impl Settings {
         Member { name: self.name.clone(), address, advertise: self.advertise.clone() }
     }
 
-    /// The address of a member's peer listener. The one in `peers` takes precedence over the membership, which has the
-    /// one from when the member was added.
+    /// The address of a member's peer listener. An address in `peers` takes precedence over that in the membership, which
+    /// is from the time the member was added.
     pub(crate) fn address_of_member<'a>(&'a self, member: &'a Member) -> &'a str {
         self.address_of(&member.name).unwrap_or(&member.address)
     }
 }
 
-impl fmt::Debug for Settings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings")
-            .field("name", &self.name)
-            .field("data", &self.data)
-            .field("listen", &self.listen)
-            .field("advertise", &self.advertise)
-            .field("peers", &self.peers)
-            .field("bootstrap", &self.bootstrap)
-            .field("timing", &self.timing)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Keeps strangers and other clusters out. Peers prove that they know the secret without sending it. It does not
-/// encrypt anything: only TLS does.
+/// The shared secret. Peers prove that they know it without sending it. It encrypts nothing: only TLS does.
 #[derive(Clone)]
 pub struct Secret(Arc<[u8]>);
 
@@ -136,4 +129,43 @@ impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(…)")
     }
+}
+
+/// Turns a bound listener into a stream of connections.
+pub type Accept = Arc<dyn Fn(TcpListener) -> Incoming + Send + Sync>;
+
+pub type Incoming = Pin<Box<dyn Stream<Item = io::Result<PeerConnection>> + Send>>;
+
+pub(crate) trait Transport: AsyncRead + AsyncWrite + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Send> Transport for T {}
+
+/// An accepted connection, perhaps from a peer.
+pub struct PeerConnection {
+    pub(crate) transport: Pin<Box<dyn Transport>>,
+    pub(crate) address: IpAddr,
+    pub(crate) names: Option<Arc<Names>>,
+}
+
+impl PeerConnection {
+    /// `names` are those of the client certificate, if there is one.
+    pub fn new(
+        transport: impl AsyncRead + AsyncWrite + Send + 'static,
+        address: IpAddr,
+        names: Option<Arc<Names>>,
+    ) -> PeerConnection {
+        PeerConnection { transport: Box::pin(transport), address, names }
+    }
+}
+
+/// Accepts without TLS.
+pub(crate) fn plain_text() -> Accept {
+    Arc::new(|listener| {
+        Box::pin(TcpListenerStream::new(listener).map(|accepted| {
+            let stream = accepted?;
+            stream.set_nodelay(true)?;
+            let address = stream.peer_addr()?.ip();
+            Ok(PeerConnection::new(stream, address, None))
+        }))
+    })
 }

@@ -1,12 +1,13 @@
-//! What applying the log adds up to, and how a command changes it. Pure: no disk, no network, no consensus.
+//! The replicated state, and how commands change it. Pure: no disk, no network, no consensus.
 //!
-//! All peers apply the same log and reach the same state. One exception: the notes of pools age by the clock of each
-//! peer. Promises end by the cluster clock, which is part of the state.
+//! All peers apply the same log and reach the same state, with one exception: the notes of pools age by the clock of
+//! each peer. Promises end by the cluster clock, which is part of the state.
 
 pub(crate) mod backup;
 pub(crate) mod cow_map;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub(crate) mod machine;
-pub(crate) mod stored;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -14,13 +15,11 @@ use std::{
 };
 
 use leaseway_core::{Assigned, Changes, ClusterTime, Epoch, HolderKind, Load, Millis, PoolMemory, PoolNotes, Promises};
+use serde::{Deserialize, Serialize};
 
 use crate::{
     log::command::{Command, Configuration, KeptOverride, Listening, ProposeError},
-    state::{
-        cow_map::CowMap,
-        stored::{StoredPromises, StoredState},
-    },
+    state::cow_map::CowMap,
 };
 
 /// The number of configurations that are kept, including the one in force.
@@ -118,7 +117,7 @@ impl State {
         self.listening.map(|(until, _)| until)
     }
 
-    /// Whether resources listen for the whole period even if their templates say less.
+    /// Whether resources learn for the whole period even if their templates say less.
     pub fn listens_whole(&self) -> bool {
         self.listening.is_some_and(|(_, listening)| listening.whole)
     }
@@ -151,8 +150,8 @@ impl State {
         Ok(())
     }
 
-    /// Checks that all promises of a proposal would be accepted in order. [`Promises::apply`] checks one change at a
-    /// time, but the first change must not be applied if the second is refused.
+    /// Checks that all promises of a proposal will be accepted in order. [`Promises::apply`] checks one change at a time,
+    /// but the first change must not be applied if the second is refused.
     fn check(&self, commands: &[Command]) -> Result<(), ProposeError> {
         let mut ahead: BTreeMap<&Arc<str>, Option<(Epoch, u64)>> = BTreeMap::new();
         for command in commands {
@@ -247,7 +246,7 @@ impl State {
     /// The encoding for a snapshot.
     pub(crate) fn record(&self, now: Millis) -> StoredState {
         let promises = self.promises.iter();
-        let promises = promises.map(|(resource, promises)| StoredPromises::new(resource, promises.record(self.clock)));
+        let promises = promises.map(|(resource, promises)| (Arc::clone(resource), promises.record(self.clock)));
         let still_listens = |(until, listening): (ClusterTime, Listening)| {
             let length = until.since(self.clock);
             Listening { length, whole: listening.whole && length > Millis(0) }
@@ -281,7 +280,7 @@ impl State {
             configurations: stored.configurations.into(),
             ..State::default()
         };
-        for (resource, record) in stored.promises.into_iter().map(StoredPromises::record) {
+        for (resource, record) in stored.promises {
             let promises = Promises::restore(&record);
             state.last_end = state.last_end.max(promises.until());
             state.promises.insert(resource, promises);
@@ -301,8 +300,26 @@ impl State {
     }
 }
 
-/// Appends an override, or removes it, and drops an earlier one for the same pattern. Setting one also drops those that
-/// have ended by then.
+/// Resource, kind and name of the holder, amount.
+type StoredAssignment = (Arc<str>, HolderKind, Arc<str>, Option<Assigned>);
+
+/// The whole state in a snapshot. `tests/format.rs` fails if a change of a type changes the bytes.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct StoredState {
+    term: u64,
+    clock: ClusterTime,
+    version: u64,
+    configurations: Vec<Configuration>,
+    pub(crate) assignments: Vec<StoredAssignment>,
+    pub(crate) loads: Vec<(Arc<str>, Load)>,
+    listening: Listening,
+    pub(crate) pools: Vec<(Arc<str>, PoolNotes)>,
+    promises: Vec<(Arc<str>, Changes)>,
+    overrides: Vec<(Arc<str>, Option<KeptOverride>)>,
+}
+
+/// Appends an override, or removes it, and drops an earlier one for the same pattern. Setting an override also drops
+/// those that have ended by then.
 fn apply_override(overrides: &mut Vec<(Arc<str>, KeptOverride)>, pattern: &Arc<str>, set: Option<&KeptOverride>) {
     let now = set.map_or(0, |set| set.from_unix_ms);
     overrides.retain(|(other, one)| other != pattern && one.until_unix_ms > now);
@@ -314,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_override_comes_last_and_those_that_have_ended_are_dropped() {
+    fn the_newest_override_comes_last_and_ended_ones_are_dropped() {
         let mut all = Vec::new();
         let mut put = |pattern: &str, from_unix_ms, until_unix_ms| {
             let set = KeptOverride {

@@ -1,13 +1,11 @@
-//! The peer protocol: gRPC on a port of its own. This module proves who sends a message; `handle/service.rs` acts on
-//! it.
+//! The peer protocol: gRPC on a port of its own. This module authenticates messages; `handle/service.rs` acts on them.
 //!
 //! Every message, in both directions, carries the info of its sender: format, cluster, identity, name, timing.
-//! [`handshake`] writes and checks it. Who may send at all is decided by TLS certificates or, without TLS, by proofs of
-//! a shared secret ([`proof`]); [`authenticator`] combines the three for incoming requests, and [`client`] for answers.
-//! [`network`] lets openraft call the client. [`liveness`] records who was heard from, and when.
+//! [`handshake`] writes and checks it. Senders are authenticated by TLS certificates or, without TLS, by proofs of a
+//! shared secret ([`proof`]). [`authenticator`] checks incoming requests, and [`client`] checks answers. [`network`]
+//! connects openraft to the client. [`liveness`] records the last contact with each peer.
 
 pub(crate) mod authenticator;
-pub(crate) mod challenge;
 pub(crate) mod client;
 pub(crate) mod connection;
 pub(crate) mod handshake;

@@ -43,7 +43,6 @@ pub(crate) struct Client {
     pub(crate) waits_since: Option<Millis>,
 }
 
-/// The state machine of a client.
 pub(crate) enum ClientMachine {
     Session(Box<Session<Asked>>),
     Legacy(Box<LegacyClient>),
@@ -92,36 +91,34 @@ impl ClientMachine {
 
     /// `end` is the expiry that is written in the lease.
     pub(crate) fn answered(&mut self, now: Millis, number: u64, given: Option<Given>, end: Millis) {
-        match self {
-            ClientMachine::Session(session) => {
-                session.answered(now, number, given.into_iter().collect());
-            }
-            ClientMachine::Envoy(envoy) => {
-                if let Some((session, number)) = envoy.session_of(number) {
-                    session.answered(now, number, given.into_iter().collect());
-                }
-            }
-            ClientMachine::Limiter(limiter) => {
-                limiter.tell(now, |session| session.answered(now, number, given.into_iter().collect()));
-            }
-            ClientMachine::Legacy(legacy) => legacy.answered(now, number, given.map(|given| (given, end))),
+        if let ClientMachine::Legacy(legacy) = self {
+            return legacy.answered(now, number, given.map(|given| (given, end)));
         }
+        self.with_session(now, number, |session, number| {
+            session.answered(now, number, given.into_iter().collect());
+        });
     }
 
     pub(crate) fn redirected(&mut self, now: Millis, number: u64, master: Option<&str>) {
+        if let ClientMachine::Legacy(legacy) = self {
+            return legacy.redirected(now, number, master);
+        }
+        self.with_session(now, number, |session, number| {
+            session.redirected(now, number, master);
+        });
+    }
+
+    /// Calls the session of a request, if it still exists, with the number of the request in it.
+    fn with_session(&mut self, now: Millis, number: u64, call: impl FnOnce(&mut Session<Asked>, u64)) {
         match self {
-            ClientMachine::Session(session) => {
-                session.redirected(now, number, master);
-            }
+            ClientMachine::Session(session) => call(session, number),
             ClientMachine::Envoy(envoy) => {
                 if let Some((session, number)) = envoy.session_of(number) {
-                    session.redirected(now, number, master);
+                    call(session, number);
                 }
             }
-            ClientMachine::Limiter(limiter) => {
-                limiter.tell(now, |session| session.redirected(now, number, master));
-            }
-            ClientMachine::Legacy(legacy) => legacy.redirected(now, number, master),
+            ClientMachine::Limiter(limiter) => limiter.tell(now, |session| call(session, number)),
+            ClientMachine::Legacy(_) => {}
         }
     }
 
@@ -141,7 +138,6 @@ impl ClientMachine {
         }
     }
 
-    /// What may be used, if it has changed.
     pub(crate) fn usable(&mut self, now: Millis) -> Option<Amount> {
         let leased = match self {
             ClientMachine::Session(session) => {
@@ -158,12 +154,12 @@ impl ClientMachine {
 }
 
 impl Client {
-    /// What it wants now; 0 while it is away.
+    /// Its demand now; 0 while it is away.
     pub(crate) fn wants(&self) -> Amount {
         if self.is_here { self.wants } else { Amount::ZERO }
     }
 
-    /// What it asks its node for: for an Envoy what the gateway derives from reports, for a limiter the estimate.
+    /// The wants in its requests: for an Envoy those that the gateway derives from reports, for a limiter the estimate.
     pub(crate) fn asks_for(&self) -> Amount {
         match &self.machine {
             ClientMachine::Envoy(envoy) => Amount::clamped(envoy.wanted()),
@@ -180,7 +176,7 @@ impl Client {
         }
     }
 
-    /// What it uses now. A client that does not report usage uses everything.
+    /// Its usage now. A client that does not report usage uses its whole capacity.
     pub(crate) fn uses(&self) -> Amount {
         if self.usage_pattern.as_ref().is_none_or(UsagePattern::is_busy) { self.believes } else { Amount::ZERO }
     }

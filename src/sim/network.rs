@@ -8,11 +8,9 @@ use serde::Deserialize;
 
 use crate::units::{Between, Part, Span};
 
-/// The quality of the network.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Network {
-    /// The delay of a message.
     pub delay: Between,
     /// The fraction of copies that are lost.
     pub loss: Part,
@@ -65,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_many_are_lost_and_so_many_come_twice() {
+    fn messages_are_lost_and_duplicated_at_the_given_rates() {
         let mut network = Network {
             delay: Between { least: Millis(10), most: Millis(100) },
             loss: Part(0.1),

@@ -14,34 +14,27 @@ use leaseway_uplink::UplinkEngine;
 
 use crate::{
     network::message::{Participant, Sender},
-    scenario::tree::TreeNode,
+    scenario::plan::TreeNode,
 };
 
-/// The index of the root.
 pub(crate) const ROOT: usize = 0;
 
-/// One node of the tree.
 pub(crate) struct Node {
     /// Its name at the parent, whichever peer is master.
     pub(crate) server_id: Arc<str>,
     /// The endpoints of its peers.
     pub(crate) endpoints: Vec<Arc<str>>,
     pub(crate) master: Option<Master>,
-    /// Number of masters so far.
     pub(crate) incarnation: u32,
-    /// The time of the last election.
     pub(crate) failed_over: Millis,
     /// Proposed changes that are not committed yet.
     pub(crate) log: VecDeque<Proposed>,
-    /// Committed promises.
     pub(crate) promises: Promises,
-    /// The committed cluster time.
     pub(crate) reached: ClusterTime,
     /// The stored notes of its pool.
     pub(crate) pool: Option<PoolMemory>,
     /// The stored override of an operator.
     pub(crate) set: Option<Arc<Override>>,
-    /// Number of overrides so far.
     pub(crate) sets: u32,
     /// Upper bound of what its holders may believe since an override was set.
     pub(crate) most: Option<Sum>,
@@ -52,7 +45,6 @@ pub(crate) struct Node {
     pub(crate) remembered: Vec<(Arc<str>, leaseway_core::Supply)>,
 }
 
-/// An uncommitted log entry.
 pub(crate) struct Proposed {
     pub(crate) changes: Changes,
     pub(crate) reached: ClusterTime,
@@ -74,20 +66,16 @@ pub(crate) struct Master {
     pub(crate) own_end: Option<Millis>,
     /// The override that it has applied.
     pub(crate) follows: Option<Arc<Override>>,
-    /// Its next scheduled wake-up.
     pub(crate) woken_at: Option<Millis>,
     pub(crate) environment: NodeEnvironment,
     pub(crate) checks: EngineChecks,
 }
 
-/// The uplink of the master of a child node.
 pub(crate) struct Uplink {
     pub(crate) engine: UplinkEngine,
-    /// Its next scheduled wake-up.
     pub(crate) woken_at: Option<Millis>,
 }
 
-/// Buffers that are reused.
 #[derive(Default)]
 pub(crate) struct Buffers {
     pub(crate) batch: Batch<Ticket>,
@@ -101,7 +89,6 @@ pub(crate) struct Ticket {
     pub(crate) arrival: u64,
 }
 
-/// The environment of an engine.
 pub(crate) struct NodeEnvironment {
     /// Which clients listen for hints, by index. Child nodes always do. `None`: there are no hints.
     pub(crate) listens: Option<Vec<bool>>,
@@ -139,7 +126,6 @@ impl NodeEnvironment {
     }
 }
 
-/// Invariants of the effects of an engine.
 #[derive(Default)]
 pub(crate) struct EngineChecks {
     arrivals: u64,
@@ -152,7 +138,7 @@ pub(crate) struct EngineChecks {
 }
 
 impl EngineChecks {
-    /// Starts with what the engine has inherited.
+    /// Starts with the inherited leases of the engine.
     pub(crate) fn new(engine: &ResourceEngine<Ticket>) -> EngineChecks {
         EngineChecks { held: engine.resource().sums().held, ..EngineChecks::default() }
     }
@@ -271,7 +257,6 @@ impl Node {
     }
 }
 
-/// The peer that an endpoint names.
 pub(crate) fn peer_of(endpoint: &str) -> u8 {
     let peer = endpoint.split_once(':').and_then(|(_, peer)| peer.parse().ok());
     peer.expect("endpoints are named by node and peer")

@@ -5,7 +5,6 @@
 mod draw;
 pub(crate) mod fault;
 pub mod plan;
-pub(crate) mod tree;
 
 use std::{collections::BTreeMap, fmt};
 
@@ -18,34 +17,27 @@ use crate::{
     units::{Algorithm, Between, Part, Span},
 };
 
-/// A scenario file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
     /// A one-line description.
     pub about: String,
-    /// The length of a run.
     pub length: Span,
-    /// When measurements start.
     #[serde(default)]
     pub(crate) measure_from: Span,
     /// A final period without faults and without changes of demand, at the end of which all clients should have their
     /// due. (In a pool dues keep changing, so that is not checked.)
     #[serde(default)]
     pub(crate) quiet: Option<Span>,
-    /// The resource.
     pub resource: ResourceSpec,
     pub(crate) nodes: Vec<NodeSpec>,
-    /// The network between clients and nodes.
     #[serde(default)]
     pub network: Network,
-    /// What a new master knows.
     #[serde(default)]
     pub handover: Handover,
     /// No fault should cost a client its whole capacity: after `measure_from` no client with demand may drop to 0.
     #[serde(default)]
     pub(crate) no_total_loss: bool,
-    /// The commit latency of a node.
     #[serde(default = "commit")]
     pub(crate) commit: Span,
     /// Whether servers send hints, and child nodes ask early.
@@ -62,7 +54,6 @@ pub struct Scenario {
     pub(crate) draws: bool,
     #[serde(default)]
     pub(crate) events: Vec<TimedFault>,
-    /// Random events.
     #[serde(default)]
     pub(crate) random_faults: Vec<RandomFaults>,
 }
@@ -71,9 +62,7 @@ pub struct Scenario {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ResourceSpec {
-    /// The capacity at the root.
     pub capacity: f64,
-    /// How the capacity is divided.
     pub algorithm: Algorithm,
     /// Parameters, as in the configuration of a server.
     #[serde(default)]
@@ -92,11 +81,10 @@ pub struct ResourceSpec {
 impl ResourceSpec {
     /// Overrides a parameter. [`Plan::new`](crate::scenario::plan::Plan::new) validates it.
     pub fn set(&mut self, parameter: &str, value: &str) {
-        self.parameters.insert(parameter.to_owned(), ParameterValue(value.to_owned()));
+        self.parameters.insert(parameter.to_owned(), ParameterValue::Text(value.to_owned()));
     }
 }
 
-/// What a new master knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Handover {
@@ -127,7 +115,6 @@ pub(crate) struct NodeSpec {
     pub(crate) parent: Option<String>,
     #[serde(default = "one")]
     pub(crate) times: u32,
-    /// The number of peers.
     #[serde(default = "three")]
     pub(crate) peers: u8,
     /// Overrides the scenario's `handover`.
@@ -147,7 +134,6 @@ pub(crate) enum ClientKind {
     /// A Leaseway client: uses tokens, and drops late answers.
     #[default]
     Leaseway,
-    /// A client of the original protocol.
     Doorman,
     /// The same, but it echoes unknown fields, including tokens.
     Echoes,
@@ -175,14 +161,12 @@ impl ClientKind {
     }
 }
 
-/// Clients of a node.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ClientSpec {
     pub(crate) count: u32,
     #[serde(default)]
     pub(crate) speaks: ClientKind,
-    /// The claimed priority.
     #[serde(default)]
     pub(crate) priority: i16,
     pub(crate) wants: Wants,
@@ -197,7 +181,6 @@ pub(crate) struct ClientSpec {
     pub(crate) window: Span,
 }
 
-/// A usage pattern in a scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct UsageSpec {
@@ -223,23 +206,34 @@ impl UsageSpec {
     }
 }
 
-/// The demand of a client over time.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Wants {
-    /// Constant.
     Constant(f64),
     /// A random walk: changes by up to `step`, with a period of `every`.
-    Walk { start: f64, step: Part, every: Span },
+    Walk {
+        start: f64,
+        step: Part,
+        every: Span,
+    },
     /// Uniformly distributed, drawn anew with a period of `every`.
-    Drawn { least: f64, most: f64, every: Span },
+    Drawn {
+        least: f64,
+        most: f64,
+        every: Span,
+    },
     /// Pareto distributed.
-    Pareto { alpha: f64, least: f64 },
+    Pareto {
+        alpha: f64,
+        least: f64,
+    },
     /// Log-normally distributed.
-    Lognormal { median: f64, sigma: f64 },
+    Lognormal {
+        median: f64,
+        sigma: f64,
+    },
 }
 
-/// A fault at a certain time.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TimedFault {
@@ -248,7 +242,6 @@ pub(crate) struct TimedFault {
     pub(crate) what: Fault,
 }
 
-/// A sequence of random faults.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RandomFaults {
@@ -257,7 +250,6 @@ pub(crate) struct RandomFaults {
     pub(crate) one_of: Vec<WeightedFault>,
 }
 
-/// A fault and its relative probability.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WeightedFault {
@@ -266,28 +258,24 @@ pub(crate) struct WeightedFault {
     pub(crate) what: Fault,
 }
 
-/// The value of a parameter: text, number or boolean in YAML.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(from = "Scalar")]
-pub(crate) struct ParameterValue(pub(crate) String);
-
-#[derive(Deserialize)]
+/// The value of a parameter in YAML.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(untagged)]
-enum Scalar {
+pub(crate) enum ParameterValue {
     Flag(bool),
     Whole(i64),
     Number(f64),
     Text(String),
 }
 
-impl From<Scalar> for ParameterValue {
-    fn from(scalar: Scalar) -> ParameterValue {
-        ParameterValue(match scalar {
-            Scalar::Flag(flag) => flag.to_string(),
-            Scalar::Whole(number) => number.to_string(),
-            Scalar::Number(number) => number.to_string(),
-            Scalar::Text(text) => text,
-        })
+impl fmt::Display for ParameterValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ParameterValue::Flag(flag) => write!(f, "{flag}"),
+            ParameterValue::Whole(number) => write!(f, "{number}"),
+            ParameterValue::Number(number) => write!(f, "{number}"),
+            ParameterValue::Text(text) => f.write_str(text),
+        }
     }
 }
 
@@ -348,7 +336,6 @@ pub const BUILT_IN: [(&str, &str); 33] = [
     ("pool_surge", include_str!("scenarios/pool_surge.yaml")),
 ];
 
-/// The text of a built-in scenario.
 pub fn built_in(name: &str) -> Option<&'static str> {
     BUILT_IN.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }
@@ -374,7 +361,6 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// Validates what types cannot express.
     pub(crate) fn check(&self) -> Result<(), String> {
         if self.length.0.0 == 0 {
             return Err("`length` is 0s, expected some time".into());
@@ -443,7 +429,6 @@ impl Scenario {
         Ok(())
     }
 
-    /// All faults.
     pub(crate) fn faults(&self) -> impl Iterator<Item = &Fault> {
         let timed = self.events.iter().map(|timed| &timed.what);
         timed
@@ -464,15 +449,14 @@ impl Scenario {
                 SafeCapacity::Fixed(Amount::new(amount).map_err(|error| format!("`safe_capacity` {error}"))?)
             }
         };
-        for (name, ParameterValue(value)) in &resource.parameters {
-            let parameter = NamedParameter { name: name.clone(), value: Some(value.clone()) };
+        for (name, value) in &resource.parameters {
+            let parameter = NamedParameter { name: name.clone(), value: Some(value.to_string()) };
             settings.apply(&parameter).map_err(|error| error.to_string())?;
         }
         settings.check().map_err(|error| error.to_string())?;
         Ok(settings)
     }
 
-    /// When faults end.
     pub(crate) fn quiet_from(&self) -> Option<Span> {
         let quiet = self.quiet?;
         Some(Span(self.length.0.since(quiet.0)))
@@ -512,7 +496,6 @@ impl Wants {
         }
     }
 
-    /// The initial demand.
     pub(crate) fn first(&self, rng: &mut fastrand::Rng) -> f64 {
         let drawn = match *self {
             Wants::Constant(amount) | Wants::Walk { start: amount, .. } => amount,

@@ -13,13 +13,16 @@ mod faults;
 mod forgery;
 mod nodes;
 mod overrides;
-mod queue;
 mod steady_state;
 #[cfg(test)]
 mod tests;
 mod uplinks;
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, VecDeque},
+    sync::Arc,
+};
 
 use leaseway_core::{Amount, Millis, Now, Reuse, Settings, Sum, invariant::Violation};
 use slab::Slab;
@@ -38,15 +41,13 @@ use crate::{
     },
     node::{Buffers, Node},
     scenario::{ClientKind, fault::Fault, plan::Plan},
-    simulation::{forgery::Access, queue::Queue, steady_state::SteadyState},
+    simulation::{forgery::Access, steady_state::SteadyState},
     units::Span,
 };
 
-/// The name of the resource.
 const RESOURCE: &str = "resource0";
 /// Unix time when virtual time begins.
 const START_UNIX: i64 = 1_700_000_000;
-/// The interval between samples.
 const SAMPLE_INTERVAL: Millis = Millis(1_000);
 /// The interval between comparisons with the oracle.
 const COMPARE_INTERVAL: Millis = Millis(30_000);
@@ -60,7 +61,7 @@ const SERVED_FRACTION: f64 = 0.9;
 const MAX_DEVIATION_PERCENT: f64 = 1.0;
 
 /// A scheduled event. Events of masters name the incarnation that they belong to, and are ignored by later ones.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// Deliver the message in this slot.
     Deliver(usize),
@@ -82,9 +83,7 @@ enum Event {
         node: usize,
         incarnation: u32,
     },
-    /// Change the wants of a client.
     Walk(usize),
-    /// Begin or end a burst of usage.
     Burst {
         client: usize,
         generation: u32,
@@ -94,23 +93,43 @@ enum Event {
     /// Inject a fault of the scenario's `random_faults`.
     RandomFault(usize),
     Elect(usize),
-    /// A client that has left returns.
     Return(usize),
     OverrideEnds {
         node: usize,
         number: u32,
     },
-    /// Faults end.
     Quiet,
-    /// Sample all figures.
     Sample,
 }
 
-/// The state of a run.
+/// The scheduled events, by time. Events with equal times keep the order in which they were scheduled, which makes runs
+/// reproducible to the bit.
+#[derive(Default)]
+struct Queue {
+    heap: BinaryHeap<Reverse<(Millis, u64, Event)>>,
+    scheduled: u64,
+}
+
+impl Queue {
+    fn put(&mut self, at: Millis, event: Event) {
+        self.scheduled += 1;
+        self.heap.push(Reverse((at, self.scheduled, event)));
+    }
+
+    /// Takes the next event, if it is not after `until`.
+    fn take(&mut self, until: Millis) -> Option<(Millis, Event)> {
+        let Reverse((at, ..)) = self.heap.peek()?;
+        if *at > until {
+            return None;
+        }
+        self.heap.pop().map(|Reverse((at, _, event))| (at, event))
+    }
+}
+
 struct Simulation<'p> {
     plan: &'p Plan,
     now: Millis,
-    queue: Queue<Event>,
+    queue: Queue,
     in_flight: Slab<Message>,
     nodes: Vec<Node>,
     clients: Vec<Client>,
@@ -126,12 +145,10 @@ struct Simulation<'p> {
     capacity: Amount,
     /// The access policy, if there are forged requests.
     access: Option<Access>,
-    /// Whether the capacity was ever cut.
     is_cut: bool,
     messages: u64,
     /// Whether violations end the run.
     checks_invariants: bool,
-    /// Whether faults have ended.
     quiet: bool,
     events: u64,
     settling: Option<Settling>,
@@ -177,7 +194,7 @@ impl<'p> Simulation<'p> {
         Simulation {
             plan,
             now: Millis(0),
-            queue: Queue::new(),
+            queue: Queue::default(),
             in_flight: Slab::with_capacity(256),
             nodes,
             clients: Vec::with_capacity(plan.tree.clients.len()),
@@ -285,7 +302,6 @@ impl<'p> Simulation<'p> {
         }
     }
 
-    /// Sends a message through the network.
     fn send(&mut self, message: Message) {
         self.messages += 1;
         if !self.is_reachable(&message) {
@@ -382,7 +398,6 @@ impl<'p> Simulation<'p> {
         self.waits.extend(waiting.map(|since| self.now.since(since)));
     }
 
-    /// Ends all faults.
     fn end_faults(&mut self) -> Result<(), Violation> {
         self.quiet = true;
         self.network.heal();
@@ -408,7 +423,6 @@ impl<'p> Simulation<'p> {
         Ok(())
     }
 
-    /// What the oracle would give each client now.
     fn dues(&self) -> Vec<Amount> {
         let places = &self.plan.tree.clients;
         let demands: Vec<_> =
@@ -473,7 +487,7 @@ impl<'p> Simulation<'p> {
         }
     }
 
-    /// The state of every node: its capacity, what it counts as held, and what its clients may use.
+    /// The state of every node: its capacity, the amount that it counts as held, and the capacity of its clients.
     fn node_states(&self) -> impl Iterator<Item = String> {
         let places = self.plan.tree.nodes.iter().zip(&self.nodes).enumerate();
         places.map(|(index, (place, node))| {
@@ -510,7 +524,6 @@ impl<'p> Simulation<'p> {
         }
     }
 
-    /// The clocks of a server.
     fn clock(&self) -> Now {
         Now { at: self.now, unix: START_UNIX + (self.now.0 / 1000) as i64 }
     }

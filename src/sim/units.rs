@@ -12,9 +12,7 @@ pub struct Span(pub Millis);
 /// A range of durations: `10..100ms`, `0s..60s`, or just `5ms`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Between {
-    /// The minimum.
     pub least: Millis,
-    /// The maximum.
     pub most: Millis,
 }
 
@@ -27,7 +25,6 @@ pub struct Part(pub f64);
 pub struct Algorithm(pub AlgorithmKind);
 
 impl Span {
-    /// A duration in milliseconds.
     pub const fn millis(ms: u64) -> Span {
         Span(Millis(ms))
     }
@@ -155,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn units_are_parsed_and_printed() {
         for text in ["300s", "5ms", "0s", "3600s"] {
             assert_eq!(text.parse::<Span>().expect("a time").to_string(), text);
         }
@@ -172,15 +169,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_of_them_is_refused_with_what_would_be() {
+    fn invalid_units_are_refused_with_an_example() {
         for (error, expected) in [
             ("5".parse::<Span>().expect_err("no unit"), "300s"),
             ("1us".parse::<Span>().expect_err("too fine"), "milliseconds"),
             ("100..10ms".parse::<Between>().expect_err("backwards"), "10..100ms"),
-            ("1..2h 30m".parse::<Between>().expect_err("of which unit"), "a unit for `1`"),
+            ("1..2h 30m".parse::<Between>().expect_err("an ambiguous unit"), "a unit for `1`"),
             ("101%".parse::<Part>().expect_err("too much"), "100%"),
-            ("1".parse::<Part>().expect_err("no per cent"), "1%"),
-            ("FAIRSHARE".parse::<Algorithm>().expect_err("a typing error"), "did you mean FAIR_SHARE"),
+            ("1".parse::<Part>().expect_err("no percent sign"), "1%"),
+            ("FAIRSHARE".parse::<Algorithm>().expect_err("a typo"), "did you mean FAIR_SHARE"),
         ] {
             assert!(error.contains(expected), "{error}");
         }

@@ -45,6 +45,7 @@ pub struct Part {
 
 /// The changes of promises that a round causes. Peers apply them in the order of epoch and number.
 #[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Changes {
     /// The epoch of the resource that promises.
     pub epoch: Epoch,

@@ -1,17 +1,22 @@
 //! Renews the master lease, and begins a new one after an election.
 //!
-//! A leader of openraft that is cut off goes on believing that it leads. Here leadership counts only while a quorum
+//! A leader of openraft that is cut off continues to believe that it leads. Here leadership counts only while a quorum
 //! confirms it (a leader lease). Every heartbeat, the leader notes the time and asks a quorum whether it still leads.
-//! If the answer is yes, the lease holds until the noted time plus a little less than followers lease their votes to a
-//! leader ([`Timing::reliable`](crate::settings::timing::Timing::reliable)). In that time no other peer can be elected,
-//! because the peers that confirmed refuse to vote, including the leader itself
-//! ([`Ballot`](crate::election::vote::Ballot)).
+//! If a quorum confirms, the lease holds until the noted time plus [`Timing::reliable`], which is a little less than the
+//! time for which followers lease their votes to a leader. In that time no other peer can be elected, because the peers
+//! that confirmed refuse to vote, including the leader itself ([`Ballot`](crate::election::vote::Ballot)).
 //!
-//! A lease begins with an entry of its own in the log, which gives it its term. Proposals of earlier terms that follow
-//! that entry are ignored. A lease that has lapsed is never revived, even if openraft kept its leader: a new one with
-//! the next term follows.
+//! Each lease begins with an entry in the log, which gives it its term. Proposals of earlier terms that follow that
+//! entry are ignored. A lease that has lapsed is never revived, even if openraft keeps its leader: the next lease has
+//! the next term.
+//!
+//! [`Timing::reliable`]: crate::settings::timing::Timing::reliable
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use leaseway_core::Millis;
 use openraft::ServerState;
@@ -34,7 +39,7 @@ use crate::{
     state::machine::SharedState,
 };
 
-/// Asks to end the master lease and to begin none until `over`.
+/// A request to end the master lease, and to begin no other one until `over`.
 pub(crate) struct StepDown {
     pub(crate) ended: oneshot::Sender<()>,
     /// Resolves when the sender is dropped.
@@ -51,7 +56,7 @@ pub(crate) struct LeaseRenewal {
 }
 
 impl LeaseRenewal {
-    /// Returns when consensus has ended on this peer. Dropping the future ends the lease, too.
+    /// Returns when consensus has ended on this peer. Dropping the future ends the lease as well.
     pub(crate) async fn run(mut self) {
         let mut heartbeat = tokio::time::interval(self.local.settings.timing.heartbeat());
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -117,12 +122,12 @@ impl LeaseRenewal {
                 tracing::info!(term, "this peer is the master");
                 metrics::mastership(term, true);
                 self.lease = Some(lease.clone());
-                self.local.discovered.set_hears_master(true);
+                self.local.discovered.hears_master.store(true, Ordering::Relaxed);
                 self.mastership.send_replace(Mastership::Master(lease));
             }
         }
         if self.lease.is_none() {
-            // openraft has elected this peer, but no quorum confirms it: no peer is master.
+            // openraft has elected this peer, but no quorum confirms it, so there is no master.
             self.mastership.send_if_modified(|before| {
                 let known = !matches!(before, Mastership::Unknown);
                 *before = Mastership::Unknown;
@@ -131,8 +136,8 @@ impl LeaseRenewal {
         }
     }
 
-    /// Asks a quorum whether this peer leads. Returns the time until which no other peer can be master, after
-    /// everything that was committed before the question is applied here.
+    /// Asks a quorum whether this peer leads. Returns the time until which no other peer can be master, once all entries
+    /// that were committed before the question are applied here.
     async fn confirm(&self) -> Option<Millis> {
         let timing = self.local.settings.timing;
         let asked = self.now();
@@ -142,7 +147,7 @@ impl LeaseRenewal {
         };
         let (read, _) = timeout(timing.heartbeat() * 2, self.local.ballot.in_order(ask)).await.ok()?.ok()?;
         let wait = self.raft.wait(Some(timing.heartbeat()));
-        wait.applied_index_at_least(read.map(|id| id.index), "everything earlier").await.ok()?;
+        wait.applied_index_at_least(read.map(|id| id.index), "earlier entries are applied").await.ok()?;
         // A lone peer holds the lock of its directory as long as the process exists, so its lease needs no end.
         Some(if self.local.settings.is_lone() { Millis(u64::MAX) } else { asked.plus(timing.reliable()) })
     }
@@ -181,7 +186,7 @@ impl LeaseRenewal {
     async fn follow(&mut self) {
         self.end("another peer may have been elected");
         let heard = self.heard().await;
-        self.local.discovered.set_hears_master(heard.is_some());
+        self.local.discovered.hears_master.store(heard.is_some(), Ordering::Relaxed);
         let of = heard.or_else(|| self.local.discovered.master());
         self.mastership.send_if_modified(|before| {
             if let Mastership::Follower { of: same } = before
@@ -196,11 +201,10 @@ impl LeaseRenewal {
             *before = Mastership::Follower { of };
             true
         });
-        crate::metrics::mastership(self.state.read().term(), false);
+        metrics::mastership(self.state.read().term(), false);
     }
 
-    /// The master that this peer has heard from within three vote leases, which is longer than an election takes to
-    /// begin.
+    /// The master, if this peer has heard from it within three vote leases. An election begins sooner than that.
     async fn heard(&self) -> Option<PeerAddress> {
         let lately = Duration::from_millis(self.local.settings.timing.lease().0) * 3;
         let leader = move |state: &RaftState| {
@@ -222,7 +226,7 @@ impl LeaseRenewal {
     }
 }
 
-/// Clones of the lease must not outlive the renewal.
+/// No clone of the lease may hold longer than it is renewed.
 impl Drop for LeaseRenewal {
     fn drop(&mut self) {
         self.end("this peer stops");

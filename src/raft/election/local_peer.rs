@@ -1,6 +1,6 @@
-//! What the tasks of one peer share.
+//! The state that the tasks of one peer share.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, atomic::AtomicBool};
 
 use leaseway_core::Millis;
 use tokio::sync::watch;
@@ -22,7 +22,7 @@ use crate::{
 
 pub(crate) struct LocalPeer {
     pub(crate) settings: Arc<Settings>,
-    /// Unset until every vote lease that an earlier process of this peer may have granted has ended.
+    /// Set once every vote lease of an earlier process of this peer has ended.
     pub(crate) raft: Arc<OnceLock<Raft>>,
     pub(crate) handshake: Arc<Handshake>,
     pub(crate) liveness: Arc<Liveness>,
@@ -53,33 +53,18 @@ impl LocalPeer {
 
 /// What other peers say about the master, for a peer that does not hear it.
 #[derive(Debug, Default)]
-pub(crate) struct DiscoveredMaster(Mutex<Discovered>);
-
-#[derive(Debug, Default)]
-struct Discovered {
-    master: Option<PeerAddress>,
+pub(crate) struct DiscoveredMaster {
+    named: Mutex<Option<PeerAddress>>,
     /// Whether this peer hears the master itself, or is it.
-    hears_master: bool,
+    pub(crate) hears_master: AtomicBool,
 }
 
 impl DiscoveredMaster {
-    fn lock(&self) -> MutexGuard<'_, Discovered> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn master(&self) -> Option<PeerAddress> {
-        self.lock().master.clone()
+        self.named.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn set_master(&self, master: Option<PeerAddress>) {
-        self.lock().master = master;
-    }
-
-    pub(crate) fn hears_master(&self) -> bool {
-        self.lock().hears_master
-    }
-
-    pub(crate) fn set_hears_master(&self, hears: bool) {
-        self.lock().hears_master = hears;
+        *self.named.lock().unwrap_or_else(PoisonError::into_inner) = master;
     }
 }

@@ -34,7 +34,7 @@ pub struct PeerAddress {
     pub advertise: String,
 }
 
-/// A lease that is over stays over. The next one has a higher term.
+/// A lease that has ended never holds again. The next one has a higher term.
 #[derive(Clone)]
 pub struct MasterLease(Arc<LeaseState>);
 
@@ -42,7 +42,7 @@ struct LeaseState {
     term: u64,
     since: Millis,
     clock: ClusterClock,
-    /// The lease holds before this time. Zero if it is over.
+    /// The lease holds before this time. Zero once it has ended.
     until: AtomicU64,
     over: watch::Sender<bool>,
 }
@@ -55,7 +55,7 @@ impl MasterLease {
         MasterLease(Arc::new(LeaseState { term, since, clock, until, over }))
     }
 
-    /// Counts the leases of the cluster: each has a higher term than those before. Not the Raft term.
+    /// Each lease of a cluster has a higher term than those before. Not the Raft term.
     pub fn term(&self) -> u64 {
         self.0.term
     }
@@ -70,14 +70,14 @@ impl MasterLease {
         self.0.clock
     }
 
-    /// Whether this peer may decide at `now`, on the clock that it was started with. Two peers never may at the same
-    /// time. The first call that sees the lease lapsed ends it.
+    /// Whether this peer may decide at `now`, on the clock that it was started with. At most one peer may at any time.
+    /// The first call that finds the lease lapsed ends it.
     pub fn holds(&self, now: Millis) -> bool {
         let until = self.0.until.load(Ordering::Acquire);
         if now.0 < until || until != 0 && planted::is(Fault::OldMasterGoesOn) {
             return true;
         }
-        // The exchange fails if the lease was extended in between. Then `now` is late, and answering no is safe.
+        // The exchange fails if the lease was extended meanwhile. Then `now` is outdated, and false is a safe answer.
         if until != 0 && self.0.until.compare_exchange(until, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             self.0.over.send_replace(true);
         }

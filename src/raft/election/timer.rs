@@ -1,17 +1,16 @@
 //! Decides when this peer starts an election, after a pre-vote.
 //!
-//! An election raises the Raft term and so deposes a master, even one that all other peers hear. openraft would let a
-//! peer do that when it returns after having been cut off. So openraft's election timer is off. Here a peer whose vote
-//! lease has ended first asks the others, and starts an election only if a majority including itself has leased its
-//! vote to nobody, and none of them has a longer log. A peer that reaches no majority never starts an election.
+//! An election raises the Raft term and so deposes a master, even one that all other peers hear. openraft would start an
+//! election when a peer returns after it was cut off. So openraft's election timer is off. Here a peer whose vote lease
+//! has ended first holds a pre-vote. It starts an election only if a majority, including itself, has leased its votes to
+//! nobody and has no longer log. A peer that cannot reach a majority never starts an election.
 //!
-//! Safety does not depend on the pre-vote. It promises nothing, and may be outdated when the election begins; votes are
-//! given or refused as always. Safety does need that a peer does not vote for itself while its vote is leased: that is
-//! checked again when the election starts, while no message reaches openraft.
+//! Safety does not depend on the pre-vote, which may be outdated when the election begins. But a peer must not vote for
+//! itself while its vote is leased. This is checked again when the election starts, while no message reaches openraft.
 //!
-//! A pre-vote disturbs nobody, so the wait between two is short: part of a heartbeat, with jitter, so that two peers do
-//! not keep asking at the same time. If they start elections at the same time all the same, the vote of the higher
-//! identity is the higher vote, and the other peer gives in.
+//! A pre-vote disturbs nobody, so the pause between two is short: part of a heartbeat, with jitter, so that two peers do
+//! not keep asking at the same time. If two peers do start elections at the same time, the one with the higher identity
+//! wins.
 //!
 //! An election that a leaving master asks for needs no pre-vote: see [`transfer`](crate::membership::transfer).
 
@@ -51,7 +50,7 @@ struct Candidate {
 }
 
 impl ElectionTimer {
-    /// Returns when consensus has ended on this peer; the lease renewal reports that.
+    /// Returns when consensus has ended on this peer, which the lease renewal reports.
     pub(crate) async fn run(self) {
         let heartbeat = self.local.settings.timing.heartbeat();
         while let Ok(candidate) = self.wait_until_eligible().await {
@@ -98,7 +97,7 @@ impl ElectionTimer {
         self.raft.with_raft_state(look).await
     }
 
-    /// Holds a pre-vote: whether a majority would vote for this peer. A peer that does not answer in time would not.
+    /// Whether a majority would vote for this peer. A peer that does not answer in time counts as no.
     async fn pre_vote(&self, membership: &EffectiveMembership<PeerId, Member>) -> bool {
         let me = self.local.id();
         let mine = self.raft.data_metrics().borrow().last_log;
@@ -129,7 +128,7 @@ impl ElectionTimer {
     }
 }
 
-/// The answers of a pre-vote. In a joint membership there are two sets of voters, each of which needs a majority.
+/// The answers of a pre-vote. A joint membership has two sets of voters and needs a majority of each.
 struct PreVote<'a> {
     voters: &'a [Vec<PeerId>],
     answers: BTreeMap<PeerId, bool>,
@@ -140,7 +139,6 @@ impl PreVote<'_> {
         self.has_majorities(|answer| answer == Some(&true))
     }
 
-    /// Whether it is neither won nor lost yet.
     fn is_open(&self) -> bool {
         !self.is_won() && self.has_majorities(|answer| answer != Some(&false))
     }
@@ -162,38 +160,38 @@ fn jitter(whole: Duration) -> Duration {
 mod tests {
     use super::*;
 
-    fn poll(voters: &[Vec<PeerId>], yes: &[PeerId], no: &[PeerId]) -> (bool, bool) {
-        let said = |who: &[PeerId], would| who.iter().map(|peer| (*peer, would)).collect::<Vec<_>>();
-        let poll = PreVote { voters, answers: [said(yes, true), said(no, false)].concat().into_iter().collect() };
-        (poll.is_won(), poll.is_open())
-    }
-
-    const WON: (bool, bool) = (true, false);
-    const OPEN: (bool, bool) = (false, true);
-    const LOST: (bool, bool) = (false, false);
-
-    #[test]
-    fn a_pre_vote_is_won_by_more_than_half_of_the_voters() {
-        assert_eq!(poll(&[vec![1]], &[1], &[]), WON);
-        assert_eq!(poll(&[vec![1, 2]], &[1], &[]), OPEN);
-        assert_eq!(poll(&[vec![1, 2]], &[1], &[2]), LOST);
-        assert_eq!(poll(&[vec![1, 2, 3]], &[1, 3], &[]), WON);
-        assert_eq!(poll(&[vec![1, 2, 3]], &[1], &[2]), OPEN);
-        assert_eq!(poll(&[vec![1, 2, 3, 4]], &[1, 2], &[3]), OPEN);
-        assert_eq!(poll(&[vec![1, 2, 3, 4]], &[1, 2], &[3, 4]), LOST);
+    fn pre_vote(voters: &[Vec<PeerId>], yes: &[PeerId], no: &[PeerId]) -> (bool, bool) {
+        let answers = |of: &[PeerId], would| of.iter().map(|peer| (*peer, would)).collect::<Vec<_>>();
+        let pre_vote =
+            PreVote { voters, answers: [answers(yes, true), answers(no, false)].concat().into_iter().collect() };
+        (pre_vote.is_won(), pre_vote.is_open())
     }
 
     #[test]
-    fn peers_without_a_vote_do_not_count() {
-        assert_eq!(poll(&[vec![1, 2, 3]], &[1, 8, 9], &[]), OPEN);
-        assert_eq!(poll(&[vec![1, 2, 3]], &[1, 8, 9], &[2, 3]), LOST);
-        assert_eq!(poll(&[vec![1, 2, 3]], &[1, 2], &[7, 8, 9]), WON);
-    }
-
-    #[test]
-    fn while_the_membership_changes_it_takes_both_majorities() {
-        assert_eq!(poll(&[vec![1, 2, 3], vec![1, 4, 5]], &[1, 2, 3], &[]), OPEN);
-        assert_eq!(poll(&[vec![1, 2, 3], vec![1, 4, 5]], &[1, 2, 3], &[4, 5]), LOST);
-        assert_eq!(poll(&[vec![1, 2, 3], vec![1, 4, 5]], &[1, 3, 4], &[2]), WON);
+    fn a_pre_vote_needs_a_majority_of_each_set_of_voters() {
+        const WON: (bool, bool) = (true, false);
+        const OPEN: (bool, bool) = (false, true);
+        const LOST: (bool, bool) = (false, false);
+        let joint = [vec![1, 2, 3], vec![1, 4, 5]];
+        type Case<'a> = (&'a [Vec<PeerId>], &'a [PeerId], &'a [PeerId], (bool, bool));
+        let cases: [Case<'_>; 13] = [
+            (&[vec![1]], &[1], &[], WON),
+            (&[vec![1, 2]], &[1], &[], OPEN),
+            (&[vec![1, 2]], &[1], &[2], LOST),
+            (&[vec![1, 2, 3]], &[1, 3], &[], WON),
+            (&[vec![1, 2, 3]], &[1], &[2], OPEN),
+            (&[vec![1, 2, 3, 4]], &[1, 2], &[3], OPEN),
+            (&[vec![1, 2, 3, 4]], &[1, 2], &[3, 4], LOST),
+            // Peers without a vote do not count.
+            (&[vec![1, 2, 3]], &[1, 8, 9], &[], OPEN),
+            (&[vec![1, 2, 3]], &[1, 8, 9], &[2, 3], LOST),
+            (&[vec![1, 2, 3]], &[1, 2], &[7, 8, 9], WON),
+            (&joint, &[1, 2, 3], &[], OPEN),
+            (&joint, &[1, 2, 3], &[4, 5], LOST),
+            (&joint, &[1, 3, 4], &[2], WON),
+        ];
+        for (voters, yes, no, expected) in cases {
+            assert_eq!(pre_vote(voters, yes, no), expected, "{voters:?}, yes: {yes:?}, no: {no:?}");
+        }
     }
 }

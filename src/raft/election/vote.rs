@@ -1,8 +1,8 @@
 //! When this peer may give its vote, and how it starts an election.
 //!
-//! A peer that hears from a master or votes for a candidate leases its vote to it: it supports no other for a while.
-//! openraft keeps that promise for followers. [`Ballot`] keeps it for a master, and orders messages to openraft so that
-//! a check of the lease and what follows from it are one step.
+//! A peer that hears from a master or votes for a candidate leases its vote to it, and supports no other peer meanwhile.
+//! openraft enforces this for followers. [`Ballot`] enforces it for a master, and orders messages to openraft so that
+//! checking a vote lease and acting on it are one step.
 
 use std::{
     future::{Future, poll_fn},
@@ -29,9 +29,9 @@ use crate::{
 
 /// The end of this peer's vote lease; `None` if no master or candidate was heard from since the start.
 ///
-/// A master gets the lease for as long as it relies on it, and openraft refuses to vote in that time. A candidate that
-/// has this peer's vote gets it for the time limit of an election. openraft would vote for the next candidate at once,
-/// but the pre-vote tells that one to wait, so that candidates do not disturb each other.
+/// A vote is leased to a master for [`Timing::lease`], and openraft refuses to vote in that time. It is leased to a
+/// candidate for the time limit of an election. openraft would vote for another candidate meanwhile, but the pre-vote
+/// makes it wait, so that candidates do not disturb each other.
 pub(crate) fn vote_leased_until(state: &RaftState, timing: Timing) -> Option<Instant> {
     let master = state.vote_ref().is_committed();
     let lease = if master { Duration::from_millis(timing.lease().0) } else { timing.election_min() };
@@ -50,9 +50,9 @@ pub(crate) fn is_free_to_vote(state: &RaftState, timing: Timing) -> bool {
 
 /// Withholds the vote of a master, and orders the messages to openraft.
 ///
-/// openraft's followers refuse to vote while they honour a master's lease, but a master grants no such lease to itself.
-/// A master is one of the quorum that confirms its lease. If it voted for another peer while the confirmation counts,
-/// then together with a peer that did not confirm it could elect a second master.
+/// openraft's followers refuse to vote while their votes are leased to a master, but a master leases no vote to itself.
+/// A master belongs to the quorum that confirms its lease. If it voted for another peer while the confirmation counts,
+/// it could elect a second master together with a peer that did not confirm.
 #[derive(Debug, Default)]
 pub(crate) struct Ballot {
     withheld_until: AtomicU64,
@@ -79,12 +79,12 @@ impl Ballot {
         work.await
     }
 
-    /// Gives no votes until then. This holds for votes that run through [`in_order`](Ballot::in_order).
+    /// Gives no votes until then. Applies to votes that run through [`in_order`](Ballot::in_order).
     pub(crate) fn withhold(&self, until: Millis) {
         self.withheld_until.fetch_max(until.0, Ordering::SeqCst);
     }
 
-    /// Gives votes again. Only for a peer whose master lease has ended and that begins no other.
+    /// Gives votes again. The master lease of this peer must have ended, and it must begin no other.
     pub(crate) fn release(&self) {
         self.withheld_until.store(0, Ordering::SeqCst);
     }
@@ -94,8 +94,8 @@ impl Ballot {
     }
 }
 
-/// Starts an election if `is_right`. No message reaches openraft between the check and the election: it could grant a
-/// vote lease that the election would break.
+/// Starts an election if `is_right`. No message reaches openraft between the check and the election, because it could
+/// grant a vote lease that the election would break.
 pub(crate) async fn start_election(
     raft: &Raft,
     ballot: &Ballot,
@@ -118,7 +118,7 @@ pub(crate) struct StandRequest {
 }
 
 impl StandRequest {
-    /// Whether no later master lease has begun, as far as a peer knows that could win the election.
+    /// Whether no later master lease has begun, as far as a peer that could win the election knows.
     pub(crate) fn is_current(&self, state: &RaftState, log: &LogStore) -> bool {
         let is_last = log.log().last() == self.last || planted::is(Fault::StaleHandOver);
         *state.vote_ref() == self.master && is_last

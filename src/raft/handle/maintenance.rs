@@ -1,4 +1,4 @@
-//! Background tasks of a peer: they keep the log short, the floor flushed and the cluster clock going.
+//! Background tasks of a peer: they compact the log, flush the high-water mark and advance the cluster clock.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use crate::{
     election::{local_peer::LocalPeer, master_lease::Mastership},
     handle::proposals::{self, WeakProposals},
-    log::{disk::Failing, floor::Flusher, store::LogStore, types::Raft},
+    log::{disk::Failing, high_water_mark::Flusher, store::LogStore, types::Raft},
     metrics,
     settings::Settings,
     state::{
@@ -23,12 +23,12 @@ const SNAPSHOT_AFTER_ENTRIES: u64 = 20_000;
 const SNAPSHOT_AFTER_BYTES: u64 = 8 << 20;
 const LOG_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 const CLOCK_CHECK_INTERVAL: Duration = Duration::from_millis(250);
-/// The age of the floor that a power failure may leave.
-const FLOOR_FLUSH_INTERVAL: Duration = Duration::from_secs(1);
+/// The maximum age of the high-water mark after a power failure.
+const MARK_FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 /// The interval at which peers are asked which incarnation runs, and the time limit of an answer.
 const DOUBT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Keeps the log short: takes a snapshot when it has become long, and purges what a snapshot covers.
+/// Compacts the log: takes a snapshot when the log has become long, and purges entries that a snapshot covers.
 pub(crate) async fn compact_log(raft: Raft, log: LogStore) {
     let mut asked = None;
     loop {
@@ -60,8 +60,8 @@ pub(crate) async fn compact_log(raft: Raft, log: LogStore) {
     }
 }
 
-/// Stores the cluster clock while any promise or learning period has an end to come. Every proposal carries the clock,
-/// so this proposes nothing while there are others.
+/// Stores the cluster clock until every promise and learning period has ended. Every proposal carries the clock, so
+/// this proposes nothing while there are others.
 pub(crate) async fn advance_clock(
     state: SharedState,
     mastership: watch::Receiver<Mastership>,
@@ -84,14 +84,14 @@ pub(crate) async fn advance_clock(
     }
 }
 
-/// Flushes the floor. Not on the disk thread, because commits wait for that one.
-pub(crate) async fn flush_floor(floor: Flusher, failing: Failing) {
+/// Flushes the high-water mark. Not on the disk thread, because commits wait for that thread.
+pub(crate) async fn flush_high_water_mark(mark: Flusher, failing: Failing) {
     loop {
-        tokio::time::sleep(FLOOR_FLUSH_INTERVAL).await;
-        if !floor.is_due() {
+        tokio::time::sleep(MARK_FLUSH_INTERVAL).await;
+        if !mark.is_due() {
             continue;
         }
-        let flusher = floor.clone();
+        let flusher = mark.clone();
         match tokio::task::spawn_blocking(move || flusher.flush()).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return failing.fail(&error),
@@ -100,8 +100,8 @@ pub(crate) async fn flush_floor(floor: Flusher, failing: Failing) {
     }
 }
 
-/// Asks the members whose incarnation is in doubt, which shows whether they have lost entries. Forgets peers that are
-/// no members.
+/// Asks the members whose incarnation is in doubt; the answer shows whether they have lost entries. Forgets peers that
+/// are not members.
 pub(crate) async fn resolve_doubts(local: Arc<LocalPeer>, client: Arc<PeerClient>) {
     loop {
         tokio::time::sleep(DOUBT_INTERVAL).await;

@@ -1,4 +1,4 @@
-//! Opens the data directory of a peer, and refuses settings or content that cannot be right. Blocks.
+//! Opens the data directory of a peer, and refuses inconsistent settings and content. Blocks.
 
 use std::{io, net::SocketAddr, sync::Arc};
 
@@ -6,11 +6,11 @@ use crate::{
     log::{
         StoreError,
         acknowledged::{Acknowledged, Incarnation},
+        codec::Kind,
         directory::{Directory, Identity, random},
+        disk::FlushTimes,
         disk::{Disk, Failing, Failure},
-        floor::{Floor, Flusher, StoredFloor},
-        flush_times::FlushTimes,
-        frame::Kind,
+        high_water_mark::{Flusher, HighWaterMark, StoredMark},
         memory::Log,
         segments::Segments,
         snapshots::Snapshots,
@@ -66,7 +66,7 @@ pub(crate) struct Opened {
     pub(crate) used: bool,
     pub(crate) members: Vec<Member>,
     pub(crate) log: LogStore,
-    pub(crate) floor: Flusher,
+    pub(crate) mark: Flusher,
     pub(crate) machine: Machine,
     pub(crate) failing: Failing,
     pub(crate) flushes: FlushTimes,
@@ -105,23 +105,19 @@ fn is_loopback(address: SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
 }
 
-struct Files<'a> {
-    directory: &'a Directory,
+/// Refuses a directory if a file is missing or older than the others.
+fn check_whole(
+    directory: &Directory,
     vote: Option<Vote>,
-    log: &'a Log,
-    /// The last entry that the snapshot covers.
+    log: &Log,
     applied: Option<LogId>,
-    floor: &'a Option<StoredFloor>,
-    known: &'a Option<Identity>,
-}
-
-/// Refuses a directory if a file is missing, or is an older copy than the others.
-fn check_whole(found: &Files<'_>) -> Result<(), StoreError> {
-    let Files { directory, vote, log, applied, floor, known } = found;
+    mark: Option<&StoredMark>,
+    known: Option<&Identity>,
+) -> Result<(), StoreError> {
     let incomplete =
         |what: &str| Err(StoreError::Damaged { path: directory.root().to_owned(), offset: 0, what: what.into() });
     let missing = |what: &str| incomplete(&format!("the {what} is missing, though there is a log or a snapshot"));
-    let last = log.last().max(*applied);
+    let last = log.last().max(applied);
     let used = vote.is_some() || last.is_some();
     // The peer that begins a cluster writes its first entry before its first vote.
     if vote.is_none() && (log.last().is_some_and(|last| last.index > 0) || applied.is_some()) {
@@ -131,11 +127,11 @@ fn check_whole(found: &Files<'_>) -> Result<(), StoreError> {
     if vote.is_some_and(|vote| last.is_some_and(|last| last.leader_id.term > vote.leader_id.term)) {
         return incomplete("the vote is older than the log: one of them was restored from an older copy");
     }
-    if log.purged() > *applied {
+    if log.purged() > applied {
         return missing("snapshot");
     }
-    // The identity is written after the floor.
-    if floor.is_none() && known.as_ref().is_some_and(|identity| used || identity.cluster.is_some()) {
+    // The identity is written after the high-water mark.
+    if mark.is_none() && known.is_some_and(|identity| used || identity.cluster.is_some()) {
         return incomplete(
             "the file floor is missing, which says how far the log has to reach: without it, entries that this server \
              has acknowledged could be gone without notice",
@@ -151,18 +147,11 @@ pub(crate) fn open(settings: &Settings) -> Result<Opened, StartError> {
     let machine = Machine::open(snapshots.clone(), Arc::clone(&settings.clock))?;
     let vote: Option<Vote> = directory.read("vote", Kind::Vote)?;
     let known = read_identity(&directory, settings)?;
-    let floor = Floor::read(&directory)?;
-    let (segments, log) = Segments::open(&directory.path("log"), floor.as_ref().and_then(|floor| floor.last))?;
+    let mark = HighWaterMark::read(&directory)?;
+    let (segments, log) = Segments::open(&directory.path("log"), mark.as_ref().and_then(|mark| mark.last))?;
     let used = vote.is_some() || log.last().is_some() || machine.applied().is_some();
-    check_whole(&Files {
-        directory: &directory,
-        vote,
-        log: &log,
-        applied: machine.applied(),
-        floor: &floor,
-        known: &known,
-    })?;
-    // An identity under which there is no vote, log or snapshot is worth nothing: draw a new one.
+    check_whole(&directory, vote, &log, machine.applied(), mark.as_ref(), known.as_ref())?;
+    // An identity without a vote, log or snapshot was never used. Create a new one.
     let known = known.filter(|_| used);
     let is_new = known.is_none();
     let draw = || Identity { name: settings.name.clone(), peer: random() as u64 | 1, cluster: None };
@@ -172,16 +161,16 @@ pub(crate) fn open(settings: &Settings) -> Result<Opened, StartError> {
         _ => Vec::new(),
     };
     peers_mismatch::check(settings, identity.cluster, &members)?;
-    let known = floor.as_ref().map(|floor| floor.known.clone()).unwrap_or_default();
+    let known = mark.as_ref().map(|mark| mark.known.clone()).unwrap_or_default();
     let acknowledged = Acknowledged::new(known, |id| log.id_at(id.index) == Some(id));
-    let floor = Floor::open(&directory, floor, log.last(), acknowledged.clone())?;
+    let mark = HighWaterMark::open(&directory, mark, log.last(), acknowledged.clone())?;
     if is_new {
         directory.replace("identity", Kind::Identity, &identity)?;
     }
-    let flusher = floor.flusher();
+    let flusher = mark.flusher();
     let started_with = log.last().max(machine.applied());
     let incarnation = Incarnation { peer: identity.peer, number: random() as u64 | 1, started_with };
-    let disk = Disk::start(Arc::clone(&directory), segments, floor, log.purged(), failing.clone());
+    let disk = Disk::start(Arc::clone(&directory), segments, mark, log.purged(), failing.clone());
     let flushes = disk.flushes();
     let log = LogStore::new(log, vote, disk, snapshots, identity.peer);
     Ok(Opened {
@@ -190,7 +179,7 @@ pub(crate) fn open(settings: &Settings) -> Result<Opened, StartError> {
         used,
         members,
         log,
-        floor: flusher,
+        mark: flusher,
         machine,
         failing,
         flushes,

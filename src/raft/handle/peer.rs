@@ -1,12 +1,9 @@
-//! A running peer: the thread that consensus runs on, and its tasks.
+//! A running peer: the thread of consensus, and its tasks.
 
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicU8, Ordering},
-    },
+    sync::{Arc, Mutex, OnceLock},
     time::Duration,
 };
 
@@ -14,7 +11,7 @@ use futures_util::TryStreamExt as _;
 use openraft::{Config, SnapshotPolicy};
 use tokio::{
     net::TcpListener,
-    sync::{Mutex, mpsc, oneshot, watch},
+    sync::{mpsc, oneshot, watch},
 };
 
 use crate::{
@@ -27,16 +24,15 @@ use crate::{
     },
     log::{
         disk::Failing,
-        flush_times::FlushTimes,
+        disk::FlushTimes,
         types::{Member, PeerId, Raft},
     },
     membership::{
         bootstrap::{self, Bootstrap, BootstrapOutcome},
-        change_error::ChangeError,
         discovery::Discovery,
         ineligible::Eligibility,
         members::Members,
-        transfer::{self, Transferred},
+        transfer,
     },
     settings::Settings,
     state::machine::SharedState,
@@ -49,69 +45,45 @@ use crate::{
 /// The maximum number of queued requests to join. Beyond it they are dropped, and repeated by the joining peers.
 const MAX_PENDING_JOINS: usize = 8;
 
-/// A request of a [`RaftHandle`](crate::handle::RaftHandle) to the thread of its peer.
-pub(crate) enum Request {
-    Add { name: String, address: String, done: oneshot::Sender<Result<(), ChangeError>> },
-    Remove { name: String, done: oneshot::Sender<Result<(), ChangeError>> },
-    Transfer { to: Option<String>, done: oneshot::Sender<Result<Transferred, ChangeError>> },
-    Leave { done: oneshot::Sender<()> },
-}
-
 /// Where a peer's state comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
 pub enum StateOrigin {
     /// A new cluster: nothing was ever promised.
     Bootstrapped,
-    /// Its own data directory, and what the other peers have beyond that.
+    /// Its own data directory, and later entries of the other peers.
     Resumed,
-    /// An empty data directory without `--bootstrap`: the state may have been lost. A peer of several waits until the
-    /// others let it in.
+    /// An empty data directory without `--bootstrap`: the state may have been lost. Unless the peer is a lone one, it waits
+    /// until the others admit it.
     Empty,
-    /// The other peers, which have let it in with an empty data directory.
+    /// The other peers, which have admitted it with an empty data directory.
     Joined,
 }
 
-#[derive(Debug)]
-pub(crate) struct StateOriginCell(AtomicU8);
-
-const STATE_ORIGINS: [StateOrigin; 4] =
-    [StateOrigin::Bootstrapped, StateOrigin::Resumed, StateOrigin::Empty, StateOrigin::Joined];
-
-impl StateOriginCell {
-    fn new(origin: StateOrigin) -> StateOriginCell {
-        StateOriginCell(AtomicU8::new(origin as u8))
-    }
-
-    pub(crate) fn get(&self) -> StateOrigin {
-        STATE_ORIGINS[usize::from(self.0.load(Ordering::Acquire))]
-    }
-
-    fn set(&self, origin: StateOrigin) {
-        self.0.store(origin as u8, Ordering::Release);
-    }
-}
-
-/// What a handle shares with the thread of its peer.
+/// The state that a handle shares with the thread of its peer.
 pub(crate) struct Running {
     pub(crate) local: Arc<LocalPeer>,
     pub(crate) state: SharedState,
     pub(crate) eligibility: Arc<Eligibility>,
     pub(crate) proposals: Proposals,
-    pub(crate) requests: mpsc::UnboundedSender<Request>,
-    pub(crate) origin: Arc<StateOriginCell>,
+    /// Set once consensus has started.
+    pub(crate) members: Arc<OnceLock<Arc<Members>>>,
+    pub(crate) runtime: tokio::runtime::Handle,
+    /// Asks the peer to leave. The sent sender is dropped when it has left.
+    pub(crate) leave: mpsc::UnboundedSender<oneshot::Sender<()>>,
+    pub(crate) origin: watch::Receiver<StateOrigin>,
     pub(crate) flushes: FlushTimes,
     /// The bound address of the peer listener, with the real port.
     pub(crate) local_addr: Option<SocketAddr>,
 }
 
-/// Runs a peer until it has left, or until the last sender of `requests` is dropped: then it stops as if killed.
+/// Runs a peer until it has left, or until the last handle is dropped: then it stops as if killed.
 pub(crate) async fn run(settings: Arc<Settings>, started: oneshot::Sender<Result<Running, StartError>>) {
-    let (requests, inbox) = mpsc::unbounded_channel();
-    match Peer::start(settings, requests).await {
+    let (leave, leaves) = mpsc::unbounded_channel();
+    match Peer::start(settings, leave).await {
         Ok((peer, running)) => {
+            let members = Arc::clone(&running.members);
             if started.send(Ok(running)).is_ok() {
-                peer.run(inbox).await;
+                peer.run(members, leaves).await;
             }
         }
         Err(error) => drop(started.send(Err(error))),
@@ -124,7 +96,7 @@ struct Peer {
     client: Arc<PeerClient>,
     eligibility: Arc<Eligibility>,
     opened: Opened,
-    origin: Arc<StateOriginCell>,
+    origin: watch::Sender<StateOrigin>,
     mastership: watch::Sender<Mastership>,
     queue: mpsc::UnboundedReceiver<proposals::Proposal>,
     own_proposals: WeakProposals,
@@ -134,20 +106,21 @@ struct Peer {
 impl Peer {
     async fn start(
         settings: Arc<Settings>,
-        requests: mpsc::UnboundedSender<Request>,
+        leave: mpsc::UnboundedSender<oneshot::Sender<()>>,
     ) -> Result<(Peer, Running), StartError> {
         // Nothing else runs on this thread yet, so it may block.
         let opened = open::open(&settings)?;
         let (mastership, watched) = watch::channel(Mastership::Unknown);
         let local = Arc::new(local_peer(&settings, &opened, watched));
         let prover = Arc::new(Prover::new(settings.secret.as_ref()));
-        let client = Arc::new(PeerClient::new(
-            &settings,
-            Arc::clone(&prover),
-            Arc::clone(&local.handshake),
-            Arc::clone(&local.liveness),
-            local.acknowledged.clone(),
-        ));
+        let client = Arc::new(PeerClient {
+            settings: Arc::clone(&settings),
+            prover: Arc::clone(&prover),
+            handshake: Arc::clone(&local.handshake),
+            liveness: Arc::clone(&local.liveness),
+            acknowledged: local.acknowledged.clone(),
+            connections: Mutex::default(),
+        });
         let (asks, joins) = mpsc::channel(MAX_PENDING_JOINS);
         let local_addr = match settings.listen {
             Some(address) => Some(listen(address, Arc::clone(&local), prover, asks).await?),
@@ -155,80 +128,52 @@ impl Peer {
         };
         let (proposals, queue) = proposals::queue();
         let own_proposals = proposals.downgrade();
-        let origin = Arc::new(StateOriginCell::new(match (opened.used, settings.bootstrap) {
+        let origin = watch::Sender::new(match (opened.used, settings.bootstrap) {
             (true, _) => StateOrigin::Resumed,
             (false, true) => StateOrigin::Bootstrapped,
             (false, false) => StateOrigin::Empty,
-        }));
+        });
         let eligibility = Arc::<Eligibility>::default();
         let running = Running {
             local: Arc::clone(&local),
             state: opened.machine.state(),
             eligibility: Arc::clone(&eligibility),
             proposals,
-            requests,
-            origin: Arc::clone(&origin),
+            members: Arc::default(),
+            runtime: tokio::runtime::Handle::current(),
+            leave,
+            origin: origin.subscribe(),
             flushes: opened.flushes.clone(),
             local_addr,
         };
         Ok((Peer { local, client, eligibility, opened, origin, mastership, queue, own_proposals, joins }, running))
     }
 
-    async fn run(self, mut inbox: mpsc::UnboundedReceiver<Request>) {
-        let settings = Arc::clone(&self.local.settings);
-        let members = Arc::new(OnceLock::new());
+    async fn run(self, members: Arc<OnceLock<Arc<Members>>>, mut leaves: mpsc::UnboundedReceiver<oneshot::Sender<()>>) {
         let (leaving, left) = watch::channel(false);
         tokio::spawn(self.start_consensus(Arc::clone(&members), left));
-        while let Some(request) = inbox.recv().await {
-            let members: Option<Arc<Members>> = members.get().cloned();
-            match (request, members) {
-                (Request::Leave { done }, members) => {
-                    leaving.send_replace(true);
-                    if let Some(members) = members {
-                        transfer::leave(&members).await;
-                    }
-                    drop(done);
-                    return;
-                }
-                (Request::Add { done, .. } | Request::Remove { done, .. }, _) if settings.is_lone() => {
-                    let _ = done.send(Err(ChangeError::Lone { name: settings.name.clone() }));
-                }
-                (Request::Add { done, .. } | Request::Remove { done, .. }, None) => {
-                    let _ = done.send(Err(ChangeError::NotMaster { master: None }));
-                }
-                (Request::Transfer { done, .. }, _) if settings.is_lone() => drop(done.send(Err(ChangeError::Alone))),
-                (Request::Transfer { done, .. }, None) => {
-                    let _ = done.send(Err(ChangeError::NotMaster { master: None }));
-                }
-                (Request::Transfer { to, done }, Some(members)) => {
-                    tokio::spawn(async move { done.send(transfer::transfer(&members, to.as_deref()).await) });
-                }
-                (Request::Add { name, address, done }, Some(members)) => {
-                    tokio::spawn(async move { done.send(members.add(&name, &address).await) });
-                }
-                (Request::Remove { name, done }, Some(members)) => {
-                    tokio::spawn(async move { done.send(members.remove(&name).await) });
-                }
-            }
+        let Some(_done) = leaves.recv().await else { return };
+        leaving.send_replace(true);
+        if let Some(members) = members.get() {
+            transfer::leave(members).await;
         }
     }
 
     /// Starts consensus and the tasks that depend on it.
     async fn start_consensus(self, members: Arc<OnceLock<Arc<Members>>>, left: watch::Receiver<bool>) {
         let Peer { local, client, eligibility, opened, origin, mastership, queue, own_proposals, joins } = self;
-        let Opened { used, members: known, log, floor, machine, failing, .. } = opened;
+        let Opened { used, members: known, log, mark, machine, failing, .. } = opened;
         let (settings, state) = (Arc::clone(&local.settings), machine.state());
         if !settings.is_lone() {
             let (local, client, mastership) = (Arc::clone(&local), Arc::clone(&client), mastership.clone());
             let discovery = Discovery { local, client, mastership, eligibility, members: known };
             until_left(left.clone(), discovery.run());
             if used {
-                // An earlier process may have leased this peer's vote, and vote leases are not stored. A lone peer has
-                // no other peer to lease it to, and the lock of its directory excludes another process.
+                // An earlier process may have leased this peer's vote, and vote leases are not stored.
                 tokio::time::sleep(settings.timing.certainly_over()).await;
             }
         }
-        let network = PeerNetwork { client: Arc::clone(&client), settings: Arc::clone(&settings), log: log.clone() };
+        let network = PeerNetwork { client: Arc::clone(&client), log: log.clone() };
         let raft = match Raft::new(local.id(), Arc::new(config(&settings)), network, log.clone(), machine).await {
             Ok(raft) => raft,
             Err(error) => return failing.fail(&error),
@@ -239,11 +184,9 @@ impl Peer {
             raft: raft.clone(),
             local: Arc::clone(&local),
             client: Arc::clone(&client),
-            settings: Arc::clone(&settings),
-            mastership: mastership.subscribe(),
             state: state.clone(),
             step_down,
-            changing: Mutex::default(),
+            changing: tokio::sync::Mutex::default(),
         });
         let _ = members.set(Arc::clone(&changes));
         tokio::spawn(changes.run(joins));
@@ -251,7 +194,7 @@ impl Peer {
         tokio::spawn(proposals::run(raft.clone(), queue, Arc::clone(&clock)));
         tokio::spawn(maintenance::advance_clock(state.clone(), mastership.subscribe(), own_proposals, clock));
         tokio::spawn(maintenance::compact_log(raft.clone(), log));
-        tokio::spawn(maintenance::flush_floor(floor, failing.clone()));
+        tokio::spawn(maintenance::flush_high_water_mark(mark, failing.clone()));
         if !settings.is_lone() {
             tokio::spawn(maintenance::resolve_doubts(Arc::clone(&local), Arc::clone(&client)));
         }
@@ -300,7 +243,12 @@ fn local_peer(settings: &Arc<Settings>, opened: &Opened, mastership: watch::Rece
 }
 
 /// Begins or joins a cluster, for a peer whose data directory was empty.
-async fn begin_or_join(raft: Raft, local: Arc<LocalPeer>, client: Arc<PeerClient>, origin: &StateOriginCell) {
+async fn begin_or_join(
+    raft: Raft,
+    local: Arc<LocalPeer>,
+    client: Arc<PeerClient>,
+    origin: &watch::Sender<StateOrigin>,
+) {
     let (settings, failing): (_, Failing) = (Arc::clone(&local.settings), local.failing.clone());
     if settings.names_no_other_peer() {
         let members = BTreeMap::from([(local.id(), settings.own_member())]);
@@ -314,7 +262,7 @@ async fn begin_or_join(raft: Raft, local: Arc<LocalPeer>, client: Arc<PeerClient
     }
     match (Bootstrap { raft, local, client }).run().await {
         Ok(BootstrapOutcome::Began) => {}
-        Ok(BootstrapOutcome::Joined) => origin.set(StateOrigin::Joined),
+        Ok(BootstrapOutcome::Joined) => drop(origin.send_replace(StateOrigin::Joined)),
         Err(error) => failing.fail(&error),
     }
 }

@@ -1,9 +1,9 @@
 //! Group commit: proposals that arrive while an entry is being committed share the next entry.
 //!
-//! An entry costs every peer about the same, however many proposals it carries. So the log grows with time and not with
-//! requests: the first proposal after a quiet moment leaves at once, and a busy master rests between two entries. A
-//! caller that waits for its proposal before it makes the next skips the rest, because it limits itself. The queue is
-//! unbounded: its callers would wait otherwise.
+//! An entry costs every peer about the same, whether it carries one proposal or many. So the first proposal after a pause
+//! is written at once, and a busy master rests between two entries: the log grows with time and not with requests. A
+//! caller that waits for each proposal before it makes the next skips the rest, because it limits itself. The queue is
+//! unbounded, because its callers could only wait.
 
 use std::{sync::Arc, time::Duration};
 
@@ -50,8 +50,8 @@ pub(crate) fn queue() -> (Proposals, mpsc::UnboundedReceiver<Proposal>) {
     mpsc::unbounded_channel()
 }
 
-/// Queues a proposal. `done` is called once a quorum has it and it is applied here, or once the outcome is known to be
-/// unknown. If the peer stops, it is dropped.
+/// Queues a proposal. `done` is called once the proposal is committed and applied here, or once its outcome is certainly
+/// unknown. If the peer stops, `done` is dropped.
 pub(crate) fn submit(queue: &Proposals, lease: &MasterLease, commands: Vec<Command>, done: Callback) {
     put(queue, lease, commands, false, done);
 }
@@ -143,8 +143,8 @@ async fn store(raft: &Raft, batch: Vec<Proposal>, clock: &Clock) {
     answer(callers, outcome);
 }
 
-/// Without an outcome it is unknown whether the proposals were stored: openraft does not tell an entry that was refused
-/// from one that was truncated here but may be stored elsewhere.
+/// Without an outcome it is unknown whether the proposals were stored: openraft's errors do not tell a refused entry from
+/// one that was truncated here but may be stored elsewhere.
 fn answer(callers: Vec<Callback>, outcome: Option<Outcome>) {
     let Some(Outcome::Proposed(results)) = outcome else {
         metrics::proposed("uncertain", callers.len());

@@ -1,10 +1,10 @@
-//! What a peer does with the messages of the others.
+//! The server side of the peer protocol.
 //!
 //! # Late messages
 //! TCP may deliver a message long after its sender gave up on it: over an old connection, in a later term, to a peer
-//! that has followed other masters since. This is what each message does then:
+//! that has followed other masters since. The effect of a late message:
 //!
-//! | message | what a late one does | why it is safe |
+//! | message | effect if it is late | why that is safe |
 //! |---|---|---|
 //! | `Append` of an older vote | refused | openraft compares votes |
 //! | `Append` of the current vote | renews the vote lease; entries that are there already are skipped | a vote belongs to one master, whose log only grows; a longer vote lease only delays an election |
@@ -13,7 +13,7 @@
 //! | answer to `Vote` | may complete an election of the same Raft term | the voters voted for no other peer in that term, and a master lease needs a new confirmation |
 //! | `Poll` | nothing: it is only answered | a pre-vote promises nothing |
 //! | `Stand` | starts an election if neither vote nor log has changed since it was sent | it breaks a vote lease, so it must not count in a later term: see [`StandRequest`] and `membership/transfer.rs` |
-//! | `Snapshot` | a chunk of an earlier transfer starts the transfer over; a finished snapshot that is older than what is committed is ignored | chunks with a gap before them are refused ([`ReceivedSnapshot`]) |
+//! | `Snapshot` | a chunk of an earlier transfer starts the transfer over; a finished snapshot that is older than the committed entries is ignored | chunks with a gap before them are refused ([`ReceivedSnapshot`]) |
 //! | `Join` | a master may admit a peer that is gone as a learner, which delays other changes for at most two minutes and is removed afterwards | a peer gets a vote only after it has caught up |
 //! | `Hello` | the sender counts as alive for two leases | liveness only decides whom a master chooses or refuses to replace; both are asked again before anything depends on it |
 //!
@@ -25,7 +25,7 @@
 use std::sync::Arc;
 
 use leaseway_proto::peer::{
-    MasterInfo, PeerInfo, PeerRequest, PeerResponse, Proof,
+    MasterInfo, PeerInfo, PeerRequest, PeerResponse,
     peers_server::{Peers, PeersServer},
 };
 use openraft::{
@@ -56,8 +56,8 @@ use crate::{
     },
 };
 
-/// How much of a snapshot has arrived without a gap. If a late chunk leaves a gap because the transfer was restarted,
-/// openraft would fill it with zeros.
+/// The length of a snapshot that has arrived without a gap. If a late chunk of a restarted transfer left a gap, openraft
+/// would fill it with zeros.
 #[derive(Debug, Default)]
 pub(crate) struct ReceivedSnapshot {
     id: String,
@@ -74,7 +74,7 @@ impl ReceivedSnapshot {
             return Err(SnapshotMismatch { expect: at(before), got: at(chunk.offset) }.into());
         }
         let after = chunk.offset + chunk.data.len() as u64;
-        // The first chunk of a snapshot discards what has arrived of another one.
+        // The first chunk of a snapshot discards the chunks of another one.
         Ok(ReceivedSnapshot { id: id.clone(), bytes: if chunk.done { 0 } else { after.max(before) } })
     }
 }
@@ -86,14 +86,6 @@ pub(crate) struct PeersService {
     received: Mutex<ReceivedSnapshot>,
     /// Peers that ask to join.
     joins: mpsc::Sender<(PeerId, Member)>,
-}
-
-/// A message of consensus from a peer of this cluster.
-struct ConsensusMessage {
-    raft: Raft,
-    from: PeerInfo,
-    payload: Vec<u8>,
-    proof: Option<Proof>,
 }
 
 impl PeersService {
@@ -126,9 +118,9 @@ impl Peers for PeersService {
     }
 
     async fn append(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
-        let ConsensusMessage { raft, from, payload, proof } = self.consensus(Method::Append, request).await?;
+        let (raft, Authenticated { from, payload, proof }) = self.consensus(Method::Append, request).await?;
         let rpc: AppendEntriesRequest<Types> = decode(&payload)?;
-        // A master has on disk what it says is committed.
+        // A master has all committed entries on disk.
         let from = incarnation_of(&from);
         self.local.acknowledged.has(from.peer, from.number, rpc.leader_commit);
         self.check_committed(&raft, &rpc)?;
@@ -137,7 +129,7 @@ impl Peers for PeersService {
     }
 
     async fn vote(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
-        let ConsensusMessage { raft, payload, proof, .. } = self.consensus(Method::Vote, request).await?;
+        let (raft, Authenticated { payload, proof, .. }) = self.consensus(Method::Vote, request).await?;
         let rpc: VoteRequest<PeerId> = decode(&payload)?;
         let vote = async {
             if self.local.ballot.is_withheld(self.local.now()) {
@@ -155,7 +147,7 @@ impl Peers for PeersService {
     }
 
     async fn snapshot(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
-        let ConsensusMessage { raft, payload, proof, .. } = self.consensus(Method::Snapshot, request).await?;
+        let (raft, Authenticated { payload, proof, .. }) = self.consensus(Method::Snapshot, request).await?;
         let rpc: InstallSnapshotRequest<Types> = decode(&payload)?;
         let mut received = self.received.lock().await;
         let chunk = received.next(&rpc);
@@ -174,7 +166,7 @@ impl Peers for PeersService {
     }
 
     async fn poll(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
-        let ConsensusMessage { raft, payload, proof, .. } = self.consensus(Method::Poll, request).await?;
+        let (raft, Authenticated { payload, proof, .. }) = self.consensus(Method::Poll, request).await?;
         let theirs: Option<LogId> = decode(&payload)?;
         let timing = self.local.settings.timing;
         let is_free = raft.with_raft_state(move |state| is_free_to_vote(state, timing)).await.map_err(ended)?;
@@ -184,10 +176,10 @@ impl Peers for PeersService {
     }
 
     async fn stand(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
-        let ConsensusMessage { raft, payload, proof, .. } = self.consensus(Method::Stand, request).await?;
+        let (raft, Authenticated { payload, proof, .. }) = self.consensus(Method::Stand, request).await?;
         let request: StandRequest = decode(&payload)?;
-        // The master itself says that its lease has ended, so its lease on this peer's vote is void. If there is a
-        // later master lease by now, the vote lease may count for that one, and nothing happens.
+        // The request comes from the master, so its lease has ended and this peer's vote lease to it is void. If a later
+        // master lease has begun, the vote lease may count for that one, and the request is ignored.
         let log = self.local.log.clone();
         let still = move |state: &RaftState| request.is_current(state, &log);
         let started = start_election(&raft, &self.local.ballot, still).await;
@@ -196,14 +188,15 @@ impl Peers for PeersService {
 }
 
 impl PeersService {
-    /// Checks a message of consensus. It is addressed to an identity, which is unique. So the sender of the first one
-    /// has made this peer a member of its cluster.
-    async fn consensus(&self, method: Method, request: Request<PeerRequest>) -> Result<ConsensusMessage, Status> {
+    /// Checks a message of consensus. It is addressed to an identity, which is unique. So the sender of the first such
+    /// message has made this peer a member of its cluster.
+    async fn consensus(&self, method: Method, request: Request<PeerRequest>) -> Result<(Raft, Authenticated), Status> {
         if request.get_ref().to == 0 {
             return Err(Status::invalid_argument("a message of consensus needs an addressee"));
         }
-        let Authenticated { from, payload, proof } = self.authenticator.check(method, request)?;
-        let cluster = cluster_of(&from).ok_or_else(|| Status::failed_precondition("rejected: of no cluster"))?;
+        let request = self.authenticator.check(method, request)?;
+        let cluster =
+            cluster_of(&request.from).ok_or_else(|| Status::failed_precondition("rejected: of no cluster"))?;
         if self.local.handshake.cluster().is_none() {
             let handshake = Arc::clone(&self.local.handshake);
             let joined = tokio::task::spawn_blocking(move || handshake.join_cluster(cluster)).await;
@@ -223,12 +216,12 @@ impl PeersService {
             return Err(Status::unavailable("its disk has failed"));
         }
         let raft = self.local.raft.get().cloned().ok_or_else(|| Status::unavailable("it is still starting"))?;
-        Ok(ConsensusMessage { raft, from, payload, proof })
+        Ok((raft, request))
     }
 
-    /// Compares a master's entries with what is committed here. If they differ, a majority has lost a part of the log,
-    /// which openraft would not notice. A peer that has only stored that part follows the master; one that has applied
-    /// it cannot, and consensus ends on it.
+    /// Compares a master's entries with the committed entries of this peer. If they differ, a majority has lost a part of
+    /// the log, which openraft does not notice. If this peer has only stored that part, it follows the master. If it has
+    /// applied it, it cannot follow, and consensus ends on it.
     fn check_committed(&self, raft: &Raft, rpc: &AppendEntriesRequest<Types>) -> Result<(), Status> {
         let applied = raft.data_metrics().borrow().last_applied;
         let Some(conflict) = self.conflict(applied, rpc) else { return Ok(()) };

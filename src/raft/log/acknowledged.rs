@@ -1,23 +1,23 @@
 //! Detects peers that have lost committed entries: a data directory that was restored from an older copy, or a disk
 //! that has dropped writes.
 //!
-//! The peer itself cannot notice this: it looks like one that is a little behind. Nor can a majority that lost the same
-//! entries. But another peer can compare. So every peer remembers the newest *committed* entry that each other peer is
-//! known to have on disk, and the incarnation (process) of that peer:
+//! The peer itself cannot notice this, because its log looks like one that is a little behind. A majority that lost the
+//! same entries cannot notice it either. So every peer remembers, for each other peer, the newest *committed* entry
+//! that it is known to have on disk, and its incarnation (process):
 //!
 //! - A master learns it from an answer to its entries.
-//! - A follower learns it from its master's messages: a master has on disk what it says is committed.
+//! - A follower learns it from its master's messages: a master has all committed entries on disk.
 //!
 //! Every message carries the sender's incarnation and the last entry of the log that it started with. Committed
 //! entries are never taken back, so a later incarnation that started with fewer has lost some ([`Loss`]). Only answers
-//! are evidence, because a request may be an hour late and come from an earlier incarnation. A request of an unknown
-//! incarnation raises a [doubt](Acknowledged::doubts), and then that peer is asked.
+//! are evidence, because a request may arrive late and come from an earlier incarnation. A request of an unknown
+//! incarnation raises a [doubt](Acknowledged::doubts), and this peer asks the sender.
 //!
-//! The memory is stored in the floor file ([`floor`](crate::log::floor)), so that it survives a restart of all peers.
-//! It may be older than the truth, never newer.
+//! The records are stored with the [high-water mark](crate::log::high_water_mark), so that they survive a restart of
+//! all peers. A stored record may be older than the truth, never newer.
 //!
 //! The second kind of evidence is a [`Conflict`]: the master sends another entry for an index at which this peer has a
-//! committed one. Then a majority has lost it, and it is unknown which peers.
+//! committed one. Then some majority has lost the committed entry.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::log::types::{LogId, PeerId};
 
-/// The maximum number of peers that are remembered. They fit into a slot of the floor file.
+/// The maximum number of remembered peers, which fits into a slot of the high-water mark.
 pub(crate) const MAX_REMEMBERED: usize = 10;
 
 /// The newest committed entry that a peer is known to have on disk.
@@ -41,11 +41,11 @@ pub(crate) struct Known {
 
 pub(crate) type KnownPeers = BTreeMap<PeerId, Known>;
 
-/// A process of a peer.
+/// One process of a peer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Incarnation {
     pub(crate) peer: PeerId,
-    /// Random; zero if the sender's version has none.
+    /// Random.
     pub(crate) number: u64,
     /// The last entry of its log when this process started.
     pub(crate) started_with: Option<LogId>,
@@ -102,15 +102,15 @@ struct Memory {
     known: KnownPeers,
     /// The newest entry of this peer's own log that is known to be committed.
     committed: Option<LogId>,
-    /// Peers of which it is unknown which incarnation runs.
+    /// Peers whose running incarnation is unknown.
     doubts: BTreeSet<PeerId>,
     losses: BTreeMap<PeerId, Loss>,
     conflict: Option<Conflict>,
 }
 
 impl Acknowledged {
-    /// Starts with the stored memory. `is_here` says whether this peer's own log has an entry. Every known peer has to
-    /// be asked once.
+    /// Starts with the stored records. `is_here`: whether this peer's own log has an entry. Every known peer is in doubt
+    /// until it has answered once.
     pub(crate) fn new(known: KnownPeers, is_here: impl Fn(LogId) -> bool) -> Acknowledged {
         let doubts = known.keys().copied().collect();
         let committed = known.values().map(|known| known.log).filter(|log| is_here(*log)).max();
@@ -121,8 +121,8 @@ impl Acknowledged {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known of all peers. It is stored, and compared with the answer to a request that is sent *after* this
-    /// call.
+    /// The records of all peers, to store them, and to compare them with the answer to a request that is sent *after*
+    /// this call.
     pub(crate) fn known(&self) -> KnownPeers {
         self.lock().known.clone()
     }
@@ -138,11 +138,11 @@ impl Acknowledged {
         memory.committed = memory.committed.max(log);
     }
 
-    /// Compares the answer of a peer with what was [`known`](Self::known) before the request was sent.
+    /// Compares the answer of a peer with the records from [`before`](Self::known) the request was sent.
     pub(crate) fn answered(&self, name: &str, from: Incarnation, before: &KnownPeers) {
         let mut memory = self.lock();
         let Some(before) = before.get(&from.peer) else { return };
-        if from.number == before.incarnation || from.number == 0 {
+        if from.number == before.incarnation {
             memory.doubts.remove(&from.peer);
             return;
         }
@@ -168,7 +168,7 @@ impl Acknowledged {
 
     /// Records that an incarnation of a peer has a committed entry on disk.
     pub(crate) fn has(&self, peer: PeerId, incarnation: u64, log: Option<LogId>) {
-        let Some(log) = log.filter(|_| incarnation != 0) else { return };
+        let Some(log) = log else { return };
         let mut memory = self.lock();
         let has_room = memory.known.len() < MAX_REMEMBERED;
         match memory.known.get_mut(&peer) {
@@ -184,7 +184,7 @@ impl Acknowledged {
         }
     }
 
-    /// Notes the incarnation of a request, which may be late.
+    /// Notes the incarnation of a request. A request may be late, so it only raises a doubt.
     pub(crate) fn heard(&self, from: Incarnation) {
         let mut memory = self.lock();
         if memory.known.get(&from.peer).is_some_and(|known| known.incarnation != from.number) {
@@ -192,7 +192,7 @@ impl Acknowledged {
         }
     }
 
-    /// The peers to ask which incarnation runs.
+    /// The peers whose running incarnation is unknown.
     pub(crate) fn doubts(&self) -> BTreeSet<PeerId> {
         self.lock().doubts.clone()
     }
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_incarnation_that_started_with_less_has_lost_entries_and_it_is_said_once() {
+    fn a_later_incarnation_that_started_with_fewer_entries_is_reported_once() {
         for started_with in [None, Some(log_id(1, 20)), Some(log_id(2, 8))] {
             let acknowledged = remembered();
             let noticed = answer(&acknowledged, incarnation(2, started_with));
@@ -257,32 +257,31 @@ mod tests {
     }
 
     #[test]
-    fn an_incarnation_that_started_with_all_of_it_has_lost_nothing() {
+    fn a_later_incarnation_that_started_with_all_entries_is_no_loss() {
         for started_with in [log_id(2, 9), log_id(2, 10), log_id(3, 4)] {
             let acknowledged = remembered();
             assert_eq!(answer(&acknowledged, incarnation(2, Some(started_with))), [""; 0]);
-            // It has that, too: the next one is compared with it.
+            // The next incarnation is compared with the second.
             assert_eq!(answer(&acknowledged, incarnation(3, Some(log_id(2, 8)))).len(), 1);
         }
-        assert_eq!(answer(&remembered(), incarnation(1, None)), [""; 0], "it had it later, in the same process");
-        assert_eq!(answer(&remembered(), incarnation(0, None)), [""; 0], "a version that does not say");
+        assert_eq!(answer(&remembered(), incarnation(1, None)), [""; 0], "the same process received the entries later");
     }
 
     #[test]
-    fn a_late_message_of_an_earlier_incarnation_is_no_evidence() {
+    fn a_late_message_of_an_earlier_incarnation_is_not_evidence() {
         let acknowledged = remembered();
         let before = acknowledged.known();
-        // Incarnation 2 has started with everything, and been given more.
+        // Incarnation 2 started with everything, and has received more.
         acknowledged.answered("b", incarnation(2, Some(log_id(2, 9))), &before);
         acknowledged.has(PEER, 2, Some(log_id(2, 30)));
-        // A request of incarnation 1 was held back, and so was an answer of it.
+        // A request and an answer of incarnation 1 arrive late.
         acknowledged.heard(incarnation(1, Some(log_id(1, 1))));
         acknowledged.has(PEER, 1, Some(log_id(2, 5)));
-        assert!(acknowledged.doubts().contains(&PEER), "it is asked");
+        assert!(acknowledged.doubts().contains(&PEER), "the peer has to be asked");
         acknowledged.answered("b", incarnation(1, Some(log_id(1, 1))), &before);
         assert_eq!(acknowledged.noticed(), [""; 0]);
         assert_eq!(acknowledged.known()[&PEER], Known { incarnation: 2, log: log_id(2, 30) });
-        // The one that runs answers.
+        // The running incarnation answers.
         assert_eq!(answer(&acknowledged, incarnation(2, Some(log_id(2, 9)))), [""; 0]);
         assert!(acknowledged.doubts().is_empty());
     }

@@ -1,4 +1,4 @@
-//! Commands: what a master proposes, because the next master has to know it.
+//! Commands: the changes that a master proposes because the next master has to know them.
 
 use std::sync::Arc;
 
@@ -44,7 +44,6 @@ pub enum Command {
     /// Changes the promises of a resource.
     Promises {
         resource: Arc<str>,
-        #[serde(with = "stored_changes")]
         changes: Changes,
     },
     /// Sets or removes a temporary capacity. It takes precedence over templates.
@@ -67,8 +66,8 @@ impl Command {
 /// A configuration that was, or is, in force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Configuration {
-    /// Counts from 1, and is assigned when the command is applied. A proposed version counts only if it is higher, as
-    /// when a backup is restored.
+    /// Counts from 1, and is assigned when the command is applied: the next version, or the proposed one if that is
+    /// higher, as when a backup is restored.
     pub version: u64,
     /// The YAML text as the operator wrote it.
     pub text: Arc<str>,
@@ -80,19 +79,18 @@ pub struct Configuration {
     pub by: Arc<str>,
 }
 
-/// A period in which unknown promises may be in force, so that resources listen to clients before they divide
-/// capacity. It begins when the command is applied.
+/// A learning period: unknown promises may be in force, so resources learn from clients before they divide capacity. It
+/// begins when the command is applied.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listening {
     /// Zero ends the period.
     pub length: Millis,
-    /// Resources listen for the whole length even if their templates say less.
+    /// Resources learn for the whole length even if their templates say less.
     pub whole: bool,
 }
 
-/// A capacity that an operator has set for a while, in place of the template's.
-///
-/// It ends by wall-clock time, so that it means the same to all peers and survives a restart of all of them.
+/// A temporary capacity that an operator has set in place of the template's. It ends by wall-clock time, which is the
+/// same for all peers and survives a restart of all of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct KeptOverride {
     /// An amount, or a factor of the template's capacity.
@@ -114,7 +112,7 @@ pub struct KeptOverride {
 pub enum ProposeError {
     #[error("the master lease is over; nothing was stored")]
     Deposed,
-    /// The lease or consensus ended while the proposal was under way. The next master knows whether it was stored.
+    /// The lease or consensus ended before the outcome was known. The next master knows whether it was stored.
     #[error("mastership was lost while the proposal was under way: it may have been stored, or not")]
     Uncertain,
     /// The proposal does not fit into one message to the peers. Nothing was stored.
@@ -123,34 +121,4 @@ pub enum ProposeError {
     /// The promises do not continue the stored ones, which is a bug of the caller. Nothing was stored.
     #[error("about {resource:?}: {why}")]
     Refused { resource: Arc<str>, why: Refused },
-}
-
-/// How [`Changes`] are encoded. Only what is in this struct is stored: `tests/format.rs` fails if a change of the core
-/// type changes the bytes.
-pub(crate) mod stored_changes {
-    use leaseway_core::{Amount, Changes, Claims, ClusterTime, Epoch, Millis, Part, Token};
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    #[derive(Serialize, Deserialize)]
-    struct StoredChanges {
-        epoch: Epoch,
-        number: u64,
-        total: Amount,
-        horizon: Option<ClusterTime>,
-        lease: Option<Millis>,
-        counted_from: Option<Token>,
-        wants: Option<Claims>,
-        parts: Vec<Part>,
-    }
-
-    pub(crate) fn serialize<S: Serializer>(changes: &Changes, serializer: S) -> Result<S::Ok, S::Error> {
-        let Changes { epoch, number, total, horizon, lease, counted_from, wants, parts } = changes.clone();
-        StoredChanges { epoch, number, total, horizon, lease, counted_from, wants, parts }.serialize(serializer)
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Changes, D::Error> {
-        let StoredChanges { epoch, number, total, horizon, lease, counted_from, wants, parts } =
-            StoredChanges::deserialize(deserializer)?;
-        Ok(Changes { epoch, number, total, horizon, lease, counted_from, wants, parts })
-    }
 }

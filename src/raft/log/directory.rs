@@ -10,12 +10,12 @@ use std::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::log::{
-    StoreError, codec,
-    frame::{self, Found, Kind},
+    StoreError,
+    codec::{self, Found, Kind},
     types::PeerId,
 };
 
-/// The previous user of the directory may still be stopping: it finishes its write first.
+/// The previous user of the directory may still be stopping, and finishes its write first.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A peer's identity, created with its directory.
@@ -27,7 +27,7 @@ pub(crate) struct Identity {
     pub(crate) cluster: Option<u128>,
 }
 
-/// A random number that is large enough to be unique.
+/// A random number, large enough to be unique.
 pub(crate) fn random() -> u128 {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).expect("the operating system has random numbers");
@@ -90,7 +90,7 @@ impl Directory {
 pub(crate) fn read_one<T: DeserializeOwned>(path: &Path, expected: Kind) -> Result<Option<T>, StoreError> {
     let Some(bytes) = read_all(path)? else { return Ok(None) };
     let damaged = |what: String| StoreError::Damaged { path: path.to_owned(), offset: 0, what };
-    match frame::read(&bytes, 0) {
+    match codec::read_frame(&bytes, 0) {
         Found::Frame { kind, payload, end } if kind == expected && end == bytes.len() => {
             codec::decode(payload).map(Some).map_err(|error| damaged(error.to_string()))
         }
@@ -111,8 +111,8 @@ pub(crate) fn read_all(path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
 }
 
 pub(crate) fn replace(root: &Path, name: &str, kind: Kind, payload: &[u8]) -> Result<(), StoreError> {
-    let mut bytes = Vec::with_capacity(frame::HEADER_BYTES + payload.len());
-    frame::write(&mut bytes, kind, payload);
+    let mut bytes = Vec::with_capacity(codec::HEADER_BYTES + payload.len());
+    codec::write_frame(&mut bytes, kind, payload);
     replace_bytes(root, name, &bytes)
 }
 

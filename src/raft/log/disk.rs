@@ -1,11 +1,10 @@
 //! The disk thread: it writes the log and the vote, one job after the other, so that no async task waits for a disk.
-//!
-//! After the first error nothing is written any more, and every job fails with that [`Failure`].
+//! After the first error it writes nothing, and every job fails with that [`Failure`].
 
 use std::{
-    sync::{Arc, mpsc},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use openraft::storage::LogFlushed;
@@ -14,10 +13,9 @@ use tokio::sync::{oneshot, watch};
 use crate::{
     log::{
         StoreError,
+        codec::Kind,
         directory::Directory,
-        floor::Floor,
-        flush_times::FlushTimes,
-        frame::Kind,
+        high_water_mark::HighWaterMark,
         memory::Record,
         segments::Segments,
         types::{Entry, LogId, Types, Vote},
@@ -25,7 +23,7 @@ use crate::{
     metrics,
 };
 
-/// Why consensus has ended on this peer. It neither votes nor stores anything afterwards.
+/// Why consensus has ended on this peer, which neither votes nor stores anything afterwards.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{0}")]
 pub struct Failure(pub(crate) Arc<str>);
@@ -84,7 +82,7 @@ pub(crate) enum Job {
     },
 }
 
-/// A handle to the thread, which ends when the last handle is dropped.
+/// A handle to the disk thread, which ends when the last handle is dropped.
 #[derive(Debug, Clone)]
 pub(crate) struct Disk {
     jobs: mpsc::Sender<Job>,
@@ -95,13 +93,13 @@ impl Disk {
     pub(crate) fn start(
         directory: Arc<Directory>,
         segments: Segments,
-        floor: Floor,
+        mark: HighWaterMark,
         purged: Option<LogId>,
         failing: Failing,
     ) -> Disk {
         let (jobs, queue) = mpsc::channel();
         let flushes = FlushTimes::default();
-        let writer = Writer { directory, segments, floor, purged, failing, flushes: flushes.clone() };
+        let writer = Writer { directory, segments, mark, purged, failing, flushes: flushes.clone() };
         thread::Builder::new()
             .name("raft-disk".into())
             .spawn(move || writer.run(&queue))
@@ -123,7 +121,7 @@ impl Disk {
 struct Writer {
     directory: Arc<Directory>,
     segments: Segments,
-    floor: Floor,
+    mark: HighWaterMark,
     purged: Option<LogId>,
     failing: Failing,
     flushes: FlushTimes,
@@ -138,7 +136,7 @@ impl Writer {
                     let records: Vec<_> = entries.into_iter().map(Record::Entry).collect();
                     let result = self.attempt(|writer| {
                         writer.segments.append(&records, writer.purged)?;
-                        last.map_or(Ok(()), |last| writer.floor.raise(last))
+                        last.map_or(Ok(()), |last| writer.mark.raise(last))
                     });
                     if result.is_ok() {
                         metrics::appended(count);
@@ -147,7 +145,7 @@ impl Writer {
                 }
                 Job::Truncate { from, last, done } => {
                     let result = self.attempt(|writer| {
-                        writer.floor.lower(last)?;
+                        writer.mark.lower(last)?;
                         writer.segments.append(&[Record::Truncate(from)], writer.purged)
                     });
                     let _ = done.send(result);
@@ -156,7 +154,7 @@ impl Writer {
                     let result = self.attempt(|writer| {
                         writer.segments.append(&[Record::Purge(upto)], writer.purged)?;
                         writer.purged = writer.purged.max(Some(upto));
-                        writer.floor.raise(upto)?;
+                        writer.mark.raise(upto)?;
                         writer.segments.drop_purged(upto)
                     });
                     let _ = done.send(result);
@@ -169,15 +167,14 @@ impl Writer {
         }
     }
 
-    /// Does nothing after a failure: it is unknown what a failed flush left on the disk, and a later successful flush
-    /// does not tell.
+    /// Does nothing after a failure. It is unknown what a failed flush left on the disk, even if a later one succeeds.
     fn attempt(&mut self, work: impl FnOnce(&mut Writer) -> Result<(), StoreError>) -> Result<(), Failure> {
         if let Some(failure) = self.failing.get() {
             return Err(failure);
         }
         self.flushes.begin(Instant::now());
         #[cfg(test)]
-        let result = crate::tests::disks::meet(self.directory.root(), "log").and_then(|()| work(self));
+        let result = crate::tests::faults::meet_disk(self.directory.root(), "log").and_then(|()| work(self));
         #[cfg(not(test))]
         let result = work(self);
         self.flushes.end(Instant::now());
@@ -185,5 +182,74 @@ impl Writer {
             self.failing.fail(&error);
             self.failing.get().unwrap_or_else(|| Failure(error.to_string().into()))
         })
+    }
+}
+
+/// Half of the window. The slowest writes of the current half and of the one before are kept.
+const HALF_WINDOW: Duration = Duration::from_secs(30);
+
+/// The slowest disk write of the last minute, including one under way.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct FlushTimes(Arc<Mutex<Halves>>);
+
+#[derive(Debug, Default)]
+struct Halves {
+    since: Option<Instant>,
+    slowest: Duration,
+    before: Duration,
+    under_way: Option<Instant>,
+}
+
+impl Halves {
+    fn advance(&mut self, now: Instant) {
+        match self.since.map(|since| now.saturating_duration_since(since)) {
+            Some(past) if past < HALF_WINDOW => return,
+            Some(past) if past < 2 * HALF_WINDOW => self.before = self.slowest,
+            _ => self.before = Duration::ZERO,
+        }
+        (self.since, self.slowest) = (Some(now), Duration::ZERO);
+    }
+}
+
+impl FlushTimes {
+    fn halves(&self) -> MutexGuard<'_, Halves> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn begin(&self, now: Instant) {
+        self.halves().under_way = Some(now);
+    }
+
+    pub(crate) fn end(&self, now: Instant) {
+        let mut halves = self.halves();
+        halves.advance(now);
+        let took = halves.under_way.take().map(|began| now.saturating_duration_since(began));
+        halves.slowest = halves.slowest.max(took.unwrap_or_default());
+    }
+
+    pub(crate) fn slowest(&self, now: Instant) -> Duration {
+        let mut halves = self.halves();
+        halves.advance(now);
+        let under_way = halves.under_way.map(|began| now.saturating_duration_since(began));
+        halves.slowest.max(halves.before).max(under_way.unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slowest_write_counts_while_it_is_under_way_and_for_a_minute() {
+        let (times, start) = (FlushTimes::default(), Instant::now());
+        let at = |millis| start + Duration::from_millis(millis);
+        let slowest = |millis| times.slowest(at(millis)).as_millis();
+        times.begin(at(0));
+        assert_eq!(slowest(200), 200, "it is under way");
+        times.end(at(300));
+        times.begin(at(400));
+        times.end(at(410));
+        assert_eq!((slowest(29_000), slowest(31_000), slowest(59_000)), (300, 300, 300));
+        assert_eq!(slowest(92_000), 0);
     }
 }

@@ -1,5 +1,5 @@
-//! The log in memory: the result of replaying the records on disk in order. All of it fits, because snapshots keep it
-//! short. So readers never wait for the disk.
+//! The log in memory: the result of replaying the records on disk in order. Snapshots keep the log short, so all of it
+//! fits, and readers never wait for the disk.
 
 use std::{collections::VecDeque, ops::Range};
 
@@ -17,9 +17,9 @@ const KEEP_BYTES: u64 = 2 << 20;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Record {
     Entry(Entry),
-    /// All entries from this index on are gone.
+    /// Removes all entries from this index on.
     Truncate(u64),
-    /// All entries up to this one are gone.
+    /// Removes all entries up to this one.
     Purge(LogId),
 }
 
@@ -28,7 +28,7 @@ pub(crate) enum Record {
 pub(crate) struct SegmentStart {
     /// Counts from 1.
     pub(crate) number: u64,
-    /// The newest purged entry when the segment was begun. The segments with the purge records themselves may be gone.
+    /// The newest purged entry when the segment was begun. Earlier segments, with the purge records, may be deleted.
     pub(crate) purged: Option<LogId>,
 }
 
@@ -70,7 +70,7 @@ impl Log {
         self.entries.len()
     }
 
-    /// The entries of a range, as far as they are present: at least one, and otherwise at most `most` bytes.
+    /// The present entries of a range, up to `most` bytes, but at least one entry.
     pub(crate) fn range(&self, range: Range<u64>, most: u64) -> Vec<Entry> {
         let Some(first) = self.first() else { return Vec::new() };
         let from = range.start.max(first);
@@ -131,28 +131,21 @@ impl Log {
         purgeable.next().map(|(entry, _)| entry.log_id.index)
     }
 
-    /// Applies a record while the disk is read. The oldest segment may begin after a gap that was purged, as a later
-    /// record says.
+    /// Applies a record from disk. The oldest segment may begin after a gap, which a later record shows to be purged.
     pub(crate) fn replay(&mut self, record: Record, size: u64) -> Result<(), OutOfOrder> {
         match record {
             Record::Entry(entry) if self.entries.is_empty() => {
                 self.bytes += size;
                 self.entries.push_back((entry, size));
-                Ok(())
             }
-            Record::Entry(entry) => self.append(entry, size),
-            Record::Truncate(from) => {
-                self.truncate(from);
-                Ok(())
-            }
-            Record::Purge(upto) => {
-                self.purge(upto);
-                Ok(())
-            }
+            Record::Entry(entry) => self.append(entry, size)?,
+            Record::Truncate(from) => self.truncate(from),
+            Record::Purge(upto) => self.purge(upto),
         }
+        Ok(())
     }
 
-    /// Checks, once everything was read, that no entry is missing between the purged ones and the first.
+    /// Checks, after the last record, that no entry is missing between the purged entries and the first one.
     pub(crate) fn is_whole(&self) -> Result<(), OutOfOrder> {
         let expected = self.purged.map_or(0, |purged| purged.index + 1);
         match self.first() {

@@ -9,9 +9,8 @@ use std::{
 
 use crate::log::{
     StoreError,
-    codec::{self, DecodeError, FORMAT},
+    codec::{self, DecodeError, FORMAT, Found, Kind},
     directory,
-    frame::{self, Found, Kind},
     memory::{Log, Record, SegmentStart},
     types::LogId,
 };
@@ -38,13 +37,13 @@ struct Segment {
 }
 
 impl Segments {
-    /// Reads all segments, which have to reach the floor. Drops a record that a crash tore off at the end.
-    pub(crate) fn open(directory: &Path, floor: Option<LogId>) -> Result<(Segments, Log), StoreError> {
-        Segments::open_with(directory, floor, SEGMENT_BYTES)
+    /// Reads all segments, which have to reach the high-water mark. Drops a record that a crash tore off at the end.
+    pub(crate) fn open(directory: &Path, mark: Option<LogId>) -> Result<(Segments, Log), StoreError> {
+        Segments::open_with(directory, mark, SEGMENT_BYTES)
     }
 
     /// As [`open`](Segments::open), with another segment size.
-    pub(crate) fn open_with(directory: &Path, floor: Option<LogId>, full: u64) -> Result<(Segments, Log), StoreError> {
+    pub(crate) fn open_with(directory: &Path, mark: Option<LogId>, full: u64) -> Result<(Segments, Log), StoreError> {
         fs::create_dir_all(directory).map_err(StoreError::io("create", directory))?;
         let mut log = Log::default();
         let mut segments = VecDeque::new();
@@ -65,9 +64,9 @@ impl Segments {
         if let Some((_, path)) = found.first() {
             log.is_whole().map_err(|error| damaged(path, 0, error.to_string()))?;
         }
-        if log.last() < floor {
+        if log.last() < mark {
             let path = found.last().map_or(directory, |(_, path)| path);
-            return Err(damaged(path, whole, reaches(log.last(), floor)));
+            return Err(damaged(path, whole, reaches(log.last(), mark)));
         }
         // Nothing was changed so far.
         if let Some((path, offset, dropped)) = torn {
@@ -88,7 +87,7 @@ impl Segments {
         Ok((Segments { directory: directory.to_owned(), segments, file, length, full }, log))
     }
 
-    /// All records are on disk when this returns. After an error it is unknown which are.
+    /// All records are on disk when this returns. After an error, any prefix of them may be.
     pub(crate) fn append(&mut self, records: &[Record], purged: Option<LogId>) -> Result<(), StoreError> {
         if self.length >= self.full {
             self.roll(purged)?;
@@ -133,9 +132,9 @@ impl Segments {
 
 pub(crate) fn write(out: &mut Vec<u8>, record: &Record) {
     match record {
-        Record::Entry(entry) => frame::write(out, Kind::Entry, &codec::encode(entry)),
-        Record::Truncate(from) => frame::write(out, Kind::Truncate, &codec::encode(from)),
-        Record::Purge(upto) => frame::write(out, Kind::Purge, &codec::encode(upto)),
+        Record::Entry(entry) => codec::write_frame(out, Kind::Entry, &codec::encode(entry)),
+        Record::Truncate(from) => codec::write_frame(out, Kind::Truncate, &codec::encode(from)),
+        Record::Purge(upto) => codec::write_frame(out, Kind::Purge, &codec::encode(upto)),
     }
 }
 
@@ -158,11 +157,11 @@ fn list(directory: &Path) -> Result<Vec<(u64, PathBuf)>, StoreError> {
     Ok(found)
 }
 
-/// The error text of a log that ends before the floor.
-fn reaches(last: Option<LogId>, floor: Option<LogId>) -> String {
+/// The error text of a log that ends before the high-water mark.
+fn reaches(last: Option<LogId>, mark: Option<LogId>) -> String {
     let entry = |id: LogId| format!("entry {} of term {}", id.index, id.leader_id.term);
     let ends = last.map_or_else(|| "the log is empty".to_owned(), |last| format!("the log ends with {}", entry(last)));
-    let acknowledged = floor.map_or_else(|| "nothing".to_owned(), entry);
+    let acknowledged = mark.map_or_else(|| "nothing".to_owned(), entry);
     format!("{ends}, but this server has acknowledged everything up to {acknowledged}, as the file floor says")
 }
 
@@ -193,7 +192,7 @@ pub(crate) fn replay(
     loop {
         let wrong = |what: String| damaged(path, at as u64, what);
         let undecodable = |error: DecodeError| wrong(error.to_string());
-        match frame::read(bytes, at) {
+        match codec::read_frame(bytes, at) {
             Found::Frame { kind, payload, end } => {
                 let size = (end - at) as u64;
                 match (&mut segment, kind) {
@@ -246,7 +245,7 @@ fn reopen(path: &Path, length: u64) -> Result<File, StoreError> {
 fn begin(directory: &Path, number: u64, purged: Option<LogId>) -> Result<(Segment, File, u64), StoreError> {
     let path = directory.join(format!("{number:020}.log"));
     let mut bytes = Vec::new();
-    frame::write(&mut bytes, Kind::Segment, &codec::encode(&SegmentStart { number, purged }));
+    codec::write_frame(&mut bytes, Kind::Segment, &codec::encode(&SegmentStart { number, purged }));
     let begun = File::options().append(true).create_new(true).open(&path).and_then(|mut file| {
         file.write_all(&bytes)?;
         file.sync_all()?;

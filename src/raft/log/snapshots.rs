@@ -1,4 +1,4 @@
-//! The snapshot: one file with the state up to some entry of the log. Its content is opaque here.
+//! The snapshot: one file with the state up to some entry of the log. Its content is opaque to this module.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,10 +8,10 @@ use tokio::sync::watch;
 
 use crate::{
     log::{
-        StoreError, codec,
+        StoreError,
+        codec::{self, Kind},
         directory::{self, Directory},
         disk::{Failing, Failure},
-        frame::Kind,
         types::{LogId, SnapshotMeta, StorageError},
     },
     metrics,
@@ -19,16 +19,16 @@ use crate::{
 
 const FILE_NAME: &str = "snapshot";
 
-/// The file. A snapshot is sent to another peer without its meta data.
+/// The content of the file. Only `state` is sent to other peers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct StoredSnapshot {
     pub(crate) meta: SnapshotMeta,
-    /// An encoded [`StoredState`](crate::state::stored::StoredState).
+    /// An encoded [`StoredState`](crate::state::StoredState).
     #[serde(with = "at_once")]
     pub(crate) state: Vec<u8>,
 }
 
-/// Encodes a byte vector in one piece instead of byte by byte, which is too slow for megabytes. The bytes are the same.
+/// Encodes a byte vector in one piece. Byte by byte is too slow for megabytes, and gives the same bytes.
 mod at_once {
     use serde::{Deserializer, Serializer, de};
 
@@ -120,7 +120,7 @@ impl Snapshots {
             }
             metrics::snapshot(bytes.len());
             #[cfg(test)]
-            crate::tests::disks::meet(this.directory.root(), FILE_NAME)?;
+            crate::tests::faults::meet_disk(this.directory.root(), FILE_NAME)?;
             directory::replace(this.directory.root(), FILE_NAME, Kind::Snapshot, &bytes)?;
             this.covers(upto);
             Ok(())
@@ -128,7 +128,7 @@ impl Snapshots {
         written.await.inspect_err(|error| self.fail(error))
     }
 
-    /// Ends consensus on this peer, and so wakes up whoever waits in [`cover`](Self::cover).
+    /// Ends consensus on this peer, which also wakes up waiters in [`cover`](Self::cover).
     pub(crate) fn fail(&self, why: &dyn std::fmt::Display) {
         self.failing.fail(why);
     }

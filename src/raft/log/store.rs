@@ -1,7 +1,7 @@
 //! openraft's log storage.
 //!
-//! openraft 0.9 waits for every append, truncation, purge and vote before it does anything else. So at most one job is
-//! under way, and there is nothing to batch here: `handle/proposals.rs` batches callers before consensus.
+//! openraft 0.9 waits for every append, truncation, purge and vote before it does anything else. So there is at most one
+//! job at a time, and proposals are batched before they reach openraft (`handle/proposals.rs`).
 
 use std::{
     fmt::Debug,
@@ -18,7 +18,6 @@ use tokio::sync::oneshot;
 use crate::log::{
     codec,
     disk::{Disk, Done, Failure, Job},
-    frame,
     memory::Log,
     snapshots::Snapshots,
     types::{Entry, LogId, PeerId, StorageError, Types, Vote},
@@ -78,7 +77,7 @@ impl RaftLogReader<Types> for LogStore {
         Ok(self.log().range(start..end, u64::MAX))
     }
 
-    /// Returns nothing if the first entry is gone, so that another peer never gets a gap.
+    /// Returns nothing if the first entry was purged, so that another peer never gets a gap.
     async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> Result<Vec<Entry>, StorageError> {
         let mut entries = self.log().range(start..end, MAX_APPEND_BYTES);
         if entries.first().is_some_and(|first| first.log_id.index != start) {
@@ -105,8 +104,8 @@ impl RaftLogStorage<Types> for LogStore {
         self.run_job(ErrorVerb::Write, |done| Job::Vote { vote: *vote, done }).await
     }
 
-    /// Returns a vote for this peer as not committed. Otherwise openraft would resume as leader after a restart, in a
-    /// Raft term in which others may have gone on.
+    /// Returns a vote for this peer as not committed. Otherwise openraft would lead again after a restart, in a Raft term
+    /// that the other peers may have left.
     async fn read_vote(&mut self) -> Result<Option<Vote>, StorageError> {
         Ok(self.vote().map(|vote| {
             let mine = vote.leader_id.voted_for() == Some(self.me);
@@ -123,7 +122,7 @@ impl RaftLogStorage<Types> for LogStore {
         {
             let mut log = self.log();
             for entry in &entries {
-                let size = frame::HEADER_BYTES as u64 + codec::encoded_len(entry);
+                let size = codec::HEADER_BYTES as u64 + codec::encoded_len(entry);
                 log.append(entry.clone(), size)
                     .map_err(|error| StorageIOError::write_log_entry(entry.log_id, &error))?;
             }

@@ -1,9 +1,8 @@
 //! How a peer with an empty data directory begins or joins a cluster.
 //!
-//! An empty directory is not enough to begin a cluster. Either all peers were started with `--bootstrap`: then the
-//! first of them by name begins the cluster once all are reachable. Or a cluster exists: then this peer asks to join,
-//! under the identity that was created with its directory, and the master sends it the whole state before it gives it a
-//! vote.
+//! If all peers were started with `--bootstrap`, the first of them by name begins a cluster once all are reachable. If a
+//! cluster exists, this peer asks to join under the identity that was created with its directory. The master sends it
+//! the whole state before it gives it a vote. An empty directory alone never begins a cluster.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -53,7 +52,7 @@ impl Bootstrap {
             let there: Vec<PeerInfo> = there.into_iter().flatten().collect();
             let members: Vec<_> = there.iter().filter(|other| !other.cluster.is_empty()).collect();
             if let Some(first) = members.first() {
-                // A peer that is a member of a cluster that has only just begun does not join twice.
+                // If this peer is one of the first members, the master ignores the request.
                 join_all(members.iter().map(|other| self.join(&other.name))).await;
                 joins += 1;
                 if joins == HINT_AFTER_ATTEMPTS {
@@ -86,11 +85,11 @@ impl Bootstrap {
         );
     }
 
-    /// For a peer whose directory has been used. If it was stopped before it had a vote, it asks to join again. Returns
-    /// once it has one.
+    /// For a peer with a used directory. If it was stopped before it had a vote, it asks to join again. Returns once it
+    /// has a vote.
     pub(crate) async fn resume(&self) {
         while self.outcome().is_none() {
-            if self.is_awaited() {
+            if self.should_join() {
                 let settings = &self.local.settings;
                 let others = settings.peers.iter().filter(|(name, _)| *name != settings.name);
                 join_all(others.map(|(name, _)| self.join(name))).await;
@@ -99,10 +98,10 @@ impl Bootstrap {
         }
     }
 
-    /// Whether the cluster has a place for this peer, which has no vote. If a master was deposed while it admitted this
-    /// peer, this peer may know no membership, or one with an earlier identity of its name. If the peer was removed, no
-    /// member has its name.
-    fn is_awaited(&self) -> bool {
+    /// Whether this peer, which has no vote, should ask to join again. If a master was deposed while it admitted this
+    /// peer, this peer knows no membership, or one with an earlier identity of its name. If the peer was removed, no
+    /// member has its name, and it must not ask.
+    fn should_join(&self) -> bool {
         let membership = self.local.membership().unwrap_or_default();
         let mut nodes = membership.nodes().peekable();
         nodes.peek().is_none() || nodes.any(|(_, member)| member.name == self.local.settings.name)
@@ -116,7 +115,7 @@ impl Bootstrap {
         membership.voter_ids().any(|voter| voter == self.local.id()).then_some(outcome)
     }
 
-    /// Whether this peer is the first by name, and all peers are reachable and were started with the same flags.
+    /// Whether this peer is the first by name, all peers are reachable, and all were started with the same flags.
     fn may_begin(&self, there: &[PeerInfo], others: usize) -> bool {
         let me = self.local.handshake.info();
         if me.bootstraps.first() != Some(&me.name) || there.len() != others {
@@ -125,7 +124,7 @@ impl Bootstrap {
         let mut agree = true;
         for other in there {
             if let Some(difference) = difference(&me, other) {
-                self.client.liveness().report_problem(&other.name, &difference);
+                self.client.liveness.report_problem(&other.name, &difference);
                 agree = false;
             }
         }

@@ -1,8 +1,7 @@
 //! Discovery: a peer that hears no master asks the other peers whether they do.
 //!
-//! A peer that was just started can name the master at once, before consensus has told it anything. And a peer that no
-//! master will contact again learns why. Safety does not depend on the answers: no peer decides, votes or follows by
-//! them.
+//! So a peer that has just started can name the master before consensus has begun. And a peer that no master will contact
+//! again learns why. Safety does not depend on the answers: they affect no decision, vote or log.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -27,7 +26,7 @@ const FAST_ROUNDS: u32 = 25;
 /// The interval of later rounds.
 const SLOW_INTERVAL: Duration = Duration::from_secs(1);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
-/// The number of rounds in a row that must say that this peer is no member: one peer's log may be a little behind.
+/// The number of consecutive rounds that must say that this peer is not a member. A single log may be a little behind.
 const REQUIRED_CONFIRMATIONS: u32 = 10;
 
 pub(crate) struct Discovery {
@@ -42,7 +41,7 @@ pub(crate) struct Discovery {
 /// The answers of one round.
 #[derive(Debug, Default)]
 struct Answers {
-    /// At least one peer counts this one as a member.
+    /// A peer says that this one is a member.
     is_member: bool,
     /// A peer says that this one was removed or replaced.
     removed: Option<Ineligible>,
@@ -87,8 +86,8 @@ impl Discovery {
         }
     }
 
-    /// A vote that was read from disk looks as if its master had just been heard from. `restored` is the time at which
-    /// it was read: only later messages count.
+    /// openraft takes the time at which it read the vote from disk for the time of a message. `restored` is that time:
+    /// only later messages count.
     async fn hears_master(&self, restored: &mut Option<Instant>) -> bool {
         if matches!(*self.mastership.borrow(), Mastership::Master(_)) {
             return true;
@@ -116,7 +115,7 @@ impl Discovery {
                     answers.own_cluster_answered |= !other.cluster.is_empty();
                     if let Some(master) = master {
                         self.record_status(name, master.caller(), &mut answers);
-                        // This peer may have been master until just now, before a restart, and the others may not know.
+                        // This peer may have been master before its restart, and the others may not know better.
                         if master.name != self.local.settings.name {
                             named = true;
                             self.publish(PeerAddress { name: master.name, advertise: master.advertise });
@@ -135,7 +134,7 @@ impl Discovery {
         answers
     }
 
-    /// A peer that belongs to no cluster yet waits to join, and is not ineligible.
+    /// A peer that belongs to no cluster yet waits to join. It does not count as removed.
     fn record_status(&self, by: &str, status: MemberStatus, answers: &mut Answers) {
         let by = by.to_owned();
         match status {
@@ -147,7 +146,7 @@ impl Discovery {
         }
     }
 
-    /// What this peer's own log says: the entry that removed it may have arrived.
+    /// The status according to this peer's own log, which may have the entry that removed it.
     fn own_answers(&self) -> Answers {
         let mut answers = Answers::default();
         if let Some(membership) = self.local.membership()
@@ -215,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn one_answer_that_counts_it_as_a_member_outweighs_all_others() {
+    fn one_answer_that_this_peer_is_a_member_outweighs_all_others() {
         let answers = || Answers {
             is_member: true,
             removed: removed(),
@@ -226,16 +225,16 @@ mod tests {
     }
 
     #[test]
-    fn a_removal_must_be_confirmed_often_and_stays_when_all_are_silent() {
+    fn a_removal_must_be_confirmed_and_persists_without_answers() {
         let answers = || Answers { removed: removed(), own_cluster_answered: true, ..Answers::default() };
         assert_eq!(concluded(answers(), None, false), None);
         assert_eq!(concluded(answers(), None, true), Some("removed"));
         assert_eq!(concluded(Answers::default(), removed(), false), Some("removed"));
-        assert_eq!(concluded(Answers::default(), None, false), None, "a majority is away, and may come back");
+        assert_eq!(concluded(Answers::default(), None, false), None, "a majority is down, and may come back");
     }
 
     #[test]
-    fn a_peer_of_another_cluster_does_not_count_while_one_of_the_own_cluster_answers() {
+    fn a_peer_of_another_cluster_does_not_count_while_a_peer_of_the_own_cluster_answers() {
         let answers = |own_cluster_answered| Answers {
             other_cluster: other_cluster(),
             own_cluster_answered,

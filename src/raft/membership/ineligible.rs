@@ -1,4 +1,4 @@
-//! Why a running peer cannot vote or lead. Without this, operators would only see a peer that knows no master.
+//! Why a running peer cannot vote or lead, for operators.
 
 use std::{
     fmt,
@@ -7,16 +7,16 @@ use std::{
 
 use crate::log::disk::Failure;
 
-/// Why a peer neither decides nor counts for a majority until an operator acts.
+/// The reason why a peer cannot decide or count for a majority until an operator acts.
 #[derive(Debug, Clone)]
 pub enum Ineligible {
     /// Consensus has ended on it, usually because its disk has failed.
     Failed(Failure),
-    /// It was removed from its cluster, as the peer `by` says.
+    /// It was removed from its cluster, according to the peer `by`.
     Removed { by: String },
-    /// Another data directory has its name and its place, as the peer `by` says.
+    /// Another data directory has its name and its place, according to the peer `by`.
     Replaced { by: String },
-    /// The peer `by` belongs to another cluster than its data directory.
+    /// Its data directory belongs to another cluster than the peer `by`.
     OtherCluster { by: String },
 }
 

@@ -1,7 +1,8 @@
 //! Adds and removes peers. Runs on every peer, but only the master acts.
 //!
-//! A change goes through the log in steps, one change at a time. A new peer becomes a learner, catches up, gets a vote
-//! and replaces the earlier identity of its name. If a master dies in between, the next one finishes the change.
+//! There is one change at a time, and each of its steps is an entry in the log. A new peer becomes a learner, catches up,
+//! gets a vote, and replaces the earlier identity of its name. If a master dies in between, the next one finishes the
+//! change.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,7 +16,7 @@ use openraft::{
     error::{ClientWriteError, RaftError},
 };
 use tokio::{
-    sync::{Mutex, mpsc, watch},
+    sync::{Mutex, mpsc},
     time::{sleep, timeout},
 };
 
@@ -26,8 +27,6 @@ use crate::{
         master_lease::{MasterLease, Mastership},
     },
     log::types::{Member, PeerId, Raft, RaftMetrics},
-    membership::change_error::ChangeError,
-    settings::Settings,
     state::machine::SharedState,
     transport::{Method, client::PeerClient},
 };
@@ -41,12 +40,53 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 const STEP_TIMEOUT: Duration = Duration::from_secs(15);
 const LOST: &str = "mastership was lost meanwhile, and the change may be in force: check `leaseway peers list`";
 
+/// Why the membership or the master was not changed. The membership is unchanged unless the error says otherwise.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ChangeError {
+    #[error("this peer is not the master: ask {}", master.as_deref().unwrap_or("again when there is one"))]
+    NotMaster { master: Option<String> },
+    /// A lone peer has no peer listener.
+    #[error(
+        "nothing listens for peers here, so that no other could join: start this server again with the same --data \
+         and with `--id {name} --peers {name}=HOST:PORT`, its name and where the others reach it; what it has \
+         promised stays. Then add them"
+    )]
+    Lone { name: String },
+    #[error("cannot add the peer {name:?} at {address}: {why}")]
+    NotThere { name: String, address: String, why: String },
+    #[error("{name:?} is already a running peer: stop it or remove it first")]
+    Alive { name: String },
+    #[error("there is no peer {name:?}; the peers are {known}")]
+    Unknown { name: String, known: String },
+    #[error("{name:?} is the master: transfer mastership first, then remove it from the new master")]
+    IsMaster { name: String },
+    #[error("this is the only peer with a vote, so that no other can be master: `leaseway peers add` lets one in")]
+    Alone,
+    #[error("{name:?} is the master already")]
+    IsMasterAlready { name: String },
+    #[error("{name:?} has no vote yet: it can be master once it has caught up")]
+    NoVote { name: String },
+    #[error("{name:?} is down or cut off: choose another, or bring it back first")]
+    Silent { name: String },
+    #[error("{name:?} was not elected in time, and this peer is master again: try again or choose another peer")]
+    NotTaken { name: String },
+    /// Without a majority there would be no master.
+    #[error(
+        "only {there} of the remaining peers answer, and {needed} are needed for a majority: bring others back first"
+    )]
+    NoMajority { there: usize, needed: usize },
+    /// The peer was added as a learner, and remains one until it is added again or removed.
+    #[error("{name:?} has not caught up within {seconds} s; it continues to catch up, so try again later")]
+    Behind { name: String, seconds: u64 },
+    /// Mastership was lost, or a quorum did not answer.
+    #[error("the change failed: {0}")]
+    Failed(String),
+}
+
 pub(crate) struct Members {
     pub(crate) raft: Raft,
     pub(crate) local: Arc<LocalPeer>,
     pub(crate) client: Arc<PeerClient>,
-    pub(crate) settings: Arc<Settings>,
-    pub(crate) mastership: watch::Receiver<Mastership>,
     pub(crate) state: SharedState,
     pub(crate) step_down: mpsc::Sender<StepDown>,
     /// Allows one change at a time.
@@ -83,8 +123,8 @@ impl Members {
         }
     }
 
-    /// If a master died between the steps of a change, the membership is joint: it needs a majority of both halves. Or
-    /// the earlier identity of a peer that has a vote again is left.
+    /// Finishes a change whose master died between its steps. Then the membership is joint, so that it needs two
+    /// majorities, or it still has the earlier identity of a peer that has a vote again.
     async fn finish_change(&self) {
         let Ok(one) = self.changing.try_lock() else { return };
         let Ok(lease) = self.check_master() else { return };
@@ -107,7 +147,7 @@ impl Members {
         let (members, voters) = (self.members(), self.voters());
         let (voting, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
             members.into_iter().partition(|(peer, _)| voters.contains(peer));
-        // While the voter is silent, a learner of its name may be its new identity.
+        // While the voter is silent, a learner with its name may be its new identity.
         let returned =
             |member: &Member| voting.iter().any(|(peer, voter)| voter.name == member.name && self.is_alive(*peer));
         let others = others.into_iter().filter(|(peer, member)| returned(member) && !self.is_alive(*peer));
@@ -130,8 +170,8 @@ impl Members {
         self.admit(other.peer, member).await
     }
 
-    /// Adds the peer as a learner, and gives it a vote once it has caught up. An earlier identity of the same name must
-    /// be silent, and is removed.
+    /// Adds the peer as a learner, and gives it a vote once it has caught up. Removes an earlier identity of the same
+    /// name, which must be silent.
     async fn admit(&self, peer: PeerId, member: Member) -> Result<(), ChangeError> {
         let _one = self.changing.lock().await;
         let lease = self.check_master()?;
@@ -155,7 +195,7 @@ impl Members {
     /// Removes a peer for good. It may be added again with an empty directory.
     pub(crate) async fn remove(&self, name: &str) -> Result<(), ChangeError> {
         let lease = self.check_master()?;
-        if name == self.settings.name {
+        if name == self.local.settings.name {
             return Err(ChangeError::IsMaster { name: name.to_owned() });
         }
         let _one = self.changing.lock().await;
@@ -174,8 +214,8 @@ impl Members {
         Ok(())
     }
 
-    /// Checks that a majority of the remaining voters answers now, each under the identity that has the vote. A peer
-    /// that was heard from a moment ago may have lost its directory since.
+    /// Checks that a majority of the remaining voters answers now, each under the identity that has the vote. Recent
+    /// contact is not enough, because a peer may have lost its directory since.
     async fn check_majority(&self, left: &BTreeSet<PeerId>) -> Result<(), ChangeError> {
         let (me, members) = (self.local.id(), self.members());
         let mut answers: FuturesUnordered<_> = left
@@ -194,11 +234,11 @@ impl Members {
     /// Whether a member answers now under its identity.
     pub(crate) async fn answers(&self, peer: PeerId) -> bool {
         let Some(member) = self.members().remove(&peer) else { return false };
-        let address = (member.name.as_str(), self.settings.address_of_member(&member));
+        let address = (member.name.as_str(), self.local.settings.address_of_member(&member));
         self.client.call_within::<_, ()>(ANSWER_TIMEOUT, address, peer, Method::Hello, &()).await.is_ok()
     }
 
-    /// Removes these learners, as far as they are still members.
+    /// Removes the learners among these that are still members.
     async fn remove_nodes(&self, lease: &MasterLease, peers: &BTreeSet<PeerId>) -> Result<(), ChangeError> {
         let left: BTreeSet<_> = self.members().into_keys().filter(|peer| peers.contains(peer)).collect();
         if !left.is_empty() {
@@ -208,8 +248,9 @@ impl Members {
     }
 
     pub(crate) async fn caught_up(&self, peer: PeerId, name: &str, limit: Duration) -> Result<(), ChangeError> {
+        let last = self.raft.metrics().borrow().last_log_index;
         let caught_up = tokio::select! {
-            caught_up = self.caught_up_within(peer, limit) => caught_up,
+            caught_up = self.has_entries(peer, last, limit) => caught_up,
             () = self.replaced_by_another(peer, name) => {
                 let why = "it has lost its directory meanwhile, and has another identity";
                 return Err(ChangeError::Failed(why.into()));
@@ -226,12 +267,6 @@ impl Members {
         }
     }
 
-    /// Whether the peer gets all entries up to now within `limit`.
-    async fn caught_up_within(&self, peer: PeerId, limit: Duration) -> bool {
-        let last = self.raft.metrics().borrow().last_log_index;
-        self.has_entries(peer, last, limit).await
-    }
-
     /// Whether the peer gets all entries up to `last` within `limit`.
     pub(crate) async fn has_entries(&self, peer: PeerId, last: Option<u64>, limit: Duration) -> bool {
         let has_all = |metrics: &RaftMetrics| match &metrics.replication {
@@ -241,7 +276,7 @@ impl Members {
         self.raft.wait(Some(limit)).metrics(has_all, "a peer catches up").await.is_ok()
     }
 
-    /// Runs one step of a change that was decided under `lease`. Under a later lease of this peer it might be wrong.
+    /// Runs one step of a change that was decided under `lease`. Under a later lease the decision may be outdated.
     async fn step<T>(
         &self,
         lease: &MasterLease,
@@ -261,7 +296,7 @@ impl Members {
     }
 
     pub(crate) fn check_master(&self) -> Result<MasterLease, ChangeError> {
-        match &*self.mastership.borrow() {
+        match &*self.local.mastership.borrow() {
             Mastership::Master(lease) if lease.holds(self.client.now()) => Ok(lease.clone()),
             Mastership::Follower { of: Some(master) } => {
                 Err(ChangeError::NotMaster { master: Some(master.name.clone()) })
@@ -270,9 +305,9 @@ impl Members {
         }
     }
 
-    /// Whether the peer was heard from within two vote leases. A running peer answers several times in that time.
+    /// Whether the peer was heard from within two vote leases, in which a running peer answers several times.
     pub(crate) fn is_alive(&self, peer: PeerId) -> bool {
-        let lease = self.settings.timing.lease();
+        let lease = self.local.settings.timing.lease();
         let recent = |at| self.client.now().since(at) < lease.plus(lease);
         peer == self.local.id() || self.local.liveness.get(peer).is_some_and(|contact| recent(contact.at))
     }

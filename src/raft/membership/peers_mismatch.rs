@@ -1,7 +1,7 @@
 //! Compares the members in the data directory with the peers in the settings.
 //!
-//! The directory takes precedence. It may lag behind if this peer was down during changes, so a difference is usually
-//! only logged. A difference that would start a second cluster beside the intended one is refused.
+//! The directory takes precedence. It is outdated if this peer was down during changes, so most differences are only
+//! logged. A difference that would start a second cluster beside the intended one is refused.
 
 use std::{collections::BTreeSet, fmt, path::PathBuf};
 
@@ -33,7 +33,7 @@ pub(crate) fn check(settings: &Settings, cluster: Option<u128>, members: &[Membe
     }
     let is_lone = known.iter().all(|name| *name == me);
     let has_common = known.iter().any(|name| *name != me && named.contains(name));
-    // A peer whose settings name no other goes on with the members in its directory if they can reach it.
+    // If the settings name no other peer, this one continues with the members in its directory if they can reach it.
     let agrees = if alone { is_lone || !settings.is_lone() } else { has_common };
     if !agrees {
         return Err(Box::new(PeersMismatch::new(settings, cluster, members)));
@@ -127,18 +127,14 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_directory_agrees_with_any_settings() {
+    fn an_empty_directory_or_one_peer_in_common_is_enough() {
         for named in [&[][..], &["a"], &["a", "b", "c"]] {
             assert_eq!(refused(&[], named), None);
         }
-    }
-
-    #[test]
-    fn one_peer_in_common_is_enough() {
         for named in [&["a", "b", "c"][..], &["a", "b"], &["a", "c", "d", "e"], &["a"]] {
             assert_eq!(refused(&["a", "b", "c"], named), None, "{named:?}");
         }
-        // Removed while it was down: the others will say so.
+        // It was removed while it was down. The others will report that.
         assert_eq!(refused(&["b", "c"], &["a", "b", "c"]), None);
         assert_eq!(refused(&["a"], &[]), None);
         assert_eq!(refused(&["a"], &["a"]), None);
@@ -146,19 +142,31 @@ mod tests {
 
     #[test]
     fn a_start_beside_another_cluster_is_refused_with_both_remedies() {
-        let why = refused(&["a"], &["a", "b", "c"]).expect("refused");
-        for part in
-            ["/data", "0000000000000000000000000000000a", "only a", "b, c", "empty /data", "--peers a=a:2", "peers add"]
-        {
-            assert!(why.contains(part), "`{part}` is not in: {why}");
-        }
-        let why = refused(&["a", "b", "c"], &[]).expect("refused");
-        for part in ["of a, b, c", "without --peers", "--peers a=a:1,b=b:1,c=c:1", "an empty directory"] {
-            assert!(why.contains(part), "`{part}` is not in: {why}");
-        }
-        let why = refused(&["a", "b"], &["a", "c", "d"]).expect("refused");
-        for part in ["of a, b", "names c, d", "empty /data", "--peers a=a:2,b=b:1"] {
-            assert!(why.contains(part), "`{part}` is not in: {why}");
+        let cases: [(&[&str], &[&str], &[&str]); 3] = [
+            (
+                &["a"],
+                &["a", "b", "c"],
+                &[
+                    "cluster 0000000000000000000000000000000a",
+                    "only a",
+                    "b, c",
+                    "empty /data",
+                    "--peers a=a:2",
+                    "peers add",
+                ],
+            ),
+            (
+                &["a", "b", "c"],
+                &[],
+                &["of a, b, c", "without --peers", "--peers a=a:1,b=b:1,c=c:1", "an empty directory"],
+            ),
+            (&["a", "b"], &["a", "c", "d"], &["of a, b", "names c, d", "empty /data", "--peers a=a:2,b=b:1"]),
+        ];
+        for (known, named, parts) in cases {
+            let why = refused(known, named).expect("refused");
+            for part in parts {
+                assert!(why.contains(part), "`{part}` is not in: {why}");
+            }
         }
     }
 }

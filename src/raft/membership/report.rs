@@ -1,4 +1,4 @@
-//! What a peer knows about all members, for operators.
+//! All members as one peer sees them, for operators.
 
 use leaseway_core::Millis;
 
@@ -9,7 +9,7 @@ use crate::{
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// It leads as far as is known here. Only its master lease says whether it may decide.
+    /// It leads, as far as the reporting peer knows. Only its master lease says whether it may decide.
     Master,
     Follower,
     /// It receives the log and has no vote yet.
@@ -27,7 +27,7 @@ pub struct PeerReport {
     pub role: Role,
     /// The newest Raft term that the reporting peer knows. Not the term of a master lease.
     pub term: u64,
-    /// The index of the last entry that it certainly has. Known if it is the reporting peer, or that one leads.
+    /// The index of the last entry that it certainly has. Known for the reporting peer, and for all peers if that leads.
     pub position: Option<u64>,
     /// The number of entries that it lacks, if `position` is known.
     pub lag: Option<u64>,

@@ -4,13 +4,13 @@
 //! counts without a lease, so the next master has every entry that was acknowledged. The master then votes for the next
 //! one and asks it to stand for election at once.
 //!
-//! A peer that stands breaks its vote lease. So a request to stand that arrives late must not count in a later term,
-//! whose master lease may rest on that vote lease. Two rules ensure this, each of which is enough:
+//! A peer that stands for election breaks its vote lease. So a late request to stand must have no effect in a later
+//! term, whose master lease may rest on that vote lease. Two rules ensure this, and each of them is sufficient:
 //! - The master first votes for the next master in a later Raft term. It never leads again in the Raft term that the
 //!   request names; after a failed transfer there is an election.
-//! - The request names the last entry of the term that ends ([`StandRequest`]). A later term begins with an entry of
-//!   its own. A peer that has confirmed a later lease either has that entry and refuses the request, or lacks it and
-//!   cannot win an election, because the entry is committed.
+//! - The request names the last entry of the term that ends ([`StandRequest`]), and a later term begins with an entry.
+//!   A peer that has confirmed a later lease either has that entry and refuses the request, or lacks it and cannot win
+//!   an election, because the entry is committed.
 
 use std::{cmp::Reverse, collections::BTreeSet, time::Duration};
 
@@ -28,7 +28,7 @@ use crate::{
         vote::{StandRequest, vote_leased_until},
     },
     log::types::{PeerId, RaftMetrics, RaftState, Vote},
-    membership::{change_error::ChangeError, members::Members},
+    membership::members::{ChangeError, Members},
     transport::Method,
 };
 
@@ -63,7 +63,7 @@ pub(crate) async fn transfer(members: &Members, to: Option<&str>) -> Result<Tran
     let began = Instant::now();
     hand_over(members, next).await;
     drop(paused);
-    let patience = members.settings.timing.certainly_over() * 4 + Duration::from_secs(1);
+    let patience = members.local.settings.timing.certainly_over() * 4 + Duration::from_secs(1);
     let no_master = |_| ChangeError::Failed("no master is known yet; there will be one once a majority answers".into());
     let master = timeout(patience, settled(members, before, &name)).await.map_err(no_master)??;
     Ok(Transferred { master, took: began.elapsed() })
@@ -72,31 +72,31 @@ pub(crate) async fn transfer(members: &Members, to: Option<&str>) -> Result<Tran
 /// The next master, once its lease has begun.
 async fn settled(members: &Members, before: u64, wanted: &str) -> Result<PeerAddress, ChangeError> {
     loop {
-        match &*members.mastership.borrow() {
+        match &*members.local.mastership.borrow() {
             Mastership::Master(_) => return Err(ChangeError::NotTaken { name: wanted.to_owned() }),
             Mastership::Follower { of: Some(master) } if members.state.read().term() > before => {
                 return Ok(master.clone());
             }
             Mastership::Follower { .. } | Mastership::Unknown => {}
         }
-        sleep(members.settings.timing.heartbeat() / 10).await;
+        sleep(members.local.settings.timing.heartbeat() / 10).await;
     }
 }
 
-/// Asks a peer to start an election, and waits until another peer leads. Before, the master lease of this peer has
-/// ended and its ballot is released. Meanwhile this peer has to stay up, because its vote is needed.
+/// Asks a peer to start an election, and waits until another peer leads. The master lease of this peer must have ended,
+/// and its ballot must be released. This peer has to stay up meanwhile, because its vote is needed.
 async fn hand_over(members: &Members, next: PeerId) {
     let Some(request) = give_vote(members, next).await else { return };
     let Some(member) = members.members().remove(&next) else { return };
-    let peer = (member.name.as_str(), members.settings.address_of_member(&member));
-    let patience = members.settings.timing.heartbeat() * 2;
+    let peer = (member.name.as_str(), members.local.settings.address_of_member(&member));
+    let patience = members.local.settings.timing.heartbeat() * 2;
     let started = members.client.call_within::<_, bool>(patience, peer, next, Method::Stand, &request).await;
     if let Ok((_, true)) = started {
         tracing::info!(to = member.name, "mastership is handed over");
     }
     let me = members.local.id();
     let succeeded = |metrics: &RaftMetrics| metrics.current_leader.is_some_and(|leader| leader != me);
-    let patience = members.settings.timing.certainly_over() * 2;
+    let patience = members.local.settings.timing.certainly_over() * 2;
     let _ = members.raft.wait(Some(patience)).metrics(succeeded, "another peer leads").await;
 }
 
@@ -110,8 +110,8 @@ async fn give_vote(members: &Members, next: PeerId) -> Option<StandRequest> {
         (state.server_state == ServerState::Leader && request.master.is_committed()).then_some(request)
     };
     let request = members.raft.with_raft_state(leads).await.ok()??;
-    // This cannot take long: nothing is proposed after the lease.
-    let patience = members.settings.timing.heartbeat() * 4;
+    // This is quick, because nothing is proposed after the lease has ended.
+    let patience = members.local.settings.timing.heartbeat() * 4;
     if !members.has_entries(next, request.last.map(|id| id.index), patience).await {
         return None;
     }
@@ -125,8 +125,8 @@ async fn give_vote(members: &Members, next: PeerId) -> Option<StandRequest> {
 
 impl Members {
     /// Transfers mastership to one of these voters, so that it finishes a change that removes this peer. If this peer
-    /// finished the change, it would leave with an entry that perhaps no other peer has; without that entry no other
-    /// can be elected.
+    /// finished the change, the last entry might exist only on this peer when it leaves, and no other peer could be
+    /// elected without that entry.
     pub(crate) async fn make_way(&self, voters: &BTreeSet<PeerId>) -> Result<(), ChangeError> {
         let members = self.members();
         let mut living = voters.iter().filter(|voter| self.is_alive(**voter)).filter_map(|voter| members.get(voter));
@@ -134,7 +134,7 @@ impl Members {
         transfer(self, Some(&next.name)).await.map(drop)
     }
 
-    /// The next master: the named peer, or the most complete one. It has to be a voter that is alive.
+    /// The next master: the named peer, or the one with the longest log. It has to be a voter that is alive.
     async fn successor(&self, to: Option<&str>) -> Result<(PeerId, String), ChangeError> {
         let name = match to {
             Some(name) => name.to_owned(),
@@ -143,7 +143,7 @@ impl Members {
                 self.members().remove(&next).ok_or(ChangeError::Alone)?.name
             }
         };
-        if name == self.settings.name {
+        if name == self.local.settings.name {
             return Err(ChangeError::IsMasterAlready { name });
         }
         let of_name = self.ids_of(&name);
@@ -156,9 +156,9 @@ impl Members {
         if self.is_alive(voter) { Ok((voter, name)) } else { Err(ChangeError::Silent { name }) }
     }
 
-    /// Waits until openraft gives a vote again: it gives none for one vote lease after this peer was elected.
+    /// Waits until openraft can vote again: it does not vote for one vote lease after this peer was elected.
     async fn can_give_its_vote(&self) -> Result<(), ChangeError> {
-        let timing = self.settings.timing;
+        let timing = self.local.settings.timing;
         let leased = self.raft.with_raft_state(move |state: &RaftState| vote_leased_until(state, timing)).await;
         if let Some(until) = leased.map_err(|error| ChangeError::Failed(error.to_string()))? {
             sleep_until(until + Duration::from_millis(1)).await;
@@ -177,10 +177,6 @@ impl Members {
         candidates.first().copied()
     }
 
-    fn most_complete(&self) -> Option<PeerId> {
-        self.by_completeness().first().copied()
-    }
-
     /// The other voters by liveness, then by length of the log. A peer that was just lost may have the longest log.
     fn by_completeness(&self) -> Vec<PeerId> {
         let metrics = self.raft.metrics().borrow().clone();
@@ -191,15 +187,15 @@ impl Members {
     }
 }
 
-/// Hands over if this peer leads, and shuts consensus down. Lease renewal has been stopped before. If the votes of this
-/// peer and the next master are no majority, the next one is elected as soon as the others' vote leases have ended.
+/// Transfers mastership if this peer leads, and shuts consensus down. Lease renewal has been stopped before. If this peer
+/// and the next master are no majority, the next master is elected once the vote leases of the others have ended.
 pub(crate) async fn leave(members: &Members) {
-    // The lease is over once all senders of the mastership are gone: only then may this peer vote for another.
-    let mut mastership = members.mastership.clone();
+    // The lease has ended once all senders are gone. Only then may this peer vote for another.
+    let mut mastership = members.local.mastership.clone();
     while mastership.changed().await.is_ok() {}
     let state = members.raft.metrics().borrow().state;
     if state == ServerState::Leader
-        && let Some(next) = members.most_complete()
+        && let Some(next) = members.by_completeness().first().copied()
     {
         members.local.ballot.release();
         hand_over(members, next).await;

@@ -1,4 +1,4 @@
-//! Timeouts of elections and leases, and why they are safe.
+//! Timeouts of elections and leases, and the reason why they are safe.
 
 use std::time::Duration;
 
@@ -12,9 +12,8 @@ use leaseway_core::Millis;
 /// 1. One master: a master lease ends at most [`reliable`](Timing::reliable) after the request that a quorum confirmed
 ///    it by, and that quorum votes for no other peer within [`lease`](Timing::lease) of its answer.
 /// 2. One sum, even if the first property failed: a quorum confirms no lease after it has voted for the next master. So
-///    a former lease is over within [`overlap`](Timing::overlap) of the beginning of the next one. The next master
-///    counts the client leases of former masters from then on, not from its own beginning. The capacity that those
-///    leases were given from is in the total that it inherits.
+///    a former lease ends within [`overlap`](Timing::overlap) of the beginning of the next one. The next master assumes
+///    that former masters gave client leases until then. The capacity of those leases is in the total that it inherits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
     heartbeat: u64,

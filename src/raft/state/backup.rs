@@ -1,9 +1,9 @@
-//! Backups: the part of the state that is worth keeping if all peers are lost, as a file of JSON lines.
+//! Backups: the part of the state that is needed if all peers are lost, as a file of JSON lines.
 //!
-//! The first line is the header, each line after it is one command, and the last line has their number and a checksum
-//! of everything before it. A backup has no promises: the lost peers may have promised more since, and a total that is
-//! too low would give away what clients hold. Instead the header has the longest time that promises may be in force. A
-//! cluster that begins with a backup listens for that time, and so learns from clients what they hold.
+//! The first line is the header, each following line is one command, and the last line has their number and a checksum
+//! of everything before it. A backup has no promises: the lost peers may have promised more since, and a new master with
+//! a total that is too low would lease capacity twice. Instead the header has the longest time that promises may be in
+//! force. A cluster that begins with a backup learns from its clients for that time.
 
 use std::{
     fmt::Write as _,
@@ -25,11 +25,11 @@ use crate::{
 
 /// The format that this program writes, and the newest that it reads.
 const BACKUP_FORMAT: u32 = 1;
-/// The backup to restore, in a data directory that has not been used yet.
+/// The file of the backup to restore, in an unused data directory.
 const RESTORE_FILE: &str = "restore.jsonl";
 /// The maximum number of entries of a pool in one record.
 const MAX_RECORD_ENTRIES: usize = 2000;
-/// The size at which a proposal is complete: all peers have to get it within a heartbeat.
+/// The size at which a proposal is complete: all peers have to receive it within a heartbeat.
 const MAX_PROPOSAL_BYTES: u64 = 256 << 10;
 
 /// A member of the cluster at the time of the backup, for people.
@@ -50,7 +50,7 @@ pub struct BackupHeader {
     pub peer: String,
     /// Seconds since the Unix epoch.
     pub at_unix: i64,
-    /// The longest time, in milliseconds, that promises of the lost cluster may be in force.
+    /// The longest time, in milliseconds, for which promises of the lost cluster may be in force.
     pub believed_ms: u64,
     pub members: Vec<BackedUpPeer>,
 }
@@ -202,7 +202,7 @@ impl Backup {
         Millis(self.header.believed_ms)
     }
 
-    /// Sets the time that promises may be in force.
+    /// Sets the time for which promises may be in force.
     pub fn believed_for(mut self, length: Millis) -> Backup {
         self.header.believed_ms = length.0;
         self
@@ -229,13 +229,13 @@ impl Backup {
         counts
     }
 
-    /// Never zero. All peers need the same before they begin with it.
+    /// Never zero. All peers have to agree on it before they begin a cluster.
     pub(crate) fn checksum(&self) -> u32 {
         crc32fast::hash(&self.to_bytes()).max(1)
     }
 
-    /// The proposals of the first master, in order. Until the last one is applied, the state is blank: if the master is
-    /// lost before, the next one starts over.
+    /// The proposals of the first master, in order. The state is blank until the last one is applied, so that the next
+    /// master starts over if this one is lost.
     pub(crate) fn proposals(&self) -> Vec<Vec<Command>> {
         let is_late = |record: &&Command| {
             matches!(record, Command::Configuration(_) | Command::Override { .. } | Command::Load { .. })
@@ -273,18 +273,8 @@ impl BackupHeader {
 }
 
 fn is_restorable(record: &Command) -> bool {
-    match record {
-        Command::Configuration(_)
-        | Command::Assignment { .. }
-        | Command::Load { .. }
-        | Command::Override { .. }
-        | Command::Pool { .. } => true,
-        Command::ForgetPromises { .. }
-        | Command::Listen(_)
-        | Command::ForgetPool { .. }
-        | Command::Promises { .. }
-        | Command::Clock(_) => false,
-    }
+    use Command::{Assignment, Configuration, Load, Override, Pool};
+    matches!(record, Configuration(_) | Assignment { .. } | Load { .. } | Override { .. } | Pool { .. })
 }
 
 fn line(text: &mut String, record: &impl Serialize) {

@@ -1,5 +1,6 @@
 //! A sorted copy-on-write map. A clone shares all parts with the original, and a later change copies only the part that
-//! it touches. So a snapshot of the state is taken in microseconds, and encoded while the original goes on changing.
+//! it touches. So cloning the state for a snapshot takes microseconds, and the clone is encoded while the original
+//! changes.
 
 use std::{borrow::Borrow, collections::BTreeMap, sync::Arc};
 

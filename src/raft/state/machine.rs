@@ -13,7 +13,7 @@ use openraft::{
 
 use crate::{
     log::{
-        StoreError,
+        StoreError, codec,
         command::Command,
         snapshots::Snapshots,
         types::{
@@ -21,7 +21,7 @@ use crate::{
             Types,
         },
     },
-    state::{State, stored::StoredState},
+    state::{State, StoredState},
 };
 
 /// Monotonic milliseconds.
@@ -61,7 +61,8 @@ impl Machine {
             clock,
         };
         if let Some(stored) = machine.snapshots.open()? {
-            let state = StoredState::decode(&stored.state).map_err(|error| machine.snapshots.damaged(&error))?;
+            let state =
+                codec::decode::<StoredState>(&stored.state).map_err(|error| machine.snapshots.damaged(&error))?;
             let now = (machine.clock)();
             machine.install(&stored.meta, State::restore(state, now));
         }
@@ -128,8 +129,8 @@ impl RaftStateMachine<Types> for Machine {
         I: IntoIterator<Item = Entry> + OptionalSend,
         I::IntoIter: OptionalSend,
     {
-        // openraft does not notice if the task that applies entries panics: it would go on leading, and no proposal
-        // would ever be answered.
+        // openraft does not notice if the task that applies entries panics: it would continue to lead, and never answer
+        // a proposal.
         let applied = catch_unwind(AssertUnwindSafe(|| self.apply_all(entries)));
         applied.map_err(|_| {
             let last = self.applied.unwrap_or_default();
@@ -137,7 +138,7 @@ impl RaftStateMachine<Types> for Machine {
         })
     }
 
-    /// Clones the state between two entries. Encoding and writing happen in the background.
+    /// Clones the state. Encoding and writing happen in the background.
     async fn get_snapshot_builder(&mut self) -> StateSnapshot {
         let now = (self.clock)();
         let number = self.applied.map_or(0, |applied| applied.index);
@@ -166,7 +167,7 @@ impl RaftStateMachine<Types> for Machine {
         let unreadable =
             |error: AnyError| StorageError::from(StorageIOError::read_snapshot(Some(meta.signature()), error));
         // Decoding a large state takes seconds, and this thread has to answer the master meanwhile.
-        let decode = move || StoredState::decode(&bytes).map(|state| (state, bytes));
+        let decode = move || codec::decode::<StoredState>(&bytes).map(|state| (state, bytes));
         let decoded = tokio::task::spawn_blocking(decode).await.map_err(|gone| unreadable(AnyError::new(&gone)))?;
         let (state, bytes) = decoded
             .inspect_err(|error| self.snapshots.fail(error))
@@ -203,8 +204,8 @@ impl RaftSnapshotBuilder<Types> for StateSnapshot {
             |error: AnyError| -> StorageError { StorageIOError::write_snapshot(Some(signature.clone()), error).into() };
         let state = self.state.take().ok_or_else(|| failed(AnyError::error("it was built already")))?;
         let now = self.now;
-        // The clone is dropped on that thread, too: freeing a large state takes as long as copying it.
-        let encode = move || state.record(now).encode();
+        // The clone is dropped on that thread as well, because freeing a large state takes long.
+        let encode = move || codec::encode(&state.record(now));
         let encoded = tokio::task::spawn_blocking(encode).await;
         let bytes = encoded.map_err(|gone| failed(AnyError::new(&gone)))?;
         self.snapshots.write(self.meta.clone(), bytes.clone()).await?;

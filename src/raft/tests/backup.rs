@@ -1,4 +1,4 @@
-//! Backups: their content, what is refused, and how a cluster begins with one.
+//! Backups: their content, damaged files, and clusters that begin with one.
 
 use std::sync::Arc;
 
@@ -72,14 +72,17 @@ fn restored(backup: &Backup) -> State {
     let mut state = State::default();
     let term = state.begin_term();
     for proposal in backup.proposals() {
-        assert!(state.is_blank(), "a master that is lost before the last proposal is followed by one that begins anew");
+        assert!(
+            state.is_blank(),
+            "the state must be blank before the last proposal, so that the next master starts over"
+        );
         state.apply(term, &proposal, Millis(0)).expect("nothing to refuse");
     }
     state
 }
 
 #[test]
-fn all_that_is_kept_comes_back_and_what_was_promised_is_listened_for() {
+fn a_backup_restores_the_state_except_promises_and_begins_a_learning_period() {
     let backup = Backup::read(&backup().to_bytes()).expect("it was written just now");
     assert_eq!(backup, self::backup());
     let (before, after) = (state().record(Millis(0)), restored(&backup));
@@ -89,7 +92,7 @@ fn all_that_is_kept_comes_back_and_what_was_promised_is_listened_for() {
         (&before.assignments, &before.loads, &before.pools)
     );
     let overrides: Vec<_> = after.overrides().iter().map(|(pattern, one)| (&**pattern, one.until_unix_ms)).collect();
-    assert_eq!(overrides, [("db*", 90_000)], "the other was over when the backup was made");
+    assert_eq!(overrides, [("db*", 90_000)], "the other override had ended when the backup was made");
     let configuration = after.configuration().expect("it had one");
     assert_eq!((&*configuration.text, configuration.version), ("second", 2));
     assert_eq!((after.listen_until(), after.listens_whole()), (Some(ClusterTime(61_000)), true));
@@ -98,7 +101,7 @@ fn all_that_is_kept_comes_back_and_what_was_promised_is_listened_for() {
 }
 
 #[test]
-fn a_file_that_is_not_whole_is_refused_with_its_line() {
+fn a_damaged_file_is_refused_with_its_line() {
     let bytes = backup().to_bytes();
     let lines = bytes.split(|byte| *byte == b'\n').count() - 1;
     for end in (0..bytes.len()).step_by(997).chain([bytes.len() - 2, bytes.len() - 20]) {
@@ -124,7 +127,7 @@ fn a_file_that_is_not_whole_is_refused_with_its_line() {
 const FORMAT_1: &str = include_str!("fixtures/backup-1.jsonl");
 
 #[test]
-fn files_of_the_first_version_can_be_read() {
+fn files_of_format_1_are_read() {
     let mut small = state().record(Millis(0));
     small.pools[0].1.balances.truncate(1);
     let small = State::restore(small, Millis(0));
@@ -137,13 +140,13 @@ fn files_of_the_first_version_can_be_read() {
 }
 
 #[test]
-fn only_an_empty_directory_takes_a_backup() {
+fn a_backup_is_placed_only_into_an_empty_directory() {
     let temporary = tempfile::tempdir().expect("a directory");
     let data = temporary.path().join("a/b");
     assert_eq!(Backup::placed(&data).expect("it can be read"), None);
     backup().place(&data).expect("it is made");
     assert_eq!(Backup::placed(&data).expect("it can be read"), Some(backup()));
-    assert!(matches!(backup().place(&data), Err(PlaceError::NotEmpty(_))), "also one that waits for its first start");
+    assert!(matches!(backup().place(&data), Err(PlaceError::NotEmpty(_))), "the directory already has a backup");
 }
 
 fn begins_with(settings: Settings, backup: Backup) -> Settings {
@@ -152,7 +155,7 @@ fn begins_with(settings: Settings, backup: Backup) -> Settings {
 }
 
 #[tokio::test]
-async fn a_set_begins_with_it_once_all_peers_have_the_same() {
+async fn a_cluster_begins_with_a_backup_once_all_peers_have_the_same() {
     let mut cluster = Cluster::new(&["a", "b", "c"]).await;
     let other = backup().believed_for(Millis(62_000));
     for (name, backup) in [("a", backup()), ("b", backup()), ("c", other)] {
@@ -162,23 +165,24 @@ async fn a_set_begins_with_it_once_all_peers_have_the_same() {
     }
     let begun = |cluster: &Cluster| cluster.running().any(|(_, peer)| peer.cluster().is_some());
     tokio::time::sleep(cluster.timing.certainly_over() * 4).await;
-    assert!(!begun(&cluster), "one has another");
+    assert!(!begun(&cluster), "c has another backup");
     cluster.kill("c");
     cluster.wipe("c");
     backup().place(&cluster.data("c")).expect("it is empty");
     let settings = begins_with(cluster.settings("c"), backup());
     cluster.start_with(settings).await.expect("it starts");
     let (first, _) = cluster.master().await;
-    until("all have it", || cluster.running().all(|(_, peer)| texts(peer) == ["second"])).await;
-    until("it is not looked at again", || {
+    until("all peers have the state", || cluster.running().all(|(_, peer)| texts(peer) == ["second"])).await;
+    until("the placed backups are deleted", || {
         cluster.names.iter().all(|name| Backup::placed(&cluster.data(name)).is_ok_and(|placed| placed.is_none()))
     })
     .await;
     cluster.propose(set_text("third")).await;
     cluster.kill(&first);
     cluster.master().await;
-    until("nothing is begun anew", || cluster.running().all(|(_, peer)| texts(peer) == ["second", "third"])).await;
+    until("the next master restores nothing", || cluster.running().all(|(_, peer)| texts(peer) == ["second", "third"]))
+        .await;
     let versions =
         cluster.running().next().expect("two run").1.read(|state| state.configuration().map(|one| one.version));
-    assert_eq!(versions, Some(3), "numbers go on");
+    assert_eq!(versions, Some(3), "versions continue");
 }

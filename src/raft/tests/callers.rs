@@ -1,33 +1,34 @@
-//! Callers that write and read the state through any peer that is master, as the server does. [`judge`] checks whether
-//! a linearizable register could have given their answers.
+//! Callers that write and read parts of the state through the master, as the server does. [`judge`] checks whether
+//! linearizable registers could have given their answers.
 
 use std::{
     collections::BTreeMap,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
-use leaseway_history::{Operation, RegisterCall, unexplained};
+use leaseway_core::{Amount, Assigned, ClusterTime, Epoch, HolderKind, Inherited, Load, Millis, Token};
+use leaseway_history::{Operation, RegisterCall, Value, unexplained};
 use tokio::{sync::oneshot, task::JoinHandle, time::sleep};
 
 use crate::{
     election::master_lease::{MasterLease, Mastership},
     handle::RaftHandle,
-    log::command::ProposeError,
-    state::machine::Clock,
-    tests::{
-        cluster::{Cluster, assigned},
-        registers::{REGISTERS, Register},
-    },
+    log::command::{Command, ProposeError},
+    state::{State, machine::Clock},
+    tests::cluster::{Cluster, assigned, promised, set_text},
 };
 
+/// Longer than any test.
+const HORIZON: ClusterTime = ClusterTime(3_600_000);
+const LEASE: Millis = Millis(60_000);
 const CALLERS: u64 = 6;
 const PAUSE: Duration = Duration::from_millis(3);
 
-/// A mistake of the callers, which the judge has to find.
+/// A planted mistake of the callers, which the judge has to find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mistake {
     None,
@@ -41,8 +42,8 @@ pub(super) enum Mistake {
 
 pub(super) struct Callers {
     shared: Arc<SharedCallers>,
-    at_work: Vec<JoinHandle<Vec<RegisterCall>>>,
-    ballast: Vec<JoinHandle<()>>,
+    callers: Vec<JoinHandle<Vec<RegisterCall>>>,
+    load: Vec<JoinHandle<()>>,
 }
 
 struct SharedCallers {
@@ -54,8 +55,6 @@ struct SharedCallers {
     values: AtomicU64,
     mistake: Mistake,
     dropped: AtomicBool,
-    /// The number of stored proposals of `work_load`.
-    heavy: AtomicUsize,
 }
 
 impl Callers {
@@ -68,13 +67,12 @@ impl Callers {
             values: AtomicU64::new(0),
             mistake,
             dropped: AtomicBool::new(false),
-            heavy: AtomicUsize::new(0),
         });
         let work = |number: u64| {
             tokio::spawn(Arc::clone(&shared).work(fastrand::Rng::with_seed(seed.wrapping_mul(31).wrapping_add(number))))
         };
-        let at_work = (0..CALLERS).map(work).collect();
-        let callers = Callers { shared, at_work, ballast: Vec::new() };
+        let tasks = (0..CALLERS).map(work).collect();
+        let callers = Callers { shared, callers: tasks, load: Vec::new() };
         callers.set_running(cluster);
         callers
     }
@@ -91,22 +89,18 @@ impl Callers {
 
     /// Adds callers that propose at full speed commands with `bytes` in the log and nothing in the state.
     pub(super) fn add_load(&mut self, callers: usize, bytes: usize) {
-        self.ballast.extend((0..callers).map(|_| tokio::spawn(Arc::clone(&self.shared).work_load(bytes))));
-    }
-
-    pub(super) fn loaded(&self) -> usize {
-        self.shared.heavy.load(Ordering::Relaxed)
+        self.load.extend((0..callers).map(|_| tokio::spawn(Arc::clone(&self.shared).work_load(bytes))));
     }
 
     /// Stops the callers. Returns all calls, and a last read of each register at a master.
     pub(super) async fn stop(self, cluster: &Cluster) -> Vec<RegisterCall> {
         self.shared.stop.store(true, Ordering::SeqCst);
         let mut calls = Vec::new();
-        for one in self.at_work {
-            calls.extend(one.await.expect("what is read is whole"));
+        for one in self.callers {
+            calls.extend(one.await.expect("no caller panics"));
         }
-        for one in self.ballast {
-            one.await.expect("nothing panics");
+        for one in self.load {
+            one.await.expect("no caller panics");
         }
         let asked = self.shared.now();
         let (name, _) = cluster.master().await;
@@ -174,22 +168,22 @@ impl SharedCallers {
         calls
     }
 
-    /// `None` if it is certainly not stored. The flag is whether it certainly is.
+    /// `None` if the write is certainly not stored. The flag: whether it certainly is.
     async fn write(&self, of: Register, random: &mut fastrand::Rng) -> Option<(Operation, bool)> {
         let (peer, lease) = self.master(random)?;
-        let (value, anew) = (self.new_value(), random.u8(..8) == 0);
+        let (value, begins_epoch) = (self.new_value(), random.u8(..8) == 0);
         let (operation, commands) = peer.read(|state| {
             let found = of.read(state);
-            of.write(state, found, value, anew)
+            of.write(state, found, value, begins_epoch)
         });
         if self.mistake == Mistake::DropsOne && value > 20 && !self.dropped.swap(true, Ordering::SeqCst) {
             return Some((operation, true));
         }
-        let (result, told) = oneshot::channel();
-        // Nothing holds the peer meanwhile, so that it can be killed.
-        peer.submit(&lease, commands, |told| drop(result.send(told)));
+        let (done, result) = oneshot::channel();
+        // The handle is dropped meanwhile, so that the peer can be killed.
+        peer.submit(&lease, commands, |outcome| drop(done.send(outcome)));
         drop((peer, lease));
-        match told.await.unwrap_or(Err(ProposeError::Uncertain)) {
+        match result.await.unwrap_or(Err(ProposeError::Uncertain)) {
             Ok(()) => Some((operation, true)),
             Err(ProposeError::Uncertain) => Some((operation, self.mistake == Mistake::TrustsTheUncertain)),
             Err(_) => None,
@@ -203,13 +197,110 @@ impl SharedCallers {
                 sleep(PAUSE).await;
                 continue;
             };
-            let (result, told) = oneshot::channel();
+            let (done, result) = oneshot::channel();
             let client = "b".repeat(bytes);
-            peer.submit(&lease, vec![assigned(&client, 0.0)], |told| drop(result.send(told)));
+            peer.submit(&lease, vec![assigned(&client, 0.0)], |outcome| drop(done.send(outcome)));
             drop((peer, lease));
-            match told.await {
-                Ok(Ok(())) => drop(self.heavy.fetch_add(1, Ordering::Relaxed)),
-                _ => sleep(PAUSE).await,
+            if !matches!(result.await, Ok(Ok(()))) {
+                sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Parts of the state as registers.
+#[derive(Debug, Clone, Copy)]
+enum Register {
+    Assignment(&'static str),
+    /// The configuration in force.
+    InForce,
+    /// The promises of a resource, which are numbered.
+    Promised(&'static str),
+    /// The effects of two commands of one proposal, which must always be equal.
+    Twins,
+}
+
+const REGISTERS: [Register; 6] = [
+    Register::Assignment("x"),
+    Register::Assignment("y"),
+    Register::InForce,
+    Register::Promised("q"),
+    Register::Promised("s"),
+    Register::Twins,
+];
+
+fn amount(value: u64) -> Amount {
+    Amount::clamped(value as f64)
+}
+
+fn capacity_of(state: &State, holder: &str) -> Value {
+    match state.assigned("r", HolderKind::Client, &holder.into())? {
+        Assigned::Capacity(amount) => Some(amount.get() as u64),
+        other => panic!("{other:?} was never assigned"),
+    }
+}
+
+fn claimable_from(epoch: Epoch, value: u64) -> Option<Token> {
+    Token::new(Token::first(epoch).get() + value)
+}
+
+impl Register {
+    /// Reads the value, and asserts that it comes from one write.
+    fn read(self, state: &State) -> Value {
+        match self {
+            Register::Assignment(holder) => capacity_of(state, holder),
+            Register::InForce => {
+                let versions: Vec<u64> = state.configurations().map(|one| one.version).collect();
+                assert!(versions.windows(2).all(|two| two[1] == two[0] + 1), "{versions:?}");
+                state.configuration().and_then(|one| one.text.parse().ok())
+            }
+            Register::Promised(resource) => {
+                let promises = state.promises(resource)?;
+                let (epoch, _) = promises.newest()?;
+                let value = promises.total().get() as u64;
+                let record = promises.record(ClusterTime(0));
+                assert_eq!(
+                    (record.lease, record.counted_from),
+                    (Some(LEASE), claimable_from(epoch, value)),
+                    "a mix of two writes"
+                );
+                assert_eq!(promises.until(), HORIZON, "the horizon of another write");
+                Some(value)
+            }
+            Register::Twins => {
+                let (one, other) = (capacity_of(state, "twin"), state.load("twin"));
+                assert_eq!(other, one.map(|value| Load::Capacity(amount(value))), "half of a proposal is applied");
+                one
+            }
+        }
+    }
+
+    /// The commands that write `value`, given that the register holds `found`. `begins_epoch`: use a later epoch if the
+    /// register has epochs.
+    fn write(self, state: &State, found: Value, value: u64, begins_epoch: bool) -> (Operation, Vec<Command>) {
+        let write = Operation::Write(Some(value));
+        match self {
+            Register::Assignment(holder) => (write, vec![assigned(holder, value as f64)]),
+            Register::InForce => (write, vec![set_text(value.to_string())]),
+            Register::Promised(resource) => {
+                let newest = state.promises(resource).and_then(|promises| promises.newest());
+                let (epoch, number, operation) = match newest {
+                    Some((epoch, number)) if !begins_epoch => {
+                        (epoch, number + 1, Operation::Exchange(found, Some(value)))
+                    }
+                    // Applied even if earlier epochs have promised more meanwhile.
+                    Some((epoch, _)) => (Epoch(epoch.0 + Inherited::EPOCHS_APART), 1, write),
+                    None => (Epoch(1), 1, write),
+                };
+                let mut command = promised(resource, epoch.0, number, value as f64, HORIZON);
+                if let Command::Promises { changes, .. } = &mut command {
+                    changes.counted_from = claimable_from(epoch, value);
+                }
+                (operation, vec![command])
+            }
+            Register::Twins => {
+                let load = Command::Load { resource: "twin".into(), load: Some(Load::Capacity(amount(value))) };
+                (write, vec![assigned("twin", value as f64), load])
             }
         }
     }
@@ -225,9 +316,9 @@ pub(super) fn judge(calls: &[RegisterCall]) -> Result<(usize, usize), String> {
         };
         let mut of: Vec<&RegisterCall> = calls.iter().filter(near).collect();
         of.sort_by_key(|call| call.asked);
-        let told: Vec<String> = of.iter().map(ToString::to_string).collect();
+        let calls: Vec<String> = of.iter().map(ToString::to_string).collect();
         let register = REGISTERS[call.register];
-        return Err(format!("no order explains {call}, of {register:?}, among\n{}", told.join("\n")));
+        return Err(format!("no order explains {call}, of {register:?}, among\n{}", calls.join("\n")));
     }
     let answered = calls.iter().filter(|call| call.answered.is_some());
     let reads = answered.clone().filter(|call| matches!(call.operation, Operation::Read(_))).count();

@@ -7,83 +7,117 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use crate::{
-    handle::RaftHandle,
     settings::timing::Timing,
     tests::{
         callers::{Callers, Mistake, judge},
         cluster::{Cluster, assigned, until_equal},
-        delays::{Held, hold_next},
-        disks::{self, DiskState},
+        faults::{self, DiskState, Held, hold_next},
         lease_watcher::LeaseWatcher,
         partitions::is_settled,
     },
     transport::Method,
 };
 
+/// A cluster with callers and a lease watcher, to inject faults into.
+pub(super) struct Harness {
+    pub(super) cluster: Cluster,
+    pub(super) callers: Callers,
+    pub(super) watcher: LeaseWatcher,
+    pub(super) random: fastrand::Rng,
+    pub(super) held: Vec<Held>,
+    /// The steps so far, for error messages.
+    pub(super) done: String,
+}
+
+impl Harness {
+    pub(super) async fn start(cluster: Cluster, seed: u64, mistake: Mistake, load_bytes: usize) -> Harness {
+        let watcher = LeaseWatcher::start(&cluster);
+        cluster.master().await;
+        let mut callers = Callers::start(&cluster, seed, mistake);
+        // The load makes snapshots due.
+        callers.add_load(1, load_bytes);
+        let random = fastrand::Rng::with_seed(seed);
+        Harness { cluster, callers, watcher, random, held: Vec::new(), done: format!("seed {seed}:") }
+    }
+
+    pub(super) async fn start_peer(&mut self, name: &str) {
+        let peer = self.cluster.start(name).await;
+        self.watcher.watch(&peer);
+        self.callers.set_running(&self.cluster);
+    }
+
+    pub(super) fn kill_peer(&mut self, name: &str) {
+        self.callers.forget(name);
+        self.cluster.kill(name);
+    }
+
+    pub(super) async fn pause(&mut self, least: u64, most: u64) {
+        let pause = self.random.u64(least..most);
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+    }
+}
+
 struct Chaos {
-    cluster: Cluster,
-    callers: Callers,
-    watcher: LeaseWatcher,
-    random: fastrand::Rng,
+    harness: Harness,
     down: Vec<String>,
     /// Running transfers, which hold their peers.
     transfers: JoinSet<()>,
-    held: Vec<Held>,
-    done: String,
 }
 
 impl Chaos {
     async fn step(&mut self) {
-        let names = self.cluster.names.clone();
-        let victim = match self.cluster.masters().first() {
+        let names = self.harness.cluster.names.clone();
+        let victim = match self.harness.cluster.masters().first() {
             // The master is hit more often than others.
-            Some((master, _)) if self.random.bool() => master.clone(),
-            _ => names[self.random.usize(..names.len())].clone(),
+            Some((master, _)) if self.harness.random.bool() => master.clone(),
+            _ => names[self.harness.random.usize(..names.len())].clone(),
         };
-        let other = names[self.random.usize(..names.len())].clone();
+        let other = names[self.harness.random.usize(..names.len())].clone();
         let is_down = self.down.contains(&victim);
-        let what = self.random.u8(..32);
-        self.done += &format!(" {what}{victim}");
+        let what = self.harness.random.u8(..32);
+        self.harness.done += &format!(" {what}{victim}");
         match what {
-            0 | 1 => self.cluster.isolate(&victim, true),
-            2 => self.cluster.cut(&victim, &other, true),
-            3 | 4 => self.cluster.cut_off(&victim, &other, true),
-            5 => {
-                names.iter().filter(|name| **name != victim).for_each(|name| self.cluster.cut_off(&victim, name, true))
-            }
+            0 | 1 => self.harness.cluster.isolate(&victim, true),
+            2 => self.harness.cluster.cut(&victim, &other, true),
+            3 | 4 => self.harness.cluster.cut_off(&victim, &other, true),
+            5 => names
+                .iter()
+                .filter(|name| **name != victim)
+                .for_each(|name| self.harness.cluster.cut_off(&victim, name, true)),
             6 => self.flap(&victim).await,
-            7 if !is_down => disks::set(&self.cluster.data(&victim), DiskState::Slow(self.some_time())),
-            8 if !is_down => disks::set_for_snapshots(&self.cluster.data(&victim), DiskState::Slow(self.some_time())),
-            9 if !is_down => disks::set(&self.cluster.data(&victim), DiskState::Broken),
+            7 if !is_down => {
+                faults::set_log_disk(&self.harness.cluster.data(&victim), DiskState::Slow(self.some_time()))
+            }
+            8 if !is_down => {
+                faults::set_snapshot_disk(&self.harness.cluster.data(&victim), DiskState::Slow(self.some_time()))
+            }
+            9 if !is_down => faults::set_log_disk(&self.harness.cluster.data(&victim), DiskState::Broken),
             10 | 11 if !is_down => self.kill(victim),
             12 => self.wipe(victim).await,
             13 if !is_down => {
-                let peer = self.cluster.peer(&victim).clone();
+                let peer = self.harness.cluster.peer(&victim).clone();
                 self.transfers.spawn(async move { drop(peer.transfer(None).await) });
             }
             14..17 => self.hand_over_late().await,
-            17 => self.held.push(hold_next(&self.cluster.address(&victim, &other), None)),
-            18..20 => self.held.drain(..).for_each(|held| held.release()),
-            20..26 => names.iter().for_each(|name| self.cluster.isolate(name, false)),
+            17 => self.harness.held.push(hold_next(&self.harness.cluster.address(&victim, &other), None)),
+            18..20 => self.harness.held.drain(..).for_each(|held| held.release()),
+            20..26 => names.iter().for_each(|name| self.harness.cluster.isolate(name, false)),
             _ => {
                 if let Some(name) = self.down.pop() {
-                    self.start(&name).await;
+                    self.harness.start_peer(&name).await;
                 }
             }
         }
-        let failed = self.cluster.running().filter(|(_, peer)| peer.failure().borrow().is_some());
-        for name in failed.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
-            self.kill(name);
-        }
+        self.kill_failed();
     }
 
     fn some_time(&mut self) -> Duration {
-        Duration::from_millis(self.random.u64(5..150))
+        Duration::from_millis(self.harness.random.u64(5..150))
     }
 
     async fn flap(&self, victim: &str) {
         for round in 0..8 {
-            self.cluster.isolate(victim, round % 2 == 0);
+            self.harness.cluster.isolate(victim, round % 2 == 0);
             tokio::time::sleep(Duration::from_millis(40)).await;
         }
     }
@@ -91,91 +125,82 @@ impl Chaos {
     /// The master asks another peer to stand for election, and that request is late. Meanwhile the master loses the
     /// third peer, and once the request has arrived, the second.
     async fn hand_over_late(&mut self) {
-        let Some((master, _)) = self.cluster.masters().pop() else { return };
-        let mut others: Vec<_> = self.cluster.names.iter().filter(|name| **name != master).cloned().collect();
-        self.random.shuffle(&mut others);
+        let Some((master, _)) = self.harness.cluster.masters().pop() else { return };
+        let mut others: Vec<_> = self.harness.cluster.names.iter().filter(|name| **name != master).cloned().collect();
+        self.harness.random.shuffle(&mut others);
         let next = others.swap_remove(0);
-        let held = hold_next(&self.cluster.address(&master, &next), Some(Method::Stand));
-        let peer = self.cluster.peer(&master).clone();
+        let held = hold_next(&self.harness.cluster.address(&master, &next), Some(Method::Stand));
+        let peer = self.harness.cluster.peer(&master).clone();
         let transfer = {
             let next = next.clone();
             tokio::spawn(async move { peer.transfer(Some(&next)).await })
         };
         if tokio::time::timeout(Duration::from_secs(2), held.caught()).await.is_ok() {
-            let lease = self.cluster.timing.lease().0;
-            self.pause(0, 4 * lease).await;
-            others.iter().for_each(|other| self.cluster.cut(&master, other, true));
-            self.pause(0, 2 * lease).await;
+            let lease = self.harness.cluster.timing.lease().0;
+            self.harness.pause(0, 4 * lease).await;
+            others.iter().for_each(|other| self.harness.cluster.cut(&master, other, true));
+            self.harness.pause(0, 2 * lease).await;
             let _ = tokio::time::timeout(Duration::from_millis(50), held.deliver()).await;
-            self.cluster.cut(&master, &next, true);
+            self.harness.cluster.cut(&master, &next, true);
         }
         held.release();
         self.transfers.spawn(async move { drop(transfer.await) });
     }
 
-    async fn pause(&mut self, least: u64, most: u64) {
-        let pause = self.random.u64(least..most);
-        tokio::time::sleep(Duration::from_millis(pause)).await;
-    }
-
     fn kill(&mut self, name: String) {
-        if self.random.bool() {
-            let peer = self.cluster.peer(&name).clone();
+        if self.harness.random.bool() {
+            let peer = self.harness.cluster.peer(&name).clone();
             tokio::spawn(async move { peer.shutdown().await });
         }
-        self.callers.forget(&name);
         self.transfers.abort_all();
-        self.held.clear();
-        self.cluster.kill(&name);
-        disks::set(&self.cluster.data(&name), DiskState::Sound);
+        self.harness.held.clear();
+        self.harness.kill_peer(&name);
+        faults::set_log_disk(&self.harness.cluster.data(&name), DiskState::Sound);
         self.down.push(name);
-    }
-
-    async fn start(&mut self, name: &str) -> RaftHandle {
-        let peer = self.cluster.start(name).await;
-        self.watcher.watch(&peer);
-        self.callers.set_running(&self.cluster);
-        peer
     }
 
     /// Wipes a data directory, unless another peer was wiped and has no vote yet: a majority has to keep theirs.
     async fn wipe(&mut self, victim: String) {
         if !self.down.is_empty()
-            || !self.cluster.masters().first().is_some_and(|(name, _)| is_settled(&self.cluster, name))
+            || !self.harness.cluster.masters().first().is_some_and(|(name, _)| is_settled(&self.harness.cluster, name))
         {
             return;
         }
         self.kill(victim.clone());
         self.down.pop();
-        self.cluster.wipe(&victim);
-        self.start(&victim).await;
+        self.harness.cluster.wipe(&victim);
+        self.harness.start_peer(&victim).await;
     }
 
-    /// Repairs everything, and judges the calls.
-    async fn end(mut self, watching: std::thread::JoinHandle<(usize, usize)>) -> Result<(usize, usize), String> {
-        self.transfers.abort_all();
-        self.held.drain(..).for_each(|held| held.release());
-        for name in self.cluster.names.clone() {
-            self.cluster.isolate(&name, false);
-            disks::set(&self.cluster.data(&name), DiskState::Sound);
-            disks::set_for_snapshots(&self.cluster.data(&name), DiskState::Sound);
-        }
-        let failed = self.cluster.running().filter(|(_, peer)| peer.failure().borrow().is_some());
+    fn kill_failed(&mut self) {
+        let failed = self.harness.cluster.running().filter(|(_, peer)| peer.failure().borrow().is_some());
         for name in failed.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
             self.kill(name);
         }
-        for name in std::mem::take(&mut self.down) {
-            self.start(&name).await;
+    }
+
+    /// Repairs everything, and judges the calls.
+    async fn end(mut self) -> Result<(usize, usize), String> {
+        self.transfers.abort_all();
+        self.harness.held.drain(..).for_each(|held| held.release());
+        for name in self.harness.cluster.names.clone() {
+            self.harness.cluster.isolate(&name, false);
+            faults::set_log_disk(&self.harness.cluster.data(&name), DiskState::Sound);
+            faults::set_snapshot_disk(&self.harness.cluster.data(&name), DiskState::Sound);
         }
+        self.kill_failed();
+        for name in std::mem::take(&mut self.down) {
+            self.harness.start_peer(&name).await;
+        }
+        let Harness { cluster, callers, watcher, done, .. } = self.harness;
         // Commits once with all peers before the callers stop.
-        self.cluster.propose(assigned("last", 1.0)).await;
-        let calls = self.callers.stop(&self.cluster).await;
-        let judged = judge(&calls);
-        until_equal(&self.cluster, &self.cluster.names, &self.done).await;
-        let losses: Vec<String> = self.cluster.running().flat_map(|(_, peer)| peer.losses()).collect();
-        assert_eq!(losses, [""; 0], "{} no directory was put back", self.done);
-        let (leases, held) = self.watcher.stop(watching);
-        assert!(leases > 1 && held > 0, "nothing happened: {leases} leases, {held} moments");
+        cluster.propose(assigned("last", 1.0)).await;
+        let judged = judge(&callers.stop(&cluster).await).map_err(|why| format!("{done}: {why}"));
+        until_equal(&cluster, &cluster.names, &done).await;
+        let losses: Vec<String> = cluster.running().flat_map(|(_, peer)| peer.losses()).collect();
+        assert_eq!(losses, [""; 0], "{done} no directory was restored");
+        let (leases, held) = watcher.stop();
+        assert!(leases > 1 && held > 0, "nothing happened: {leases} leases, {held} checks");
         judged
     }
 }
@@ -183,32 +208,14 @@ impl Chaos {
 async fn chaos(names: &[&str], steps: usize, seed: u64, mistake: Mistake) -> Result<(usize, usize), String> {
     let timing = if seed.is_multiple_of(3) { Timing::new(100, 400, 1500) } else { Timing::new(50, 200, 400) };
     let mut cluster = Cluster::with(names, timing.expect("a good timing")).await;
-    let (watcher, watching) = LeaseWatcher::start(&cluster);
     cluster.bootstrap().await;
-    for (_, peer) in cluster.running() {
-        watcher.watch(peer);
-    }
-    cluster.master().await;
-    let mut callers = Callers::start(&cluster, seed, mistake);
-    // The load makes snapshots due.
-    callers.add_load(1, 100 << 10);
-    let random = fastrand::Rng::with_seed(seed);
-    let mut chaos = Chaos {
-        cluster,
-        callers,
-        watcher,
-        random,
-        down: Vec::new(),
-        transfers: JoinSet::new(),
-        held: Vec::new(),
-        done: format!("seed {seed}:"),
-    };
+    let harness = Harness::start(cluster, seed, mistake, 100 << 10).await;
+    let mut chaos = Chaos { harness, down: Vec::new(), transfers: JoinSet::new() };
     for _ in 0..steps {
         chaos.step().await;
-        chaos.pause(50, 400).await;
+        chaos.harness.pause(50, 400).await;
     }
-    let done = chaos.done.clone();
-    chaos.end(watching).await.map_err(|why| format!("{done}: {why}"))
+    chaos.end().await
 }
 
 /// The number of seeds: `LEASEWAY_SEEDS`.
@@ -216,7 +223,7 @@ pub(super) fn seeds() -> u64 {
     std::env::var("LEASEWAY_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(1)
 }
 
-/// Leaves out the rule that `LEASEWAY_PLANT` names, to show that these tests notice.
+/// Leaves out the rule that `LEASEWAY_PLANT` names, to show that these tests find the fault.
 #[cfg(feature = "planted")]
 fn plant() {
     use leaseway_core::planted::{Fault, plant_everywhere};
@@ -228,14 +235,14 @@ fn plant() {
 async fn survive(names: &[&str], seed: u64) {
     #[cfg(feature = "planted")]
     plant();
-    let mut told = (0, 0);
+    let mut answered = (0, 0);
     for seed in seed..seed + seeds() {
         eprintln!("seed {seed}");
         let (writes, reads) = chaos(names, 40, seed, Mistake::None).await.unwrap_or_else(|why| panic!("{why}"));
-        told = (told.0 + writes, told.1 + reads);
+        answered = (answered.0 + writes, answered.1 + reads);
     }
-    assert!(told.0 > 0 && told.1 > 0, "nothing happened");
-    eprintln!("{} seeds: {} writes and {} reads were answered", seeds(), told.0, told.1);
+    assert!(answered.0 > 0 && answered.1 > 0, "nothing happened");
+    eprintln!("{} seeds: {} writes and {} reads were answered", seeds(), answered.0, answered.1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -249,7 +256,7 @@ async fn five_peers_in_trouble_never_have_two_masters_and_lose_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_judge_finds_what_callers_do_wrong() {
+async fn the_judge_finds_mistakes_of_callers() {
     for mistake in [Mistake::ReadsAnywhere, Mistake::TrustsTheUncertain, Mistake::DropsOne] {
         let mut found = false;
         for seed in 0..10 {

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseway_core::{Amount, Assigned, HolderKind, Millis};
+use leaseway_core::{Amount, Assigned, Changes, ClusterTime, Epoch, HolderKind, Millis};
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -26,11 +26,11 @@ use crate::{
         command::{Command, Configuration},
     },
     settings::{Secret, Settings, timing::Timing},
-    state::{machine::Clock, stored::StoredState},
+    state::{StoredState, machine::Clock},
 };
 
 /// The secret that all peers share.
-pub(super) const SECRET: &str = "of this test";
+pub(super) const SECRET: &str = "the shared secret";
 
 /// Slow enough for a loaded machine.
 pub(super) fn timing() -> Timing {
@@ -74,6 +74,13 @@ impl Cluster {
         for name in names {
             cluster.add_name(name).await;
         }
+        cluster
+    }
+
+    /// Three peers `a`, `b` and `c` that bootstrap a cluster.
+    pub(super) async fn three() -> Cluster {
+        let mut cluster = Cluster::new(&["a", "b", "c"]).await;
+        cluster.bootstrap().await;
         cluster
     }
 
@@ -153,6 +160,21 @@ impl Cluster {
         }
     }
 
+    /// Kills all peers, and then starts them.
+    pub(super) async fn restart(&mut self) {
+        for name in self.names.clone() {
+            self.kill(&name);
+        }
+        for name in self.names.clone() {
+            self.start(&name).await;
+        }
+    }
+
+    /// The peers other than `name`.
+    pub(super) fn others(&self, name: &str) -> Vec<String> {
+        self.names.iter().filter(|other| *other != name).cloned().collect()
+    }
+
     /// Also makes the peer unreachable if it is stopping by itself.
     pub(super) fn kill(&mut self, name: &str) {
         self.real.lock().unwrap().remove(name);
@@ -163,7 +185,7 @@ impl Cluster {
         let data = self.data(name);
         // A peer that was killed may still be stopping, and would write into the directory of the next.
         let is_free = || std::fs::File::open(data.join("lock")).is_ok_and(|lock| lock.try_lock().is_ok());
-        until_now(|| !data.exists() || is_free() && std::fs::remove_dir_all(&data).is_ok());
+        until_blocking(|| !data.exists() || is_free() && std::fs::remove_dir_all(&data).is_ok());
     }
 
     pub(super) fn peer(&self, name: &str) -> &RaftHandle {
@@ -209,20 +231,20 @@ impl Cluster {
             if let Some(master) = self.masters().pop() {
                 return master;
             }
-            assert!(began.elapsed() < Duration::from_secs(60), "there is no master: {}", self.told());
+            assert!(began.elapsed() < Duration::from_secs(60), "there is no master: {}", self.metrics());
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 
-    /// openraft's metrics of each peer, for failures.
-    fn told(&self) -> String {
+    /// openraft's metrics of each peer, for error messages.
+    fn metrics(&self) -> String {
         let begun = |peer: &&RaftHandle| !peer.peers().is_empty();
         let of = |peer: &RaftHandle| format!("{} {:?}", *peer.raft().metrics().borrow(), peer.ineligible());
-        let told = self.running().map(|(name, peer)| match Some(peer).filter(begun) {
+        let metrics = self.running().map(|(name, peer)| match Some(peer).filter(begun) {
             Some(peer) => format!("\n{name}: {}", of(peer)),
             None => format!("\n{name}: not begun, {:?}", peer.ineligible()),
         });
-        told.collect()
+        metrics.collect()
     }
 
     /// Proposes to the master until one accepts.
@@ -267,10 +289,33 @@ pub(super) async fn until_equal(cluster: &Cluster, names: impl IntoIterator<Item
             for name in names {
                 eprintln!("{name}: {:?}", stored_state(cluster.peer(name)));
             }
-            panic!("{done}: they do not agree: {}", cluster.told());
+            panic!("{done}: the states differ: {}", cluster.metrics());
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// The lease of a lone peer.
+pub(super) async fn lone_master(peer: &RaftHandle) -> MasterLease {
+    let mut mastership = peer.mastership();
+    let mastership = mastership.wait_for(|mastership| matches!(mastership, Mastership::Master(_))).await;
+    let Mastership::Master(lease) = mastership.expect("the peer runs").clone() else { unreachable!() };
+    lease
+}
+
+/// Promises a total until the horizon.
+pub(super) fn promised(resource: &str, epoch: u64, number: u64, total: f64, horizon: ClusterTime) -> Command {
+    let changes = Changes {
+        epoch: Epoch(epoch),
+        number,
+        total: Amount::clamped(total),
+        horizon: Some(horizon),
+        lease: Some(Millis(60_000)),
+        counted_from: None,
+        wants: None,
+        parts: Vec::new(),
+    };
+    Command::Promises { resource: resource.into(), changes }
 }
 
 /// Assigns a part of `r` to a client; zero removes the assignment.
@@ -283,15 +328,15 @@ pub(super) fn assigned(client: &str, amount: f64) -> Command {
 pub(super) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let began = Instant::now();
     while !condition() {
-        assert!(began.elapsed() < Duration::from_secs(60), "waited in vain until {what}");
+        assert!(began.elapsed() < Duration::from_secs(60), "timeout: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
-fn until_now(mut condition: impl FnMut() -> bool) {
+fn until_blocking(mut condition: impl FnMut() -> bool) {
     let began = Instant::now();
     while !condition() {
-        assert!(began.elapsed() < Duration::from_secs(60), "waited in vain");
+        assert!(began.elapsed() < Duration::from_secs(60), "timeout");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -300,7 +345,7 @@ async fn carry(listener: TcpListener, link: Arc<Link>, real: Arc<Mutex<BTreeMap<
     while let Ok((from, _)) = listener.accept().await {
         let (link, address) = (Arc::clone(&link), real.lock().unwrap().get(&to).copied());
         tokio::spawn(async move {
-            link.mended().await;
+            link.restored().await;
             let Some(address) = address else { return };
             let Ok(there) = TcpStream::connect(address).await else { return };
             let _ = (from.set_nodelay(true), there.set_nodelay(true));
@@ -321,7 +366,7 @@ async fn pump(
     let mut buffer = vec![0; 64 << 10];
     loop {
         let Ok(read @ 1..) = from.read(&mut buffer).await else { return };
-        link.mended().await;
+        link.restored().await;
         if to.write_all(&buffer[..read]).await.is_err() {
             return;
         }
@@ -329,7 +374,7 @@ async fn pump(
 }
 
 impl Link {
-    async fn mended(&self) {
+    async fn restored(&self) {
         while self.cut.load(Ordering::SeqCst) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

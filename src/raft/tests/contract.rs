@@ -1,4 +1,4 @@
-//! What openraft leaves to its users: docs/internals/openraft.md.
+//! The workarounds for faults of openraft: docs/internals/openraft.md.
 
 use std::{
     collections::BTreeSet,
@@ -6,7 +6,7 @@ use std::{
     io::Cursor,
     pin::pin,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     task::Poll,
@@ -25,7 +25,11 @@ use tokio::{net::TcpListener, time::sleep};
 
 use crate::{
     handle::open::{Opened, open},
-    log::types::{Entry, LogId, Member, PeerId, SnapshotMeta, Vote},
+    log::{
+        acknowledged::Acknowledged,
+        codec,
+        types::{Entry, LogId, Member, PeerId, SnapshotMeta, Vote},
+    },
     settings::Settings,
     tests::{
         cluster::{Cluster, until},
@@ -52,7 +56,7 @@ fn meta(upto: LogId) -> SnapshotMeta {
 }
 
 fn nothing(opened: &Opened) -> Box<Cursor<Vec<u8>>> {
-    Box::new(Cursor::new(opened.machine.state().read().record(Millis(1)).encode()))
+    Box::new(Cursor::new(codec::encode(&opened.machine.state().read().record(Millis(1)))))
 }
 
 #[tokio::test]
@@ -62,17 +66,18 @@ async fn a_peer_says_nothing_for_a_vote_that_it_has_given_up() {
     let mut opened = open(&settings).expect("it opens");
     let handshake =
         Handshake::new(Arc::clone(&settings), Arc::clone(&opened.directory), &opened.identity, opened.incarnation);
-    let client = PeerClient::new(
-        &settings,
-        Arc::new(Prover::new(None)),
-        Arc::new(handshake),
-        Arc::default(),
-        Default::default(),
-    );
+    let client = PeerClient {
+        settings,
+        prover: Arc::new(Prover::new(None)),
+        handshake: Arc::new(handshake),
+        liveness: Arc::default(),
+        acknowledged: Acknowledged::default(),
+        connections: Mutex::default(),
+    };
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("an address").to_string();
     let member = Member { name: "b".into(), address, advertise: String::new() };
-    let mut network = PeerNetwork { client: Arc::new(client), settings, log: opened.log.clone() };
+    let mut network = PeerNetwork { client: Arc::new(client), log: opened.log.clone() };
     let mut link = network.new_client(8, &member).await;
     let (mine, theirs) = (Vote::new_committed(1, 7), Vote::new_committed(2, 8));
     let append = || AppendEntriesRequest { vote: mine, prev_log_id: None, entries: Vec::new(), leader_commit: None };
@@ -115,26 +120,26 @@ async fn the_log_is_purged_only_once_the_snapshot_is_on_disk() {
     let mut log = opened.log.clone();
     let purge = tokio::spawn(async move { log.purge(log_id(1, 8)).await });
     sleep(Duration::from_millis(50)).await;
-    assert!(!purge.is_finished(), "a peer that is killed now has neither");
+    assert!(!purge.is_finished(), "a peer that is killed now would have neither log nor snapshot");
     let state = nothing(&opened);
     opened.machine.install_snapshot(&meta(log_id(1, 8)), state).await.expect("it is written");
     purge.await.expect("it does not panic").expect("it is written");
     drop(opened);
-    let opened = open(&settings).expect("nothing is missing");
+    let opened = open(&settings).expect("log and snapshot are complete");
     assert_eq!((opened.machine.applied(), opened.log.log().purged()), (Some(log_id(1, 8)), Some(log_id(1, 8))));
 }
 
 #[tokio::test]
-async fn what_waits_for_a_snapshot_that_cannot_be_read_is_told() {
+async fn a_damaged_snapshot_ends_the_wait_to_purge_the_log() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let mut opened = open(&settings(&directory)).expect("it opens");
     opened.log.blocking_append((0..10).map(blank)).await.expect("it is written");
     let mut log = opened.log.clone();
     let purge = tokio::spawn(async move { log.purge(log_id(1, 8)).await });
     let damaged = Box::new(Cursor::new(vec![0xff; 9]));
-    opened.machine.install_snapshot(&meta(log_id(1, 8)), damaged).await.expect_err("it is no state");
+    opened.machine.install_snapshot(&meta(log_id(1, 8)), damaged).await.expect_err("the state does not decode");
     purge.await.expect("it does not panic").expect_err("there is no snapshot");
-    assert!(opened.failing.get().is_some(), "this peer takes no part any more");
+    assert!(opened.failing.get().is_some(), "consensus has not ended on this peer");
 }
 
 #[tokio::test]
@@ -194,8 +199,7 @@ fn settled(cluster: &Cluster, at: &str) -> Option<(BTreeSet<PeerId>, PeerId)> {
 
 #[tokio::test]
 async fn a_change_that_died_between_its_steps_is_finished() {
-    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
-    cluster.bootstrap().await;
+    let mut cluster = Cluster::three().await;
     let (master, _) = cluster.master().await;
     cluster.add_name("d").await;
     let _learner = cluster.start("d").await;
@@ -209,8 +213,7 @@ async fn a_change_that_died_between_its_steps_is_finished() {
 
 #[tokio::test]
 async fn a_master_that_a_change_removes_lets_another_finish_it() {
-    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
-    cluster.bootstrap().await;
+    let cluster = Cluster::three().await;
     let (master, _) = cluster.master().await;
     let others: Vec<&str> = ["a", "b", "c"].into_iter().filter(|name| *name != master).collect();
     let left = ids(&cluster, &others);
@@ -222,6 +225,6 @@ async fn a_master_that_a_change_removes_lets_another_finish_it() {
     })
     .await;
     let (_, by) = by.expect("it was found");
-    assert!(left.contains(&by), "it has removed itself: nothing is left if it dies before the others have that");
+    assert!(left.contains(&by), "the master has removed itself, and the others may lack the last entry");
     until("another peer is master", || cluster.masters().iter().any(|(name, _)| others.contains(&name.as_str()))).await;
 }

@@ -1,18 +1,31 @@
-//! Elections, transfers, and the state of a new master.
+//! Elections, pre-votes, leadership transfers, and the state of a new master.
+//!
+//! Tests of pre-votes check at the end that a master lease still holds, because a lease that has lapsed never holds again.
+
+use std::time::Duration;
+
+use leaseway_proto::peer::{PeerInfo, PeerRequest};
+use tonic::Code;
 
 use crate::{
-    election::master_lease::Mastership,
+    election::master_lease::{MasterLease, Mastership},
     handle::{peer::StateOrigin, start},
-    log::command::ProposeError,
-    membership::change_error::ChangeError,
-    settings::Settings,
-    tests::cluster::{Cluster, configuration, set_text, texts, until},
+    log::{codec, command::ProposeError, types::LogId},
+    membership::members::ChangeError,
+    settings::{Settings, timing::Timing},
+    tests::{
+        cluster::{Cluster, SECRET, configuration, lone_master, set_text, texts, timing, until},
+        faults::hold_next,
+        lease_watcher::LeaseWatcher,
+        rejections::{ask, identity, peer_info},
+        segments::log_id,
+    },
+    transport::Method,
 };
 
 #[tokio::test]
-async fn three_peers_elect_a_master_that_replicates_and_is_succeeded_by_one_that_knows_everything() {
-    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
-    cluster.bootstrap().await;
+async fn a_dead_master_is_succeeded_by_one_that_has_every_acknowledged_command() {
+    let mut cluster = Cluster::three().await;
     let (first, lease) = cluster.master().await;
     for text in ["one", "two", "three"] {
         cluster.peer(&first).propose(&lease, vec![set_text(text)]).await.expect("it is master");
@@ -23,14 +36,18 @@ async fn three_peers_elect_a_master_that_replicates_and_is_succeeded_by_one_that
     let (second, successor) = cluster.master().await;
     assert_ne!(first, second);
     assert!(successor.term() > lease.term());
-    assert_eq!(texts(cluster.peer(&second)), ["one", "two", "three"], "before it decides anything");
+    assert_eq!(
+        texts(cluster.peer(&second)),
+        ["one", "two", "three"],
+        "a new master has all commands before its lease begins"
+    );
     cluster.start(&first).await;
     until("the first is back", || texts(cluster.peer(&first)) == ["one", "two", "three"]).await;
     assert_eq!(cluster.peer(&first).origin(), StateOrigin::Resumed);
 }
 
 #[tokio::test]
-async fn a_lone_peer_is_master_at_once_and_remembers() {
+async fn a_lone_peer_is_master_at_once_and_keeps_its_state_over_restarts() {
     let cluster = Cluster::new(&[]).await;
     let settings = || Settings {
         first_configuration: Some(configuration("first")),
@@ -38,11 +55,10 @@ async fn a_lone_peer_is_master_at_once_and_remembers() {
     };
     let mut numbers = Vec::new();
     for round in 0..3 {
-        let peer = start(Settings { bootstrap: round == 0, ..settings() }).await.expect("it starts");
+        // `bootstrap` is ignored after the first start.
+        let peer = start(Settings { bootstrap: true, ..settings() }).await.expect("it starts");
         assert_eq!(peer.origin(), if round == 0 { StateOrigin::Bootstrapped } else { StateOrigin::Resumed });
-        let mut mastership = peer.mastership();
-        let mastership = mastership.wait_for(|mastership| matches!(mastership, Mastership::Master(_))).await;
-        let Mastership::Master(lease) = mastership.expect("it lives").clone() else { unreachable!() };
+        let lease = lone_master(&peer).await;
         assert_eq!(texts(&peer).first().map(String::as_str), Some("first"));
         peer.propose(&lease, vec![set_text(format!("round {round}"))]).await.expect("it is master");
         numbers.push(lease.term());
@@ -55,9 +71,8 @@ async fn a_lone_peer_is_master_at_once_and_remembers() {
 }
 
 #[tokio::test]
-async fn a_master_that_leaves_hands_over() {
-    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
-    cluster.bootstrap().await;
+async fn a_master_that_shuts_down_transfers_mastership() {
+    let mut cluster = Cluster::three().await;
     let (first, lease) = cluster.master().await;
     cluster.propose(set_text("one")).await;
     let leaving = cluster.peer(&first).clone();
@@ -72,11 +87,10 @@ async fn a_master_that_leaves_hands_over() {
 }
 
 #[tokio::test]
-async fn mastership_moves_to_the_peer_that_is_named_and_back() {
-    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
-    cluster.bootstrap().await;
+async fn mastership_is_transferred_to_the_named_peer_and_back() {
+    let cluster = Cluster::three().await;
     let (first, lease) = cluster.master().await;
-    let others: Vec<String> = cluster.names.iter().filter(|name| **name != first).cloned().collect();
+    let others = cluster.others(&first);
     let second = others[0].as_str();
     cluster.propose(set_text("one")).await;
     assert_eq!(cluster.peer(&first).transfer(Some(second)).await.map(|moved| moved.master.name).as_deref(), Ok(second));
@@ -89,7 +103,7 @@ async fn mastership_moves_to_the_peer_that_is_named_and_back() {
     let (not_master, master) = (cluster.peer(&first).transfer(None).await, Some(second.to_owned()));
     assert_eq!(not_master, Err(ChangeError::NotMaster { master }));
     let back = cluster.peer(second).transfer(Some(&first)).await.map(|moved| moved.master.name);
-    assert_eq!(back.as_ref(), Ok(&first), "it may be master again");
+    assert_eq!(back.as_ref(), Ok(&first), "the former master may be master again");
     assert_eq!(cluster.master().await.0, first);
     let chosen = cluster.peer(&first).transfer(None).await.expect("there are others");
     assert_ne!(chosen.master.name, first);
@@ -97,25 +111,174 @@ async fn mastership_moves_to_the_peer_that_is_named_and_back() {
     let (last, _) = cluster.master().await;
     let named = cluster.peer(&last).transfer(Some(&last)).await;
     assert_eq!(named, Err(ChangeError::IsMasterAlready { name: last.clone() }));
-    let stranger = cluster.peer(&last).transfer(Some("x")).await;
-    assert_eq!(stranger, Err(ChangeError::Unknown { name: "x".into(), known: "a, b, c".into() }));
+    let unknown = cluster.peer(&last).transfer(Some("x")).await;
+    assert_eq!(unknown, Err(ChangeError::Unknown { name: "x".into(), known: "a, b, c".into() }));
 }
 
 #[tokio::test]
-async fn mastership_stays_where_the_peer_that_is_named_is_away() {
-    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
-    cluster.bootstrap().await;
+async fn a_transfer_to_an_isolated_peer_is_refused() {
+    let cluster = Cluster::three().await;
     let (first, _) = cluster.master().await;
-    let away = cluster.names.iter().find(|name| **name != first).cloned().expect("there are others");
+    let away = cluster.others(&first).swap_remove(0);
     until("it is known", || cluster.peer(&first).peers().iter().any(|peer| peer.name == away)).await;
     cluster.isolate(&away, true);
     let silent = ChangeError::Silent { name: away.clone() };
-    let mut said = cluster.peer(&first).transfer(Some(&away)).await;
+    let mut result = cluster.peer(&first).transfer(Some(&away)).await;
     // Until the peer counts as silent, the transfer waits for it and fails.
-    while said != Err(silent.clone()) {
-        assert!(matches!(said, Err(ChangeError::Behind { .. } | ChangeError::NotTaken { .. })), "{said:?}");
-        said = cluster.peer(&first).transfer(Some(&away)).await;
+    while result != Err(silent.clone()) {
+        assert!(matches!(result, Err(ChangeError::Behind { .. } | ChangeError::NotTaken { .. })), "{result:?}");
+        result = cluster.peer(&first).transfer(Some(&away)).await;
     }
     let (master, _) = cluster.master().await;
     assert_eq!(master, first);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_request_to_stand_makes_no_second_master() {
+    let cluster = Cluster::three().await;
+    let watcher = LeaseWatcher::start(&cluster);
+    cluster.propose(set_text("one")).await;
+    let (master, lease) = cluster.master().await;
+    let others = cluster.others(&master);
+    let [next, third] = others.as_slice() else { panic!("there are three") };
+    let held = hold_next(&cluster.address(&master, next), Some(Method::Stand));
+    let peer = cluster.peer(&master).clone();
+    let transfer = {
+        let next = next.clone();
+        tokio::spawn(async move { peer.transfer(Some(&next)).await })
+    };
+    held.caught().await;
+    let _ = transfer.await.expect("nothing panics");
+    until("there is a later lease", || cluster.masters().iter().any(|(_, later)| later.term() > lease.term())).await;
+    // The master has only the peer that the message is addressed to, and loses the third one.
+    let (again, _) = cluster.master().await;
+    cluster.cut(&again, if again == *third { next } else { third }, true);
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    held.deliver().await;
+    cluster.isolate(&again, true);
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    cluster.isolate(&again, false);
+    cluster.propose(set_text("two")).await;
+    watcher.stop();
+}
+
+/// Several times longer than any peer waits before it starts an election.
+fn long() -> Duration {
+    timing().certainly_over() * 5
+}
+
+/// The Raft term, which counts elections.
+fn elections(cluster: &Cluster, name: &str) -> u64 {
+    cluster.peer(name).peers().first().expect("it lists itself").term
+}
+
+/// Three peers that have had a master for a while.
+async fn with_a_master() -> (Cluster, String, MasterLease, [String; 2]) {
+    let cluster = Cluster::three().await;
+    let (master, lease) = cluster.master().await;
+    cluster.propose(set_text("first")).await;
+    until("all know", || cluster.running().all(|(_, peer)| texts(peer) == ["first"])).await;
+    let followers: Vec<_> = cluster.names.iter().filter(|name| **name != master).cloned().collect();
+    (cluster, master, lease, followers.try_into().expect("two"))
+}
+
+async fn poll(cluster: &Cluster, of: &str, last: Option<LogId>) -> Result<bool, tonic::Status> {
+    let from = cluster.names.iter().find(|name| *name != of).expect("there are others");
+    let from = PeerInfo {
+        election_timeout_ms: cluster.timing.lease().0,
+        ..peer_info(cluster, from, identity(cluster, from).peer)
+    };
+    let to = identity(cluster, of).peer;
+    let request = PeerRequest { from: Some(from), to, payload: codec::encode(&last), proof: None };
+    let answer = ask(cluster, of, SECRET, Method::Poll, request).await?;
+    Ok(codec::decode(&answer.payload).expect("it decodes"))
+}
+
+#[tokio::test]
+async fn a_follower_that_was_cut_off_does_not_depose_the_master_when_it_returns() {
+    let (cluster, master, lease, [follower, _]) = with_a_master().await;
+    let before = elections(&cluster, &master);
+    for round in 0..5 {
+        cluster.isolate(&follower, true);
+        tokio::time::sleep(long()).await;
+        assert_eq!(elections(&cluster, &follower), before, "an isolated peer has started an election");
+        cluster.peer(&master).propose(&lease, vec![set_text(format!("{round}"))]).await.expect("it is master");
+        cluster.isolate(&follower, false);
+        let newest = || texts(cluster.peer(&follower)).last().cloned();
+        until("it is back", || newest() == Some(format!("{round}"))).await;
+    }
+    assert!(lease.holds(cluster.now()), "the lease has lapsed");
+    assert_eq!(elections(&cluster, &master), before);
+}
+
+#[tokio::test]
+async fn a_peer_starts_an_election_only_if_the_others_hear_no_master_either() {
+    let (mut cluster, master, lease, [apart, between]) = with_a_master().await;
+    let before = elections(&cluster, &master);
+    cluster.cut(&apart, &master, true);
+    tokio::time::sleep(long()).await;
+    assert_eq!(
+        elections(&cluster, &apart),
+        before,
+        "it has started an election although another peer hears the master"
+    );
+    assert!(lease.holds(cluster.now()));
+    // Now the other peer hears nobody, and its own requests are lost.
+    cluster.cut_off(&between, &apart, true);
+    cluster.kill(&master);
+    until("it is elected", || cluster.masters().iter().any(|(name, _)| *name == apart)).await;
+    assert!(elections(&cluster, &apart) > before);
+}
+
+#[tokio::test]
+async fn without_a_majority_no_peer_starts_an_election() {
+    let (mut cluster, master, lease, [one, other]) = with_a_master().await;
+    let before = elections(&cluster, &master);
+    for name in cluster.names.clone() {
+        cluster.isolate(&name, true);
+    }
+    until("the lease is over", || !lease.holds(cluster.now())).await;
+    tokio::time::sleep(long()).await;
+    for name in &cluster.names {
+        assert_eq!(elections(&cluster, name), before, "{name} has started an election");
+    }
+    // A peer that was just started knows no vote lease, and reaches no majority either.
+    cluster.kill(&one);
+    cluster.start(&one).await;
+    tokio::time::sleep(long()).await;
+    assert_eq!(elections(&cluster, &one), before);
+    cluster.cut(&one, &other, false);
+    until("two are enough", || cluster.masters().iter().any(|(name, _)| *name == one || *name == other)).await;
+}
+
+#[tokio::test]
+async fn the_answer_to_a_pre_vote_depends_on_vote_lease_and_log() {
+    let (mut cluster, master, lease, [one, other]) = with_a_master().await;
+    let ahead = Some(log_id(1_000, 1_000_000));
+    tokio::time::sleep(long()).await;
+    for name in &cluster.names {
+        assert!(!poll(&cluster, name, ahead).await.expect("it answers"), "{name} hears a master or is it");
+    }
+    assert!(lease.holds(cluster.now()), "a pre-vote must not disturb the master");
+    cluster.kill(&master);
+    cluster.kill(&other);
+    tokio::time::sleep(long()).await;
+    assert!(poll(&cluster, &one, ahead).await.expect("it answers"), "there is no master");
+    for behind in [None, Some(log_id(0, 1_000_000))] {
+        assert!(!poll(&cluster, &one, behind).await.expect("it answers"), "its log is longer than {behind:?}");
+    }
+    assert!(texts(cluster.peer(&one)) == ["first"] && cluster.masters().is_empty());
+}
+
+#[tokio::test]
+async fn a_peer_that_has_just_started_refuses_a_pre_vote() {
+    let (mut cluster, _, _, [name, _]) = with_a_master().await;
+    for name in cluster.names.clone() {
+        cluster.kill(&name);
+    }
+    // An earlier process may have leased its vote for this long.
+    cluster.timing = Timing::new(1_000, 30_000, 60_000).expect("a good timing");
+    cluster.start(&name).await;
+    let status = poll(&cluster, &name, Some(log_id(1_000, 1_000_000))).await.expect_err("consensus has not started");
+    assert_eq!(status.code(), Code::Unavailable, "{status}");
 }

@@ -1,5 +1,5 @@
-//! The stored bytes of every format. `BLESS=1 cargo test -p leaseway-raft format` writes those of a new format; those
-//! of an old one never change. If a test fails here, peers of this version would not understand what is stored: raise
+//! The stored bytes of the format. `BLESS=1 cargo test -p leaseway-raft format` writes those of a new format. If a test
+//! fails here, this version does not understand stored data of the same format: raise
 //! [`FORMAT`](crate::log::codec::FORMAT).
 
 use std::{collections::BTreeMap, fs, path::PathBuf, sync::Arc};
@@ -12,15 +12,14 @@ use openraft::{CommittedLeaderId, EntryPayload, Membership, Vote};
 
 use crate::{
     log::{
-        codec::{self, FORMAT},
+        codec::{self, FORMAT, Found, Kind},
         command::{Command, KeptOverride, Listening},
-        frame::{self, Found, Kind},
         memory::{Record, SegmentStart},
         segments,
         snapshots::StoredSnapshot,
         types::{Entry, LogId, Member, Payload, SnapshotMeta, StoredMembership},
     },
-    state::{State, stored::StoredState},
+    state::{State, StoredState},
     tests::cluster::configuration,
 };
 
@@ -29,14 +28,14 @@ fn log_id(index: u64) -> LogId {
 }
 
 fn commands() -> Vec<Command> {
-    let vouched =
+    let assignment =
         |kind, assigned| Command::Assignment { resource: "pool".into(), kind, holder: "one".into(), assigned };
     vec![
         Command::Configuration(configuration("resources: []")),
         Command::ForgetPromises { resource: "gone".into(), epoch: Epoch(9) },
-        vouched(HolderKind::Client, Some(Assigned::Capacity(Amount::clamped(2.0)))),
-        vouched(HolderKind::Node, Some(Assigned::Share(0.25))),
-        vouched(HolderKind::Client, None),
+        assignment(HolderKind::Client, Some(Assigned::Capacity(Amount::clamped(2.0)))),
+        assignment(HolderKind::Node, Some(Assigned::Share(0.25))),
+        assignment(HolderKind::Client, None),
         Command::Listen(Listening { length: Millis(61_060), whole: false }),
         Command::Load { resource: "pool".into(), load: Some(Load::Capacity(Amount::clamped(80.0))) },
         Command::Load { resource: "other".into(), load: Some(Load::Factor(0.5)) },
@@ -142,14 +141,14 @@ fn everything() -> Vec<u8> {
 
 fn written(commands: &[Command]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    frame::write(&mut bytes, Kind::Segment, &codec::encode(&SegmentStart { number: 2, purged: Some(log_id(7)) }));
+    codec::write_frame(&mut bytes, Kind::Segment, &codec::encode(&SegmentStart { number: 2, purged: Some(log_id(7)) }));
     for entry in entries(commands) {
         segments::write(&mut bytes, &Record::Entry(entry));
     }
     segments::write(&mut bytes, &Record::Truncate(2));
     segments::write(&mut bytes, &Record::Purge(log_id(1)));
-    frame::write(&mut bytes, Kind::Identity, &codec::encode(&IDENTITY));
-    frame::write(&mut bytes, Kind::Vote, &codec::encode(&Vote::<u64>::new_committed(3, 99)));
+    codec::write_frame(&mut bytes, Kind::Identity, &codec::encode(&IDENTITY));
+    codec::write_frame(&mut bytes, Kind::Vote, &codec::encode(&Vote::<u64>::new_committed(3, 99)));
     let mut known = State::default();
     let term = known.begin_term();
     known.apply(term, commands, Millis(0)).expect("nothing to refuse");
@@ -159,8 +158,8 @@ fn written(commands: &[Command]) -> Vec<u8> {
         snapshot_id: "3-0".into(),
     };
     let record = known.record(Millis(0));
-    let stored = StoredSnapshot { meta, state: record.encode() };
-    frame::write(&mut bytes, Kind::Snapshot, &codec::encode(&stored));
+    let stored = StoredSnapshot { meta, state: codec::encode(&record) };
+    codec::write_frame(&mut bytes, Kind::Snapshot, &codec::encode(&stored));
     bytes
 }
 
@@ -175,20 +174,20 @@ fn the_stored_bytes_have_not_changed() {
         fs::write(&path, everything()).expect("it can be written");
     }
     let before = fs::read(&path).expect("there are bytes of this format");
-    assert!(everything() == before, "the format has changed, and its number has not");
+    assert!(everything() == before, "the bytes have changed, and FORMAT has not");
 }
 
 /// Reads a file as a peer would. Returns the entries of its log and the state of its snapshot.
 fn understood(bytes: &[u8]) -> (Vec<Entry>, State) {
     let (mut at, mut kinds, mut read, mut known) = (0, Vec::new(), Vec::new(), None);
-    while let Found::Frame { kind, payload, end } = frame::read(bytes, at) {
+    while let Found::Frame { kind, payload, end } = codec::read_frame(bytes, at) {
         kinds.push(kind as u8);
         if kind == Kind::Entry {
             read.push(codec::decode::<Entry>(payload).expect("an entry"));
         }
         if kind == Kind::Snapshot {
             let stored: StoredSnapshot = codec::decode(payload).expect("a snapshot");
-            known = Some(State::restore(StoredState::decode(&stored.state).expect("a state"), Millis(0)));
+            known = Some(State::restore(codec::decode::<StoredState>(&stored.state).expect("a state"), Millis(0)));
         }
         at = end;
     }
@@ -205,8 +204,8 @@ fn stored_bytes_are_read() {
     assert_eq!(proposals[0], all_commands());
     let pool = state.pool("pool").expect("it is remembered");
     assert_eq!(pool.len(), 4);
-    assert_eq!(pool.notes(Millis(2000)).clock.grown, 92.0, "time goes on");
-    assert_eq!(state.assignments("pool").count(), 1, "the client's was taken away");
+    assert_eq!(pool.notes(Millis(2000)).clock.grown, 92.0, "the clock of the pool advances");
+    assert_eq!(state.assignments("pool").count(), 1, "the client's assignment was removed");
     assert_eq!(state.load("other"), Some(Load::Factor(0.5)));
     assert_eq!(state.configuration().map(|configuration| &*configuration.text), Some("resources: []"));
     let [Command::Promises { changes, .. }, _] = &totals()[..] else { panic!("one change") };
@@ -221,11 +220,11 @@ fn stored_bytes_are_read() {
 #[test]
 fn an_unknown_format_is_refused_by_name() {
     let mut bytes = Vec::new();
-    frame::write(&mut bytes, Kind::Vote, b"");
+    codec::write_frame(&mut bytes, Kind::Vote, b"");
     bytes[1] = FORMAT + 1;
     let checksum = crc32fast::hash(&bytes[..8]);
     bytes[8..12].copy_from_slice(&checksum.to_le_bytes());
-    assert!(matches!(frame::read(&bytes, 0), Found::Format(found) if found == FORMAT + 1));
+    assert!(matches!(codec::read_frame(&bytes, 0), Found::Format(found) if found == FORMAT + 1));
     let directory = tempfile::tempdir().expect("a temporary directory");
     fs::write(directory.path().join("vote"), &bytes).expect("it can be written");
     let opened = crate::log::directory::Directory::open(directory.path()).expect("it opens");

@@ -3,11 +3,10 @@
 use std::process;
 
 use crate::{
-    election::master_lease::Mastership,
     handle::start,
     log::command::{Command, ProposeError},
     settings::Settings,
-    tests::cluster::{Cluster, assigned, until},
+    tests::cluster::{Cluster, assigned, lone_master, until},
 };
 
 const DATA: &str = "LEASEWAY_RAFT_TEST_DATA";
@@ -23,7 +22,7 @@ async fn a_full_disk_ends_mastership_and_loses_nothing_that_was_acknowledged() {
     // Writing beyond the limit raises a signal that kills. If it is ignored, the write fails.
     let child = process::Command::new("sh")
         .args(["-c", "trap '' XFSZ; ulimit -f 400; exec \"$0\" --exact tests::full_disk::child --ignored --nocapture"])
-        .arg(std::env::current_exe().expect("this test is a program"))
+        .arg(std::env::current_exe().expect("the path of this test"))
         .env(DATA, &data)
         .output()
         .expect("there is a shell");
@@ -33,12 +32,12 @@ async fn a_full_disk_ends_mastership_and_loses_nothing_that_was_acknowledged() {
         .lines()
         .find_map(|line| line.split("acknowledged ").nth(1))
         .and_then(|count| count.trim().parse().ok())
-        .expect("it says how many");
+        .expect("the child prints the count");
     assert!(acknowledged > 10);
 
-    let peer = start(Settings::new("alone", data, cluster.clock())).await.expect("there is room again");
+    let peer = start(Settings::new("alone", data, cluster.clock())).await.expect("the disk has space again");
     let mut kept = Vec::new();
-    until("it is master", || matches!(*peer.mastership().borrow(), Mastership::Master(_))).await;
+    lone_master(&peer).await;
     peer.read(|state| kept.extend(state.assignments("r").map(|(_, client, _)| client.to_string())));
     for number in 0..acknowledged {
         assert!(kept.iter().any(|client| client.starts_with(&format!("{number}-"))), "{number} is lost");
@@ -47,14 +46,13 @@ async fn a_full_disk_ends_mastership_and_loses_nothing_that_was_acknowledged() {
 
 #[tokio::test]
 #[allow(clippy::print_stdout)] // read by the parent process
-#[ignore = "run by the test above, where files can only become so large"]
+#[ignore = "run by the test above, with a limit of file sizes"]
 async fn child() {
     let cluster = Cluster::new(&[]).await;
     let data = std::env::var_os(DATA).expect("run by the test above");
     let settings = Settings { bootstrap: true, ..Settings::new("alone", data, cluster.clock()) };
     let peer = start(settings).await.expect("it starts");
-    until("it is master", || matches!(*peer.mastership().borrow(), Mastership::Master(_))).await;
-    let Mastership::Master(lease) = peer.mastership().borrow().clone() else { panic!("it is no master") };
+    let lease = lone_master(&peer).await;
     let mut acknowledged = 0;
     let error = loop {
         match peer.propose(&lease, vec![command(acknowledged)]).await {
@@ -63,8 +61,8 @@ async fn child() {
         }
     };
     assert_eq!(error, ProposeError::Uncertain);
-    until("it says why", || peer.failure().borrow().is_some()).await;
-    until("it is no master", || !lease.holds(cluster.now())).await;
+    until("it reports the failure", || peer.failure().borrow().is_some()).await;
+    until("the lease is over", || !lease.holds(cluster.now())).await;
     assert_eq!(peer.propose(&lease, vec![command(0)]).await, Err(ProposeError::Deposed));
     let failure = peer.failure().borrow().clone().expect("it has failed");
     assert!(failure.to_string().contains("cannot append to"), "{failure}");

@@ -18,26 +18,43 @@ use crate::{
     tests::cluster::Cluster,
 };
 
-/// Checks all leases so far, all at the same time.
-#[derive(Clone, Default)]
+/// A thread that checks all leases again and again.
 pub(super) struct LeaseWatcher {
-    peers: Arc<Mutex<Vec<watch::Receiver<Mastership>>>>,
-    stop: Arc<AtomicBool>,
+    watched: Arc<Watched>,
+    thread: JoinHandle<(usize, usize)>,
+}
+
+#[derive(Default)]
+struct Watched {
+    peers: Mutex<Vec<watch::Receiver<Mastership>>>,
+    stop: AtomicBool,
 }
 
 impl LeaseWatcher {
+    /// Watches the running peers of a cluster.
+    pub(super) fn start(cluster: &Cluster) -> LeaseWatcher {
+        let (watched, clock) = (Arc::<Watched>::default(), cluster.clock());
+        let watcher = LeaseWatcher {
+            watched: Arc::clone(&watched),
+            thread: std::thread::spawn(move || watched.check_until_stopped(&clock)),
+        };
+        cluster.running().for_each(|(_, peer)| watcher.watch(peer));
+        watcher
+    }
+
     pub(super) fn watch(&self, peer: &RaftHandle) {
-        self.peers.lock().unwrap().push(peer.mastership());
+        self.watched.peers.lock().unwrap().push(peer.mastership());
     }
 
-    pub(super) fn start(cluster: &Cluster) -> (LeaseWatcher, JoinHandle<(usize, usize)>) {
-        let (watcher, clock) = (LeaseWatcher::default(), cluster.clock());
-        let watching = watcher.clone();
-        (watcher, std::thread::spawn(move || watching.run(&clock)))
+    /// The number of leases, and the number of checks at which one held. Panics if two held at once.
+    pub(super) fn stop(self) -> (usize, usize) {
+        self.watched.stop.store(true, Ordering::SeqCst);
+        self.thread.join().expect("no two leases ever held at once")
     }
+}
 
-    /// The number of leases, and the number of checks at which one held.
-    fn run(&self, clock: &Clock) -> (usize, usize) {
+impl Watched {
+    fn check_until_stopped(&self, clock: &Clock) -> (usize, usize) {
         let mut leases: Vec<MasterLease> = Vec::new();
         let mut held = 0;
         while !self.stop.load(Ordering::SeqCst) {
@@ -56,11 +73,5 @@ impl LeaseWatcher {
             std::thread::sleep(Duration::from_micros(500));
         }
         (leases.len(), held)
-    }
-
-    /// The number of leases, and the number of checks at which one held. Panics if two held at once.
-    pub(super) fn stop(&self, watching: JoinHandle<(usize, usize)>) -> (usize, usize) {
-        self.stop.store(true, Ordering::SeqCst);
-        watching.join().expect("no two leases ever held at once")
     }
 }

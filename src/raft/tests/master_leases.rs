@@ -5,53 +5,30 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use leaseway_core::{Amount, Assigned, Changes, ClusterTime, Epoch, HolderKind, Load, Millis, Promises, Refused};
+use leaseway_core::{Amount, ClusterTime, Epoch, Millis, Refused};
 
 use crate::{
     election::master_lease::{MasterLease, Mastership},
     log::command::{Command, ProposeError},
     settings::Settings,
     state::{State, machine::Clock},
-    tests::cluster::{Cluster, assigned, set_text, texts, until},
+    tests::cluster::{Cluster, assigned, promised, set_text, texts, until},
 };
 
 #[test]
-fn a_master_lease_that_was_seen_to_lapse_is_over_for_ever() {
+fn a_master_lease_that_has_lapsed_never_holds_again() {
     let lease = MasterLease::new(7, Millis(10), Millis(100), ClusterTime(0));
     assert!(lease.holds(Millis(99)) && lease.extend(Millis(99), Millis(200)));
     assert!(lease.holds(Millis(199)) && !lease.holds(Millis(200)));
-    assert!(!lease.holds(Millis(150)), "also for a caller that read the clock before it ended");
+    assert!(!lease.holds(Millis(150)), "even if the caller read the clock before the end");
     assert!(!lease.extend(Millis(150), Millis(300)) && !lease.holds(Millis(150)) && lease.is_over());
-}
-
-#[test]
-fn a_master_lease_is_not_extended_after_it_has_lapsed_even_if_no_caller_looked() {
     let lease = MasterLease::new(7, Millis(10), Millis(100), ClusterTime(0));
-    assert!(!lease.extend(Millis(100), Millis(200)));
-    assert!(!lease.holds(Millis(50)));
-}
-
-#[test]
-fn a_shorter_confirmation_takes_nothing_back() {
-    let lease = MasterLease::new(7, Millis(10), Millis(100), ClusterTime(0));
-    assert!(lease.extend(Millis(20), Millis(60)) && lease.holds(Millis(99)));
+    assert!(lease.extend(Millis(20), Millis(60)) && lease.holds(Millis(99)), "a shorter confirmation changes nothing");
+    assert!(!lease.extend(Millis(100), Millis(200)) && !lease.holds(Millis(50)), "nobody has called it meanwhile");
 }
 
 fn promises(epoch: u64, number: u64, total: f64) -> Command {
-    let (epoch, total, horizon) = (Epoch(epoch), Amount::clamped(total), Some(ClusterTime(1000)));
-    Command::Promises {
-        resource: "r".into(),
-        changes: Changes {
-            epoch,
-            number,
-            total,
-            horizon,
-            lease: None,
-            counted_from: None,
-            wants: None,
-            parts: Vec::new(),
-        },
-    }
+    promised("r", epoch, number, total, ClusterTime(1000))
 }
 
 fn refused(why: Refused) -> ProposeError {
@@ -65,7 +42,7 @@ fn a_proposal_is_applied_as_a_whole_or_not_at_all() {
     let mut apply = |of: u64, proposal: &[Command]| {
         let before = state.record(Millis(0));
         let result = state.apply(of, proposal, Millis(5));
-        assert!(result.is_ok() || state.record(Millis(0)) == before, "a refused proposal has changed something");
+        assert!(result.is_ok() || state.record(Millis(0)) == before, "a refused proposal has changed the state");
         (result, state.record(Millis(0)))
     };
     apply(term, &[promises(4, 1, 1.0), promises(4, 2, 1.0)]).0.expect("in order");
@@ -73,41 +50,20 @@ fn a_proposal_is_applied_as_a_whole_or_not_at_all() {
     assert_eq!(apply(term, &[assigned("x", 1.0), promises(4, 3, 2.0), promises(4, 5, 2.0)]).0, Err(gap));
     let first =
         ProposeError::Refused { resource: "s".into(), why: Refused::Gap { epoch: Epoch(4), expected: 1, got: 2 } };
-    let Command::Promises { changes, .. } = promises(4, 2, 1.0) else { unreachable!("it is one") };
-    assert_eq!(
-        apply(term, &[Command::Promises { resource: "s".into(), changes }]).0,
-        Err(first),
-        "a resource of its own"
-    );
+    let other = promised("s", 4, 2, 1.0, ClusterTime(1000));
+    assert_eq!(apply(term, &[other]).0, Err(first), "each resource has numbers of its own");
     let older = refused(Refused::OlderEpoch { newest: Epoch(4), got: Epoch(3) });
     assert_eq!(apply(term, &[set_text("text"), promises(3, 1, 2.0)]).0, Err(older));
     assert_eq!(apply(term - 1, &[set_text("text")]).0, Err(ProposeError::Deposed));
     assert_eq!(apply(term + 1, &[set_text("text")]).0, Err(ProposeError::Deposed));
     // A forgotten resource starts over, even within a proposal. Promises of a later epoch stay.
     let forget = |epoch| Command::ForgetPromises { resource: "r".into(), epoch: Epoch(epoch) };
-    apply(term, &[forget(3), promises(4, 3, 2.0)]).0.expect("it stayed");
-    apply(term, &[forget(4), promises(2, 1, 2.0)]).0.expect("it was forgotten");
-    let vouched = |kind, assigned| Command::Assignment { resource: "r".into(), kind, holder: "y".into(), assigned };
-    let node = vouched(HolderKind::Node, Some(Assigned::Share(0.25)));
-    let (result, record) = apply(term, &[assigned("x", 2.0), assigned("x", 0.0), assigned("y", 3.0), node]);
-    result.expect("nothing to refuse");
-    let load = |load| Command::Load { resource: "r".into(), load };
-    let (result, loaded) = apply(term, &[load(Some(Load::Factor(0.5)))]);
-    result.expect("nothing to refuse");
-    let restored = State::restore(loaded.clone(), Millis(9));
-    assert_eq!(restored.record(Millis(0)), loaded);
-    let holders: Vec<_> = restored.assignments("r").map(|(kind, id, assigned)| (kind, &**id, assigned)).collect();
-    let three = Assigned::Capacity(Amount::clamped(3.0));
-    assert_eq!(holders, [(HolderKind::Client, "y", three), (HolderKind::Node, "y", Assigned::Share(0.25))]);
-    assert_eq!(restored.load("r"), Some(Load::Factor(0.5)));
-    let (result, unloaded) = apply(term, &[load(None)]);
-    result.expect("nothing to refuse");
-    assert_eq!(unloaded, record, "the template counts again");
-    assert_eq!(restored.promises("r").map(Promises::total), Some(Amount::clamped(2.0)));
+    apply(term, &[forget(3), promises(4, 3, 2.0)]).0.expect("promises of later epochs stay");
+    apply(term, &[forget(4), promises(2, 1, 2.0)]).0.expect("the promises are forgotten");
 }
 
 #[test]
-fn only_the_last_configurations_are_remembered_but_all_are_counted() {
+fn only_the_newest_configurations_are_kept_and_versions_go_on() {
     let mut state = State::default();
     let term = state.begin_term();
     for round in 0..40 {
@@ -119,34 +75,15 @@ fn only_the_last_configurations_are_remembered_but_all_are_counted() {
 }
 
 #[tokio::test]
-async fn a_late_proposal_of_an_earlier_term_changes_nothing() {
-    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
-    cluster.bootstrap().await;
-    let (first, _) = cluster.master().await;
-    cluster.isolate(&first, true);
-    until("another peer is master", || cluster.masters().iter().any(|(name, _)| *name != first)).await;
-    cluster.isolate(&first, false);
-    let (name, lease) = cluster.master().await;
-    // As if this lease never learned that it is over.
-    let former = MasterLease::new(lease.term() - 1, Millis(0), Millis(u64::MAX), ClusterTime(0));
-    let peer = cluster.peer(&name).clone();
-    let (late, now) =
-        tokio::join!(peer.propose(&former, vec![set_text("late")]), peer.propose(&lease, vec![set_text("now")]),);
-    assert_eq!((late, now), (Err(ProposeError::Deposed), Ok(())));
-    assert_eq!(texts(&peer), ["now"]);
-}
-
-#[tokio::test]
-async fn proposals_of_one_entry_are_told_apart_and_keep_their_order() {
-    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
-    cluster.bootstrap().await;
+async fn proposals_that_share_an_entry_have_results_of_their_own_and_keep_their_order() {
+    let cluster = Cluster::three().await;
     let (name, lease) = cluster.master().await;
     let peer = cluster.peer(&name).clone();
-    let (told, mut results) = tokio::sync::mpsc::unbounded_channel();
+    let (done, mut results) = tokio::sync::mpsc::unbounded_channel();
     let proposals = [promises(7, 1, 1.0), promises(7, 3, 9.0), set_text("text"), promises(7, 2, 2.0)];
     for (place, proposal) in proposals.into_iter().enumerate() {
-        let told = told.clone();
-        peer.submit(&lease, vec![proposal], move |result| told.send((place, result)).expect("the test waits"));
+        let done = done.clone();
+        peer.submit(&lease, vec![proposal], move |result| done.send((place, result)).expect("the test waits"));
     }
     let gap = refused(Refused::Gap { epoch: Epoch(7), expected: 2, got: 3 });
     for expected in [(0, Ok(())), (1, Err(gap)), (2, Ok(())), (3, Ok(()))] {
@@ -157,13 +94,13 @@ async fn proposals_of_one_entry_are_told_apart_and_keep_their_order() {
     assert_eq!(newest, Some((Some((Epoch(7), 2)), Amount::clamped(2.0))));
     let former = MasterLease::new(lease.term() - 1, Millis(0), Millis(0), ClusterTime(0));
     assert!(!former.holds(Millis(1)));
-    peer.submit(&former, vec![set_text("late")], move |result| told.send((4, result)).expect("the test waits"));
+    peer.submit(&former, vec![set_text("late")], move |result| done.send((4, result)).expect("the test waits"));
     assert_eq!(results.recv().await, Some((4, Err(ProposeError::Deposed))));
     assert_eq!(texts(&peer), ["text"]);
 }
 
 #[tokio::test]
-async fn a_master_that_was_kept_from_running_has_lost_its_lease_before_it_notices() {
+async fn a_master_that_was_paused_has_no_lease_when_it_resumes() {
     let mut cluster = Cluster::new(&["a", "b", "c"]).await;
     let slept = Arc::new(AtomicU64::new(0));
     for name in ["a", "b", "c"] {
@@ -178,7 +115,7 @@ async fn a_master_that_was_kept_from_running_has_lost_its_lease_before_it_notice
     // Some peer is master again, under a later lease.
     let later = |mastership: &Mastership| matches!(mastership, Mastership::Master(next) if next.term() > lease.term());
     until("there is a master again", || cluster.running().any(|(_, peer)| later(&peer.mastership().borrow()))).await;
-    assert!(!lease.holds(cluster.now()), "it does not come back");
+    assert!(!lease.holds(cluster.now()), "the lease has come back");
 }
 
 #[tokio::test]
@@ -194,8 +131,7 @@ async fn a_proposal_that_is_too_large_is_refused_at_once() {
 
 #[tokio::test]
 async fn a_master_that_is_cut_off_stops_by_itself_and_its_callers_learn_that_the_outcome_is_unknown() {
-    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
-    cluster.bootstrap().await;
+    let cluster = Cluster::three().await;
     let (first, lease) = cluster.master().await;
     let peer = cluster.peer(&first).clone();
     cluster.isolate(&first, true);

@@ -16,7 +16,7 @@ use crate::{
         codec,
         types::{Entry, Member, Types, Vote},
     },
-    membership::{change_error::ChangeError, report::Role},
+    membership::{members::ChangeError, report::Role},
     settings::Settings,
     tests::{
         cluster::{Cluster, SECRET, configuration, set_text, texts, until},
@@ -31,18 +31,18 @@ fn voters(cluster: &Cluster, name: &str) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn no_cluster_begins_before_all_peers_are_there_and_all_say_that_it_is_the_first_start() {
+async fn a_cluster_begins_only_once_all_peers_are_reachable_and_bootstrap() {
     let mut cluster = Cluster::new(&["a", "b", "c"]).await;
     for name in ["a", "b"] {
         let settings = Settings { bootstrap: true, ..cluster.settings(name) };
         cluster.start_with(settings).await.expect("it starts");
     }
     tokio::time::sleep(Duration::from_millis(700)).await;
-    let doubtful = cluster.start("c").await;
+    let third = cluster.start("c").await;
     tokio::time::sleep(Duration::from_millis(700)).await;
-    assert!(cluster.masters().is_empty(), "the third did not say so");
-    assert_eq!(doubtful.origin(), StateOrigin::Empty);
-    drop(doubtful);
+    assert!(cluster.masters().is_empty(), "the third peer does not bootstrap");
+    assert_eq!(third.origin(), StateOrigin::Empty);
+    drop(third);
     cluster.kill("c");
     let settings = Settings { bootstrap: true, ..cluster.settings("c") };
     cluster.start_with(settings).await.expect("it starts");
@@ -52,14 +52,14 @@ async fn no_cluster_begins_before_all_peers_are_there_and_all_say_that_it_is_the
 }
 
 #[tokio::test]
-async fn no_cluster_begins_if_only_some_know_that_another_server_has_promised_something() {
+async fn a_cluster_begins_only_if_all_peers_take_over_alike() {
     let mut cluster = Cluster::new(&["a", "b"]).await;
     let first = Settings { bootstrap: true, take_over: true, listening: Millis(9000), ..cluster.settings("a") };
     cluster.start_with(first).await.expect("it starts");
     let second = Settings { bootstrap: true, ..cluster.settings("b") };
     cluster.start_with(second).await.expect("it starts");
     tokio::time::sleep(Duration::from_millis(1500)).await;
-    assert!(cluster.masters().is_empty(), "if b became master nothing would be listened for");
+    assert!(cluster.masters().is_empty(), "b would not begin a learning period");
     cluster.kill("b");
     let second = |cluster: &Cluster| Settings {
         bootstrap: true,
@@ -81,34 +81,11 @@ async fn no_cluster_begins_if_only_some_know_that_another_server_has_promised_so
 }
 
 #[tokio::test]
-async fn all_peers_may_be_restarted_at_once() {
-    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
-    cluster.bootstrap().await;
-    for round in 0..3 {
-        cluster.propose(set_text(format!("{round}"))).await;
-        let before = cluster.master().await.1;
-        for name in ["a", "b", "c"] {
-            cluster.kill(name);
-        }
-        for name in ["a", "b", "c"] {
-            // `bootstrap` is ignored from now on.
-            let settings = Settings { bootstrap: true, ..cluster.settings(name) };
-            cluster.start_with(settings).await.expect("it starts");
-        }
-        let (name, lease) = cluster.master().await;
-        assert!(lease.term() > before.term());
-        assert_eq!(texts(cluster.peer(&name)).len(), round + 1);
-        assert_eq!(cluster.peer(&name).origin(), StateOrigin::Resumed);
-    }
-}
-
-#[tokio::test]
-async fn a_peer_that_lost_its_directory_returns_under_a_new_identity_and_never_votes_under_the_old_one() {
-    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
-    cluster.bootstrap().await;
+async fn a_peer_that_lost_its_directory_returns_with_a_new_identity_and_never_votes_under_the_old_one() {
+    let mut cluster = Cluster::three().await;
     cluster.propose(set_text("one")).await;
     let (master, _) = cluster.master().await;
-    let lost = cluster.names.iter().find(|name| **name != master).expect("there are three").clone();
+    let lost = cluster.others(&master).swap_remove(0);
     let before = identity(&cluster, &lost);
     cluster.kill(&lost);
     cluster.propose(set_text("two")).await;
@@ -116,19 +93,19 @@ async fn a_peer_that_lost_its_directory_returns_under_a_new_identity_and_never_v
     // Some operators leave the flag in place.
     let settings = Settings { bootstrap: lost == "b", ..cluster.settings(&lost) };
     let peer = cluster.start_with(settings).await.expect("it starts");
-    until("it is taken in", || peer.origin() == StateOrigin::Joined).await;
+    until("it has joined", || peer.origin() == StateOrigin::Joined).await;
     until("it has everything", || texts(&peer) == ["one", "two"]).await;
     let after = identity(&cluster, &lost);
     assert_ne!(before.peer, after.peer);
     assert_eq!(before.cluster, after.cluster);
-    until("its predecessor is gone", || {
+    until("the old identity is removed", || {
         let peers = peer.peers();
         peers.len() == 3 && peers.iter().all(|peer| peer.role != Role::Learner)
     })
     .await;
     let vote = VoteRequest::new(Vote::new(1000, 1), None);
     let from = peer_info(&cluster, &master, identity(&cluster, &master).peer);
-    let refused = ask_for_vote(&cluster, &lost, before.peer, from, vote).await.expect_err("that one is no more");
+    let refused = ask_for_vote(&cluster, &lost, before.peer, from, vote).await.expect_err("the old identity is gone");
     assert!(refused.message().contains("new identity"), "{refused}");
     // The new identity counts: with another peer down, the remaining two decide.
     let third = cluster.names.iter().find(|name| **name != master && **name != lost).expect("there are three").clone();
@@ -138,9 +115,8 @@ async fn a_peer_that_lost_its_directory_returns_under_a_new_identity_and_never_v
 }
 
 #[tokio::test]
-async fn what_a_master_left_of_a_change_that_died_in_it_is_tidied_up() {
-    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
-    cluster.bootstrap().await;
+async fn an_earlier_identity_that_a_dead_master_left_is_removed() {
+    let cluster = Cluster::three().await;
     let (master, _) = cluster.master().await;
     let of_c =
         |name: &str| Member { name: name.into(), address: cluster.address(&master, "c"), advertise: String::new() };
@@ -151,46 +127,12 @@ async fn what_a_master_left_of_a_change_that_died_in_it_is_tidied_up() {
     until("the earlier identity is gone", || listed() == ["a", "b", "c", "d"]).await;
 }
 
-#[tokio::test]
-async fn a_peer_that_is_stopped_before_it_has_a_vote_asks_to_join_again() {
-    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
-    cluster.bootstrap().await;
-    cluster.propose(set_text("one")).await;
-    let (master, _) = cluster.master().await;
-    let others = cluster.names.iter().filter(|name| **name != master).cloned().collect::<Vec<_>>();
-    let [lost, third] = [&others[0], &others[1]];
-    cluster.kill(lost);
-    cluster.wipe(lost);
-    // Its requests are lost, but it receives those of others.
-    [&master, third].into_iter().for_each(|name| cluster.cut_off(lost, name, true));
-    let peer = cluster.start(lost).await;
-    let address = cluster.address(&master, lost);
-    let member = Member { name: lost.clone(), address, advertise: String::new() };
-    let raft = cluster.peer(&master).raft().clone();
-    raft.add_learner(identity(&cluster, lost).peer, member, false).await.expect("it learns");
-    until("it has everything", || texts(&peer) == ["one"]).await;
-    drop(peer);
-    cluster.kill(lost);
-    [&master, third].into_iter().for_each(|name| cluster.cut_off(lost, name, false));
-    let peer = cluster.start(lost).await;
-    until("it has a vote in the place of its predecessor", || {
-        let peers = cluster.peer(&master).peers();
-        peers.len() == 3 && peers.iter().all(|peer| matches!(peer.role, Role::Master | Role::Follower))
-    })
-    .await;
-    // Its vote counts: with another peer down, the remaining two decide.
-    cluster.kill(third);
-    cluster.propose(set_text("two")).await;
-    until("it has everything", || texts(&peer) == ["one", "two"]).await;
-}
-
-async fn began_to_let_in(is_told_of_others: bool) {
-    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
-    cluster.bootstrap().await;
+async fn admission_is_interrupted(knows_members: bool) {
+    let mut cluster = Cluster::three().await;
     cluster.propose(set_text("one")).await;
     let (master, _) = cluster.master().await;
     let lost = cluster.names.iter().find(|name| **name != master && *name != "a").expect("there are three").clone();
-    let others: Vec<String> = cluster.names.iter().filter(|name| **name != lost).cloned().collect();
+    let others = cluster.others(&lost);
     cluster.kill(&lost);
     cluster.wipe(&lost);
     others.iter().for_each(|name| cluster.cut_off(&lost, name, true));
@@ -200,7 +142,7 @@ async fn began_to_let_in(is_told_of_others: bool) {
         log_id: heard.membership_config.log_id().expect("it has begun"),
         payload: EntryPayload::Membership(heard.membership_config.membership().clone()),
     };
-    let entries = if is_told_of_others { vec![first] } else { Vec::new() };
+    let entries = if knows_members { vec![first] } else { Vec::new() };
     // The first message of a master that admits a peer. The entry that makes it a learner is never committed.
     let append = AppendEntriesRequest::<Types> { vote: heard.vote, prev_log_id: None, entries, leader_commit: None };
     let from = peer_info(&cluster, &master, identity(&cluster, &master).peer);
@@ -210,9 +152,9 @@ async fn began_to_let_in(is_told_of_others: bool) {
     cluster.kill(&lost);
     others.iter().for_each(|name| cluster.cut_off(&lost, name, false));
     let peer = cluster.start(&lost).await;
-    assert_eq!(identity(&cluster, &lost).peer, to, "it keeps what it has said");
+    assert_eq!(identity(&cluster, &lost).peer, to, "its identity changed over a restart");
     until("it has everything", || texts(&peer) == ["one"]).await;
-    until("it has a vote in the place of its predecessor", || {
+    until("it has replaced its old identity", || {
         let peers = cluster.peer(&master).peers();
         peers.len() == 3 && peers.iter().all(|peer| matches!(peer.role, Role::Master | Role::Follower))
     })
@@ -220,18 +162,17 @@ async fn began_to_let_in(is_told_of_others: bool) {
 }
 
 #[tokio::test]
-async fn a_peer_that_a_master_began_to_let_in_before_it_was_deposed_asks_again_also_after_a_restart() {
-    began_to_let_in(false).await;
-    began_to_let_in(true).await;
+async fn a_peer_asks_to_join_again_if_its_master_was_deposed_while_it_was_admitted() {
+    admission_is_interrupted(false).await;
+    admission_is_interrupted(true).await;
 }
 
 #[tokio::test]
-async fn a_peer_that_loses_its_directory_again_while_it_catches_up_is_let_in() {
-    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
-    cluster.bootstrap().await;
+async fn a_peer_that_loses_its_directory_again_while_it_catches_up_is_admitted() {
+    let mut cluster = Cluster::three().await;
     cluster.propose(set_text("one")).await;
     let (master, _) = cluster.master().await;
-    let lost = cluster.names.iter().find(|name| **name != master).expect("there are three").clone();
+    let lost = cluster.others(&master).swap_remove(0);
     cluster.kill(&lost);
     cluster.wipe(&lost);
     // Its requests arrive, but it receives none.
@@ -246,14 +187,13 @@ async fn a_peer_that_loses_its_directory_again_while_it_catches_up_is_let_in() {
     cluster.wipe(&lost);
     cluster.cut_off(&master, &lost, false);
     let peer = cluster.start(&lost).await;
-    until("it is taken in", || peer.origin() == StateOrigin::Joined).await;
-    until("its predecessors are gone", || peer.peers().len() == 3).await;
+    until("it has joined", || peer.origin() == StateOrigin::Joined).await;
+    until("the old identities are removed", || peer.peers().len() == 3).await;
 }
 
 #[tokio::test]
 async fn a_majority_of_lost_directories_does_not_pass_for_a_first_start() {
-    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
-    cluster.bootstrap().await;
+    let mut cluster = Cluster::three().await;
     cluster.propose(set_text("one")).await;
     until("all know", || cluster.running().all(|(_, peer)| texts(peer) == ["one"])).await;
     for name in ["a", "b"] {
@@ -265,17 +205,16 @@ async fn a_majority_of_lost_directories_does_not_pass_for_a_first_start() {
         cluster.start_with(settings).await.expect("it starts");
     }
     tokio::time::sleep(Duration::from_millis(2500)).await;
-    assert!(cluster.masters().is_empty(), "what the third knows would be lost");
+    assert!(cluster.masters().is_empty(), "the commands of the third peer would be lost");
     assert!(texts(cluster.peer("a")).is_empty() && texts(cluster.peer("c")) == ["one"]);
 }
 
 #[tokio::test]
-async fn a_peer_that_was_heard_of_a_moment_ago_is_not_counted_on_when_another_is_removed() {
-    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
-    cluster.bootstrap().await;
+async fn recent_contact_is_not_enough_to_remove_another_peer() {
+    let cluster = Cluster::three().await;
     cluster.propose(set_text("one")).await;
     let (master, _) = cluster.master().await;
-    let others: Vec<String> = cluster.names.iter().filter(|name| **name != master).cloned().collect();
+    let others = cluster.others(&master);
     let [gone, silent] = others.as_slice() else { panic!("there are three") };
     until("all were heard of", || cluster.peer(&master).peers().iter().all(|peer| peer.lag == Some(0))).await;
     cluster.isolate(silent, true);
@@ -287,14 +226,13 @@ async fn a_peer_that_was_heard_of_a_moment_ago_is_not_counted_on_when_another_is
     while matches!(removed, Err(ChangeError::NoMajority { .. })) {
         removed = cluster.peer(&master).remove(gone).await;
     }
-    removed.expect("two of two are there");
+    removed.expect("two of two answer");
     cluster.propose(set_text("two")).await;
 }
 
 #[tokio::test]
-async fn peers_are_added_and_removed_while_the_quorum_works() {
-    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
-    cluster.bootstrap().await;
+async fn peers_are_added_and_removed() {
+    let mut cluster = Cluster::three().await;
     cluster.propose(set_text("one")).await;
     cluster.add_name("d").await;
     let newcomer = cluster.start("d").await;
@@ -303,7 +241,7 @@ async fn peers_are_added_and_removed_while_the_quorum_works() {
     assert!(texts(&newcomer).is_empty());
 
     let (master, _) = cluster.master().await;
-    let other = cluster.names.iter().find(|name| **name != master).expect("there are four").clone();
+    let other = cluster.others(&master).swap_remove(0);
     let address = cluster.address(&master, "d");
     let followed = PeerAddress { name: master.clone(), advertise: format!("{master}.example:80") };
     let follows =
@@ -314,7 +252,7 @@ async fn peers_are_added_and_removed_while_the_quorum_works() {
     let wrong = cluster.peer(&master).add("e", &address).await;
     assert!(matches!(wrong, Err(ChangeError::NotThere { .. })), "{wrong:?}");
     let alive = cluster.peer(&master).add(&other, &cluster.address(&master, &other)).await;
-    assert!(alive.is_ok(), "it is what it was: {alive:?}");
+    assert!(alive.is_ok(), "adding a member again changes nothing: {alive:?}");
     cluster.peer(&master).add("d", &address).await.expect("it is there");
     until("it has everything", || texts(&newcomer) == ["one"]).await;
     assert_eq!(voters(&cluster, &master), ["a", "b", "c", "d"].map(String::from).into());

@@ -10,7 +10,7 @@ use crate::{
     handle::RaftHandle,
     log::{
         directory::Directory,
-        floor::{StoredFloor, slot},
+        high_water_mark::{StoredMark, slot},
     },
     tests::{
         cluster::{Cluster, set_text, until, until_equal},
@@ -55,8 +55,7 @@ fn is_follower(peer: &RaftHandle) -> bool {
 impl Copied {
     /// Copies the directory of the master or of a follower.
     async fn new(is_master: bool) -> Copied {
-        let mut cluster = Cluster::new(&["a", "b", "c"]).await;
-        cluster.bootstrap().await;
+        let cluster = Cluster::three().await;
         cluster.propose(set_text("before")).await;
         until_equal(&cluster, &cluster.names, "at first").await;
         let (master, _) = cluster.master().await;
@@ -98,10 +97,10 @@ impl Copied {
     /// Waits until another peer has stored in both slots that the victim has everything.
     async fn is_stored(&self) {
         let victim = identity(&self.cluster, &self.victim).peer;
-        let says_all = |floor: StoredFloor| floor.known.get(&victim).is_some_and(|known| Some(known.log) == floor.last);
+        let covers_all = |mark: StoredMark| mark.known.get(&victim).is_some_and(|known| Some(known.log) == mark.last);
         let has_stored = |name: &String| {
             let bytes = fs::read(self.cluster.data(name).join("floor")).expect("it can be read");
-            [0, 512].iter().all(|at| slot(&bytes, *at).is_some_and(says_all))
+            [0, 512].iter().all(|at| slot(&bytes, *at).is_some_and(covers_all))
         };
         until("it is stored", || self.others.iter().any(has_stored)).await;
     }
@@ -119,7 +118,7 @@ impl Copied {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_older_copy_that_was_put_back_while_all_were_down_is_noticed_when_the_others_come() {
+async fn an_older_copy_that_was_restored_while_all_peers_were_down_is_noticed_after_the_restart() {
     for is_master in [false, true] {
         let mut copied = Copied::new(is_master).await;
         copied.go_on().await;
@@ -135,11 +134,11 @@ async fn an_older_copy_that_was_put_back_while_all_were_down_is_noticed_when_the
         }
         copied.is_noticed().await;
         until_equal(&copied.cluster, &copied.cluster.names, "all the same").await;
-        // As the message advises: with an empty directory it rejoins, and the messages end.
+        // With an empty directory, as the message advises, the peer rejoins and the loss is no longer reported.
         copied.cluster.kill(&victim);
         copied.cluster.wipe(&victim);
         copied.cluster.start(&victim).await;
-        until("nothing is said any more", || copied.noticed().is_empty()).await;
+        until("no loss is reported", || copied.noticed().is_empty()).await;
         until_equal(&copied.cluster, &copied.cluster.names, "in the end").await;
     }
 }
@@ -201,7 +200,7 @@ async fn what_a_majority_has_lost_is_noticed_by_the_peer_that_has_it() {
         if runs {
             // It has applied the lost entries, and cannot take them back.
             let failure = || copied.cluster.peer(&knows).failure().borrow().clone();
-            until("it takes no part any more", || failure().is_some()).await;
+            until("consensus has ended on it", || failure().is_some()).await;
             let failure = failure().expect("just seen").to_string();
             assert!(failure.starts_with(conflict) && failure.contains("empty its data directory"), "{failure}");
         } else {

@@ -1,5 +1,5 @@
-//! Changes of the membership while links are cut, flap or work one way, and masters die. Afterwards there is one
-//! outcome, the change can be completed or undone, and no command is lost.
+//! Changes of the membership while links are cut, flap or work one way, and masters die. Afterwards all peers agree on
+//! the outcome, the change can be completed or undone, and no command is lost.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -7,13 +7,12 @@ use tokio::{task::JoinHandle, time::sleep};
 
 use crate::{
     log::types::Membership,
-    membership::change_error::ChangeError,
+    membership::members::ChangeError,
     tests::{
-        callers::{Callers, Mistake, judge},
+        callers::{Mistake, judge},
+        chaos::Harness,
         cluster::{Cluster, until, until_equal},
-        delays::{Held, hold_next},
-        disks::{self, DiskState},
-        lease_watcher::LeaseWatcher,
+        faults::{self, DiskState, hold_next},
         rejections::identity,
     },
     transport::Method,
@@ -52,36 +51,20 @@ enum PeerChange {
 }
 
 struct MembershipChaos {
-    cluster: Cluster,
-    callers: Callers,
-    watcher: LeaseWatcher,
-    random: fastrand::Rng,
+    harness: Harness,
     members: BTreeSet<String>,
-    held: Vec<Held>,
-    done: String,
 }
 
 impl MembershipChaos {
-    async fn start(&mut self, name: &str) {
-        let peer = self.cluster.start(name).await;
-        self.watcher.watch(&peer);
-        self.callers.set_running(&self.cluster);
-    }
-
-    fn kill(&mut self, name: &str) {
-        self.callers.forget(name);
-        self.cluster.kill(name);
-    }
-
     fn one_of(&mut self, names: &BTreeSet<String>) -> String {
-        self.random.choice(names).expect("there are some").clone()
+        self.harness.random.choice(names).expect("there is at least one").clone()
     }
 
     /// One change, with a fault before, during or after it.
     async fn round(&mut self) {
         let others: BTreeSet<String> =
-            self.cluster.names.iter().filter(|name| !self.members.contains(*name)).cloned().collect();
-        let change = match self.random.u8(..4) {
+            self.harness.cluster.names.iter().filter(|name| !self.members.contains(*name)).cloned().collect();
+        let change = match self.harness.random.u8(..4) {
             0 | 1 if !others.is_empty() => PeerChange::Add,
             2 if self.members.len() > 2 => PeerChange::Remove,
             3 if self.members.len() > 2 => PeerChange::RemoveNextMaster,
@@ -89,46 +72,50 @@ impl MembershipChaos {
             _ if self.members.len() == 2 => PeerChange::Add,
             _ => PeerChange::Replace,
         };
-        let (master, _) = self.cluster.master().await;
+        let (master, _) = self.harness.cluster.master().await;
         let stay: BTreeSet<String> = self.members.iter().filter(|name| **name != master).cloned().collect();
         let name = if change == PeerChange::Add { self.one_of(&others) } else { self.one_of(&stay) };
         if matches!(change, PeerChange::Add | PeerChange::Replace) {
-            if self.cluster.running().any(|(running, _)| *running == name) {
-                self.kill(&name);
+            if self.harness.cluster.running().any(|(running, _)| *running == name) {
+                self.harness.kill_peer(&name);
             }
-            self.cluster.wipe(&name);
-            self.start(&name).await;
+            self.harness.cluster.wipe(&name);
+            self.harness.start_peer(&name).await;
         }
-        self.done += &format!("\n{change:?} {name}, {master} is master of {:?}:", self.members);
+        self.harness.done += &format!("\n{change:?} {name}, {master} is master of {:?}:", self.members);
         // A slow disk spreads the steps of the change, so that faults hit each of them.
-        let takes = Duration::from_millis(self.random.choice([0, 0, 20, 60]).unwrap_or_default());
-        self.cluster.names.iter().for_each(|name| disks::set(&self.cluster.data(name), DiskState::Slow(takes)));
+        let takes = Duration::from_millis(self.harness.random.choice([0, 0, 20, 60]).unwrap_or_default());
+        self.harness
+            .cluster
+            .names
+            .iter()
+            .for_each(|name| faults::set_log_disk(&self.harness.cluster.data(name), DiskState::Slow(takes)));
         let asked = self.ask(change, &name, &master);
-        let pause = self.random.u64(..120);
+        let pause = self.harness.random.u64(..120);
         sleep(Duration::from_millis(pause)).await;
-        let killed = self.trouble(&name).await;
-        let pause = self.random.u64(100..1500);
+        let killed = self.inject(&name).await;
+        let pause = self.harness.random.u64(100..1500);
         sleep(Duration::from_millis(pause)).await;
-        self.held.drain(..).for_each(|held| held.release());
+        self.harness.held.drain(..).for_each(|held| held.release());
         sleep(Duration::from_millis(pause % 100)).await;
-        self.cluster.names.iter().for_each(|name| {
-            self.cluster.isolate(name, false);
-            disks::set(&self.cluster.data(name), DiskState::Sound);
+        self.harness.cluster.names.iter().for_each(|name| {
+            self.harness.cluster.isolate(name, false);
+            faults::set_log_disk(&self.harness.cluster.data(name), DiskState::Sound);
         });
         if let Some(killed) = killed {
-            self.start(&killed).await;
+            self.harness.start_peer(&killed).await;
         }
-        let outcome = asked.await.expect("nothing panics");
-        let said = outcome.as_ref().err().map(ToString::to_string).unwrap_or_default();
-        assert!(!said.contains("has to forward"), "an operator does not know what openraft says: {said}");
-        self.done += &format!(" {outcome:?}");
+        let outcome = asked.await.expect("the change does not panic");
+        let error = outcome.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        assert!(!error.contains("has to forward"), "an error of openraft reaches the operator: {error}");
+        self.harness.done += &format!(" {outcome:?}");
         self.settle(change, &name, outcome).await;
     }
 
-    /// What an operator does. A replaced peer joins by itself.
+    /// Requests the change, as an operator. A replaced peer joins by itself.
     fn ask(&self, change: PeerChange, name: &str, master: &str) -> JoinHandle<Result<(), ChangeError>> {
         let (peer, name, address) =
-            (self.cluster.peer(master).clone(), name.to_owned(), self.cluster.address(master, name));
+            (self.harness.cluster.peer(master).clone(), name.to_owned(), self.harness.cluster.address(master, name));
         tokio::spawn(async move {
             match change {
                 PeerChange::Add => peer.add(&name, &address).await,
@@ -143,49 +130,52 @@ impl MembershipChaos {
     }
 
     /// Causes a fault. Returns the peer that was killed, if any.
-    async fn trouble(&mut self, concerned: &str) -> Option<String> {
+    async fn inject(&mut self, concerned: &str) -> Option<String> {
         let members = self.members.clone();
-        let master = self.cluster.masters().first().map_or_else(|| concerned.to_owned(), |(master, _)| master.clone());
+        let master =
+            self.harness.cluster.masters().first().map_or_else(|| concerned.to_owned(), |(master, _)| master.clone());
         let victim = self.one_of(&members);
-        let what = self.random.u8(..12);
-        self.done += &format!(" {what}{victim}");
+        let what = self.harness.random.u8(..12);
+        self.harness.done += &format!(" {what}{victim}");
         match what {
-            0 => self.cluster.isolate(&master, true),
-            1 => self.cluster.isolate(concerned, true),
+            0 => self.harness.cluster.isolate(&master, true),
+            1 => self.harness.cluster.isolate(concerned, true),
             // The master reaches only the peer that is added or removed.
-            2 => self.cluster.names.iter().filter(|name| *name != concerned).for_each(|name| {
-                self.cluster.cut(&master, name, true);
-                self.cluster.cut(concerned, name, true);
+            2 => self.harness.cluster.names.iter().filter(|name| *name != concerned).for_each(|name| {
+                self.harness.cluster.cut(&master, name, true);
+                self.harness.cluster.cut(concerned, name, true);
             }),
-            // Nobody reaches anybody.
-            3 => self.cluster.names.iter().for_each(|name| self.cluster.isolate(name, true)),
-            4 => members.iter().for_each(|name| self.cluster.cut_off(&master, name, true)),
-            5 => members.iter().for_each(|name| self.cluster.cut_off(name, &master, true)),
+            // No peer reaches another.
+            3 => self.harness.cluster.names.iter().for_each(|name| self.harness.cluster.isolate(name, true)),
+            4 => members.iter().for_each(|name| self.harness.cluster.cut_off(&master, name, true)),
+            5 => members.iter().for_each(|name| self.harness.cluster.cut_off(name, &master, true)),
             6 => {
                 for round in 0..10 {
-                    self.cluster.isolate(&victim, round % 2 == 0);
+                    self.harness.cluster.isolate(&victim, round % 2 == 0);
                     sleep(Duration::from_millis(30)).await;
                 }
             }
             7 => {
-                self.kill(&master);
+                self.harness.kill_peer(&master);
                 return Some(master);
             }
             // A request to stand is held if there is one, and the master is cut off; or any message is held.
             8 | 9 => {
-                self.held.push(hold_next(&self.cluster.address(&master, concerned), Some(Method::Stand)));
+                self.harness
+                    .held
+                    .push(hold_next(&self.harness.cluster.address(&master, concerned), Some(Method::Stand)));
                 sleep(Duration::from_millis(300)).await;
                 members
                     .iter()
                     .filter(|name| **name != concerned)
-                    .for_each(|name| self.cluster.cut(&master, name, true));
+                    .for_each(|name| self.harness.cluster.cut(&master, name, true));
             }
-            10 => self.held.extend(
+            10 => self.harness.held.extend(
                 [(&master, concerned), (&victim, &master)]
-                    .map(|(from, to)| hold_next(&self.cluster.address(from, to), None)),
+                    .map(|(from, to)| hold_next(&self.harness.cluster.address(from, to), None)),
             ),
             _ => {
-                self.kill(&victim);
+                self.harness.kill_peer(&victim);
                 return Some(victim);
             }
         }
@@ -194,31 +184,31 @@ impl MembershipChaos {
 
     /// With all links restored, completes or undoes the change and checks that there is one outcome.
     async fn settle(&mut self, change: PeerChange, name: &str, outcome: Result<(), ChangeError>) {
-        let undo = self.random.bool();
+        let undo = self.harness.random.bool();
         let stays = change == PeerChange::Replace || (change == PeerChange::Add && (outcome.is_ok() || !undo));
         for _ in 0..200 {
-            let (master, _) = self.cluster.master().await;
-            let peer = self.cluster.peer(&master).clone();
-            let membership = membership(&self.cluster, &master);
+            let (master, _) = self.harness.cluster.master().await;
+            let peer = self.harness.cluster.peer(&master).clone();
+            let membership = membership(&self.harness.cluster, &master);
             let is_voter = membership.voter_ids().any(|voter| {
                 membership.get_node(&voter).is_some_and(|member| member.name == name)
-                    && identity(&self.cluster, name).peer == voter
+                    && identity(&self.harness.cluster, name).peer == voter
             });
             let is_in = names_of(&membership).contains(name);
             if outcome.is_ok() && change == PeerChange::Add {
-                assert!(is_voter, "{}: acknowledged, and not there", self.done);
+                assert!(is_voter, "{}: acknowledged, but not a voter", self.harness.done);
             }
             if outcome.is_ok() && matches!(change, PeerChange::Remove | PeerChange::RemoveNextMaster) {
-                assert!(!is_in, "{}: acknowledged, and still there", self.done);
+                assert!(!is_in, "{}: acknowledged, but still a member", self.harness.done);
             }
             let repeated = match (change, stays) {
                 (PeerChange::Replace, _) => Ok(()),
-                (_, true) if !is_voter => peer.add(name, &self.cluster.address(&master, name)).await,
+                (_, true) if !is_voter => peer.add(name, &self.harness.cluster.address(&master, name)).await,
                 (_, false) if is_in && master == name => peer.transfer(None).await.map(drop),
                 (_, false) if is_in => peer.remove(name).await,
                 _ => Ok(()),
             };
-            if repeated.is_ok() && is_settled(&self.cluster, &master) && is_in == stays {
+            if repeated.is_ok() && is_settled(&self.harness.cluster, &master) && is_in == stays {
                 break;
             }
             sleep(Duration::from_millis(100)).await;
@@ -230,18 +220,16 @@ impl MembershipChaos {
         }
         let all_know = || {
             self.members.iter().all(|name| {
-                let raft = membership(&self.cluster, name);
-                names_of(&raft) == self.members && is_settled(&self.cluster, name)
+                let raft = membership(&self.harness.cluster, name);
+                names_of(&raft) == self.members && is_settled(&self.harness.cluster, name)
             })
         };
-        until(&format!("there is one outcome:{}", self.done), all_know).await;
+        until(&format!("all peers agree on the outcome:{}", self.harness.done), all_know).await;
     }
 }
 
 async fn chaos(rounds: usize, seed: u64) {
-    let mut cluster = Cluster::new(&["a", "b", "c"]).await;
-    let (watcher, watching) = LeaseWatcher::start(&cluster);
-    cluster.bootstrap().await;
+    let mut cluster = Cluster::three().await;
     cluster.master().await;
     cluster.add_name("d").await;
     cluster.add_name("e").await;
@@ -250,30 +238,24 @@ async fn chaos(rounds: usize, seed: u64) {
         cluster.kill(name);
     }
     for name in ["a", "b", "c"] {
-        watcher.watch(&cluster.start(name).await);
+        cluster.start(name).await;
     }
-    cluster.master().await;
-    let mut callers = Callers::start(&cluster, seed, Mistake::None);
-    callers.add_load(1, 50 << 10);
-    let random = fastrand::Rng::with_seed(seed);
-    let members = ["a", "b", "c"].map(String::from).into();
-    let mut chaos =
-        MembershipChaos { cluster, callers, watcher, random, members, held: Vec::new(), done: format!("seed {seed}") };
+    let harness = Harness::start(cluster, seed, Mistake::None, 50 << 10).await;
+    let mut chaos = MembershipChaos { harness, members: ["a", "b", "c"].map(String::from).into() };
     for _ in 0..rounds {
         chaos.round().await;
     }
-    let MembershipChaos { cluster, callers, watcher, members, done, .. } = chaos;
-    let calls = callers.stop(&cluster).await;
-    let (writes, reads) = judge(&calls).unwrap_or_else(|why| panic!("{done}: {why}"));
+    let MembershipChaos { harness: Harness { cluster, callers, watcher, done, .. }, members } = chaos;
+    let (writes, reads) = judge(&callers.stop(&cluster).await).unwrap_or_else(|why| panic!("{done}: {why}"));
     assert!(writes > 20 && reads > 20, "nothing happened: {writes} writes, {reads} reads");
     until_equal(&cluster, &members, &done).await;
     eprintln!("{done}\n{writes} writes and {reads} reads were answered");
-    let (leases, _) = watcher.stop(watching);
+    let (leases, _) = watcher.stop();
     assert!(leases > 0, "there was no master");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn peers_come_and_go_while_links_are_cut_and_there_is_one_outcome_each_time() {
+async fn peers_come_and_go_while_links_are_cut_and_all_peers_agree_on_each_outcome() {
     for seed in 1..=super::chaos::seeds() {
         chaos(8, seed).await;
     }

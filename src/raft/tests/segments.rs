@@ -1,10 +1,6 @@
-//! The log on disk compared with one in memory, and damaged files.
+//! The log on disk: compared with a model in memory, and with damaged files.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{fs, path::PathBuf, sync::Arc};
 
 use leaseway_core::Millis;
 use openraft::{
@@ -21,12 +17,17 @@ use crate::{
     },
     log::{
         StoreError,
+        directory::Directory,
+        disk::{Disk, Failing},
+        high_water_mark::HighWaterMark,
         memory::{Log, Record},
         segments::Segments,
+        snapshots::Snapshots,
+        store::LogStore,
         types::{Entry, LogId, Payload},
     },
     settings::Settings,
-    tests::cluster::{Cluster, set_text, texts, until},
+    tests::cluster::{Cluster, lone_master},
 };
 
 /// A few entries fill a segment.
@@ -60,7 +61,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The simplest possible log.
+/// The model: the simplest possible log.
 #[derive(Debug, Default)]
 struct Naive {
     entries: Vec<Entry>,
@@ -72,6 +73,11 @@ impl Naive {
         let last = self.entries.last().map(|entry| entry.log_id).or(self.purged);
         last.map_or(0, |last| last.index + 1)
     }
+}
+
+/// Opens a log with small segments.
+fn open_small(directory: &TempDir) -> (Segments, Log) {
+    Segments::open_with(directory.path(), None, SMALL_SEGMENT_BYTES).expect("it opens")
 }
 
 fn contents(log: &Log) -> (Vec<Entry>, Option<LogId>) {
@@ -86,7 +92,7 @@ proptest! {
         steps in proptest::collection::vec(any_step(), 1..60),
     ) {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let (mut segments, mut log) = Segments::open_with(directory.path(), None, SMALL_SEGMENT_BYTES).expect("it opens");
+        let (mut segments, mut log) = open_small(&directory);
         let (mut naive, mut term) = (Naive::default(), 1);
         for step in steps {
             match step {
@@ -121,7 +127,7 @@ proptest! {
                 }
                 Step::Restart => {
                     drop(segments);
-                    (segments, log) = Segments::open_with(directory.path(), None, SMALL_SEGMENT_BYTES).expect("it opens again");
+                    (segments, log) = open_small(&directory);
                 }
                 Step::Truncate(_) | Step::Purge(_) => {}
             }
@@ -131,7 +137,7 @@ proptest! {
             prop_assert_eq!(log.bytes() == 0, naive.entries.is_empty());
         }
         drop(segments);
-        let (_, log) = Segments::open_with(directory.path(), None, SMALL_SEGMENT_BYTES).expect("it opens again");
+        let (_, log) = open_small(&directory);
         prop_assert_eq!(contents(&log), (naive.entries, naive.purged));
     }
 }
@@ -139,13 +145,13 @@ proptest! {
 fn purge(segments: &mut Segments, log: &mut Log, upto: LogId) {
     segments.append(&[Record::Purge(upto)], log.purged()).expect("it is written");
     log.purge(upto);
-    segments.drop_purged(upto).expect("they go");
+    segments.drop_purged(upto).expect("they are deleted");
 }
 
 /// Three segments of several entries each.
 fn some_log() -> (TempDir, Vec<PathBuf>, Vec<Entry>) {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let (mut segments, _) = Segments::open_with(directory.path(), None, SMALL_SEGMENT_BYTES).expect("it opens");
+    let (mut segments, _) = open_small(&directory);
     let entries: Vec<_> = (0..24).map(|index| entry(1, index)).collect();
     for entry in &entries {
         segments.append(&[Record::Entry(entry.clone())], None).expect("it is written");
@@ -158,31 +164,30 @@ fn some_log() -> (TempDir, Vec<PathBuf>, Vec<Entry>) {
 }
 
 #[test]
-fn segments_that_hold_nothing_any_more_are_deleted() {
+fn segments_without_entries_are_deleted() {
     let (directory, files, _) = some_log();
-    let (mut segments, mut log) = Segments::open_with(directory.path(), None, SMALL_SEGMENT_BYTES).expect("it opens");
+    let (mut segments, mut log) = open_small(&directory);
     purge(&mut segments, &mut log, log_id(1, 22));
     assert!(fs::read_dir(directory.path()).expect("a directory").count() < files.len());
     drop(segments);
-    let (_, log) = Segments::open_with(directory.path(), None, SMALL_SEGMENT_BYTES).expect("it opens");
+    let (_, log) = open_small(&directory);
     assert_eq!(contents(&log), (vec![entry(1, 23)], Some(log_id(1, 22))));
 }
 
 #[test]
 fn a_torn_last_write_loses_only_that_write() {
     let (directory, files, entries) = some_log();
-    let last = files.last().expect("three at least");
+    let last = files.last().expect("at least three");
     let whole = fs::read(last).expect("it can be read");
     for length in 0..whole.len() {
         fs::write(last, &whole[..length]).expect("it can be written");
-        let (mut segments, log) =
-            Segments::open_with(directory.path(), None, SMALL_SEGMENT_BYTES).expect("a torn end is no damage");
+        let (mut segments, log) = open_small(&directory);
         let left = contents(&log).0;
         assert_eq!(left[..], entries[..left.len()], "torn at {length}");
         let next = entry(9, left.len() as u64);
         segments.append(&[Record::Entry(next.clone())], None).expect("it goes on");
         drop(segments);
-        let (_, log) = Segments::open_with(directory.path(), None, SMALL_SEGMENT_BYTES).expect("it opens again");
+        let (_, log) = open_small(&directory);
         assert_eq!(contents(&log).0.last(), Some(&next), "torn at {length}");
         for file in fs::read_dir(directory.path()).expect("a directory").map(|file| file.unwrap().path()) {
             if !files.contains(&file) {
@@ -206,12 +211,12 @@ fn a_damaged_byte_is_refused_at_any_position() {
                     assert_eq!(path, *file);
                     assert!(offset as usize <= at, "{offset} is beyond the damage at {at}");
                 }
-                other => panic!("byte {at} of {} is wrong, and it says {:?}", file.display(), other.map(|_| ())),
+                other => panic!("byte {at} of {} is damaged: {:?}", file.display(), other.map(|_| ())),
             }
         }
         fs::write(file, &whole).expect("it can be written");
     }
-    Segments::open_with(directory.path(), None, SMALL_SEGMENT_BYTES).expect("all is as it was");
+    open_small(&directory);
 }
 
 #[test]
@@ -229,78 +234,22 @@ fn a_segment_that_is_missing_or_ends_too_early_is_refused() {
         refused("a segment in the middle is torn");
         fs::write(file, &whole).expect("it can be written");
     }
-    Segments::open_with(directory.path(), None, SMALL_SEGMENT_BYTES).expect("all is as it was");
+    open_small(&directory);
 }
 
 #[tokio::test]
-async fn a_directory_that_cannot_be_relied_on_is_refused_with_what_to_do() {
+async fn a_directory_of_another_process_or_peer_is_refused() {
     let cluster = Cluster::new(&[]).await;
     let settings = || Settings { bootstrap: true, ..Settings::new("alone", cluster.data("alone"), cluster.clock()) };
     let peer = start(settings()).await.expect("it starts");
-    until("it is master", || {
-        matches!(*peer.mastership().borrow(), crate::election::master_lease::Mastership::Master(_))
-    })
-    .await;
-    let crate::election::master_lease::Mastership::Master(lease) = peer.mastership().borrow().clone() else {
-        panic!("it is no master")
-    };
-    peer.propose(&lease, vec![set_text("kept")]).await.expect("it is master");
+    lone_master(&peer).await;
     let in_use = start(settings()).await.map(|_| ()).expect_err("it is in use");
     assert!(matches!(in_use, StartError::Store(StoreError::InUse { .. })), "{in_use}");
     drop(peer);
-
-    let log = "log/00000000000000000001.log";
-    // The file, and how it is damaged; `None` removes it.
-    type Damage = fn(&[u8]) -> Option<Vec<u8>>;
-    let cases: [(&str, Damage); 11] = [
-        ("vote", flip),
-        ("vote", |_| None),
-        ("vote", |bytes| Some(bytes[..10].to_vec())),
-        ("vote", |_| Some(Vec::new())),
-        ("identity", flip),
-        ("identity", |_| None),
-        (log, flip),
-        (log, |bytes| Some([bytes, &[0; 32]].concat())),
-        (log, |_| None),
-        (log, |bytes| Some(bytes[..bytes.len() - 1].to_vec())),
-        ("floor", |bytes| Some(vec![0; bytes.len()])),
-    ];
-    for (file, becomes) in cases {
-        let path = cluster.data("alone").join(file);
-        let before = gone(&path).await;
-        match becomes(&before) {
-            Some(bytes) => fs::write(&path, bytes).expect("it can be written"),
-            None => fs::remove_file(&path).expect("it can be removed"),
-        }
-        let error = start(settings()).await.map(|_| ()).expect_err("it is damaged");
-        assert!(matches!(error, StartError::Store(StoreError::Damaged { .. })), "{file}: {error}");
-        assert!(error.to_string().contains("start again"), "{error}");
-        fs::write(&path, before).expect("it can be written");
-    }
     let other = Settings { name: "other".into(), ..settings() };
-    let error = start(other).await.map(|_| ()).expect_err("it belongs to another");
+    let error = start(other).await.map(|_| ()).expect_err("it belongs to another peer");
     assert!(matches!(error, StartError::Store(StoreError::OtherPeer { .. })), "{error}");
-    let peer = start(settings()).await.expect("all is as it was");
-    until("it knows", || texts(&peer) == ["kept"]).await;
-}
-
-fn flip(bytes: &[u8]) -> Option<Vec<u8>> {
-    let mut bytes = bytes.to_vec();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    Some(bytes)
-}
-
-/// Waits until the previous user of the directory has stopped. Returns the content of the file.
-async fn gone(path: &Path) -> Vec<u8> {
-    let bytes = || fs::read(path).expect("it can be read");
-    let mut before = bytes();
-    until("the writer has stopped", || {
-        let now = bytes();
-        std::mem::replace(&mut before, now) == bytes()
-    })
-    .await;
-    before
+    start(settings()).await.expect("the directory is unchanged");
 }
 
 #[test]
@@ -329,27 +278,26 @@ fn what_openraft_was_told_is_done_is_on_disk() {
     drop(segments);
     let (_, log) = Segments::open(&directory.path().join("log"), None).expect("it opens");
     assert_eq!(contents(&log), (vec![entry(1, 5), entry(2, 6), entry(2, 7)], Some(log_id(1, 4))));
-    let error = open(&settings).map(|_| ()).expect_err("what was purged must be in a snapshot");
+    let error = open(&settings).map(|_| ()).expect_err("purged entries must be in a snapshot");
     assert!(error.to_string().contains("the snapshot is missing"), "{error}");
 }
 
 #[test]
 fn a_vote_for_this_peer_comes_back_as_one_that_was_not_granted() {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let root = Arc::new(crate::log::directory::Directory::open(directory.path()).expect("it opens"));
-    let (segments, log) = Segments::open(&directory.path().join("log"), None).expect("it opens");
-    let failing = crate::log::disk::Failing::new();
-    let floor = crate::log::floor::Floor::open(&root, None, None, Default::default()).expect("it opens");
-    let snapshots = crate::log::snapshots::Snapshots::new(Arc::clone(&root), failing.clone());
-    let disk = crate::log::disk::Disk::start(root, segments, floor, None, failing);
+    let root = Arc::new(Directory::open(directory.path()).expect("it opens"));
+    let (segments, _) = Segments::open(&directory.path().join("log"), None).expect("it opens");
+    let failing = Failing::new();
+    let mark = HighWaterMark::open(&root, None, None, Default::default()).expect("it opens");
+    let snapshots = Snapshots::new(Arc::clone(&root), failing.clone());
+    let disk = Disk::start(root, segments, mark, None, failing);
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     for (of, committed) in [(7, false), (8, true)] {
         let vote = Some(Vote::new_committed(3, of));
-        let mut store = crate::log::store::LogStore::new(Log::default(), vote, disk.clone(), snapshots.clone(), 7);
+        let mut store = LogStore::new(Log::default(), vote, disk.clone(), snapshots.clone(), 7);
         assert_eq!(
             runtime.block_on(store.read_vote()).expect("it is in memory").map(|vote| vote.committed),
             Some(committed)
         );
     }
-    drop((log, disk));
 }

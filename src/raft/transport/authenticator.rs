@@ -1,4 +1,4 @@
-//! Checks who has sent a request, and signs answers.
+//! Authenticates requests, and signs answers.
 
 use std::sync::{Arc, OnceLock};
 

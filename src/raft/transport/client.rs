@@ -8,7 +8,6 @@ use std::{
 
 use leaseway_core::Millis;
 use leaseway_proto::peer::{MasterInfo, PeerInfo, PeerRequest, PeerResponse, peers_client::PeersClient};
-use leaseway_tls::ClientTls;
 use serde::{Serialize, de::DeserializeOwned};
 use tonic::{
     Status,
@@ -18,7 +17,6 @@ use tonic::{
 use crate::{
     log::{acknowledged::Acknowledged, codec, types::PeerId},
     settings::Settings,
-    state::machine::Clock,
     transport::{
         MAX_MESSAGE_BYTES, Method,
         handshake::{Handshake, OTHER_CLUSTER, REJECTED, Rejected, incarnation_of},
@@ -64,17 +62,13 @@ impl CallError {
 }
 
 /// Shared by all tasks of this peer.
-#[derive(Debug)]
 pub(crate) struct PeerClient {
-    handshake: Arc<Handshake>,
-    liveness: Arc<Liveness>,
-    acknowledged: Acknowledged,
-    clock: DebugClock,
-    /// Keep-alive interval and timeout of connections.
-    keep_alive: Duration,
-    tls: Option<ClientTls>,
-    prover: Arc<Prover>,
-    connections: Mutex<HashMap<String, Connection>>,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) prover: Arc<Prover>,
+    pub(crate) handshake: Arc<Handshake>,
+    pub(crate) liveness: Arc<Liveness>,
+    pub(crate) acknowledged: Acknowledged,
+    pub(crate) connections: Mutex<HashMap<String, Connection>>,
 }
 
 /// A connection to a peer, and the state of its proofs.
@@ -84,45 +78,9 @@ pub(crate) struct Connection {
     session: Arc<ProofSession>,
 }
 
-/// A clock that implements `Debug`.
-struct DebugClock(Clock);
-
-impl std::fmt::Debug for DebugClock {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Clock")
-    }
-}
-
 impl PeerClient {
-    pub(crate) fn new(
-        settings: &Settings,
-        prover: Arc<Prover>,
-        handshake: Arc<Handshake>,
-        liveness: Arc<Liveness>,
-        acknowledged: Acknowledged,
-    ) -> PeerClient {
-        PeerClient {
-            handshake,
-            liveness,
-            acknowledged,
-            clock: DebugClock(Arc::clone(&settings.clock)),
-            keep_alive: settings.timing.certainly_over(),
-            tls: settings.tls.clone(),
-            prover,
-            connections: Mutex::default(),
-        }
-    }
-
     pub(crate) fn now(&self) -> Millis {
-        (self.clock.0)()
-    }
-
-    pub(crate) fn acknowledged(&self) -> &Acknowledged {
-        &self.acknowledged
-    }
-
-    pub(crate) fn liveness(&self) -> &Liveness {
-        &self.liveness
+        (self.settings.clock)()
     }
 
     /// Calls a peer, and checks that the answer comes from it. `to` is its identity; zero accepts any. A repeated error
@@ -197,7 +155,7 @@ impl PeerClient {
         let (prover, peer) = (Arc::clone(&self.prover), name.to_owned());
         let asked = async move { connection.ask(&prover, &peer, method, request).await };
         #[cfg(test)]
-        let asked = crate::tests::delays::deliver(address, method, asked);
+        let asked = crate::tests::faults::deliver(address, method, asked);
         let (mut response, is_proven) = asked.await.map_err(CallError::Refused)?;
         let other = self.handshake.check(response.from.take(), is_proven)?;
         if other.name != name || (to != 0 && other.peer != to) {
@@ -211,20 +169,21 @@ impl PeerClient {
         if let Some(connection) = connections.get(address) {
             return Ok(connection.clone());
         }
+        let keep_alive = self.settings.timing.certainly_over();
         let endpoint = Endpoint::from_shared(format!("http://{address}"))
             .map_err(|error| CallError::Address { address: address.to_owned(), why: error.to_string() })?
-            .connect_timeout(self.keep_alive)
+            .connect_timeout(keep_alive)
             .tcp_nodelay(true)
-            .http2_keep_alive_interval(self.keep_alive)
-            .keep_alive_timeout(self.keep_alive)
+            .http2_keep_alive_interval(keep_alive)
+            .keep_alive_timeout(keep_alive)
             .keep_alive_while_idle(true);
-        let connection = Connection::over(leaseway_tls::channel(self.tls.as_ref(), endpoint));
+        let connection = Connection::over(leaseway_tls::channel(self.settings.tls.as_ref(), endpoint));
         connections.insert(address.to_owned(), connection.clone());
         Ok(connection)
     }
 }
 
-/// The maximum size of a message that is kept to be sent again with another challenge. Consensus repeats longer ones.
+/// The maximum size of a message that is sent again after a stale challenge. Consensus repeats larger ones itself.
 const MAX_RESENT_BYTES: usize = 64 << 10;
 
 impl Connection {

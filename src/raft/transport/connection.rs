@@ -1,4 +1,4 @@
-//! An accepted connection, with what is known about its other side.
+//! An accepted connection, and its caller.
 
 use std::{
     io,
@@ -16,8 +16,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tonic::transport::server::Connected;
 
 use crate::{
-    settings::accept::{PeerConnection, Transport},
-    transport::challenge::Challenge,
+    settings::{PeerConnection, Transport},
+    transport::proof::Challenge,
 };
 
 /// The other side of a connection.
@@ -33,7 +33,7 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// Whether its certificate is a peer's. `is_host_of_peer` is called until it returns true.
+    /// Whether its certificate is a peer's. Calls `is_host_of_peer` until it returns true.
     pub(crate) fn is_peer(&self, is_host_of_peer: impl FnOnce(&Names) -> bool) -> bool {
         if self.is_peer.load(Ordering::Relaxed) {
             return true;

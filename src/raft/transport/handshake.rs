@@ -10,9 +10,8 @@ use crate::{
     log::{
         StoreError,
         acknowledged::Incarnation,
-        codec::FORMAT,
+        codec::{FORMAT, Kind},
         directory::{Directory, Identity},
-        frame::Kind,
         types::{LogId, PeerId},
     },
     settings::Settings,
@@ -43,7 +42,6 @@ pub(crate) enum Rejected {
 }
 
 /// Writes this peer's info and checks those of others.
-#[derive(Debug)]
 pub(crate) struct Handshake {
     settings: Arc<Settings>,
     directory: Arc<Directory>,
@@ -125,8 +123,8 @@ impl Handshake {
         }
     }
 
-    /// `is_proven`: the message comes from a peer that knows the secret, if there is one. A peer of no cluster passes,
-    /// and each method decides what it may do.
+    /// `is_proven`: the sender knows the secret, if there is one. Accepts a peer without a cluster; each method decides
+    /// whether to serve it.
     pub(crate) fn check(&self, other: Option<PeerInfo>, is_proven: bool) -> Result<PeerInfo, Rejected> {
         let other = other.ok_or(Rejected::Anonymous)?;
         if other.format != u32::from(FORMAT) {

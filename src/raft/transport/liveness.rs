@@ -1,4 +1,4 @@
-//! When each peer was last heard from, and which problems with it were logged already.
+//! The last contact with each peer, and the problems with it that were already logged.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -50,8 +50,7 @@ impl Liveness {
         lock(&self.known).get(&peer).cloned()
     }
 
-    /// Whether another identity of its name was heard from later. Then its directory is lost, and it does not come
-    /// back.
+    /// Whether another identity of its name was heard from later. Then its directory is lost, and it never comes back.
     pub(crate) fn is_replaced(&self, peer: PeerId, name: &str) -> bool {
         let known = lock(&self.known);
         let at = known.get(&peer).map(|contact| contact.at);

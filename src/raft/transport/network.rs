@@ -18,7 +18,6 @@ use crate::{
         store::LogStore,
         types::{Member, PeerId, Types, Vote},
     },
-    settings::Settings,
     transport::{
         Method,
         client::{CallError, PeerClient},
@@ -26,15 +25,13 @@ use crate::{
 };
 
 /// Creates [`PeerLink`]s.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct PeerNetwork {
     pub(crate) client: Arc<PeerClient>,
-    pub(crate) settings: Arc<Settings>,
     pub(crate) log: LogStore,
 }
 
 /// openraft's client to one peer. All links to an address share a connection.
-#[derive(Debug)]
 pub(crate) struct PeerLink {
     client: Arc<PeerClient>,
     target: PeerId,
@@ -53,14 +50,14 @@ impl RaftNetworkFactory<Types> for PeerNetwork {
     type Network = PeerLink;
 
     async fn new_client(&mut self, target: PeerId, member: &Member) -> PeerLink {
-        let address = self.settings.address_of_member(member).to_owned();
+        let address = self.client.settings.address_of_member(member).to_owned();
         PeerLink {
             client: Arc::clone(&self.client),
             target,
             name: member.name.clone(),
             address,
             log: self.log.clone(),
-            pause: self.settings.timing.heartbeat(),
+            pause: self.client.settings.timing.heartbeat(),
         }
     }
 }
@@ -76,8 +73,8 @@ impl PeerLink {
         answer.map_err(|error: CallError| RPCError::Unreachable(Unreachable::new(&error)))
     }
 
-    /// Fails if this peer has voted again since. openraft goes on replicating for the earlier vote for a while, and
-    /// reads entries that the next leader may have written meanwhile. After the entries of the earlier vote, they would
+    /// Fails if this peer has voted again since. openraft continues to replicate for the earlier vote for a while, and
+    /// reads entries that the next leader may have written meanwhile. Sent after entries of the earlier vote, they would
     /// corrupt the log of a follower.
     fn check(&self, vote: &Vote) -> Result<(), Unreachable> {
         let newest = *self.log.vote();
@@ -100,7 +97,7 @@ impl RaftNetwork<Types> for PeerLink {
             AppendEntriesResponse::Conflict | AppendEntriesResponse::HigherVote(_) => None,
         };
         // Committed entries are never taken back; others may be.
-        self.client.acknowledged().has(self.target, other.incarnation, stored.min(rpc.leader_commit));
+        self.client.acknowledged.has(self.target, other.incarnation, stored.min(rpc.leader_commit));
         Ok(answer)
     }
 

@@ -7,8 +7,8 @@
 //! - no message can be replayed: another connection has another challenge, and on the same one the counter was seen;
 //! - no answer passes for the answer to another request.
 //!
-//! Messages are not encrypted: only TLS does that. A sender that does not know the challenge yet is told it in an
-//! error, and sends the message again.
+//! Messages are not encrypted: only TLS does that. A sender that does not know the challenge receives it in an error,
+//! and sends the message again.
 
 use std::sync::{
     Mutex, PoisonError,
@@ -20,13 +20,7 @@ use prost::Message as _;
 use ring::hmac;
 use subtle::ConstantTimeEq as _;
 
-use crate::{
-    settings::Secret,
-    transport::{
-        Method,
-        challenge::{Challenge, Nonce, nonce},
-    },
-};
+use crate::{settings::Secret, transport::Method};
 
 /// Metadata key of the challenge, in the error to a sender that does not know it.
 pub(super) const CHALLENGE: &str = "leaseway-challenge-bin";
@@ -162,5 +156,182 @@ fn info(of: Option<&PeerInfo>) -> Vec<u8> {
     of.map(PeerInfo::encode_to_vec).unwrap_or_default()
 }
 
+const NONCE_BYTES: usize = 16;
+
+pub(crate) type Nonce = [u8; NONCE_BYTES];
+
+pub(crate) fn nonce() -> Nonce {
+    let mut nonce = [0; NONCE_BYTES];
+    getrandom::fill(&mut nonce).expect("the system has random bytes");
+    nonce
+}
+
+/// The number of requests that may overtake a request on its connection.
+const WINDOW: usize = 1024;
+
+/// The challenge of a connection, and the counters that were seen on it.
+#[derive(Debug)]
+pub(crate) struct Challenge {
+    nonce: Nonce,
+    seen: Mutex<Window>,
+}
+
+impl Challenge {
+    pub(crate) fn new() -> Challenge {
+        Challenge { nonce: nonce(), seen: Mutex::default() }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.nonce
+    }
+
+    /// Whether this counter is new. False if it is too old to know.
+    pub(crate) fn admits(&self, counter: u64) -> bool {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).admits(counter)
+    }
+}
+
+/// The counters that were seen.
+#[derive(Debug, Default)]
+struct Window {
+    /// The highest counter plus one; zero if there was none.
+    next: u64,
+    /// One bit for each of the last [`WINDOW`] counters, at the counter modulo [`WINDOW`].
+    seen: [u64; WINDOW / 64],
+}
+
+impl Window {
+    fn admits(&mut self, counter: u64) -> bool {
+        let Some(after) = counter.checked_add(1) else { return false };
+        if after > self.next {
+            // The counters that were skipped have not been seen.
+            for skipped in self.next.max(after.saturating_sub(WINDOW as u64))..after {
+                self.bit(skipped, |word, bit| *word &= !bit);
+            }
+            self.next = after;
+        } else if self.next - after >= WINDOW as u64 {
+            return false;
+        }
+        let mut is_new = false;
+        self.bit(counter, |word, bit| {
+            is_new = *word & bit == 0;
+            *word |= bit;
+        });
+        is_new
+    }
+
+    fn bit(&mut self, counter: u64, change: impl FnOnce(&mut u64, u64)) {
+        let place = (counter % WINDOW as u64) as usize;
+        change(&mut self.seen[place / 64], 1 << (place % 64));
+    }
+}
+
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    fn prover(secret: &str) -> Prover {
+        Prover::new(Some(&Secret::new(secret)))
+    }
+
+    fn request(payload: &str) -> PeerRequest {
+        let from = Some(PeerInfo { name: "a".into(), ..PeerInfo::default() });
+        PeerRequest { from, to: 7, payload: payload.into(), proof: None }
+    }
+
+    /// A request of a peer that knows the challenge.
+    fn proven(by: &Prover, challenge: &Challenge) -> PeerRequest {
+        let session = ProofSession::default();
+        session.set_challenge(challenge.bytes().to_vec());
+        sent(by, &session)
+    }
+
+    fn sent(by: &Prover, session: &ProofSession) -> PeerRequest {
+        let mut request = request("x");
+        request.proof = by.prove(&request, Method::Append, "b", session);
+        request
+    }
+
+    #[test]
+    fn a_request_with_the_secret_and_the_challenge_is_valid_once() {
+        let (sender, receiver, challenge) = (prover("s"), prover("s"), Challenge::new());
+        let message = proven(&sender, &challenge);
+        assert_eq!(receiver.check(&message, Method::Append, "b", &challenge), ProofCheck::Valid);
+        assert_eq!(receiver.check(&message, Method::Append, "b", &challenge), ProofCheck::Invalid, "a replay");
+    }
+
+    #[test]
+    fn a_changed_request_is_invalid() {
+        let (sender, receiver) = (prover("s"), prover("s"));
+        let changes: [fn(&mut PeerRequest); 6] = [
+            |message| message.payload = "y".into(),
+            |message| message.to = 8,
+            |message| message.from.as_mut().expect("it has a sender").name = "c".into(),
+            |message| message.from = None,
+            |message| message.proof.as_mut().expect("it has one").counter += 1,
+            |message| message.proof.as_mut().expect("it has one").nonce[0] ^= 1,
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            let challenge = Challenge::new();
+            let mut message = proven(&sender, &challenge);
+            change(&mut message);
+            assert_eq!(
+                receiver.check(&message, Method::Append, "b", &challenge),
+                ProofCheck::Invalid,
+                "change {number}"
+            );
+        }
+        let challenge = Challenge::new();
+        let message = proven(&sender, &challenge);
+        assert_eq!(receiver.check(&message, Method::Vote, "b", &challenge), ProofCheck::Invalid, "another method");
+        assert_eq!(receiver.check(&message, Method::Append, "c", &challenge), ProofCheck::Invalid, "another receiver");
+        assert_eq!(receiver.check(&message, Method::Append, "b", &Challenge::new()), ProofCheck::StaleChallenge);
+        assert_eq!(
+            receiver.check(&message, Method::Append, "b", &challenge),
+            ProofCheck::Valid,
+            "the unchanged request is valid"
+        );
+    }
+
+    #[test]
+    fn a_proof_is_required_exactly_if_there_is_a_secret() {
+        let (challenge, none) = (Challenge::new(), Prover::new(None));
+        let foreign = proven(&prover("other"), &challenge);
+        assert_eq!(prover("s").check(&foreign, Method::Append, "b", &challenge), ProofCheck::Invalid);
+        assert_eq!(prover("s").check(&request("x"), Method::Append, "b", &challenge), ProofCheck::Invalid);
+        assert_eq!(none.check(&foreign, Method::Append, "b", &challenge), ProofCheck::Invalid);
+        assert_eq!(none.check(&request("x"), Method::Append, "b", &challenge), ProofCheck::Valid);
+    }
+
+    #[test]
+    fn an_answer_is_valid_for_its_request_only() {
+        let (asking, answering) = (prover("s"), prover("s"));
+        let session = ProofSession::default();
+        let [first, second] = [sent(&asking, &session), sent(&asking, &session)].map(|sent| sent.proof);
+        let mut answer = PeerResponse { payload: "yes".into(), ..PeerResponse::default() };
+        answer.proof = answering.prove_answer(&answer, first.as_ref());
+        assert!(asking.verify_answer(&answer, first.as_ref()));
+        assert!(!asking.verify_answer(&answer, second.as_ref()), "the answer to another request");
+        assert!(!prover("other").verify_answer(&answer, first.as_ref()));
+        let changed = PeerResponse { payload: "no".into(), ..answer.clone() };
+        assert!(!asking.verify_answer(&changed, first.as_ref()));
+        assert!(!asking.verify_answer(&PeerResponse { proof: None, ..answer }, first.as_ref()));
+        assert!(Prover::new(None).verify_answer(&PeerResponse::default(), None));
+    }
+
+    #[test]
+    fn counters_may_arrive_out_of_order_within_the_window() {
+        let mut window = Window::default();
+        let most = WINDOW as u64;
+        for counter in [5, 3, 4, 0, most, 1] {
+            assert!(window.admits(counter), "{counter}");
+            assert!(!window.admits(counter), "{counter} again");
+        }
+        assert!(window.admits(2 * most), "far ahead");
+        for (counter, is_new) in [(most, false), (most + 1, true), (most + 1, false), (2 * most, false), (0, false)] {
+            assert_eq!(window.admits(counter), is_new, "{counter}");
+        }
+        assert!(window.admits(1_000 * most) && !window.admits(2 * most), "earlier counters are too old");
+        assert!(!window.admits(u64::MAX), "the last counter");
+    }
+}

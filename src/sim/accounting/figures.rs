@@ -5,7 +5,6 @@ use serde::Serialize;
 
 use crate::accounting::{UsageFigures, oracle::Deviation, pool::PoolFigures};
 
-/// Options of a run.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RunOptions {
     /// Record wants and usage every second.
@@ -16,17 +15,14 @@ pub struct RunOptions {
     pub continue_after_violation: bool,
 }
 
-/// The results of one run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Figures {
-    /// The seed. The same seed gives the same figures again, except for `took_s`.
     pub seed: u64,
     /// Usage by the accounting of the clients.
     #[serde(flatten)]
     pub usage: UsageFigures,
     /// Mean deviation from the oracle, sampled every half minute.
     pub apart_mean: f64,
-    /// Deviation from the oracle at the end.
     pub apart_at_end: Deviation,
     /// Seconds from the last fault until all clients had their due, for good.
     pub settled_s: Option<f64>,
@@ -35,20 +31,16 @@ pub struct Figures {
     /// For clients without a lease that arrive while leases of an earlier master are still live: seconds until they
     /// have nine tenths of their due. The median.
     pub newcomers_median_s: Option<f64>,
-    /// The maximum of the same.
     pub newcomers_worst_s: Option<f64>,
-    /// Results of pools.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<PoolFigures>,
     /// Requests, answers and hints per virtual second, including lost ones.
     pub messages_per_s: f64,
-    /// Number of events.
     pub events: u64,
     /// Wall-clock duration of the run.
     pub took_s: f64,
     /// A hash of the run, which depends on the scenario and the seed only.
     pub digest: String,
-    /// Wants and usage over time, if recorded.
     #[serde(skip)]
     pub curve: Vec<Point>,
 }
@@ -56,35 +48,26 @@ pub struct Figures {
 /// Sums over all clients at a time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
-    /// The time.
     pub at: Millis,
-    /// Wants.
     pub wants: f64,
-    /// Usable capacity.
     pub had: f64,
-    /// The state of the pool, if it is one.
     pub pool: Option<PoolPoint>,
 }
 
 /// The state of a pool at a time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PoolPoint {
-    /// Capacity in use.
     pub used: f64,
     /// The total that may be connected.
     pub total: f64,
-    /// Clients kicked out so far.
     pub kicked_out: u64,
 }
 
 /// A run that violated an invariant.
 #[derive(Debug, Clone)]
 pub struct RunFailure {
-    /// The seed, which reproduces the violation.
     pub seed: u64,
-    /// The time of the violation.
     pub at: Millis,
-    /// The invariant, and details.
     pub violation: Violation,
     /// The events before it and the state of every node, if recorded.
     pub trace: Vec<String>,

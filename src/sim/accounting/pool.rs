@@ -14,10 +14,8 @@ pub(crate) const EIGHT_HOURS: f64 = 8.0 * 3_600_000.0;
 
 pub(crate) struct Pools {
     base: Amount,
-    /// When measurements start.
     from: Millis,
     last: Millis,
-    /// Capacity in use.
     used: Sum,
     /// The total that may be connected.
     total: Amount,
@@ -43,9 +41,7 @@ struct PoolIntegrals {
 /// Clients kicked out in a minute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct KickedOut {
-    /// The minute of the run.
     pub minute: u64,
-    /// Number of clients.
     pub clients: u64,
 }
 
@@ -96,7 +92,6 @@ impl Pools {
         }
     }
 
-    /// The usage of a client has changed.
     pub(crate) fn uses(&mut self, now: Millis, before: Amount, after: Amount) {
         self.advance(now);
         self.used -= before;
@@ -114,7 +109,6 @@ impl Pools {
         self.seen = (incarnation, report.overloads);
     }
 
-    /// Records an event of a pool.
     pub(crate) fn happened(&mut self, now: Millis, event: &PoolEvent) {
         let is_client = event.client.as_ref().is_some_and(|client| client.kind == HolderKind::Client);
         if event.kind != PoolEventKind::Disconnected || !is_client || now < self.from {
@@ -149,7 +143,6 @@ impl Pools {
         whole.over_ms += if self.used > Sum::from(self.base) { ms } else { 0 };
     }
 
-    /// Usage, total, and the number of clients kicked out so far.
     pub(crate) fn now(&self) -> (f64, f64, u64) {
         (self.used.get(), self.total.get(), self.kicked_out())
     }

@@ -1,7 +1,7 @@
 //! A gateway's client for one Envoy: the real state machine and session of the gateway, the stream between gateway and
 //! Envoy, and a simulated Envoy, which acknowledges nothing.
 //!
-//! What such a client may use is what its *Envoy* believes, not what the gateway and the server count.
+//! The usable capacity of such a client is the one that its *Envoy* believes, not the one that gateway and server count.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -221,7 +221,6 @@ impl EnvoyClient {
         }
     }
 
-    /// Sets the load of the Envoy.
     pub(crate) fn offer(&mut self, now: Millis, offered: f64) {
         self.simulated.offered = offered;
         self.simulated.reports_at.get_or_insert(now);
@@ -259,7 +258,6 @@ impl EnvoyClient {
         self.max_report_delay_ms = 0;
     }
 
-    /// The wants of its gateway.
     pub(crate) fn wanted(&self) -> f64 {
         let gateway = self.simulated.stream.map_or(0, |(gateway, _)| gateway);
         self.gateways[gateway].wanted.unwrap_or_default()

@@ -9,7 +9,6 @@ use leaseway_core::Millis;
 /// The delay after a failed request, or after an answer without the resource.
 const RETRY_DELAY: Millis = Millis(1_000);
 
-/// The state machine, for one resource.
 pub(crate) struct LegacyClient {
     resource: Arc<str>,
     endpoints: Vec<Arc<str>>,
@@ -123,7 +122,6 @@ impl LegacyClient {
         end.into_iter().chain([next]).min().filter(|at| *at < Millis(u64::MAX))
     }
 
-    /// What may be used.
     pub(crate) fn usable(&self, now: Millis) -> f64 {
         self.lease.filter(|lease| lease.is_live(now)).map_or(0.0, |lease| lease.capacity.get())
     }
@@ -152,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_believed_until_the_time_that_is_written_on_it_and_echoed() {
+    fn a_lease_is_used_until_its_written_expiry_and_echoed() {
         let mut legacy = legacy();
         let asked = legacy.poll(Millis(0)).expect("it asks at once");
         legacy.answered(Millis(200), asked.number, Some((given(), Millis(10_000))));
@@ -162,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_counts_after_the_end_of_what_its_request_named_but_not_after_its_deadline() {
+    fn an_answer_counts_after_the_named_lease_has_expired_but_not_after_the_deadline() {
         let mut legacy = legacy();
         let asked = legacy.poll(Millis(0)).expect("it asks at once");
         legacy.answered(Millis(0), asked.number, Some((given(), Millis(10_000))));
@@ -171,20 +169,8 @@ mod tests {
         legacy.answered(Millis(10_500), late.number, Some((given(), Millis(19_000))));
         assert_eq!(legacy.usable(Millis(10_500)), 5.0);
         let never = legacy.poll(Millis(14_500)).expect("it refreshes");
-        assert!(legacy.poll(Millis(17_500)).is_none(), "a pause");
+        assert!(legacy.poll(Millis(17_500)).is_none(), "it waits before it retries");
         legacy.answered(Millis(17_500), never.number, Some((given(), Millis(30_000))));
         assert_eq!(legacy.usable(Millis(19_000)), 0.0);
-    }
-
-    #[test]
-    fn what_is_given_back_is_asked_for_no_more() {
-        let mut legacy = legacy();
-        let asked = legacy.poll(Millis(0)).expect("it asks at once");
-        legacy.answered(Millis(0), asked.number, Some((given(), Millis(10_000))));
-        legacy.release(Millis(100));
-        assert_eq!(legacy.usable(Millis(100)), 0.0);
-        let release = legacy.poll(Millis(100)).expect("it gives back").body;
-        assert_eq!(release, Body::Release(vec![Release { id: "r".into(), token: None }]));
-        assert_eq!((legacy.poll(Millis(20_000)), legacy.wake(Millis(100))), (None, None));
     }
 }

@@ -58,7 +58,6 @@ pub(crate) struct CallerCounts {
     pub(crate) passed: u64,
 }
 
-/// The state of an open resource.
 struct OpenLimiter {
     bucket: Bucket,
     demand: Demand,
@@ -72,7 +71,6 @@ struct OpenLimiter {
     /// When the estimate has asked for another sample.
     recheck_at: Option<Millis>,
     sweep_at: Option<Millis>,
-    /// The last call.
     last: Nanos,
 }
 
@@ -162,7 +160,6 @@ impl LimiterClient {
         LimiterClient { resource, window, session, priority: 0, callers, open: None, broken: None }
     }
 
-    /// Sets the rate of callers.
     pub(crate) fn offer(&mut self, now: Millis, asked: Asked) {
         self.serve(now);
         self.priority = asked.priority;
@@ -219,7 +216,6 @@ impl LimiterClient {
         should_estimate.into_iter().chain([session]).flatten().min()
     }
 
-    /// The estimated wants.
     pub(crate) fn wanted(&self) -> f64 {
         self.open.as_ref().map_or(0.0, |open| open.wanted)
     }
@@ -232,7 +228,6 @@ impl LimiterClient {
         self.open.as_ref().map_or(CallerCounts::default(), |open| open.served)
     }
 
-    /// The current burst.
     pub(crate) fn burst(&self) -> f64 {
         self.open.as_ref().map_or(0.0, |open| open.budget.burst())
     }

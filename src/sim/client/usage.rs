@@ -8,7 +8,6 @@ use leaseway_core::{self as core, Amount, Millis};
 
 use crate::{scenario::UsageSpec, units::Part};
 
-/// The bursts and usage counters of a client.
 pub(crate) struct UsagePattern {
     uses: UsageSpec,
     is_busy: bool,
@@ -48,12 +47,10 @@ impl UsagePattern {
         self.is_busy
     }
 
-    /// Begins or ends a burst.
     pub(crate) fn change(&mut self) {
         self.is_busy = !self.is_busy;
     }
 
-    /// Changes the fraction of the time.
     pub(crate) fn use_part(&mut self, part: Part, rng: &mut fastrand::Rng) {
         self.generation += 1;
         self.uses.part = part;
@@ -83,7 +80,6 @@ impl UsagePattern {
         Some(self.tracker.as_ref()?.use_of_rate(self.counters()))
     }
 
-    /// A request with this report was sent.
     pub(crate) fn sent(&mut self, usage: Option<Usage>) {
         let counters = usage.map_or_else(|| self.counters(), |usage| usage.counters);
         self.reported = Some((counters, usage.map(|usage| usage.recharging)));
@@ -97,7 +93,6 @@ impl UsagePattern {
     }
 }
 
-/// Decodes a state.
 fn from_core(state: &core::PoolState) -> PoolState {
     PoolState {
         standing: match state.standing {
@@ -113,7 +108,6 @@ fn from_core(state: &core::PoolState) -> PoolState {
     }
 }
 
-/// Decodes a report.
 pub(crate) fn to_core(usage: Usage) -> core::Usage {
     core::Usage {
         recharging: usage.recharging,
@@ -132,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn bursts_take_the_part_of_the_time_that_they_should() {
+    fn bursts_take_the_given_fraction_of_the_time() {
         let mut rng = fastrand::Rng::with_seed(1);
         let mut usage_pattern = UsagePattern::new(uses(0.2), Millis(0), &mut rng);
         let (mut now, mut busy, mut bursts) = (0, 0, 0);
@@ -148,16 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn all_of_the_time_and_none_of_it_never_end() {
-        let mut rng = fastrand::Rng::with_seed(1);
-        for (part, is_busy) in [(0.0, false), (1.0, true)] {
-            let usage_pattern = UsagePattern::new(uses(part), Millis(0), &mut rng);
-            assert_eq!((usage_pattern.is_busy(), usage_pattern.next(&mut rng)), (is_busy, None));
-        }
-    }
-
-    #[test]
-    fn what_is_used_is_reported_from_the_request_before_on() {
+    fn usage_is_reported_since_the_last_request() {
         let mut rng = fastrand::Rng::with_seed(1);
         let mut usage_pattern = UsagePattern::new(uses(1.0), Millis(0), &mut rng);
         let state = core::PoolState {
@@ -177,16 +162,12 @@ mod tests {
         assert_eq!(
             (usage.recharging, usage.units, usage.interval),
             (0.5, 20, Millis(4_000)),
-            "of nothing it used nothing"
+            "usage without capacity counts"
         );
         usage_pattern.sent(Some(usage));
         usage_pattern.count(Millis(6_000), Amount::clamped(10.0));
         usage_pattern.answered(Some(&state));
         usage_pattern.count(Millis(7_000), Amount::clamped(10.0));
-        assert_eq!(
-            usage_pattern.usage().map(|usage| usage.units),
-            Some(20),
-            "also what was used while it was reported"
-        );
+        assert_eq!(usage_pattern.usage().map(|usage| usage.units), Some(20), "usage during the request is lost");
     }
 }

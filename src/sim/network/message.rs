@@ -55,7 +55,6 @@ pub(crate) struct Reply {
     pub(crate) what: ReplyBody,
 }
 
-/// The contents of an answer.
 #[derive(Debug, Clone)]
 pub(crate) enum ReplyBody {
     Granted(Lease),

@@ -34,25 +34,20 @@ const CASES: [(&str, Handover); 19] = [
     ("handover", Handover::Promises),
 ];
 
-/// A fault that was found.
 pub struct Found {
-    /// The scenario.
     pub scenario: String,
     /// What new masters know in it.
     pub handover: Handover,
-    /// The violation.
     pub broken: RunFailure,
     /// Peak usage in percent of the capacity, if the run continues after the violation.
     pub peak: f64,
 }
 
-/// Searches the same scenarios for each fault.
 pub struct Search {
     cases: Vec<(String, Plan)>,
 }
 
 impl Search {
-    /// Searches the built-in scenarios.
     pub fn new() -> Result<Search, String> {
         let case = |(name, handover)| {
             let text = built_in(name).ok_or_else(|| format!("there is no scenario `{name}`"))?;
@@ -62,7 +57,6 @@ impl Search {
         Ok(Search { cases: CASES.into_iter().map(case).collect::<Result<_, String>>()? })
     }
 
-    /// Searches these scenarios, each with its name.
     pub fn among(cases: Vec<(String, Plan)>) -> Search {
         Search { cases }
     }
@@ -107,7 +101,7 @@ mod tests {
 
     /// Faults of the cluster clock and of early expiry.
     #[test]
-    fn a_clock_of_the_cluster_that_is_early_is_found() {
+    fn a_fast_cluster_clock_is_found() {
         let search = Search::new().expect("the scenarios come with the simulator");
         for fault in [Fault::ClusterClockJumps, Fault::ClusterClockIsFast, Fault::PartIgnoresGrants] {
             let found = search.find(fault, 0..40, &|| true);

@@ -174,11 +174,14 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::scenario::{built_in, plan::Plan, tree::Tree};
+    use crate::scenario::{
+        built_in,
+        plan::{Plan, Tree},
+    };
 
     #[test]
-    fn what_a_seed_draws_is_valid_and_the_same_again_and_all_kinds_are_drawn() {
-        let text = built_in("drawn").expect("it comes with the simulator");
+    fn drawn_scenarios_are_valid_reproducible_and_of_all_kinds() {
+        let text = built_in("drawn").expect("it is built in");
         let file = Scenario::parse("drawn", text).expect("it is valid");
         let (mut speaks, mut levels, mut learn) = (HashSet::new(), HashSet::new(), HashSet::new());
         for seed in 1..200 {
@@ -193,12 +196,12 @@ mod tests {
     }
 
     #[test]
-    fn what_each_seed_draws_cannot_be_said_and_is_for_divisions() {
-        let text = built_in("drawn").expect("it comes with the simulator");
-        let reply_body = format!(
+    fn a_drawn_scenario_has_no_faults_in_its_file_and_is_not_a_pool() {
+        let text = built_in("drawn").expect("it is built in");
+        let with_faults = format!(
             "{text}random_faults:\n  - {{from: 5s, every: 1s, one_of: [{{weight: 1, do: {{election: {{}}}}}}]}}\n"
         );
-        assert!(Scenario::parse("mine", &reply_body).expect_err("it would be left out").contains("`draws`"));
+        assert!(Scenario::parse("mine", &with_faults).expect_err("the faults would be ignored").contains("`draws`"));
         for algorithm in ["NO_ALGORITHM", "STATIC", "PRIORITY_POOL"] {
             let other =
                 Scenario::parse("mine", &text.replace("FAIR_SHARE", algorithm).replace("{reuse: confirmed}", "{}"));

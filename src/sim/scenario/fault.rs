@@ -46,7 +46,6 @@ pub(crate) enum Fault {
     Forge { requests: u32 },
 }
 
-/// An override by an operator.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct OverrideSpec {
@@ -63,7 +62,6 @@ pub(crate) struct OverrideSpec {
 }
 
 impl OverrideSpec {
-    /// Converts to the type of the core.
     pub(crate) fn load(&self) -> Result<Load, String> {
         let number = |number| Amount::new(number).map_err(|error| format!("`override` {error}"));
         match (self.capacity, self.factor) {
@@ -75,7 +73,6 @@ impl OverrideSpec {
 }
 
 impl Fault {
-    /// Validates what types cannot express.
     pub(super) fn check(&self, nodes: &[NodeSpec]) -> Result<(), String> {
         let node = match self {
             Fault::LoseMaster { node, .. }

@@ -1,8 +1,8 @@
-//! Plans: validated scenarios with the tree laid out.
+//! Plans: validated scenarios, with all nodes and clients one by one.
 
-use leaseway_core::{AlgorithmKind, Amount, Settings};
+use leaseway_core::{AlgorithmKind, Amount, Millis, Settings};
 
-use crate::scenario::{ClientKind, Handover, NodeSpec, Scenario, tree::Tree};
+use crate::scenario::{ClientKind, Handover, NodeSpec, Scenario, UsageSpec, Wants};
 
 /// A scenario, ready to be run with any seed.
 pub struct Plan {
@@ -35,7 +35,6 @@ impl Plan {
         Amount::clamped(self.tree.clients.len() as f64 * f64::EPSILON)
     }
 
-    /// The scenario.
     pub fn scenario(&self) -> &Scenario {
         &self.scenario
     }
@@ -50,23 +49,86 @@ impl Plan {
         self.spec(node).handover.unwrap_or(self.scenario.handover)
     }
 
-    /// The specification of this node.
     pub(crate) fn spec(&self, node: usize) -> &NodeSpec {
         &self.scenario.nodes[self.tree.nodes[node].spec]
     }
 
-    /// Whether any client is an Envoy.
     pub(crate) fn has_envoys(&self) -> bool {
         self.tree.clients.iter().any(|client| client.speaks == ClientKind::Envoy)
     }
 
-    /// Whether any client has a limiter.
     pub(crate) fn has_limiters(&self) -> bool {
         self.tree.clients.iter().any(|client| client.speaks == ClientKind::Limiter)
     }
 
-    /// Whether the resource is a pool.
     pub fn is_pool(&self) -> bool {
         self.settings.kind == AlgorithmKind::PriorityPool
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct TreeNode {
+    /// The name, with a number if there are several.
+    pub(crate) name: String,
+    /// The index of its specification.
+    pub(crate) spec: usize,
+    pub(crate) parent: Option<usize>,
+    pub(crate) level: usize,
+    pub(crate) peers: u8,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct TreeClient {
+    pub(crate) node: usize,
+    pub(crate) speaks: ClientKind,
+    pub(crate) priority: i16,
+    pub(crate) wants: Wants,
+    pub(crate) assigned: Option<Amount>,
+    pub(crate) uses: Option<UsageSpec>,
+    pub(crate) window: Millis,
+}
+
+/// All nodes and clients. Parents come before their children.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Tree {
+    pub(crate) nodes: Vec<TreeNode>,
+    pub(crate) clients: Vec<TreeClient>,
+}
+
+impl Tree {
+    pub(crate) fn new(scenario: &Scenario) -> Tree {
+        let mut tree = Tree::default();
+        for (spec, node) in scenario.nodes.iter().enumerate() {
+            let parents: Vec<Option<usize>> = match &node.parent {
+                None => vec![None],
+                Some(parent) => {
+                    let is_parent = |place: &TreeNode| scenario.nodes[place.spec].name == *parent;
+                    let places = tree.nodes.iter().enumerate().filter(|(_, place)| is_parent(place));
+                    places.map(|(index, _)| Some(index)).collect()
+                }
+            };
+            let several = parents.len() * node.times as usize > 1;
+            let each = parents.into_iter().flat_map(|parent| (0..node.times).map(move |_| parent));
+            for (number, parent) in (1..).zip(each) {
+                let name = if several { format!("{}{number}", node.name) } else { node.name.clone() };
+                let level = parent.map_or(0, |parent| tree.nodes[parent].level + 1);
+                tree.nodes.push(TreeNode { name, spec, parent, level, peers: node.peers });
+                let node_index = tree.nodes.len() - 1;
+                for clients in &node.clients {
+                    let assigned = clients.assigned.map(Amount::clamped);
+                    let (priority, wants, uses) = (clients.priority, clients.wants, clients.uses);
+                    let (speaks, window) = (clients.speaks, clients.window.0);
+                    let client = TreeClient { node: node_index, speaks, priority, wants, assigned, uses, window };
+                    tree.clients.extend(std::iter::repeat_n(client, clients.count as usize));
+                }
+            }
+        }
+        tree
+    }
+
+    /// The nodes with this name in the file.
+    pub(crate) fn named(&self, scenario: &Scenario, name: &str) -> Vec<usize> {
+        let called = |place: &TreeNode| scenario.nodes[place.spec].name == name;
+        (0..self.nodes.len()).filter(|node| called(&self.nodes[*node])).collect()
     }
 }

@@ -18,7 +18,7 @@ fn refused(text: &str) -> String {
 }
 
 #[test]
-fn those_that_come_with_the_simulator_are_without_mistakes() {
+fn built_in_scenarios_are_valid() {
     for (name, text) in BUILT_IN {
         let scenario = Scenario::parse(name, text).unwrap_or_else(|error| panic!("{error}"));
         assert!(!scenario.about.is_empty());
@@ -26,17 +26,7 @@ fn those_that_come_with_the_simulator_are_without_mistakes() {
 }
 
 #[test]
-fn what_is_not_said_goes_without_saying() {
-    let least = Scenario::parse("least", LEAST).expect("it is enough");
-    assert_eq!((least.handover, least.commit, least.push), (Handover::Promises, Span::millis(5), true));
-    assert_eq!(least.network, Network::default());
-    assert_eq!((least.nodes[0].peers, least.nodes[0].times), (3, 1));
-    let settings = least.settings().expect("it is valid");
-    assert_eq!(settings.safe_capacity, SafeCapacity::Dynamic);
-}
-
-#[test]
-fn nodes_may_know_less_than_the_scenario_says() {
+fn a_node_may_override_the_handover_of_the_scenario() {
     let text =
         format!("{LEAST}  - {{name: leaf, parent: root, times: 2, handover: learning, sends_instance: false}}\n");
     for (everywhere, root) in [("promises", Handover::Promises), ("learning", Handover::Learning)] {
@@ -49,16 +39,7 @@ fn nodes_may_know_less_than_the_scenario_says() {
 }
 
 #[test]
-fn parameters_are_those_of_a_server() {
-    let text =
-        LEAST.replace("  lease: 20s\n", "  lease: 20s\n  parameters: {reuse: prompt, min_request_interval: 0.5}\n");
-    let settings = Scenario::parse("mine.yaml", &text).expect("it is valid").settings().expect("it is valid");
-    assert_eq!(settings.reuse, leaseway_core::Reuse::Prompt);
-    assert_eq!(settings.min_request_interval.0, 500);
-}
-
-#[test]
-fn mistakes_are_told_with_file_line_and_what_was_expected() {
+fn errors_have_file_line_and_the_expected_value() {
     for (right, wrong, expected) in [
         ("length: 60s", "length: 60", "mine.yaml:2:9: "),
         ("length: 60s", "length: 60", "like 300s"),
@@ -76,7 +57,7 @@ fn mistakes_are_told_with_file_line_and_what_was_expected() {
 }
 
 #[test]
-fn what_cannot_be_simulated_is_refused() {
+fn invalid_scenarios_are_refused() {
     for (right, wrong, expected) in [
         ("length: 60s", "length: 0s", "`length` is 0s"),
         ("refresh: 5s", "refresh: 1500ms", "`refresh` is 1500ms, expected whole seconds"),
@@ -110,18 +91,7 @@ fn what_cannot_be_simulated_is_refused() {
 }
 
 #[test]
-fn walks_step_by_a_part_and_never_below_nothing() {
-    let mut rng = fastrand::Rng::with_seed(1);
-    let walk = Wants::Walk { start: 100.0, step: Part(0.1), every: Span::millis(10_000) };
-    assert_eq!(walk.first(&mut rng), 100.0);
-    let steps: Vec<f64> = (0..1000).filter_map(|_| Some(walk.step(100.0, &mut rng)?.0)).collect();
-    assert!(steps.iter().all(|wants| (90.0..=110.0).contains(wants)));
-    assert!(steps.iter().any(|wants| *wants > 109.0) && steps.iter().any(|wants| *wants < 91.0));
-    assert_eq!(Wants::Constant(5.0).step(5.0, &mut rng), None);
-}
-
-#[test]
-fn drawn_wants_have_the_median_that_they_should() {
+fn random_wants_have_the_right_median() {
     let mut rng = fastrand::Rng::with_seed(1);
     let mut median = |wants: Wants| {
         let mut drawn: Vec<f64> = (0..4001).map(|_| wants.first(&mut rng)).collect();
@@ -135,7 +105,7 @@ fn drawn_wants_have_the_median_that_they_should() {
 }
 
 #[test]
-fn an_override_has_one_capacity_and_a_node_that_is_there() {
+fn an_override_has_one_capacity_and_a_known_node() {
     let with = |set: &str| format!("{LEAST}events:\n  - {{at: 1s, do: {{override: {{{set}, ends: 5s}}}}}}\n");
     for (set, expected) in [
         ("capacity: 1, factor: 0.5", "either a `capacity` or a `factor`"),

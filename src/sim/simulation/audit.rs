@@ -60,8 +60,8 @@ impl Simulation<'_> {
         Err(Violation { invariant, detail })
     }
 
-    /// What the holders of each node believe: its clients, and its child nodes, each with the larger of its supply and
-    /// what its own holders believe.
+    /// The sum that the holders of each node believe. A child node counts with the larger of its supply and the sum that
+    /// its own holders believe.
     fn believed(&self) -> Vec<Sum> {
         let mut believed = vec![Sum::ZERO; self.nodes.len()];
         for (place, client) in self.plan.tree.clients.iter().zip(&self.clients) {

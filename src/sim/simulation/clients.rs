@@ -24,7 +24,6 @@ use crate::{
 };
 
 impl Simulation<'_> {
-    /// Creates the client with this index.
     pub(crate) fn arrive(&mut self, index: usize) {
         let seed = self.rng.u64(..);
         let plan = &self.plan.tree.clients[index];
@@ -55,7 +54,6 @@ impl Simulation<'_> {
         self.set_burst(index);
     }
 
-    /// Begins or ends a burst of usage.
     pub(crate) fn burst(&mut self, index: usize, generation: u32) {
         if self.clients[index]
             .usage_pattern
@@ -116,7 +114,6 @@ impl Simulation<'_> {
         ClientMachine::Session(Box::new(Session::new(settings)))
     }
 
-    /// Breaks the stream of an Envoy.
     pub(crate) fn break_stream(&mut self, index: usize) -> Result<(), Violation> {
         if let ClientMachine::Envoy(envoy) = &mut self.clients[index].machine {
             envoy.break_stream(self.now);
@@ -137,7 +134,6 @@ impl Simulation<'_> {
         self.step_client(index)
     }
 
-    /// Sets the wants of a client.
     fn set_wants(&mut self, index: usize, wants: f64) {
         let wants = Amount::clamped(wants);
         let client = &mut self.clients[index];
@@ -155,7 +151,6 @@ impl Simulation<'_> {
         self.step_client(index)
     }
 
-    /// Adds to the wants of a client.
     pub(crate) fn want_more(&mut self, index: usize, by: f64) -> Result<(), Violation> {
         self.want(index, (self.clients[index].wants.get() + by).max(0.0))
     }
@@ -214,7 +209,6 @@ impl Simulation<'_> {
         self.step_client(index)
     }
 
-    /// Replaces a client by a new one.
     pub(crate) fn replace_client(&mut self, index: usize) -> Result<(), Violation> {
         self.rename(index);
         self.restart_process(index)?;
@@ -280,7 +274,6 @@ impl Simulation<'_> {
         self.want(index, wants.get())
     }
 
-    /// The client forgets its lease.
     fn forget_lease(&mut self, index: usize) -> Result<(), Violation> {
         self.set_usable(index, Amount::ZERO)
     }
@@ -405,7 +398,6 @@ impl Simulation<'_> {
     }
 }
 
-/// The name of a client at servers.
 fn client_name(index: usize, speaks: ClientKind, number: u32) -> Arc<str> {
     let name = Participant::Client(index).name(number);
     // Must differ from the names of simulated nodes.

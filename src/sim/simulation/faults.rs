@@ -27,7 +27,6 @@ impl Simulation<'_> {
         Ok(())
     }
 
-    /// Injects a fault.
     pub(crate) fn inject(&mut self, fault: &Fault) -> Result<(), Violation> {
         match fault {
             Fault::LoseMaster { node, back } => self.lose_master_for(node.as_deref(), *back),

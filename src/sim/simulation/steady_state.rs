@@ -17,7 +17,6 @@ use crate::{
 /// refresh. The maximum in 260 runs of the built-in scenarios is 7 %.
 const TOLERANCE: f64 = 0.1;
 
-/// See the module documentation.
 pub(crate) struct SteadyState {
     from: Millis,
     seconds: f64,
@@ -50,7 +49,6 @@ impl ClientAverages {
         ClientAverages { due: 0.0, had: 0.0, limiter }
     }
 
-    /// Adds a second.
     fn add(&mut self, client: &Client, due: Amount, has: Amount) {
         self.due += due.get();
         self.had += has.get();
@@ -105,14 +103,12 @@ impl LimiterAverages {
 }
 
 impl Simulation<'_> {
-    /// Called when faults have ended.
     pub(crate) fn begin_steady_state(&mut self) {
         let left = self.plan.scenario.length.0.since(self.now);
         self.steady_state =
             Some(SteadyState { from: self.now.plus(Millis(left.0 / 2)), seconds: 0.0, clients: Vec::new() });
     }
 
-    /// Called every second.
     pub(crate) fn sample_steady_state(&mut self) {
         let Some(mut steady_state) = self.steady_state.take_if(|steady_state| steady_state.from <= self.now) else {
             return;
@@ -149,7 +145,7 @@ mod tests {
 
     use super::*;
 
-    /// Of 40 a second that are offered for a hundred seconds.
+    /// Checks a client with 40 callers per second over a hundred seconds.
     fn judged(due: f64, had: f64, asked: f64, passed: u64) -> Result<(), String> {
         let window = Window { length: Duration::from_secs(1), rate: 500.0 };
         let (before, served) =
@@ -159,10 +155,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_is_had_wanted_and_passes_or_it_is_told() {
+    fn deviations_of_capacity_wants_and_permits_are_found() {
         assert_eq!(judged(20.0, 19.0, 41.0, 1_910), Ok(()));
         assert_eq!(judged(41.0, 41.0, 41.0, 3_920), Ok(()));
-        for (wrong, reply_body) in [
+        for (wrong, expected) in [
             (judged(20.0, 17.0, 41.0, 1_700), "had 17.00 and was due 20.00"),
             (judged(20.0, 20.0, 33.0, 1_960), "wants 33.00 per second, and is offered 40.00"),
             (judged(20.0, 20.0, 53.0, 1_960), "wants 53.00"),
@@ -170,8 +166,8 @@ mod tests {
             (judged(20.0, 20.0, 41.0, 2_230), "let 2230 through"),
             (judged(41.0, 41.0, 41.0, 3_500), "let 3500 through"),
         ] {
-            let told = wrong.expect_err(reply_body);
-            assert!(told.contains(reply_body), "{told}");
+            let error = wrong.expect_err(expected);
+            assert!(error.contains(expected), "{error}");
         }
     }
 }

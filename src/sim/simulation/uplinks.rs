@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl Simulation<'_> {
-    /// The uplink of a new master, which knows nothing of its predecessor's supply and asks at once.
+    /// The uplink of a new master. It does not know its predecessor's supply, and asks at once.
     pub(crate) fn uplink(&mut self, index: usize) -> Option<Uplink> {
         let parent = self.plan.tree.nodes[index].parent?;
         let seed = self.rng.u64(..);
@@ -46,7 +46,6 @@ impl Simulation<'_> {
         self.tell_uplink(index, hint);
     }
 
-    /// Asks the parent now.
     pub(crate) fn ask_parent(&mut self, index: usize) {
         self.tell_uplink(index, self.asks());
     }

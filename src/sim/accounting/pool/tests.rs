@@ -60,7 +60,7 @@ fn pools() -> Pools {
 }
 
 #[test]
-fn what_is_used_and_promised_is_counted_over_time() {
+fn usage_and_total_are_integrated_over_time() {
     let mut pools = pools();
     pools.uses(Millis(0), Amount::ZERO, amount(50.0));
     pools.stands(Millis(15_000), 1, &report(200.0, 0));
@@ -79,7 +79,7 @@ fn what_is_used_and_promised_is_counted_over_time() {
 }
 
 #[test]
-fn overloads_are_counted_through_all_masters_from_the_given_time_on() {
+fn overloads_are_counted_over_all_masters_from_the_given_time_on() {
     let mut pools = pools();
     pools.stands(Millis(5_000), 1, &report(100.0, 2));
     pools.stands(Millis(12_000), 1, &report(100.0, 3));
@@ -91,7 +91,7 @@ fn overloads_are_counted_through_all_masters_from_the_given_time_on() {
 }
 
 #[test]
-fn clients_that_had_to_go_are_told_apart_from_those_that_took_turns_or_left() {
+fn only_clients_that_lost_their_capacity_count_as_kicked_out() {
     let mut pools = pools();
     let gone = PoolEventKind::Disconnected;
     for (at, kind, holder, cause) in [

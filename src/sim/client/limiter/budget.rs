@@ -1,4 +1,4 @@
-//! An independent check of what a limiter admits, given the leases of its session.
+//! An independent check of the permits that a limiter admits, given the leases of its session.
 //!
 //! In every period the admitted permits are at most the leased capacity in it plus one burst: the capacity at the start
 //! of the period times the length of the window, and at least one permit. All periods are checked at once, by tracking
@@ -15,7 +15,6 @@ use leaseway_core::invariant::Violation;
 /// Rounding error of a million additions. The bucket itself is exact.
 const TOLERANCE: f64 = 1e-4;
 
-/// See the module documentation.
 pub(super) struct AdmissionBudget {
     window: Duration,
     /// The capacity and expiry of the lease.
@@ -30,12 +29,10 @@ impl AdmissionBudget {
         AdmissionBudget { window, lease: None, left: 0.0, has_begun: false, at }
     }
 
-    /// The current burst.
     pub(super) fn burst(&self) -> f64 {
         (self.capacity() * self.window.as_secs_f64()).max(1.0)
     }
 
-    /// The lease has changed.
     pub(super) fn leased(&mut self, at: Nanos, lease: Option<(f64, Nanos)>) {
         self.advance(at);
         self.lease = lease.filter(|(_, end)| at < *end);
@@ -45,7 +42,6 @@ impl AdmissionBudget {
         self.left = self.left.min(self.burst());
     }
 
-    /// A permit was admitted.
     pub(super) fn passed(&mut self, at: Nanos) -> Result<(), Violation> {
         self.advance(at);
         self.left -= 1.0;
@@ -97,14 +93,14 @@ mod tests {
     const SECOND: Nanos = 1_000_000_000;
     const WINDOW: Duration = Duration::from_secs(2);
 
-    /// A lease that changes ten times in twenty seconds, and is not there for a while.
+    /// A lease that changes ten times in twenty seconds, and is absent for a while.
     fn leases(rng: &mut fastrand::Rng) -> Vec<(Nanos, f64)> {
         let mut leases = vec![(0, 5.0)];
         leases.extend((1..10).map(|turn| (turn * 2 * SECOND, if rng.u8(..) < 60 { 0.0 } else { rng.f64() * 8.0 })));
         leases
     }
 
-    fn brought(leases: &[(Nanos, f64)], from: Nanos, until: Nanos) -> f64 {
+    fn leased(leases: &[(Nanos, f64)], from: Nanos, until: Nanos) -> f64 {
         let ends = leases.iter().skip(1).map(|(at, _)| *at).chain([Nanos::MAX]);
         let each = leases.iter().zip(ends).map(|((begin, capacity), end)| {
             let seconds = end.min(until).saturating_sub(from.max(*begin)) as f64 / 1e9;
@@ -118,20 +114,20 @@ mod tests {
         (capacity * WINDOW.as_secs_f64()).max(1.0)
     }
 
-    /// Of every window that begins before or after a change, or with something that passed, one by one.
+    /// The minimum over all periods that begin just before a change, at a change, or with a permit.
     fn least_left(leases: &[(Nanos, f64)], passed: &[Nanos], now: Nanos) -> f64 {
         let changes = leases.iter().flat_map(|(at, _)| [at.saturating_sub(1), *at]);
         let begins = changes.chain(passed.iter().copied()).filter(|at| *at <= now).chain([now]);
         let left = begins.map(|from| {
             let within = passed.iter().filter(|at| (from..now).contains(*at)).count() as f64;
-            burst(leases, from) + brought(leases, from, now) - within
+            burst(leases, from) + leased(leases, from, now) - within
         });
         left.fold(f64::INFINITY, f64::min)
     }
 
     #[test]
-    fn as_much_may_pass_as_in_the_window_of_all_that_has_least_left() {
-        let (mut let_through, mut held_back) = (0, 0);
+    fn the_budget_is_that_of_the_period_with_the_smallest_budget() {
+        let (mut admitted, mut refused) = (0, 0);
         for seed in 0..200 {
             let mut rng = fastrand::Rng::with_seed(seed);
             let leases = leases(&mut rng);
@@ -147,20 +143,20 @@ mod tests {
                     assert_eq!(budget.refused(now).is_err(), left > 1.0 + TOLERANCE, "{seed}: {left} left");
                     assert!(budget.passed(now).is_ok(), "{seed}: {left} left");
                     passed.push(now);
-                    let_through += 1;
+                    admitted += 1;
                 } else if left < 0.9 || !has_lease {
                     assert!(budget.refused(now).is_ok(), "{seed}: {left} left");
-                    held_back += 1;
+                    refused += 1;
                 }
                 budget.advance(now);
                 assert!((budget.left - least_left(&leases, &passed, now + 1)).abs() < 1e-6, "{seed}: {step}");
             }
         }
-        assert!(let_through > 1_000 && held_back > 1_000, "{let_through} {held_back}");
+        assert!(admitted > 1_000 && refused > 1_000, "{admitted} {refused}");
     }
 
     #[test]
-    fn one_more_than_may_pass_is_told_and_so_is_one_without_a_lease() {
+    fn a_permit_beyond_the_budget_or_without_a_lease_is_found() {
         let mut budget = AdmissionBudget::new(0, WINDOW);
         assert!(budget.passed(1).expect_err("there is no lease").invariant.contains("without a lease"));
         let mut budget = AdmissionBudget::new(0, WINDOW);

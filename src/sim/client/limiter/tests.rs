@@ -25,7 +25,7 @@ fn set(client: &mut LimiterClient, now: Millis, capacity: f64) {
 }
 
 #[test]
-fn callers_are_served_as_the_lease_allows_and_wants_are_what_they_ask_for() {
+fn callers_are_admitted_by_the_lease_and_wants_follow_their_rate() {
     let mut client = leased_ten();
     for second in 1..20 {
         client.poll(Millis(second * 1_000));
@@ -45,7 +45,7 @@ fn callers_are_served_as_the_lease_allows_and_wants_are_what_they_ask_for() {
 
 /// A bucket that does not respect the lease of the session.
 #[test]
-fn what_a_limiter_does_and_its_lease_does_not_allow_is_found() {
+fn a_limiter_that_admits_too_much_or_too_little_is_found() {
     let broken = |capacity| {
         let mut client = leased_ten();
         client.poll(Millis(10_000));
@@ -60,7 +60,7 @@ fn what_a_limiter_does_and_its_lease_does_not_allow_is_found() {
 }
 
 #[test]
-fn an_end_that_a_limiter_does_not_hear_of_is_found() {
+fn a_limiter_that_misses_the_expiry_is_found() {
     let mut client = leased_ten();
     client.poll(Millis(20_000));
     assert_eq!(client.take_broken(), None);

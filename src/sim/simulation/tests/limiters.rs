@@ -4,7 +4,7 @@ use super::*;
 use crate::client::ClientMachine;
 
 #[test]
-fn limiters_let_through_what_their_leases_allow_and_in_the_end_what_they_are_due() {
+fn limiters_keep_to_their_leases_and_get_their_due() {
     let cramped = scenario("cramped_limiters", |_| {});
     let random = scenario("random_limiters", |scenario| scenario.length = Span::millis(420_000));
     for (plan, seeds) in [(cramped, 1..=6), (random, 1..=1)] {
@@ -17,17 +17,13 @@ fn limiters_let_through_what_their_leases_allow_and_in_the_end_what_they_are_due
 
 /// The checks need callers that are admitted and callers that are refused.
 #[test]
-fn callers_come_as_often_as_the_scenario_says_and_limiters_do_not_spin() {
+fn callers_arrive_at_the_given_rate_and_limiters_do_not_spin() {
     let plan = scenario("cramped_limiters", |scenario| {
         scenario.random_faults.clear();
         scenario.length = Span::millis(160_000);
     });
     let mut simulation = Simulation::new(&plan, 1, RunOptions::default());
-    simulation
-        .start()
-        .and_then(|()| simulation.run())
-        .and_then(|()| simulation.check_outcome())
-        .expect("nothing is broken");
+    simulation.start().and_then(|()| simulation.run()).and_then(|()| simulation.check_outcome()).expect("no violation");
     for client in &simulation.clients[..3] {
         let ClientMachine::Limiter(limiter) = &client.machine else { panic!("the first three are limiters") };
         let served = limiter.served();
@@ -38,7 +34,7 @@ fn callers_come_as_often_as_the_scenario_says_and_limiters_do_not_spin() {
 }
 
 #[test]
-fn limiters_that_do_not_end_up_with_what_they_are_due_are_found() {
+fn limiters_without_their_due_are_found() {
     let plan = scenario("cramped_limiters", |scenario| {
         scenario.random_faults.clear();
         scenario.length = Span::millis(300_000);

@@ -1,4 +1,4 @@
-//! What clients with changing wants have after a change of master, for each kind of client.
+//! The capacity of clients with changing wants after a change of master, for each kind of client.
 
 use super::*;
 use crate::scenario::ClientKind;
@@ -56,42 +56,22 @@ fn had(who: Who, back: Between) -> [f64; AFTER.len()] {
     sums
 }
 
-/// After the second refresh.
-fn keep_what_they_had(who: Who) {
-    keep_at(who, &[2, 3, 4, 5, 6]);
-}
-
-/// Indexes of times after the change.
-fn keep_at(who: Who, times: &[usize]) {
-    for (back, bound) in [(TRANSFER, 0.9), (KILL, 0.85)] {
-        let had = had(who, back);
-        let least = times.iter().map(|at| had[*at]).fold(f64::INFINITY, f64::min);
-        assert!(least >= bound, "{who:?}, no master for {:?}: {had:.2?}", back.least);
+/// Clients keep what they had, measured after their second refresh. The leases of clients that never name them expire a
+/// minute after the change, and the last lease from before it expires a little later.
+#[test]
+fn clients_of_every_kind_keep_their_capacity_after_a_change_of_master() {
+    let all = &[2, 3, 4, 5, 6][..];
+    for (who, times) in [
+        (Who::Clients(ClientKind::Leaseway), all),
+        (Who::Clients(ClientKind::Echoes), all),
+        (Who::Clients(ClientKind::Doorman), all),
+        (Who::BelowNodes, all),
+        (Who::Clients(ClientKind::Silent), &[2, 3, 4, 6]),
+    ] {
+        for (back, bound) in [(TRANSFER, 0.9), (KILL, 0.85)] {
+            let had = had(who, back);
+            let least = times.iter().map(|at| had[*at]).fold(f64::INFINITY, f64::min);
+            assert!(least >= bound, "{who:?}, no master for {:?}: {had:.2?}", back.least);
+        }
     }
-}
-
-#[test]
-fn clients_that_know_the_protocol_keep_what_they_had() {
-    keep_what_they_had(Who::Clients(ClientKind::Leaseway));
-}
-
-#[test]
-fn clients_that_echo_tokens_keep_what_they_had() {
-    keep_what_they_had(Who::Clients(ClientKind::Echoes));
-}
-
-#[test]
-fn clients_of_the_original_protocol_keep_what_they_had() {
-    keep_what_they_had(Who::Clients(ClientKind::Doorman));
-}
-
-#[test]
-fn child_nodes_keep_what_they_had() {
-    keep_what_they_had(Who::BelowNodes);
-}
-
-/// Their leases have expired a minute after the change, and the last lease from before it expires a little later.
-#[test]
-fn clients_that_never_say_what_they_have_keep_it_until_it_ends() {
-    keep_at(Who::Clients(ClientKind::Silent), &[2, 3, 4, 6]);
 }

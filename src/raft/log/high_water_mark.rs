@@ -1,23 +1,23 @@
-//! The floor: a high-water mark of the log, stored apart from it, so that a lost log is noticed.
+//! The high-water mark of the log, stored apart from the log so that a lost log is noticed.
 //!
-//! The floor names the newest entry that was on disk when the floor was written. A log that ends before its floor has
+//! The mark names the newest entry that was on disk when the mark was written. A log that ends before its mark has
 //! lost entries that this peer has acknowledged. Such a peer would vote for a candidate that lacks them, and a lone one
-//! would lease capacity twice. So its directory is refused.
+//! would lease capacity twice. So its directory is refused. The file is called `floor`.
 //!
-//! A commit waits for one flush only, that of the log. The floor is written after it, before the entries are
-//! acknowledged, and without a flush. That survives the process, so a killed process leaves an exact floor. A power
-//! failure may leave a floor that is a second old ([`Flusher`]), which is still a lower bound. Only two rare writes are
-//! flushed at once:
-//! - the first one, so that a log that was ever acknowledged has a floor;
-//! - the one before a truncation. Only a truncation moves the end of the log back, and a floor from before it would
+//! A commit waits for one flush only, that of the log. The mark is written after it, before the entries are
+//! acknowledged, and without a flush. An unflushed write survives the process, so a killed process leaves an exact
+//! mark. A power failure may leave a mark that is a second old ([`Flusher`]), which is still a lower bound. Only two
+//! rare writes are flushed at once:
+//! - the first one, so that a log that was ever acknowledged has a mark;
+//! - the one before a truncation. Only a truncation moves the end of the log back, and a mark from before it would
 //!   refuse an intact log.
 //!
-//! The file has two slots, each within a sector, which are written in turn. If a power failure tears a write, the other
-//! slot remains, which is older. After a second without a write, the [`Flusher`] copies the newer slot over the older
-//! one. From then on, damage to one slot loses nothing.
+//! The file has two slots, each within a sector, which are written in turn. If a power failure tears a write, the other,
+//! older slot remains. After a second without a write, the [`Flusher`] copies the newer slot over the older one. From
+//! then on, damage to one slot loses nothing.
 //!
-//! A slot also stores what other peers are known to have on disk ([`Acknowledged`]) as of the write. That needs no
-//! flush of its own, because an older value is a lower bound, too.
+//! A slot also stores which entries other peers are known to have on disk ([`Acknowledged`]). This needs no flush of its
+//! own, because an older value is a lower bound, too.
 
 use std::{
     fs::File,
@@ -31,9 +31,8 @@ use serde::{Deserialize, Serialize};
 use crate::log::{
     StoreError,
     acknowledged::{Acknowledged, KnownPeers},
-    codec,
+    codec::{self, Found, Kind},
     directory::{self, Directory},
-    frame::{self, Found, Kind},
     types::LogId,
 };
 
@@ -43,7 +42,7 @@ const SLOT_BYTES: usize = 512;
 
 /// The content of a slot.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(crate) struct StoredFloor {
+pub(crate) struct StoredMark {
     /// Counts the writes. The slot with the higher number is in force.
     pub(crate) number: u64,
     /// The end of the log.
@@ -51,9 +50,9 @@ pub(crate) struct StoredFloor {
     pub(crate) known: KnownPeers,
 }
 
-/// The floor as the disk thread writes it.
+/// The high-water mark, as the disk thread writes it.
 #[derive(Debug)]
-pub(crate) struct Floor(Arc<Shared>);
+pub(crate) struct HighWaterMark(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -66,15 +65,15 @@ struct Shared {
 
 #[derive(Debug)]
 struct Slots {
-    stored: StoredFloor,
+    stored: StoredMark,
     is_flushed: bool,
     /// Whether the older slot has the same content.
     is_copied: bool,
 }
 
-impl Floor {
-    /// `None` if there is no floor file.
-    pub(crate) fn read(directory: &Directory) -> Result<Option<StoredFloor>, StoreError> {
+impl HighWaterMark {
+    /// `None` if there is no such file.
+    pub(crate) fn read(directory: &Directory) -> Result<Option<StoredMark>, StoreError> {
         let Some(bytes) = directory.bytes(FILE_NAME)? else { return Ok(None) };
         let path = directory.path(FILE_NAME);
         let slots = [slot(&bytes, 0), slot(&bytes, SLOT_BYTES)];
@@ -89,15 +88,15 @@ impl Floor {
     /// Continues from `read`, or creates the file with the end of the log.
     pub(crate) fn open(
         directory: &Directory,
-        read: Option<StoredFloor>,
+        read: Option<StoredMark>,
         last: Option<LogId>,
         acknowledged: Acknowledged,
-    ) -> Result<Floor, StoreError> {
+    ) -> Result<HighWaterMark, StoreError> {
         let path = directory.path(FILE_NAME);
         let stored = match read {
             Some(stored) => stored,
             None => {
-                let first = StoredFloor { number: 0, last, known: acknowledged.known() };
+                let first = StoredMark { number: 0, last, known: acknowledged.known() };
                 let mut bytes = vec![0; 2 * SLOT_BYTES];
                 for at in [0, SLOT_BYTES] {
                     let record = record(&first);
@@ -109,10 +108,10 @@ impl Floor {
         };
         let file = File::options().write(true).open(&path).map_err(StoreError::io("open", &path))?;
         let state = Mutex::new(Slots { stored, is_flushed: true, is_copied: false });
-        Ok(Floor(Arc::new(Shared { file, path, acknowledged, state })))
+        Ok(HighWaterMark(Arc::new(Shared { file, path, acknowledged, state })))
     }
 
-    /// Raises the floor to an entry that is on disk.
+    /// Raises the mark to an entry that is on disk.
     pub(crate) fn raise(&mut self, last: LogId) -> Result<(), StoreError> {
         let is_first = {
             let mut state = self.0.state();
@@ -123,7 +122,7 @@ impl Floor {
         if is_first { self.0.flush() } else { Ok(()) }
     }
 
-    /// Lowers the floor before a truncation. Durable when it returns, which has to be before the truncation is.
+    /// Lowers the mark before a truncation. The mark is durable when this returns, before the truncation begins.
     pub(crate) fn lower(&mut self, last: Option<LogId>) -> Result<(), StoreError> {
         {
             let mut state = self.0.state();
@@ -146,10 +145,10 @@ impl Shared {
 
     /// Overwrites the older slot.
     fn write(&self, state: &mut Slots, last: Option<LogId>) -> Result<(), StoreError> {
-        let stored = StoredFloor { number: state.stored.number + 1, last, known: self.acknowledged.known() };
+        let stored = StoredMark { number: state.stored.number + 1, last, known: self.acknowledged.known() };
         let at = (stored.number % 2) * SLOT_BYTES as u64;
         self.file.write_all_at(&record(&stored), at).map_err(StoreError::io("write", &self.path))?;
-        let same = |floor: &StoredFloor| (floor.last, floor.known.clone());
+        let same = |mark: &StoredMark| (mark.last, mark.known.clone());
         state.is_copied = same(&stored) == same(&state.stored);
         (state.stored, state.is_flushed) = (stored, false);
         Ok(())
@@ -161,7 +160,7 @@ impl Shared {
     }
 }
 
-/// Flushes the floor in the background.
+/// Flushes the mark in the background.
 #[derive(Debug, Clone)]
 pub(crate) struct Flusher(Arc<Shared>);
 
@@ -171,7 +170,7 @@ impl Flusher {
         !state.is_flushed || !state.is_copied || state.stored.known != self.0.acknowledged.known()
     }
 
-    /// Flushes what was written since the last call. If nothing was, copies the newer slot over the older one. Blocks.
+    /// Flushes writes since the last call. If there were none, copies the newer slot over the older one. Blocks.
     pub(crate) fn flush(&self) -> Result<(), StoreError> {
         {
             let mut state = self.0.state();
@@ -184,15 +183,15 @@ impl Flusher {
     }
 }
 
-pub(crate) fn record(stored: &StoredFloor) -> Vec<u8> {
+pub(crate) fn record(stored: &StoredMark) -> Vec<u8> {
     let mut bytes = Vec::new();
-    frame::write(&mut bytes, Kind::Floor, &codec::encode(stored));
+    codec::write_frame(&mut bytes, Kind::HighWaterMark, &codec::encode(stored));
     bytes
 }
 
-pub(crate) fn slot(bytes: &[u8], at: usize) -> Option<StoredFloor> {
-    match frame::read(bytes.get(..at + SLOT_BYTES)?, at) {
-        Found::Frame { kind: Kind::Floor, payload, .. } => codec::decode(payload).ok(),
+pub(crate) fn slot(bytes: &[u8], at: usize) -> Option<StoredMark> {
+    match codec::read_frame(bytes.get(..at + SLOT_BYTES)?, at) {
+        Found::Frame { kind: Kind::HighWaterMark, payload, .. } => codec::decode(payload).ok(),
         _ => None,
     }
 }

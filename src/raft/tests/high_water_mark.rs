@@ -1,4 +1,4 @@
-//! Logs that end before the floor, and torn or damaged floors.
+//! Logs that end before the high-water mark, and torn or damaged marks.
 
 use std::{
     collections::BTreeMap,
@@ -19,9 +19,9 @@ use crate::{
     handle::open::{Opened, open},
     log::{
         acknowledged::{Acknowledged, Known, MAX_REMEMBERED},
+        codec::Kind,
         directory::{Directory, Identity},
-        floor::{Floor, StoredFloor, record},
-        frame::Kind,
+        high_water_mark::{HighWaterMark, StoredMark, record},
         types::{Entry, LogId},
     },
     settings::Settings,
@@ -84,7 +84,7 @@ impl UsedDirectory {
     }
 
     fn refused(&self) -> String {
-        self.open().map(|_| ()).expect_err("something is missing")
+        self.open().map(|_| ()).expect_err("a file is missing or damaged")
     }
 }
 
@@ -97,7 +97,7 @@ fn cut_to(path: &Path, whole: &[u8], bytes: usize) {
 }
 
 #[test]
-fn a_log_that_ends_before_what_was_acknowledged_is_refused_wherever_it_ends_and_is_not_touched() {
+fn a_log_that_ends_before_the_high_water_mark_is_refused_and_unchanged() {
     let used = UsedDirectory::new();
     used.vote();
     used.append((0..6).map(|index| entry(1, index)));
@@ -111,53 +111,38 @@ fn a_log_that_ends_before_what_was_acknowledged_is_refused_wherever_it_ends_and_
         assert_eq!(fs::read(used.segment()).expect("it is there").len(), length, "cut at {length}");
         fs::write(used.segment(), &whole).expect("it can be written");
     }
-    assert_eq!(used.open().expect("all is as it was").log.log().last(), Some(log_id(1, 5)));
+    assert_eq!(used.open().expect("the log is restored").log.log().last(), Some(log_id(1, 5)));
 }
 
 #[test]
-fn what_was_written_beyond_the_floor_may_be_torn_off() {
+fn entries_beyond_the_high_water_mark_may_be_torn_off() {
     let used = UsedDirectory::new();
     used.vote();
     used.append((0..6).map(|index| entry(1, index)));
-    let floor = fs::read(used.path("floor")).expect("it can be read");
+    let mark = fs::read(used.path("floor")).expect("it can be read");
     used.append((6..8).map(|index| entry(1, index)));
-    // As after a power failure: the newest floors did not reach the disk.
-    fs::write(used.path("floor"), floor).expect("it can be written");
+    // As after a power failure: the newest marks did not reach the disk.
+    fs::write(used.path("floor"), mark).expect("it can be written");
     cut(&used.segment(), fs::read(used.segment()).expect("it can be read").len() - 3);
     assert_eq!(used.open().expect("no acknowledgement is known").log.log().last(), Some(log_id(1, 6)));
 }
 
 #[test]
-fn a_directory_without_its_log_is_refused_whatever_else_is_gone() {
-    for gone in [&[][..], &["vote"], &["vote", "floor"], &["floor"]] {
-        let used = UsedDirectory::new();
-        used.vote();
-        used.append((0..3).map(|index| entry(1, index)));
-        fs::remove_dir_all(used.path("log")).expect("it can be removed");
-        gone.iter().for_each(|file| fs::remove_file(used.path(file)).expect("it can be removed"));
-        for _ in 0..2 {
-            let why = used.refused();
-            assert!(why.contains("--take-over"), "without {gone:?}: {why}");
-        }
-    }
-}
-
-#[test]
-fn a_start_that_was_cut_short_before_the_first_entry_is_no_loss() {
+fn a_start_that_was_interrupted_before_the_first_entry_is_no_loss() {
     let used = UsedDirectory::new();
-    assert!(!used.open().expect("it belongs to a cluster, and nothing was promised").used);
+    assert!(!used.open().expect("it only belongs to a cluster").used);
     used.vote();
-    assert!(used.open().expect("it has voted, and was given nothing yet").used);
+    assert!(used.open().expect("it has voted, and has no entries").used);
 }
 
 #[test]
-fn a_missing_floor_is_refused_though_all_else_is_there() {
+fn a_missing_high_water_mark_is_refused() {
     let used = UsedDirectory::new();
     used.vote();
     used.append((0..3).map(|index| entry(1, index)));
     let whole = fs::read(used.segment()).expect("it can be read");
     fs::remove_file(used.path("floor")).expect("it can be removed");
-    // With the last entry gone, and with an intact log: without the floor nothing tells them apart.
+    // Without the mark, a log that has lost its last entry cannot be told from an intact one.
     for length in [whole.len() - 1, whole.len()] {
         fs::write(used.segment(), &whole[..length]).expect("it can be written");
         for _ in 0..2 {
@@ -170,7 +155,7 @@ fn a_missing_floor_is_refused_though_all_else_is_there() {
 }
 
 #[test]
-fn a_truncation_takes_the_floor_back_and_what_follows_raises_it() {
+fn a_truncation_lowers_the_high_water_mark_and_later_entries_raise_it() {
     let used = UsedDirectory::new();
     used.vote();
     used.append((0..6).map(|index| entry(1, index)));
@@ -178,7 +163,7 @@ fn a_truncation_takes_the_floor_back_and_what_follows_raises_it() {
     assert_eq!(used.open().expect("it is whole").log.log().last(), Some(log_id(1, 1)));
     used.append([entry(2, 2)].into_iter());
     let whole = fs::read(used.segment()).expect("it can be read");
-    // Without the new entry, and also without the truncation, when the log is longer and older.
+    // The new entry is lost; then also the truncation before it, which leaves a longer and older log.
     for lost in 1..whole.len() {
         cut(&used.segment(), whole.len() - lost);
         assert!(used.refused().contains("everything up to entry 2 of term 2"), "{lost} bytes are lost");
@@ -187,29 +172,32 @@ fn a_truncation_takes_the_floor_back_and_what_follows_raises_it() {
 }
 
 #[test]
-fn a_write_that_was_torn_leaves_the_older_floor_and_two_are_damage() {
+fn a_torn_write_leaves_the_older_slot_and_two_damaged_slots_are_refused() {
     let root = tempfile::tempdir().expect("a temporary directory");
     let directory = Directory::open(root.path()).expect("it opens");
-    let mut floor = Floor::open(&directory, None, None, Acknowledged::default()).expect("it is written");
+    let mut mark = HighWaterMark::open(&directory, None, None, Acknowledged::default()).expect("it is written");
     for index in 1..4 {
-        floor.raise(log_id(1, index)).expect("it is written");
+        mark.raise(log_id(1, index)).expect("it is written");
     }
-    let read = || Floor::read(&directory).map(|stored| stored.and_then(|stored| stored.last));
+    let read = || HighWaterMark::read(&directory).map(|stored| stored.and_then(|stored| stored.last));
     assert_eq!(read().expect("it is whole"), Some(log_id(1, 3)));
     let path = directory.path("floor");
     let whole = fs::read(&path).expect("it can be read");
     assert_eq!(whole.len(), 1024);
     for (slot, older) in [(512, log_id(1, 2)), (0, log_id(1, 3))] {
         for at in
-            slot..slot + record(&StoredFloor { number: 3, last: Some(log_id(1, 3)), ..StoredFloor::default() }).len()
+            slot..slot + record(&StoredMark { number: 3, last: Some(log_id(1, 3)), ..StoredMark::default() }).len()
         {
             let mut bytes = whole.clone();
             bytes[at] ^= 0x20;
             fs::write(&path, &bytes).expect("it can be written");
-            assert_eq!(read().expect("the other is whole"), Some(older), "byte {at}");
+            assert_eq!(read().expect("the other slot is intact"), Some(older), "byte {at}");
             bytes[1024 - 512 - slot + 3] ^= 0x20;
             fs::write(&path, &bytes).expect("it can be written");
-            assert!(read().expect_err("neither is").to_string().contains("both of its records"), "byte {at}");
+            assert!(
+                read().expect_err("both slots are damaged").to_string().contains("both of its records"),
+                "byte {at}"
+            );
         }
     }
     cut(&path, 100);
@@ -217,12 +205,12 @@ fn a_write_that_was_torn_leaves_the_older_floor_and_two_are_damage() {
 }
 
 #[test]
-fn after_a_quiet_second_either_record_says_all_of_it() {
+fn after_a_second_without_writes_both_slots_have_the_same_content() {
     let root = tempfile::tempdir().expect("a temporary directory");
     let directory = Directory::open(root.path()).expect("it opens");
     let acknowledged = Acknowledged::default();
-    let mut floor = Floor::open(&directory, None, None, acknowledged.clone()).expect("it is written");
-    let flusher = floor.flusher();
+    let mut mark = HighWaterMark::open(&directory, None, None, acknowledged.clone()).expect("it is written");
+    let flusher = mark.flusher();
     // As the background task does every second.
     let second = || {
         if flusher.is_due() {
@@ -236,21 +224,21 @@ fn after_a_quiet_second_either_record_says_all_of_it() {
             let mut bytes = whole.clone();
             bytes[slot + 20] ^= 1;
             fs::write(&path, &bytes).expect("it can be written");
-            let read = Floor::read(&directory).expect("the other is whole").expect("it is there");
+            let read = HighWaterMark::read(&directory).expect("the other is whole").expect("it is there");
             fs::write(&path, &whole).expect("it can be written");
             (read.last, read.known)
         };
         [without(0), without(512)]
     };
     for index in 1..4 {
-        floor.raise(log_id(1, index)).expect("it is written");
-        assert_ne!(both()[0].0, both()[1].0, "a write leaves the one before");
+        mark.raise(log_id(1, index)).expect("it is written");
+        assert_ne!(both()[0].0, both()[1].0, "a write changes one slot");
         second();
         second();
         assert_eq!(both(), [(Some(log_id(1, index)), BTreeMap::new()), (Some(log_id(1, index)), BTreeMap::new())]);
-        assert!(!flusher.is_due(), "nothing is left to do");
+        assert!(!flusher.is_due(), "both slots are flushed");
     }
-    // What other peers have is stored in the same way.
+    // The entries of other peers are stored in the same way.
     acknowledged.has(9, 4, Some(log_id(1, 2)));
     (0..2).for_each(|_| second());
     assert_eq!(both().map(|(_, known)| known), [acknowledged.known(), acknowledged.known()]);
@@ -258,13 +246,13 @@ fn after_a_quiet_second_either_record_says_all_of_it() {
 }
 
 #[test]
-fn a_record_has_room_for_every_peer_that_is_remembered() {
+fn a_slot_has_room_for_the_maximum_number_of_peers() {
     let most = log_id(u64::MAX, u64::MAX);
     let known = (0..MAX_REMEMBERED as u64).map(|peer| {
         let most = LogId::new(CommittedLeaderId::new(u64::MAX, u64::MAX), most.index);
         (u64::MAX - peer, Known { incarnation: u64::MAX, log: most })
     });
-    let stored = StoredFloor { number: u64::MAX, last: Some(most), known: known.collect() };
+    let stored = StoredMark { number: u64::MAX, last: Some(most), known: known.collect() };
     assert!(record(&stored).len() <= 512, "{}", record(&stored).len());
 }
 
@@ -275,11 +263,11 @@ fn files(used: &UsedDirectory) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 #[test]
-fn a_file_that_is_missing_cut_short_or_damaged_in_any_byte_is_refused_by_name() {
+fn a_file_that_is_missing_truncated_or_damaged_in_any_byte_is_refused_by_name() {
     let used = UsedDirectory::new();
     used.vote();
     used.append((0..3).map(|index| entry(1, index)));
-    let flusher = used.open().expect("it is whole").floor;
+    let flusher = used.open().expect("it is whole").mark;
     flusher.flush().expect("it is written");
     drop(flusher);
     for (path, whole) in files(&used) {
@@ -289,7 +277,7 @@ fn a_file_that_is_missing_cut_short_or_damaged_in_any_byte_is_refused_by_name() 
         assert!(why.contains(&name) || why.contains("log is empty"), "without {name}: {why}");
         fs::write(&path, &whole[..whole.len() / 2 - 1]).expect("it can be written");
         let cut = used.open().map(|opened| opened.log.log().last()).ok();
-        assert!(cut.is_none(), "{name} cut short: {cut:?}");
+        assert!(cut.is_none(), "{name} is truncated: {cut:?}");
         for at in 0..whole.len() {
             let mut bytes = whole.clone();
             bytes[at] ^= 1 << (at % 8);
@@ -310,7 +298,7 @@ fn a_file_that_is_missing_cut_short_or_damaged_in_any_byte_is_refused_by_name() 
             }
         }
         fs::write(&path, &whole).expect("it can be written");
-        assert!(used.open().is_ok(), "all is as it was");
+        assert!(used.open().is_ok(), "the file is restored");
     }
 }
 
@@ -329,9 +317,9 @@ fn a_vote_that_is_older_than_the_log_is_refused() {
 }
 
 #[test]
-fn the_stored_bytes_of_a_floor_have_not_changed() {
+fn the_stored_bytes_of_a_high_water_mark_have_not_changed() {
     let known = BTreeMap::from([(5, Known { incarnation: 6, log: log_id(2, 8) })]);
-    let bytes = record(&StoredFloor { number: 300, last: Some(log_id(2, 9)), known });
+    let bytes = record(&StoredMark { number: 300, last: Some(log_id(2, 9)), known });
     assert_eq!(bytes[..8], [8, crate::log::codec::FORMAT, 0, 0, 13, 0, 0, 0], "kind, format, length");
     assert_eq!(bytes[16..], [251, 44, 1, 1, 2, 7, 9, 1, 5, 6, 2, 7, 8]);
 }

@@ -1,20 +1,23 @@
-//! Holds back single messages between peers, and delivers them later, while others pass.
+//! Injected faults: single messages between peers that are late, and disks that are slow or fail.
 
 use std::{
     collections::BTreeMap,
+    io,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
+    thread,
     time::Duration,
 };
 
 use tokio::sync::Notify;
 
-use crate::transport::Method;
+use crate::{log::StoreError, transport::Method};
 
 /// The messages to hold of all tests in this process, by the address that they are sent to. Each link of a
 /// [`Cluster`](super::cluster::Cluster) has its own address.
 static WANTED: Mutex<BTreeMap<String, Vec<Held>>> = Mutex::new(BTreeMap::new());
 
-/// A message that is held until it is released, at most for ten seconds.
+/// A message that is held until it is released, for at most ten seconds.
 #[derive(Clone)]
 pub(super) struct Held {
     method: Option<Method>,
@@ -77,4 +80,48 @@ pub(crate) async fn deliver<T: Send + 'static>(
         answer
     });
     late.await.expect("a held message is delivered in the end")
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DiskState {
+    Sound,
+    /// A write takes this long.
+    Slow(Duration),
+    /// A write fails.
+    Broken,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Disks {
+    log: Option<DiskState>,
+    snapshot: Option<DiskState>,
+}
+
+/// The disks of all tests in this process, by data directory.
+static DISKS: Mutex<BTreeMap<PathBuf, Disks>> = Mutex::new(BTreeMap::new());
+
+fn with<R>(directory: &Path, f: impl FnOnce(&mut Disks) -> R) -> R {
+    f(DISKS.lock().unwrap_or_else(PoisonError::into_inner).entry(directory.to_owned()).or_default())
+}
+
+/// Sets the disk for the log and the vote.
+pub(super) fn set_log_disk(directory: &Path, state: DiskState) {
+    with(directory, |disks| disks.log = Some(state));
+}
+
+/// Sets the disk for snapshots.
+pub(super) fn set_snapshot_disk(directory: &Path, state: DiskState) {
+    with(directory, |disks| disks.snapshot = Some(state));
+}
+
+/// Called on the thread that is about to write.
+pub(crate) fn meet_disk(directory: &Path, what: &str) -> Result<(), StoreError> {
+    match with(directory, |disks| if what == "snapshot" { disks.snapshot } else { disks.log }) {
+        Some(DiskState::Slow(takes)) => thread::sleep(takes),
+        Some(DiskState::Broken) => {
+            return Err(StoreError::io("write to", directory.join(what))(io::Error::other("the disk is broken")));
+        }
+        Some(DiskState::Sound) | None => {}
+    }
+    Ok(())
 }

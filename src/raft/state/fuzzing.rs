@@ -1,4 +1,4 @@
-//! Entry points for fuzzing: decoders of what is read from the disk and from peers. Each panics if an invariant breaks.
+//! Entry points for fuzzing: the decoders of files and peer messages. Each panics if an invariant breaks.
 
 use std::path::Path;
 
@@ -10,13 +10,12 @@ use openraft::{
 
 use crate::{
     log::{
-        codec,
-        frame::{self, Kind},
+        codec::{self, Kind},
         memory::{Log, SegmentStart},
         segments,
         types::{Entry, LogId, Payload, PeerId, SnapshotMeta, Types, Vote},
     },
-    state::{State, stored::StoredState},
+    state::{State, StoredState},
 };
 
 const NOW: Millis = Millis(1_000_000);
@@ -35,11 +34,11 @@ pub fn segment(bytes: &[u8]) {
 /// bytes for each record.
 pub fn records(mut script: &[u8]) {
     let mut bytes = Vec::new();
-    frame::write(&mut bytes, Kind::Segment, &codec::encode(&SegmentStart { number: 1, purged: None }));
+    codec::write_frame(&mut bytes, Kind::Segment, &codec::encode(&SegmentStart { number: 1, purged: None }));
     while let [kind, length, rest @ ..] = script {
         let (payload, rest) = rest.split_at(rest.len().min(usize::from(*length)));
         let kind = [Kind::Entry, Kind::Entry, Kind::Truncate, Kind::Purge, Kind::Segment][usize::from(*kind) % 5];
-        frame::write(&mut bytes, kind, payload);
+        codec::write_frame(&mut bytes, kind, payload);
         script = rest;
     }
     segment(&bytes);
@@ -75,7 +74,7 @@ fn apply(entries: &[Entry]) {
 
 /// Reads any bytes as a snapshot.
 pub fn snapshot(bytes: &[u8]) {
-    if let Ok(stored) = StoredState::decode(bytes) {
+    if let Ok(stored) = codec::decode::<StoredState>(bytes) {
         stored_and_read(&State::restore(stored, NOW));
     }
 }
@@ -83,7 +82,7 @@ pub fn snapshot(bytes: &[u8]) {
 /// Checks that a stored state is read as the same state.
 fn stored_and_read(state: &State) {
     let stored = codec::encode(&state.record(NOW));
-    let read = StoredState::decode(&stored).expect("what is written can be read");
+    let read = codec::decode::<StoredState>(&stored).expect("what is written can be read");
     let again = codec::encode(&State::restore(read, NOW).record(NOW));
     assert_eq!(stored, again, "what is read is what was written");
 }
@@ -98,16 +97,16 @@ pub fn messages(bytes: &[u8]) {
     if let Ok(append) = codec::decode::<AppendEntriesRequest<Types>>(bytes) {
         apply(&append.entries);
     }
-    let _ = frame::read(bytes, 0);
+    let _ = codec::read_frame(bytes, 0);
 }
 
 /// A corpus with an input of each kind.
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut segment = Vec::new();
-    frame::write(&mut segment, Kind::Segment, &codec::encode(&SegmentStart { number: 1, purged: None }));
+    codec::write_frame(&mut segment, Kind::Segment, &codec::encode(&SegmentStart { number: 1, purged: None }));
     let entry = codec::encode(&Entry { log_id: LogId::default(), payload: EntryPayload::Normal(Payload::BeginTerm) });
-    frame::write(&mut segment, Kind::Entry, &entry);
-    let written = [&include_bytes!("tests/fixtures/format-1.bin")[..]];
+    codec::write_frame(&mut segment, Kind::Entry, &entry);
+    let written = [&include_bytes!("../tests/fixtures/format-1.bin")[..]];
     let mut seeds: Vec<_> = written.iter().map(|bytes| bytes.to_vec()).collect();
     seeds.extend([segment, entry, codec::encode(&StoredState::default())]);
     seeds
