@@ -17,7 +17,7 @@ pub struct Shortage {
 pub struct Promise {
     /// The number of permits.
     pub n: u32,
-    /// When it was made, as the meter counts it.
+    /// The period in which it was made, as the meter counts periods.
     pub era: u64,
 }
 

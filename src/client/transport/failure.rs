@@ -97,6 +97,6 @@ mod tests {
         assert!(explained(closed).starts_with("a:1 closed the connection without an answer"));
         let proxy = "grpc-status header missing, mapped from HTTP status code 503";
         assert_eq!(explained(Status::unavailable(proxy)), format!("a:1: {proxy} (Unavailable)"));
-        assert_eq!(explained(Status::internal("as told")), "a:1: as told (Internal)");
+        assert_eq!(explained(Status::internal("out of memory")), "a:1: out of memory (Internal)");
     }
 }
