@@ -140,14 +140,6 @@ async fn each_back_off_ends_at_its_own_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_endless_back_off_never_ends() {
-    let balancer = Balancer::weighted([('a', 1), ('b', 1)]).with_retry(Duration::MAX);
-    balancer.failed(0, Instant::now());
-    advance(Duration::from_secs(1_000_000)).await;
-    assert_eq!((picks(&balancer, 2).as_str(), balancer.next_retry()), ("bb", None));
-}
-
-#[tokio::test(start_paused = true)]
 async fn pause_failure_and_missing_lease_each_disable_a_backend() {
     let balancer = leased([1.0, 1.0]);
     balancer.pause(0);

@@ -300,10 +300,6 @@ impl Meter for Bucket {
         self.capacity
     }
 
-    fn in_use(&self) -> u64 {
-        0
-    }
-
     /// Time up to now counts at the old rate. Credit beyond the new burst is dropped, except for what the head of the
     /// queue is saving up.
     fn set_capacity(&mut self, now: Nanos, capacity: Capacity) {

@@ -190,20 +190,6 @@ fn a_change_of_demand_by_more_than_a_tenth_is_sent_at_once() {
 }
 
 #[test]
-fn changing_demand_is_sent_at_most_ten_times_a_second() {
-    let mut session = leased();
-    let mut sent = 0;
-    for ms in 1_000..3_000 {
-        session.want(Millis(ms), &id("r"), wants(if ms % 2 == 0 { 1.0 } else { 1_000.0 }), MODE);
-        if let Some(outgoing) = session.poll(Millis(ms)) {
-            sent += 1;
-            session.answered(Millis(ms), outgoing.number, vec![given("r", 40.0, ms)]);
-        }
-    }
-    assert!((15..=20).contains(&sent), "{sent}");
-}
-
-#[test]
 fn a_hint_or_new_demand_during_a_request_is_followed_after_its_answer() {
     let (mut session, number) = refreshing(1_000);
     session.hint(Millis(1_005), "r");
@@ -636,20 +622,6 @@ fn failing_releases_do_not_prevent_refreshes() {
     }
     assert!(refreshes >= 6, "{refreshes} in 50 s, at 5 s and a pause");
     assert!((10..=100).contains(&releases), "retried with pauses: {releases}");
-}
-
-#[test]
-fn a_failed_release_is_retried_until_the_lease_expires() {
-    let mut session = leased();
-    session.release("r");
-    let (mut now, mut tries) = (Millis(1_000), 0);
-    while let Some(outgoing) = session.poll(now) {
-        tries += 1;
-        assert_eq!(released(&outgoing), [("r", Some(1))]);
-        session.failed(now, outgoing.number);
-        now = session.wake(now).expect("another attempt");
-    }
-    assert!((6..1_000).contains(&tries) && now >= Millis(END) && session.is_idle(), "{tries} until {now:?}");
 }
 
 #[test]

@@ -36,21 +36,6 @@ async fn usage_is_reported_once_and_to_pools_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_gauge_in_a_pool_reports_its_peak() {
-    let gauge = GaugeLimiter::new();
-    let opened = opened(Limiter::Gauge(gauge.clone()), Some(10.0));
-    opened.apply(Usable { capacity: Capacity::of(10.0), basis: Basis::Lease });
-    opened.set_pool_state(Millis(0), in_a_pool(), None);
-    drop((gauge.try_acquire(3).expect("free"), gauge.try_acquire(1).expect("free")));
-    let reported_usage = opened.wants(Millis(1_000)).usage.expect("a pool");
-    assert_eq!((reported_usage.units, reported_usage.recharging), (4, 0.4));
-    opened.set_pool_state(Millis(1_000), in_a_pool(), Some(reported_usage));
-    opened.wants(Millis(2_000));
-    opened.set_pool_state(Millis(2_000), in_a_pool(), opened.wants(Millis(2_000)).usage);
-    assert_eq!(opened.wants(Millis(3_000)).usage.map(|usage| (usage.units, usage.recharging)), Some((0, 0.0)));
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_pool_sets_the_burst_while_its_lease_is_live() {
     let saved_up = async |burst, buffer: Option<u64>, basis| {
         let rate = RateLimiter::new(burst);

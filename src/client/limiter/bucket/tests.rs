@@ -182,27 +182,6 @@ fn debt_is_bounded_and_the_charged_part_is_returned() {
 }
 
 #[test]
-fn permits_taken_before_the_bucket_was_full_again_are_not_restored() {
-    let mut bucket = bucket(Burst::Permits(5.0), 1.0);
-    bucket.take(60 * SECOND, 5).expect("the burst");
-    assert_eq!(bucket.refund(65 * SECOND, 5), 5);
-    assert_eq!(drain(&mut bucket, 65 * SECOND), 5, "the bucket is full, as it would be without them");
-    assert_eq!(bucket.refund(65 * SECOND, 5), 5);
-    assert_eq!(drain(&mut bucket, 65 * SECOND), 5, "the permits taken last were not used");
-}
-
-#[test]
-fn used_permits_of_a_settled_reservation_can_be_refunded() {
-    let mut bucket = bucket(Burst::Permits(100.0), 1.0);
-    bucket.take(100 * SECOND, 40).expect("the burst");
-    let promise = bucket.promise(40);
-    bucket.use_part(100 * SECOND, promise, 30);
-    assert_eq!((bucket.taken(), bucket.available(100 * SECOND)), (30, 70));
-    bucket.refund(100 * SECOND, 1_000);
-    assert_eq!((bucket.taken(), bucket.available(100 * SECOND)), (0, 100));
-}
-
-#[test]
 fn extreme_numbers_neither_overflow_nor_panic() {
     for capacity in [1e-300, 1e-13, 1e300, f64::MAX, f64::NAN, -1.0] {
         for burst in

@@ -177,23 +177,13 @@ impl Meter for PermitCount {
         Ok(())
     }
 
-    fn ready_in(&mut self, _: Nanos, _: u64) -> Option<Nanos> {
-        None
-    }
-
     fn max_at_once(&self) -> Option<f64> {
         (self.whole() > 0).then(|| self.capacity.get().floor())
     }
 
-    fn save_for(&mut self, _: Nanos, _: u32) {}
-
-    fn stop_saving(&mut self, _: Nanos) {}
-
     fn promise(&mut self, n: u32) -> Promise {
         Promise { n, era: 0 }
     }
-
-    fn claim(&mut self, _: Promise) {}
 
     fn taken(&self) -> u64 {
         self.taken
@@ -202,10 +192,6 @@ impl Meter for PermitCount {
     fn hand_back(&mut self, _: Nanos, promise: Promise) {
         self.taken = self.taken.saturating_sub(u64::from(promise.n));
         self.give_back(promise.n);
-    }
-
-    fn owed(&mut self, _: Nanos) -> u64 {
-        0
     }
 }
 

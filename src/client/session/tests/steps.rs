@@ -142,6 +142,7 @@ proptest! {
                 let given = Given { length: Millis(length), refresh: Millis(refresh), ..given("r", capacity, 1) };
                 session.answered(now, outgoing.number, vec![given]);
             }
+            session.want(now, &id("r"), wants(capacity), MODE);
             now = session.wake(now).expect("a request or an expiry");
         }
         // Jitter is at most a tenth.

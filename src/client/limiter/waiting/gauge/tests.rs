@@ -65,26 +65,6 @@ async fn after_a_cut_nobody_is_admitted_until_enough_permits_are_returned() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_larger_capacity_admits_waiters() {
-    let gauge = gauge(0.0);
-    let waiters: Vec<_> = (0..100)
-        .map(|_| {
-            let gauge = gauge.clone();
-            tokio::spawn(async move { gauge.acquire().await.map(std::mem::forget) })
-        })
-        .collect();
-    settle().await;
-    gauge.set_capacity(Capacity::of(10.0));
-    settle().await;
-    assert_eq!((gauge.in_use(), gauge.waiting()), (10, 90));
-    gauge.set_capacity(Capacity::UNLIMITED);
-    for waiter in waiters {
-        waiter.await.unwrap().unwrap();
-    }
-    assert_eq!((gauge.in_use(), gauge.outstanding()), (100, 0));
-}
-
-#[tokio::test(start_paused = true)]
 async fn closing_ends_waits_and_permits_are_still_returned() {
     let gauge = gauge(1.0);
     let held = gauge.acquire().await.unwrap();

@@ -34,15 +34,15 @@ async fn settle() {
 
 /// Waiters that record their names when they are admitted, in the order of the queue.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<(&'static str, Duration)>>>);
+struct Log(Arc<Mutex<Vec<&'static str>>>);
 
 impl Log {
     async fn waiter(&self, limiter: &RateLimiter, name: &'static str, n: u32) -> JoinHandle<Result<(), Closed>> {
-        let (limiter, log, start) = (limiter.clone(), self.clone(), Instant::now());
+        let (limiter, log) = (limiter.clone(), self.clone());
         let task = tokio::spawn(async move {
             let result = limiter.wait_many(n).await;
             if result.is_ok() {
-                log.0.lock().unwrap().push((name, start.elapsed()));
+                log.0.lock().unwrap().push(name);
             }
             result
         });
@@ -51,28 +51,12 @@ impl Log {
     }
 
     fn names(&self) -> Vec<&'static str> {
-        self.0.lock().unwrap().iter().map(|&(name, _)| name).collect()
+        self.0.lock().unwrap().clone()
     }
 }
 
 fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> std::task::Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
-}
-
-#[tokio::test(start_paused = true)]
-async fn no_caller_overtakes_a_waiting_large_request() {
-    let limiter = limiter(Burst::Permits(5.0), 1.0);
-    let log = Log::default();
-    log.waiter(&limiter, "large", 4).await;
-    sleep(ms(3000)).await;
-    assert_eq!(
-        limiter.try_acquire(1),
-        Err(TryError::NotNow { retry_after: Some(ms(1000) + ms(1000)) }),
-        "available permits are reserved for the waiting caller"
-    );
-    log.waiter(&limiter, "small", 1).await;
-    sleep(ms(10_000)).await;
-    assert_eq!(log.names(), ["large", "small"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -84,13 +68,6 @@ async fn a_refused_try_says_when_to_retry() {
     assert_eq!(limiter.try_acquire(1), Err(TryError::NotNow { retry_after: Some(ms(250)) }));
     advance(ms(250)).await;
     assert_eq!(limiter.try_acquire(1), Ok(()));
-}
-
-#[tokio::test(start_paused = true)]
-async fn zero_permits_are_always_available() {
-    let limiter = RateLimiter::new(Burst::Smooth);
-    assert_eq!(limiter.try_acquire(0), Ok(()));
-    assert_eq!(limiter.wait_many(0).await, Ok(()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -200,15 +177,15 @@ async fn pressure_is_notified_when_the_queue_begins_and_doubles() {
     let notify = Arc::new(Notify::new());
     let limiter = RateLimiter::with_pressure(Burst::Smooth, notify.clone());
     let log = Log::default();
-    let mut told = Vec::new();
+    let mut notified_at = Vec::new();
     for n in 1..=9 {
         log.waiter(&limiter, "one", 1).await;
         let mut notified = pin!(notify.notified());
         if poll_once(notified.as_mut()).is_ready() {
-            told.push(n);
+            notified_at.push(n);
         }
     }
-    assert_eq!(told, [1, 2, 4, 8]);
+    assert_eq!(notified_at, [1, 2, 4, 8]);
     limiter.set_capacity(Capacity::UNLIMITED);
     settle().await;
     limiter.wait().await.unwrap();
@@ -225,26 +202,6 @@ async fn waiting_participates_in_cooperative_scheduling() {
     let greedy = tokio::spawn(async move { while limiter.wait().await.is_ok() {} });
     yield_now().await; // returns only if the greedy task yields
     greedy.abort();
-}
-
-#[tokio::test(start_paused = true)]
-async fn debt_is_paid_before_waiters_are_admitted_in_order() {
-    let limiter = limiter(Burst::Smooth, 10.0);
-    let log = Log::default();
-    for name in ["a", "b"] {
-        log.waiter(&limiter, name, 1).await;
-    }
-    sleep(ms(50)).await;
-    assert_eq!(limiter.charge(10), Ok(()));
-    assert_eq!(limiter.debt(), 10, "the charge also takes the credit saved for the first waiter");
-    log.waiter(&limiter, "c", 1).await;
-    sleep(ms(900)).await;
-    assert_eq!((log.names(), limiter.debt()), (vec![], 1));
-    assert_eq!(limiter.try_acquire(1), Err(TryError::NotNow { retry_after: Some(ms(50) + ms(400)) }));
-    sleep(ms(160)).await;
-    assert_eq!((log.names(), limiter.debt()), (vec!["a"], 0));
-    sleep(ms(200)).await;
-    assert_eq!(log.names(), ["a", "b", "c"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -318,23 +275,6 @@ async fn a_cancelled_reservation_takes_nothing() {
     let log = Log::default();
     assert!(timeout(ms(100), log.waiter(&limiter, "a", 100)).await.is_ok());
     assert_eq!(log.names(), ["a"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn only_used_permits_of_reservations_count() {
-    let limiter = limiter(MINUTE, 100.0);
-    advance(ms(60_000)).await;
-    let start = Instant::now();
-    let mut used = 0;
-    // Each reservation is four times the usage.
-    while start.elapsed() < Duration::from_secs(600) {
-        let reserved = limiter.reserve(400).await.expect("open");
-        advance(ms(100)).await;
-        assert_eq!(reserved.settle(100), Ok(()));
-        used += 100;
-    }
-    let possible = 6_000.0 + 100.0 * start.elapsed().as_secs_f64();
-    assert!(f64::from(used) <= possible && f64::from(used) > possible * 0.99, "{used} of {possible}");
 }
 
 #[tokio::test(start_paused = true)]
