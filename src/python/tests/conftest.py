@@ -37,9 +37,9 @@ class Server:
         command = [BINARY, "serve", "--listen", listen, "--http", "127.0.0.1:0", "--threads", "2", *flags]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         assert self.process.stdout is not None
-        said = self.process.stdout.readline()
-        found = re.search(r"gRPC on (\S+?),", said)
-        assert found, f"the server said {said!r}"
+        line = self.process.stdout.readline()
+        found = re.search(r"gRPC on (\S+?),", line)
+        assert found, f"the server wrote {line!r}"
         self.address = found.group(1)
 
     def kill(self) -> None:

@@ -20,19 +20,19 @@ def in_child(work):
     child = os.fork()
     if child == 0:
         try:
-            said = repr(work())
+            result = repr(work())
         except BaseException as error:
-            said = f"{type(error).__name__}: {error}"
-        os.write(write, said.encode())
+            result = f"{type(error).__name__}: {error}"
+        os.write(write, result.encode())
         os._exit(0)
     os.close(write)
     stuck = threading.Timer(10, os.kill, [child, signal.SIGKILL])
     stuck.start()
     with os.fdopen(read) as pipe:
-        said = pipe.read()
+        result = pipe.read()
     stuck.cancel()
     os.waitpid(child, 0)
-    return said
+    return result
 
 
 def test_a_forked_process_has_a_client_of_its_own(client):
@@ -136,7 +136,7 @@ def test_an_unreachable_server_is_no_error():
 
 
 @pytest.mark.parametrize(
-    "options, said",
+    "options, expected",
     [
         ({"servers": []}, "no endpoint: name at least one server"),
         ({"servers": "a:b:c"}, "a:b:c"),
@@ -144,13 +144,13 @@ def test_an_unreachable_server_is_no_error():
         ({"id": "x" * 300}, "is 300 bytes long; at most 256 are allowed"),
         ({"token": "two\nlines"}, "a token is one line of visible ASCII characters"),
         ({"token_file": "/nowhere/token"}, "cannot read the token in /nowhere/token"),
-        ({"token": "a", "token_file": "b"}, "both token and token_file"),
+        ({"token": "a", "token_file": "b"}, "token and token_file exclude each other"),
         ({"tls_ca": "/nowhere/ca.pem"}, "/nowhere/ca.pem"),
         ({"deadline": -1}, "deadline=-1: expected seconds"),
     ],
 )
-def test_invalid_options_are_reported(options, said):
-    with pytest.raises(ValueError, match=said):
+def test_invalid_options_are_reported(options, expected):
+    with pytest.raises(ValueError, match=expected):
         Client(**{"servers": "127.0.0.1:5100", **options})
 
 

@@ -45,13 +45,13 @@ def test_a_client_with_a_certificate_gets_leases(secured, certificates):
 def test_rejected_certificates_are_reported(secured, certificates):
     ca = {"tls_ca": certificates / "ca.pem"}
     own = {"tls_cert": certificates / "alice.pem", "tls_key": certificates / "alice.key"}
-    for options, said in [
+    for options, expected in [
         (ca, "certificate"),
         ({**ca, **own, "tls_server_name": "elsewhere"}, "is for other names (127.0.0.1)"),
         ({}, "TLS"),
     ]:
         with Client(secured.address, **options) as client:
-            assert said in why_not_ready(client), (options, client.health)
+            assert expected in why_not_ready(client), (options, client.health)
 
 
 def test_a_certificate_without_its_key_is_an_error(certificates):
