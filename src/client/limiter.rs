@@ -20,9 +20,7 @@
 //! Without the feature `transport` this module has the arithmetic only: what a rate lets through ([`Bucket`]) and how
 //! much its callers want ([`demand`], [`WindowDemand`]), with time as an argument.
 
-mod arrivals;
 mod bucket;
-mod burst;
 pub mod demand;
 mod meter;
 #[cfg(feature = "transport")]
@@ -30,11 +28,9 @@ mod waiting;
 mod window;
 
 pub use self::{
-    arrivals::Arrivals,
-    bucket::{Bucket, Standing},
-    burst::Burst,
+    bucket::{Bucket, Burst, Standing},
     meter::{Meter, Nanos, Promise, Shortage},
-    window::{Window, WindowDemand, WindowSample, estimating},
+    window::{Arrivals, Window, WindowDemand, WindowSample, estimating},
 };
 
 #[cfg(feature = "transport")]

@@ -19,25 +19,82 @@
 //!  redirected
 //! ```
 //!
+//! # The life of a lease
+//!
+//! 1. **Get.** A new resource is due at once. The request carries the demand; the answer brings a lease: an amount that
+//!    may be used until the expiry, and a refresh interval.
+//! 2. **Refresh.** The resource is due again shortly before its refresh interval has passed. The request echoes the
+//!    lease, which confirms it, and carries the current demand. The lease in the answer replaces the one before, so the
+//!    expiry moves on with each refresh.
+//! 3. **Lose.** If a request fails, the next endpoint is tried after a pause, and so on. The lease may be used until it
+//!    expires. Then the [`Mode`] decides what to use, and requests name the lease as expired, until there is a new one.
+//! 4. **Release.** When the resource is no longer wanted, the lease is released, so that the server can grant its
+//!    capacity to others at once.
+//!
+//! A client wants 100 searches per second. It gets 40, refreshes once, and then no server answers:
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use leaseway_client::session::{Basis, Given, Mode, Pace, Session, Settings, Wants, Wire};
+//! use leaseway_core::Millis;
+//!
+//! let endpoints = vec!["a:5100".into(), "b:5100".into()];
+//! let mut session = Session::new(Settings { endpoints, pace: Pace::default(), resources_per_request: 1000, seed: 1 });
+//! let searches: Arc<str> = "searches".into();
+//!
+//! // Get: the first request is sent at 0 ms, and the answer arrives after 20 ms.
+//! session.want(Millis(0), &searches, Wants { amount: 100.0, ..Wants::default() }, Mode::Safe);
+//! let request = session.poll(Millis(0)).expect("a new resource is due");
+//! let lease = Given {
+//!     id: Arc::clone(&searches),
+//!     length: Millis(60_000),
+//!     refresh: Millis(5_000),
+//!     token: Some(1),
+//!     wire: Wire { expiry_time: 60, refresh_interval: 5, capacity: 40.0 },
+//!     safe: Some(10.0),
+//! };
+//! session.answered(Millis(20), request.number, vec![lease.clone()]);
+//! let usable = session.usable(Millis(20), "searches").expect("it is wanted");
+//! assert_eq!((usable.capacity.get(), usable.basis), (40.0, Basis::Lease));
+//!
+//! // Refresh: five seconds later, or a little less due to jitter.
+//! let refreshed = session.wake(Millis(20)).expect("a refresh");
+//! assert!((4_500..=5_020).contains(&refreshed.0));
+//! let request = session.poll(refreshed).expect("it is due");
+//! session.answered(refreshed, request.number, vec![Given { token: Some(2), ..lease }]);
+//!
+//! // Lose: all requests fail. The lease expires 60 s after the refresh was sent; then the safe capacity may be used.
+//! let (mut now, expiry) = (refreshed, refreshed.plus(Millis(60_000)));
+//! while now < expiry {
+//!     assert_eq!(session.usable(now, "searches").expect("it is wanted").capacity.get(), 40.0);
+//!     if let Some(request) = session.poll(now) {
+//!         session.failed(now, request.number);
+//!     }
+//!     now = session.wake(now).expect("another attempt, or the expiry");
+//! }
+//! let usable = session.usable(expiry, "searches").expect("it is wanted");
+//! assert_eq!((usable.capacity.get(), usable.basis), (10.0, Basis::Fallback));
+//! ```
+//!
 //! # Rules
 //!
 //! The numbers are those of docs/internals/lease-protocol.md.
 //!
 //! - **One request in flight** (rule 6). Only the answer to the latest request counts, and releases are requests, too.
-//!   A lease starts when its request was *sent*, so the client never believes in it for longer than the server does.
+//!   A lease starts when its request was *sent*, so the client never uses it for longer than the server counts it.
 //! - **Late answers** (rule 6). A request names the lease that the client has. If that lease expires before the answer
 //!   arrives, the answer is dropped and the resource is asked for again at once, because a new master may have given
 //!   part of that lease to others. Requests announce this with `drops_late`. An expired lease is named as such (`had`)
 //!   until there is a new one.
-//! - **Batching.** One request asks for all resources, when the first of them is due.
+//! - **Batching.** When the first resource is due, one request asks for all of them.
 //! - **Confirmation** (rule 10). A lease is confirmed by echoing it with the next request. If a lease shrinks, that
 //!   request follows after 100 ms, because another client may be waiting for the difference.
-//! - **Back-off.** After a failure the next endpoint is tried after a pause. Pauses grow until every endpoint is tried
-//!   once per refresh interval. Redirects are followed at once, a few times in a row.
-//! - **Releases.** A release names the newest lease and never overtakes a request in flight. Without a lease to name
+//! - **Back-off.** Pauses after failures grow until every endpoint is tried once per refresh interval. Redirects are
+//!   followed at once, up to five in a row.
+//! - **Releases.** A release names the newest lease and never overtakes a request in flight. Without a lease to name,
 //!   nothing is released: an unnamed release that arrives late could free a newer lease. The unanswered grant expires.
 
-mod cached_min;
 mod lease;
 mod messages;
 mod pace;
@@ -47,7 +104,6 @@ mod route;
 mod schedule;
 #[cfg(test)]
 mod tests;
-mod wants;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -61,12 +117,11 @@ use leaseway_core::{
 
 pub use self::{
     lease::{Capacity, Lease, Mode, Wire},
-    messages::{Ask, Basis, Body, Demand, Given, Outgoing, Release, Usable},
+    messages::{Ask, Basis, Body, Demand, Given, Outgoing, Release, Usable, Wants},
     pace::Pace,
-    wants::Wants,
 };
 
-use self::{cached_min::CachedMin, pace::MIN_REQUEST_GAP, resource_state::ResourceState, route::Route};
+use self::{pace::MIN_REQUEST_GAP, resource_state::ResourceState, route::Route, schedule::CachedMin};
 
 /// The settings of a [`Session`].
 #[derive(Debug, Clone)]
@@ -95,7 +150,7 @@ pub struct Session<D> {
     /// thousand resources.
     first_due: CachedMin,
     first_end: CachedMin,
-    /// Resources that are not wanted any more and not yet released.
+    /// Resources that are no longer wanted and not yet released.
     leaving: BTreeMap<Arc<str>, ResourceState<D>>,
     in_flight: Option<InFlight>,
     number: u64,

@@ -5,7 +5,6 @@
 
 mod clock;
 mod connection;
-pub(crate) mod discovery;
 mod driver;
 pub mod endpoint;
 mod failure;

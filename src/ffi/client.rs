@@ -5,8 +5,8 @@ use std::{env, ffi::c_char};
 use leaseway_client::Client;
 
 use crate::{
-    error::{CallError, Error, LEASEWAY_INVALID, LEASEWAY_MESSAGE_BYTES, call, fill},
-    handle::{Handle, borrow, free, texts, write_handle, write_value},
+    error::{CallError, Error, LEASEWAY_MESSAGE_BYTES, call, fill},
+    handle::{Handle, free, texts, with, write_handle, write_value},
     settings::{self, Settings},
     waiting::wait,
 };
@@ -64,15 +64,12 @@ pub unsafe extern "C" fn leaseway_client_open(
 /// message names the resources without a lease and the reason.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_client_ready(client: *const ClientHandle, timeout: f64, error: *mut Error) -> i32 {
-    call(error, || {
-        // SAFETY: guaranteed by the caller, see the crate documentation.
-        let client = unsafe { borrow(client, "client") }?;
-        let limit = settings::seconds(timeout).ok_or_else(|| CallError {
-            code: LEASEWAY_INVALID,
-            message: format!("timeout={timeout}: expected seconds, 0 or more"),
-        })?;
-        Ok(client.blocking_ready(limit)?)
-    })
+    let ready = |client: &Client| {
+        let wrong = || CallError::invalid(format!("timeout={timeout}: expected seconds, 0 or more"));
+        Ok(client.blocking_ready(settings::seconds(timeout).ok_or_else(wrong)?)?)
+    };
+    // SAFETY: guaranteed by the caller, see the crate documentation.
+    unsafe { with(client, "client", error, ready) }
 }
 
 /// Reads the state of the connection to the servers.
@@ -82,33 +79,34 @@ pub unsafe extern "C" fn leaseway_client_health(
     health: *mut Health,
     error: *mut Error,
 ) -> i32 {
-    call(error, || {
-        // SAFETY: guaranteed by the caller, see the crate documentation.
-        let now = unsafe { borrow(client, "client") }?.health();
-        let mut told = Health {
+    let read = |client: &Client| {
+        let now = client.health();
+        let mut state = Health {
             failures: now.failures,
             server: [0; LEASEWAY_ADDRESS_BYTES],
             last_error: [0; LEASEWAY_MESSAGE_BYTES],
         };
-        fill(&mut told.server, &now.server);
-        fill(&mut told.last_error, now.last_error.as_deref().unwrap_or_default());
+        fill(&mut state.server, &now.server);
+        fill(&mut state.last_error, now.last_error.as_deref().unwrap_or_default());
         // SAFETY: guaranteed by the caller, see the crate documentation.
-        unsafe { write_value(health, "health", told) }
-    })
+        unsafe { write_value(health, "health", state) }
+    };
+    // SAFETY: guaranteed by the caller, see the crate documentation.
+    unsafe { with(client, "client", error, read) }
 }
 
 /// Releases all leases. Waits until that is done or has failed once, for at most `timeout` seconds. Waiting callers get
 /// LEASEWAY_CLOSED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_client_close(client: *const ClientHandle, timeout: f64, error: *mut Error) -> i32 {
-    call(error, || {
-        // SAFETY: guaranteed by the caller, see the crate documentation.
-        let client = unsafe { borrow(client, "client") }?;
+    let close = |client: &Client| {
         wait(client.runtime(), timeout, async {
             client.close().await;
             Ok::<(), CallError>(())
         })
-    })
+    };
+    // SAFETY: guaranteed by the caller, see the crate documentation.
+    unsafe { with(client, "client", error, close) }
 }
 
 /// Frees the handle. If the client was not closed, its leases are released in the background once the handles of its

@@ -61,7 +61,7 @@ impl CallError {
 
 /// Runs the body of an exported function. Returns its code, and writes the error to `error` unless that is NULL.
 pub(crate) fn call(error: *mut Error, work: impl FnOnce() -> Result<(), CallError>) -> i32 {
-    // Unwind safe: locks that are held during a panic ignore poisoning, or belong to the client's thread.
+    // Unwind safe: locks held during a panic ignore poisoning, or belong to the client's thread.
     let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
         let message = "internal error in the Leaseway library; see standard error".to_owned();
         Err(CallError { code: LEASEWAY_INTERNAL, message })

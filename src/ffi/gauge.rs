@@ -2,14 +2,14 @@
 
 use std::ffi::c_char;
 
-use leaseway_client::{Gauge, Permit};
+use leaseway_client::{Client, Gauge, Permit};
 
 use crate::{
     client::ClientHandle,
-    error::{Error, call},
-    handle::{Handle, borrow, free, text, texts, write_handle, write_value},
+    error::Error,
+    handle::{Handle, free, with, with_new, write_value},
     rate::basis,
-    settings::{self, Settings},
+    settings,
     waiting::wait,
 };
 
@@ -40,19 +40,13 @@ pub unsafe extern "C" fn leaseway_gauge_open(
     gauge: *mut *mut GaugeHandle,
     error: *mut Error,
 ) -> i32 {
-    call(error, || {
-        let open = || {
-            // SAFETY: guaranteed by the caller, see the crate documentation.
-            let client = unsafe { borrow(client, "client") }?;
-            // SAFETY: guaranteed by the caller, see the crate documentation.
-            let resource = unsafe { text(resource, "the resource") }?;
-            // SAFETY: guaranteed by the caller, see the crate documentation.
-            let given = unsafe { texts(settings, "a setting") }?;
-            Ok(settings::gauge(client.resource(resource), Settings::read(&given)?)?.gauge()?)
-        };
+    let open = |client: &Client| {
         // SAFETY: guaranteed by the caller, see the crate documentation.
-        unsafe { write_handle(gauge, "gauge", open) }
-    })
+        let (builder, settings) = unsafe { settings::resource(client, resource, settings) }?;
+        Ok(settings::gauge(builder, settings)?.gauge()?)
+    };
+    // SAFETY: guaranteed by the caller, see the crate documentation.
+    unsafe { with_new(client, "client", gauge, "gauge", error, open) }
 }
 
 /// Takes n permits if they are free now, else fails with LEASEWAY_NOT_NOW; then the permit is NULL.
@@ -64,9 +58,7 @@ pub unsafe extern "C" fn leaseway_gauge_try_acquire(
     error: *mut Error,
 ) -> i32 {
     // SAFETY: guaranteed by the caller, see the crate documentation.
-    let acquire = || Ok(unsafe { borrow(gauge, "gauge") }?.try_acquire(n)?);
-    // SAFETY: guaranteed by the caller, see the crate documentation.
-    call(error, || unsafe { write_handle(permit, "permit", acquire) })
+    unsafe { with_new(gauge, "gauge", permit, "permit", error, |gauge: &Gauge| Ok(gauge.try_acquire(n)?)) }
 }
 
 /// Waits for n permits, for at most `timeout` seconds (INFINITY is allowed). On failure the permit is NULL.
@@ -78,15 +70,9 @@ pub unsafe extern "C" fn leaseway_gauge_acquire(
     permit: *mut *mut PermitHandle,
     error: *mut Error,
 ) -> i32 {
-    call(error, || {
-        let acquire = || {
-            // SAFETY: guaranteed by the caller, see the crate documentation.
-            let gauge = unsafe { borrow(gauge, "gauge") }?;
-            wait(gauge.resource().runtime(), timeout, gauge.acquire_many(n))
-        };
-        // SAFETY: guaranteed by the caller, see the crate documentation.
-        unsafe { write_handle(permit, "permit", acquire) }
-    })
+    let acquire = |gauge: &Gauge| wait(gauge.resource().runtime(), timeout, gauge.acquire_many(n));
+    // SAFETY: guaranteed by the caller, see the crate documentation.
+    unsafe { with_new(gauge, "gauge", permit, "permit", error, acquire) }
 }
 
 /// Returns the permits and frees the handle. NULL and handles of another process are ignored.
@@ -100,7 +86,7 @@ pub unsafe extern "C" fn leaseway_permit_release(permit: *mut PermitHandle) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_gauge_set_wants(gauge: *const GaugeHandle, wants: f64, error: *mut Error) -> i32 {
     // SAFETY: guaranteed by the caller, see the crate documentation.
-    call(error, || Ok(unsafe { borrow(gauge, "gauge") }?.resource().set_wants(wants)?))
+    unsafe { with(gauge, "gauge", error, |gauge| Ok(gauge.resource().set_wants(wants)?)) }
 }
 
 /// Reads the current state.
@@ -110,14 +96,14 @@ pub unsafe extern "C" fn leaseway_gauge_look(
     state: *mut GaugeState,
     error: *mut Error,
 ) -> i32 {
-    call(error, || {
-        // SAFETY: guaranteed by the caller, see the crate documentation.
-        let gauge = unsafe { borrow(gauge, "gauge") }?;
+    let read = |gauge: &Gauge| {
         let usable = gauge.resource().usable();
         let now = GaugeState { capacity: usable.capacity.get(), basis: basis(usable.basis), in_use: gauge.in_use() };
         // SAFETY: guaranteed by the caller, see the crate documentation.
         unsafe { write_value(state, "state", now) }
-    })
+    };
+    // SAFETY: guaranteed by the caller, see the crate documentation.
+    unsafe { with(gauge, "gauge", error, read) }
 }
 
 /// Frees the handle. The lease is released with the last handle and the last permit of the resource. NULL and handles

@@ -10,7 +10,7 @@ use std::{
     process, ptr,
 };
 
-use crate::error::{CallError, LEASEWAY_FORKED};
+use crate::error::{CallError, Error, LEASEWAY_FORKED, call};
 
 /// An object that callers hold. Any thread may use and free it, hence the `Send` and `Sync` bounds below.
 pub struct Handle<T> {
@@ -32,7 +32,7 @@ fn null_pointer(what: &str) -> CallError {
 }
 
 /// Borrows the value of a handle.
-pub(crate) unsafe fn borrow<'a, T: Sync>(handle: *const Handle<T>, what: &str) -> Result<&'a T, CallError> {
+unsafe fn borrow<'a, T: Sync>(handle: *const Handle<T>, what: &str) -> Result<&'a T, CallError> {
     // SAFETY: the caller passes NULL, or a handle that is not freed during the call.
     let handle = unsafe { handle.as_ref() }.ok_or_else(|| null_pointer(what))?;
     if handle.pid == process::id() { Ok(&handle.value) } else { Err(forked(what)) }
@@ -55,6 +55,32 @@ pub(crate) unsafe fn write_handle<T: Send>(
     let handle = Handle { pid: process::id(), value: ManuallyDrop::new(make()?) };
     *out = Box::into_raw(Box::new(handle));
     Ok(())
+}
+
+/// Runs the body of an exported function with the value of a handle. Returns its code.
+pub(crate) unsafe fn with<T: Sync>(
+    handle: *const Handle<T>,
+    what: &str,
+    error: *mut Error,
+    work: impl FnOnce(&T) -> Result<(), CallError>,
+) -> i32 {
+    // SAFETY: guaranteed by the caller.
+    call(error, || work(unsafe { borrow(handle, what) }?))
+}
+
+/// As [`with`], for a function that returns a new handle.
+pub(crate) unsafe fn with_new<T: Sync, N: Send>(
+    handle: *const Handle<T>,
+    what: &str,
+    out: *mut *mut Handle<N>,
+    new: &str,
+    error: *mut Error,
+    make: impl FnOnce(&T) -> Result<N, CallError>,
+) -> i32 {
+    // SAFETY: guaranteed by the caller.
+    let make = || make(unsafe { borrow(handle, what) }?);
+    // SAFETY: guaranteed by the caller.
+    call(error, || unsafe { write_handle(out, new, make) })
 }
 
 /// Consumes a handle and returns its value. If another process created it, the value is leaked.

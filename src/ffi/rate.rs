@@ -2,13 +2,13 @@
 
 use std::ffi::c_char;
 
-use leaseway_client::{Basis, Rate, Reservation};
+use leaseway_client::{Basis, Client, Rate, Reservation};
 
 use crate::{
     client::ClientHandle,
     error::{Error, call},
-    handle::{Handle, borrow, free, take, text, texts, write_handle, write_value},
-    settings::{self, Settings},
+    handle::{Handle, free, take, with, with_new, write_value},
+    settings,
     waiting::wait,
 };
 
@@ -56,60 +56,53 @@ pub unsafe extern "C" fn leaseway_rate_open(
     rate: *mut *mut RateHandle,
     error: *mut Error,
 ) -> i32 {
-    call(error, || {
-        let open = || {
-            // SAFETY: guaranteed by the caller, see the crate documentation.
-            let client = unsafe { borrow(client, "client") }?;
-            // SAFETY: guaranteed by the caller, see the crate documentation.
-            let resource = unsafe { text(resource, "the resource") }?;
-            // SAFETY: guaranteed by the caller, see the crate documentation.
-            let given = unsafe { texts(settings, "a setting") }?;
-            Ok(settings::rate(client.resource(resource), Settings::read(&given)?)?.rate()?)
-        };
+    let open = |client: &Client| {
         // SAFETY: guaranteed by the caller, see the crate documentation.
-        unsafe { write_handle(rate, "rate", open) }
-    })
+        let (builder, settings) = unsafe { settings::resource(client, resource, settings) }?;
+        Ok(settings::rate(builder, settings)?.rate()?)
+    };
+    // SAFETY: guaranteed by the caller, see the crate documentation.
+    unsafe { with_new(client, "client", rate, "rate", error, open) }
 }
 
 /// Takes n permits if they are available now, else fails with LEASEWAY_NOT_NOW.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_rate_try_acquire(rate: *const RateHandle, n: u32, error: *mut Error) -> i32 {
     // SAFETY: guaranteed by the caller, see the crate documentation.
-    call(error, || Ok(unsafe { borrow(rate, "rate") }?.try_acquire(n)?))
+    unsafe { with(rate, "rate", error, |rate| Ok(rate.try_acquire(n)?)) }
 }
 
 /// Waits for n permits. After `timeout` seconds (INFINITY is allowed) it fails with LEASEWAY_TIMEOUT and takes none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_rate_wait(rate: *const RateHandle, n: u32, timeout: f64, error: *mut Error) -> i32 {
-    call(error, || {
-        // SAFETY: guaranteed by the caller, see the crate documentation.
-        let rate = unsafe { borrow(rate, "rate") }?;
-        wait(rate.resource().runtime(), timeout, rate.wait_many(n))
-    })
+    let acquire = |rate: &Rate| wait(rate.resource().runtime(), timeout, rate.wait_many(n));
+    // SAFETY: guaranteed by the caller, see the crate documentation.
+    unsafe { with(rate, "rate", error, acquire) }
 }
 
 /// Charges n permits that were used already. Missing permits become debt, which is paid before anything else passes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_rate_charge(rate: *const RateHandle, n: u64, error: *mut Error) -> i32 {
     // SAFETY: guaranteed by the caller, see the crate documentation.
-    call(error, || Ok(unsafe { borrow(rate, "rate") }?.charge(n)?))
+    unsafe { with(rate, "rate", error, |rate| Ok(rate.charge(n)?)) }
 }
 
 /// Returns n permits that passed last and were not used: as many as would be available now had they never passed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_rate_refund(rate: *const RateHandle, n: u64, error: *mut Error) -> i32 {
-    call(error, || {
-        // SAFETY: guaranteed by the caller, see the crate documentation.
-        unsafe { borrow(rate, "rate") }?.refund(n);
+    let refund = |rate: &Rate| {
+        rate.refund(n);
         Ok(())
-    })
+    };
+    // SAFETY: guaranteed by the caller, see the crate documentation.
+    unsafe { with(rate, "rate", error, refund) }
 }
 
 /// Sets the capacity to ask for, in permits per second.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_rate_set_wants(rate: *const RateHandle, wants: f64, error: *mut Error) -> i32 {
     // SAFETY: guaranteed by the caller, see the crate documentation.
-    call(error, || Ok(unsafe { borrow(rate, "rate") }?.resource().set_wants(wants)?))
+    unsafe { with(rate, "rate", error, |rate| Ok(rate.resource().set_wants(wants)?)) }
 }
 
 /// Waits for n permits, for work whose cost is known only at its end. On failure the reservation is NULL.
@@ -121,15 +114,9 @@ pub unsafe extern "C" fn leaseway_rate_reserve(
     reservation: *mut *mut ReservationHandle,
     error: *mut Error,
 ) -> i32 {
-    call(error, || {
-        let reserve = || {
-            // SAFETY: guaranteed by the caller, see the crate documentation.
-            let rate = unsafe { borrow(rate, "rate") }?;
-            wait(rate.resource().runtime(), timeout, rate.reserve(n))
-        };
-        // SAFETY: guaranteed by the caller, see the crate documentation.
-        unsafe { write_handle(reservation, "reservation", reserve) }
-    })
+    let reserve = |rate: &Rate| wait(rate.resource().runtime(), timeout, rate.reserve(n));
+    // SAFETY: guaranteed by the caller, see the crate documentation.
+    unsafe { with_new(rate, "rate", reservation, "reservation", error, reserve) }
 }
 
 /// Settles a reservation for what was used. The rest is returned, as much of it as would be available now had it never
@@ -154,9 +141,7 @@ pub unsafe extern "C" fn leaseway_reservation_free(reservation: *mut Reservation
 /// Reads the current state.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leaseway_rate_look(rate: *const RateHandle, state: *mut RateState, error: *mut Error) -> i32 {
-    call(error, || {
-        // SAFETY: guaranteed by the caller, see the crate documentation.
-        let rate = unsafe { borrow(rate, "rate") }?;
+    let read = |rate: &Rate| {
         let (usable, standing) = (rate.resource().usable(), rate.standing());
         let now = RateState {
             capacity: usable.capacity.get(),
@@ -166,7 +151,9 @@ pub unsafe extern "C" fn leaseway_rate_look(rate: *const RateHandle, state: *mut
         };
         // SAFETY: guaranteed by the caller, see the crate documentation.
         unsafe { write_value(state, "state", now) }
-    })
+    };
+    // SAFETY: guaranteed by the caller, see the crate documentation.
+    unsafe { with(rate, "rate", error, read) }
 }
 
 /// Frees the handle. The lease is released with the last handle of the resource. NULL and handles of another process

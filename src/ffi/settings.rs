@@ -1,17 +1,21 @@
 //! Settings: `key=value` strings.
 
-use std::{str::FromStr, time::Duration};
+use std::{ffi::c_char, str::FromStr, time::Duration};
 
-use leaseway_client::{ClientTls, Credentials, Files, Mode, ResourceBuilder, Token, limiter::Burst};
+use leaseway_client::{Client, ClientTls, Credentials, Files, Mode, ResourceBuilder, Token, limiter::Burst};
 
-use crate::error::CallError;
+use crate::{
+    error::CallError,
+    handle::{text, texts},
+};
 
 /// Longer durations are cut to this, so that they can be added to any time.
 const MAX_DURATION: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// Settings that were given and not read yet, and the names of all that exist.
 pub(crate) struct Settings<'a> {
+    /// Settings that were given and not read yet.
     given: Vec<(&'a str, &'a str)>,
+    /// The names of settings that were asked for.
     known: Vec<&'static str>,
 }
 
@@ -86,15 +90,15 @@ const VARIABLES: [(&str, &str, Option<&str>); 7] = [
     ("token_file", "LEASEWAY_TOKEN_FILE", None),
 ];
 
-/// Settings from the environment, for those that were not given, if `env=true` was.
+/// Settings from the environment for those that are missing in `given`, if that contains `env=true`.
 pub(crate) fn environment(given: &[&str], variable: impl Fn(&str) -> Option<String>) -> Vec<String> {
     let is_given = |key: &str| given.iter().any(|one| one.split_once('=').is_some_and(|(given, _)| given == key));
     if !given.contains(&"env=true") {
         return Vec::new();
     }
-    let is_left_out = |key: &str| !(is_given(key) || key == "token_file" && is_given("token"));
-    let left_out = VARIABLES.into_iter().filter(|(key, ..)| is_left_out(key));
-    let found = left_out.filter_map(|(key, name, default)| {
+    let is_missing = |key: &str| !(is_given(key) || key == "token_file" && is_given("token"));
+    let missing = VARIABLES.into_iter().filter(|(key, ..)| is_missing(key));
+    let found = missing.filter_map(|(key, name, default)| {
         let value = variable(name).filter(|value| !value.is_empty()).or_else(|| default.map(str::to_owned));
         value.map(|value| format!("{key}={value}"))
     });
@@ -102,9 +106,9 @@ pub(crate) fn environment(given: &[&str], variable: impl Fn(&str) -> Option<Stri
 }
 
 /// Builds a client.
-pub(crate) fn client(mut settings: Settings<'_>) -> Result<leaseway_client::Client, CallError> {
+pub(crate) fn client(mut settings: Settings<'_>) -> Result<Client, CallError> {
     let servers = settings.text("servers")?.unwrap_or_default();
-    let mut builder = leaseway_client::Client::builder().endpoints(servers.split(',').filter(|one| !one.is_empty()));
+    let mut builder = Client::builder().endpoints(servers.split(',').filter(|one| !one.is_empty()));
     if let Some(id) = settings.text("id")? {
         builder = builder.id(id);
     }
@@ -153,6 +157,19 @@ fn token(settings: &mut Settings<'_>) -> Result<Option<Token>, CallError> {
         (None, Some(file)) => Ok(Some(Token::file(file)?)),
         (None, None) => Ok(None),
     }
+}
+
+/// Reads the arguments that open a resource.
+pub(crate) unsafe fn resource<'a>(
+    client: &Client,
+    id: *const c_char,
+    settings: *const *const c_char,
+) -> Result<(ResourceBuilder, Settings<'a>), CallError> {
+    // SAFETY: guaranteed by the caller, see the crate documentation.
+    let id = unsafe { text(id, "the resource") }?;
+    // SAFETY: guaranteed by the caller, see the crate documentation.
+    let given = unsafe { texts(settings, "a setting") }?;
+    Ok((client.resource(id), Settings::read(&given)?))
 }
 
 /// Applies the settings of a rate.

@@ -1,4 +1,4 @@
-//! What the linker of macOS has to be told of modules that an interpreter loads.
+//! Sets the linker flags that extension modules need on macOS.
 
 fn main() {
     pyo3_build_config::add_extension_module_link_args();

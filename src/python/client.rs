@@ -22,7 +22,7 @@ use crate::{
     waiting::Call,
 };
 
-/// Keeps leases alive in a thread of its own. See `leaseway/client.py`.
+/// A client, which keeps leases alive in a thread of its own. See `leaseway/client.py`.
 #[pyclass(name = "Client", subclass, frozen, weakref, module = "leaseway._native")]
 pub(crate) struct NativeClient {
     options: ClientOptions,
@@ -39,8 +39,8 @@ pub(crate) struct ProcessClient {
     lease_trace: Option<TimedTrace>,
 }
 
-/// A trace, and the time of Python's monotonic clock when it began. So the traces of all processes of a machine can be
-/// merged.
+/// A trace, and the time of Python's monotonic clock at its start, so that the traces of all processes of a machine can
+/// be merged.
 #[derive(Clone)]
 struct TimedTrace {
     lease_trace: LeaseTrace,
@@ -66,7 +66,7 @@ impl TimedTrace {
     }
 }
 
-/// How to make a client. Files are kept as paths, because whatever reads them has locks.
+/// The options of a client. Files are kept as paths, because loaded credentials have locks, which do not survive a fork.
 struct ClientOptions {
     servers: Vec<String>,
     id: Option<String>,

@@ -10,7 +10,7 @@ use pyo3::{exceptions::PyValueError, prelude::*};
 
 use crate::{arguments, client::NativeClient, error::ClientError, fork::PidGuarded, waiting::Call};
 
-/// How to open a resource.
+/// The options of a rate or a gauge.
 pub(crate) struct Options {
     pub(crate) resource: String,
     pub(crate) wants: Option<f64>,

@@ -192,7 +192,7 @@ impl Deliver for UndeliveredReservation {
     }
 }
 
-/// A reservation on its way to the caller. If the caller is gone, nothing of it was used.
+/// A reservation on its way to the caller. If the caller is gone, it is settled for 0.
 pub(crate) struct UndeliveredReservation(pub(crate) Option<leaseway_client::Reservation>);
 
 impl Drop for UndeliveredReservation {

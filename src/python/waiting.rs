@@ -73,7 +73,7 @@ impl Drop for AcquiredPermits {
     }
 }
 
-/// A call that no thread and no event loop drives yet.
+/// A call that is not driven by a thread or an event loop yet.
 pub(crate) struct Call {
     future: Pin<Box<dyn Future<Output = Delivery> + Send>>,
     runtime: Handle,

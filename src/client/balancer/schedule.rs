@@ -1,5 +1,5 @@
-//! Request counting: the scheduler of httpd's `mod_lbmethod_byrequests`. Every member gets its share, and turns are
-//! spread out evenly.
+//! Request counting: the scheduler of httpd's `mod_lbmethod_byrequests`. Every member gets its share of picks, spread
+//! out evenly.
 //!
 //! At each pick the status of every enabled member grows by its factor. The member with the largest status is picked
 //! (the first one, if several are equal), and its status falls by the sum of the factors. Implemented literally, a pick
@@ -9,15 +9,39 @@
 //! The schedule has no clock, no lock and no randomness. [`Balancer`](super::Balancer) decides which members are
 //! disabled, and where factors come from.
 
-mod attempt;
-mod factor;
 #[cfg(test)]
 mod tests;
 mod tournament;
 
-pub use factor::Factor;
-use factor::{Totals, scaled};
-use tournament::Tournament;
+use self::tournament::Tournament;
+
+/// A member's share of the picks, relative to the factors of others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Factor(u64);
+
+impl Factor {
+    /// No share. Such a member accrues nothing. It is picked only due to an earlier status, or if no enabled member has a
+    /// share.
+    pub const ZERO: Factor = Factor(0);
+    /// The maximum. The sum of the factors of a full schedule is below 2^63.
+    pub const MAX: Factor = Factor((1 << 47) - 1);
+
+    /// A factor, at most [`Factor::MAX`].
+    pub fn of(share: u64) -> Factor {
+        Factor(share.min(Factor::MAX.0))
+    }
+
+    /// The number.
+    pub fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl From<u32> for Factor {
+    fn from(share: u32) -> Factor {
+        Factor(u64::from(share))
+    }
+}
 
 /// A member of a [`Schedule`]. A removed member is never confused with one that was added later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -140,7 +164,7 @@ impl Schedule {
         self.vacant.push(member.slot);
     }
 
-    /// Picks the next member. `None`, without any change, if none is enabled.
+    /// Picks the next member. `None`, without any change, if no member is enabled.
     pub fn pick(&mut self) -> Option<Member> {
         self.tournament.leader()?;
         self.tournament.advance();
@@ -149,8 +173,26 @@ impl Schedule {
         self.member(slot)
     }
 
-    /// Picks a certain member, for sticky sessions. It is charged even though it was not its turn, and the others catch
-    /// up afterwards. Returns false, without any change, if it is disabled.
+    /// Picks the next member that `accept` accepts.
+    ///
+    /// A rejected member counts as disabled for this pick: it does not accrue, and the sum of factors excludes it.
+    /// `accept` is not called for members behind the picked one; they accrue.
+    ///
+    /// Costs as much as `pick`, plus twice that for each rejected member. If all are rejected, nothing changes.
+    pub fn pick_where(&mut self, mut accept: impl FnMut(Member) -> bool) -> Option<Member> {
+        let mut attempt = Attempt::begin(self)?;
+        while let Some(member) = attempt.candidate() {
+            if accept(member) {
+                attempt.charge(member);
+                return Some(member);
+            }
+            attempt.skip(member);
+        }
+        None
+    }
+
+    /// Picks a certain member, for sticky sessions. It is charged as if it were next, and the others catch up afterwards.
+    /// Returns false, without any change, if it is disabled.
     pub fn force(&mut self, member: Member) -> bool {
         let enabled = self.is_enabled(member);
         if enabled {
@@ -178,7 +220,7 @@ impl Schedule {
         }
     }
 
-    /// Changes a member's factor and no status. Statuses are in units of factors, so after factors have become much
+    /// Changes a member's factor but no status. Statuses are in units of factors, so after factors have become much
     /// smaller they take many picks to level out. See [`reset`](Self::reset) and [`rescale`](Self::rescale).
     pub fn set_factor(&mut self, member: Member, factor: Factor) {
         let Some(slot) = self.slot(member) else { return };
@@ -194,8 +236,8 @@ impl Schedule {
     /// is multiplied by the new sum of factors, divided by the old one, and rounded toward 0. The rounding error of the
     /// sum of enabled members' statuses goes to the first of them.
     ///
-    /// The sum is that of enabled members. For disabled members, whose status dates from when others were enabled, it
-    /// is that of all members. If the old sum is 0, statuses do not change.
+    /// For enabled members the sum is that of enabled members, for disabled members it is that of all members. If the
+    /// old sum is 0, statuses do not change.
     ///
     /// Takes time linear in the number of members.
     pub fn rescale(&mut self, member: Member, factor: Factor) {
@@ -287,4 +329,75 @@ impl Schedule {
     fn member(&self, slot: u32) -> Option<Member> {
         self.slots[slot as usize].map(|of| Member { slot, order: of.order })
     }
+}
+
+/// A pick in progress: all members have accrued, and no member was charged yet.
+///
+/// Skipped members leave the tournament, so that the next member leads. When the pick ends, even by a panic in `accept`,
+/// they return with the status they had. If no member was charged, the accrual is undone.
+struct Attempt<'a> {
+    schedule: &'a mut Schedule,
+    skipped: Vec<(Member, i128)>,
+    charged: bool,
+}
+
+impl<'a> Attempt<'a> {
+    /// `None` if no member is enabled.
+    fn begin(schedule: &'a mut Schedule) -> Option<Attempt<'a>> {
+        schedule.tournament.leader()?;
+        schedule.tournament.advance();
+        Some(Attempt { schedule, skipped: Vec::new(), charged: false })
+    }
+
+    fn candidate(&self) -> Option<Member> {
+        self.schedule.member(self.schedule.tournament.leader()?)
+    }
+
+    fn skip(&mut self, candidate: Member) {
+        let Some(slot) = self.schedule.slot(candidate) else { return };
+        let accrued = self.schedule.leave(candidate, slot.factor);
+        self.skipped.push((candidate, accrued - i128::from(slot.factor.get())));
+    }
+
+    fn charge(&mut self, candidate: Member) {
+        self.schedule.tournament.charge(candidate.slot, self.schedule.totals.enabled);
+        self.charged = true;
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if !self.charged {
+            self.schedule.tournament.retreat();
+        }
+        for (member, status) in std::mem::take(&mut self.skipped) {
+            if let Some(slot) = self.schedule.slot(member) {
+                self.schedule.enter(member, slot.factor, status);
+            }
+        }
+    }
+}
+
+/// Sums of factors.
+#[derive(Debug, Clone, Copy, Default)]
+struct Totals {
+    enabled: u64,
+    all: u64,
+}
+
+/// The maximum of scaled statuses, which prevents overflows in any sequence of changes. It takes a lead of 2^37 picks to
+/// reach it.
+const LIMIT: i128 = 1 << 100;
+
+/// `status · new / old`, rounded toward 0; unchanged if `old` is 0.
+fn scaled(status: i128, new: u64, old: u64) -> i128 {
+    if old == 0 {
+        return status;
+    }
+    let (new, old) = (i128::from(new), i128::from(old));
+    // In two parts, because the product may overflow. Sums of factors are below 2^63, so the second part cannot. Both
+    // parts have the sign of the status, so rounding the second rounds the whole.
+    let whole = (status / old).saturating_mul(new);
+    let part = status % old * new / old;
+    whole.saturating_add(part).clamp(-LIMIT, LIMIT)
 }

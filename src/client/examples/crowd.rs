@@ -2,7 +2,7 @@
 //!
 //! `crowd SERVERS RESOURCE SECONDS [WINDOW]`
 //!
-//! Its burst is WINDOW seconds of capacity, or the smooth default. At the end it prints a line `book` for each change
+//! Its burst is WINDOW seconds of capacity, or the smooth default. At the end it prints a line `lease` for each change
 //! of leased capacity, with the time on the machine's monotonic clock; a line `passed` with the number of permits for
 //! each second of that clock; and `end`.
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
@@ -42,7 +42,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     client.close().await;
     for entry in trace.take() {
-        println!("book {} {}", at(entry.at), entry.capacity);
+        println!("lease {} {}", at(entry.at), entry.capacity);
     }
     for (second, count) in passed {
         println!("passed {second} {count}");

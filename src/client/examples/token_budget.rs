@@ -56,12 +56,12 @@ async fn work(tokens: Rate, call: Call, reserve: u32, until: Instant) -> Result<
     loop {
         let asked = now();
         let Ok(reservation) = tokio::time::timeout_at(until, tokens.reserve(reserve)).await else { return Ok(()) };
-        let (reservation, had) = (reservation?, now());
+        let (reservation, granted) = (reservation?, now());
         let used = call.make().await;
         if let Err(exceeded) = reservation.settle(u64::from(used)) {
             eprintln!("{exceeded}");
         }
-        println!("{asked} {had} {} {reserve} {used} {}", now(), tokens.debt());
+        println!("{asked} {granted} {} {reserve} {used} {}", now(), tokens.debt());
     }
 }
 

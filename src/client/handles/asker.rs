@@ -2,12 +2,14 @@
 
 use std::{
     collections::BTreeMap,
-    sync::Arc,
+    pin::Pin,
+    sync::{Arc, Weak},
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use leaseway_proto::doorman::{
-    GetCapacityRequest, GetCapacityResponse, Problem, ReleaseCapacityRequest, capacity_client::CapacityClient,
+    DiscoveryRequest, GetCapacityRequest, GetCapacityResponse, Problem, ReleaseCapacityRequest,
+    capacity_client::CapacityClient,
 };
 use tokio::time::{Duration, Instant};
 use tonic::Status;
@@ -22,7 +24,7 @@ use crate::{
         Body, Given, Wants,
         pool::{PoolState, Usage},
     },
-    transport::{Asker, Call, Channel, Ended, Outcome, Reply, Step, discovery::Discovery, explain, wire},
+    transport::{Asker, Call, Channel, Connection, Ended, Outcome, Reply, Step, explain, wire},
 };
 
 pub(crate) struct ClientAsker {
@@ -41,7 +43,7 @@ pub(crate) struct ClientAsker {
     left_out_logged: Option<Instant>,
 }
 
-/// The server says with every answer that resources were left out; this is the minimum time between log lines.
+/// Minimum time between log lines about left-out resources: the server names them with every answer.
 const LEFT_OUT_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The answer of the master.
@@ -93,7 +95,7 @@ impl ClientAsker {
 
     fn note_left_out(&mut self, server: &Arc<str>, LeftOut { resources, why }: &LeftOut) {
         metrics::left_out(*resources);
-        if self.left_out_logged.is_none_or(|told| told.elapsed() >= LEFT_OUT_LOG_INTERVAL) {
+        if self.left_out_logged.is_none_or(|logged| logged.elapsed() >= LEFT_OUT_LOG_INTERVAL) {
             self.left_out_logged = Some(Instant::now());
             let why = leaseway_core::escaped(why);
             tracing::warn!(client = %self.shared.id, resources, "{server}: no lease for some resources: {why}");
@@ -101,14 +103,14 @@ impl ClientAsker {
     }
 
     fn failed(&mut self, server: &Arc<str>, error: &str) {
-        if let Some(told) = self.outage.failed(server, error, || self.shared.describe_fallback()) {
-            tracing::warn!(client = %self.shared.id, "{told}");
+        if let Some(message) = self.outage.failed(server, error, || self.shared.describe_fallback()) {
+            tracing::warn!(client = %self.shared.id, "{message}");
         }
     }
 
     fn leased(&mut self, number: u64, server: &Arc<str>, leases: Leases) {
-        if let Some(told) = self.outage.over(server) {
-            tracing::info!(client = %self.shared.id, "{told}");
+        if let Some(message) = self.outage.over(server) {
+            tracing::info!(client = %self.shared.id, "{message}");
         }
         let Leases { given, malformed, pools, priorities, left_out } = leases;
         if let Some(left_out) = &left_out {
@@ -122,11 +124,11 @@ impl ClientAsker {
         let mut accepted = false;
         self.shared.finish_request(|session, now| accepted = session.answered(now, number, given), error);
         if accepted {
-            let place = |(id, pool): (Arc<str>, _)| {
-                let told = self.reported_usage.get(&id).copied();
-                (id, pool, told)
+            let with_usage = |(id, pool): (Arc<str>, _)| {
+                let usage = self.reported_usage.get(&id).copied();
+                (id, pool, usage)
             };
-            self.shared.set_pool_states(pools.into_iter().map(place).collect());
+            self.shared.set_pool_states(pools.into_iter().map(with_usage).collect());
             self.shared.set_priorities(priorities);
         }
     }
@@ -188,7 +190,7 @@ impl Asker for ClientAsker {
         };
         tracing::debug!(method = self.method, "{error}");
         self.failed(server, &error);
-        // The session has abandoned a late request itself, and may have sent another.
+        // The session has already abandoned a late request, and may have sent another.
         self.shared.finish_request(|session, now| _ = session.failed(now, number), Some(error));
     }
 
@@ -227,4 +229,51 @@ async fn ask(channel: Result<Channel, Status>, request: GetCapacityRequest) -> R
 async fn release(channel: Result<Channel, Status>, request: ReleaseCapacityRequest) -> Result<Reply<Leases>, Status> {
     let answer = CapacityClient::new(channel?).release_capacity(request).await?.into_inner();
     Ok(wire::released(answer, Leases::default()))
+}
+
+/// Asks every new master for the peers of its node, and again now and then.
+#[derive(Default)]
+struct Discovery {
+    /// The server that was asked, and when.
+    asked: Option<(Weak<Connection>, Instant)>,
+    answer: Option<Pin<Box<dyn Future<Output = Option<Peers>> + Send>>>,
+}
+
+/// Addresses of peers.
+type Peers = Vec<Arc<str>>;
+
+/// Peers change rarely, and a late update does no harm.
+const REDISCOVERY_INTERVAL: Duration = Duration::from_secs(300);
+
+impl Discovery {
+    /// Asks the server behind `connection`, which has answered as master, unless it was asked recently.
+    fn follow(&mut self, connection: &Arc<Connection>, deadline: Duration) {
+        let known = |(server, at): &(Weak<Connection>, Instant)| {
+            std::ptr::eq(server.as_ptr(), Arc::as_ptr(connection)) && at.elapsed() < REDISCOVERY_INTERVAL
+        };
+        if self.asked.as_ref().is_some_and(known) {
+            return;
+        }
+        self.asked = Some((Arc::downgrade(connection), Instant::now()));
+        self.answer = Some(Box::pin(peers(connection.channel.clone(), deadline)));
+    }
+
+    /// Waits for an answer. Cancel safe.
+    async fn next(&mut self) -> Option<Peers> {
+        match &mut self.answer {
+            Some(answer) => {
+                let peers = answer.as_mut().await;
+                self.answer = None;
+                peers
+            }
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// The peers. `None` if the server names no peers: it has none, or speaks only the original protocol.
+async fn peers(channel: Channel, deadline: Duration) -> Option<Peers> {
+    let mut client = CapacityClient::new(channel);
+    let answer = tokio::time::timeout(deadline, client.discovery(DiscoveryRequest {})).await.ok()?.ok()?;
+    Some(wire::peers(answer.get_ref())).filter(|peers| !peers.is_empty())
 }

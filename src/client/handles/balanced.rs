@@ -1,7 +1,7 @@
 //! Load balancing by leases: a [`Balancer`] whose backends are rates of a client.
 //!
 //! Each operation is assigned to a backend, in proportion to the leases, and then waits at the limiter of that backend.
-//! So no lease is exceeded, and none is left unused under load.
+//! So no lease is exceeded, and every lease is used under load.
 
 use std::{
     future::{Future, poll_fn},
@@ -29,9 +29,9 @@ use crate::{
 /// let rates = backends.map(|backend| client.resource(backend).wants(500.0).rate());
 /// let search = Balanced::new(rates.into_iter().collect::<Result<Vec<_>, _>>()?)?;
 ///
-/// let turn = search.wait().await?;
-/// // … search at `turn.backend().resource().id()` …
-/// turn.failed(); // if it failed: skips the backend for a minute
+/// let pick = search.wait().await?;
+/// // … search at `pick.backend().resource().id()` …
+/// pick.failed(); // if it failed: skips the backend for a minute
 /// # Ok(())
 /// # }
 /// ```

@@ -93,13 +93,13 @@ impl Rate {
     }
 
     /// Blocking version of [`wait_many`](Rate::wait_many).
-    pub fn blocking_wait_many(&self, many: u32) -> Result<(), Closed> {
-        self.resource().runtime().block_on(self.wait_many(many))
+    pub fn blocking_wait_many(&self, n: u32) -> Result<(), Closed> {
+        self.resource().runtime().block_on(self.wait_many(n))
     }
 
     /// Blocking version of [`reserve`](Rate::reserve).
-    pub fn blocking_reserve(&self, many: u32) -> Result<Reservation, Closed> {
-        self.resource().runtime().block_on(self.reserve(many))
+    pub fn blocking_reserve(&self, n: u32) -> Result<Reservation, Closed> {
+        self.resource().runtime().block_on(self.reserve(n))
     }
 }
 
@@ -110,7 +110,7 @@ impl Gauge {
     }
 
     /// Blocking version of [`acquire_many`](Gauge::acquire_many).
-    pub fn blocking_acquire_many(&self, many: u32) -> Result<Permit, Closed> {
-        self.resource().runtime().block_on(self.acquire_many(many))
+    pub fn blocking_acquire_many(&self, n: u32) -> Result<Permit, Closed> {
+        self.resource().runtime().block_on(self.acquire_many(n))
     }
 }

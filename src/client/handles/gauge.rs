@@ -51,14 +51,14 @@ impl Gauge {
         self.acquire_many(1).await
     }
 
-    /// Waits for `many` permits at once.
-    pub async fn acquire_many(&self, many: u32) -> Result<Permit, Closed> {
-        self.limiter.acquire_many(many).await.map(|permit| self.keep(permit))
+    /// Waits for `n` permits at once.
+    pub async fn acquire_many(&self, n: u32) -> Result<Permit, Closed> {
+        self.limiter.acquire_many(n).await.map(|permit| self.keep(permit))
     }
 
-    /// Takes `many` permits if they are free now.
-    pub fn try_acquire(&self, many: u32) -> Result<Permit, TryError> {
-        self.limiter.try_acquire(many).map(|permit| self.keep(permit))
+    /// Takes `n` permits if they are free now.
+    pub fn try_acquire(&self, n: u32) -> Result<Permit, TryError> {
+        self.limiter.try_acquire(n).map(|permit| self.keep(permit))
     }
 
     fn keep(&self, permit: limiter::GaugePermit) -> Permit {

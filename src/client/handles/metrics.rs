@@ -48,7 +48,7 @@ pub(crate) fn lease_ended(resource: &Arc<str>) {
     metrics::counter!("leaseway_client_leases_ended_total", "resource" => series(resource)).increment(1);
 }
 
-/// The debt of a rate. Resources without a series are skipped, because a gauge for all of them says nothing.
+/// The debt of a rate. Resources without a series are skipped, because a gauge cannot combine several debts.
 pub(crate) fn owed(resource: &str, permits: u64) {
     let resource = series(resource);
     if resource != OTHERS {
@@ -67,8 +67,8 @@ pub(crate) fn left_out(resources: usize) {
 }
 
 /// A hint arrived. The first one of a stream is empty.
-pub(crate) fn hinted(says_something: bool) {
-    metrics::counter!("leaseway_client_hints_total").increment(u64::from(says_something));
+pub(crate) fn hinted(is_non_empty: bool) {
+    metrics::counter!("leaseway_client_hints_total").increment(u64::from(is_non_empty));
 }
 
 #[cfg(test)]
@@ -76,10 +76,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_beyond_the_bound_share_one() {
+    fn resources_beyond_the_maximum_share_a_series() {
         let names: Vec<String> = (0..MAX_SERIES + 10).map(|n| series(&n.to_string())).collect();
         assert!(names[..MAX_SERIES - 1].iter().enumerate().all(|(n, name)| *name == n.to_string()));
         assert_eq!(names[MAX_SERIES + 9], OTHERS);
-        assert_eq!(series("0"), "0", "as before");
+        assert_eq!(series("0"), "0", "it keeps its series");
     }
 }

@@ -35,7 +35,7 @@ pub(crate) struct OpenResource {
     /// For limits per window.
     window: Option<Mutex<WindowDemand>>,
     usage_tracker: Mutex<Option<UsageTracker>>,
-    /// Without a limiter: units used and busy time reported so far, if any.
+    /// Without a limiter: units used and busy time, as far as reported.
     reported: Mutex<Option<(u64, Duration)>>,
     /// Without a limiter: the amount that may be in use now.
     in_use: Mutex<f64>,
@@ -75,7 +75,7 @@ impl Limiter {
 enum WantsSource {
     /// Set by the user.
     Fixed(f64),
-    /// Estimated from what passes the limiter and what waits there.
+    /// Estimated from the permits that callers take or wait for.
     Estimated(Demand),
 }
 
@@ -137,7 +137,7 @@ impl OpenResource {
 
     /// The demand now.
     pub(crate) fn wants(&self, now: Millis) -> Wants {
-        // Reading the peak resets it, and both wants and usage depend on it.
+        // Read the peak once, because reading resets it, and both wants and usage depend on it.
         let (peak, outstanding) = match &self.limiter {
             Limiter::Gauge(gauge) => (gauge.take_peak(), gauge.outstanding() as f64),
             Limiter::Rate(_) => (0, 0.0),
@@ -174,8 +174,8 @@ impl OpenResource {
         *self.reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// In a pool: the usage since the last report. `None` without a limiter and without a report; the server then
-    /// assumes that everything is used.
+    /// In a pool: the usage since the last report. `None` if there is neither a limiter nor reported usage: then the
+    /// server assumes that everything is used.
     fn usage(&self, now: Millis, peak: u64) -> Option<Usage> {
         let mut tracker = self.usage_tracker();
         let tracker = tracker.as_mut()?;
@@ -205,8 +205,8 @@ impl OpenResource {
         self.usage_tracker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Applies the state of a pool from an answer; `None` if it is not a pool. `reported_usage` is what the request of
-    /// that answer reported.
+    /// Applies the state of a pool from an answer; `None` if it is not a pool. `reported_usage` is the usage in the
+    /// request of that answer.
     pub(crate) fn set_pool_state(&self, now: Millis, state: Option<PoolState>, reported_usage: Option<Usage>) {
         let mut tracker = self.usage_tracker();
         let before = tracker.take();
@@ -242,30 +242,20 @@ impl OpenResource {
 
     fn estimate(&self, demand: &mut Demand, now: Millis, peak: u64) -> f64 {
         match &self.limiter {
-            Limiter::Rate(rate) => demand.sample(
-                now,
-                Sample {
-                    count: rate.arrived(),
-                    freely: rate.arrived_freely(),
-                    refunded: rate.refunded(),
-                    waiting: rate.waiting().saturating_add(rate.debt()),
-                    queued: rate.queued(),
-                    capacity: rate.capacity().get(),
-                },
-            ),
+            Limiter::Rate(rate) => demand.sample(now, rate.sample()),
             Limiter::Gauge(_) => demand.sample(now, Sample { count: peak, ..Sample::default() }),
             Limiter::None => {}
         }
         match &self.window {
             Some(window) => {
                 let estimated = demand.wants(now);
-                let look = match &self.limiter {
+                let sample = match &self.limiter {
                     Limiter::Rate(rate) => {
                         WindowSample { estimated, refused: rate.refused(), capacity: rate.capacity().get() }
                     }
                     Limiter::Gauge(_) | Limiter::None => WindowSample { estimated, ..WindowSample::default() },
                 };
-                window.lock().unwrap_or_else(PoisonError::into_inner).wants(now, look)
+                window.lock().unwrap_or_else(PoisonError::into_inner).wants(now, sample)
             }
             None => demand.wants(now),
         }

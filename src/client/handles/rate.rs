@@ -82,44 +82,44 @@ impl Rate {
         self.limiter.wait().await
     }
 
-    /// Waits for `many` permits at once.
-    pub async fn wait_many(&self, many: u32) -> Result<(), Closed> {
-        self.limiter.wait_many(many).await
+    /// Waits for `n` permits at once.
+    pub async fn wait_many(&self, n: u32) -> Result<(), Closed> {
+        self.limiter.wait_many(n).await
     }
 
-    /// Takes `many` permits if they are available now.
-    pub fn try_acquire(&self, many: u32) -> Result<(), TryError> {
-        self.limiter.try_acquire(many)
+    /// Takes `n` permits if they are available now.
+    pub fn try_acquire(&self, n: u32) -> Result<(), TryError> {
+        self.limiter.try_acquire(n)
     }
 
-    /// Waits for `many` permits, for work whose cost is known only at its end. See [`Reservation`].
-    pub async fn reserve(&self, many: u32) -> Result<Reservation, Closed> {
-        self.limiter.reserve(many).await.map(|reserved| self.keep(reserved))
+    /// Waits for `n` permits, for work whose cost is known only at its end. See [`Reservation`].
+    pub async fn reserve(&self, n: u32) -> Result<Reservation, Closed> {
+        self.limiter.reserve(n).await.map(|reserved| self.keep(reserved))
     }
 
-    /// Reserves `many` permits if they are available now.
-    pub fn try_reserve(&self, many: u32) -> Result<Reservation, TryError> {
-        self.limiter.try_reserve(many).map(|reserved| self.keep(reserved))
+    /// Reserves `n` permits if they are available now.
+    pub fn try_reserve(&self, n: u32) -> Result<Reservation, TryError> {
+        self.limiter.try_reserve(n).map(|reserved| self.keep(reserved))
     }
 
     fn keep(&self, reserved: limiter::RateReservation) -> Reservation {
         Reservation { reserved, rate: self.resource.clone() }
     }
 
-    /// Charges `many` permits that were used already. Missing permits become debt, which is paid from the lease before
+    /// Charges `n` permits that were used already. Missing permits become debt, which is paid from the lease before
     /// anything else passes. Estimated wants rise accordingly. Debt is forgotten with the last handle.
     ///
     /// # Errors
     ///
     /// The part beyond [`max_debt`](crate::ResourceBuilder::max_debt) is dropped; the error says how much.
-    pub fn charge(&self, many: u64) -> Result<(), DebtExceeded> {
-        count_uncharged(&self.resource, self.limiter.charge(many))
+    pub fn charge(&self, n: u64) -> Result<(), DebtExceeded> {
+        count_uncharged(&self.resource, self.limiter.charge(n))
     }
 
-    /// Returns `many` permits that passed last and were not used: as many as would be available now had they never
+    /// Returns `n` permits that passed last and were not used: as many as would be available now had they never
     /// passed, which may be none. See [`RateLimiter::refund`].
-    pub fn refund(&self, many: u64) {
-        self.limiter.refund(many);
+    pub fn refund(&self, n: u64) {
+        self.limiter.refund(n);
     }
 
     /// The current debt in permits.

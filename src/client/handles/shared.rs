@@ -13,7 +13,6 @@ use tokio::{
     time::{Duration, Instant},
 };
 
-use self::clock::Clock;
 use crate::{
     error::{NotReady, OpenError},
     handles::{lease_trace::LeaseTrace, metrics, open_resource::OpenResource},
@@ -21,10 +20,9 @@ use crate::{
         Basis, Capacity, Lease, Mode, Outgoing, Session, Usable, Wants,
         pool::{PoolState, Usage},
     },
+    transport::SuspendedTime,
 };
 
-mod clock;
-mod estimates;
 #[cfg(test)]
 mod tests;
 
@@ -33,6 +31,9 @@ const MIN_ESTIMATE_INTERVAL: Millis = Millis(100);
 
 /// The first request for a resource is delayed by this, because a first caller commonly arrives right after opening.
 const FIRST_REQUEST_DELAY: Millis = Millis(5);
+
+/// The maximum of times that are converted to an instant.
+const FAR_MS: u64 = 100 * 365 * 86_400 * 1000;
 
 pub(crate) struct Shared {
     pub(crate) id: Arc<str>,
@@ -83,16 +84,16 @@ impl Drop for CloseGuard {
 struct State {
     session: Session<Wants>,
     opened: HashMap<Arc<str>, Registration>,
-    /// No resources can be opened any more.
+    /// No resources can be opened.
     closing: bool,
-    /// Nothing is wanted any more: only releases are sent.
+    /// Nothing is wanted: only releases are sent.
     leaving: bool,
-    /// Nothing is sent any more.
+    /// Nothing is sent.
     abandoned: bool,
     /// When to estimate all demands next.
     estimate_at: Option<Millis>,
     estimated: Millis,
-    /// Estimates of single resources before that.
+    /// Earlier estimates of single resources.
     scheduled_estimates: BTreeSet<(Millis, Arc<str>)>,
     last_error: Option<String>,
 }
@@ -144,14 +145,13 @@ impl Shared {
         }
     }
 
-    /// No foreign code runs under this lock: waking a task may drop it and a handle with it, and a recorder of logs or
-    /// metrics may call this client. So a panic elsewhere cannot leave the state half changed, and there is no
-    /// deadlock.
+    /// No foreign code runs under this lock. Waking a task may drop the task and a handle with it, and a recorder of
+    /// logs or metrics may call this client: neither can deadlock, and a panic in them leaves the state consistent.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a handle of a resource. The first one calls `make`, others have to satisfy `fits`.
+    /// Adds a handle of a resource. The first handle calls `make`; for others `fits` has to succeed.
     pub(crate) fn open(
         &self,
         id: &Arc<str>,
@@ -222,7 +222,7 @@ impl Shared {
         }
     }
 
-    /// The demand of a resource has changed: it is sent at once if it has changed enough.
+    /// Updates the demand for a resource. It is sent at once if it has changed enough.
     pub(crate) fn demand_changed(&self, id: &Arc<str>) {
         let now = self.clock.now();
         self.lock().want(now, id);
@@ -274,7 +274,7 @@ impl Shared {
         let _ = self.done.subscribe().wait_for(|done| *done).await;
     }
 
-    /// The driver has ended: leases are not renewed any more.
+    /// Called when the driver has ended and no lease is renewed any more.
     pub(crate) fn driver_ended(&self) {
         self.close();
         self.done.send_replace(true);
@@ -310,20 +310,20 @@ impl Shared {
                 None => format!("`{id}` may use {capacity} (mode {mode})"),
             }
         };
-        let mut told: Vec<_> = state.opened.iter().take(MAX_NAMED).map(one).collect();
+        let mut described: Vec<_> = state.opened.iter().take(MAX_NAMED).map(one).collect();
         if let more @ 1.. = state.opened.len().saturating_sub(MAX_NAMED) {
-            told.push(format!("{more} resources more"));
+            described.push(format!("{more} resources more"));
         }
-        if told.is_empty() { "nothing is wanted".to_owned() } else { told.join(", ") }
+        if described.is_empty() { "nothing is wanted".to_owned() } else { described.join(", ") }
     }
 
     /// Waits until `only`, or every open resource, has its first lease.
     pub(crate) async fn ready(&self, only: Option<&Arc<str>>, timeout: Duration) -> Result<(), NotReady> {
-        let due_resources = |state: &State| -> Vec<Arc<OpenResource>> {
+        let selected = |state: &State| -> Vec<Arc<OpenResource>> {
             let opened = state.opened.values().map(|slot| Arc::clone(&slot.opened));
             opened.filter(|opened| only.is_none_or(|only| *only == opened.id)).collect()
         };
-        let opened = due_resources(&self.lock());
+        let opened = selected(&self.lock());
         let all = async {
             for opened in &opened {
                 // Cannot fail: the sender is in `opened`.
@@ -377,9 +377,9 @@ impl Shared {
         }
         let outgoing = if state.abandoned { None } else { state.session.poll(now) };
         let changes = state.changes(now);
-        let look = state.scheduled_estimates.first().map(|(at, _)| *at);
-        let wake = [state.session.wake(now), state.estimate_at, look].into_iter().flatten().min();
-        let plan = NextStep {
+        let estimate = state.scheduled_estimates.first().map(|(at, _)| *at);
+        let wake = [state.session.wake(now), state.estimate_at, estimate].into_iter().flatten().min();
+        let next = NextStep {
             in_flight: state.session.in_flight(),
             wake: wake.map(|at| self.clock.instant(at)),
             watches_pressure: state.estimate_at.is_none_or(|at| at > now.plus(MIN_ESTIMATE_INTERVAL)),
@@ -393,7 +393,7 @@ impl Shared {
         drop(state);
         debts.iter().for_each(|(id, debt)| metrics::owed(id, *debt));
         self.apply_changes(changes);
-        plan
+        next
     }
 
     /// Reports the outcome of a request to the session.
@@ -413,12 +413,12 @@ impl Shared {
     }
 
     /// Applies the pool states of an answer, each with the usage that its request reported.
-    pub(crate) fn set_pool_states(&self, places: Vec<(Arc<str>, Option<PoolState>, Option<Usage>)>) {
+    pub(crate) fn set_pool_states(&self, pools: Vec<(Arc<str>, Option<PoolState>, Option<Usage>)>) {
         let now = self.clock.now();
         let state = self.lock();
-        for (id, place, told) in places {
+        for (id, pool, usage) in pools {
             if let Some(slot) = state.opened.get(&id) {
-                slot.opened.set_pool_state(now, place, told);
+                slot.opened.set_pool_state(now, pool, usage);
             }
         }
     }
@@ -493,10 +493,90 @@ impl State {
         });
         changes
     }
+
+    fn want(&mut self, now: Millis, id: &Arc<str>) {
+        let Some(slot) = self.opened.get(id) else { return };
+        let (mut wants, mode) = (slot.opened.wants(now), slot.opened.mode);
+        if self.session.lease(now, id).is_some_and(|lease| wants.outstanding <= lease.capacity.get()) {
+            wants.outstanding = 0.0;
+        }
+        let changing = self.session.want(now, id, wants, mode);
+        let again = slot.opened.next_sample_at();
+        if wants.outstanding > 0.0 || (changing && slot.opened.is_under_pressure()) {
+            self.estimate_soon(now);
+        }
+        if let Some(at) = again {
+            self.schedule_estimate(id, at.max(now.plus(MIN_ESTIMATE_INTERVAL)));
+        }
+    }
+
+    /// Estimates all demands at `at`, or a little later.
+    fn estimate_soon(&mut self, at: Millis) {
+        let at = at.max(self.estimated.plus(MIN_ESTIMATE_INTERVAL));
+        self.estimate_at = Some(self.estimate_at.map_or(at, |before| before.min(at)));
+    }
+
+    /// Estimates the demand of one resource at `at`, or earlier if that was scheduled.
+    fn schedule_estimate(&mut self, id: &Arc<str>, at: Millis) {
+        let Some(slot) = self.opened.get_mut(id) else { return };
+        if slot.estimate_at.is_some_and(|before| before <= at) {
+            return;
+        }
+        if let Some(before) = slot.estimate_at.replace(at) {
+            self.scheduled_estimates.remove(&(before, Arc::clone(id)));
+        }
+        self.scheduled_estimates.insert((at, Arc::clone(id)));
+    }
+
+    /// The resources whose demands to estimate now: all of them if callers wait at some, else those of the next request
+    /// and those that are scheduled. Others are skipped, because there may be a hundred thousand.
+    fn take_due_estimates(&mut self, now: Millis) -> Vec<Arc<str>> {
+        if self.estimate_at.is_some_and(|at| at <= now) {
+            (self.estimate_at, self.estimated) = (None, now);
+            return self.opened.keys().cloned().collect();
+        }
+        let mut due_resources = if self.session.is_due(now) { self.session.due_resources(now) } else { Vec::new() };
+        if !due_resources.is_empty() && due_resources.len() == self.opened.len() {
+            // The next request asks for all resources, as with most clients.
+            (self.estimate_at, self.estimated) = (None, now);
+        }
+        while let Some((_, id)) = self.scheduled_estimates.first().filter(|(at, _)| *at <= now) {
+            let id = Arc::clone(id);
+            self.scheduled_estimates.pop_first();
+            if let Some(slot) = self.opened.get_mut(&id) {
+                slot.estimate_at = None;
+                due_resources.push(id);
+            }
+        }
+        due_resources
+    }
 }
 
 /// A change of what may be used of a resource.
 struct UsableChange {
     opened: Arc<OpenResource>,
     usable: Usable,
+}
+
+/// Milliseconds since the client was created, including the time during which the machine was suspended.
+struct Clock {
+    origin: Instant,
+    suspended: SuspendedTime,
+}
+
+impl Clock {
+    fn start() -> Clock {
+        Clock { origin: Instant::now(), suspended: SuspendedTime::start() }
+    }
+
+    /// Rounded down, so a lease starts no later than its request was sent.
+    fn now(&self) -> Millis {
+        let elapsed = self.origin.elapsed() + self.suspended.total();
+        Millis(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    /// Bounded, because an instant cannot represent every number.
+    fn instant(&self, at: Millis) -> Instant {
+        self.origin + Duration::from_millis(at.0.min(FAR_MS)).saturating_sub(self.suspended.total())
+    }
 }

@@ -5,10 +5,10 @@
 //! within a second. Charged permits are demand when they are charged, and debt counts like waiting callers. Returned
 //! permits are no demand.
 //!
-//! **Closed-loop demand.** Callers that return only after they were served hide what they would do without a limit: one
-//! that waits half of the time would come twice as often. The rate at which they arrive while nobody waits shows that.
-//! So the demand is the number of arrivals in such periods, divided by their length, if that is more than the overall
-//! rate. For callers that come independently of service the two are equal.
+//! **Closed-loop demand.** Callers that return only after they were served hide their demand: a caller that waits half
+//! of the time would come twice as often without a limit. The rate of arrivals while nobody waits shows that. So the
+//! demand is the number of arrivals in such periods, divided by their length, if that is more than the overall rate.
+//! For open-loop callers the two are equal.
 //!
 //! **Saturation.** If callers wait nearly all of the time there is no such period. While the queue does not get
 //! shorter, the estimate doubles the capacity, until the queue shrinks or the server grants no more. That guess lasts
@@ -39,10 +39,10 @@ const HOLD_REFRESHES: f64 = 1.0;
 /// Waiting callers should be served within this many seconds.
 const MAX_WAIT_SECONDS: f64 = 1.0;
 
-/// Callers that will be served within this many seconds are no backlog.
+/// Callers that will be served within this many seconds do not count as backlog.
 const PROMPT_SECONDS: f64 = 0.25;
 
-/// The very first caller should be served within this many seconds, because it has waited for a lease already.
+/// The very first caller should be served within this many seconds, because it has already waited for a lease.
 const FIRST_WAIT_SECONDS: f64 = 0.1;
 
 /// A flow with fewer arrivals per refresh interval is idle.
@@ -106,7 +106,7 @@ pub struct Demand {
     at: Millis,
     /// Wants do not fall before this time.
     hold: Millis,
-    line: QueueTrend,
+    trend: QueueTrend,
 }
 
 /// A reading of a limiter.
@@ -140,7 +140,7 @@ impl Sample {
     }
 }
 
-/// Tells a queue that persists from callers that only wait for their turn.
+/// Distinguishes a persistent queue from short waits.
 #[derive(Debug, Default)]
 struct QueueTrend {
     at: Millis,
@@ -151,8 +151,8 @@ struct QueueTrend {
 }
 
 impl QueueTrend {
-    /// The additional capacity that callers may want, if those served since the last update were replaced by others:
-    /// the larger the fraction of the time in which callers waited, the more. `None` while nobody was served.
+    /// The additional capacity that callers may want if as many came as were served since the last update. It grows with
+    /// the fraction of time in which callers waited. `None` while nobody was served.
     fn update(&mut self, now: Millis, sample: &Sample) -> Option<f64> {
         let (span, served) = (now.since(self.at), sample.count.saturating_sub(sample.waiting));
         if span < MIN_OBSERVATION || (sample.waiting > 0 && self.waiting > 0 && served <= self.served) {
@@ -193,7 +193,7 @@ impl Demand {
             waits: false,
             at: zero,
             hold: zero,
-            line: QueueTrend::default(),
+            trend: QueueTrend::default(),
         }
     }
 
@@ -205,7 +205,7 @@ impl Demand {
         let (before, mut is_young) = (self.demand, false);
         match &mut self.source {
             Estimator::Rate(flow) => {
-                // Callers that an observation has begun with do not begin another, however long they wait.
+                // The callers with which an observation begins do not begin another one, however long they wait.
                 let (count, freely) = sample.net();
                 let idle = self.demand * self.refresh < IDLE_ARRIVALS && flow.has_fewer_than(count);
                 if idle && sample.waiting > 0 && sample.waiting >= flow.recent(self.at, count) {
@@ -218,7 +218,7 @@ impl Demand {
                 let first = is_young && flow.initial_callers_wait(sample.count.saturating_sub(sample.waiting));
                 self.backlog = backlog(first, waiting, sample.capacity);
                 self.waits = sample.waiting > 0;
-                match self.line.update(self.at, &sample) {
+                match self.trend.update(self.at, &sample) {
                     // The guess does not fall while callers wait.
                     Some(guess) if is_young && waiting > 0.0 => self.guess = guess.max(self.guess),
                     Some(guess) => self.guess = guess,
@@ -249,9 +249,8 @@ impl Demand {
     pub fn next_sample_at(&self) -> Option<Millis> {
         let Estimator::Rate(flow) = &self.source else { return None };
         let age = flow.age(self.at);
-        let looks = [SETTLED_AGE.0, (self.refresh * 1000.0) as u64];
-        let next =
-            looks.into_iter().find(|update| age.0 < *update).filter(|_| self.level + self.wants(self.at) > 0.0)?;
+        let ages = [SETTLED_AGE.0, (self.refresh * 1000.0) as u64];
+        let next = ages.into_iter().find(|next| age.0 < *next).filter(|_| self.level + self.wants(self.at) > 0.0)?;
         let soon = if self.waits { RESAMPLE_DELAY.0 } else { next - age.0 };
         Some(self.at.plus(Millis(soon.min(next - age.0))))
     }

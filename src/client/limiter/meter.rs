@@ -17,7 +17,7 @@ pub struct Shortage {
 pub struct Promise {
     /// The number of permits.
     pub n: u32,
-    /// When it was made, as the meter counts it.
+    /// The period in which it was made, as the meter counts periods.
     pub era: u64,
 }
 
@@ -34,7 +34,9 @@ pub trait Meter {
     fn capacity(&self) -> Capacity;
 
     /// Permits in use that will be returned; 0 for a rate.
-    fn in_use(&self) -> u64;
+    fn in_use(&self) -> u64 {
+        0
+    }
 
     /// Changes the capacity.
     fn set_capacity(&mut self, now: Nanos, capacity: Capacity);
@@ -43,22 +45,24 @@ pub trait Meter {
     fn take(&mut self, now: Nanos, n: u32) -> Result<(), Shortage>;
 
     /// Time until `permits` are available, if nothing else is taken.
-    fn ready_in(&mut self, now: Nanos, permits: u64) -> Option<Nanos>;
+    fn ready_in(&mut self, _now: Nanos, _permits: u64) -> Option<Nanos> {
+        None
+    }
 
     /// The maximum number of permits that can be available at once; `None` without capacity.
     fn max_at_once(&self) -> Option<f64>;
 
     /// The head of the queue needs `n` permits: save up for it.
-    fn save_for(&mut self, now: Nanos, n: u32);
+    fn save_for(&mut self, _now: Nanos, _n: u32) {}
 
     /// The head of the queue has left.
-    fn stop_saving(&mut self, now: Nanos);
+    fn stop_saving(&mut self, _now: Nanos) {}
 
     /// Turns the `n` permits that were just taken into a promise.
     fn promise(&mut self, n: u32) -> Promise;
 
     /// Ends a promise whose permits are used.
-    fn claim(&mut self, promise: Promise);
+    fn claim(&mut self, _promise: Promise) {}
 
     /// Permits taken and not returned so far.
     fn taken(&self) -> u64;
@@ -67,5 +71,7 @@ pub trait Meter {
     fn hand_back(&mut self, now: Nanos, promise: Promise);
 
     /// Debt in permits. No caller is admitted before it is paid.
-    fn owed(&mut self, now: Nanos) -> u64;
+    fn owed(&mut self, _now: Nanos) -> u64 {
+        0
+    }
 }

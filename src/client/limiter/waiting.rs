@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 mod gauge;
-mod pressure;
 mod queue;
 mod rate;
 mod semaphore;

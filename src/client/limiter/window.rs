@@ -158,6 +158,27 @@ impl WindowDemand {
     }
 }
 
+/// Counts of a constant flow differ by chance. A difference of more than this many standard deviations occurs less than
+/// once in three hundred seconds.
+const NOISE_DEVIATIONS: f64 = 3.0;
+
+/// Detects that a flow of requests has fallen, from the number of arrivals so far at the last three sweeps, newest
+/// first. A flow that rises shows in refusals.
+#[derive(Debug, Default)]
+pub struct Arrivals([u64; 3]);
+
+impl Arrivals {
+    /// Takes the number of arrivals so far. Returns whether fewer arrived in the last second than in either of the two
+    /// before; the latter of those may contain a part of the fall.
+    pub fn have_fallen(&mut self, arrived: u64) -> bool {
+        let [last, before, oldest] = self.0;
+        self.0 = [arrived, last, before];
+        let latest = arrived.saturating_sub(last);
+        let most = last.saturating_sub(before).max(before.saturating_sub(oldest));
+        most.saturating_sub(latest) as f64 > 1.0 + NOISE_DEVIATIONS * ((most + latest) as f64).sqrt()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -169,51 +190,71 @@ mod tests {
     }
 
     #[test]
-    fn at_first_all_of_the_limit_is_wanted_and_then_what_callers_want() {
+    fn wants_begin_at_the_limit_and_then_follow_demand() {
         let mut demand = WindowDemand::new(Window { length: Duration::from_secs(1), ..MINUTE });
         assert_eq!(wants(&mut demand, 100, 1.0), 10.0);
         assert_eq!(wants(&mut demand, 5_000, 1.0), 10.0);
         assert_eq!(wants(&mut demand, 5_100, 1.0), 1.0);
-        assert_eq!(wants(&mut demand, 5_200, 70.0), 70.0, "of a flow all that is offered");
+        assert_eq!(wants(&mut demand, 5_200, 70.0), 70.0, "all of the offered flow");
     }
 
     #[test]
-    fn what_was_wanted_is_remembered_for_as_long_as_the_window_is() {
+    fn wants_are_remembered_for_the_window() {
         let mut demand = WindowDemand::new(MINUTE);
         assert_eq!(wants(&mut demand, 0, 70.0), 10.0, "never more than the limit");
         let later = wants(&mut demand, 60_000, 0.0);
         assert!((later - 10.0 / std::f64::consts::E).abs() < 1e-9, "{later}");
-        assert_eq!(wants(&mut demand, 61_000, 8.0), 8.0, "more is wanted at once");
+        assert_eq!(wants(&mut demand, 61_000, 8.0), 8.0, "a rise counts at once");
         assert_eq!(wants(&mut demand, 3_600_000, 0.0), 10.0 / 60.0, "ten permits");
     }
 
     #[test]
-    fn of_what_none_asks_for_little_is_wanted_and_never_more_than_the_limit() {
+    fn an_idle_limit_wants_a_small_part() {
         let idle = |length, rate| {
             let mut demand = WindowDemand::new(Window { length: Duration::from_secs(length), rate });
             wants(&mut demand, 0, 0.0);
             wants(&mut demand, 3_600_000, 0.0)
         };
         assert_eq!(idle(1, 1_000.0), 10.0);
-        assert_eq!(idle(1, 100.0), 2.0, "of a small limit a small part");
-        assert_eq!(idle(60, 1e-2), MIN_WANTS, "a lease, and with it one permit");
+        assert_eq!(idle(1, 100.0), 2.0, "a small part of a small limit");
+        assert_eq!(idle(60, 1e-2), MIN_WANTS, "enough for a lease with one permit");
         assert_eq!(idle(60, 1e-6), 1e-6);
     }
 
     #[test]
-    fn what_is_refused_after_a_pause_doubles_what_is_wanted_and_only_then() {
+    fn refusals_after_a_pause_double_the_wants() {
         let mut demand = WindowDemand::new(Window { length: Duration::from_secs(1), rate: 1_000.0 });
-        let mut look = |now, refused, estimated, capacity| {
+        let mut wants = |now, refused, estimated, capacity| {
             demand.wants(Millis(now), WindowSample { estimated, refused, capacity })
         };
-        look(0, 0, 0.0, 0.0);
-        assert_eq!(look(60_000, 0, 0.0, 1_000.0), 10.0);
-        assert_eq!(look(60_100, 1, 12.0, 10.0), 20.0);
-        assert_eq!(look(60_200, 2, 14.0, 20.0), 40.0);
-        assert_eq!(look(60_300, 2, 16.0, 40.0), 40.0, "none is refused any more");
-        assert_eq!(look(60_400, 3, 18.0, 900.0), 1_000.0, "never more than the limit");
-        assert_eq!(look(65_100, 9, 500.0, 300.0), 500.0, "by now the flow is known");
-        assert_eq!(look(180_000, 9, 0.0, 500.0), 10.0, "another pause");
-        assert_eq!(look(181_000, 10, 12.0, 10.0), 20.0);
+        wants(0, 0, 0.0, 0.0);
+        assert_eq!(wants(60_000, 0, 0.0, 1_000.0), 10.0);
+        assert_eq!(wants(60_100, 1, 12.0, 10.0), 20.0);
+        assert_eq!(wants(60_200, 2, 14.0, 20.0), 40.0);
+        assert_eq!(wants(60_300, 2, 16.0, 40.0), 40.0, "no new refusal");
+        assert_eq!(wants(60_400, 3, 18.0, 900.0), 1_000.0, "never more than the limit");
+        assert_eq!(wants(65_100, 9, 500.0, 300.0), 500.0, "the flow is known");
+        assert_eq!(wants(180_000, 9, 0.0, 500.0), 10.0, "another pause");
+        assert_eq!(wants(181_000, 10, 12.0, 10.0), 20.0);
+    }
+
+    fn falls(per_second: &[u64]) -> Vec<bool> {
+        let (mut arrivals, mut arrived) = (Arrivals::default(), 0);
+        let falls = per_second.iter().map(|count| {
+            arrived += count;
+            arrivals.have_fallen(arrived)
+        });
+        falls.collect()
+    }
+
+    #[test]
+    fn a_flow_that_ends_has_fallen_until_a_second_without_arrivals() {
+        assert_eq!(falls(&[400, 400, 400, 150, 0, 0, 0]), [false, false, false, true, true, true, false]);
+    }
+
+    #[test]
+    fn random_differences_and_rises_are_no_fall() {
+        assert_eq!(falls(&[0, 3, 1, 5, 0, 4]), [false; 6]);
+        assert_eq!(falls(&[100, 100, 100, 110, 92, 104, 81, 400]), [false; 8]);
     }
 }

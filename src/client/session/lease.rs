@@ -50,7 +50,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Whether the lease has not expired.
+    /// Whether the lease has not expired at `now`.
     pub fn is_live(&self, now: Millis) -> bool {
         now < self.end
     }
@@ -67,8 +67,8 @@ pub struct Wire {
     pub capacity: f64,
 }
 
-/// What to use when a lease expires unrenewed, or none could be obtained. The server does not guarantee any of it: it
-/// counts expired leases as free.
+/// What to use when a lease expires unrenewed, or none could be obtained. The server does not guarantee this capacity,
+/// because it counts expired leases as free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
     /// The safe capacity that was last received (−1: unlimited); nothing if none was received.

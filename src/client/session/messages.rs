@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use leaseway_core::{DemandSummary, Millis};
 
-use crate::session::lease::{Capacity, Lease, Wire};
+use crate::session::{
+    lease::{Capacity, Lease, Wire},
+    pool::Usage,
+};
 
 /// The demand for one resource.
 pub trait Demand: Clone {
@@ -24,6 +27,38 @@ impl Demand for DemandSummary {
     fn amount(&self) -> f64 {
         self.claims.iter().map(|claim| claim.wants.get()).sum()
     }
+}
+
+/// The demand of a client for one resource.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Wants {
+    /// The amount.
+    pub amount: f64,
+    /// The claimed priority; its meaning depends on the resource.
+    pub priority: i64,
+    /// Gauges: the amount in use, if that is more than the lease allows.
+    pub outstanding: f64,
+    /// Pools: usage of the lease that is echoed with this demand.
+    pub usage: Option<Usage>,
+}
+
+/// A change by more than this fraction is sent at once.
+const CHANGE_THRESHOLD: f64 = 0.1;
+
+impl Demand for Wants {
+    fn is_urgent(&self, asked: &Wants) -> bool {
+        changed(self.amount, asked.amount)
+            || changed(self.outstanding, asked.outstanding)
+            || self.priority != asked.priority
+    }
+
+    fn amount(&self) -> f64 {
+        self.amount
+    }
+}
+
+fn changed(is: f64, was: f64) -> bool {
+    (is - was).abs() > was * CHANGE_THRESHOLD
 }
 
 /// A request to send.
@@ -105,4 +140,19 @@ pub enum Basis {
     Lease,
     /// The lease has expired, or none could be obtained: the [`Mode`](crate::Mode) decides.
     Fallback,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_by_more_than_a_tenth_is_urgent() {
+        let asked = Wants { amount: 10.0, outstanding: 5.0, ..Wants::default() };
+        let is_urgent = |amount, outstanding| Wants { amount, outstanding, ..asked }.is_urgent(&asked);
+        assert!(!is_urgent(11.0, 5.0) && !is_urgent(9.0, 5.0));
+        assert!(is_urgent(11.1, 5.0) && is_urgent(8.9, 5.0) && is_urgent(0.0, 5.0) && is_urgent(10.0, 4.0));
+        assert!(Wants { priority: 1, ..asked }.is_urgent(&asked));
+        assert!(Wants { amount: 1e-9, ..Wants::default() }.is_urgent(&Wants::default()));
+    }
 }

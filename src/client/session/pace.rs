@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_to_a_bound_and_are_spread() {
+    fn pauses_grow_to_a_maximum_with_jitter() {
         let mut rng = fastrand::Rng::with_seed(1);
         let pace = Pace::default();
         for failures in [1, 2, 5, 12, 1_000, u32::MAX] {
@@ -88,12 +88,12 @@ mod tests {
             let pauses: Vec<u64> =
                 (0..100).map(|_| pace.backoff(failures, pace.backoff_max, Millis(0), &mut rng).0).collect();
             assert!(pauses.iter().all(|pause| (*pause as f64) <= whole && *pause as f64 >= whole / 2.0 - 1.0));
-            assert!(pauses.iter().max() > pauses.iter().min(), "all the same after {failures}");
+            assert!(pauses.iter().max() > pauses.iter().min(), "no jitter after {failures}");
         }
     }
 
     #[test]
-    fn a_refresh_comes_a_little_before_the_interval_is_over() {
+    fn a_refresh_comes_shortly_before_the_interval_ends() {
         let mut rng = fastrand::Rng::with_seed(1);
         let waits: Vec<u64> =
             (0..100).map(|_| Pace::default().refresh(Millis(5_000), Millis(60_000), &mut rng).0).collect();
@@ -102,16 +102,16 @@ mod tests {
     }
 
     #[test]
-    fn a_refresh_comes_while_a_third_of_the_lease_is_left_but_never_in_a_hot_loop() {
+    fn a_refresh_comes_while_a_third_of_the_lease_is_left() {
         let mut rng = fastrand::Rng::with_seed(1);
         let mut refresh = |interval, left| Pace::default().refresh(Millis(interval), Millis(left), &mut rng).0;
         assert_eq!(refresh(60_000, 30_000), 20_000);
         assert!(refresh(0, 60_000) >= 900);
-        assert!(refresh(5_000, 0) >= 900, "a lease that ended under way");
+        assert!(refresh(5_000, 0) >= 900, "an expired lease");
     }
 
     #[test]
-    fn no_setting_makes_a_client_hammer_a_server() {
+    fn zero_settings_do_not_cause_a_request_storm() {
         let mut rng = fastrand::Rng::with_seed(1);
         let zero = Millis(0);
         let pace = Pace {

@@ -1,10 +1,10 @@
 //! The client side of pools (PRIORITY_POOL): the state of the client in the pool, and the usage that it reports.
 //!
-//! Usage is counted from the counters in the request whose answer brought the newest lease. So nothing is reported
-//! twice, and usage during a request is reported with the next one. If an answer is lost, the same lease is echoed with
-//! all usage since, and the server counts the difference.
+//! A request reports the usage since the last answered request. So usage during a request is reported with the next
+//! one. If an answer is lost, the next request echoes the same lease with all usage since, and the server counts the
+//! difference.
 //!
-//! Usage is neither counted nor sent unless the server has said that the resource is a pool.
+//! Usage is counted and sent only after the server has said that the resource is a pool.
 
 use std::time::Duration;
 
@@ -59,13 +59,13 @@ pub struct Usage {
     pub recharging: f64,
     /// Units used.
     pub units: u64,
-    /// The length of the interval that this is about.
+    /// The length of the measured interval.
     pub interval: Millis,
     /// The counters at its end, where the next interval starts once the server has this one.
     pub counters: UsageCounters,
 }
 
-/// The shortest time in seconds over which usage is measured.
+/// Usage is measured over at least this many seconds.
 const MIN_MEASURE_SECONDS: f64 = 0.1;
 
 /// Tracks which usage the server knows of.
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_is_not_told_again_and_what_was_used_meanwhile_is() {
+    fn usage_is_reported_once_including_usage_during_requests() {
         let tracker = UsageTracker::answered(None, state(), counters(1_000, 10, 500), None);
         let sent = tracker.use_of_rate(counters(5_000, 30, 1_500));
         assert_eq!((sent.recharging, sent.units, sent.interval), (0.25, 20, Millis(4_000)));
@@ -148,28 +148,25 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_after_a_request_what_it_said_still_holds() {
+    fn a_very_short_interval_keeps_the_last_reported_fraction() {
         let part = |reported, at, recharging| {
             let tracker = UsageTracker::answered(None, state(), counters(1_000, 0, 0), reported);
             tracker.use_of_rate(counters(at, 0, recharging)).recharging
         };
-        assert_eq!(part(None, 1_000, 0), 1.0, "nothing is known");
-        assert_eq!(part(Some(0.25), 1_000, 0), 0.25, "it was told just now");
-        assert_eq!(part(Some(0.25), 1_050, 50), 0.625, "half of the time says so much, the other half as before");
+        assert_eq!(part(None, 1_000, 0), 1.0, "nothing is known: everything counts as used");
+        assert_eq!(part(Some(0.25), 1_000, 0), 0.25, "just reported");
+        assert_eq!(part(Some(0.25), 1_050, 50), 0.625, "half measured, half as last reported");
         assert_eq!(part(Some(0.25), 1_200, 0), 0.0);
         assert_eq!(part(None, 1_010, 11), 1.0, "clocks may differ by a little");
     }
 
     #[test]
-    fn a_gauge_used_the_largest_part_that_was_out() {
+    fn a_gauge_reports_the_largest_fraction_in_use() {
         let mut tracker = UsageTracker::answered(None, state(), UsageCounters::default(), None);
         assert_eq!(tracker.use_of_gauge(counters(100, 1, 0), 0.5).recharging, 0.5);
         assert_eq!(tracker.use_of_gauge(counters(200, 1, 0), 0.25).recharging, 0.5);
         let mut tracker = UsageTracker::answered(Some(tracker), state(), counters(200, 1, 0), None);
-        assert_eq!(
-            tracker.use_of_gauge(counters(300, 1, 0), 0.0).recharging,
-            0.25,
-            "it may have come after the request"
-        );
+        let newest = tracker.use_of_gauge(counters(300, 1, 0), 0.0).recharging;
+        assert_eq!(newest, 0.25, "the peak may have come after the request was sent");
     }
 }

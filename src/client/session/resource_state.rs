@@ -23,11 +23,11 @@ pub(super) struct ResourceState<D> {
     /// Whether a request has failed since the last lease was received.
     pub(super) failed: bool,
     pub(super) due: Millis,
-    /// It is not asked for earlier, not even together with others.
+    /// The resource is not asked for earlier, not even together with others.
     pub(super) not_before: Millis,
     /// A release was sent: the lease must not be used any more, even if the release is lost.
     pub(super) given_back: bool,
-    /// What the caller was last told.
+    /// The last value given to [`Session::changes`](super::Session::changes).
     pub(super) reported: Option<Usable>,
 }
 

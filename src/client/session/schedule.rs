@@ -1,7 +1,7 @@
 //! Due times. A session may have a hundred thousand resources, so they are scanned once per request and not with every
 //! call.
 
-use std::sync::Arc;
+use std::{cell::Cell, sync::Arc};
 
 use leaseway_core::{
     Millis,
@@ -10,6 +10,41 @@ use leaseway_core::{
 
 use super::{InFlight, NEVER, Session};
 use crate::session::messages::Demand;
+
+/// A cached minimum of many times, recomputed only after the current minimum was removed. The cached value is exact or
+/// absent.
+#[derive(Debug, Default)]
+pub(super) struct CachedMin(Cell<Option<Millis>>);
+
+impl CachedMin {
+    /// A value was added.
+    pub(super) fn insert(&self, at: Millis) {
+        self.0.set(self.0.get().map(|first| first.min(at)));
+    }
+
+    /// A value was removed.
+    pub(super) fn remove(&self, at: Millis) {
+        self.0.set(self.0.get().filter(|first| *first < at));
+    }
+
+    /// The minimum, recomputed with `find` if it is not cached; the maximum time if there are no values.
+    pub(super) fn get(&self, find: impl Fn() -> Option<Millis>) -> Millis {
+        let found = || find().unwrap_or(Millis(u64::MAX));
+        let first = self.0.get().unwrap_or_else(found);
+        self.0.set(Some(first));
+        first
+    }
+
+    /// Whether it is known, without recomputing it, that the minimum is after `at`.
+    pub(super) fn is_after(&self, at: Millis) -> bool {
+        self.0.get().is_some_and(|first| first > at)
+    }
+
+    /// Drops the cached value.
+    pub(super) fn invalidate(&self) {
+        self.0.set(None);
+    }
+}
 
 impl<D: Demand> Session<D> {
     /// When [`poll`](Self::poll) or [`changes`](Self::changes) has to be called at the latest; `None` if that depends

@@ -18,7 +18,7 @@ const CLOCK: ClockId = ClockId::Boottime;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const CLOCK: ClockId = ClockId::Monotonic;
 
-/// How long it takes to notice a suspend during a timer.
+/// The maximum time until a timer notices a suspend.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Two clocks that are read one after the other differ by less than this.
 const CLOCK_TOLERANCE: Duration = Duration::from_millis(100);
@@ -47,7 +47,7 @@ pub struct SuspendedTime {
     since: BootInstant,
     /// The same time on the clock that stops during a suspend.
     awake: Awake,
-    /// The largest difference seen, in milliseconds: two clocks do not always differ by the same, and time must not run
+    /// The largest difference so far, in milliseconds. The measured difference varies a little, and time must not run
     /// backwards.
     longest: AtomicU64,
 }

@@ -82,13 +82,14 @@ impl Transport {
         Transport { by_address: Arc::default(), bearer: Bearer(Some(token)), ..self }
     }
 
-    /// Sends the token without TLS, too, because a tunnel protects the connection. The result is a new pool.
+    /// Allows the token to be sent without TLS, if a tunnel protects the connection. The result is a new pool.
     #[must_use]
     pub fn with_clear_token(self) -> Transport {
         Transport { by_address: Arc::default(), clear_token: true, ..self }
     }
 
-    /// Another pool. The server at `address` runs in this process: connections to it are made by `connect`.
+    /// Reaches the server at `address`, which runs in this process, over channels from `connect`. The result is a new
+    /// pool.
     #[must_use]
     pub fn with_in_process(
         self,
@@ -202,48 +203,33 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn clients_share_connections_up_to_a_number() {
+    async fn connections_are_shared_up_to_a_maximum_of_users() {
         let transport = Transport::new();
         let address: Arc<str> = "127.0.0.1:1".into();
         let used: Vec<_> =
             (0..=USES_PER_CONNECTION).map(|_| transport.connection(&address).expect("an address")).collect();
         assert!(used[1..USES_PER_CONNECTION].iter().all(|connection| Arc::ptr_eq(connection, &used[0])));
         assert!(!Arc::ptr_eq(&used[0], &used[USES_PER_CONNECTION]));
+        assert!(transport.connection(&"not an address".into()).is_err());
     }
 
     #[tokio::test]
-    async fn a_connection_closes_with_its_last_user_and_a_distrusted_one_is_not_given_out() {
+    async fn distrusted_connections_are_not_shared_and_unused_ones_are_dropped() {
         let transport = Transport::new();
         let address: Arc<str> = "127.0.0.1:1".into();
         let first = transport.connection(&address).expect("an address");
         transport.distrust(&first);
         let second = transport.connection(&address).expect("an address");
         assert!(!Arc::ptr_eq(&first, &second));
-        drop((first, second));
-        assert!(transport.by_address.lock().expect("not poisoned")[&address].iter().all(|c| c.strong_count() == 0));
-    }
-
-    #[tokio::test]
-    async fn distrust_is_of_one_connection_and_unused_addresses_are_forgotten() {
-        let transport = Transport::new();
-        let address: Arc<str> = "127.0.0.1:1".into();
-        let first = transport.connection(&address).expect("an address");
         transport.distrust(&first);
-        let second = transport.connection(&address).expect("an address");
-        transport.distrust(&first);
-        assert!(Arc::ptr_eq(&second, &transport.connection(&address).expect("an address")), "it is still good");
+        assert!(Arc::ptr_eq(&second, &transport.connection(&address).expect("an address")), "still trusted");
         drop((first, second));
         let _other = transport.connection(&"127.0.0.1:2".into()).expect("an address");
         assert_eq!(transport.by_address.lock().expect("not poisoned").len(), 1);
     }
 
     #[tokio::test]
-    async fn an_address_that_is_none_is_an_error() {
-        assert!(Transport::new().connection(&"not an address".into()).is_err());
-    }
-
-    #[tokio::test]
-    async fn a_token_is_not_sent_in_the_clear_beyond_this_machine() {
+    async fn tokens_are_sent_unencrypted_to_this_machine_only() {
         let transport = Transport::new().with_token(Token::new("secret").expect("a token"));
         for address in ["127.0.0.1:1", "localhost:1", "[::1]:1"] {
             assert!(transport.connection(&address.into()).is_ok(), "{address}");

@@ -185,7 +185,7 @@ impl<A: Asker> Driver<A> {
         Ok(self.connection.insert(connection).channel.clone())
     }
 
-    /// The session does not wait for the answer any longer.
+    /// Drops the request in flight: the session has abandoned it.
     fn abandon_request(&mut self) {
         let Some(late) = self.sent.take() else { return };
         if let Some(connection) = self.connection.take() {

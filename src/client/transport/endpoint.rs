@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_addresses_and_urls_without_a_path_are_endpoints() {
+    fn names_addresses_and_urls_are_normalised() {
         for (written, read) in [
             ("localhost:5100", "localhost:5100"),
             ("db.internal", "db.internal:5100"),
@@ -183,7 +183,7 @@ mod tests {
             ("http://[fe80::1]:65535/", "[fe80::1]:65535"),
         ] {
             assert_eq!(parse(written).as_deref(), Ok(read), "{written}");
-            assert_eq!(parse(read).as_deref(), Ok(read), "what was read is read again as it is");
+            assert_eq!(parse(read).as_deref(), Ok(read), "parsing is idempotent");
         }
         let secured = Endpoint { address: "db.internal:5100".into(), scheme: Scheme::Tls };
         assert_eq!(read("HTTPS://db.internal/"), Ok(secured));
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_endpoint_is_refused_with_what_would_be_right() {
+    fn invalid_endpoints_are_rejected_with_the_expected_form() {
         let long = "x".repeat(254);
         for (written, says) in [
             ("", "missing host"),
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_of_one_node_are_all_reached_over_tls_or_none_is() {
+    fn either_all_servers_of_a_node_use_tls_or_none() {
         let read = |texts: &[&str]| texts.iter().map(|text| read(text).expect(text)).collect::<Vec<_>>();
         for (texts, wanted, tls) in [
             (&["a", "b"][..], false, false),
@@ -232,7 +232,7 @@ mod tests {
             assert_eq!(over_tls(&read(texts), wanted), Ok(tls), "{texts:?}");
         }
         for (texts, wanted) in [(&["http://a"][..], true), (&["http://a", "https://b"], false)] {
-            let error = over_tls(&read(texts), wanted).expect_err("they differ").to_string();
+            let error = over_tls(&read(texts), wanted).expect_err("a conflict").to_string();
             assert!(error.starts_with("invalid server address `http://a:5100`"), "{error}");
         }
     }

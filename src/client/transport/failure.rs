@@ -10,8 +10,8 @@ pub fn explain(endpoint: &str, status: &Status) -> String {
     let message = status.message();
     let cause = cause(status);
     let says = |texts: &[&str]| {
-        let mut said = [Some(message), cause.as_deref()].into_iter().flatten();
-        said.any(|said| texts.iter().any(|text| said.contains(text)))
+        let mut texts_of_error = [Some(message), cause.as_deref()].into_iter().flatten();
+        texts_of_error.any(|error| texts.iter().any(|text| error.contains(text)))
     };
     let http = message.split_once("mapped from HTTP status code ").map(|(_, code)| code);
     if let Some(error) = tls_error(status) {
@@ -71,8 +71,8 @@ pub fn tls_error(error: &(dyn Error + 'static)) -> Option<String> {
         // For a TLS error after the handshake h2 and hyper keep the kind and the message only. Malformed HTTP/2 frames
         // have the same kind.
         let later = || error.downcast_ref::<io::Error>().filter(|error| error.kind() == io::ErrorKind::InvalidData);
-        let said = handshake().or_else(|| later().map(ToString::to_string))?;
-        (!said.contains(NO_FRAME)).then_some(said)
+        let message = handshake().or_else(|| later().map(ToString::to_string))?;
+        (!message.contains(NO_FRAME)).then_some(message)
     })
 }
 
@@ -97,6 +97,6 @@ mod tests {
         assert!(explained(closed).starts_with("a:1 closed the connection without an answer"));
         let proxy = "grpc-status header missing, mapped from HTTP status code 503";
         assert_eq!(explained(Status::unavailable(proxy)), format!("a:1: {proxy} (Unavailable)"));
-        assert_eq!(explained(Status::internal("as told")), "a:1: as told (Internal)");
+        assert_eq!(explained(Status::internal("out of memory")), "a:1: out of memory (Internal)");
     }
 }

@@ -50,7 +50,7 @@ pub struct Hints {
     pause: Duration,
     /// When the last stream was requested.
     asked: Option<Instant>,
-    /// The server rejected the last stream. Its answers to requests do not shorten the pause then.
+    /// The server rejected the last stream: its answers to requests do not shorten the pause.
     refused: bool,
 }
 
@@ -78,7 +78,7 @@ impl std::fmt::Debug for Hints {
 }
 
 impl Hints {
-    /// Does not listen to any server yet.
+    /// A receiver that follows no server yet.
     pub fn new(listener: Listener) -> Hints {
         Hints {
             listener,
@@ -182,109 +182,102 @@ mod tests {
     use super::*;
     use crate::transport::Transport;
 
-    fn hints() -> Hints {
-        Hints::new(Listener::Client("me".into()))
+    fn connection(address: &str) -> Arc<Connection> {
+        Transport::new().connection(&address.into()).expect("an address")
+    }
+
+    fn following() -> (Hints, Arc<Connection>) {
+        let (mut hints, connection) = (Hints::new(Listener::Client("me".into())), connection("127.0.0.1:1"));
+        hints.follow(&connection);
+        (hints, connection)
+    }
+
+    fn idle_until(hints: &Hints) -> Instant {
+        let Stage::Idle(until) = hints.stage else { panic!("{:?}", hints.stage) };
+        until
+    }
+
+    fn unavailable() -> Status {
+        Status::unavailable("restarting")
     }
 
     #[test]
-    fn clients_and_child_nodes_listen_under_names_of_their_own() {
+    fn clients_and_child_nodes_name_themselves_in_different_fields() {
         let client = Listener::Client("me".into()).request();
         assert_eq!((client.client_id.as_deref(), client.server_id), (Some("me"), None));
         let node = Listener::Node("me".into()).request();
         assert_eq!((node.client_id, node.server_id.as_deref()), (None, Some("me")));
     }
 
-    #[test]
-    fn pauses_double_up_to_a_minute_and_are_spread() {
-        let mut hints = hints();
-        let ended = Status::unavailable("as told");
+    #[tokio::test]
+    async fn pauses_double_up_to_a_minute_with_jitter() {
+        let (mut hints, _) = following();
+        assert_eq!(hints.pause_after(&Status::unimplemented("")), PAUSE_UNSUPPORTED, "does not count as a failure");
         for whole in [1, 2, 4, 8, 16, 32, 60, 60, 60] {
-            let (pause, whole) = (hints.pause_after(&ended), Duration::from_secs(whole));
+            let (pause, whole) = (hints.pause_after(&unavailable()), Duration::from_secs(whole));
             assert!(pause >= whole / 2 && pause <= whole, "{pause:?} of {whole:?}");
         }
-        let pauses: Vec<_> = (0..10).map(|_| hints.pause_after(&ended)).collect();
+        let pauses: Vec<_> = (0..10).map(|_| hints.pause_after(&unavailable())).collect();
         assert!(pauses.iter().max() > pauses.iter().min(), "{pauses:?}");
     }
 
-    #[test]
-    fn a_server_without_hints_is_asked_again_much_later() {
-        let mut hints = hints();
-        assert_eq!(hints.pause_after(&Status::unimplemented("as told")), Duration::from_secs(600));
-        assert!(hints.pause_after(&Status::unavailable("as told")) <= Duration::from_secs(1), "which is no failure");
-    }
-
-    #[test]
-    fn only_a_hint_that_says_something_makes_the_next_pause_short() {
-        let mut hints = hints();
-        hints.pause = PAUSE_MAX;
-        assert_eq!((hints.receive(Hint::default()), hints.pause), (Some(vec![]), PAUSE_MAX));
+    #[tokio::test]
+    async fn only_a_non_empty_hint_resets_the_pause() {
+        let (mut hints, _) = following();
         let named = Hint { resource_id: vec!["r".to_owned()], ..Hint::default() };
-        assert_eq!((hints.receive(named), hints.pause), (Some(vec!["r".to_owned()]), PAUSE_FIRST));
-        hints.pause = PAUSE_MAX;
-        assert_eq!((hints.receive(Hint { everything: true, ..Hint::default() }), hints.pause), (None, PAUSE_FIRST));
+        let everything = Hint { everything: true, ..Hint::default() };
+        for (hint, resources, pause) in [
+            (Hint::default(), Some(vec![]), PAUSE_MAX),
+            (named, Some(vec!["r".to_owned()]), PAUSE_FIRST),
+            (everything, None, PAUSE_FIRST),
+        ] {
+            hints.pause = PAUSE_MAX;
+            assert_eq!((hints.receive(hint), hints.pause), (resources, pause));
+        }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stream_that_cannot_be_had_is_asked_for_again_after_a_pause() {
-        let mut hints = hints();
-        hints.follow(&Transport::new().connection(&"127.0.0.1:1".into()).expect("an address"));
-        hints.stage = Stage::Opening(Box::pin(std::future::ready(Err(Status::unavailable("as told")))));
-        let ended = Instant::now();
+    async fn a_stream_that_fails_to_open_is_reopened_after_a_pause() {
+        let (mut hints, _) = following();
+        hints.stage = Stage::Opening(Box::pin(std::future::ready(Err(unavailable()))));
         let once = std::pin::pin!(hints.next()).poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
         assert!(once.is_pending());
-        assert!(matches!(hints.stage, Stage::Idle(until) if until >= ended + Duration::from_millis(500)));
+        assert!(idle_until(&hints) >= Instant::now() + Duration::from_millis(500));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_shows_that_the_server_is_back_and_the_stream_is_asked_for_at_once() {
-        let (mut hints, connection) =
-            (hints(), Transport::new().connection(&"127.0.0.1:1".into()).expect("an address"));
+    async fn an_answer_reopens_a_broken_stream_at_once_but_at_most_once_a_second() {
+        let (mut hints, connection) = following();
+        hints.pause = PAUSE_MAX;
+        hints.ended(&unavailable());
         hints.follow(&connection);
-        for _ in 0..10 {
-            hints.ended(&Status::unavailable("as told"));
-            tokio::time::advance(PAUSE_MAX).await;
-        }
-        hints.ended(&Status::unavailable("as told"));
-        hints.follow(&connection);
-        let soon = Instant::now() + JITTER;
-        assert!(matches!(hints.stage, Stage::Idle(until) if until <= soon), "{:?}", hints.stage);
-        // Should it end again at once, answers do not make it ask more often than once in a second.
+        assert!(idle_until(&hints) <= Instant::now() + JITTER);
         hints.opening(&connection);
-        hints.ended(&Status::unavailable("as told"));
+        hints.ended(&unavailable());
         hints.follow(&connection);
-        let later = Instant::now() + PAUSE_FIRST;
-        assert!(matches!(hints.stage, Stage::Idle(until) if until >= later), "{:?}", hints.stage);
+        assert!(idle_until(&hints) >= Instant::now() + PAUSE_FIRST);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_refuses_the_stream_is_not_asked_again_because_it_answers() {
-        let connection = Transport::new().connection(&"127.0.0.1:1".into()).expect("an address");
+    async fn an_answer_does_not_shorten_the_pause_after_a_refusal() {
         for refusal in [Status::aborted(""), Status::resource_exhausted(""), Status::unimplemented("")] {
-            let mut hints = hints();
-            hints.follow(&connection);
+            let (mut hints, connection) = following();
             hints.pause = PAUSE_MAX;
             hints.ended(&refusal);
             hints.follow(&connection);
-            let later = Instant::now() + PAUSE_MAX / 2;
-            assert!(matches!(hints.stage, Stage::Idle(until) if until >= later), "{refusal:?}: {:?}", hints.stage);
+            assert!(idle_until(&hints) >= Instant::now() + PAUSE_MAX / 2, "{refusal:?}");
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_same_connection_is_followed_without_losing_the_pause_and_another_anew() {
-        let (mut hints, transport) = (hints(), Transport::new());
-        let [first, second] =
-            ["127.0.0.1:1", "127.0.0.1:2"].map(|address| transport.connection(&address.into()).expect("an address"));
-        hints.follow(&first);
-        let later = Instant::now() + hints.pause_after(&Status::unavailable("as told"));
-        hints.stage = Stage::Idle(later);
-        hints.follow(&first);
-        assert!(matches!(hints.stage, Stage::Idle(until) if until <= later) && hints.pause > PAUSE_FIRST);
-        hints.follow(&second);
-        assert!(matches!(hints.stage, Stage::Idle(until) if until == Instant::now()));
-        assert_eq!(hints.pause, PAUSE_FIRST);
+    async fn another_connection_is_followed_without_a_pause() {
+        let (mut hints, _) = following();
+        hints.ended(&unavailable());
+        assert!(hints.pause > PAUSE_FIRST);
+        hints.follow(&connection("127.0.0.1:2"));
+        assert_eq!((idle_until(&hints), hints.pause), (Instant::now(), PAUSE_FIRST));
         hints.stop();
-        let nothing = tokio::time::timeout(Duration::from_secs(3_600), hints.next()).await;
-        assert!(nothing.is_err(), "there is no server to listen to");
+        let hint = tokio::time::timeout(Duration::from_secs(3_600), hints.next()).await;
+        assert!(hint.is_err(), "there is no server to listen to");
     }
 }

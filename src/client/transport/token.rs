@@ -95,11 +95,11 @@ fn read(path: &Path) -> Result<MetadataValue<Ascii>, BadToken> {
     header(fs::read_to_string(path).map_err(unreadable)?.trim_end_matches(['\r', '\n']), &path.display().to_string())
 }
 
-fn header(token: &str, whence: &str) -> Result<MetadataValue<Ascii>, BadToken> {
+fn header(token: &str, source: &str) -> Result<MetadataValue<Ascii>, BadToken> {
     // Not every proxy can handle other characters.
     let visible = !token.is_empty() && token.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
     let value = visible.then(|| MetadataValue::try_from(format!("Bearer {token}")).ok()).flatten();
-    let mut value = value.ok_or_else(|| BadToken::Malformed(whence.to_owned()))?;
+    let mut value = value.ok_or_else(|| BadToken::Malformed(source.to_owned()))?;
     // Keeps it out of logs.
     value.set_sensitive(true);
     Ok(value)
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_one_line_of_visible_characters_and_is_not_shown() {
+    fn a_token_is_one_visible_line_and_is_not_logged() {
         assert_eq!(Token::new("secret").map(|token| sent(&token)).as_deref(), Ok("Bearer secret"));
         for wrong in ["", "a\nb", "\u{e4}", "a\tb"] {
             assert!(Token::new(wrong).is_err_and(|error| error.to_string().contains("one line")), "{wrong:?}");
@@ -142,14 +142,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_file_is_looked_at_again_and_one_that_is_gone_changes_nothing() {
+    async fn a_token_file_is_reloaded_and_a_missing_file_keeps_the_token() {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("token");
         assert!(Token::file(&file).is_err_and(|error| error.to_string().contains(&file.display().to_string())));
         fs::write(&file, "one\n").expect("written");
         let token = Token::file(&file).expect("a token");
         fs::write(&file, "two\n").expect("written");
-        assert_eq!(sent(&token), "Bearer one", "it was read_at at only just now");
+        assert_eq!(sent(&token), "Bearer one", "within the reload interval");
         tokio::time::advance(RELOAD_INTERVAL).await;
         assert_eq!(sent(&token), "Bearer two");
         fs::remove_file(&file).expect("deleted");

@@ -31,7 +31,7 @@ pub fn get_capacity(client: &str, is_gateway: bool, asks: Vec<Ask<Wants>>) -> wi
             interval_ms: i64::try_from(usage.interval.0).ok(),
         }),
     });
-    // The session does so, see its rule for late answers.
+    // See the rule of the session for late answers.
     let drops_late = Some(true);
     let (client_id, is_gateway) = (Some(client.to_owned()), is_gateway.then_some(true));
     wire::GetCapacityRequest { client_id, resource: resource.collect(), drops_late, is_gateway }
@@ -80,10 +80,10 @@ pub fn given(answer: Vec<wire::ResourceResponse>, sent: Duration) -> (Vec<Given>
 
 /// The pool states of an answer; `None` for resources that are not pools.
 pub fn pools(answer: &[wire::ResourceResponse]) -> Vec<(Arc<str>, Option<PoolState>)> {
-    let place = |response: &wire::ResourceResponse| {
+    let state = |response: &wire::ResourceResponse| {
         Some((response.resource_id.as_deref()?.into(), response.pool.as_ref().map(pool)))
     };
-    answer.iter().filter_map(place).collect()
+    answer.iter().filter_map(state).collect()
 }
 
 /// The priorities at which the server counts this client, where the answer has them.
@@ -186,9 +186,12 @@ fn length(remaining_ms: Option<i64>, expiry_time: i64, sent: Duration) -> Millis
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::pool::{Usage, UsageCounters};
+    use crate::session::{
+        Capacity,
+        pool::{Usage, UsageCounters},
+    };
 
-    fn given_for(remaining_ms: Option<i64>) -> wire::Lease {
+    fn granted(remaining_ms: Option<i64>) -> wire::Lease {
         wire::Lease {
             expiry_time: Some(1_000),
             refresh_interval: Some(5),
@@ -199,38 +202,46 @@ mod tests {
     }
 
     fn response(gets: Option<wire::Lease>) -> wire::ResourceResponse {
-        wire::ResourceResponse {
-            resource_id: Some("r".into()),
-            gets,
-            safe_capacity: Some(-1.0),
-            ..wire::ResourceResponse::default()
-        }
+        wire::ResourceResponse { resource_id: Some("r".into()), gets, ..Default::default() }
+    }
+
+    /// Decodes the answer to a request that was sent `sent` after the epoch.
+    fn decoded(gets: wire::Lease, sent: Duration) -> Given {
+        given(vec![response(Some(gets))], sent).0.remove(0)
+    }
+
+    fn ask(demand: Wants, has: Option<Lease>) -> Ask<Wants> {
+        Ask { id: "r".into(), demand, has, had: None }
     }
 
     #[test]
-    fn a_lease_counts_from_when_its_request_was_sent() {
+    fn a_lease_starts_when_its_request_was_sent() {
         let sent = Duration::from_millis(940_250);
-        let (by_length, _) = given(vec![response(Some(given_for(Some(60_000))))], sent);
-        assert_eq!(by_length[0].length, Millis(60_000), "the clocks do not matter");
-        let (by_expiry, _) = given(vec![response(Some(given_for(None)))], sent);
-        assert_eq!(by_expiry[0].length, Millis(59_750));
-        let (ended, _) = given(vec![response(Some(given_for(None)))], Duration::from_secs(2_000));
-        assert_eq!(ended[0].length, Millis(0));
+        assert_eq!(decoded(granted(Some(60_000)), sent).length, Millis(60_000), "independent of clocks");
+        assert_eq!(decoded(granted(None), sent).length, Millis(59_750));
+        assert_eq!(decoded(granted(None), Duration::from_secs(2_000)).length, Millis(0));
     }
 
     #[test]
-    fn what_makes_no_sense_is_left_out_and_named() {
-        let nan = wire::Lease { capacity: Some(f64::NAN), ..given_for(None) };
-        let endless = wire::Lease { capacity: Some(f64::INFINITY), ..given_for(None) };
-        let partial = wire::Lease { expiry_time: None, ..given_for(None) };
-        for bad in [Some(nan), Some(endless), Some(partial), None] {
+    fn malformed_leases_are_dropped_and_named_and_extreme_times_are_bounded() {
+        let nan = wire::Lease { capacity: Some(f64::NAN), ..granted(None) };
+        let infinite = wire::Lease { capacity: Some(f64::INFINITY), ..granted(None) };
+        let partial = wire::Lease { expiry_time: None, ..granted(None) };
+        for bad in [Some(nan), Some(infinite), Some(partial), None] {
             let (given, malformed) = given(vec![response(bad)], Duration::ZERO);
             assert_eq!((given.len(), malformed), (0, vec!["r".to_owned()]));
         }
+        let far = wire::Lease { expiry_time: Some(i64::MAX), refresh_interval: Some(i64::MAX), ..granted(None) };
+        assert_eq!(decoded(far, Duration::ZERO).length, Millis::from_secs(MAX_LEASE_SECS));
+        let past = wire::Lease { expiry_time: Some(i64::MIN), refresh_interval: Some(i64::MIN), ..granted(None) };
+        let past = decoded(past, Duration::ZERO);
+        assert_eq!((past.length, past.refresh), (Millis(0), Millis(0)));
+        let unnamed = wire::Lease { token: Some(0), ..granted(None) };
+        assert_eq!(decoded(unnamed, Duration::ZERO).token, None);
     }
 
     #[test]
-    fn peers_that_can_be_none_are_left_out() {
+    fn malformed_peers_are_dropped() {
         let long = "x".repeat(100_000);
         let endpoint = ["a:1", "", "https://b", "[::1]:2", &long, "c"].map(str::to_owned).to_vec();
         let answer = wire::DiscoveryResponse { endpoint, ..wire::DiscoveryResponse::default() };
@@ -238,70 +249,30 @@ mod tests {
     }
 
     #[test]
-    fn a_token_of_zero_names_nothing() {
-        let unnamed = wire::Lease { token: Some(0), ..given_for(None) };
-        assert_eq!(given(vec![response(Some(unnamed))], Duration::ZERO).0[0].token, None);
-    }
-
-    #[test]
-    fn absurd_times_are_bounded() {
-        let far = wire::Lease { expiry_time: Some(i64::MAX), refresh_interval: Some(i64::MAX), ..given_for(None) };
-        let near = wire::Lease { expiry_time: Some(i64::MIN), refresh_interval: Some(i64::MIN), ..given_for(None) };
-        let (given, _) = given(vec![response(Some(far)), response(Some(near))], Duration::ZERO);
-        assert_eq!(given[0].length, Millis::from_secs(MAX_LEASE_SECS));
-        assert_eq!((given[1].length, given[1].refresh), (Millis(0), Millis(0)));
-    }
-
-    #[test]
-    fn has_echoes_what_came_to_the_letter() {
-        let (given, _) = given(vec![response(Some(given_for(Some(60_000))))], Duration::ZERO);
-        let lease = crate::session::Lease {
-            capacity: crate::session::Capacity::of(7.5),
-            end: Millis(1),
-            refresh: given[0].refresh,
-            token: given[0].token,
-            wire: given[0].wire,
-        };
-        let demand = Wants { amount: 10.0, outstanding: 7.5, ..Wants::default() };
-        let ask = Ask { id: "r".into(), demand, has: Some(lease), had: None };
-        let request = get_capacity("c", false, vec![ask]);
-        assert_eq!(request.resource[0].outstanding, None, "all of it is within the lease");
-        let has = request.resource[0].has.as_ref().expect("a lease");
-        assert_eq!((has.expiry_time, has.refresh_interval, has.capacity), (Some(1_000), Some(5), Some(7.5)));
-        assert_eq!(has.token, Some(9));
-    }
-
-    #[test]
-    fn what_is_in_use_beyond_the_lease_is_told() {
-        let demand = Wants { amount: 10.0, outstanding: 7.0, ..Wants::default() };
-        let ask = |has| Ask { id: "r".into(), demand, has, had: None };
-        let (given, _) =
-            given(vec![response(Some(wire::Lease { capacity: Some(5.0), ..given_for(None) }))], Duration::ZERO);
-        let lease = crate::session::Lease {
-            capacity: crate::session::Capacity::of(5.0),
-            end: Millis(1),
-            refresh: given[0].refresh,
-            token: None,
-            wire: given[0].wire,
-        };
-        let request = get_capacity("c", false, vec![ask(Some(lease)), ask(None)]);
-        let told: Vec<_> = request.resource.iter().map(|resource| resource.outstanding).collect();
-        assert_eq!(told, [Some(2.0), Some(7.0)]);
-    }
-
-    #[test]
-    fn use_is_told_where_there_is_a_pool() {
+    fn a_request_echoes_the_lease_and_reports_demand_and_usage() {
+        let Given { refresh, token, wire, .. } = decoded(granted(Some(60_000)), Duration::ZERO);
+        let lease = Lease { capacity: Capacity::of(7.5), end: Millis(1), refresh, token, wire };
+        let in_use = |outstanding| Wants { outstanding, ..Wants::default() };
         let usage = Usage { recharging: 0.25, units: 7, interval: Millis(4_000), counters: UsageCounters::default() };
-        let ask = |usage| Ask { id: "r".into(), demand: Wants { usage, ..Wants::default() }, has: None, had: None };
-        let request = get_capacity("c", false, vec![ask(Some(usage)), ask(None)]);
-        let told = request.resource[0].usage.expect("it is a pool");
-        let told = (told.recharging_fraction, told.request_cost, told.interval_ms);
-        assert_eq!(told, (Some(0.25), Some(7.0), Some(4_000)));
-        assert_eq!(request.resource[1].usage, None);
+        let with_usage = Wants { usage: Some(usage), ..Wants::default() };
+        let asks = vec![
+            ask(in_use(7.5), Some(lease)),
+            ask(in_use(9.5), Some(lease)),
+            ask(in_use(7.0), None),
+            ask(with_usage, None),
+        ];
+        let request = get_capacity("c", false, asks);
+        assert!(request.drops_late());
+        let echo = wire::Lease { remaining_ms: None, ..granted(None) };
+        assert_eq!(request.resource[0].has, Some(echo));
+        let beyond: Vec<_> = request.resource.iter().map(|resource| resource.outstanding).collect();
+        assert_eq!(beyond, [None, Some(2.0), Some(7.0), None], "the amount beyond the echoed lease");
+        let usage = wire::Usage { recharging_fraction: Some(0.25), request_cost: Some(7.0), interval_ms: Some(4_000) };
+        assert_eq!((request.resource[0].usage, request.resource[3].usage), (None, Some(usage)));
     }
 
     #[test]
-    fn an_answer_says_where_one_stands_and_nonsense_counts_as_nothing() {
+    fn malformed_numbers_of_a_pool_are_replaced() {
         let state = wire::PoolState {
             state: Some(wire::pool_state::State::Revoking.into()),
             assigned: Some(f64::NAN),
@@ -309,22 +280,18 @@ mod tests {
             reason: Some(String::new()),
             burst_seconds: None,
         };
-        for (said, burst) in [(6.0, 6), (0.0, 0), (1e9, 3600)] {
-            let state = wire::PoolState { burst_seconds: Some(said), ..state.clone() };
-            assert_eq!(pool(&state).burst, Some(Duration::from_secs(burst)));
+        for (sent, burst) in [(6.0, Some(6)), (0.0, Some(0)), (1e9, Some(3600)), (-1.0, None), (f64::NAN, None)] {
+            let state = wire::PoolState { burst_seconds: Some(sent), ..state.clone() };
+            assert_eq!(pool(&state).burst, burst.map(Duration::from_secs));
         }
-        for nonsense in [-1.0, f64::NAN] {
-            assert_eq!(pool(&wire::PoolState { burst_seconds: Some(nonsense), ..state.clone() }).burst, None);
-        }
-        let answer = wire::ResourceResponse { pool: Some(state), ..response(Some(given_for(None))) };
+        let answer = [wire::ResourceResponse { pool: Some(state), ..response(None) }, response(None)];
         let standing = PoolStanding::Revoking;
         let expected = PoolState { standing, assigned: 0.0, min_capacity: 2.0, reason: None, burst: None };
-        assert_eq!(pools(&[answer]), [("r".into(), Some(expected))]);
-        assert_eq!(pools(&[response(Some(given_for(None)))]), [("r".into(), None)], "it is no pool");
+        assert_eq!(pools(&answer), [("r".into(), Some(expected)), ("r".into(), None)]);
     }
 
     #[test]
-    fn an_answer_without_leases_says_why() {
+    fn an_answer_without_leases_fails_with_the_first_lasting_problem() {
         let problem = |reason: &str| wire::Problem {
             resource_id: Some("r".into()),
             reason: Some(reason.into()),
@@ -334,19 +301,12 @@ mod tests {
         let code = |reason| refused(reason, 0).map(|status| status.code());
         assert_eq!(code("too_many_clients"), Some(tonic::Code::ResourceExhausted));
         assert_eq!(code("bad_id"), Some(tonic::Code::InvalidArgument));
-        assert_eq!(code("not_yet"), None, "the lease stays as it is");
-        assert!(refused("busy", 1).is_none(), "others were answered");
+        assert_eq!(code("not_yet"), None, "transient: the lease stays");
+        assert!(refused("busy", 1).is_none(), "other resources were answered");
     }
 
     #[test]
-    fn a_request_says_that_late_answers_are_dropped() {
-        let request =
-            get_capacity("c", false, vec![Ask { id: "r".into(), demand: Wants::default(), has: None, had: None }]);
-        assert!(request.drops_late());
-    }
-
-    #[test]
-    fn tokens_of_releases_keep_their_places() {
+    fn tokens_of_releases_match_resources_by_position() {
         let release = |id: &str, token| Release { id: id.into(), token };
         let request = release_capacity("c", vec![release("a", Some(7)), release("b", None), release("c", Some(9))]);
         assert_eq!((request.resource_id, request.token), (vec!["a".into(), "b".into(), "c".into()], vec![7, 0, 9]));

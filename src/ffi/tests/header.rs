@@ -30,7 +30,7 @@ typedef struct leaseway_gauge leaseway_gauge;
 typedef struct leaseway_permit leaseway_permit;";
 
 #[test]
-fn the_header_is_what_the_code_says() {
+fn the_header_matches_the_code() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut config = Config {
         language: Language::C,
@@ -62,11 +62,11 @@ fn the_header_is_what_the_code_says() {
     let sources = ["error", "client", "rate", "gauge"].map(|module| folder.join(format!("{module}.rs")));
     let builder = sources.iter().fold(Builder::new().with_config(config), Builder::with_src);
     let mut written = Vec::new();
-    builder.generate().expect("the code can be read").write(&mut written);
+    builder.generate().expect("valid sources").write(&mut written);
     let (written, file) = (String::from_utf8(written).expect("UTF-8"), folder.join("leaseway.h"));
     if env::var_os("BLESS").is_some() {
         fs::write(&file, &written).expect("writable");
     }
-    let there = fs::read_to_string(&file).unwrap_or_default();
-    assert!(there == written, "leaseway.h is out of date: BLESS=1 cargo test -p leaseway-ffi header");
+    let current = fs::read_to_string(&file).unwrap_or_default();
+    assert!(current == written, "leaseway.h is out of date: BLESS=1 cargo test -p leaseway-ffi header");
 }

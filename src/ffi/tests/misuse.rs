@@ -19,7 +19,7 @@ fn error() -> Error {
     Error { code: -1, message: [0; LEASEWAY_MESSAGE_BYTES] }
 }
 
-fn told(error: &Error) -> String {
+fn message(error: &Error) -> String {
     // SAFETY: `fill` terminates the message with NUL.
     unsafe { CStr::from_ptr(error.message.as_ptr()) }.to_str().expect("UTF-8").to_owned()
 }
@@ -40,7 +40,7 @@ fn open(settings: &[&str]) -> (*mut ClientHandle, Error) {
 }
 
 #[test]
-fn the_environment_stands_for_what_is_left_out_if_it_is_asked_for() {
+fn env_true_takes_missing_settings_from_the_environment() {
     let variable = |name: &str| match name {
         "LEASEWAY_TLS_CA" => Some("ca.pem".to_owned()),
         "LEASEWAY_TOKEN_FILE" => Some("token".to_owned()),
@@ -54,8 +54,8 @@ fn the_environment_stands_for_what_is_left_out_if_it_is_asked_for() {
 }
 
 #[test]
-fn what_is_wrong_with_settings_is_said() {
-    for (settings, said) in [
+fn invalid_settings_are_reported() {
+    for (settings, expected) in [
         (&[][..], "no endpoint: name at least one server of the node, as HOST:PORT"),
         (&["servers"], "setting `servers`: expected key=value"),
         (&["servers=a", "mode=brave"], "setting `mode=brave`: expected safe, pessimistic or optimistic"),
@@ -70,29 +70,29 @@ fn what_is_wrong_with_settings_is_said() {
     ] {
         let (client, error) = open(settings);
         assert!(client.is_null() && error.code == LEASEWAY_INVALID, "{settings:?}");
-        assert!(told(&error).contains(said), "{}", told(&error));
+        assert!(message(&error).contains(expected), "{}", message(&error));
     }
 }
 
 #[test]
-fn a_server_that_is_away_is_no_error_and_waits_end() {
+fn an_unreachable_server_is_no_error_and_waits_time_out() {
     let (client, opened) = open(&["servers=127.0.0.1:1"]);
-    assert_eq!((opened.code, told(&opened)), (LEASEWAY_OK, String::new()));
+    assert_eq!((opened.code, message(&opened)), (LEASEWAY_OK, String::new()));
     let (mut rate, mut error) = (ptr::null_mut::<RateHandle>(), error());
     // SAFETY: the client is freed at the end, and all other pointers are to locals.
     let code = unsafe { leaseway_rate_open(client, c"searches".as_ptr(), ptr::null(), &mut rate, &mut error) };
     assert_eq!(code, LEASEWAY_OK);
     // SAFETY: as before.
     assert_eq!(unsafe { leaseway_client_ready(client, 0.1, &mut error) }, LEASEWAY_NOT_READY);
-    assert!(told(&error).starts_with("no lease yet for `searches`: "), "{}", told(&error));
+    assert!(message(&error).starts_with("no lease yet for `searches`: "), "{}", message(&error));
     // SAFETY: as before.
     assert_eq!(unsafe { leaseway_rate_wait(rate, 1, 0.1, &mut error) }, LEASEWAY_TIMEOUT);
     // SAFETY: as before.
     assert_eq!(unsafe { leaseway_rate_wait(rate, 1, -1.0, &mut error) }, LEASEWAY_INVALID);
-    assert_eq!(told(&error), "timeout=-1: expected seconds, 0 or more, or INFINITY");
+    assert_eq!(message(&error), "timeout=-1: expected seconds, 0 or more, or INFINITY");
     // SAFETY: NULL is reported.
     assert_eq!(unsafe { leaseway_rate_wait(ptr::null(), 1, 0.1, &mut error) }, LEASEWAY_INVALID);
-    assert_eq!(told(&error), "rate is NULL");
+    assert_eq!(message(&error), "rate is NULL");
     // SAFETY: nothing uses the handles after this.
     unsafe { crate::rate::leaseway_rate_free(rate) };
     // SAFETY: as before.
@@ -100,14 +100,14 @@ fn a_server_that_is_away_is_no_error_and_waits_end() {
 }
 
 #[test]
-fn a_fault_of_the_library_is_a_code() {
+fn a_panic_becomes_an_error_code() {
     let mut error = error();
     assert_eq!(call(&mut error, || -> Result<(), CallError> { panic!("a test") }), LEASEWAY_INTERNAL);
-    assert_eq!(told(&error), "internal error in the Leaseway library; see standard error");
+    assert_eq!(message(&error), "internal error in the Leaseway library; see standard error");
 }
 
 #[test]
-fn messages_that_are_too_long_end_with_a_whole_character() {
+fn long_messages_are_cut_at_a_character_boundary() {
     let mut out: [c_char; 4] = [1; 4];
     fill(&mut out, "aaä");
     assert_eq!(out.map(|byte| byte as u8), [b'a', b'a', 0, 1]);

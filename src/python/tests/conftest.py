@@ -1,4 +1,4 @@
-"""Servers of the tests' own. LEASEWAY_BINARY is the `leaseway` to run; by default the debug build of this repository."""
+"""Fixtures. LEASEWAY_BINARY is the `leaseway` to run; by default the debug build of this repository."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def template(glob: str, capacity: float, lease: int = 60, refresh: int = 1, kind
 
 
 class Server:
-    """`leaseway serve`."""
+    """A running `leaseway serve`."""
 
     def __init__(self, *flags: str, listen: str = "127.0.0.1:0") -> None:
         command = [BINARY, "serve", "--listen", listen, "--http", "127.0.0.1:0", "--threads", "2", *flags]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         assert self.process.stdout is not None
-        said = self.process.stdout.readline()
-        found = re.search(r"gRPC on (\S+?),", said)
-        assert found, f"the server said {said!r}"
+        line = self.process.stdout.readline()
+        found = re.search(r"gRPC on (\S+?),", line)
+        assert found, f"the server wrote {line!r}"
         self.address = found.group(1)
 
     def kill(self) -> None:
@@ -53,7 +53,7 @@ class Server:
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
-    """Starts servers with templates; they end with the test."""
+    """Starts servers with resource templates. They end with the test."""
     servers: list[Server] = []
 
     def start(*templates: str, flags: tuple[str, ...] = (), listen: str = "127.0.0.1:0") -> Server:
@@ -69,7 +69,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
 
 @pytest.fixture
 def server(serve: Callable[..., Server]) -> Server:
-    """Every resource has 100."""
+    """A server whose resources have a capacity of 100."""
     return serve()
 
 
@@ -80,15 +80,15 @@ def client(server: Server) -> Iterator[Client]:
 
 
 def python(program: str, *arguments: str) -> subprocess.Popen[str]:
-    """A process with this program."""
+    """Starts a Python process with this program."""
     return subprocess.Popen([sys.executable, "-I", "-c", program, *arguments], stdout=subprocess.PIPE, text=True)
 
 
-def eventually(true: Callable[[], object], seconds: float = 20) -> None:
-    """Waits until it is true."""
+def eventually(condition: Callable[[], object], seconds: float = 20) -> None:
+    """Waits until `condition` is true."""
     end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it did not become true in time"
+    while not condition():
+        assert time.monotonic() < end, "timed out"
         time.sleep(0.01)
 
 

@@ -1,10 +1,10 @@
-"""What calls cost beside a bare function, and beside limiters that ask Redis each time; what waits in event loops, and
-clients, take.
+"""Measures the cost of calls beside a bare function and beside limiters that ask Redis with each call, and the cost of
+waiting tasks and of clients.
 
     costs.py [--binary FILE] [--rounds N]
 
 Needs the package built with `maturin build --release`, `cargo build -p leaseway`, redis-server, and
-`pip install limits pyrate-limiter redis`. All are measured in turns, so the ratios hold on a machine that is busy.
+`pip install limits pyrate-limiter redis`. Measurements alternate, so ratios hold on a busy machine.
 """
 
 import argparse
@@ -89,7 +89,7 @@ def calls(address, redis_port, connection, rounds):
         fixed = limits.strategies.FixedWindowRateLimiter(storage)
         moving = limits.strategies.MovingWindowRateLimiter(storage)
         memory = limits.strategies.FixedWindowRateLimiter(limits.storage.MemoryStorage())
-        # What passed a second ago does not make the set of its Redis longer than it would be in use.
+        # Expired entries keep the set in Redis as short as in production.
         rates = [pyrate_limiter.Rate(MANY, 1000)]
         bucket = pyrate_limiter.RedisBucket.init(rates, connection, "pyrate")
         pyrate = pyrate_limiter.Limiter(bucket)
@@ -117,12 +117,12 @@ def calls(address, redis_port, connection, rounds):
 
 
 def rss():
-    """Bytes of memory in use."""
+    """Resident memory in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def waiters(address, number=10_000):
-    """How long a loop takes for that many that wait at once, and how late it is meanwhile."""
+    """The time for a loop to serve this number of waiting tasks, and its largest delay meanwhile."""
 
     async def main():
         async with Client(address) as client:
@@ -147,7 +147,7 @@ def waiters(address, number=10_000):
             print(f"{number} asyncio waiters at 5,000/s: in line after {1000 * standing:.0f} ms, all through after "
                   f"{took:.2f} s ({number / 5000:.0f} s at least), the loop late by {1000 * statistics.median(late):.1f} ms "
                   f"(median), {1000 * max(late):.0f} ms (worst); {memory / number:.0f} bytes each")
-            # Those that give up take nothing with them.
+            # Cancelled tasks take no permits.
             tasks = [asyncio.create_task(line.wait_async(5000)) for _ in range(number)]
             await asyncio.sleep(0)
             begun = time.perf_counter()

@@ -77,7 +77,7 @@ def tasks(rate, until):
 
 def report(client, passed):
     client.close()
-    lines = [f"book {at} {capacity}" for at, _, capacity in client.take_lease_trace()]
+    lines = [f"lease {at} {capacity}" for at, _, capacity in client.take_lease_trace()]
     lines += [f"passed {second} {count}" for second, count in sorted(passed.items())]
     print("\n".join([*lines, "end"]), flush=True)
 
@@ -98,19 +98,19 @@ def member(kind, servers, seconds, window):
 
 @dataclass
 class Process:
-    """What one has written down."""
+    """The output of a process."""
 
     kind: str
-    book: list = field(default_factory=list)
+    leases: list = field(default_factory=list)
     passed: Counter = field(default_factory=Counter)
 
     @staticmethod
     def read(kind, lines):
-        """There are two where one was forked."""
+        """Reads the output of a process, and of its child if it forked one."""
         found = [Process(kind)]
         for what, *numbers in map(str.split, lines):
-            if what == "book":
-                found[-1].book.append(tuple(map(float, numbers)))
+            if what == "lease":
+                found[-1].leases.append(tuple(map(float, numbers)))
             elif what == "passed":
                 found[-1].passed[int(numbers[0])] += int(numbers[1])
             else:
@@ -118,13 +118,13 @@ class Process:
         return found[:-1]
 
 
-def audit(books, begin, end):
-    """The mean, the peak, and for how long it was above the capacity. What is given up at a moment counts before what is
-    taken then."""
-    lines = sorted((at, book, capacity) for book, lines in enumerate(books) for at, capacity in lines)
+def audit(traces, begin, end):
+    """The mean and the peak of leased capacity, and the time for which it exceeded the capacity of the resource. Of
+    changes at the same time, all are applied before the sum is taken."""
+    lines = sorted((at, trace, capacity) for trace, lines in enumerate(traces) for at, capacity in lines)
     usable, area, peak, over = {}, 0.0, 0.0, 0.0
-    for (at, book, capacity), (later, *_) in zip(lines, [*lines[1:], (end, 0, 0)]):
-        usable[book] = capacity
+    for (at, trace, capacity), (later, *_) in zip(lines, [*lines[1:], (end, 0, 0)]):
+        usable[trace] = capacity
         if later == at:
             continue
         total = sum(usable.values())
@@ -135,7 +135,7 @@ def audit(books, begin, end):
 
 
 def peers(binary, folder):
-    """Three servers: the process that runs them, and their addresses."""
+    """Starts three servers. Returns their parent process and their addresses."""
     sockets = [socket.socket() for _ in range(6)]
     [found.bind(("127.0.0.1", 0)) for found in sockets]
     ports = [found.getsockname()[1] for found in sockets]
@@ -157,7 +157,7 @@ def peers(binary, folder):
 
 
 def kill(server):
-    """The process that listens there."""
+    """Kills the process that listens at this address."""
     listed = subprocess.run(["ps", "-wweo", "pid=,args="], capture_output=True, text=True, check=True).stdout.splitlines()
     victim = next(int(line.split()[0]) for line in listed if f"--listen {server}" in line.replace("=", " "))
     os.kill(victim, signal.SIGKILL)
@@ -165,7 +165,7 @@ def kill(server):
 
 @dataclass
 class Outcome:
-    """Of the seconds in which all took part."""
+    """Results for the seconds in which all processes ran."""
 
     seconds: int
     leased: float
@@ -180,7 +180,7 @@ class Outcome:
 
     @property
     def is_kept_to(self):
-        """What was saved before these seconds may have passed in them."""
+        """Whether the capacity was never exceeded. Permits saved before may have passed as well."""
         return self.over == 0 and sum(self.passed.values()) <= CAPACITY * self.seconds + self.saved
 
     def __str__(self):
@@ -188,7 +188,7 @@ class Outcome:
         return (
             f"{self.seconds} s with all of them: leased {100 * self.leased / CAPACITY:.2f} %, used "
             f"{100 * self.used:.2f} % (per second: {kinds})\n"
-            f"books: peak {self.peak:.3f} of {CAPACITY:.0f}, above it for {self.over:.6f} s"
+            f"leases: peak {self.peak:.3f} of {CAPACITY:.0f}, above it for {self.over:.6f} s"
         )
 
 
@@ -219,7 +219,7 @@ def run(processes, seconds, window=None, binary=BUILT / "leaseway", example=BUIL
         kind: sum(one.passed[second] for one in working if one.kind == kind for second in range(begin, end))
         for kind in KINDS
     }
-    mean, peak, over = audit([one.book for one in found], begin, end)
+    mean, peak, over = audit([one.leases for one in found], begin, end)
     saved = CAPACITY * (0.02 if window is None else window) + len(working) * CALLERS
     return Outcome(end - begin, mean, peak, over, passed, saved)
 
@@ -228,7 +228,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--processes", type=int, default=40)
     parser.add_argument("--seconds", type=float, default=600)
-    parser.add_argument("--window", type=float, help="what is not used can be used for so many seconds")
+    parser.add_argument("--window", type=float, help="burst, in seconds of capacity")
     parser.add_argument("--binary", type=Path, default=BUILT / "leaseway")
     parser.add_argument("--example", type=Path, default=BUILT / "examples" / "crowd")
     options = parser.parse_args()

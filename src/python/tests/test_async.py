@@ -11,7 +11,7 @@ import leaseway
 from leaseway import Client
 
 
-def test_the_loop_goes_on_while_a_task_waits(client):
+def test_the_loop_keeps_running_while_a_task_waits(client):
     searches = client.rate("nothing", wants=0)
 
     async def main():
@@ -30,7 +30,7 @@ def test_the_loop_goes_on_while_a_task_waits(client):
     asyncio.run(main())
 
 
-def test_tasks_stand_in_line_in_their_order(client):
+def test_tasks_are_served_in_order(client):
     searches = client.rate("searches", wants=100)
     order = []
 
@@ -45,7 +45,7 @@ def test_tasks_stand_in_line_in_their_order(client):
     assert order == list(range(50))
 
 
-def test_cancellation_takes_nothing_with_it(client):
+def test_a_cancelled_wait_takes_nothing(client):
     searches = client.rate("searches", wants=10, burst=10)
     eventually(lambda: searches.available == 10)
 
@@ -61,7 +61,7 @@ def test_cancellation_takes_nothing_with_it(client):
     asyncio.run(main())
 
 
-def test_what_was_given_at_the_moment_of_the_cancellation_goes_back(client):
+def test_permits_granted_during_a_cancellation_are_returned(client):
     jobs = client.gauge("jobs", wants=1)
     tokens = client.rate("tokens", wants=1, burst=40)
     eventually(lambda: jobs.capacity == 1)
@@ -72,7 +72,7 @@ def test_what_was_given_at_the_moment_of_the_cancellation_goes_back(client):
         waiting = asyncio.ensure_future(jobs.acquire_async())
         await asyncio.sleep(0.05)
         held.release()
-        time.sleep(0.2)  # The client's thread has given it to the task, which does not know it yet.
+        time.sleep(0.2)  # The client's thread has granted the permit; the task was not scheduled yet.
         assert jobs.in_use == 1
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -94,7 +94,7 @@ def test_what_was_given_at_the_moment_of_the_cancellation_goes_back(client):
     asyncio.run(main())
 
 
-def test_timeouts_of_ours_and_of_asyncio(client):
+def test_both_kinds_of_timeout(client):
     searches = client.rate("nothing", wants=0)
 
     async def main():
@@ -106,7 +106,7 @@ def test_timeouts_of_ours_and_of_asyncio(client):
     asyncio.run(main())
 
 
-def test_permits_and_reservations_within_async_with(client):
+def test_permits_and_reservations_in_async_with(client):
     jobs = client.gauge("jobs", wants=3)
     tokens = client.rate("tokens", wants=100, burst=50)
 
@@ -136,7 +136,7 @@ def test_permits_and_reservations_within_async_with(client):
     asyncio.run(main())
 
 
-def test_threads_and_tasks_share_one_line(client):
+def test_threads_and_tasks_share_a_queue(client):
     searches = client.rate("searches", wants=100)
     eventually(lambda: searches.capacity == 100)
 

@@ -8,7 +8,7 @@ from conftest import eventually
 import leaseway
 
 
-def test_permits_come_back(client):
+def test_permits_are_returned(client):
     jobs = client.gauge("jobs", wants=2)
     eventually(lambda: jobs.capacity == 2)
     permit = jobs.acquire()
@@ -28,7 +28,7 @@ def test_permits_come_back(client):
     assert jobs.in_use == 0, "garbage is returned"
 
 
-def test_each_call_of_a_limited_function_has_a_permit(client):
+def test_a_decorated_function_holds_a_permit(client):
     jobs = client.gauge("jobs", wants=3)
 
     @jobs.limit(n=2)

@@ -1,4 +1,4 @@
-"""Processes: forked, spawned, ending; servers that are away."""
+"""Forked, spawned and ending processes, and unreachable servers."""
 
 import multiprocessing
 import os
@@ -15,24 +15,24 @@ from leaseway import Client
 
 
 def in_child(work):
-    """What a forked process makes of it; 10 seconds, for a child that is stuck is what this looks for."""
+    """The result of `work` in a forked process. Fails after 10 seconds, because a child must not hang."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            said = repr(work())
+            result = repr(work())
         except BaseException as error:
-            said = f"{type(error).__name__}: {error}"
-        os.write(write, said.encode())
+            result = f"{type(error).__name__}: {error}"
+        os.write(write, result.encode())
         os._exit(0)
     os.close(write)
     stuck = threading.Timer(10, os.kill, [child, signal.SIGKILL])
     stuck.start()
     with os.fdopen(read) as pipe:
-        said = pipe.read()
+        result = pipe.read()
     stuck.cancel()
     os.waitpid(child, 0)
-    return said
+    return result
 
 
 def test_a_forked_process_has_a_client_of_its_own(client):
@@ -56,7 +56,7 @@ def test_a_client_with_an_id_is_not_copied(server):
         assert in_child(lambda: of_many.wait(timeout=8) or many.id).startswith("'crawler-")
 
 
-def test_what_was_had_before_a_fork_stays_the_parents(client):
+def test_permits_taken_before_a_fork_stay_with_the_parent(client):
     jobs, tokens = client.gauge("jobs", wants=2), client.rate("tokens", wants=10)
     permit, reservation = jobs.acquire(), tokens.reserve(1)
 
@@ -72,7 +72,7 @@ def test_what_was_had_before_a_fork_stays_the_parents(client):
 
 
 def test_forks_while_threads_wait_do_not_hang(client):
-    # So little that 20 children, whose leases outlive them, have theirs at once beside the parent.
+    # Small enough for the leases of 20 children, which outlive them, and of the parent.
     searches, end = client.rate("searches", wants=4), threading.Event()
 
     def work():
@@ -107,7 +107,7 @@ def test_pools_of_multiprocessing(server, client, method, monkeypatch):
     assert client.id not in ids and len(ids) == 6
 
 
-def test_a_program_that_ends_gives_back_what_it_had(server, client):
+def test_leases_are_released_at_exit(server, client):
     program = """
 import sys
 from leaseway import Client
@@ -119,7 +119,7 @@ rate.ready()
     eventually(lambda: searches.capacity == 100)
 
 
-def test_servers_that_are_away_are_no_error():
+def test_an_unreachable_server_is_no_error():
     with Client(free_address(), deadline=0.5) as client:
         searches = client.rate("searches", wants=10)
         with pytest.raises(leaseway.NotReady, match="no lease yet for `searches`") as raised:
@@ -136,7 +136,7 @@ def test_servers_that_are_away_are_no_error():
 
 
 @pytest.mark.parametrize(
-    "options, said",
+    "options, expected",
     [
         ({"servers": []}, "no endpoint: name at least one server"),
         ({"servers": "a:b:c"}, "a:b:c"),
@@ -144,17 +144,17 @@ def test_servers_that_are_away_are_no_error():
         ({"id": "x" * 300}, "is 300 bytes long; at most 256 are allowed"),
         ({"token": "two\nlines"}, "a token is one line of visible ASCII characters"),
         ({"token_file": "/nowhere/token"}, "cannot read the token in /nowhere/token"),
-        ({"token": "a", "token_file": "b"}, "both token and token_file"),
+        ({"token": "a", "token_file": "b"}, "token and token_file exclude each other"),
         ({"tls_ca": "/nowhere/ca.pem"}, "/nowhere/ca.pem"),
         ({"deadline": -1}, "deadline=-1: expected seconds"),
     ],
 )
-def test_what_is_wrong_with_a_client_is_said(options, said):
-    with pytest.raises(ValueError, match=said):
+def test_invalid_options_are_reported(options, expected):
+    with pytest.raises(ValueError, match=expected):
         Client(**{"servers": "127.0.0.1:5100", **options})
 
 
-def test_options_can_be_kept_and_passed_on():
+def test_options_can_be_stored_and_passed():
     options: leaseway.Options = {"mode": "pessimistic", "deadline": 0.5}
     with Client(["127.0.0.1:1"], **options) as client, Client.from_env({}, servers="127.0.0.1:2", **options) as other:
         assert client.health.endpoints == ["127.0.0.1:1"] and other.health.endpoints == ["127.0.0.1:2"]
@@ -167,7 +167,7 @@ def test_the_environment_names_servers():
         Client.from_env({"LEASEWAY_TLS": "maybe"})
 
 
-def test_the_environment_of_the_process_is_the_default_and_help_does_not_show_it(monkeypatch):
+def test_the_process_environment_is_the_default_and_not_in_help(monkeypatch):
     monkeypatch.setenv("LEASEWAY_SERVER", "127.0.0.1:3")
     with Client.from_env() as client:
         assert client.health.endpoints == ["127.0.0.1:3"]
@@ -175,7 +175,7 @@ def test_the_environment_of_the_process_is_the_default_and_help_does_not_show_it
     assert "from_env" in text and "environ({" not in text and os.environ["PATH"] not in text
 
 
-def test_books_are_on_the_clock_of_the_machine(server):
+def test_lease_traces_use_the_monotonic_clock_of_the_machine(server):
     begun = time.monotonic()
     with Client(server.address, lease_trace=True) as client:
         searches = client.rate("searches", wants=10)

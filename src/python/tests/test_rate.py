@@ -24,7 +24,7 @@ def test_a_rate_keeps_to_its_lease(client):
     assert took >= (100 - 3) / 100, "the burst is one and 20 ms' worth"
 
 
-def test_threads_share_one_line(client):
+def test_threads_share_a_queue(client):
     searches = client.rate("searches", wants=100)
     eventually(lambda: searches.capacity == 100)
     had, end = [0] * 8, time.monotonic() + 1.0
@@ -42,7 +42,7 @@ def test_threads_share_one_line(client):
     assert max(had) - min(had) <= 2, f"first come, first served: {had}"
 
 
-def test_try_acquire_says_whether_it_passed_and_standing_when(client):
+def test_try_acquire_and_standing(client):
     searches = client.rate("searches", wants=10, burst=4)
     eventually(lambda: searches.available == 4)
     assert searches.try_acquire(4) is True
@@ -54,7 +54,7 @@ def test_try_acquire_says_whether_it_passed_and_standing_when(client):
     assert 0.3 < standing.ready_in(4) <= 0.4
 
 
-def test_a_wait_that_takes_too_long_takes_nothing(client):
+def test_a_timed_out_wait_takes_nothing(client):
     searches = client.rate("searches", wants=10, burst=20)
     eventually(lambda: searches.available == 20)
     searches.wait(20)
@@ -64,7 +64,7 @@ def test_a_wait_that_takes_too_long_takes_nothing(client):
     searches.wait(2, timeout=0.5)
 
 
-def test_the_interpreter_is_free_while_a_thread_waits(client):
+def test_waiting_releases_the_interpreter_lock(client):
     searches = client.rate("nothing", wants=0)
     thread = threading.Thread(target=lambda: pytest.raises(leaseway.Timeout, searches.wait, timeout=1.0))
     thread.start()
@@ -75,8 +75,8 @@ def test_the_interpreter_is_free_while_a_thread_waits(client):
     assert steps > 100
 
 
-def test_control_c_ends_a_wait_and_takes_nothing(client):
-    # A shell that starts the tests in the background has them ignore it.
+def test_control_c_ends_a_wait(client):
+    # A shell that starts the tests in the background makes them ignore the signal.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     searches = client.rate("searches", wants=10, burst=20)
     eventually(lambda: searches.available == 20)
@@ -95,7 +95,7 @@ def test_costs_known_afterwards(client):
     with tokens.reserve(50) as reservation:
         assert reservation.reserved == 50
         reservation.settle(10)
-    assert 39 <= tokens.available <= 41 or tokens.available <= 50, "forty came back"
+    assert 39 <= tokens.available <= 41 or tokens.available <= 50, "40 permits were returned"
     with pytest.raises(RuntimeError, match="settled already"):
         reservation.settle(1)
     tokens.charge(200)
@@ -104,12 +104,12 @@ def test_costs_known_afterwards(client):
     assert tokens.standing.available < -100
     assert tokens.try_acquire() is False
     assert tokens.try_reserve(1) is None
-    with pytest.raises(leaseway.DebtExceeded, match="no more than 1000 may be owed") as raised:
+    with pytest.raises(leaseway.DebtExceeded, match="maximum debt of 1000 exceeded") as raised:
         tokens.charge(10_000)
     assert raised.value.max_debt == 1000 and raised.value.uncharged > 8000
 
 
-def test_what_is_not_settled_counts_as_used(client):
+def test_an_unsettled_reservation_counts_as_used(client):
     tokens = client.rate("tokens", wants=10, burst=50)
     eventually(lambda: tokens.available == 50)
     with tokens.reserve(50):
@@ -119,7 +119,7 @@ def test_what_is_not_settled_counts_as_used(client):
     assert tokens.available >= 48
 
 
-def test_a_window_saves_up_what_it_brings(client):
+def test_a_window_saves_up_its_capacity(client):
     calls = client.rate("calls", wants=60, window=2)
     eventually(lambda: calls.available >= 60)
     assert calls.standing.burst == 120
@@ -146,17 +146,17 @@ def test_decorators_and_with(client):
         three()
 
 
-def test_wants_are_estimated_until_they_are_said(client):
+def test_wants_are_estimated_until_they_are_set(client):
     searches = client.rate("searches")
     assert searches.capacity == 0 and searches.basis in ("unknown", "lease")
     searches.set_wants(30)
     eventually(lambda: searches.capacity == 30)
     searches.estimate_wants()
-    with pytest.raises(leaseway.OpenError, match="wants of -1 make no sense"):
+    with pytest.raises(leaseway.OpenError, match="invalid wants -1: expected a number"):
         searches.set_wants(-1)
 
 
-def test_handles_of_a_resource_share_lease_and_line(client):
+def test_handles_of_a_resource_share_lease_and_queue(client):
     one, other = client.rate("searches", wants=30), client.rate("searches")
     eventually(lambda: other.capacity == 30)
     assert one.client is client
@@ -166,7 +166,7 @@ def test_handles_of_a_resource_share_lease_and_line(client):
     client.gauge("searches")
 
 
-def test_without_a_limit_all_pass(serve):
+def test_an_unlimited_capacity_admits_everybody(serve):
     server = serve(template("*", 0, kind="NO_ALGORITHM"))
     with Client(server.address) as client:
         free = client.rate("free", wants=1e6)
@@ -177,7 +177,7 @@ def test_without_a_limit_all_pass(serve):
 
 
 @pytest.mark.parametrize(
-    "call, said",
+    "call, expected",
     [
         (lambda rate: rate.wait(-1), "n=-1: expected a whole number from 0 to 4294967295"),
         (lambda rate: rate.try_acquire(2**32), "n=4294967296: expected"),
@@ -186,12 +186,12 @@ def test_without_a_limit_all_pass(serve):
         (lambda rate: rate.charge(-5), "n=-5: expected a whole number, 0 or more"),
     ],
 )
-def test_numbers_out_of_bounds_are_named(client, call, said):
-    with pytest.raises(ValueError, match=said):
+def test_numbers_out_of_range_are_named(client, call, expected):
+    with pytest.raises(ValueError, match=expected):
         call(client.rate("searches"))
 
 
-def test_an_endless_timeout_is_one(client):
+def test_an_infinite_timeout_is_allowed(client):
     searches = client.rate("searches", wants=50)
     searches.wait(timeout=math.inf)
     searches.wait(timeout=1e300)

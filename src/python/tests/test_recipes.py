@@ -1,4 +1,4 @@
-"""The recipes of docs/guide/python.md, with the libraries that they are for. A library that is not there is skipped."""
+"""The recipes of docs/guide/python.md with their libraries. Recipes of missing libraries are skipped."""
 
 import asyncio
 import http.server
@@ -18,7 +18,7 @@ asked = []
 
 @pytest.fixture
 def page():
-    """A web server, which notes when it is asked."""
+    """A web server that records the times of requests."""
 
     class Page(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
@@ -36,11 +36,11 @@ def page():
     server.shutdown()
 
 
-def test_celery_workers_keep_to_one_rate_together(serve, tmp_path):
+def test_celery_workers_share_a_rate(serve, tmp_path):
     pytest.importorskip("celery")
     began = celery_rates.run(tmp_path, serve(template("mails", 50)).address, seconds=8, queued=1500)
     print(f"{len(began) / 8:.2f} mails per second from three workers of two processes")
-    # That they are as many as that depends on how fast the machine is; that they are no more does not.
+    # The lower bound depends on the speed of the machine, the upper bound does not.
     assert 0 < len(began) <= 50 * 8 + 2 * celery_rates.PROCESSES
 
 
@@ -76,17 +76,17 @@ process.start()
 """
 
 
-def test_crawlers_of_scrapy_keep_to_one_rate_together(serve, page):
+def test_scrapy_crawlers_share_a_rate(serve, page):
     pytest.importorskip("scrapy")
     server = serve(template("pages", 20))
     crawlers = [python(CRAWL, server.address, page) for _ in range(2)]
     assert [crawler.wait(120) for crawler in crawlers] == [0, 0]
     assert len(asked) == 40
-    # Two bursts, of one and 20 ms' worth each, come at once.
+    # Two bursts, each one permit and 20 ms of capacity, pass at once.
     assert max(asked) - min(asked) >= (40 - 2 * 1.4) / 20 - 0.1
 
 
-def test_httpx_requests_wait_for_their_turn(client, page):
+def test_httpx_requests_wait_for_a_permit(client, page):
     httpx = pytest.importorskip("httpx")
 
     class Limited(httpx.BaseTransport):
@@ -104,7 +104,7 @@ def test_httpx_requests_wait_for_their_turn(client, page):
         assert seconds(lambda: [limited.get(page) for _ in range(20)]) >= 0.9
 
 
-def test_requests_wait_for_their_turn(client, page):
+def test_requests_wait_for_a_permit(client, page):
     requests = pytest.importorskip("requests")
 
     class Limited(requests.adapters.HTTPAdapter):
@@ -124,7 +124,7 @@ def test_requests_wait_for_their_turn(client, page):
         assert seconds(lambda: [session.get(page) for _ in range(20)]) >= 0.9
 
 
-def test_connections_of_sqlalchemy_have_permits(serve, tmp_path):
+def test_sqlalchemy_connections_hold_permits(serve, tmp_path):
     sqlalchemy = pytest.importorskip("sqlalchemy")
     server = serve(template("connections", 2))
     with Client(server.address) as client:
@@ -185,5 +185,5 @@ def test_litellm_replicas_share_a_budget(serve, monkeypatch):
 
     used, took = asyncio.run(main())
     print(f"{used} tokens in {took:.1f} s, of {1000 * took:.0f}")
-    # How much of it is used depends on how fast the machine is; that it is not passed does not.
+    # The used fraction depends on the speed of the machine; the upper bound does not.
     assert 0 < used <= 1000 * took + 1000

@@ -1,4 +1,4 @@
-"""TLS, certificates and tokens, against servers that ask for them."""
+"""TLS, client certificates and tokens."""
 
 import subprocess
 
@@ -11,7 +11,7 @@ from leaseway import Client
 
 @pytest.fixture
 def certificates(tmp_path):
-    """A CA, a server's certificate and that of a client, `alice`."""
+    """A CA, a server certificate, and a client certificate of `alice`."""
     folder = tmp_path / "certs"
     for what in (["init"], ["issue", "node", "--host", "127.0.0.1"], ["issue", "alice"]):
         made = subprocess.run([BINARY, "certs", *what], cwd=tmp_path, capture_output=True, text=True)
@@ -21,7 +21,7 @@ def certificates(tmp_path):
 
 @pytest.fixture
 def secured(serve, certificates):
-    """A server that shows a certificate and asks for one."""
+    """A server with TLS that requires client certificates."""
     of = {"cert": "node.pem", "key": "node.key", "ca": "ca.pem"}
     return serve(flags=tuple(f"--tls-{flag}={certificates / file}" for flag, file in of.items()))
 
@@ -34,7 +34,7 @@ def why_not_ready(client):
     return raised.value.why
 
 
-def test_a_client_with_a_certificate_has_leases(secured, certificates):
+def test_a_client_with_a_certificate_gets_leases(secured, certificates):
     own = {"tls_cert": certificates / "alice.pem", "tls_key": str(certificates / "alice.key")}
     with Client(f"https://{secured.address}", tls_ca=certificates / "ca.pem", **own) as client:
         searches = client.rate("searches", wants=10)
@@ -42,24 +42,24 @@ def test_a_client_with_a_certificate_has_leases(secured, certificates):
         assert searches.capacity == 10
 
 
-def test_what_two_sides_do_not_accept_of_each_other_is_said(secured, certificates):
+def test_rejected_certificates_are_reported(secured, certificates):
     ca = {"tls_ca": certificates / "ca.pem"}
     own = {"tls_cert": certificates / "alice.pem", "tls_key": certificates / "alice.key"}
-    for options, said in [
+    for options, expected in [
         (ca, "certificate"),
         ({**ca, **own, "tls_server_name": "elsewhere"}, "is for other names (127.0.0.1)"),
         ({}, "TLS"),
     ]:
         with Client(secured.address, **options) as client:
-            assert said in why_not_ready(client), (options, client.health)
+            assert expected in why_not_ready(client), (options, client.health)
 
 
-def test_half_a_certificate_is_none(certificates):
+def test_a_certificate_without_its_key_is_an_error(certificates):
     with pytest.raises(leaseway.BuildError, match="alice.pem|key"):
         Client("127.0.0.1:5100", tls_ca=certificates / "ca.pem", tls_cert=certificates / "alice.pem")
 
 
-def test_a_token_says_who_asks(serve, tmp_path):
+def test_a_token_authenticates_the_client(serve, tmp_path):
     token, tokens = tmp_path / "robot.token", tmp_path / "tokens"
     made = subprocess.run([BINARY, "token", "new", "robot", "--out", token], capture_output=True, text=True, check=True)
     tokens.write_text(made.stdout)

@@ -1,13 +1,13 @@
 //! A kinetic tournament: finds the largest of many values that each grow by their own factor per step.
 //!
-//! A value is a line, `base + factor · step`. Of two lines the leader changes at most once, at a step that is known in
-//! advance. A tree of matches stores at every node who leads below it, and the first step at which that may change. A
+//! A value is a line, `base + factor · step`. The leader of two lines changes at most once, at a step that is known in
+//! advance. A tree of matches stores at every node the leader below it, and the first step at which that may change. A
 //! step replays only the matches that are due; changing a value replays the matches on its path to the root.
 
 /// The tree of matches.
 #[derive(Debug, Clone)]
 pub(super) struct Tournament {
-    /// By slot. Lines of slots that do not take part are stale.
+    /// By slot. Lines of absent slots are stale.
     lines: Vec<Line>,
     /// The root is 1, the matches below `n` are `2n` and `2n + 1`, and slot `s` is the leaf `lines.len() + s`.
     matches: Vec<Match>,
@@ -62,7 +62,7 @@ impl Tournament {
         line.base + self.grown(line.factor)
     }
 
-    /// The slot with the largest value, or of several the one with the lowest order.
+    /// The slot with the largest value; the one with the lowest order if several are equal.
     pub(super) fn leader(&self) -> Option<u32> {
         self.matches[1].leader
     }
@@ -112,8 +112,8 @@ impl Tournament {
     }
 
     fn set_leaf(&mut self, slot: u32, leaf: Match) {
-        let place = self.lines.len() + slot as usize;
-        self.matches[place] = leaf;
+        let node = self.lines.len() + slot as usize;
+        self.matches[node] = leaf;
         self.replay_above(slot);
     }
 
@@ -152,7 +152,7 @@ impl Tournament {
         };
     }
 
-    /// Which of two slots leads, and the first step at which the other one does.
+    /// The leader of two slots, and the first step at which the other one leads.
     fn decide(&self, one: u32, other: u32) -> (u32, u64) {
         let (one_line, other_line) = (&self.lines[one as usize], &self.lines[other as usize]);
         let gap = self.value(one) - self.value(other);

@@ -1,4 +1,4 @@
-//! Clients and the runtimes and threads that they run on. There is no server.
+//! Clients without a server, and the runtimes and threads that they run on.
 
 use std::{future::Future, thread};
 
@@ -11,7 +11,7 @@ use crate::{
     handles::{gauge::Gauge, rate::Rate},
 };
 
-/// Longer means a hang.
+/// A longer wait counts as a hang.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn runtime() -> Runtime {
@@ -20,7 +20,7 @@ fn runtime() -> Runtime {
 
 fn client(runtime: &Runtime) -> Client {
     let _inside = runtime.enter();
-    Client::connect("127.0.0.1:1").expect("the endpoint is one")
+    Client::connect("127.0.0.1:1").expect("a valid endpoint")
 }
 
 /// Blocks on a runtime of its own.
@@ -35,13 +35,13 @@ fn open(client: &Client) -> (Rate, Gauge) {
 }
 
 #[test]
-fn a_waiter_is_told_when_the_runtime_of_the_client_ends() {
+fn waits_end_with_the_runtime_of_the_client() {
     let of_client = runtime();
     let client = client(&of_client);
     let (rate, gauge) = open(&client);
     let balanced = {
         let _inside = of_client.enter();
-        Balanced::new([rate.clone()]).expect("its wants are said")
+        Balanced::new([rate.clone()]).expect("fixed wants")
     };
     let waiting = runtime();
     let waits = [
@@ -55,7 +55,7 @@ fn a_waiter_is_told_when_the_runtime_of_the_client_ends() {
     ];
     of_client.shutdown_background();
     for wait in waits {
-        assert!(within(wait).expect("no panic"), "it must fail");
+        assert!(within(wait).expect("no panic"), "the wait must fail");
     }
 }
 
@@ -77,17 +77,7 @@ fn a_client_whose_runtime_has_ended_is_closed() {
 }
 
 #[test]
-fn a_client_made_for_a_runtime_that_has_ended_is_closed_from_the_start() {
-    let ended = runtime();
-    let handle = ended.handle().clone();
-    drop(ended);
-    let _inside = handle.enter();
-    let client = Client::connect("127.0.0.1:1").expect("the endpoint is one");
-    assert_eq!(client.resource("r").rate().expect_err("closed"), OpenError::Closed);
-}
-
-#[test]
-fn clients_and_handles_can_be_dropped_anywhere() {
+fn clients_can_be_dropped_on_threads_in_tasks_and_with_their_runtime() {
     let of_client = runtime();
     let on_a_thread = client(&of_client);
     let handles = open(&on_a_thread);
@@ -119,7 +109,7 @@ fn clients_and_handles_can_be_dropped_anywhere() {
 }
 
 #[test]
-fn handles_that_are_opened_cloned_and_dropped_at_once_leave_nothing_open() {
+fn concurrently_opened_and_dropped_handles_leave_nothing_open() {
     let of_client = runtime();
     let client = client(&of_client);
     thread::scope(|scope| {
@@ -128,18 +118,18 @@ fn handles_that_are_opened_cloned_and_dropped_at_once_leave_nothing_open() {
                 for _ in 0..200 {
                     let rate = client.resource("rate").wants(1.0).rate().expect("open");
                     drop(rate.clone());
-                    assert_ne!(rate.try_acquire(1), Err(crate::limiter::TryError::Closed), "it is open");
+                    assert_ne!(rate.try_acquire(1), Err(crate::limiter::TryError::Closed), "the handle is open");
                 }
             });
         }
     });
     let probe = client.resource("rate").wants(1.0).gauge();
-    assert!(probe.is_ok(), "the last handle has closed it, so it can be another kind");
+    assert!(probe.is_ok(), "without handles it can be opened as another kind");
     within(client.close());
 }
 
 #[test]
-fn what_is_open_cannot_be_opened_as_another_kind_and_trying_leaves_no_handle() {
+fn a_resource_cannot_be_opened_as_another_kind() {
     let of_client = runtime();
     let client = client(&of_client);
     let rate = client.resource("r").wants(1.0).rate().expect("open");
@@ -149,13 +139,13 @@ fn what_is_open_cannot_be_opened_as_another_kind_and_trying_leaves_no_handle() {
     ];
     assert!(errors.iter().all(|error| matches!(error, OpenError::OtherKind { is: "rate", .. })), "{errors:?}");
     drop(rate);
-    assert!(client.resource("r").wants(1.0).open().is_ok(), "its only handle was the last");
+    assert!(client.resource("r").wants(1.0).open().is_ok(), "failed attempts leave no handle");
 }
 
 #[test]
-fn a_blocking_client_that_cannot_be_made_is_an_error_wherever_it_is_tried() {
+fn a_failed_blocking_build_is_an_error_in_async_code_too() {
     within(async {
-        assert_eq!(Client::builder().build_blocking().expect_err("there is no server to ask"), BuildError::NoEndpoint);
+        assert_eq!(Client::builder().build_blocking().expect_err("no endpoint"), BuildError::NoEndpoint);
     });
 }
 
@@ -169,14 +159,14 @@ fn the_thread_of_a_blocking_client_ends_with_its_handles() {
         client.blocking_close();
         let _ = done.send(rate.blocking_wait().is_err() && gauge.blocking_acquire().is_err());
     });
-    assert_eq!(is_done.recv_timeout(PATIENCE), Ok(true), "they end, and fail");
+    assert_eq!(is_done.recv_timeout(PATIENCE), Ok(true), "both waits fail");
     within(shared.closed());
 }
 
 #[test]
-fn ids_differ_within_a_process_and_do_not_begin_at_a_number_that_every_process_has() {
+fn generated_ids_are_unique_and_start_at_random() {
     let ids: Vec<_> = (0..3).map(|_| unique_id()).collect();
     assert!(ids[0] != ids[1] && ids[1] != ids[2]);
     let number = ids[0].rsplit(':').next().and_then(|number| number.parse::<u64>().ok()).expect("HOST:PID:NUMBER");
-    assert!(number > 1_000, "once in four million runs this is no fault: {number}");
+    assert!(number > 1_000, "{number}, which is possible once in four million runs");
 }

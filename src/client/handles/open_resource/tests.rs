@@ -1,22 +1,10 @@
+use tokio::time::advance;
+
 use super::*;
 use crate::{limiter::Burst, session::pool::PoolStanding};
 
-mod window;
-
-const UNLIMITED: Usable = Usable { capacity: Capacity::UNLIMITED, basis: Basis::Lease };
-
 fn opened(limiter: Limiter, wants: Option<f64>) -> OpenResource {
     OpenResource::new("r".into(), Mode::Safe, 3, limiter, wants)
-}
-
-#[tokio::test(start_paused = true)]
-async fn wants_can_be_said_and_estimated_again() {
-    let opened = opened(Limiter::Rate(RateLimiter::new(Burst::default())), Some(7.0));
-    assert_eq!(opened.wants(Millis(0)), Wants { amount: 7.0, priority: 3, ..Wants::default() });
-    assert!(opened.estimate_wants() && opened.estimates_wants());
-    opened.set_fixed_wants(8.0);
-    assert!(!opened.estimates_wants());
-    assert_eq!(opened.wants(Millis(0)).amount, 8.0);
 }
 
 fn in_a_pool() -> Option<PoolState> {
@@ -25,49 +13,30 @@ fn in_a_pool() -> Option<PoolState> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_pools_are_told_of_use_and_only_of_what_they_do_not_know() {
+async fn usage_is_reported_once_and_to_pools_only() {
     let rate = RateLimiter::new(Burst::Permits(10.0));
     let opened = opened(Limiter::Rate(rate.clone()), Some(10.0));
     opened.apply(Usable { capacity: Capacity::of(10.0), basis: Basis::Lease });
-    tokio::time::advance(Duration::from_secs(10)).await;
+    advance(Duration::from_secs(10)).await;
     rate.try_acquire(4).expect("saved");
-    assert_eq!(opened.wants(Millis(10_000)).usage, None, "it may be no pool");
+    assert_eq!(opened.wants(Millis(10_000)).usage, None, "not known to be a pool");
     opened.set_pool_state(Millis(10_000), in_a_pool(), None);
     rate.try_acquire(5).expect("saved");
-    tokio::time::advance(Duration::from_secs(4)).await;
-    let reported_usage = opened.wants(Millis(14_000)).usage.expect("it is a pool");
-    // The four permits taken before are still missing when it begins, and recharge as they would have.
+    advance(Duration::from_secs(4)).await;
+    let reported_usage = opened.wants(Millis(14_000)).usage.expect("a pool");
+    // The four permits taken before still recharge when the interval begins.
     assert_eq!((reported_usage.units, reported_usage.recharging, reported_usage.interval), (5, 0.225, Millis(4_000)));
     rate.try_acquire(1).expect("saved");
     opened.set_pool_state(Millis(14_100), in_a_pool(), Some(reported_usage));
-    tokio::time::advance(Duration::from_secs(1)).await;
-    assert_eq!(
-        opened.wants(Millis(15_000)).usage.map(|usage| usage.units),
-        Some(1),
-        "used while it was reported_usage"
-    );
+    advance(Duration::from_secs(1)).await;
+    assert_eq!(opened.wants(Millis(15_000)).usage.map(|usage| usage.units), Some(1), "used during the request");
     assert_eq!(opened.pool(), in_a_pool());
     opened.set_pool_state(Millis(15_000), None, None);
-    assert_eq!((opened.wants(Millis(16_000)).usage, opened.pool()), (None, None), "it is a pool no more");
+    assert_eq!((opened.wants(Millis(16_000)).usage, opened.pool()), (None, None), "not a pool any more");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_gauge_in_a_pool_uses_what_was_out_at_the_same_time_also_if_its_wants_are_fixed() {
-    let gauge = GaugeLimiter::new();
-    let opened = opened(Limiter::Gauge(gauge.clone()), Some(10.0));
-    opened.apply(Usable { capacity: Capacity::of(10.0), basis: Basis::Lease });
-    opened.set_pool_state(Millis(0), in_a_pool(), None);
-    drop((gauge.try_acquire(3).expect("free"), gauge.try_acquire(1).expect("free")));
-    let reported_usage = opened.wants(Millis(1_000)).usage.expect("it is a pool");
-    assert_eq!((reported_usage.units, reported_usage.recharging), (4, 0.4));
-    opened.set_pool_state(Millis(1_000), in_a_pool(), Some(reported_usage));
-    opened.wants(Millis(2_000));
-    opened.set_pool_state(Millis(2_000), in_a_pool(), opened.wants(Millis(2_000)).usage);
-    assert_eq!(opened.wants(Millis(3_000)).usage.map(|usage| (usage.units, usage.recharging)), Some((0, 0.0)));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_pool_says_how_much_is_saved_up_while_its_lease_is_in_force_and_no_longer() {
+async fn a_pool_sets_the_burst_while_its_lease_is_live() {
     let saved_up = async |burst, buffer: Option<u64>, basis| {
         let rate = RateLimiter::new(burst);
         let opened = opened(Limiter::Rate(rate.clone()), Some(10.0));
@@ -75,85 +44,41 @@ async fn a_pool_says_how_much_is_saved_up_while_its_lease_is_in_force_and_no_lon
         let state = in_a_pool().map(|state| PoolState { burst: buffer.map(Duration::from_secs), ..state });
         opened.set_pool_state(Millis(0), state, None);
         opened.apply(Usable { capacity: Capacity::of(10.0), basis });
-        tokio::time::advance(Duration::from_secs(100)).await;
+        advance(Duration::from_secs(100)).await;
         (1..).take_while(|_| rate.try_acquire(1).is_ok()).count()
     };
     let smooth = saved_up(Burst::Smooth, None, Basis::Lease).await;
     assert_eq!(saved_up(Burst::Smooth, Some(6), Basis::Lease).await, 60);
-    assert_eq!(saved_up(Burst::Smooth, Some(6), Basis::Fallback).await, smooth, "not on the safe capacity");
-    assert_eq!(saved_up(Burst::Smooth, Some(0), Basis::Lease).await, smooth, "timers need that much");
-    assert_eq!(saved_up(Burst::Permits(7.0), Some(6), Basis::Lease).await, 7, "as it chose");
-    assert_eq!(saved_up(Burst::Permits(700.0), Some(6), Basis::Lease).await, 60, "and no more than it may");
+    assert_eq!(saved_up(Burst::Smooth, Some(6), Basis::Fallback).await, smooth, "not for a fallback capacity");
+    assert_eq!(saved_up(Burst::Smooth, Some(0), Basis::Lease).await, smooth, "timers need this burst");
+    assert_eq!(saved_up(Burst::Permits(7.0), Some(6), Basis::Lease).await, 7, "the client chose less");
+    assert_eq!(saved_up(Burst::Permits(700.0), Some(6), Basis::Lease).await, 60, "the pool bounds it");
     assert_eq!(saved_up(Burst::Permits(70.0), None, Basis::Lease).await, 70);
 }
 
-/// The reported usage is the time in which the pool's bucket was not full.
-#[tokio::test(start_paused = true)]
-async fn use_is_told_by_the_bucket_that_the_pool_lets_one_have() {
-    let rate = RateLimiter::new(Burst::default());
-    let opened = opened(Limiter::Rate(rate.clone()), Some(10.0));
-    opened.apply(Usable { capacity: Capacity::of(10.0), basis: Basis::Lease });
-    let state = in_a_pool().map(|state| PoolState { burst: Some(Duration::from_secs(6)), ..state });
-    opened.set_pool_state(Millis(0), state.clone(), None);
-    tokio::time::advance(Duration::from_secs(10)).await;
-    opened.set_pool_state(Millis(10_000), state, opened.wants(Millis(10_000)).usage);
-    rate.try_acquire(40).expect("saved up");
-    tokio::time::advance(Duration::from_secs(16)).await;
-    let reported_usage = opened.wants(Millis(26_000)).usage.expect("it is a pool");
-    assert_eq!(
-        (reported_usage.units, reported_usage.recharging),
-        (40, 0.25),
-        "what four seconds bring takes four to come back"
-    );
-}
-
 #[test]
-fn a_caller_that_limits_itself_can_say_what_it_has_used() {
+fn usage_without_a_limiter_can_be_reported() {
     let own = opened(Limiter::None, Some(7.0));
     own.set_pool_state(Millis(0), in_a_pool(), None);
     assert!(own.report_use(20, Duration::from_secs(1)) && own.report_use(10, Duration::from_secs(1)));
-    let reported_usage = own.wants(Millis(4_000)).usage.expect("it has said so");
+    let reported_usage = own.wants(Millis(4_000)).usage.expect("it was reported");
     assert_eq!((reported_usage.units, reported_usage.recharging, reported_usage.interval), (30, 0.5, Millis(4_000)));
     own.set_pool_state(Millis(4_000), in_a_pool(), Some(reported_usage));
-    let idle = own.wants(Millis(5_000)).usage.expect("nothing is something too");
+    let idle = own.wants(Millis(5_000)).usage.expect("no usage is reported as well");
     assert_eq!((idle.units, idle.recharging), (0, 0.0));
     own.report_use(u64::MAX, Duration::MAX);
-    let reported_usage = own.wants(Millis(6_000)).usage.expect("it has said so");
-    assert_eq!(reported_usage.recharging, 1.0, "no more than all");
+    let reported_usage = own.wants(Millis(6_000)).usage.expect("it was reported");
+    assert_eq!(reported_usage.recharging, 1.0, "clamped");
     let rate = opened(Limiter::Rate(RateLimiter::new(Burst::default())), None);
-    assert!(!rate.report_use(1, Duration::ZERO), "its limiter knows better");
-}
-
-#[test]
-fn without_a_limiter_nothing_can_be_said_of_use() {
-    let opened = opened(Limiter::None, Some(7.0));
-    opened.set_pool_state(Millis(0), in_a_pool(), None);
-    assert_eq!((opened.wants(Millis(1_000)).usage, opened.pool()), (None, in_a_pool()));
-}
-
-#[test]
-fn without_a_limiter_nothing_can_be_estimated() {
-    let opened = opened(Limiter::None, Some(7.0));
-    assert!(!opened.estimate_wants() && !opened.estimates_wants());
-    assert_eq!(opened.wants(Millis(0)).amount, 7.0);
+    assert!(!rate.report_use(1, Duration::ZERO), "limiters count usage themselves");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_gauge_wants_as_many_as_were_out_at_the_same_time() {
-    let gauge = GaugeLimiter::new();
-    let opened = opened(Limiter::Gauge(gauge.clone()), None);
-    opened.apply(UNLIMITED);
-    opened.wants(Millis(0));
-    drop((gauge.try_acquire(3).expect("free"), gauge.try_acquire(4).expect("free")));
-    assert!(opened.wants(Millis(1_000)).amount >= 7.0, "though they are back");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_waiting_caller_presses_only_where_wants_are_estimated() {
+async fn waiting_callers_cause_pressure_only_if_wants_are_estimated() {
     for (wants, presses) in [(None, true), (Some(7.0), false)] {
         let rate = RateLimiter::new(Burst::default());
         let opened = opened(Limiter::Rate(rate.clone()), wants);
-        assert!(!opened.is_under_pressure(), "none waits");
+        assert!(!opened.is_under_pressure(), "nobody waits");
         let waiting = tokio::spawn(async move { rate.wait().await });
         tokio::task::yield_now().await;
         assert_eq!(opened.is_under_pressure(), presses);
@@ -163,12 +88,66 @@ async fn a_waiting_caller_presses_only_where_wants_are_estimated() {
 }
 
 #[test]
-fn a_watcher_is_woken_by_every_change() {
+fn without_a_limiter_neither_wants_nor_usage_are_estimated() {
     let opened = opened(Limiter::None, Some(7.0));
-    let mut watch = opened.watch();
-    assert_eq!(opened.apply(UNLIMITED).basis, Basis::Unknown, "what was before");
-    assert!(watch.has_changed().expect("it is open"));
-    assert_eq!(*watch.borrow_and_update(), UNLIMITED);
-    opened.close();
-    assert!(watch.has_changed().expect("it is open") && opened.usable().capacity == Capacity::NONE);
+    opened.set_pool_state(Millis(0), in_a_pool(), None);
+    assert!(!opened.estimate_wants() && !opened.estimates_wants());
+    assert_eq!(opened.wants(Millis(0)), Wants { amount: 7.0, priority: 3, ..Wants::default() });
+}
+
+fn granted(opened: &OpenResource, now: u64) {
+    let capacity = Capacity::of(opened.wants(Millis(now)).amount);
+    opened.apply(Usable { capacity, basis: Basis::Lease });
+}
+
+/// A window of 1,000/s whose client gets its wants, after half a minute without callers.
+async fn idle() -> (OpenResource, RateLimiter) {
+    let window = Window { length: Duration::from_secs(1), rate: 1_000.0 };
+    let limiter = RateLimiter::full(Burst::Window(window.length), Arc::default());
+    let opened = OpenResource::new("r".into(), Mode::Safe, 0, Limiter::Rate(limiter.clone()), None);
+    let opened = opened.with_window(Some(window));
+    granted(&opened, 0);
+    limiter.try_acquire(1).expect("the window begins full");
+    for now in (5_000..=30_000).step_by(5_000) {
+        advance(Duration::from_secs(5)).await;
+        granted(&opened, now);
+    }
+    (opened, limiter)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_window_admits_ten_requests() {
+    for pace in [0, 1, 50, 100] {
+        let (opened, limiter) = idle().await;
+        assert!(limiter.capacity().get() < 20.0, "nearly everything is left to others");
+        for nth in 1..=10 {
+            assert_eq!(limiter.try_acquire(1), Ok(()), "request {nth}, every {pace} ms");
+            advance(Duration::from_millis(pace)).await;
+        }
+        drop(opened);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_random_flow_below_the_limit_is_refused_less_than_one_percent() {
+    let (opened, limiter) = idle().await;
+    let (mut random, mut refused, mut asked) = (fastrand::Rng::with_seed(7), 0, 0);
+    let (mut most, mut presses): (f64, bool) = (0.0, false);
+    for ms in 0..120_000_u64 {
+        let is_late = ms > 20_000;
+        if random.f64() < 0.05 {
+            let is_refused = limiter.try_acquire(1).is_err();
+            presses |= is_refused;
+            refused += u32::from(is_refused && is_late);
+            asked += u32::from(is_late);
+        }
+        advance(Duration::from_millis(1)).await;
+        if (presses && ms % 100 == 99) || ms % 4_750 == 0 {
+            presses = false;
+            granted(&opened, 30_000 + ms + 1);
+            most = if is_late { most.max(limiter.capacity().get()) } else { 0.0 };
+        }
+    }
+    assert!(refused * 100 < asked, "{refused} of {asked} were refused");
+    assert!(most < 80.0, "wants {most} for about 50");
 }

@@ -1,15 +1,15 @@
 //! How much credit returned permits restore.
 //!
 //! Returning permits must leave the bucket as if they had never been taken. That may restore less than their price:
-//! without them the bucket might have been full meanwhile and overflowed. Restoring full permits would then let more
-//! through afterwards than capacity and burst allow. So of all credit taken, at most as much is restored as the bucket
-//! has had room for at any time since.
+//! without them the bucket might have been full meanwhile and overflowed. Restoring the full price would then let more
+//! through than capacity and burst allow. So the restored credit is bounded by the smallest room that the bucket has had
+//! since the permits were taken.
 //!
-//! *Promised* permits (of a waiter that was granted them unseen, or of a reservation) are tracked individually. When
-//! the room falls below their sum, older promises share what room there was, and later ones are not affected. Two such
-//! *eras* are kept. A promise from before that restores nothing, because the bucket was full twice since.
+//! *Promised* permits (granted to a waiter that was not polled since, or reserved) are tracked individually. When the
+//! room falls below their sum, a new *era* begins: older promises share the room there was, and later promises are not
+//! affected. Two eras are kept. A promise of an earlier era restores nothing, because the bucket was full twice since.
 //!
-//! Other permits are tracked as a sum, and returns apply to those taken last. If room is short they yield to promises.
+//! Other permits are tracked as a sum, and returns apply to those taken last. If room is short, promises have priority.
 
 /// Credit that may be restored, in units.
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ pub(super) struct Returns {
 }
 
 impl Returns {
-    /// Credit was taken, which has made room for itself.
+    /// Records credit that was taken.
     pub(super) fn take(&mut self, units: u128) {
         self.spent += units;
     }
@@ -38,7 +38,7 @@ impl Returns {
         self.era
     }
 
-    /// The bucket has only `room` left: bounds what can be restored.
+    /// Bounds the credit that can be restored by the room of the bucket.
     pub(super) fn cut(&mut self, room: u128) {
         let promised = self.fresh + self.aged;
         self.spent = self.spent.min(room.saturating_sub(promised));

@@ -19,15 +19,15 @@ const MAX_SPAN_REFRESHES: u64 = 32;
 /// Counts are kept at most this often per refresh interval. The inverse is the shortest span.
 const MARKS_PER_REFRESH: u64 = 8;
 
-/// An observation begins right after the first arrivals, which it therefore misses. Evenly spaced arrivals are
-/// underestimated by half of those first arrivals, independent ones not at all; this is the mean.
+/// An observation begins right after the first arrivals and misses them. This underestimates evenly spaced arrivals by
+/// half of the first arrivals, and independent ones not at all; the constant is the mean.
 const UNSEEN_FRACTION: f64 = 0.25;
 
 /// Counts of a flow up to a time, since the limiter was created.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct FlowCounts {
     pub(super) count: u64,
-    /// Those that found no caller waiting.
+    /// Arrivals that found no caller waiting.
     pub(super) freely: u64,
     /// Total time in which callers were waiting.
     pub(super) queued: Duration,
@@ -49,7 +49,7 @@ struct Mark {
     counts: FlowCounts,
 }
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug)]
 pub(super) struct FlowEstimator {
     /// The refresh interval in milliseconds.
@@ -76,7 +76,7 @@ impl FlowEstimator {
         self.marks.front().is_none_or(|oldest| oldest.counts.count < count)
     }
 
-    /// Whether callers that the observation began with are still waiting, given the number of permits served.
+    /// Whether callers with which the observation began are still waiting, given the number of permits served.
     pub(super) fn initial_callers_wait(&self, served: u64) -> bool {
         self.marks.front().is_some_and(|oldest| served < oldest.counts.count)
     }
@@ -97,7 +97,7 @@ impl FlowEstimator {
         self.age(now).0 <= self.refresh
     }
 
-    /// So much has been seen up to `now`; says what that means.
+    /// Takes the counts up to `now`. Returns the estimated rates.
     pub(super) fn sample(&mut self, now: Millis, counts: FlowCounts) -> Flow {
         let newest = self.marks.back().copied().unwrap_or(Mark { at: now, counts });
         // Time and counts never run backwards.

@@ -12,11 +12,12 @@ fn counts(count: u64, waiting: u64) -> Sample {
     Sample { count, waiting, ..Sample::default() }
 }
 
-/// A rate limiter as its estimator sees it, with a sampling interval in milliseconds.
+/// The estimator of a rate limiter.
 struct Sampled {
     demand: Demand,
     now: u64,
     arrived: f64,
+    /// The sampling interval in milliseconds.
     step: u64,
 }
 
@@ -27,8 +28,8 @@ impl Sampled {
         Sampled { demand, now: 0, arrived: 0.0, step }
     }
 
-    /// Evenly spaced arrivals at `rate` for some seconds, while `waiting` callers wait. Returns the minimum and maximum
-    /// wants.
+    /// Runs evenly spaced arrivals at `rate` for some seconds, while `waiting` callers wait. Returns the minimum and
+    /// maximum wants.
     fn run(&mut self, rate: f64, seconds: u64, waiting: u64) -> (f64, f64) {
         let end = self.now + seconds * 1000;
         let (mut least, mut most) = (f64::INFINITY, 0.0f64);
@@ -49,23 +50,23 @@ impl Sampled {
 }
 
 #[test]
-fn a_steady_rate_is_wanted_as_it_is_however_slow_or_fast_and_however_often_one_looks() {
+fn wants_equal_a_steady_rate_at_any_sampling_interval() {
     for step in [100, 700, 1250, 5000] {
         for rate in [0.1, 0.35, 1.0, 7.3, 100.0, 4321.0, 1e6] {
             let mut flow = Sampled::sampled_every(step);
             flow.run(rate, 300, 0);
             let (least, most) = flow.run(rate, 300, 0);
             let off = (most / rate - 1.0).max(1.0 - least / rate);
-            assert!(off < 0.08, "{rate}/s looked at every {step} ms: {least}..{most}");
+            assert!(off < 0.08, "{rate}/s sampled every {step} ms: {least}..{most}");
             if rate >= 1.0 {
-                assert!(off < 0.03, "{rate}/s looked at every {step} ms: {least}..{most}");
+                assert!(off < 0.03, "{rate}/s sampled every {step} ms: {least}..{most}");
             }
         }
     }
 }
 
 #[test]
-fn a_spike_is_wanted_in_full_within_one_refresh() {
+fn a_spike_is_fully_wanted_within_one_refresh() {
     let mut flow = Sampled::sampled_every(1000);
     flow.run(10.0, 300, 0);
     flow.run(1000.0, 5, 0);
@@ -73,20 +74,7 @@ fn a_spike_is_wanted_in_full_within_one_refresh() {
 }
 
 #[test]
-fn a_backlog_is_wanted_at_once() {
-    let mut flow = Sampled::sampled_every(1000);
-    flow.run(10.0, 300, 0);
-    let before = flow.wants();
-    flow.demand.sample(Millis(flow.now), counts(3000, 500));
-    assert!(
-        (flow.wants() - before - 500.0).abs() < 1.0,
-        "500 within a second are 500/s more than {before}: {}",
-        flow.wants()
-    );
-}
-
-#[test]
-fn a_client_that_has_just_started_does_not_extrapolate_from_a_moment() {
+fn a_new_flow_is_not_extrapolated_from_a_millisecond() {
     let mut demand = demand(DemandKind::Rate);
     demand.sample(Millis(0), counts(0, 0));
     demand.sample(Millis(1), counts(100, 0));
@@ -94,7 +82,7 @@ fn a_client_that_has_just_started_does_not_extrapolate_from_a_moment() {
 }
 
 #[test]
-fn wants_fall_over_several_refreshes_without_a_cliff_and_end_at_nothing() {
+fn wants_fall_gradually_to_zero() {
     for rate in [0.5, 20.0, 1e5] {
         let mut flow = Sampled::sampled_every(250);
         flow.run(rate, 300, 0);
@@ -115,7 +103,7 @@ fn wants_fall_over_several_refreshes_without_a_cliff_and_end_at_nothing() {
 }
 
 #[test]
-fn wants_fall_between_samples_too() {
+fn wants_fall_between_samples() {
     let mut gauge = demand(DemandKind::Gauge);
     gauge.sample(Millis(0), counts(100, 0));
     gauge.sample(Millis(1), counts(0, 0));
@@ -126,35 +114,7 @@ fn wants_fall_between_samples_too() {
 }
 
 #[test]
-fn a_drop_to_a_lower_rate_ends_at_the_lower_rate() {
-    let mut flow = Sampled::sampled_every(1000);
-    flow.run(1000.0, 100, 0);
-    flow.run(100.0, 200, 0);
-    assert!((flow.wants() - 100.0).abs() < 2.0, "{}", flow.wants());
-}
-
-#[test]
-fn arrivals_at_random_are_wanted_about_as_often_as_they_come() {
-    for rate in [0.5, 5.0, 200.0] {
-        let mut random = fastrand::Rng::with_seed(1);
-        let mut demand = demand(DemandKind::Rate);
-        let (mut next, mut arrived, mut sum) = (0.0, 0, 0.0);
-        for second in 1..=2000u64 {
-            while next < second as f64 {
-                arrived += 1;
-                next -= (1.0 - random.f64()).ln() / rate;
-            }
-            demand.sample(Millis(second * 1000), counts(arrived, 0));
-            sum += demand.wants(Millis(second * 1000));
-        }
-        // Higher, because peaks count at once and dips do not.
-        let mean = sum / 2000.0 / rate;
-        assert!((0.95..1.6).contains(&mean), "{rate}/s: {mean} times the rate on average");
-    }
-}
-
-#[test]
-fn sixty_four_that_always_ask_again_want_more_than_there_is_and_not_without_bound() {
+fn wants_of_saturated_closed_loop_callers_exceed_the_capacity_within_bounds() {
     // Each asks again as soon as it is served: arrivals equal served permits, and nearly all callers wait.
     for capacity in [0.5, 10.0, 1000.0, 1e6] {
         let mut flow = Sampled::sampled_every(1000);
@@ -168,10 +128,10 @@ fn sixty_four_that_always_ask_again_want_more_than_there_is_and_not_without_boun
 
 /// One caller that works for `work` seconds, waits for a permit, and begins again, while it gets its wants up to
 /// `most`. Returns the wants after a number of samples, a tenth of a second apart.
-fn wants_of_one_caller(work: f64, most: f64, looks: u64) -> f64 {
+fn wants_of_one_caller(work: f64, most: f64, samples: u64) -> f64 {
     let mut demand = demand(DemandKind::Rate);
     let (mut arrived, mut queued, mut capacity) = (1.0, 0.0, 0.0);
-    for update in 0..looks {
+    for number in 0..samples {
         let waits = (1.0 - work * capacity).max(0.0);
         let per_second = if waits > 0.0 { capacity } else { 1.0 / work };
         (arrived, queued) = (arrived + per_second * 0.1, queued + waits * 0.1);
@@ -183,15 +143,15 @@ fn wants_of_one_caller(work: f64, most: f64, looks: u64) -> f64 {
             capacity,
             ..Sample::default()
         };
-        let now = Millis(update * 100);
+        let now = Millis(number * 100);
         demand.sample(now, sample);
         capacity = demand.wants(now).min(most);
     }
-    demand.wants(Millis(looks * 100))
+    demand.wants(Millis(samples * 100))
 }
 
 #[test]
-fn one_caller_that_always_comes_back_soon_wants_what_it_could_do() {
+fn one_closed_loop_caller_wants_its_unlimited_rate() {
     for (work, could) in [(0.001, 1_000.0), (0.1, 10.0), (1e-6, 1e6)] {
         let soon = wants_of_one_caller(work, f64::INFINITY, 30);
         assert!(soon > could / 2.0, "after 3 s {soon}, it could do {could}");
@@ -201,13 +161,13 @@ fn one_caller_that_always_comes_back_soon_wants_what_it_could_do() {
 }
 
 #[test]
-fn one_caller_that_is_not_given_more_wants_twice_as_much_and_no_more() {
+fn one_limited_caller_wants_at_most_twice_its_capacity() {
     let wants = wants_of_one_caller(1e-6, 50.0, 1_000);
     assert!((99.0..=110.0).contains(&wants), "{wants} of 50");
 }
 
 #[test]
-fn few_calls_at_a_time_do_not_want_all_of_a_large_capacity() {
+fn short_queues_do_not_claim_a_large_capacity() {
     let mut demand = demand(DemandKind::Rate);
     for second in 0..100u64 {
         // Three permits at once each second, two of which wait for ten milliseconds.
@@ -220,27 +180,27 @@ fn few_calls_at_a_time_do_not_want_all_of_a_large_capacity() {
 }
 
 #[test]
-fn callers_that_are_given_nothing_are_not_looked_at_for_ever() {
+fn callers_without_capacity_are_sampled_for_a_bounded_time() {
     let mut demand = demand(DemandKind::Rate);
     demand.sample(Millis(0), counts(0, 0));
-    let mut looks = 0;
+    let mut samples = 0;
     let mut next = Some(Millis(5));
     while let Some(at) = next.take().filter(|at| *at < Millis(60_000)) {
         demand.sample(at, counts(20, 20));
-        looks += 1;
+        samples += 1;
         next = demand.next_sample_at();
     }
-    assert!((10..=60).contains(&looks), "{looks} looks");
+    assert!((10..=60).contains(&samples), "{samples} samples");
     for second in 6..60 {
         demand.sample(Millis(second * 1000), counts(20, 20));
         assert_eq!(demand.next_sample_at(), None, "after {second} s");
         let wants = demand.wants(Millis(second * 1000));
-        assert!((20.0..25.0).contains(&wants), "what waits is wanted: {wants}");
+        assert!((20.0..25.0).contains(&wants), "waiting callers are wanted: {wants}");
     }
 }
 
 #[test]
-fn a_gauge_holds_its_peak_for_a_refresh_and_then_lets_go() {
+fn a_gauge_wants_its_peak_for_a_refresh_and_then_less() {
     let mut gauge = demand(DemandKind::Gauge);
     gauge.sample(Millis(0), counts(10, 2));
     assert_eq!(gauge.wants(Millis(0)), 12.0);
@@ -262,7 +222,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn wants_are_finite_and_not_negative_and_not_below_a_gauge_or_a_backlog(
+    fn wants_are_finite_and_cover_gauges_and_waiting_callers(
         gauge in any::<bool>(),
         refresh in prop_oneof![Just(0), 1..20_000u64, Just(u64::MAX)],
         samples in proptest::collection::vec(

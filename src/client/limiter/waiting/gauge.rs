@@ -52,7 +52,7 @@ impl GaugeLimiter {
         self.acquire_many(1).await
     }
 
-    /// Waits for `n` permits at once. Callers behind this one get none meanwhile, even if the capacity has to grow
+    /// Waits for `n` permits at once. Meanwhile no caller behind this one is admitted, even if the capacity has to grow
     /// first.
     ///
     /// # Cancel safety
@@ -89,9 +89,9 @@ impl GaugeLimiter {
         self.semaphore.waiting()
     }
 
-    /// The peak of permits in use, waited for and tried for, in total, since the last call. Unlike
-    /// [`in_use`](GaugeLimiter::in_use) it does not miss what came and went between two calls. It resets the peak, so
-    /// it should have one caller.
+    /// The peak since the last call of the sum of permits in use, waited for and refused. Unlike
+    /// [`in_use`](GaugeLimiter::in_use) it includes permits that were taken and returned between two calls. It resets the
+    /// peak, so it should have one caller.
     pub fn take_peak(&self) -> u64 {
         self.semaphore.take_peak()
     }
@@ -106,7 +106,7 @@ impl GaugeLimiter {
         self.semaphore.taken()
     }
 
-    /// What has to be reported to the server: all permits in use if they exceed the capacity, as after a cut, else 0.
+    /// The amount to report to the server: all permits in use if they exceed the capacity, as after a cut, else 0.
     /// The server counts the larger of this and the lease as held.
     pub fn outstanding(&self) -> u64 {
         self.semaphore.meter(|count| if count.in_use() as f64 > count.capacity().get() { count.in_use() } else { 0 })
@@ -177,23 +177,13 @@ impl Meter for PermitCount {
         Ok(())
     }
 
-    fn ready_in(&mut self, _: Nanos, _: u64) -> Option<Nanos> {
-        None
-    }
-
     fn max_at_once(&self) -> Option<f64> {
         (self.whole() > 0).then(|| self.capacity.get().floor())
     }
 
-    fn save_for(&mut self, _: Nanos, _: u32) {}
-
-    fn stop_saving(&mut self, _: Nanos) {}
-
     fn promise(&mut self, n: u32) -> Promise {
         Promise { n, era: 0 }
     }
-
-    fn claim(&mut self, _: Promise) {}
 
     fn taken(&self) -> u64 {
         self.taken
@@ -202,10 +192,6 @@ impl Meter for PermitCount {
     fn hand_back(&mut self, _: Nanos, promise: Promise) {
         self.taken = self.taken.saturating_sub(u64::from(promise.n));
         self.give_back(promise.n);
-    }
-
-    fn owed(&mut self, _: Nanos) -> u64 {
-        0
     }
 }
 

@@ -61,11 +61,6 @@ impl<T> Queue<T> {
         &mut self.entries[key].value
     }
 
-    #[cfg(test)]
-    pub(super) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
     /// Removes the value of an unlinked entry.
     pub(super) fn remove(&mut self, key: Key) -> T {
         let value = self.entries.remove(key).value;
@@ -88,17 +83,17 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn it_can_be_left_anywhere(steps in proptest::collection::vec((0..3u8, any::<usize>()), 0..200)) {
+        fn entries_can_leave_in_any_order(steps in proptest::collection::vec((0..3u8, any::<usize>()), 0..200)) {
             let mut queue = Queue::new();
             let mut oracle = VecDeque::new(); // of keys and values
-            let mut called = Vec::new(); // from the front, values not removed yet
+            let mut unlinked = Vec::new(); // values not removed yet
             for (n, (step, pick)) in steps.into_iter().enumerate() {
                 match step {
                     0 => oracle.push_back((queue.push_back(n), n)),
                     1 => {
                         if let Some((key, value)) = oracle.pop_front() {
                             queue.unlink(key);
-                            called.push((key, value));
+                            unlinked.push((key, value));
                         }
                     }
                     _ if !oracle.is_empty() => {
@@ -107,17 +102,17 @@ mod tests {
                         prop_assert_eq!(queue.remove(key), value);
                     }
                     _ => {
-                        for (key, value) in called.drain(..) {
+                        for (key, value) in unlinked.drain(..) {
                             prop_assert_eq!(queue.remove(key), value);
                         }
                     }
                 }
                 prop_assert_eq!(queue.front(), oracle.front().map(|&(key, _)| key));
-                for &(key, value) in oracle.iter().chain(&called) {
+                for &(key, value) in oracle.iter().chain(&unlinked) {
                     prop_assert_eq!(*queue.value(key), value);
                 }
             }
-            // The rest leaves in order of arrival.
+            // The remaining entries leave in order of arrival.
             while let Some(key) = queue.front() {
                 queue.unlink(key);
                 prop_assert_eq!(Some((key, queue.remove(key))), oracle.pop_front());

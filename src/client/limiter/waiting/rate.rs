@@ -5,7 +5,11 @@ use std::{sync::Arc, time::Duration};
 use tokio::{sync::Notify, task::coop::consume_budget};
 
 use crate::{
-    limiter::{Bucket, Burst, Closed, DebtExceeded, Meter, Promise, Standing, TryError, waiting::semaphore::Semaphore},
+    limiter::{
+        Bucket, Burst, Closed, DebtExceeded, Meter, Nanos, Promise, Standing, TryError,
+        demand::Sample,
+        waiting::semaphore::{Semaphore, SemaphoreState},
+    },
     session::Capacity,
 };
 
@@ -42,7 +46,7 @@ impl RateLimiter {
 
     /// The current state.
     pub fn standing(&self) -> Standing {
-        self.semaphore.standing()
+        self.read(|state, now| state.meter.standing(now))
     }
 
     /// Sets the permits per second, for waiting callers as well. Credit up to now is computed with the old capacity,
@@ -72,8 +76,8 @@ impl RateLimiter {
         self.wait_many(1).await
     }
 
-    /// Waits for `n` permits at once. Callers behind this one get none meanwhile, so a large request is not starved by
-    /// small ones. Participates in tokio's cooperative scheduling even if it does not have to wait.
+    /// Waits for `n` permits at once. Meanwhile no caller behind this one is admitted, so a large request is not starved
+    /// by small ones. Participates in tokio's cooperative scheduling even if it does not have to wait.
     ///
     /// # Cancel safety
     ///
@@ -100,18 +104,39 @@ impl RateLimiter {
     ///
     /// The part beyond the [maximum debt](RateLimiter::set_max_debt) is dropped; the error says how much.
     pub fn charge(&self, n: u64) -> Result<(), DebtExceeded> {
-        self.semaphore.charge(n)
+        let (charged, max_debt) = self.semaphore.with(|state, now, deferred| {
+            // First come, first served: waiters that are due already do not pay for this.
+            state.admit(now, deferred);
+            let before = state.pending(now);
+            let charged = state.meter.charge(now, n);
+            // A charge is demand, like a request.
+            state.arrive(now, charged, deferred);
+            // The head of the queue has to wait longer now.
+            state.admit_and_wake(now, deferred);
+            if state.pending(now) > before {
+                state.raise_pressure(now, before, deferred);
+            }
+            (charged, state.meter.max_debt())
+        });
+        match n - charged {
+            0 => Ok(()),
+            uncharged => Err(DebtExceeded { uncharged, max_debt }),
+        }
     }
 
     /// Returns `n` permits that were taken and not used. The limiter assumes that they are those taken last, and
     /// returns at most as many as were taken. They pay debt first.
     ///
-    /// It returns as many permits as would be available now had they never been taken. This may be less than `n`, and
-    /// is 0 once the burst has filled up again, because then it would have filled up without them, too. So refunds
-    /// never let more through than capacity and burst allow. To return permits that were taken at a certain time,
+    /// Afterwards the limiter has the credit that it would have if they had never been taken. Once the burst has filled
+    /// up again, refunds have no effect, because it would have filled up without them, too. So refunds never let more
+    /// through than capacity and burst allow. To return permits that were taken at a certain time,
     /// [reserve](RateLimiter::reserve) them.
     pub fn refund(&self, n: u64) {
-        self.semaphore.refund(n);
+        self.semaphore.with(|state, now, deferred| {
+            let refunded = state.meter.refund(now, n);
+            state.refunded = state.refunded.saturating_add(refunded);
+            state.admit_and_wake(now, deferred);
+        });
     }
 
     /// Waits for `n` permits as [`wait_many`](RateLimiter::wait_many) does, for work whose cost is known only at its
@@ -121,12 +146,36 @@ impl RateLimiter {
     /// large as a reservation.
     pub async fn reserve(&self, n: u32) -> Result<RateReservation, Closed> {
         self.wait_many(n).await?;
-        Ok(RateReservation::new(Arc::clone(&self.semaphore), self.semaphore.promise(n)))
+        Ok(self.reservation(self.semaphore.with(|state, _, _| state.meter.promise(n))))
     }
 
     /// Reserves `n` permits if they are available and no caller waits.
     pub fn try_reserve(&self, n: u32) -> Result<RateReservation, TryError> {
-        self.semaphore.try_reserve(n).map(|promise| RateReservation::new(Arc::clone(&self.semaphore), promise))
+        let reserved = self.semaphore.with(|state, now, deferred| {
+            state.try_acquire(now, n, deferred)?;
+            Ok(state.meter.promise(n))
+        });
+        reserved.map(|promise| self.reservation(promise))
+    }
+
+    fn reservation(&self, promise: Promise) -> RateReservation {
+        RateReservation { limiter: self.clone(), promise, settled: false }
+    }
+
+    /// Ends a promise: returns unused permits, and charges usage beyond it.
+    fn settle(&self, promise: Promise, used: u64) -> Result<(), DebtExceeded> {
+        let kept = u32::try_from(used).unwrap_or(u32::MAX).min(promise.n);
+        self.semaphore.with(|state, now, deferred| {
+            state.meter.use_part(now, promise, kept);
+            if kept < promise.n {
+                state.refunded = state.refunded.saturating_add(u64::from(promise.n - kept));
+                state.admit_and_wake(now, deferred);
+            }
+        });
+        match used - u64::from(kept) {
+            0 => Ok(()),
+            beyond => self.charge(beyond),
+        }
     }
 
     /// Sets the maximum debt (default 1,000,000). Existing debt stays.
@@ -136,12 +185,12 @@ impl RateLimiter {
 
     /// The current debt in permits, rounded up.
     pub fn debt(&self) -> u64 {
-        self.semaphore.owed()
+        self.read(|state, now| state.meter.owed(now))
     }
 
     /// Whole permits available without waiting; 0 while a caller waits.
     pub fn available(&self) -> u64 {
-        self.semaphore.available()
+        self.read(|state, now| if state.has_waiters() { 0 } else { state.meter.available(now) })
     }
 
     /// Closes the limiter: waiting and new callers get [`Closed`].
@@ -154,19 +203,21 @@ impl RateLimiter {
         self.semaphore.arrived()
     }
 
-    /// Permits requested so far while no caller waited.
-    pub fn arrived_freely(&self) -> u64 {
-        self.semaphore.arrived_freely()
+    /// A reading for an estimate of demand.
+    pub fn sample(&self) -> Sample {
+        self.read(|state, now| Sample {
+            count: state.arrived,
+            freely: state.arrived_freely,
+            refunded: state.refunded,
+            waiting: state.pending(now),
+            queued: state.queued(now),
+            capacity: state.meter.capacity().get(),
+        })
     }
 
-    /// Permits returned unused so far, including those that could be made available again in part only.
-    pub fn refunded(&self) -> u64 {
-        self.semaphore.refunded()
-    }
-
-    /// Permits requested so far that were neither granted nor are still waited for.
+    /// Permits that were refused so far: neither granted nor still waited for.
     pub(crate) fn refused(&self) -> u64 {
-        self.semaphore.refused()
+        self.read(|state, _| state.arrived.saturating_sub(state.meter.taken() + state.refunded + state.waiting))
     }
 
     /// Permits taken and not refunded so far.
@@ -176,17 +227,17 @@ impl RateLimiter {
 
     /// Total time in which the burst was not full: the time in which the capacity was in use.
     pub fn recharging(&self) -> Duration {
-        self.semaphore.recharging()
-    }
-
-    /// Total time in which callers were waiting.
-    pub fn queued(&self) -> Duration {
-        self.semaphore.queued()
+        Duration::from_nanos(self.read(|state, now| state.meter.recharging(now)))
     }
 
     /// Permits that are waited for now.
     pub fn waiting(&self) -> u64 {
         self.semaphore.waiting()
+    }
+
+    fn read<R>(&self, read: impl FnOnce(&mut SemaphoreState<Bucket>, Nanos) -> R) -> R {
+        let now = self.semaphore.now();
+        read(&mut self.semaphore.lock(), now)
     }
 }
 
@@ -195,26 +246,22 @@ impl RateLimiter {
 #[derive(Debug)]
 #[must_use = "a reservation that is dropped counts as used in full: settle it"]
 pub struct RateReservation {
-    semaphore: Arc<Semaphore<Bucket>>,
+    limiter: RateLimiter,
     promise: Promise,
     settled: bool,
 }
 
 impl RateReservation {
-    pub(super) fn new(semaphore: Arc<Semaphore<Bucket>>, promise: Promise) -> RateReservation {
-        RateReservation { semaphore, promise, settled: false }
-    }
-
     /// The number of permits taken.
     pub fn reserved(&self) -> u32 {
         self.promise.n
     }
 
     /// Settles for `used` permits. The rest is returned: as much of it as would be available now had it never been
-    /// taken. Usage beyond the reservation is [charged](crate::limiter::RateLimiter::charge).
+    /// taken. Usage beyond the reservation is [charged](RateLimiter::charge).
     pub fn settle(mut self, used: u64) -> Result<(), DebtExceeded> {
         self.settled = true;
-        self.semaphore.settle(self.promise, used)
+        self.limiter.settle(self.promise, used)
     }
 }
 
@@ -222,7 +269,7 @@ impl Drop for RateReservation {
     fn drop(&mut self) {
         if !self.settled {
             // Settling for the promised number charges nothing, so this cannot fail.
-            let _ = self.semaphore.settle(self.promise, u64::from(self.promise.n));
+            let _ = self.limiter.settle(self.promise, u64::from(self.promise.n));
         }
     }
 }

@@ -9,8 +9,8 @@
 //! **Lost wake-ups.** There is no task behind a semaphore. The waiter at the head of the queue arms a timer when its
 //! future is polled, for the time at which the meter can admit it. Any event that changes this time (a new capacity, a
 //! waiter ahead that left, a returned permit) admits the waiters it can and wakes the new head, which arms its timer
-//! anew. A waiter is admitted by marking its entry in the queue; a future that is dropped checks its entry and returns
-//! the permits that it was granted and never saw.
+//! anew. A waiter is admitted by marking its entry. A future that is dropped checks its entry, and returns permits that
+//! were granted since its last poll.
 
 use std::{
     mem,
@@ -28,15 +28,10 @@ use tokio::{
 use crate::{
     limiter::{
         Closed, Meter, Nanos, Promise, TryError,
-        waiting::{
-            pressure::Pressure,
-            queue::{Key, Queue},
-        },
+        waiting::queue::{Key, Queue},
     },
     session::Capacity,
 };
-
-mod debt;
 
 /// If the head of the queue has not run this long after it was due, the next caller admits it.
 const OVERDUE: Nanos = 10_000_000;
@@ -55,17 +50,17 @@ pub(super) struct Semaphore<M> {
 }
 
 #[derive(Debug)]
-struct SemaphoreState<M> {
-    meter: M,
+pub(super) struct SemaphoreState<M> {
+    pub(super) meter: M,
     queue: Queue<Waiter>,
-    /// Permits that the waiters in the queue want, in total.
-    waiting: u64,
+    /// The sum of permits that queued waiters want.
+    pub(super) waiting: u64,
     /// Permits requested so far.
-    arrived: u64,
+    pub(super) arrived: u64,
     /// Permits requested so far while the queue was empty.
-    arrived_freely: u64,
+    pub(super) arrived_freely: u64,
     /// Permits returned unused so far.
-    refunded: u64,
+    pub(super) refunded: u64,
     /// When the head of the queue can be admitted, if that depends on time alone.
     due: Option<Nanos>,
     pressure: Pressure,
@@ -89,7 +84,7 @@ struct Waiter {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WaiterState {
     Queued,
-    /// It was granted its permits; its future was not polled since.
+    /// It was granted its permits, but its future has not been polled since.
     Admitted(Promise),
     /// The limiter was closed first.
     Refused,
@@ -97,7 +92,7 @@ enum WaiterState {
 
 /// Work that is put off until the mutex is released.
 #[derive(Default)]
-struct Deferred {
+pub(super) struct Deferred {
     wake: Vec<Waker>,
     /// A waker to drop. That may drop a task, and with it a future of this semaphore.
     forget: Option<Waker>,
@@ -165,23 +160,11 @@ impl<M: Meter> Semaphore<M> {
         self.lock().arrived
     }
 
-    pub(super) fn arrived_freely(&self) -> u64 {
-        self.lock().arrived_freely
-    }
-
     /// The peak of permits in use and wanted since the last call.
     pub(super) fn take_peak(&self) -> u64 {
         let mut state = self.lock();
         let now = state.demanded();
         mem::replace(&mut state.peak, now)
-    }
-
-    /// Total time with a non-empty queue.
-    pub(super) fn queued(&self) -> Duration {
-        let now = self.now();
-        let state = self.lock();
-        let since = state.queued_since.map_or(0, |since| now.saturating_sub(since));
-        Duration::from_nanos(state.queued.saturating_add(since))
     }
 
     /// Permits taken and not returned so far.
@@ -194,19 +177,19 @@ impl<M: Meter> Semaphore<M> {
         read(&self.lock().meter)
     }
 
-    fn now(&self) -> Nanos {
+    pub(super) fn now(&self) -> Nanos {
         match M::TIMED {
             true => u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX),
             false => 0,
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, SemaphoreState<M>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, SemaphoreState<M>> {
         // A panic in a waker happens outside of the mutex and leaves the state consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn with<R>(&self, act: impl FnOnce(&mut SemaphoreState<M>, Nanos, &mut Deferred) -> R) -> R {
+    pub(super) fn with<R>(&self, act: impl FnOnce(&mut SemaphoreState<M>, Nanos, &mut Deferred) -> R) -> R {
         let now = self.now();
         let mut deferred = Deferred::default();
         let result = {
@@ -229,7 +212,17 @@ impl<M: Meter> Semaphore<M> {
 }
 
 impl<M: Meter> SemaphoreState<M> {
-    fn try_acquire(&mut self, now: Nanos, n: u32, deferred: &mut Deferred) -> Result<(), TryError> {
+    pub(super) fn has_waiters(&self) -> bool {
+        self.queue.front().is_some()
+    }
+
+    /// Total time with a non-empty queue.
+    pub(super) fn queued(&self, now: Nanos) -> Duration {
+        let since = self.queued_since.map_or(0, |since| now.saturating_sub(since));
+        Duration::from_nanos(self.queued.saturating_add(since))
+    }
+
+    pub(super) fn try_acquire(&mut self, now: Nanos, n: u32, deferred: &mut Deferred) -> Result<(), TryError> {
         if self.closed {
             return Err(TryError::Closed);
         }
@@ -256,7 +249,7 @@ impl<M: Meter> SemaphoreState<M> {
     }
 
     /// Counts a request, and admits an overdue head first.
-    fn arrive(&mut self, now: Nanos, n: u64, deferred: &mut Deferred) {
+    pub(super) fn arrive(&mut self, now: Nanos, n: u64, deferred: &mut Deferred) {
         self.arrived = self.arrived.saturating_add(n);
         self.admit_overdue(now, deferred);
         if self.queue.front().is_none() {
@@ -265,12 +258,12 @@ impl<M: Meter> SemaphoreState<M> {
     }
 
     /// Permits that are waited for or owed.
-    fn pending(&mut self, now: Nanos) -> u64 {
+    pub(super) fn pending(&mut self, now: Nanos) -> u64 {
         self.waiting.saturating_add(self.meter.owed(now))
     }
 
     /// Called when more permits are pending than before.
-    fn raise_pressure(&mut self, now: Nanos, before: u64, deferred: &mut Deferred) {
+    pub(super) fn raise_pressure(&mut self, now: Nanos, before: u64, deferred: &mut Deferred) {
         if before == 0 {
             self.pressure.reset();
         }
@@ -322,7 +315,7 @@ impl<M: Meter> SemaphoreState<M> {
 
     /// A later poll of a future that has joined the queue.
     fn poll_queued(&mut self, now: Nanos, key: Key, waker: &Waker, deferred: &mut Deferred) -> Progress {
-        let known = self.queue.value(key).waker.take(); // it must not be woken if it admits itself
+        let known = self.queue.value(key).waker.take(); // not to be woken if it admits itself
         if self.queue.front() == Some(key) {
             self.admit(now, deferred);
             if self.queue.front() != Some(key) {
@@ -371,7 +364,7 @@ impl<M: Meter> SemaphoreState<M> {
     }
 
     /// Admits waiters from the head of the queue while the meter allows it, and records when the next can be admitted.
-    fn admit(&mut self, now: Nanos, deferred: &mut Deferred) {
+    pub(super) fn admit(&mut self, now: Nanos, deferred: &mut Deferred) {
         while let Some(head) = self.queue.front() {
             let n = self.queue.value(head).n;
             if let Err(short) = self.meter.take(now, n) {
@@ -387,7 +380,7 @@ impl<M: Meter> SemaphoreState<M> {
     }
 
     /// As `admit`, for events other than a poll of the head: the head has to arm its timer anew.
-    fn admit_and_wake(&mut self, now: Nanos, deferred: &mut Deferred) {
+    pub(super) fn admit_and_wake(&mut self, now: Nanos, deferred: &mut Deferred) {
         self.admit(now, deferred);
         self.wake_head(deferred);
     }
@@ -426,7 +419,29 @@ impl<M: Meter> SemaphoreState<M> {
     }
 }
 
-/// The future of [`Semaphore::acquire`]. Dropping it leaves the queue, and returns permits that were granted unseen.
+/// Notifies when permits become pending (waited for or owed), and again each time their number has doubled.
+#[derive(Debug, Default)]
+struct Pressure {
+    /// The number pending at the last notification; 0 if none have been pending since.
+    notified_at: u64,
+}
+
+impl Pressure {
+    /// The number of pending permits has risen to `pending`. Returns whether to notify.
+    fn update(&mut self, pending: u64) -> bool {
+        let notify = pending >= self.notified_at.saturating_mul(2).max(1);
+        if notify {
+            self.notified_at = pending;
+        }
+        notify
+    }
+
+    fn reset(&mut self) {
+        self.notified_at = 0;
+    }
+}
+
+/// The future of [`Semaphore::acquire`]. Dropping it leaves the queue, and returns permits granted since the last poll.
 pub(super) struct Acquire<'a, M: Meter> {
     semaphore: &'a Semaphore<M>,
     n: u32,
@@ -442,11 +457,11 @@ impl<M: Meter> Future for Acquire<'_, M> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Acquire { semaphore, n, key, timer } = &mut *self;
         loop {
-            let place = semaphore.with(|state, now, deferred| match *key {
+            let progress = semaphore.with(|state, now, deferred| match *key {
                 None => state.poll_first(now, *n, cx.waker(), key, deferred),
                 Some(key) => state.poll_queued(now, key, cx.waker(), deferred),
             });
-            match place {
+            match progress {
                 Progress::Done(result) => {
                     *key = None;
                     return Poll::Ready(result);

@@ -20,14 +20,13 @@ const SHORT: u64 = 5;
 enum Event {
     Asked(usize, u64, Request),
     Answered(usize, u64, Vec<Given>),
-    /// Its user changes the demand, or closes and reopens it.
+    /// A user changes the demand, or closes the resource.
     Change(usize),
 }
 
-/// The faults of the network.
 #[derive(Debug, Clone, Copy)]
-struct Trouble {
-    /// Lost and duplicated messages in percent.
+struct Faults {
+    /// Percentage of messages that are lost, and that are duplicated.
     percent: u64,
     delay_max: u64,
 }
@@ -39,13 +38,13 @@ struct Simulation {
     queue: BTreeMap<(Millis, u64), Event>,
     sequence: u64,
     rng: fastrand::Rng,
-    trouble: Trouble,
+    faults: Faults,
     now: Millis,
 }
 
 impl Simulation {
-    fn new(clients: usize, algorithm: Algorithm, seed: u64, trouble: Trouble) -> Simulation {
-        let how = core::Settings {
+    fn new(clients: usize, algorithm: Algorithm, seed: u64, faults: Faults) -> Simulation {
+        let settings_of_resource = core::Settings {
             lease: Millis(8_000),
             refresh: Millis(2_000),
             learning: Some(Millis(0)),
@@ -53,7 +52,7 @@ impl Simulation {
         };
         let birth = Birth {
             source: leaseway_core::Source::Own,
-            settings: how,
+            settings: settings_of_resource,
             epoch: Epoch(1),
             since: Millis(0),
             learning_until: Millis(0),
@@ -62,15 +61,15 @@ impl Simulation {
             seed,
         };
         let pace = Pace { deadline: Millis(1_500), ..Pace::default() };
-        let session = |n| Session::new(Settings { seed: seed ^ n, pace: pace.clone(), ..settings(&["a:1"]) });
+        let new_session = |n| Session::new(Settings { seed: seed ^ n, pace: pace.clone(), ..settings(&["a:1"]) });
         let mut simulation = Simulation {
             resource: Resource::new(birth),
-            sessions: (0..clients as u64).map(session).collect(),
+            sessions: (0..clients as u64).map(new_session).collect(),
             wants: vec![0.0; clients],
             queue: BTreeMap::new(),
             sequence: 0,
             rng: fastrand::Rng::with_seed(seed),
-            trouble,
+            faults,
             now: Millis(0),
         };
         for client in 0..clients {
@@ -86,24 +85,24 @@ impl Simulation {
     }
 
     fn chance(&mut self) -> bool {
-        self.rng.u64(0..100) < self.trouble.percent
+        self.rng.u64(0..100) < self.faults.percent
     }
 
     /// Sends a message, which is lost, delivered, or duplicated.
     fn send(&mut self, event: impl Fn() -> Event) {
         let copies = if self.chance() { 0 } else { 1 + u64::from(self.chance()) };
         for _ in 0..copies {
-            let delay = self.rng.u64(0..=self.trouble.delay_max.max(SHORT));
+            let delay = self.rng.u64(0..=self.faults.delay_max.max(SHORT));
             self.after(delay, event());
         }
     }
 
-    /// Runs for a time, with checks after every step. Returns the number of requests.
+    /// Runs for `span` and checks the sum after every step. Returns the number of requests.
     fn run(&mut self, span: Millis, changes: bool) -> usize {
-        let (end, mut sent, mut turns) = (self.now.plus(span), 0, 0);
+        let (end, mut sent, mut steps) = (self.now.plus(span), 0, 0);
         loop {
-            turns += 1;
-            assert!(turns < 100_000, "a session spins at {:?}", self.now);
+            steps += 1;
+            assert!(steps < 100_000, "a session spins at {:?}", self.now);
             let wake = self.sessions.iter().filter_map(|session| session.wake(self.now)).min();
             let arrival = self.queue.first_key_value().map(|((at, _), _)| *at);
             let Some(next) = wake.into_iter().chain(arrival).min().filter(|next| *next <= end) else { break };
@@ -227,28 +226,28 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn sessions_never_believe_in_more_than_there_is_and_settle_when_the_network_is_well(
+    fn sessions_never_exceed_the_capacity_and_recover_with_the_network(
         seed in any::<u64>(),
         clients in 1usize..8,
         algorithm in algorithms(),
         percent in 0u64..30,
         delay_max in prop_oneof![Just(SHORT), Just(400u64), Just(4_000u64)],
     ) {
-        let mut simulation = Simulation::new(clients, algorithm, seed, Trouble { percent, delay_max });
+        let mut simulation = Simulation::new(clients, algorithm, seed, Faults { percent, delay_max });
         simulation.run(Millis(60_000), true);
-        simulation.trouble = Trouble { percent: 0, delay_max: SHORT };
-        // Time for late duplicates, one lease with its tolerance, and a few refreshes.
+        simulation.faults = Faults { percent: 0, delay_max: SHORT };
+        // Enough for late duplicates, one lease with its tolerance, and a few refreshes.
         simulation.run(Millis(30_000), false);
         let wanted: f64 = (0..clients).filter(|n| simulation.sessions[*n].resources() > 0).map(|n| simulation.wants[n]).sum();
-        let has = |session: &Session<Wants>| session.lease(simulation.now, "r").map_or(0.0, |lease| lease.capacity.get());
-        let all: f64 = simulation.sessions.iter().map(has).sum();
-        prop_assert!((all - wanted.min(CAPACITY)).abs() < 0.01 * CAPACITY, "{} of {} are out", all, wanted);
+        let leased = |session: &Session<Wants>| session.lease(simulation.now, "r").map_or(0.0, |lease| lease.capacity.get());
+        let all: f64 = simulation.sessions.iter().map(leased).sum();
+        prop_assert!((all - wanted.min(CAPACITY)).abs() < 0.01 * CAPACITY, "{} of {} are leased", all, wanted);
     }
 }
 
 #[test]
-fn in_quiet_times_a_session_sends_no_more_than_a_request_an_interval() {
-    let mut simulation = Simulation::new(1, Algorithm::FairShare, 3, Trouble { percent: 0, delay_max: SHORT });
+fn an_idle_session_sends_one_request_per_interval() {
+    let mut simulation = Simulation::new(1, Algorithm::FairShare, 3, Faults { percent: 0, delay_max: SHORT });
     simulation.run(Millis(10_000), false);
     let sent = simulation.run(Millis(100_000), false);
     assert!((50..=56).contains(&sent), "{sent} in 100 s at 2 s");

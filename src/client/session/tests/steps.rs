@@ -24,9 +24,9 @@ enum Op {
     Redirect(usize),
     NoMaster,
     Fail(u64),
-    /// Advances to the requested wake-up.
+    /// Advances to the wake-up.
     Sleep,
-    /// Advances by a time.
+    /// Advances by this time.
     Late(u64),
 }
 
@@ -81,7 +81,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_driver_never_spins_nor_sleeps_for_ever(ops in prop::collection::vec(ops(), 1..200), bound in 1..4usize) {
+    fn any_calls_keep_the_rules_of_a_session(ops in prop::collection::vec(ops(), 1..200), bound in 1..4usize) {
         let mut session = Session::new(Settings { resources_per_request: bound, ..settings(&["a:1", "b:1"]) });
         let (mut now, mut number, mut named) = (Millis(0), 0, Vec::<(Arc<str>, Millis)>::new());
         for op in ops {
@@ -97,14 +97,14 @@ proptest! {
             }
             if matches!(op, Op::Answer { before: 0, .. }) && awaited {
                 let ended = named.iter().filter(|(_, end)| *end <= now);
-                let taken: Vec<_> = ended.filter(|(id, _)| session.lease(now, id).is_some()).collect();
-                prop_assert!(taken.is_empty(), "taken at {:?}, too late: {:?}", now, taken);
+                let accepted: Vec<_> = ended.filter(|(id, _)| session.lease(now, id).is_some()).collect();
+                prop_assert!(accepted.is_empty(), "accepted at {:?} although too late: {:?}", now, accepted);
             }
             let due = session.is_due(now);
             if let Some(outgoing) = session.poll(now) {
-                prop_assert!(due, "demands were to be brought up to date first");
+                prop_assert!(due, "a request without being due");
                 number = outgoing.number;
-                let many = match &outgoing.body {
+                let count = match &outgoing.body {
                     Body::Ask(asks) => {
                         named = asks.iter().filter_map(|ask| Some((Arc::clone(&ask.id), ask.has?.end))).collect();
                         asks.len()
@@ -114,20 +114,20 @@ proptest! {
                         releases.len()
                     }
                 };
-                prop_assert!(named.iter().all(|(_, end)| now < *end), "ended at {:?}: {:?}", now, named);
-                prop_assert!((1..=bound).contains(&many), "{} of at most {}", many, bound);
+                prop_assert!(named.iter().all(|(_, end)| now < *end), "expired at {:?}: {:?}", now, named);
+                prop_assert!((1..=bound).contains(&count), "{} of at most {}", count, bound);
             }
             session.changes(now, |_, _| ());
-            prop_assert_eq!(session.poll(now), None, "one at a time");
+            prop_assert_eq!(session.poll(now), None, "a second request in flight");
             let wake = session.wake(now);
             prop_assert!(wake.is_none_or(|wake| wake > now), "{:?} at {:?}", wake, now);
-            prop_assert!(!session.is_due(now), "it would have been sent");
-            prop_assert!(wake.is_some() || session.is_idle(), "something is left to do");
+            prop_assert!(!session.is_due(now), "due but not sent");
+            prop_assert!(wake.is_some() || session.is_idle(), "not idle, and no wake-up");
         }
     }
 
     #[test]
-    fn a_server_is_asked_no_more_than_ten_times_a_second(
+    fn a_server_is_asked_at_most_ten_times_a_second(
         refresh_min in prop_oneof![Just(0u64), 0..2_000u64],
         answers in prop::collection::vec((spans(), spans(), 0.0..100.0f64), 100),
     ) {
@@ -142,14 +142,15 @@ proptest! {
                 let given = Given { length: Millis(length), refresh: Millis(refresh), ..given("r", capacity, 1) };
                 session.answered(now, outgoing.number, vec![given]);
             }
-            now = session.wake(now).expect("it goes on");
+            session.want(now, &id("r"), wants(capacity), MODE);
+            now = session.wake(now).expect("a request or an expiry");
         }
         // Jitter is at most a tenth.
         prop_assert!(sent.windows(2).all(|pair| pair[1].since(pair[0]) >= Millis(90)), "{:?}", sent);
     }
 
     #[test]
-    fn what_has_been_given_back_or_has_ended_is_forgotten(names in 1..300usize, answered in any::<bool>()) {
+    fn released_and_expired_leases_are_forgotten(names in 1..300usize, answered in any::<bool>()) {
         let mut session = Session::new(Settings { resources_per_request: 10, ..settings(&["a:1"]) });
         let mut now = Millis(0);
         for n in 0..names {

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// How a call ends.
-enum Fate {
+enum CallEnd {
     Replies(Reply<Vec<Given>>),
     Fails,
     Hangs,
@@ -21,8 +21,8 @@ enum Fate {
 struct Script {
     session: Session<Wants>,
     begun: Instant,
-    fates: VecDeque<Fate>,
-    told: mpsc::UnboundedSender<String>,
+    ends: VecDeque<CallEnd>,
+    reports: mpsc::UnboundedSender<String>,
 }
 
 impl Script {
@@ -38,7 +38,7 @@ impl Asker for Script {
     async fn step(&mut self) -> Option<Step<Wants>> {
         let now = self.now();
         let outgoing = self.session.poll(now);
-        if self.fates.is_empty() && outgoing.is_none() && self.session.in_flight().is_none() {
+        if self.ends.is_empty() && outgoing.is_none() && self.session.in_flight().is_none() {
             return None;
         }
         let wake = self.session.wake(now).map(|at| self.begun + Duration::from_millis(at.0));
@@ -46,13 +46,13 @@ impl Asker for Script {
     }
 
     fn call(&mut self, channel: Result<Channel, Status>, _: Body<Wants>) -> Call<Vec<Given>> {
-        let fate = self.fates.pop_front().unwrap_or(Fate::Fails);
+        let end = self.ends.pop_front().unwrap_or(CallEnd::Fails);
         Box::pin(async move {
             channel?;
-            match fate {
-                Fate::Replies(reply) => Ok(reply),
-                Fate::Fails => Err(Status::unavailable("as told")),
-                Fate::Hangs => std::future::pending().await,
+            match end {
+                CallEnd::Replies(reply) => Ok(reply),
+                CallEnd::Fails => Err(Status::unavailable("unavailable")),
+                CallEnd::Hangs => std::future::pending().await,
             }
         })
     }
@@ -67,7 +67,7 @@ impl Asker for Script {
             }
             Outcome::Replied(Reply::Redirect(master)) => {
                 self.session.redirected(now, number, master.as_deref());
-                format!("elsewhere {master:?}")
+                format!("redirected {master:?}")
             }
             Outcome::Failed(status) => {
                 self.session.failed(now, number);
@@ -75,7 +75,7 @@ impl Asker for Script {
             }
             Outcome::Late => "late".to_owned(),
         };
-        let _ = self.told.send(format!("{number} {}: {how}{connected}", ended.server));
+        let _ = self.reports.send(format!("{number} {}: {how}{connected}", ended.server));
     }
 
     fn hinted(&mut self, _: Option<Vec<String>>) {}
@@ -86,44 +86,44 @@ impl Asker for Script {
 }
 
 /// Runs until all calls have ended in these ways. Returns what was reported to the asker.
-async fn told(endpoints: &[&str], fates: impl IntoIterator<Item = Fate>) -> Vec<String> {
+async fn reports(endpoints: &[&str], ends: impl IntoIterator<Item = CallEnd>) -> Vec<String> {
     let endpoints = endpoints.iter().map(|endpoint| (*endpoint).into()).collect();
     let settings = Settings { endpoints, pace: crate::session::Pace::default(), resources_per_request: 10, seed: 1 };
     let mut session = Session::new(settings);
     session.want(Millis(0), &"r".into(), Wants { amount: 1.0, ..Wants::default() }, Mode::Safe);
-    let (told, mut heard) = mpsc::unbounded_channel();
-    let script = Script { session, begun: Instant::now(), fates: fates.into_iter().collect(), told };
+    let (reports, mut received) = mpsc::unbounded_channel();
+    let script = Script { session, begun: Instant::now(), ends: ends.into_iter().collect(), reports };
     Driver::new(script, Transport::new(), Some(Hints::new(Listener::Client("me".into())))).run().await;
     let mut all = Vec::new();
-    while let Some(one) = heard.recv().await {
+    while let Some(one) = received.recv().await {
         all.push(one);
     }
     all
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_redirect_is_followed_at_once_and_a_failure_after_a_pause() {
+async fn redirects_are_followed_at_once_and_failures_after_a_pause() {
     let begun = Instant::now();
-    let elsewhere = Fate::Replies(Reply::Redirect(Some("127.0.0.1:2".into())));
-    let followed = told(&["127.0.0.1:1"], [elsewhere, Fate::Replies(Reply::Master(Vec::new()))]).await;
-    assert_eq!(followed, ["1 127.0.0.1:1: elsewhere Some(\"127.0.0.1:2\")", "2 127.0.0.1:2: answered"]);
+    let redirect = CallEnd::Replies(Reply::Redirect(Some("127.0.0.1:2".into())));
+    let followed = reports(&["127.0.0.1:1"], [redirect, CallEnd::Replies(Reply::Master(Vec::new()))]).await;
+    assert_eq!(followed, ["1 127.0.0.1:1: redirected Some(\"127.0.0.1:2\")", "2 127.0.0.1:2: answered"]);
     assert_eq!(begun.elapsed(), Duration::ZERO);
-    let failed = told(&["127.0.0.1:1"], [Fate::Fails, Fate::Replies(Reply::Master(Vec::new()))]).await;
+    let failed = reports(&["127.0.0.1:1"], [CallEnd::Fails, CallEnd::Replies(Reply::Master(Vec::new()))]).await;
     assert_eq!(failed, ["1 127.0.0.1:1: failed Unavailable", "2 127.0.0.1:1: answered"]);
     assert!(begun.elapsed() >= Duration::from_millis(50));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_hangs_is_late_and_its_connection_is_not_used_again() {
+async fn a_hanging_call_is_abandoned_with_its_connection() {
     let begun = Instant::now();
-    let late = told(&["127.0.0.1:1"], [Fate::Hangs, Fate::Replies(Reply::Master(Vec::new()))]).await;
+    let late = reports(&["127.0.0.1:1"], [CallEnd::Hangs, CallEnd::Replies(Reply::Master(Vec::new()))]).await;
     assert_eq!(late, ["1 127.0.0.1:1: late, distrusted", "2 127.0.0.1:1: answered"]);
     assert!(begun.elapsed() >= Duration::from_secs(3), "its deadline");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_cannot_be_one_is_a_failure() {
-    let elsewhere = Fate::Replies(Reply::Redirect(Some("no address".into())));
-    let failed = told(&["127.0.0.1:1"], [elsewhere, Fate::Hangs]).await;
+async fn an_invalid_address_is_a_failure() {
+    let redirect = CallEnd::Replies(Reply::Redirect(Some("no address".into())));
+    let failed = reports(&["127.0.0.1:1"], [redirect, CallEnd::Hangs]).await;
     assert_eq!(failed[1], "2 no address: failed InvalidArgument, distrusted");
 }

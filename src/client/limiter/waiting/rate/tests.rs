@@ -13,7 +13,7 @@ use tokio::{
 
 use super::*;
 
-mod debt;
+const MINUTE: Burst = Burst::Window(Duration::from_secs(60));
 
 const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -34,15 +34,15 @@ async fn settle() {
 
 /// Waiters that record their names when they are admitted, in the order of the queue.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<(&'static str, Duration)>>>);
+struct Log(Arc<Mutex<Vec<&'static str>>>);
 
 impl Log {
     async fn waiter(&self, limiter: &RateLimiter, name: &'static str, n: u32) -> JoinHandle<Result<(), Closed>> {
-        let (limiter, log, start) = (limiter.clone(), self.clone(), Instant::now());
+        let (limiter, log) = (limiter.clone(), self.clone());
         let task = tokio::spawn(async move {
             let result = limiter.wait_many(n).await;
             if result.is_ok() {
-                log.0.lock().unwrap().push((name, start.elapsed()));
+                log.0.lock().unwrap().push(name);
             }
             result
         });
@@ -51,7 +51,7 @@ impl Log {
     }
 
     fn names(&self) -> Vec<&'static str> {
-        self.0.lock().unwrap().iter().map(|&(name, _)| name).collect()
+        self.0.lock().unwrap().clone()
     }
 }
 
@@ -60,44 +60,7 @@ fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> std::task::Poll<F::Out
 }
 
 #[tokio::test(start_paused = true)]
-async fn none_is_let_through_before_there_is_a_capacity() {
-    let limiter = RateLimiter::new(Burst::Window(Duration::from_secs(1)));
-    assert!(timeout(Duration::from_secs(3600), limiter.wait()).await.is_err());
-    assert_eq!(limiter.try_acquire(1), Err(TryError::NotNow { retry_after: None }));
-    assert_eq!(limiter.capacity(), Capacity::NONE);
-}
-
-#[tokio::test(start_paused = true)]
-async fn first_come_first_served() {
-    let limiter = limiter(Burst::Smooth, 10.0);
-    let log = Log::default();
-    for name in ["a", "b", "c", "d"] {
-        log.waiter(&limiter, name, 1).await;
-    }
-    sleep(ms(250)).await;
-    assert_eq!(log.names(), ["a", "b"]);
-    sleep(ms(1000)).await;
-    assert_eq!(log.names(), ["a", "b", "c", "d"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn none_overtakes_one_that_waits_for_much() {
-    let limiter = limiter(Burst::Permits(5.0), 1.0);
-    let log = Log::default();
-    log.waiter(&limiter, "much", 4).await;
-    sleep(ms(3000)).await;
-    assert_eq!(
-        limiter.try_acquire(1),
-        Err(TryError::NotNow { retry_after: Some(ms(1000) + ms(1000)) }),
-        "there are permits, but they are for the one that waits"
-    );
-    log.waiter(&limiter, "little", 1).await;
-    sleep(ms(10_000)).await;
-    assert_eq!(log.names(), ["much", "little"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_try_takes_what_is_there_and_says_when_to_come_again() {
+async fn a_refused_try_says_when_to_retry() {
     let limiter = limiter(Burst::Permits(2.0), 4.0);
     advance(ms(10_000)).await;
     assert_eq!(limiter.try_acquire(3), Err(TryError::TooMany { burst: 2.0 }));
@@ -108,49 +71,7 @@ async fn a_try_takes_what_is_there_and_says_when_to_come_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_always_to_be_had() {
-    let limiter = RateLimiter::new(Burst::Smooth);
-    assert_eq!(limiter.try_acquire(0), Ok(()));
-    assert_eq!(limiter.wait_many(0).await, Ok(()));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_waiter_that_gives_up_costs_nothing_and_does_not_hold_up_those_behind() {
-    for leaves in ["a", "b", "c"] {
-        let limiter = limiter(Burst::Smooth, 1.0);
-        let log = Log::default();
-        let mut waiters = Vec::new();
-        for name in ["a", "b", "c"] {
-            waiters.push((name, log.waiter(&limiter, name, 1).await));
-        }
-        sleep(ms(500)).await;
-        waiters.iter().find(|waiter| waiter.0 == leaves).unwrap().1.abort();
-        settle().await;
-        assert_eq!(limiter.waiting(), 2);
-        sleep(ms(1600)).await; // 2.1 s since the start
-        let stayed: Vec<_> = ["a", "b", "c"].into_iter().filter(|&name| name != leaves).collect();
-        assert_eq!(log.names(), stayed, "after {leaves} left");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn when_one_who_needs_much_gives_up_those_behind_get_what_is_there_at_once() {
-    let limiter = limiter(Burst::Permits(2.0), 1.0);
-    let log = Log::default();
-    let much = log.waiter(&limiter, "much", 100).await;
-    for name in ["a", "b", "c"] {
-        log.waiter(&limiter, name, 1).await;
-    }
-    sleep(ms(50_000)).await;
-    much.abort();
-    settle().await;
-    assert_eq!(log.names(), ["a", "b"], "the burst of what was saved, and no more");
-    sleep(ms(1100)).await;
-    assert_eq!(log.names(), ["a", "b", "c"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_permit_that_its_waiter_never_saw_goes_to_the_next() {
+async fn a_permit_whose_waiter_is_dropped_unseen_goes_to_the_next() {
     let limiter = limiter(Burst::Permits(1.0), 10.0);
     let log = Log::default();
     let mut first = Box::pin(limiter.wait());
@@ -158,68 +79,25 @@ async fn a_permit_that_its_waiter_never_saw_goes_to_the_next() {
     assert!(poll_once(first.as_mut()).is_pending() && poll_once(second.as_mut()).is_pending());
     log.waiter(&limiter, "third", 1).await;
     advance(ms(100)).await;
-    // Polling admits the first one. A momentarily unlimited capacity admits the others without polling them.
+    // Polling admits the first. A momentarily higher capacity admits the second without polling it.
     assert!(poll_once(first.as_mut()).is_ready());
     advance(ms(95)).await;
-    limiter.set_capacity(Capacity::of(1000.0)); // 0.95 of a permit there, 1 ms until the next
+    limiter.set_capacity(Capacity::of(1000.0)); // 0.95 permits saved, 1 ms until the next
     advance(ms(1)).await;
-    limiter.set_capacity(Capacity::of(0.001)); // lets the second through, which is not polled
+    limiter.set_capacity(Capacity::of(0.001)); // admits the second, which is not polled
     assert_eq!(limiter.waiting(), 1);
     settle().await;
     assert!(log.names().is_empty());
     drop(second);
     settle().await;
-    assert_eq!(log.names(), ["third"], "at a thousandth per second it would have waited for long");
+    assert_eq!(log.names(), ["third"], "the next permit would be due in 1,000 s");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_of_capacity_takes_effect_for_those_that_wait_already() {
-    let limiter = limiter(Burst::Smooth, 0.001);
-    let log = Log::default();
-    log.waiter(&limiter, "a", 1).await;
-    log.waiter(&limiter, "b", 1).await;
-    sleep(ms(1000)).await;
-    limiter.set_capacity(Capacity::of(1.0));
-    sleep(ms(1010)).await;
-    assert_eq!(log.names(), ["a"]);
-    limiter.set_capacity(Capacity::NONE);
-    sleep(ms(3_600_000)).await;
-    assert_eq!(log.names(), ["a"], "no capacity, no caller");
-    limiter.set_capacity(Capacity::of(2.0));
-    sleep(ms(510)).await;
-    assert_eq!(log.names(), ["a", "b"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_lower_capacity_takes_effect_for_the_one_whose_timer_is_set() {
-    let limiter = limiter(Burst::Smooth, 10.0);
-    let log = Log::default();
-    log.waiter(&limiter, "a", 1).await;
-    sleep(ms(50)).await;
-    limiter.set_capacity(Capacity::of(0.1)); // half is paid
-    sleep(ms(4900)).await;
-    assert!(log.names().is_empty());
-    sleep(ms(110)).await;
-    assert_eq!(log.names(), ["a"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn unlimited_lets_all_through_at_once() {
-    let limiter = limiter(Burst::Smooth, 0.01);
-    let log = Log::default();
-    for name in ["a", "b", "c"] {
-        log.waiter(&limiter, name, 1_000_000).await;
-    }
-    limiter.set_capacity(Capacity::UNLIMITED);
-    settle().await;
-    assert_eq!(log.names(), ["a", "b", "c"]);
-    assert_eq!(limiter.try_acquire(u32::MAX), Ok(()));
-}
-
-#[tokio::test(start_paused = true)]
-async fn closing_tells_all_waiters_and_can_be_repeated() {
+async fn closing_ends_all_waits_and_is_idempotent() {
     let limiter = limiter(Burst::Smooth, 1.0);
     let log = Log::default();
+    let reserved = limiter.reserve(1).await.expect("open");
     let waiters = [log.waiter(&limiter, "a", 1).await, log.waiter(&limiter, "b", 1).await];
     limiter.close();
     limiter.close();
@@ -231,10 +109,11 @@ async fn closing_tells_all_waiters_and_can_be_repeated() {
     assert_eq!(limiter.try_acquire(1), Err(TryError::Closed));
     limiter.set_capacity(Capacity::UNLIMITED);
     assert_eq!(limiter.wait().await, Err(Closed));
+    assert_eq!(reserved.settle(500), Ok(()));
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_was_let_through_before_the_end_is_let_through() {
+async fn a_waiter_admitted_before_closing_succeeds() {
     let limiter = limiter(Burst::Smooth, 1.0);
     let mut waiter = Box::pin(limiter.wait());
     assert!(poll_once(waiter.as_mut()).is_pending());
@@ -244,7 +123,7 @@ async fn one_that_was_let_through_before_the_end_is_let_through() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_of_the_line_that_is_not_polled_does_not_hold_up_the_limiter_for_ever() {
+async fn an_unpolled_head_of_the_queue_is_overdue_for_the_next_caller() {
     let limiter = limiter(Burst::Smooth, 10.0);
     let mut busy = Box::pin(limiter.wait());
     assert!(poll_once(busy.as_mut()).is_pending());
@@ -252,14 +131,14 @@ async fn a_head_of_the_line_that_is_not_polled_does_not_hold_up_the_limiter_for_
     log.waiter(&limiter, "a", 1).await;
     sleep(ms(5000)).await;
     assert!(log.names().is_empty());
-    log.waiter(&limiter, "b", 1).await; // sees that the head is late
+    log.waiter(&limiter, "b", 1).await; // notices that the head is overdue
     sleep(ms(250)).await;
     assert_eq!(log.names(), ["a", "b"]);
     assert_eq!(busy.await, Ok(()));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_may_move_to_another_task() {
+async fn a_waiting_future_can_move_to_another_task() {
     let limiter = limiter(Burst::Smooth, 10.0);
     let log = Log::default();
     for (first, second) in [(true, false), (false, true)] {
@@ -275,12 +154,12 @@ async fn a_waiter_may_move_to_another_task() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn arrivals_count_when_they_ask_and_waiting_while_they_wait() {
+async fn arrived_and_waiting_count_permits() {
     let limiter = limiter(Burst::Permits(3.0), 1.0);
     advance(ms(10_000)).await;
     limiter.wait_many(2).await.unwrap();
-    let _ = limiter.try_acquire(2); // in vain
-    let _ = limiter.try_acquire(4); // can never be
+    let _ = limiter.try_acquire(2); // refused
+    let _ = limiter.try_acquire(4); // more than the burst
     assert_eq!((limiter.arrived(), limiter.waiting()), (4, 0));
     let log = Log::default();
     let a = log.waiter(&limiter, "a", 3).await;
@@ -294,38 +173,136 @@ async fn arrivals_count_when_they_ask_and_waiting_while_they_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pressure_is_told_when_the_line_begins_and_doubles() {
+async fn pressure_is_notified_when_the_queue_begins_and_doubles() {
     let notify = Arc::new(Notify::new());
     let limiter = RateLimiter::with_pressure(Burst::Smooth, notify.clone());
     let log = Log::default();
-    let mut told = Vec::new();
+    let mut notified_at = Vec::new();
     for n in 1..=9 {
         log.waiter(&limiter, "one", 1).await;
         let mut notified = pin!(notify.notified());
         if poll_once(notified.as_mut()).is_ready() {
-            told.push(n);
+            notified_at.push(n);
         }
     }
-    assert_eq!(told, [1, 2, 4, 8]);
+    assert_eq!(notified_at, [1, 2, 4, 8]);
     limiter.set_capacity(Capacity::UNLIMITED);
     settle().await;
     limiter.wait().await.unwrap();
-    assert!(poll_once(pin!(notify.notified())).is_pending(), "none had to wait");
+    assert!(poll_once(pin!(notify.notified())).is_pending(), "nobody had to wait");
     limiter.set_capacity(Capacity::NONE);
     log.waiter(&limiter, "one", 1).await;
-    assert!(poll_once(pin!(notify.notified())).is_ready(), "the line began anew");
+    assert!(poll_once(pin!(notify.notified())).is_ready(), "a new queue began");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_never_waits_still_lets_others_run() {
+async fn waiting_participates_in_cooperative_scheduling() {
     let limiter = RateLimiter::new(Burst::Smooth);
     limiter.set_capacity(Capacity::UNLIMITED);
     let greedy = tokio::spawn(async move { while limiter.wait().await.is_ok() {} });
-    yield_now().await; // would not come back
+    yield_now().await; // returns only if the greedy task yields
     greedy.abort();
 }
 
-/// 64 workers that ask again at once, on a clock that advances in steps of tokio's timer.
+#[tokio::test(start_paused = true)]
+async fn a_due_waiter_does_not_pay_for_a_later_charge() {
+    let limiter = limiter(Burst::Smooth, 10.0);
+    let mut waiter = Box::pin(limiter.wait());
+    assert!(poll_once(waiter.as_mut()).is_pending());
+    advance(ms(100)).await; // its timer has fired, and it is not polled
+    assert_eq!(limiter.charge(100), Ok(()));
+    assert!(poll_once(waiter.as_mut()).is_ready());
+    assert_eq!(limiter.debt(), 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn refunded_permits_admit_waiters() {
+    for refund in [true, false] {
+        let limiter = limiter(MINUTE, 1.0);
+        advance(ms(60_000)).await;
+        let reserved = limiter.try_reserve(50).expect("the burst is full");
+        let log = Log::default();
+        log.waiter(&limiter, "a", 20).await;
+        log.waiter(&limiter, "b", 20).await;
+        if refund {
+            drop(reserved);
+            limiter.refund(35);
+        } else {
+            assert_eq!(reserved.settle(15), Ok(()));
+        }
+        settle().await;
+        assert_eq!(log.names(), ["a", "b"], "{refund}");
+        assert_eq!((limiter.taken(), limiter.sample().refunded, limiter.available()), (55, 35, 5));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn usage_beyond_a_reservation_is_charged_up_to_the_maximum_debt() {
+    let limiter = limiter(MINUTE, 1.0);
+    advance(ms(60_000)).await;
+    let reserved = limiter.reserve(40).await.expect("open");
+    assert_eq!((reserved.reserved(), limiter.available()), (40, 20));
+    drop(reserved);
+    assert_eq!(limiter.available(), 20);
+    let reserved = limiter.reserve(20).await.expect("open");
+    assert_eq!(reserved.settle(50), Ok(()));
+    assert_eq!((limiter.debt(), limiter.taken(), limiter.sample().refunded), (30, 90, 0));
+    limiter.set_max_debt(35);
+    assert_eq!(limiter.charge(10), Err(DebtExceeded { uncharged: 5, max_debt: 35 }));
+    assert_eq!((limiter.debt(), limiter.taken()), (35, 95));
+    let error = DebtExceeded { uncharged: 5, max_debt: 35 }.to_string();
+    assert_eq!(error, "maximum debt of 35 exceeded: 5 permits were not charged");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_reservation_takes_nothing() {
+    let limiter = limiter(MINUTE, 10.0);
+    for polled in [true, false] {
+        let mut waiting = Box::pin(limiter.reserve(100));
+        assert!(poll_once(waiting.as_mut()).is_pending());
+        if polled {
+            advance(ms(5_000)).await;
+            assert!(poll_once(waiting.as_mut()).is_pending());
+        } else {
+            // It is admitted without being polled, and dropped.
+            advance(ms(5_000)).await;
+            limiter.set_capacity(Capacity::of(10.0));
+        }
+        drop(waiting);
+        assert_eq!((limiter.waiting(), limiter.taken()), (0, 0));
+    }
+    assert_eq!(limiter.available(), 100);
+    let log = Log::default();
+    assert!(timeout(ms(100), log.waiter(&limiter, "a", 100)).await.is_ok());
+    assert_eq!(log.names(), ["a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn charges_count_as_arrivals_and_debt_causes_pressure() {
+    let notify = Arc::new(Notify::new());
+    let limiter = RateLimiter::with_pressure(MINUTE, notify.clone());
+    let pressed = || poll_once(pin!(notify.notified()).as_mut()).is_ready();
+    limiter.set_capacity(Capacity::of(10.0));
+    advance(ms(10_000)).await;
+    assert_eq!((limiter.charge(60), pressed()), (Ok(()), false), "the burst covers it");
+    assert_eq!((limiter.charge(60), pressed()), (Ok(()), true), "a debt of 20");
+    assert_eq!((limiter.charge(10), pressed()), (Ok(()), false));
+    assert_eq!((limiter.charge(10), pressed()), (Ok(()), true), "the debt has doubled");
+    assert_eq!((limiter.arrived(), limiter.sample().freely), (140, 140));
+    let log = Log::default();
+    log.waiter(&limiter, "a", 39).await;
+    assert!(!pressed());
+    log.waiter(&limiter, "b", 1).await;
+    assert!(pressed(), "waiting permits and debt count together");
+    assert_eq!(limiter.charge(1), Ok(()));
+    assert_eq!((limiter.arrived(), limiter.sample().freely), (181, 179));
+    advance(ms(8_300)).await;
+    settle().await;
+    assert_eq!((limiter.debt(), limiter.waiting()), (0, 0));
+    assert_eq!((limiter.charge(5), pressed()), (Ok(()), true), "a new debt");
+}
+
+/// Runs 64 workers that ask again at once. Returns the times of admissions.
 async fn closed_loop(limiter: &RateLimiter, seconds: u64) -> Vec<Duration> {
     let start = Instant::now();
     let times = Arc::new(Mutex::new(Vec::new()));
@@ -345,7 +322,7 @@ async fn closed_loop(limiter: &RateLimiter, seconds: u64) -> Vec<Duration> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_closed_loop_gets_all_of_the_capacity_and_never_more() {
+async fn closed_loop_callers_get_all_of_the_capacity_and_no_more() {
     for (capacity, seconds) in [(0.1, 1000), (0.5, 201), (3.0, 100), (11.0, 30), (99.0, 10), (333.0, 10), (20_000.0, 2)]
     {
         for burst in [Burst::Smooth, Burst::Window(Duration::from_secs(1))] {

@@ -1,8 +1,7 @@
-//! Random histories of a semaphore, polled by tokio on a clock that is paused between the steps.
+//! Random histories of a limiter, polled by tokio on a clock that is paused between the steps.
 
-use std::{future::Future, sync::Arc};
+use std::future::Future;
 
-use crate::limiter::{Bucket, Burst};
 use proptest::prelude::*;
 use tokio::{
     runtime::Builder,
@@ -11,21 +10,23 @@ use tokio::{
 };
 
 use super::*;
+use crate::limiter::{Bucket, Burst, RateLimiter};
 
 const MILLI: Nanos = 1_000_000;
 
 #[derive(Debug, Clone)]
 enum Act {
     Join(u32),
+    /// Cancels a waiter, if it still waits.
     Leave(usize),
     Capacity(f64),
     Try(u32),
-    Charge(u32),
-    Refund(u32),
+    Charge(u64),
+    Refund(u64),
     Pass(u64),
 }
 
-fn step() -> impl Strategy<Value = Act> {
+fn act() -> impl Strategy<Value = Act> {
     prop_oneof![
         4 => (1..4u32).prop_map(Act::Join),
         1 => (4..30u32).prop_map(Act::Join),
@@ -33,8 +34,8 @@ fn step() -> impl Strategy<Value = Act> {
         1 => prop_oneof![2 => 0.1..2000.0, 1 => Just(0.0)].prop_map(Act::Capacity),
         1 => Just(Act::Capacity(f64::INFINITY)),
         1 => (1..4u32).prop_map(Act::Try),
-        1 => (1..10u32).prop_map(Act::Charge),
-        1 => (1..10u32).prop_map(Act::Refund),
+        1 => (1..10u64).prop_map(Act::Charge),
+        1 => (1..10u64).prop_map(Act::Refund),
         5 => (1..40u64).prop_map(Act::Pass),
     ]
 }
@@ -43,44 +44,86 @@ fn burst() -> impl Strategy<Value = Burst> {
     prop_oneof![Just(Burst::Smooth), Just(Burst::Window(Duration::from_secs(1))), (1.0..10.0).prop_map(Burst::Permits)]
 }
 
-/// The semaphore, with a task for each waiter.
-struct World {
-    semaphore: Arc<Semaphore<Bucket>>,
+/// The limiter, with a task for each waiter.
+struct Tasks {
+    limiter: RateLimiter,
     waiters: Vec<JoinHandle<Result<(), Closed>>>,
 }
 
-impl World {
-    fn new(burst: Burst) -> World {
-        World { semaphore: Arc::new(Semaphore::new(Bucket::new(burst), None)), waiters: Vec::new() }
+impl Tasks {
+    fn new(burst: Burst) -> Tasks {
+        Tasks { limiter: RateLimiter::new(burst), waiters: Vec::new() }
     }
 
-    fn poll_first(&mut self, n: u32) {
-        let semaphore = self.semaphore.clone();
-        self.waiters.push(tokio::spawn(async move { semaphore.acquire(n).await }));
+    /// Returns whether permits were taken without waiting.
+    async fn apply(&mut self, act: &Act) -> bool {
+        match *act {
+            Act::Join(n) => {
+                let limiter = self.limiter.clone();
+                self.waiters.push(tokio::spawn(async move { limiter.wait_many(n).await }));
+            }
+            Act::Leave(pick) if !self.waiters.is_empty() => self.waiters[pick % self.waiters.len()].abort(),
+            Act::Leave(_) => {}
+            Act::Capacity(capacity) => self.limiter.set_capacity(Capacity::of(capacity)),
+            Act::Try(n) => return self.limiter.try_acquire(n).is_ok(),
+            Act::Charge(n) => self.limiter.charge(n).expect("below the maximum debt"),
+            Act::Refund(n) => self.limiter.refund(n),
+            Act::Pass(millis) => advance(Duration::from_millis(millis)).await,
+        }
+        false
     }
 
-    /// The admitted callers, by number of arrival.
-    fn admitted(&self) -> Vec<usize> {
+    /// The admitted and cancelled waiters, by number of arrival.
+    fn finished(&self) -> Vec<usize> {
         (0..self.waiters.len()).filter(|&index| self.waiters[index].is_finished()).collect()
     }
 }
 
 /// The naive implementation: a list that is scanned each time.
-struct NaiveGate {
+struct NaiveQueue {
     bucket: Bucket,
-    state: Vec<(usize, u32)>,
-    /// Admitted, or cancelled.
+    arrived: usize,
+    waiting: Vec<(usize, u32)>,
     finished: Vec<usize>,
 }
 
-impl NaiveGate {
+impl NaiveQueue {
+    fn new(burst: Burst) -> NaiveQueue {
+        NaiveQueue { bucket: Bucket::new(burst), arrived: 0, waiting: Vec::new(), finished: Vec::new() }
+    }
+
+    fn apply(&mut self, now: Nanos, act: &Act) -> bool {
+        match *act {
+            Act::Join(n) => {
+                self.waiting.push((self.arrived, n));
+                self.arrived += 1;
+            }
+            Act::Leave(pick) if self.arrived > 0 => {
+                let left = pick % self.arrived;
+                if self.waiting.first().is_some_and(|(index, _)| *index == left) {
+                    self.bucket.stop_saving(now);
+                }
+                if let Some(at) = self.waiting.iter().position(|(index, _)| *index == left) {
+                    self.waiting.remove(at);
+                    self.finished.push(left);
+                }
+            }
+            Act::Leave(_) | Act::Pass(_) => {}
+            Act::Capacity(capacity) => self.bucket.set_capacity(now, Capacity::of(capacity)),
+            Act::Try(n) => return self.waiting.is_empty() && self.bucket.take(now, n).is_ok(),
+            Act::Charge(n) => _ = self.bucket.charge(now, n),
+            Act::Refund(n) => _ = self.bucket.refund(now, n),
+        }
+        false
+    }
+
     fn admit(&mut self, now: Nanos) {
-        while let Some(&(index, n)) = self.state.first() {
+        while let Some(&(index, n)) = self.waiting.first() {
             if self.bucket.take(now, n).is_err() {
                 self.bucket.save_for(now, n);
                 return;
             }
-            self.state.remove(0);
+            self.waiting.remove(0);
             self.finished.push(index);
         }
         self.bucket.stop_saving(now);
@@ -101,101 +144,51 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(96) })]
 
     #[test]
-    fn the_line_lets_through_what_a_plain_list_would(
+    fn the_queue_admits_the_same_waiters_as_a_naive_list(
         burst in burst(),
-        steps in proptest::collection::vec(step(), 1..60),
+        acts in proptest::collection::vec(act(), 1..60),
     ) {
         paused(async {
-            let mut world = World::new(burst);
-            let mut naive = NaiveGate { bucket: Bucket::new(burst), state: Vec::new(), finished: Vec::new() };
-            let mut now = 0;
-            for step in steps {
-                match step {
-                    Act::Join(n) => {
-                        naive.state.push((world.waiters.len(), n));
-                        world.poll_first(n);
-                    }
-                    Act::Leave(pick) if !world.waiters.is_empty() => {
-                        let index = pick % world.waiters.len();
-                        world.waiters[index].abort();
-                        if naive.state.first().is_some_and(|first| first.0 == index) {
-                            naive.bucket.stop_saving(now);
-                        }
-                        if naive.state.iter().any(|waiter| waiter.0 == index) {
-                            naive.state.retain(|waiter| waiter.0 != index);
-                            naive.finished.push(index);
-                        }
-                    }
-                    Act::Leave(_) => {}
-                    Act::Capacity(capacity) => {
-                        world.semaphore.set_capacity(Capacity::of(capacity));
-                        naive.bucket.set_capacity(now, Capacity::of(capacity));
-                    }
-                    Act::Try(n) => {
-                        let taken = naive.state.is_empty() && naive.bucket.take(now, n).is_ok();
-                        prop_assert_eq!(world.semaphore.try_acquire(n).is_ok(), taken);
-                    }
-                    Act::Charge(n) => {
-                        naive.bucket.charge(now, u64::from(n));
-                        prop_assert_eq!(world.semaphore.charge(u64::from(n)), Ok(()));
-                    }
-                    Act::Refund(n) => {
-                        naive.bucket.refund(now, u64::from(n));
-                        world.semaphore.refund(u64::from(n));
-                    }
-                    Act::Pass(millis) => {
-                        for _ in 0..millis {
-                            // tokio's timers are due at whole milliseconds.
-                            advance(Duration::from_millis(1)).await;
-                            now += MILLI;
-                            settle().await;
-                            naive.admit(now);
-                        }
-                    }
+            let (mut tasks, mut naive, mut now) = (Tasks::new(burst), NaiveQueue::new(burst), 0);
+            for act in acts {
+                // tokio's timers are due at whole milliseconds.
+                let steps = if let Act::Pass(millis) = act { vec![Act::Pass(1); millis as usize] } else { vec![act] };
+                for step in steps {
+                    now += if let Act::Pass(_) = step { MILLI } else { 0 };
+                    let taken = naive.apply(now, &step);
+                    prop_assert_eq!(tasks.apply(&step).await, taken);
+                    settle().await;
+                    naive.admit(now);
                 }
-                settle().await;
-                naive.admit(now);
                 naive.finished.sort_unstable();
-                prop_assert_eq!(world.admitted(), &naive.finished[..]);
-                prop_assert_eq!(world.semaphore.owed(), naive.bucket.owed(now));
-                prop_assert_eq!(world.semaphore.waiting(), naive.state.iter().map(|&(_, n)| u64::from(n)).sum::<u64>());
+                prop_assert_eq!(tasks.finished(), &naive.finished[..]);
+                prop_assert_eq!(tasks.limiter.debt(), naive.bucket.owed(now));
+                prop_assert_eq!(tasks.limiter.waiting(), naive.waiting.iter().map(|&(_, n)| u64::from(n)).sum::<u64>());
             }
             Ok(())
         })?;
     }
 
     #[test]
-    fn no_waiter_is_forgotten_between_two_polls(
+    fn no_wake_up_is_lost_between_two_polls(
         burst in burst(),
-        steps in proptest::collection::vec((step(), any::<bool>()), 1..80),
+        acts in proptest::collection::vec((act(), any::<bool>()), 1..80),
     ) {
         paused(async {
-            let mut world = World::new(burst);
-            for (step, settled) in steps {
-                match step {
-                    Act::Join(n) => world.poll_first(n),
-                    Act::Leave(pick) if !world.waiters.is_empty() => {
-                        world.waiters[pick % world.waiters.len()].abort();
-                    }
-                    Act::Leave(_) => {}
-                    Act::Capacity(capacity) => world.semaphore.set_capacity(Capacity::of(capacity)),
-                    Act::Try(n) => drop(world.semaphore.try_acquire(n)),
-                    Act::Charge(n) => drop(world.semaphore.charge(u64::from(n))),
-                    Act::Refund(n) => world.semaphore.refund(u64::from(n)),
-                    Act::Pass(millis) => advance(Duration::from_millis(millis)).await,
-                }
+            let mut tasks = Tasks::new(burst);
+            for (act, settled) in acts {
+                tasks.apply(&act).await;
                 if settled {
                     settle().await;
                 }
             }
-            // From here on only timers can admit callers.
-            world.semaphore.set_capacity(Capacity::of(100.0));
-            for waiter in world.waiters {
+            // From here on only timers can admit waiters.
+            tasks.limiter.set_capacity(Capacity::of(100.0));
+            for waiter in tasks.waiters {
                 let done = tokio::time::timeout(Duration::from_secs(60), waiter).await;
-                prop_assert!(done.is_ok(), "one still waits");
+                prop_assert!(done.is_ok(), "a waiter was not woken");
             }
-            prop_assert_eq!(world.semaphore.waiting(), 0);
-            prop_assert!(world.semaphore.lock().queue.is_empty(), "one that is gone is still known");
+            prop_assert_eq!(tasks.limiter.waiting(), 0);
             Ok(())
         })?;
     }
